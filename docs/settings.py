@@ -1,4 +1,4 @@
-"""Writes from the catalogue of settings docs/settings.md and the end of docs/endpoints.md: ``python docs/settings.py``."""
+"""Generates docs/settings.md and the end of docs/endpoints.md from the catalogue: ``python docs/settings.py``."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ ENDPOINTS = SETTINGS.with_name("endpoints.md")
 _INTRODUCTION = """\
 # Settings
 
-This page is made from `roseplay/config.py` by `python docs/settings.py`. The flags of `roseplay play`, `roseplay lab` and
-`roseplay bench` have the names of the fields: `max_batch_size` is `--max-batch-size`, a switch has `--prefix-cache` and
-`--no-prefix-cache`. In Python they are arguments: `Engine("tiny-chat", max_batch_size=8)`. `/set_knobs` of the page takes
-knobs as a JSON object. null is `none` on the command line and `None` in Python.
+This page is generated from `roseplay/config.py` by `python docs/settings.py`. The flags of `roseplay play`, `roseplay
+lab` and `roseplay bench` have the names of the fields: `max_batch_size` is `--max-batch-size`, and a switch has
+`--prefix-cache` and `--no-prefix-cache`. In Python they are arguments: `Engine("tiny-chat", max_batch_size=8)`. The
+page's `/set_knobs` takes knobs as a JSON object. null is `none` on the command line and `None` in Python.
 """
 _PARTS = {
-    "Knobs": (Knobs, "They may change while the engine runs; a change acts on the next step."),
-    "Engine": (EngineConfig, "They are fixed from the engine's start to its end."),
-    "Sampling": (SamplingParams, "They belong to a request: how its tokens are drawn and when it ends."),
+    "Knobs": (Knobs, "These may change while the engine runs; a change takes effect at the next step."),
+    "Engine": (EngineConfig, "These are fixed while the engine runs."),
+    "Sampling": (SamplingParams, "These belong to a request: how its tokens are drawn and when it ends."),
 }
 
 
-_MARK = "<!-- What follows is made from the catalogue of settings by `python docs/settings.py`. -->\n"
+_MARK = "<!-- What follows is generated from the catalogue of settings by `python docs/settings.py`. -->\n"
 _OF_ANSWERS = """
 ## Settings of answers
 
-`/chat`, `/submit` and `/set_sampling` take these; [Settings](settings.md#sampling) says what they do. A tab begins with
-defaults of its own, where an answer has at most half of what the model takes. `system` is the system prompt.
+`/chat`, `/submit` and `/set_sampling` take these; [Settings](settings.md#sampling) says what they do. A tab has its own
+defaults, with which an answer takes at most half of the model's context. `system` is the system prompt.
 
 | argument | takes | default | default in a tab |
 |---|---|---|---|"""
@@ -49,7 +49,7 @@ def settings_page() -> str:
 
 
 def endpoints_page() -> str:
-    """The page with its end made anew; what stands before the mark is written by hand."""
+    """Returns the page with its end regenerated; the part before the mark is written by hand."""
     written, mark, _ = ENDPOINTS.read_text(encoding="utf-8").partition(_MARK)
     return written + mark + "\n".join(_endpoints())
 

@@ -1,4 +1,4 @@
-"""roseplay: an LLM inference engine that people can watch and steer.
+"""roseplay: an LLM inference engine that you can watch and steer.
 
 The public names are imported on first use, so that ``import roseplay`` stays light and
 ``roseplay.core`` can be used without torch.

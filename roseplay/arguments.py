@@ -1,4 +1,4 @@
-"""Command-line flags made from the catalogue of settings: a field of a settings class is a flag."""
+"""Makes command-line flags from the catalogue of settings: each field of a settings class becomes a flag."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_model_flag(parser: Any) -> None:
-    """Add ``--model``; ``None`` where it is not given."""
+    """Add the flag ``--model``; its value is ``None`` if it is not given."""
     parser.add_argument(
         "--model",
         metavar="PATH_OR_HF_ID",
-        help="a local directory, a GGUF file, a Hugging Face id (with a file or quantization of GGUF: org/name:Q4_K_M), "
-        f"{SMOLLM2}, a real model (default, where it is on this machine), or {EMBEDDED}, which is built in (default elsewhere)",
+        help="a local directory, a GGUF file, a Hugging Face id (org/name, or org/name:Q4_K_M for GGUF), "
+        f"{SMOLLM2}, a real model (default if it is on this machine), or {EMBEDDED}, which is built in (else default)",
     )
 
 
@@ -43,9 +43,10 @@ def add_field_flags(
 
     Args:
         only: fields that get a flag; all by default.
-        leave_out: fields that get none.
-        defaults: instead of the class's own.
-        fill: whether a flag that is not given has the field's default. Else it has ``...``, see ``given_fields``.
+        leave_out: fields that get no flag.
+        defaults: defaults that replace the class's own.
+        fill: whether a flag that is not given gets the field's default. Otherwise it gets ``...``, see
+            ``given_fields``.
     """
     for name, setting in settings_of(kind).items():
         if name in leave_out or (only is not None and name not in only):
@@ -60,7 +61,7 @@ def _flag(name: str) -> str:
 
 
 def _reading(setting: Setting) -> dict[str, Any]:
-    """How argparse reads the setting's flag."""
+    """Returns the arguments with which argparse reads the setting's flag."""
     values = setting.values
     if isinstance(values, Switch):
         return {"action": argparse.BooleanOptionalAction}
@@ -86,6 +87,6 @@ def _reader(setting: Setting) -> Callable[[str], Any]:
 
 
 def given_fields(kind: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a settings class whose flags were given."""
+    """Returns the fields of a settings class whose flags were given."""
     found = {name: arguments.get(name, ...) for name in settings_of(kind)}
     return {name: value for name, value in found.items() if value is not ...}

@@ -12,11 +12,11 @@ COMMANDS = {
     "play": ("roseplay.play.main", "open the page: watch the engine and steer it"),
     "serve": ("roseplay.serve.main", "serve a model to OpenAI's clients, without a page"),
     "lab": ("roseplay.lab.command", "compare two settings under the same traffic"),
-    "export": ("roseplay.recording.command", "make a trace, a table or a report of a recorded run"),
-    "import": ("roseplay.wire.command", "make a recording of another engine's telemetry"),
+    "export": ("roseplay.recording.command", "make a trace, a table or a report from a recorded run"),
+    "import": ("roseplay.wire.command", "make a recording from another engine's telemetry"),
     "bench": ("roseplay.bench.main", "measure the engine"),
-    "check": ("roseplay.remote.check.main", "what a server for OpenAI's clients answers, ours or another"),
-    "doctor": ("roseplay.doctor.main", "what this machine has, what the engine makes of it, what is missing"),
+    "check": ("roseplay.remote.check.main", "check what an OpenAI-compatible server answers, ours or another"),
+    "doctor": ("roseplay.doctor.main", "show what this machine has, what the engine uses, and what is missing"),
 }
 
 

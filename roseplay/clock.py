@@ -1,4 +1,4 @@
-"""The clock of an engine, its traffic and its telemetry: the system's, or one that a simulation advances."""
+"""The clock of an engine, its traffic and its telemetry: the system's clock, or one that a simulation advances."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Whatever can tell the time and wait."""
+    """An object that tells the time and can wait."""
 
     def now_ns(self) -> int:
-        """Returns nanoseconds since a fixed moment; never decreases."""
+        """Returns the nanoseconds since a fixed moment; never decreases."""
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        """Wait until the event is set, at most this long; returns whether it is."""
+        """Wait up to ``seconds`` for the event; returns whether it is set."""
 
 
 class SystemClock:

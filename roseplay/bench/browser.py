@@ -88,7 +88,7 @@ class _Visit:
         return document
 
     def _open(self) -> tuple[dict[str, Any], Any]:
-        """A visit from the page being asked for until all of it is there, and what it took."""
+        """Open the page and wait until all of it is there; returns the measurements of this visit, and the page."""
         page = self._context.new_page()
         began = time.perf_counter()
         page.goto(self._served.address)

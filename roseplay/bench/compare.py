@@ -98,7 +98,7 @@ def random_prompts(model: str, lengths: Sequence[int], seed: int) -> list[list[i
 
 
 def _contest(args: argparse.Namespace) -> Contest:
-    """The same for the same flags: prompts of random token ids, as long as the repeats say."""
+    """Returns prompts of random token ids, the same for the same flags, as long as the repeats say."""
     flags.engine_config(args)  # a bad value is told before any contestant starts
     repeats = args.prompt_repeats
     lengths = [args.prompt_tokens * repeats[i % len(repeats)] for i in range(args.num_requests)]

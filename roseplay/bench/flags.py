@@ -88,7 +88,7 @@ def add_repeats_flag(group: Any) -> None:
 
 
 def engine_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """The flags of ``add_engine_flags`` by ``EngineConfig``'s names, fit for JSON."""
+    """Returns the flags of ``add_engine_flags`` by ``EngineConfig``'s names, fit for JSON."""
     return {name: getattr(args, name) for name in settings_of(EngineConfig) if name not in _NOT_FLAGS}
 
 
@@ -103,7 +103,7 @@ def knobs(args: argparse.Namespace) -> Knobs:
 
 
 def open_engine(args: argparse.Namespace, knobs: Knobs, **settings: Any) -> Engine:
-    """A started engine; ``settings`` are fields of ``EngineConfig``, which win over the flags.
+    """Returns a started engine; ``settings`` are fields of ``EngineConfig``, which win over the flags.
 
     Raises ``EngineStartError`` (a ``ValueError``) with one line for the user.
     """
@@ -125,7 +125,7 @@ def workload(args: argparse.Namespace, source: PromptSource) -> Workload:
 
 
 def at_least(least: int) -> Any:
-    """A reader of integers of at least so much."""
+    """Returns a reader of integers of at least so much."""
 
     def integer(text: str) -> int:
         value = int(text)
@@ -148,7 +148,7 @@ def list_of_integers(text: str) -> list[int]:
 
 
 def writable_file(text: str) -> Path:
-    """An argument's path, if a file can be made there."""
+    """Returns an argument's path, if a file can be made there."""
     path = Path(text)
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written: no such directory")

@@ -103,7 +103,7 @@ FIRST_VISIT = """() => {
 
 
 def figures(read: dict[str, Any]) -> dict[str, Any]:
-    """The probe's answer as what is told: rates a second, and the p50 and p95 of the way to the screen in ms."""
+    """Returns the figures to report: rates per second, and the p50 and p95 of the time to the screen in ms."""
     from roseplay.traffic.metrics import percentile
 
     seconds, latencies = read["seconds"], read["latencies"]

@@ -50,7 +50,7 @@ class ServedPage(ServerProcess):
         return sum(self.family().values()) / 1000
 
     def _named_endpoints(self) -> dict[str, list[tuple[str, Any]]]:
-        """Each endpoint's parameters in order, with their defaults."""
+        """Returns each endpoint's parameters in order, with their defaults."""
         described = json.loads(self._exchange("GET", "/gradio_api/info"))["named_endpoints"]
         return {
             name.removeprefix("/"): [(p["parameter_name"], p["parameter_default"]) for p in about["parameters"]]

@@ -1,9 +1,9 @@
-"""Scheduling one step ahead: step n + 1 is made while step n still runs, so nobody knows step n's tokens yet.
+"""Scheduling one step ahead: step n + 1 is built while step n still runs, before step n's tokens are known.
 
-Each token that step n will draw stands in its request's ``token_ids`` as a ``PLACEHOLDER`` until it is known; the model
-runner puts the drawn token in its place on the device. Nothing is found by its tokens before they are known, and who
-ends while a step still writes into their blocks keeps these until that step is over. The idea of placeholders is that
-of vLLM's asynchronous scheduling.
+Until a token that step n draws is known, a ``PLACEHOLDER`` stands for it in its request's ``token_ids``; the model
+runner substitutes the drawn token on the device. A block enters the prefix cache only once all of its tokens are known,
+and a request that ends while a step still writes to its blocks keeps them until that step is over. The placeholders
+follow vLLM's asynchronous scheduling.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from roseplay.core.step import Step, StepEntry
 
 
 class StepsInFlight:
-    """Which steps are over, whose tokens are taken for granted, and who left while a step was writing for them.
+    """Tracks which steps are over, which one is assumed to succeed, and which requests ended while being computed.
 
     Args:
-        release: gives up a request's blocks.
+        release: releases a request's blocks.
     """
 
     def __init__(self, release: Callable[[Request], None]) -> None:
@@ -28,7 +28,7 @@ class StepsInFlight:
         self.leaving: list[Request] = []
 
     def is_writing_for(self, request: Request) -> bool:
-        """Whether a step whose outcome is unknown computes something for the request."""
+        """Returns whether a step that is still in flight computes something for the request."""
         return request.last_step > self._over
 
     def assume(self, step: Step) -> None:
@@ -39,18 +39,18 @@ class StepsInFlight:
                 entry.request.token_ids.append(PLACEHOLDER)
 
     def is_assumed(self, step: Step) -> bool:
-        """Whether ``step`` was taken for granted while it ran."""
+        """Returns whether ``step`` was passed to ``assume`` and has not been settled yet."""
         return self._assumed is step
 
     def end(self, request: Request) -> None:
-        """Give up an ended request's blocks, once nobody writes there any more."""
+        """Release the blocks of a request that has ended, now or once no step writes to them any more."""
         if self.is_writing_for(request):
             self.leaving.append(request)
         else:
             self._release(request)
 
     def settle(self, step_id: int) -> None:
-        """All steps up to ``step_id`` are over."""
+        """Record that all steps up to ``step_id`` are over, and release the blocks that waited for them."""
         self._over, self._assumed = step_id, None
         leaving, self.leaving = self.leaving, []
         for request in leaving:
@@ -58,7 +58,7 @@ class StepsInFlight:
 
 
 def put_token(request: Request, token: int) -> None:
-    """The token drawn for the request is known: in its placeholder's place, or at the end."""
+    """Store the token drawn for the request: in place of its placeholder if there is one, else at the end."""
     if request.token_ids[-1] == PLACEHOLDER:
         request.token_ids[-1] = token
     else:
@@ -66,13 +66,13 @@ def put_token(request: Request, token: int) -> None:
 
 
 def drop_placeholder(request: Request) -> None:
-    """The token that was taken for granted will not come."""
+    """Remove the request's placeholder, if it has one: no token will be drawn for it."""
     if request.token_ids[-1] == PLACEHOLDER:
         request.token_ids.pop()
 
 
 def is_last(request: Request) -> bool:
-    """Whether the next token drawn for the live request is its last one."""
+    """Returns whether the request is live and the next token drawn for it reaches its ``max_new_tokens``."""
     return (
         request.status is not RequestStatus.FINISHED
         and request.num_output_tokens + 1 >= request.sampling.max_new_tokens
@@ -80,15 +80,15 @@ def is_last(request: Request) -> bool:
 
 
 def will_end(request: Request) -> bool:
-    """Whether the request ends, at the latest, by the token that it waits for."""
+    """Returns whether the request ends, at the latest, with the token that its placeholder stands for."""
     return request.token_ids[-1] == PLACEHOLDER and request.num_output_tokens >= request.sampling.max_new_tokens
 
 
 def computing(steps: Iterable[Step]) -> tuple[list[Request], list[StepEntry]]:
-    """The live requests that ``steps`` compute something for, and the entries of those that only lean on others.
+    """Returns the live requests that ``steps`` compute something for, and the entries of those that depend on others.
 
-    Who draws from saved logits counts among the first: nothing of others stands between it and a step that fails, and it
-    would fail again and again.
+    A request that draws from saved logits counts among the first: it depends on no other request, so if its step fails,
+    it would fail again each time it is retried.
     """
     live = [entry for step in steps for entry in step.entries if entry.request.status is not RequestStatus.FINISHED]
     found = {

@@ -1,8 +1,8 @@
-"""The pool of KV blocks: who holds which, which are free, and in what order free ones are taken.
+"""The pool of KV blocks: how many requests hold each block, which are free, and the order in which free ones are taken.
 
 A block is *active* (one holder), *shared* (several), *cached* (no holder, but its content can still be found) or
-*free*. Block 0 is never handed out: padding writes go there. The idea of paged KV blocks with reference counts is
-PagedAttention's (Kwon et al., 2023).
+*free*. Block 0 is never handed out: padding writes go there. Paged KV blocks with reference counts come from
+PagedAttention (Kwon et al., 2023).
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Callable
 
 
 class OutOfBlocksError(RuntimeError):
-    """No free block is left; the scheduler preempts somebody or waits."""
+    """No free block is left; the scheduler preempts a request or waits."""
 
 
 class BlockPool:
     """Reference counts and the LRU list of free blocks.
 
     Args:
-        num_blocks: all blocks, block 0 included.
-        block_size: tokens a block holds.
-        on_evict: called with a block's id when its findable content is about to be lost.
+        num_blocks: number of blocks, including block 0.
+        block_size: tokens per block.
+        on_evict: called with a block's id when it is reused and its findable content is lost.
     """
 
     def __init__(self, num_blocks: int, block_size: int, on_evict: Callable[[int], None] | None = None) -> None:
@@ -32,7 +32,7 @@ class BlockPool:
         self.on_evict = on_evict
         self.ref_counts = [0] * num_blocks
         self._findable = bytearray(num_blocks)
-        # Front is taken next: blocks without content first, then the least recently freed.
+        # Taken from the front: blocks without content first, then the least recently freed.
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_blocks))
         self._num_cached = 0
         self._num_shared = 0
@@ -40,12 +40,12 @@ class BlockPool:
 
     @property
     def num_usable(self) -> int:
-        """Blocks that can be handed out at all."""
+        """The number of blocks that can be handed out at all."""
         return self.num_blocks - 1
 
     @property
     def num_available(self) -> int:
-        """Blocks without a holder: free or cached."""
+        """The number of blocks without a holder, free or cached."""
         return len(self._free)
 
     @property
@@ -65,7 +65,7 @@ class BlockPool:
         return self.num_usable - len(self._free) - self._num_shared
 
     def take_changed(self) -> list[int]:
-        """Blocks whose references or findability changed since the last call; before the first, since all were free."""
+        """Returns the blocks whose references or findability changed since the last call, or since the beginning."""
         changed, self._changed = self._changed, set()
         return sorted(changed)
 
@@ -73,10 +73,10 @@ class BlockPool:
         return bool(self._findable[block])
 
     def allocate(self) -> int:
-        """A block with one reference, its former content forgotten.
+        """Take a free block and return it with one reference; its former content can no longer be found.
 
         Raises:
-            OutOfBlocksError: every block has a holder.
+            OutOfBlocksError: all blocks are held.
         """
         if not self._free:
             raise OutOfBlocksError(f"all {self.num_usable} KV blocks are in use")
@@ -91,7 +91,7 @@ class BlockPool:
         return block
 
     def acquire(self, block: int) -> None:
-        """One more holder for a block that is held or cached."""
+        """Add a holder to a block that is held or cached. Raises ``ValueError`` for a free block."""
         count = self.ref_counts[block]
         if count == 0:
             if not self._findable[block]:
@@ -104,10 +104,10 @@ class BlockPool:
         self._changed.add(block)
 
     def release(self, block: int) -> None:
-        """One holder less. The last one's block goes to the free list, and stays findable until it is taken.
+        """Remove a holder. After the last one the block is free to be taken, and its content can be found until then.
 
         Raises:
-            ValueError: nobody holds the block; releasing twice is a bug in the caller.
+            ValueError: the block has no holder; releasing twice is a bug in the caller.
         """
         count = self.ref_counts[block]
         if count <= 0:
@@ -124,7 +124,7 @@ class BlockPool:
                 self._free.move_to_end(block, last=False)
 
     def set_findable(self, block: int, findable: bool) -> None:
-        """Note whether a block's content can be found; the prefix cache calls this."""
+        """Record whether a block's content can be found; called by the prefix cache."""
         if bool(self._findable[block]) == findable:
             return
         self._findable[block] = findable

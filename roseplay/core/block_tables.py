@@ -1,4 +1,4 @@
-"""What happens to a request's block table: blocks are attached, added, copied before a write, and released."""
+"""All operations on block tables: attaching cached blocks, adding new ones, copying before a write, releasing."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from roseplay.core.step import Step
 
 
 class BlockTables:
-    """Block tables over one pool and one prefix cache; the scheduler decides when, this does it.
+    """The requests' block tables over one pool and one prefix cache. The scheduler decides when to change them.
 
-    A request gives up its state slot together with its blocks. With a slot it finds only what it has a state for.
+    A request's state slot is released with its blocks. With slots, a prefix is cached only up to where a state is kept.
     """
 
     def __init__(self, pool: BlockPool, cache: PrefixCache, slots: StateSlots | None = None) -> None:
@@ -26,21 +26,21 @@ class BlockTables:
         self.step_id = 0
         self._holders: list[list[Request]] = [[] for _ in range(pool.num_blocks)]
         self._last_use = [-1] * pool.num_blocks
-        self._suspect: set[int] = set()  # held blocks that a failed request computed; not to be found again
+        self._suspect: set[int] = set()  # held blocks that a failed request computed; never listed again
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
     def holders(self, block: int) -> list[int]:
-        """Ids of the requests that hold a block, the longest holder first."""
+        """Returns the ids of the requests that hold a block, in the order in which they took it."""
         return [request.request_id for request in self._holders[block]]
 
     def last_use(self, block: int) -> int:
-        """The last step in which somebody held the block, -1 for never."""
+        """Returns the last step in which the block was held, -1 for never."""
         return self.step_id if self._holders[block] else self._last_use[block]
 
     def describe(self, block: int) -> tuple[int | None, tuple[int, ...]]:
-        """A block's place in its prompt (0 is the first) and the tokens in it; (None, ()) for a block without content."""
+        """Returns a block's index in its request and its tokens; (None, ()) for a block without content."""
         if self._holders[block]:
             request = self._holders[block][0]
             index = request.block_table.index(block)
@@ -59,12 +59,12 @@ class BlockTables:
         self._holders[block].remove(request)
         self._last_use[block] = self.step_id
 
-    # -- attaching what others computed
+    # -- attaching cached blocks
 
     def match(self, request: Request, lookup: Lookup) -> Match | None:
-        """What of the request's wanted tokens can be found beyond what it has, or None.
+        """Returns the cached continuation of what the request has computed so far, or None.
 
-        Every full block counts, and the block it is in the middle of too: its own part of it is then given up.
+        It may begin with the block that the request has partly filled, which is then replaced by the cached one.
         """
         size, tokens, end = self.block_size, request.token_ids, request.prefill_end
         first = index = request.num_computed_tokens // size
@@ -85,7 +85,7 @@ class BlockTables:
                 and found.pending_step != COMMITTED
                 and not has_logits(match.tail, lookup)
             ):
-                break  # its last token is computed again, into a copy, and what this step computes cannot be copied yet
+                break  # its last token would be recomputed in a copy of a block that this step has not computed yet
             if node is not None:
                 match.nodes.append(node)
             match.blocks.append(found.block)
@@ -99,7 +99,7 @@ class BlockTables:
         return match if match.blocks else None
 
     def attach(self, request: Request, match: Match) -> tuple[int, int]:
-        """Take the matched blocks; returns how many tokens came from earlier steps and from this one."""
+        """Attach the matched blocks; returns how many tokens they add from earlier steps, and from this step."""
         gained = match.end - request.num_computed_tokens
         for block in match.blocks:
             self.pool.acquire(block)
@@ -114,17 +114,17 @@ class BlockTables:
         return gained - shared, shared
 
     def explain(self, request: Request, *, committed: bool) -> Miss:
-        """Why the request has to compute its next prompt token, none of which it has computed yet.
+        """Returns why the request has to compute its next prompt token; it has not computed any itself yet.
 
         Args:
-            committed: whether what earlier steps computed could be used.
+            committed: whether the request may use what earlier steps computed.
         """
         start = request.num_computed_tokens
         if request.lacks_prompt_logprobs:
             return Miss(MissReason.LOGPROBS, start, start)
         if self.slots.used and not self.states.used:
             return Miss(MissReason.STATE, start, start)
-        if start < len(request.block_table) * self.block_size:  # it is in a block that was attached
+        if start < len(request.block_table) * self.block_size:  # the token is in an attached block
             return Miss(MissReason.LOGITS, start, start)
         tokens = tuple(request.token_ids[start : min(start + self.block_size, request.prefill_end)])
         full = len(tokens) == self.block_size
@@ -133,10 +133,10 @@ class BlockTables:
             return Miss(MissReason.LOGITS if kept else MissReason.STATE, start, start)
         return self.cache.explain(request.chain, tokens, start, full=full, committed=committed)
 
-    # -- room for a request's own tokens
+    # -- blocks for a request's own tokens
 
     def grow(self, request: Request, num_tokens: int) -> bool:
-        """Blocks for the request's first ``num_tokens`` tokens; False (and nothing taken) when too few are free."""
+        """Extend the block table to hold ``num_tokens`` tokens; returns False, taking none, if too few are free."""
         missing = self.blocks_for(num_tokens) - len(request.block_table)
         if missing > self.pool.num_available:
             return False
@@ -145,7 +145,7 @@ class BlockTables:
         return True
 
     def is_writable(self, request: Request, position: int) -> bool:
-        """Whether the request has a block for ``position`` that is its own, and that nobody could find."""
+        """Returns whether the block at ``position`` is held by this request alone and cannot be found by others."""
         index = position // self.block_size
         if index >= len(request.block_table):
             return False
@@ -153,10 +153,10 @@ class BlockTables:
         return self.pool.ref_counts[block] == 1 and not self.pool.is_findable(block)
 
     def make_writable(self, request: Request, position: int, *, same_content: bool = False) -> tuple[int, int] | None:
-        """Copy-on-write: give the request a copy of the block it will write at ``position`` if anybody needs the old.
+        """Copy-on-write: replace the block at ``position`` by a copy if its content is still needed elsewhere.
 
         Args:
-            same_content: what is written there equals what is there (a last prompt token computed again).
+            same_content: the write leaves the content as it is (the last prompt token is computed again).
 
         Returns:
             (source, destination) when a copy is needed, else None.
@@ -174,23 +174,22 @@ class BlockTables:
         except OutOfBlocksError:
             if held_by_others:
                 raise
-            self.cache.unlist(block)  # the sole holder gives up what could be found rather than fail
+            self.cache.unlist(block)  # the request is the only holder: overwrite cached content rather than fail
             return None
         request.block_table[index] = copy
         self._release(request, block)
         return block, copy
 
-    # -- letting others find what a request computes
+    # -- making computed blocks findable
 
     def publish_blocks(self, request: Request, step_id: int, keep: bool) -> None:
-        """Make the full blocks findable up to ``num_computed_tokens``; pending until the step succeeds.
+        """Make the full blocks up to ``num_computed_tokens`` findable; they are pending until the step succeeds.
 
-        A block with a token that is not known yet is left for the next time, and so is all from a block on that a failed
-        request computed.
+        Stops before a block with a token that is not known yet, and before a block that a failed request computed.
         """
         full = min(request.num_computed_tokens, request.num_known_tokens) // self.block_size
         if keep and request.chain is not None and not request.chain.listed:
-            request.chain, request.num_chained_blocks = None, 0  # it was forgotten: list the blocks again
+            request.chain, request.num_chained_blocks = None, 0  # the cache dropped the chain: list the blocks again
         size = self.block_size
         for index in range(request.num_chained_blocks, full):
             if request.block_table[index] in self._suspect:
@@ -201,8 +200,8 @@ class BlockTables:
             request.num_chained_blocks = index + 1
 
     def keep_state(self, request: Request, step: Step) -> None:
-        """Keep the state after what the request computes in the step, if it is wanted and its end can be found, or may be
-        once its last token is known."""
+        """Keep the request's recurrent state at the end of the step if ``StateSnapshots`` wants it and the block that
+        ends there can be found, or may be once its last token is known."""
         if self.states.is_wanted(request):
             known = request.num_known_tokens >= request.num_computed_tokens
             key = self._end(request) if known else UNKNOWN
@@ -210,7 +209,7 @@ class BlockTables:
                 self.states.save(key, request, step)
 
     def name_state(self, request: Request) -> None:
-        """The last token that the request computes is known now: a state kept after it can be found, if its end can be."""
+        """Make a state kept under ``UNKNOWN`` findable, now that its last token is known."""
         key = self._end(request)
         if key is not None:
             self.states.name(key, request)
@@ -221,7 +220,7 @@ class BlockTables:
         return (node.parent, node.tokens) if at_end and node is not None and node.listed else None
 
     def publish_tail(self, request: Request, step: Step, entry_index: int, keep: bool) -> int | None:
-        """Make a finished prompt's end findable; returns the key to save its logits under."""
+        """Make the end of a finished prompt findable; returns the key to save its logits under, or None."""
         index = (request.prefill_end - 1) // self.block_size
         parent = request.chain
         if request.num_chained_blocks == index + 1:
@@ -235,13 +234,13 @@ class BlockTables:
             self.states.save((parent, tokens), request, step)
         return key
 
-    # -- giving up
+    # -- releasing
 
     def forget(self, request: Request) -> None:
-        """The model could not compute the request, nobody knows since which token: nothing of it stays findable.
+        """Make all blocks of a request that the model failed to compute unfindable, since any may hold bad numbers.
 
-        Neither is what others computed behind its blocks, since a look-up begins at the first one. Who holds some of these
-        keeps them, but does not list them again.
+        Blocks behind these cannot be found either. Requests that hold some of them keep them, but do not list them
+        again.
         """
         self._suspect.update(request.block_table)
         self.states.forget(request)
@@ -249,13 +248,13 @@ class BlockTables:
             self.cache.unlist(block)
 
     def take_back(self, request: Request, num_computed_tokens: int) -> None:
-        """The request's last tokens were not computed after all; their blocks stay its own."""
+        """Reset ``num_computed_tokens`` after a failed step; the request keeps its blocks."""
         request.num_computed_tokens = num_computed_tokens
         while request.chain is not None and not request.chain.listed:
             request.chain, request.num_chained_blocks = request.chain.parent, request.num_chained_blocks - 1
 
     def release(self, request: Request) -> None:
-        """Give up all blocks, the tail first, so that prefixes outlive what follows them, and the state slot."""
+        """Release the state slot and all blocks, the last one first: a prefix is then evicted after what follows it."""
         self._release_from(request, 0)
         self.slots.release(request)
         request.chain, request.num_chained_blocks = None, 0

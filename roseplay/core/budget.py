@@ -1,4 +1,4 @@
-"""What a request may ask for at all, and how many prompt tokens a step may compute."""
+"""Size limits: the largest request that can be served, and how many prompt tokens a step may compute."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ UNLIMITED = 1 << 60
 
 
 class RequestTooLargeError(ValueError):
-    """The request can never fit, however long it waits; the message has the numbers."""
+    """The request does not fit even an idle engine; the message gives the numbers."""
 
 
 def check_fits(
     num_prompt_tokens: int, max_new_tokens: int, max_model_len: int, num_usable: int, block_size: int
 ) -> None:
-    """Refuse a request that no waiting would make fit.
+    """Check that a request fits the context length and the KV blocks of an idle engine.
 
     Raises:
-        RequestTooLargeError: with the numbers, and what to change.
+        RequestTooLargeError: it does not; the message gives the numbers and says what to change.
     """
     total = num_prompt_tokens + max_new_tokens
     if total > max_model_len:
@@ -34,12 +34,13 @@ def check_fits(
 
 
 class PromptBudget:
-    """What is left in one step for prompts: tokens, and requests that compute some.
+    """The prompt tokens, and the requests that compute them, that one step still has room for.
 
     Args:
-        step_max_tokens: tokens of a step; a prompt that is to be computed whole may exceed it.
-        token_limit: tokens of a step that the device has memory for; even a prompt that is to be computed whole is
-            computed in parts when it is over this. None is unlimited.
+        step_max_tokens: most tokens in a step; without chunked prefill, a single longer prompt may exceed it.
+        token_limit: most tokens in a step that the device has memory for; a longer prompt is computed in parts even
+            without chunked prefill. None is unlimited.
+        num_decodes: tokens that the step's decodes have taken already.
     """
 
     def __init__(
@@ -57,15 +58,15 @@ class PromptBudget:
         self._used = False
 
     def chunk(self, start: int, end: int) -> int:
-        """How many of a request's tokens ``[start, end)`` may be computed now.
+        """Returns how many of a request's tokens ``[start, end)`` may be computed now.
 
-        A part that is not the last ends on a block boundary when the budget allows one whole block.
+        A chunk that does not finish the prompt ends on a block boundary if the budget allows at least one whole block.
         """
         wanted = end - start
         if self._requests <= 0:
             return 0
         if not self._chunked:
-            if wanted > self._largest:  # over any budget: it goes as the step's only prompt
+            if wanted > self._largest:  # over any budget: it runs as the step's only prompt
                 return 0 if self._used else min(wanted, self._room)
             return wanted if wanted <= self._tokens else 0
         if wanted <= self._tokens or self._tokens <= 0:
@@ -75,10 +76,10 @@ class PromptBudget:
         return aligned - start if self._tokens >= self._block_size and aligned > start else self._tokens
 
     def spend(self, tokens: int, wanted: int) -> None:
-        """``tokens`` of the ``wanted`` ones of a request are computed in this step.
+        """Deduct ``tokens``, of the ``wanted`` tokens that a request has left to compute.
 
-        Where a prompt was cut nobody else computes: what is left is less than a block, and those behind it may be
-        about to share the rest of this very prompt.
+        A prompt that was cut short uses up the budget: less than a block is left, and the requests behind it may soon
+        be able to share the rest of this prompt.
         """
         self._used = True
         self._tokens = max(0, self._tokens - tokens) if tokens == wanted else 0

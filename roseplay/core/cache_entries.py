@@ -1,4 +1,4 @@
-"""What the prefix cache can find: full blocks, the ends of finished prompts, and recurrent states after either."""
+"""Entries of the prefix cache: full blocks, the ends of finished prompts, and recurrent states kept after either."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ class Node:
 
     Attributes:
         pending_step: the step that computes it, or ``COMMITTED``.
-        request_id: who computes it, or did.
-        history: hash of all tokens up to its end, once somebody has asked for it.
-        logged: whether the cache's log has it as stored.
+        request_id: the request that computes it, or did.
+        history: hash of all tokens up to its end; None until it is first needed.
+        listed: whether it can still be found.
+        logged: whether the cache's log has reported it as stored.
     """
 
     parent: Node | None
@@ -33,10 +34,10 @@ class Tail:
     """The end of a finished prompt.
 
     Attributes:
-        parent: node of the full block before, None when the prompt fits one block.
-        tokens: the prompt's tokens in ``block``, 1 to block_size of them.
-        request_id: whose prompt it was.
-        logits_key: names the saved logits; None when they are gone.
+        parent: node of the full block before, None when the prompt fits in one block.
+        tokens: the prompt's 1 to block_size tokens in ``block``.
+        request_id: the request whose prompt it was.
+        logits_key: key of the saved logits; None when none are saved.
         entry_index: while pending, the step entry whose row has the logits.
     """
 
@@ -49,21 +50,21 @@ class Tail:
     entry_index: int | None = None
 
 
-# What is kept at the end of some tokens is found by these: the node of the blocks before, and the tokens behind them.
+# An entry's key: the node of the block before it, and its own tokens.
 Key = tuple[Node | None, tuple[int, ...]]
-UNKNOWN: Key = (None, ())  # of a state whose last token is not drawn yet; never looked up
+UNKNOWN: Key = (None, ())  # for a state whose last token has not been drawn yet; never looked up
 
 
 @dataclass(slots=True, eq=False)
 class KeptState:
-    """A copy of the recurrent states after the tokens up to the end of a node or a tail.
+    """A copy of the recurrent states after all tokens up to the end of a node or a tail.
 
     Attributes:
-        slot: of the state pool, behind those of requests.
+        slot: its slot in the state pool, numbered after those of requests.
         source: the state slot that it is copied from, at the end of the step ``pending_step``.
-        request_id: whose state it was.
-        num_tokens: how many these are.
-        in_answer: whether its last token was one of that request's answer.
+        request_id: the request whose state it was.
+        num_tokens: number of tokens that the state covers.
+        in_answer: whether the last of them belongs to that request's answer.
     """
 
     key: Key
@@ -77,7 +78,13 @@ class KeptState:
 
 @dataclass(slots=True)
 class Lookup:
-    """Which entries a look-up may use: those of earlier steps, and those of the step being scheduled."""
+    """Which entries a look-up may use.
+
+    Attributes:
+        step_id: the step being scheduled.
+        committed: it may use entries of earlier steps.
+        pending: it may use entries of the step being scheduled.
+    """
 
     step_id: int
     committed: bool
@@ -91,16 +98,16 @@ class Lookup:
 
 @dataclass(slots=True)
 class Match:
-    """What a request can attach.
+    """Cached blocks that a request can attach.
 
     Attributes:
-        first: index in its block table of the first block attached.
-        blocks: from there on.
-        nodes: of the full blocks among them.
-        tail: the end of an equal finished prompt, whose logits serve this one; None when not found.
-        end: tokens the request has computed once they are attached.
-        num_shared: how many of its new tokens the step being scheduled computes.
-        state: of recurrent layers at the end; None for a model without.
+        first: index in the request's block table of the first block to attach.
+        blocks: the blocks to attach from there on.
+        nodes: the nodes of the full blocks among them.
+        tail: the end of an identical finished prompt, whose logits the request can use; None when not found.
+        end: the request's number of computed tokens once the blocks are attached.
+        num_shared: how many of the attached tokens the step being scheduled computes.
+        state: the recurrent state kept at ``end``; None for a model without recurrent layers.
     """
 
     first: int
@@ -113,7 +120,7 @@ class Match:
 
 
 def has_logits(tail: Tail | None, lookup: Lookup) -> bool:
-    """Whether the logits after an equal prompt can be had: from a row of this step, or saved ones."""
+    """Returns whether the logits after an identical prompt are available, saved or from a row of this step."""
     if tail is None or tail.entry_index is None:
         return tail is not None and tail.logits_key is not None
     return lookup.pending

@@ -1,7 +1,7 @@
-"""What enters and leaves the prefix cache, for routers and viewers outside: the content of vLLM's KV cache events.
+"""Events of the prefix cache for routers and viewers outside the engine, with the content of vLLM's KV cache events.
 
-Only full blocks count. A block is named by a hash of all tokens up to its end, so that equal prefixes have equal names
-whichever block holds them; the end of a prompt that does not fill a block has no name.
+Only full blocks are reported. A block is identified by a hash of all tokens up to its end, so equal prefixes have equal
+hashes whichever block holds them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ class Stored(NamedTuple):
     """A full block can be found from now on.
 
     Attributes:
-        block_hash: of all tokens up to its end, 64 bits with a sign.
-        parent_hash: of the block before it in its prompt; None for the first one.
-        token_ids: its own tokens.
+        block_hash: hash of all tokens up to the block's end, a signed 64-bit integer.
+        parent_hash: hash of the block before it; None for the first block of a prompt.
+        token_ids: the block's own tokens.
     """
 
     block_hash: int
@@ -26,22 +26,26 @@ class Stored(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """No block with this hash can be found any more."""
+    """No block with this hash can be found from now on."""
 
     block_hash: int
 
 
 class Cleared(NamedTuple):
-    """Nothing can be found any more."""
+    """The whole cache has been emptied."""
 
 
 CacheEvent = Stored | Removed | Cleared
 
 
 def block_hash(history: int, token_ids: tuple[int, ...]) -> int:
-    """Returns the hash of a full block's tokens and of all before them, whose hash is ``history``, 0 for none.
+    """Returns the hash of a full block's tokens and all tokens before them.
 
-    Equal in all processes of one version of Python: its hashes of integers and of tuples of them are not randomised.
+    It is the same in all processes of one version of Python, which does not randomise the hashes of integers and of
+    tuples of integers.
+
+    Args:
+        history: hash of the tokens before the block, 0 for the first block.
     """
     return hash((history, token_ids))
 
@@ -57,10 +61,10 @@ def block_hashes(token_ids: Sequence[int], block_size: int) -> list[int]:
 
 
 class CacheLog:
-    """Events since the last ``take``, in order. The first one is ``Cleared``: a new cache replaces whatever was before.
+    """Collects events until ``take`` is called. The first one is ``Cleared``, since the cache starts empty.
 
-    Two blocks may have the same content at a time, one of them behind a parent that was evicted. Their hash is reported
-    stored with the first and removed with the last.
+    Two blocks can have the same content at the same time if the parent of one was evicted. Their hash is reported as
+    stored with the first block and as removed with the last.
     """
 
     def __init__(self) -> None:
@@ -68,20 +72,20 @@ class CacheLog:
         self._blocks: Counter[int] = Counter()  # by hash, how many blocks have this content
 
     def store(self, block_hash: int, parent_hash: int | None, token_ids: tuple[int, ...]) -> None:
-        """A block with this content can be found."""
+        """Record that a block with this content can now be found."""
         self._blocks[block_hash] += 1
         if self._blocks[block_hash] == 1:
             self._events.append(Stored(block_hash, parent_hash, token_ids))
 
     def remove(self, block_hash: int) -> None:
-        """A block with this content, which was stored, can no longer be found."""
+        """Record that a block with this content, stored before, can no longer be found."""
         self._blocks[block_hash] -= 1
         if not self._blocks[block_hash]:
             del self._blocks[block_hash]
             self._events.append(Removed(block_hash))
 
     def clear(self) -> None:
-        """No block can be found."""
+        """Record that the cache is empty."""
         self._blocks.clear()
         self._events.append(Cleared())
 

@@ -1,4 +1,4 @@
-"""Why a request had to compute prompt tokens itself: what was known of them when the prefix cache did not have them."""
+"""Why a request had to compute prompt tokens itself: the reason for the miss and the nearest content in the cache."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from collections.abc import Hashable
 from enum import StrEnum
 from typing import NamedTuple
 
-MOST_LOST = 4096  # contents that are remembered after they were lost
-MOST_QUOTED = 8  # tokens of another prompt
+MOST_LOST = 4096  # entries that are remembered after they were lost
+MOST_QUOTED = 8  # tokens of another prompt that a ``Miss`` quotes
 
 
 class MissReason(StrEnum):
-    """Why the first token that a request computed of its prompt was not found."""
+    """Why the first prompt token that a request computed itself was not found in the cache."""
 
     OFF = "off"  # the prefix cache is off
-    COMPUTING = "computing"  # it is being computed right now
-    EVICTED = "evicted"  # it was cached, and its block was given to somebody else
+    COMPUTING = "computing"  # another request is computing it right now
+    EVICTED = "evicted"  # it was cached, but its block was needed for other tokens
     CLEARED = "cleared"  # it was cached until the cache was cleared, or switched off
-    DIFFERS = "differs"  # what is cached has another token further on in this block
+    DIFFERS = "differs"  # the nearest cached block has another token further on
     SHORT = "short"  # the rest of the prompt does not fill a block
-    UNFILLED = "unfilled"  # what is cached ends within this block
-    ENDS = "ends"  # what is cached ends with the block before
-    NEW = "new"  # nothing that is cached begins with its first token
-    LOGPROBS = "logprobs"  # it asked for log-probabilities of its prompt, which only computing it gives
+    UNFILLED = "unfilled"  # the cached content ends within this block
+    ENDS = "ends"  # the cached content ends with the block before
+    NEW = "new"  # nothing cached begins with the prompt's first token
+    LOGPROBS = "logprobs"  # log-probabilities of the prompt were requested, which requires computing it
     STATE = "state"  # the model has recurrent layers, and no state of them is kept there
-    LOGITS = "logits"  # all is there but what the first token of the answer is drawn from
+    LOGITS = "logits"  # the whole prompt is cached, but not the logits to draw the first token from
 
 
 class Miss(NamedTuple):
-    """Why, and what is known beside it.
+    """A cache miss: its reason, and what is known about the nearest cached content.
 
     Attributes:
-        found: tokens that were in the request's blocks by then.
-        position: of the first of its tokens that is not what the nearest cached content has, at least ``found``.
-        request_id: who computed the nearest content, or computes the same one; -1 for nobody.
-        step_id: when it was lost, -1 for never.
-        tokens: how the nearest content goes on from ``position``, at most ``MOST_QUOTED`` of them.
+        found: number of tokens that were in the request's blocks by then.
+        position: position of its first token that differs from the nearest cached content; at least ``found``.
+        request_id: the request that computed that content, or is computing the same; -1 for none.
+        step_id: the step in which the content was lost, -1 for never.
+        tokens: how that content continues from ``position``, at most ``MOST_QUOTED`` tokens.
     """
 
     reason: MissReason
@@ -48,7 +48,7 @@ class Miss(NamedTuple):
 
 
 class Siblings:
-    """What follows each cached block, in order, so that the nearest to other tokens is found by bisection."""
+    """The contents that follow each cached block, sorted, so that the nearest to other tokens is found by bisection."""
 
     def __init__(self) -> None:
         self._following: dict[Hashable, list[tuple[int, ...]]] = {}
@@ -61,7 +61,7 @@ class Siblings:
             insort(following, tokens)
 
     def remove(self, parent: Hashable, tokens: tuple[int, ...]) -> None:
-        """Take back one ``add``."""
+        """Undo one ``add``."""
         following = self._following[parent]
         if len(following) == 1:
             del self._following[parent]
@@ -69,16 +69,16 @@ class Siblings:
             del following[bisect_left(following, tokens)]
 
     def nearest(self, parent: Hashable, tokens: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Which one begins with most of these tokens; None where nothing follows ``parent``."""
+        """Returns the content behind ``parent`` with the longest common prefix, or None."""
         following = self._following.get(parent)
         if following is None:
             return None
-        at = bisect_left(following, tokens)  # in order, it stands right before or behind
+        at = bisect_left(following, tokens)  # the nearest one is a neighbour in sorted order
         return max(following[max(0, at - 1) : at + 1], key=lambda other: common(other, tokens))
 
 
 class Lost:
-    """The contents that were lost last, by the hash of all tokens before them and their own."""
+    """The most recently lost contents, keyed by the hash of all tokens before them and their own tokens."""
 
     def __init__(self, most: int = MOST_LOST) -> None:
         self._most = most
@@ -86,18 +86,18 @@ class Lost:
 
     def add(self, history: int, tokens: tuple[int, ...], step_id: int, cleared: bool) -> None:
         key = history, tokens
-        self._lost.pop(key, None)  # it becomes the newest one
+        self._lost.pop(key, None)  # so that it is inserted as the newest
         self._lost[key] = step_id, cleared
         if len(self._lost) > self._most:
             del self._lost[next(iter(self._lost))]
 
     def find(self, history: int, tokens: tuple[int, ...]) -> tuple[int, bool] | None:
-        """When these tokens were lost, and whether because the cache was cleared; None when that is not known."""
+        """Returns the step in which these tokens were lost, and whether the cache was cleared; None if not known."""
         return self._lost.get((history, tokens))
 
 
 def common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
-    """How many tokens two contents begin with alike."""
+    """Returns the length of the common prefix."""
     if one == other:
         return len(one)
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

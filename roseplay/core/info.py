@@ -1,4 +1,4 @@
-"""What the model runner reports: properties of the loaded model and its engine, and free memory."""
+"""Properties of the loaded model, its engine and the machine's free memory, as the model runner reports them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ class Choice:
     """How one part of a step is computed on this machine.
 
     Attributes:
-        part: of the step, such as "linear layers".
+        part: the part of the step, such as "linear layers".
         chosen: what computes it.
-        why: what was measured, or the setting that asked for it; empty where there is nothing to say.
-        slow: why it is slower than it could be, and what to do about it; None where it is not, or where a setting asked for it.
+        why: the measurement or setting that decided it; empty where there is nothing to add.
+        slow: why it is slower than it could be, and what to do about it; None if it is not slow, or if a setting asked
+            for it.
     """
 
     part: str
@@ -29,7 +30,7 @@ class Choice:
 
     @staticmethod
     def brief(why: str) -> str:
-        """The first line of a message, which may be an error's of any length."""
+        """Returns the first line of a message, cut to a length that can be shown."""
         return why.strip().partition("\n")[0][:_BRIEF]
 
 
@@ -38,21 +39,22 @@ class EngineInfo:
     """Properties of an engine, known once its model is loaded.
 
     Attributes:
-        weight_bytes: what one step reads of the weights, all experts of a mixture included; an embedding's table counts
-            only where it is the output layer's weight too.
-        cuda_graphs: sizes of steps that are replayed as graphs; 0 where nothing is.
-        no_cuda_graphs: why a GPU's steps are not, None when they are, or where there is no GPU.
-        max_step_tokens: most tokens of a step as the start found them: on a GPU those it has memory for, on a CPU those it
-            computes in about ten seconds; None is unlimited.
+        weight_bytes: bytes of weights that one step reads, including all experts of a mixture; an embedding's table
+            counts only if it is also the output layer's weight.
+        cuda_graphs: number of step sizes that are replayed as CUDA graphs; 0 if none are.
+        no_cuda_graphs: why a GPU's steps are not replayed as graphs; None if they are, or if there is no GPU.
+        max_step_tokens: most tokens per step as found at the start: on a GPU as many as it has memory for, on a CPU as
+            many as it computes in about ten seconds; None is unlimited.
         choices: how the parts of a step are computed here.
-        state_slots: requests of a model with recurrent layers that can run at once; 0 for other models.
-        state_snapshots: states of such a model that the prefix cache keeps at most.
-        state_bytes: of the states of one request.
-        decode_s: seconds of a step that decodes one request, as measured at the start; 0 where it was not.
-        prompt_token_s: seconds that each further token of a step takes, as measured at the start; 0 where it was not.
-        server: where another server computes, its kind and address; None where the engine computes itself. Then the
-            counts and sizes that it does not tell are 0.
-        sampling_defaults: what the model's author recommends: fields of ``SamplingParams`` for requests that do not say.
+        state_slots: most requests of a model with recurrent layers that can run at once; 0 for other models.
+        state_snapshots: most states of such a model that the prefix cache keeps.
+        state_bytes: bytes of one request's states.
+        decode_s: seconds that a step takes to decode one request, measured at the start; 0 if not measured.
+        prompt_token_s: seconds that each further token adds to a step, measured at the start; 0 if not measured.
+        server: kind and address of the other server that computes; None where the engine computes itself. Counts and
+            sizes that such a server does not report are 0.
+        sampling_defaults: values that the model's author recommends, for fields of ``SamplingParams`` that a request
+            does not set.
     """
 
     model: str
@@ -82,17 +84,17 @@ class EngineInfo:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> EngineInfo:
-        """From what ``dataclasses.asdict`` made of one, once through JSON."""
+        """Build one from the output of ``dataclasses.asdict`` after it has been through JSON."""
         return cls(**{**values, "choices": tuple(Choice(**choice) for choice in values.get("choices", ()))})
 
     @property
     def slow(self) -> list[str]:
-        """What makes steps slower than this machine could compute them, each reason once."""
+        """The reasons why steps are slower than they could be on this machine, each listed once."""
         return list(dict.fromkeys(choice.slow for choice in self.choices if choice.slow))
 
     @property
     def tokenizes(self) -> bool:
-        """Whether prompts become token ids here; a server is given them as text or messages."""
+        """Whether prompts are tokenized here; another server receives them as text or messages."""
         return self.server is None
 
     def check_fits(self, num_prompt_tokens: int, max_new_tokens: int) -> None:
@@ -105,8 +107,8 @@ class FreeMemory:
     """Bytes that are free.
 
     Attributes:
-        host: of the machine, within its container's limit.
-        device, device_total: of the GPU that the engine runs on, and all that it has; None without a GPU.
+        host: free memory of the machine, within its container's limit.
+        device, device_total: free and total memory of the GPU that the engine runs on; None without a GPU.
     """
 
     host: int

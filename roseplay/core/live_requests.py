@@ -1,4 +1,4 @@
-"""The requests that have not ended: those that are running, and the queue of those that wait."""
+"""The requests that have not ended: those that are running and those that wait in the queue."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ by_arrival = attrgetter("arrival")
 
 
 class LiveRequests:
-    """Both lists are in order of arrival, which a request keeps through preemption.
+    """Running and waiting requests, each in order of arrival; a request keeps its place when it is preempted.
 
     Attributes:
-        by_id: all of them.
-        running: admitted; only these hold blocks.
-        waiting: the queue, its head first.
+        by_id: all live requests.
+        running: the requests that have been admitted; only these hold blocks.
+        waiting: the queue, head first.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class LiveRequests:
         self._next_arrival = 0
 
     def add(self, request: Request) -> None:
-        """Append a new request to the queue. Raises ``ValueError`` when its id is that of a live request."""
+        """Append a new request to the queue. Raises ``ValueError`` if another live request has its id."""
         if request.request_id in self.by_id:
             raise ValueError(f"request id {request.request_id} is in use")
         request.arrival = self._next_arrival
@@ -36,7 +36,7 @@ class LiveRequests:
         self.waiting.append(request)
 
     def admit_first(self) -> Request:
-        """Move the head of the queue to the running requests."""
+        """Move the head of the queue to the running requests, and return it."""
         request = self.waiting.popleft()
         request.status = RequestStatus.RUNNING
         request.prefill_end = request.num_tokens
@@ -44,7 +44,7 @@ class LiveRequests:
         return request
 
     def requeue(self, request: Request) -> None:
-        """Move a running request back to the queue, before everybody who arrived later."""
+        """Move a running request back to the queue, in front of the requests that arrived later."""
         self.running.remove(request)
         request.status = RequestStatus.WAITING
         request.prefill_end = request.num_tokens
@@ -54,7 +54,7 @@ class LiveRequests:
         self.waiting.insert(index, request)
 
     def remove(self, request: Request) -> None:
-        """Take out a request that has ended."""
+        """Remove a request that has ended."""
         if request.status is RequestStatus.RUNNING:
             self.running.remove(request)
         else:

@@ -1,4 +1,4 @@
-"""How much may be done at once on a device whose memory is short: less when it failed, and more again later."""
+"""A limit on the size of a step that adapts to the memory which a device turns out to have."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ _FIRST_WAIT, _LONGEST_WAIT = 16, 1024
 
 
 class MemoryLimit:
-    """A limit that is halved when something found no memory, and doubled after it was kept to for a while.
+    """A limit that is halved when memory runs out, and doubled again after a while without failures.
 
-    What took the memory may be gone: another program's, or a rare kind of step. A raised limit that fails again is halved
-    again, and twice as long is waited before the next time.
+    The shortage may be temporary: another program's memory, or a rare kind of step. When a raised limit fails, it is
+    halved again, and the wait before the next attempt doubles.
 
     Args:
-        most: where it starts, and ends; None is unlimited.
+        most: the initial limit, which is not exceeded later either; None is unlimited.
+
+    Attributes:
+        most: the current limit.
     """
 
     def __init__(self, most: int | None) -> None:
@@ -24,7 +27,7 @@ class MemoryLimit:
         self._was_raised = False
 
     def failed(self, size: int) -> None:
-        """So much at once found no memory."""
+        """Record that there was no memory for a step of ``size`` tokens."""
         if self._was_raised:
             self._wait = min(2 * self._wait, _LONGEST_WAIT)
         self.most = max(1, size // 2)
@@ -32,7 +35,7 @@ class MemoryLimit:
         self._passed, self._was_raised = 0, False
 
     def passed(self, size: int) -> None:
-        """So much at once went well; it counts where it was more than half of the limit."""
+        """Record that a step of ``size`` tokens succeeded; it counts if it was larger than half of the limit."""
         if self.most is None or self.most == self._start or 2 * size <= self.most:
             return
         self._passed += 1

@@ -1,12 +1,12 @@
-"""Looks up computed blocks: full blocks by the tokens up to their end, finished prompts by all of theirs.
+"""Looks up computed blocks: full blocks by all tokens up to their end, and finished prompts by all of their tokens.
 
 Full blocks form a trie. A node's key is its parent node (by identity) and its own tokens, so a Python dict finds it
-by hash and verifies it by equality: two prompts whose hashes collide never share a block. The chained look-up is the
-one of vLLM's automatic prefix caching; same-step sharing comes from keeping nodes *pending* in the step that
-computes them, and *committed* from then on.
+by hash and verifies it by equality: two prompts whose hashes collide never share a block. The chained look-up is that
+of vLLM's automatic prefix caching. Same-step sharing works by keeping nodes *pending* in the step that computes them,
+and *committed* from then on.
 
-A *tail* is the end of a finished prompt: its last block, how many of its tokens are the prompt's, and the logits
-after the last one. With it an exact repeat computes nothing at all.
+A *tail* is the end of a finished prompt: its last block, how many of that block's tokens belong to the prompt, and the
+logits after the last one. With it, an exact repeat of the prompt computes nothing at all.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class PrefixCache:
     """Finds blocks by their tokens. The pool calls back when a block's content is lost.
 
     Args:
-        pool: its blocks; the cache marks there which can be found.
-        max_saved_logits: how many prompts' logits are kept (vocabulary x 4 bytes each), least recently used go first.
-        log: is told which full blocks of steps that succeeded become findable, and which cease to be.
-        states: those kept of recurrent layers; they go with the blocks.
+        pool: the blocks; the cache marks the ones that can be found.
+        max_saved_logits: prompts whose logits are kept (vocabulary x 4 bytes each); the least recently used go first.
+        log: records which full blocks become findable, once their step has succeeded, and which cease to be.
+        states: the kept states of recurrent layers; they are dropped together with the blocks.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class PrefixCache:
     # -- finding
 
     def find_block(self, parent: Node | None, tokens: tuple[int, ...], lookup: Lookup) -> Node | None:
-        """The full block that continues ``parent`` with ``tokens``."""
+        """Returns the full block that continues ``parent`` with ``tokens``, or None."""
         node = self._nodes.get((parent, tokens))
         return node if node is not None and lookup.allows(node) else None
 
     def find_tail(self, parent: Node | None, tokens: tuple[int, ...], lookup: Lookup) -> Tail | None:
-        """The end of a finished prompt that continues ``parent`` with ``tokens``."""
+        """Returns the end of a finished prompt that continues ``parent`` with ``tokens``, or None."""
         tail = self._tails.get((parent, tokens))
         if tail is None or not lookup.allows(tail):
             return None
@@ -79,16 +79,16 @@ class PrefixCache:
         return tail
 
     def holds(self, parent: Node | None, tokens: tuple[int, ...]) -> bool:
-        """Whether an earlier step computed ``tokens`` behind ``parent``, as a full block or the end of a prompt."""
+        """Returns whether an earlier step computed ``tokens`` behind ``parent``, as a full block or a prompt's end."""
         entry = self._nodes.get((parent, tokens)) or self._tails.get((parent, tokens))
         return entry is not None and entry.pending_step == COMMITTED
 
     def explain(self, parent: Node | None, tokens: tuple[int, ...], start: int, *, full: bool, committed: bool) -> Miss:
-        """Why ``tokens`` were not found behind ``parent``, at position ``start`` of a prompt.
+        """Returns why ``tokens``, at position ``start`` of a prompt, were not found behind ``parent``.
 
         Args:
-            full: they fill a block; else the prompt ends with them.
-            committed: whether what earlier steps computed could be used at all.
+            full: whether the tokens fill a block; else the prompt ends with them.
+            committed: whether the request may use what earlier steps computed.
         """
         if not committed:
             return Miss(MissReason.OFF, start, start)
@@ -112,13 +112,13 @@ class PrefixCache:
         return Miss(reason, start, start + equal, sibling.request_id, tokens=rest)
 
     def covers(self, block: int, offset: int) -> bool:
-        """Whether writing at ``offset`` of ``block`` would spoil content that can be found."""
+        """Returns whether writing at ``offset`` of ``block`` would overwrite content that can be found."""
         if block in self._node_of_block:
             return True
         return any(len(tail.tokens) > offset for tail in self._tails_of_block.get(block, ()))
 
     def describe(self, block: int) -> tuple[int | None, tuple[int, ...]]:
-        """How many blocks precede a findable block in its prompt, and its tokens; (None, ()) when it is not findable."""
+        """Returns a findable block's index in its prompt and its tokens; (None, ()) for any other block."""
         tails = self._tails_of_block.get(block)
         entry: Node | Tail | None = self._node_of_block.get(block) or (tails[-1] if tails else None)
         if entry is None:
@@ -133,11 +133,11 @@ class PrefixCache:
     def insert_block(
         self, parent: Node | None, tokens: tuple[int, ...], block: int, pending_step: int, request_id: int
     ) -> Node:
-        """Make a full block of a request findable; when its content can be found already, that node."""
+        """Make a full block of a request findable. Returns its node, or the existing node with the same content."""
         known = self._nodes.get((parent, tokens))
         if known is not None:
             return known
-        if (before := self._node_of_block.get(block)) is not None:  # its parent was forgotten, so nobody finds it
+        if (before := self._node_of_block.get(block)) is not None:  # unreachable: its parent was dropped
             self._remove_node(before)
         node = Node(parent, tokens, block, pending_step, request_id)
         self._nodes[parent, tokens] = node
@@ -159,7 +159,7 @@ class PrefixCache:
         entry_index: int,
         save_logits: bool,
     ) -> int | None:
-        """Make the end of a request's finished prompt findable; returns the key under which its logits are to be saved."""
+        """Make the end of a finished prompt findable; returns the key to save its logits under, or None."""
         tail = self._tails.get((parent, tokens))
         if tail is None:
             tail = Tail(parent, tokens, block, pending_step, request_id)
@@ -168,7 +168,7 @@ class PrefixCache:
             self._tails_of_block.setdefault(block, []).append(tail)
             self._pool.set_findable(block, True)
         elif tail.logits_key is not None or tail.entry_index is not None:
-            return None  # a repeat was computed separately; the first one's logits stay
+            return None  # the same prompt was computed twice: keep the logits of the first
         self._pending.tails.append(tail)
         tail.entry_index = entry_index
         if not save_logits or self._max_saved_logits < 1:
@@ -183,10 +183,8 @@ class PrefixCache:
     # -- steps
 
     def commit(self, keep: bool) -> None:
-        """The step succeeds: its entries stay findable, or with the prefix cache off are unlisted.
-
-        Until ``confirm`` is called, ``roll_back`` takes them back.
-        """
+        """Commit the pending entries, assuming that their step succeeds; until ``confirm``, ``roll_back`` undoes this.
+        Without ``keep``, as when the prefix cache is off, they can no longer be found."""
         self.states.commit()
         pending, self._pending = self._pending, _Pending()
         self._unproven.nodes += pending.nodes
@@ -202,7 +200,7 @@ class PrefixCache:
                 self._remove_node(node)
 
     def confirm(self) -> None:
-        """What was committed did succeed."""
+        """Confirm that the steps of all committed entries succeeded; these can no longer be rolled back."""
         self.states.confirm()
         if self.log is not None:
             for node in self._unproven.nodes:
@@ -217,7 +215,7 @@ class PrefixCache:
             node.logged = True
 
     def roll_back(self) -> None:
-        """The step failed, and so did one in flight before it: nothing of them stays findable."""
+        """Remove the entries of the steps that failed: all that are pending or not confirmed."""
         self.states.roll_back()
         for failed in (self._pending, self._unproven):
             for tail in failed.tails:
@@ -227,7 +225,7 @@ class PrefixCache:
         self._pending, self._unproven = _Pending(), _Pending()
 
     def take_dropped_logits(self) -> list[int]:
-        """Keys of saved logits that can be found no more since the last call."""
+        """Returns the keys of saved logits that became unreachable since the last call."""
         dropped, self._dropped_logits = self._dropped_logits, []
         return dropped
 
@@ -239,7 +237,7 @@ class PrefixCache:
         self._pool.set_findable(block, False)
 
     def clear(self) -> None:
-        """Forget everything; blocks that are held stay with their holders."""
+        """Empty the cache; requests keep the blocks that they hold."""
         if self.log is not None:
             for node in self._node_of_block.values():
                 node.logged = False
@@ -249,12 +247,12 @@ class PrefixCache:
             self.unlist(block)
 
     def _evict(self, block: int) -> None:
-        """The block is given to somebody else."""
+        """Drop a block's entries because the pool hands the block out again."""
         self._note_lost(block, cleared=False)
         self._forget_block(block)
 
     def _note_lost(self, block: int, *, cleared: bool) -> None:
-        """Remember what could be found in a block that was computed, for ``explain``."""
+        """Remember the committed entries of a block that is about to be lost, for ``explain``."""
         node = self._node_of_block.get(block)
         if node is not None and node.pending_step == COMMITTED:
             self._lost.add(_history(node.parent), node.tokens, self.step_id, cleared)
@@ -281,7 +279,7 @@ class PrefixCache:
         self.states.drop((node.parent, node.tokens))
         self._update_findable(node.block)
         tail = self._tails.get((node.parent, node.tokens))
-        if tail is not None and tail.block != node.block:  # a prompt that ends there was computed separately
+        if tail is not None and tail.block != node.block:  # a prompt of the same tokens in another block
             self._remove_tail(tail)
 
     def _remove_tail(self, tail: Tail) -> None:
@@ -309,7 +307,7 @@ class PrefixCache:
 
 
 def _history(node: Node | None) -> int:
-    """Hash of all tokens up to the end of a block, 0 for none; each node is hashed once."""
+    """Returns the hash of all tokens up to the end of a block, 0 for None; each node is hashed only once."""
     chain = []
     while node is not None and node.history is None:
         chain.append(node)

@@ -1,4 +1,4 @@
-"""How far the start of an engine is: plain data that its worker reports."""
+"""The progress of an engine's start, as plain data that its worker reports."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-# In order. A start without a download reports none, one that fails does not come to the end.
+# In order. A start that needs no download skips that stage.
 STAGES = ("libraries", "download", "weights", "kernels", "warm-up")
 REPORT_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one stage of a start is.
+    """The progress of one stage of a start.
 
     Attributes:
         stage: one of ``STAGES``.
-        done, total: in ``unit``; ``total`` is None where it is not known.
+        done, total: counts in ``unit``; ``total`` is None if it is not known.
         unit: ``"bytes"``, ``"parts"`` (layers to prepare, and first steps) or ``"steps"``.
-        note: what else there is to say, in a few words.
+        note: a few words of detail; may be empty.
     """
 
     stage: str
@@ -31,15 +31,15 @@ class Progress:
 
 
 class Reporter:
-    """Counts what is done in a stage. Thread-safe.
+    """Counts the work done in each stage and reports it. Thread-safe.
 
     Args:
-        send: called at the beginning of a stage, with its last count, and at most every ``REPORT_S`` in between; None
-            where nobody listens.
-        clock: seconds.
+        send: called when a stage begins, with its final count, and at most every ``REPORT_S`` seconds in between; None
+            to report nothing.
+        clock: returns the time in seconds.
 
     Attributes:
-        heard: whether somebody listens.
+        heard: whether ``send`` was given.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Reporter:
         self._sent_at = 0.0
 
     def begin(self, stage: str, total: int | None = None, unit: str = "parts", note: str = "") -> None:
-        """End the stage before and begin one."""
+        """Begin a stage, which ends the one before."""
         with self._lock:
             self._flush()
             self._now = Progress(stage, 0, total, unit, note)
@@ -66,19 +66,19 @@ class Reporter:
         return self._now.stage if self._now is not None else None
 
     def advance(self, amount: int = 1) -> None:
-        """Count what has been done; more than the total is as much as the total."""
+        """Add to what is done in the stage; the total is not exceeded."""
         self._change(lambda now: (now.done + amount, now.total))
 
     def expect(self, amount: int) -> None:
-        """Raise the stage's total."""
+        """Add to the stage's total."""
         self._change(lambda now: (now.done, (now.total or 0) + amount))
 
     def count(self, done: int, total: int | None) -> None:
-        """Set both numbers."""
+        """Set both what is done and the total."""
         self._change(lambda now: (done, total))
 
     def end(self) -> None:
-        """Send the last count."""
+        """Send the final count of the last stage."""
         with self._lock:
             self._flush()
 

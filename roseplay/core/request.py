@@ -17,7 +17,7 @@ PLACEHOLDER = -(1 << 31)
 
 
 class FinishReason(StrEnum):
-    """Why a request ended; ``str`` values, as the API and the page show them."""
+    """Why a request ended; the values are shown by the API and the page."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -34,27 +34,26 @@ class RequestStatus(StrEnum):
 class Request:
     """A prompt, its answer so far, and the KV blocks that hold their keys and values.
 
-    There is no prefill or decode phase: a request has ``token_ids`` it wants computed and
-    ``num_computed_tokens`` that catches up.
+    There is no prefill or decode phase: ``token_ids`` are to be computed, and ``num_computed_tokens`` catches up.
 
     Attributes:
         request_id: chosen by the client, unique among the live requests.
         arrival: the scheduler's order of arrival; kept through preemption.
         token_ids: prompt, then answer; the last one may be a ``PLACEHOLDER`` while a step is in flight.
         num_prompt_tokens: length of the prompt in ``token_ids``.
-        num_computed_tokens: tokens whose keys and values are in ``block_table``.
-        prefill_end: tokens known when it was last admitted; up to there its tokens count as prompt tokens.
+        num_computed_tokens: number of tokens whose keys and values are in ``block_table``.
+        prefill_end: number of tokens when it was last admitted; tokens before that count as prompt tokens.
         block_table: ids of its KV blocks; block i holds tokens ``[i * block_size, (i + 1) * block_size)``.
-        state_slot: where its recurrent states are kept, 0 while it has none.
-        answer_state: the kept state after the last full block of its answer, of its own making; None before.
-        branch: tokens up to the end of another prompt's blocks that had no recurrent state there; 0 for none.
+        state_slot: where its recurrent states are stored, 0 while it has no slot.
+        answer_state: the kept state after the last full block of its own answer; None if there is none.
+        branch: number of leading tokens found in blocks at whose end no recurrent state was kept; 0 for none.
         chain: the prefix cache's node for its first ``num_chained_blocks`` full blocks.
-        last_step: the last step that computed one of its tokens, -1 before.
+        last_step: the last step that computed one of its tokens, -1 before the first.
         num_cached_tokens: prompt tokens served by the prefix cache at its first admission.
         num_shared_tokens: prompt tokens that another request computed in the same step.
-        num_prompt_logprobs: prompt tokens after the first whose log-probabilities are known.
-        miss: why the first token that it computed itself was not cached, ``None`` before.
-        seed: of its noise; ``sampling.seed`` or one drawn by the engine.
+        num_prompt_logprobs: number of prompt tokens, without the first, whose log-probabilities are known.
+        miss: why the first token that it computed itself was not cached; None until it computes one.
+        seed: seed of its sampling noise: ``sampling.seed``, or one drawn by the engine.
     """
 
     __slots__ = (
@@ -107,7 +106,7 @@ class Request:
 
     @property
     def num_known_tokens(self) -> int:
-        """Tokens without the placeholder."""
+        """The number of tokens without the placeholder."""
         return len(self.token_ids) - (self.token_ids[-1] == PLACEHOLDER)
 
     @property
@@ -121,7 +120,7 @@ class Request:
 
     @property
     def lacks_prompt_logprobs(self) -> bool:
-        """Whether it asked for log-probabilities of prompt tokens that are not known yet, so that it has to compute them."""
+        """Whether log-probabilities of prompt tokens were requested and some are not known yet."""
         return self.sampling.prompt_logprobs is not None and self.num_prompt_logprobs < self.num_prompt_tokens - 1
 
     def __repr__(self) -> str:

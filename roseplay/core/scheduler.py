@@ -1,8 +1,8 @@
-"""Continuous batching: keeps all live requests, makes steps of them, and applies what comes of each step.
+"""Continuous batching: keeps all live requests, makes steps of them, and applies the result of each step.
 
-A step is pure data: the scheduler knows neither the model nor the clock, so every rule here is tested without either. The
-shape of it (no prefill or decode phase, a budget over prompt chunks, preemption by recompute) is that of vLLM's v1
-scheduler. ``StepBuilder`` decides who computes what in a step.
+A step is pure data: the scheduler knows neither the model nor the clock, so every rule here can be tested without them.
+Its design (no prefill or decode phase, a budget over prompt chunks, preemption by recomputation) is that of vLLM's V1
+scheduler. ``StepBuilder`` decides what each request computes in a step.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from roseplay.core.step_builder import StepBuilder
 
 
 class Scheduler:
-    """Requests come by ``add`` and leave by ``update``, ``end`` or ``fail``.
+    """Requests enter by ``add`` and leave by ``update``, ``end`` or ``fail``.
 
-    Each step from ``schedule`` is followed by one of ``update`` (it succeeded), ``shrink`` (the device had no memory for it)
-    and ``fail``. With ``assume`` the next one may be scheduled before that.
+    Each step from ``schedule`` must be followed by ``update`` (it succeeded), ``shrink`` (the device had no memory for
+    it) or ``fail``. After ``assume``, the next step may be scheduled before that.
 
     Args:
-        num_blocks: KV blocks, block 0 included.
-        block_size: tokens a block holds.
+        num_blocks: number of KV blocks, including block 0.
+        block_size: tokens per block.
         max_model_len: longest prompt plus answer, in tokens.
-        max_saved_logits: finished prompts whose logits are kept for exact repeats.
-        knobs: may be replaced between steps by ``set_knobs``.
-        token_limit: most tokens of a step that the device has memory for, whatever the knobs say; None is unlimited.
+        max_saved_logits: number of finished prompts whose logits are kept for exact repeats.
+        knobs: initial knobs; ``set_knobs`` replaces them between steps.
+        token_limit: most tokens in a step that the device has memory for, whatever the knobs say; None is unlimited.
             ``shrink`` lowers it for a while.
-        step_limit: most tokens of a step that ends in good time; acts like a lower knob ``step_max_tokens``, so that a
-            prompt computed whole may exceed it. May be replaced between steps.
-        num_state_slots: requests of a model with recurrent layers that can run at once; 0 for other models.
-        num_state_snapshots: states of such a model that the prefix cache keeps; 0 leaves it off.
-        state_interval: blocks of a prompt between two of them, see ``StateSnapshots``.
-        cache_log: is told what enters and leaves the prefix cache.
+        step_limit: most tokens in a step that ends in reasonable time; acts like a lower ``step_max_tokens`` knob, so a
+            prompt that is computed whole may exceed it. May be replaced between steps.
+        num_state_slots: most requests of a model with recurrent layers that can run at once; 0 for other models.
+        num_state_snapshots: most states of such a model that the prefix cache keeps; 0 turns its prefix cache off.
+        state_interval: blocks of a prompt between two kept states, see ``StateSnapshots``.
+        cache_log: records what enters and leaves the prefix cache.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Scheduler:
         self.tables = BlockTables(self.pool, self.cache, self.slots)
         self.block_size = block_size
         self.max_model_len = max_model_len
-        self._without_cache = self.slots.used and not states.used  # blocks are of no use without a state
+        self._without_cache = self.slots.used and not states.used  # cached blocks are useless without a state
         self.knobs = knobs or Knobs()
         self._acting = self._possible(self.knobs)
         self.step_limit = step_limit
@@ -106,21 +106,21 @@ class Scheduler:
         """Enqueue a request.
 
         Raises:
-            RequestTooLargeError: it can never fit.
-            ValueError: its id is that of a live request.
+            RequestTooLargeError: it could never be served.
+            ValueError: another live request has its id.
         """
         self.check_fits(request.num_prompt_tokens, request.sampling.max_new_tokens)
         self._live.add(request)
 
     def end(self, request_id: int, reason: FinishReason) -> Request | None:
-        """End a live request and give up its blocks; None when there is none (any more)."""
+        """End a live request, release its blocks and return it; returns None if no live request has this id."""
         request = self.requests.get(request_id)
         if request is not None:
             self._finish(request, reason)
         return request
 
     def set_knobs(self, knobs: Knobs) -> None:
-        """Act on new knobs from the next step on."""
+        """Replace the knobs, from the next step on."""
         if self.knobs.prefix_cache and not knobs.prefix_cache:
             self.cache.clear()
         self.knobs = knobs
@@ -130,12 +130,12 @@ class Scheduler:
         return knobs.changed({"prefix_cache": False, "same_step_sharing": False}) if self._without_cache else knobs
 
     def clear_cache(self) -> None:
-        """Forget all cached prompts; requests keep the blocks they hold."""
+        """Empty the prefix cache; requests keep the blocks that they hold."""
         self.cache.clear()
 
     @property
     def token_limit(self) -> int | None:
-        """Most tokens of a step that the device has memory for, as far as is known; None is unlimited."""
+        """Most tokens in a step that the device is believed to have memory for; None is unlimited."""
         return self._memory_limit.most
 
     @token_limit.setter
@@ -145,7 +145,7 @@ class Scheduler:
     # -- a step begins
 
     def schedule(self) -> Step:
-        """The next step; it has no entries when there is nothing to do."""
+        """Returns the next step; it has no entries if there is nothing to do."""
         knobs = self._acting
         step = Step(self.next_step_id, batched_append=knobs.batched_append, cuda_graphs=knobs.cuda_graphs)
         self.tables.step_id = self.cache.step_id = step.step_id
@@ -158,7 +158,7 @@ class Scheduler:
         return builder.build()
 
     def can_run_ahead(self, step: Step) -> bool:
-        """Whether the next step can be made while ``step`` runs: there is work for it, and nobody need be preempted."""
+        """Returns whether the next step can be scheduled while ``step`` runs: it has work, and preempts no request."""
         ending = sum(1 for entry in step.entries if entry.samples and is_last(entry.request))
         admits = self.waiting and len(self.running) < self.knobs.max_batch_size and not self.slots.exhausted
         return bool(len(self.running) > ending or admits) and len(self.running) <= self.pool.num_available
@@ -171,17 +171,17 @@ class Scheduler:
     # -- a step has ended
 
     def update(self, step: Step, result: StepResult) -> list[tuple[StepEntry, int]]:
-        """Apply the result of a step that succeeded; returns its new tokens, (entry, token id) in request order.
+        """Apply the result of a step that succeeded; returns its new tokens as (entry, token id), in request order.
 
-        Requests that are finished by them are released. Requests that the result has an error for end with it;
-        ``take_errors`` names them.
+        Requests that are finished by their token end here, and so do requests for which the result has an error; those
+        are returned by ``take_errors``. Raises ``ValueError`` for a result that does not fit the step.
         """
         if len(result.token_ids) != len(step.entries):
             raise ValueError(f"the step has {len(step.entries)} entries, its result {len(result.token_ids)}")
         if not self.in_flight.is_assumed(step):
             self.cache.commit(keep=self.knobs.prefix_cache)
         self.cache.confirm()
-        for index in result.errors:  # of those too who ended meanwhile, while their blocks are still theirs
+        for index in result.errors:  # also for requests that have ended since: settle releases their blocks
             self.tables.forget(step.entries[index].request)
         self.in_flight.settle(step.step_id)
         self._memory_limit.passed(step.prompt_tokens + step.decode_tokens)
@@ -193,7 +193,7 @@ class Scheduler:
         for index, (entry, token) in enumerate(zip(step.entries, result.token_ids, strict=True)):
             request = entry.request
             if request.status is RequestStatus.FINISHED:
-                continue  # who ended while the step ran gets no more
+                continue  # it ended while the step ran: its token is dropped
             if index in result.errors:
                 self._errors.append((request, result.errors[index]))
                 self._finish(request, FinishReason.ERROR)
@@ -221,14 +221,14 @@ class Scheduler:
             self._finish(request, FinishReason.LENGTH)
 
     def take_errors(self) -> list[tuple[Request, str]]:
-        """Requests that ended because a step had an error for them, and why, since the last call."""
+        """Returns the requests that a step's result had an error for since the last call, with the messages."""
         errors, self._errors = self._errors, []
         return errors
 
     def fail(self, *steps: Step) -> list[Request]:
-        """These steps, all that are in flight, raised: end the requests that computed in them and return these.
+        """End and return the requests that computed something in ``steps``, which are all in flight and have failed.
 
-        Requests that only share what others computed there go back to the queue.
+        Requests that only shared what others computed there go back to the queue.
         """
         self.cache.roll_back()
         self.in_flight.settle(steps[-1].step_id)
@@ -236,15 +236,15 @@ class Scheduler:
         for request in ended:
             self._finish(request, FinishReason.ERROR)
         for entry in dependent:
-            if entry.request.status is RequestStatus.RUNNING:  # else the step before has failed too, and it is requeued
+            if entry.request.status is RequestStatus.RUNNING:  # it may be back in the queue already
                 self._restart(entry.request)
         return ended
 
     def shrink(self, step: Step) -> bool:
-        """The device had no memory for ``step``: undo it and take half as many tokens a step for a while.
+        """Undo ``step``, which the device had no memory for, and schedule at most half as many tokens for a while.
 
-        Requests that computed prompt tokens start again, those that decoded keep their blocks, unless they have a state: the
-        step may have changed it. Returns False, having done nothing, when the step cannot be smaller.
+        Requests that computed prompt tokens start again. Those that decoded keep their blocks, unless they have a
+        recurrent state, which the step may have changed. Returns False, having done nothing, for a step of one token.
         """
         tokens = step.prompt_tokens + step.decode_tokens
         if tokens <= 1:
@@ -264,7 +264,7 @@ class Scheduler:
         return True
 
     def _restart(self, request: Request) -> None:
-        """What the request holds may not be there: it gives that up and goes back to the queue."""
+        """Release the request's blocks, which may not hold what they should, and move it back to the queue."""
         drop_placeholder(request)
         request.num_cached_tokens = request.num_shared_tokens = 0
         request.miss = None

@@ -1,4 +1,4 @@
-"""State slots: beside KV blocks, what a model with recurrent layers needs for each running request."""
+"""State slots: what each running request needs beside KV blocks if the model has recurrent layers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ NOBODY = -1  # in place of a request's id
 
 
 class StateSlots:
-    """Which request has which slot. A request takes one when it is admitted and gives it up with its blocks.
+    """Assigns slots to requests. A request takes a slot when it is admitted and releases it with its blocks.
 
-    A slot's content needs no clearing: a request that starts at its first token does not read it.
+    Slots are not cleared: a request that starts at its first token does not read the old content.
 
     Args:
-        num_slots: those that requests can have, numbered from 1; 0 for a model without recurrent layers, whose requests
+        num_slots: number of slots for requests, numbered from 1; 0 for a model without recurrent layers, whose requests
             need none.
     """
 
@@ -38,13 +38,13 @@ class StateSlots:
         return self.used and not self._free
 
     def take_changed(self) -> dict[int, int]:
-        """Slots that were taken or given up since the last call, with the ids of the requests that have them now, or
-        ``NOBODY``; at first, all of them."""
+        """Returns the slots that were taken or released since the last call, each with the id of the request that has
+        it now, or ``NOBODY``. The first call returns all slots."""
         changed, self._changed = self._changed, {}
         return changed
 
     def take(self, request: Request) -> None:
-        """Give the request a slot if it needs one. Raises ``RuntimeError`` when none is free or it has one already."""
+        """Give the request a slot if it needs one. Raises ``RuntimeError`` if none is free or it already has one."""
         if not self.used:
             return
         if request.state_slot or not self._free:
@@ -54,7 +54,7 @@ class StateSlots:
         self._changed[request.state_slot] = request.request_id
 
     def release(self, request: Request) -> None:
-        """Take the request's slot back, if it has one. Raises ``RuntimeError`` when the slot is not its own."""
+        """Release the request's slot, if it has one. Raises ``RuntimeError`` if the slot is another request's."""
         slot = request.state_slot
         if slot == 0:
             return

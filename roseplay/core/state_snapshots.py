@@ -1,14 +1,16 @@
-"""Kept states: what a request of a model with recurrent layers goes on from, beside the blocks that it attaches.
+"""Kept recurrent states: with a cached prefix of KV blocks, a model with recurrent layers also needs its state there.
 
-A state exists only at the end of what a step computes, so a prompt's chunks end where its state is to be kept: at every n-th
-block, at the prompt's last full block, at its very end, and where blocks of another prompt ended that had no state. The model
-runner copies it from the request's slot after the step, and to another request's slot before a later one. Those who share a
-prompt with a request of the same step get its state at the end of the step, and compute from the next one on.
+A state exists only at the end of what a step computes, so prompts are cut into chunks that end where a state is to be
+kept: after every n-th block, after the last full block, at the end of the prompt, and where another prompt's cached
+blocks ended without a state. The model runner copies the state from the request's slot after the step, and into
+another request's slot before a later step. Requests that share a prompt within one step receive the state at the end
+of that step, and compute from the next step on.
 
-In an answer it is the last full block that counts: from there the chat's next turn goes on, or the request itself once it is
-preempted. So each full block's state takes the place of the one before, and an answer costs one kept state however long it is.
-To keep one after each interval only would spare little: most answers are shorter than an interval, and of Qwen3.5-0.8B, on a
-CPU, a copy takes 3 ms, once in 16 decodes of 61 ms, where computing a block's 16 tokens again takes 60 ms.
+In an answer only the last full block matters: the chat's next turn continues from there, and so does the request
+itself after a preemption. Each full block's state therefore replaces the one before, and an answer takes one kept
+state however long it is. Keeping one state per interval instead would save little, since most answers are shorter
+than an interval: for Qwen3.5-0.8B on a CPU, a copy takes 3 ms, once in 16 decodes of 61 ms, and computing a block's
+16 tokens again takes 60 ms.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ _NOTHING = (NOBODY, 0)
 
 
 class StateSnapshots:
-    """The states that can be found, the least recently used first; each belongs to a node or a tail of the prefix cache.
+    """The states that can be found, least recently used first; each belongs to a node or a tail of the prefix cache.
 
     Args:
-        num_state_slots: of requests; the slots of kept states are numbered from behind them.
-        num_snapshots: states that are kept at most; 0 keeps none.
-        interval: tokens, a multiple of the block size: a prompt's state is kept after each so many of them. 0: only where
-            a chunk ends anyway.
-        block_size: in tokens.
+        num_state_slots: number of slots for requests; the slots of kept states are numbered after them.
+        num_snapshots: most states that are kept; 0 keeps none.
+        interval: a prompt's state is kept every ``interval`` tokens, a multiple of the block size; 0 keeps it only
+            where a chunk happens to end.
+        block_size: tokens per block.
     """
 
     def __init__(
@@ -56,12 +58,13 @@ class StateSnapshots:
 
     @property
     def kept(self) -> list[KeptState]:
-        """All that are kept, the least recently used first."""
+        """All kept states, the least recently used first."""
         return list(self._kept.values())
 
     def take_changed(self) -> dict[int, tuple[int, int]]:
-        """Slots whose kept state is another since the last call: whose state it was and after how many tokens, or
-        ``NOBODY`` and 0 where none is kept; at first, all of them."""
+        """Returns the slots whose content changed since the last call, each with the id of the request whose state it
+        holds and that state's number of tokens; ``NOBODY`` and 0 for an empty slot. The first call returns all
+        slots."""
         changed, self._changed = self._changed, {}
         return changed
 
@@ -71,15 +74,15 @@ class StateSnapshots:
     # -- where to keep
 
     def boundary(self, request: Request, start: int, end: int) -> int:
-        """Where a chunk of a prompt from ``start`` to ``end`` is to stop: at the first token behind which its state is to be
-        kept, ``end`` where there is none."""
+        """Returns where a prompt's chunk from ``start`` to ``end`` has to stop: at the first position at which a
+        state is to be kept, else at ``end``."""
         if not self.used or not self._interval:
             return end
         stops = (start - start % self._interval + self._interval, self._last_full_block(request), request.branch)
         return min((stop for stop in stops if start < stop < end), default=end)
 
     def is_wanted(self, request: Request) -> bool:
-        """Whether the state after what the request computes is to be kept, if it is at the end of a block."""
+        """Returns whether the state after the request's computed tokens is to be kept; they must end a block."""
         end = request.num_computed_tokens
         if not self.used or end % self._block_size:
             return False
@@ -92,9 +95,10 @@ class StateSnapshots:
     # -- keeping and finding
 
     def save(self, key: Key, request: Request, step: Step) -> None:
-        """Keep the request's state as it is after ``step``; not if it is kept already, or no slot is to be had.
+        """Keep the request's state as it is after ``step``, unless it is kept already or no slot can be freed.
 
-        In an answer it replaces the one before. With the key ``UNKNOWN`` it is found once it is named, before its step is over.
+        In an answer it replaces the state before. With the key ``UNKNOWN`` it cannot be found until ``name`` gives it a
+        key, which must happen before the step is over.
         """
         if key in self._kept:
             self._kept.move_to_end(key)
@@ -115,7 +119,7 @@ class StateSnapshots:
         step.states_after.append((request.state_slot, state.slot))
 
     def name(self, key: Key, request: Request) -> None:
-        """The token behind which a state of the request was kept, in the last step that computes for it, is known."""
+        """Give a key to the state that the request's last step keeps, now that the token at its end is known."""
         state = request.answer_state
         if state is None or state.pending_step != request.last_step or key in self._kept:
             return
@@ -127,9 +131,10 @@ class StateSnapshots:
         self._changed[state.slot] = (state.request_id, state.num_tokens)
 
     def _drop_oldest(self, in_answer: bool) -> bool:
-        """Free the slot of the least recently used state; returns False if every slot belongs to this step.
+        """Free the slot of the least recently used state; returns False if no state may be dropped.
 
-        Answers may take at most half of the slots from prompts, so that the states of shared prompts stay.
+        States in answers displace those of prompts only until they have half of the slots, so that the states of shared
+        prompts stay. States of the step being scheduled are not dropped.
         """
         only_answers = in_answer and 2 * (self._num_in_answers + 1) > self.num_snapshots
         for state in self._kept.values():
@@ -139,7 +144,7 @@ class StateSnapshots:
         return False
 
     def restore(self, state: KeptState, request: Request, step: Step) -> bool:
-        """The request goes on from a kept state; returns whether in this very step, or from the next one on."""
+        """Copy a kept state to the request's slot; returns False if the request can only continue in the next step."""
         self._kept.move_to_end(state.key)
         if state.pending_step == COMMITTED:
             step.states_before.append((state.slot, request.state_slot))
@@ -148,8 +153,10 @@ class StateSnapshots:
         return False
 
     def cut(self, match: Match, end: int, lookup: Lookup) -> Match | None:
-        """The longest part of ``match`` at whose end a state is kept; the whole prompt, up to ``end``, only if its logits are
-        there as well."""
+        """Returns the longest part of ``match`` at whose end a state is kept, or None.
+
+        It extends to the end of the prompt, ``end``, only if the logits there are available as well.
+        """
         tail = match.tail
         if match.end == end and tail is not None and has_logits(tail, lookup):
             match.state = self._find((tail.parent, tail.tokens), lookup)
@@ -173,7 +180,7 @@ class StateSnapshots:
     # -- forgetting
 
     def drop(self, key: Key) -> None:
-        """What ``key`` belongs to cannot be found any more."""
+        """Drop the state under ``key``, if there is one, because the entry it belongs to is no longer findable."""
         state = self._kept.pop(key, None)
         if state is None:
             return
@@ -186,7 +193,7 @@ class StateSnapshots:
         self._num_in_answers -= state.in_answer
 
     def forget(self, request: Request) -> None:
-        """The model could not compute the request: no state of it stays."""
+        """Drop all states of a request that the model failed to compute."""
         for state in self.kept:
             if state.request_id == request.request_id:
                 self.drop(state.key)
@@ -213,5 +220,5 @@ class StateSnapshots:
 
 
 def _is_in_answer(request: Request) -> bool:
-    """Whether the last token that the request computes belongs to its answer."""
+    """Returns whether the last token that the request has computed belongs to its answer."""
     return request.num_computed_tokens > request.num_prompt_tokens

@@ -1,4 +1,4 @@
-"""A step: the one thing that passes from core to model. Who computes which tokens, and where they go."""
+"""A step is all that core passes to the model: which tokens to compute for each request, and where to store them."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from roseplay.core.request import Request
 
 
 class StepTooLargeError(RuntimeError):
-    """The device has no memory for the step, and computed nothing that counts; a smaller one may go."""
+    """The device has no memory for the step, none of which takes effect; a smaller step may succeed."""
 
 
 class DeviceLostError(RuntimeError):
-    """The device answers no more, and nothing that this process does will change that."""
+    """The device no longer responds, and this process cannot recover it."""
 
 
 @dataclass(slots=True)
 class StepEntry:
     """One request's part in a step.
 
-    The tokens it computes are ``request.token_ids[start : start + num_tokens]``; their keys and values go where
-    ``request.block_table`` says. ``num_tokens`` is 0 when the cache or another request gives all that is needed.
+    It computes the tokens ``request.token_ids[start : start + num_tokens]``, whose keys and values are stored where
+    ``request.block_table`` says. ``num_tokens`` is 0 when the cache or another request provides all that is needed.
 
     Attributes:
-        start: position of the first token computed.
-        num_tokens: tokens computed.
-        num_prompt_tokens: how many of these count as prompt tokens (all or none).
-        samples: whether a next token is drawn, at position ``request.num_tokens``.
-        logits_entry: whose last row gives the logits: an index into ``Step.entries`` (its own or its leader's).
-        logits_key: or which saved logits to draw from. Exactly one of both is set when ``samples``.
-        save_logits_key: keep the raw float32 logits of this entry's last row under this key.
+        start, num_tokens: position of the first token to compute, and number of tokens.
+        num_prompt_tokens: how many of them count as prompt tokens (all or none).
+        samples: whether to draw the next token, at position ``request.num_tokens``.
+        logits_entry: index into ``Step.entries`` of the entry whose last row to draw from: its own, or an equal
+            prompt's.
+        logits_key: key of the saved logits to draw from instead. With ``samples``, exactly one of the two is set.
+        save_logits_key: key under which to save the raw float32 logits of this entry's last row; None to save none.
     """
 
     request: Request
@@ -45,26 +45,26 @@ class StepEntry:
 
 @dataclass(slots=True)
 class Step:
-    """What the model runner executes: copies first, then one packed forward, then sampling in entry order.
+    """What the model runner executes: copies, then one packed forward, then sampling in entry order.
 
     Attributes:
         step_id: counts up from 0.
-        entries: in order of arrival within decodes and prompts; first tokens are drawn in request order.
-        copies: (source block, destination block), one batched copy over all layers before anything is appended.
+        entries: decodes, then prompts, each in order of arrival.
+        copies: (source block, destination block) pairs, copied over all layers before anything is appended.
         copied: ids of the requests that got these copies, in the same order.
-        states_before: (source slot, destination slot) of the state pool: recurrent states that are copied, all at once,
-            before anything is computed; states_after: after all of it.
-        dropped_logits: keys of saved logits that nobody can reach any more; forget them before saving new ones.
-        cuda_graphs: replay the step as a graph where there is one of its size.
-        batched_append: one append a layer, or (the write-up's "before") one a request and layer.
-        prompt_tokens, decode_tokens: computed in this step.
+        states_before, states_after: (source slot, destination slot) pairs of the state pool: recurrent states that are
+            copied, all at once, before anything is computed, and after everything is.
+        dropped_logits: keys of saved logits that are no longer reachable; to be dropped before new ones are saved.
+        cuda_graphs: whether to replay the step as a graph if there is one of its size.
+        batched_append: whether keys and values are written once per layer, or once per request and layer.
+        prompt_tokens, decode_tokens: numbers of tokens computed in this step.
         cached_tokens: prompt tokens attached from earlier steps' blocks.
-        shared_tokens: prompt tokens attached from blocks that this very step computes.
+        shared_tokens: prompt tokens attached from blocks that this step computes.
         preempted: ids of requests that lost their blocks while this step was scheduled.
         admitted: ids of requests that entered the batch.
-        held_by: what kept the next request from entering, or a prompt from being finished: ``prefill`` (a budget of
-            tokens or requests), ``blocks`` (no free KV blocks), ``slots`` (no free state slot) or ``batch`` (the batch is full). None if nobody waits.
-        misses: requests that compute the first of their prompt tokens in it, and why that was not cached.
+        held_by: what kept a request from entering, or a prompt from being finished: ``prefill`` (budgets), ``blocks``
+            (no free KV blocks), ``slots`` (no free state slot) or ``batch`` (the batch is full). None if nothing did.
+        misses: (request id, reason) for requests that compute their first uncached prompt token in this step.
         prompt_logprobs: by index of the entry, the positions of prompt tokens whose log-probabilities are wanted. Each is
             predicted by the token before it, which the entry computes.
     """
@@ -91,7 +91,7 @@ class Step:
 
 @dataclass(slots=True)
 class TokenLogprobs:
-    """Log-probabilities (natural log, after softmax of the raw logits) of one token and of the likeliest ones."""
+    """Log-probabilities of one token and of the likeliest ones: natural logarithms of the softmax of the raw logits."""
 
     logprob: float
     top: list[tuple[int, float]]
@@ -99,18 +99,18 @@ class TokenLogprobs:
 
 @dataclass(slots=True)
 class StepResult:
-    """What the model runner answers.
+    """The result of a step, as the model runner returns it.
 
     Attributes:
-        token_ids: one per entry of the step; None where the entry does not sample, or has an error.
-        logprobs: likewise, None where none were asked for.
-        prepare_ns, forward_ns, sample_ns: the host's time in building the batch, in the model, and in drawing tokens; on a
-            GPU that is the time it takes to launch them.
+        token_ids: the token drawn for each entry of the step; None if the entry does not sample, or has an error.
+        logprobs: log-probabilities for each entry; None where none were requested.
+        prepare_ns, forward_ns, sample_ns: time on the host for building the batch, the model and drawing tokens; on a
+            GPU, the time to launch them.
         device_ns: time from the step's first work on the device to its last; equals ``forward_ns`` on a CPU.
-        errors: by index of the entry, why there is no token for it: its request ends with this reason, the others go on.
-        prompt_logprobs: by index of the entry, those of the positions that the step names.
-        graph: whether the step was replayed, as a CUDA graph or from a recording; None where there are none, or nothing was
-            computed.
+        errors: by index of the entry, why it has no token; its request ends with this message, other requests continue.
+        prompt_logprobs: by index of the entry, the log-probabilities at the positions that the step names.
+        graph: whether the step was replayed, as a CUDA graph or from a recording; None if there are no graphs, or
+            nothing was computed.
     """
 
     token_ids: list[int | None]

@@ -1,4 +1,4 @@
-"""Filling one step: running requests first, one token each; then prompts, first come first served, within the budgets."""
+"""Fills one step: first a token for each decoding request, then prompts in order of arrival, within the budgets."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from roseplay.core.step import Step, StepEntry
 
 
 class StepBuilder:
-    """Builds one step, and with it the block tables of its requests.
+    """Builds one step, and updates the block tables of its requests.
 
     Args:
-        step: empty.
-        max_tokens: of the step, as knobs and speed limit it; a prompt that is computed whole may exceed it.
-        device_limit: tokens that the device has memory for; None is unlimited.
+        step: an empty step, to be filled.
+        max_tokens: most tokens as limited by knobs and speed; a prompt that is computed whole may exceed this.
+        device_limit: most tokens that the device has memory for; None is unlimited.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class StepBuilder:
         self._may_cut = knobs.chunked_prefill and (knobs.prefix_cache or knobs.same_step_sharing)
 
     def build(self) -> Step:
-        """The filled step; it has no entries when there is nothing to do."""
+        """Fill the step and return it; it has no entries if there is nothing to do."""
         self._schedule_decodes()
         self._schedule_prompts()
         return self.step
@@ -55,14 +55,14 @@ class StepBuilder:
         decodes = [request for request in self._requests.running if not request.is_prefilling and not will_end(request)]
         limit = min(self._max_tokens, self._device_limit or UNLIMITED)
         if len(decodes) > limit:
-            decodes.sort(key=attrgetter("last_step"))  # nobody starves: who waited longest goes
+            decodes.sort(key=attrgetter("last_step"))  # the longest waiting first, so that none starves
             decodes = sorted(decodes[:limit], key=by_arrival)
         for request in decodes:
             if request.status is RequestStatus.RUNNING and self._find_room(request):
                 self._add_decode(request)
 
     def _find_room(self, request: Request) -> bool:
-        """Room for the request's next token, by preempting others if need be; False when it has to wait itself."""
+        """Make room for the request's next token, preempting others if necessary; returns False if it was preempted."""
         if self._tables.is_writable(request, request.num_computed_tokens):
             return True
         while not self._make_room(request, 1):
@@ -73,18 +73,18 @@ class StepBuilder:
         return True
 
     def _choose_victim(self) -> Request:
-        """The newest running request that is not in this step; never the oldest, which finds room when it runs alone."""
+        """Returns the newest running request that is not in this step; the oldest always fits when it runs alone."""
         return next(request for request in reversed(self._requests.running) if request.last_step != self.step.step_id)
 
     def _preempt(self, request: Request) -> None:
-        """Back to the queue; what it computed stays findable until its blocks are taken."""
+        """Move a request back to the queue; what it computed stays findable until its blocks are reused."""
         request.num_preemptions += 1
         self.step.preempted.append(request.request_id)
         self._tables.release(request)
         self._requests.requeue(request)
 
     def _add_decode(self, request: Request) -> None:
-        """The request computes its last token: what ``_add_chunk`` does for prompts, in a path that every token takes."""
+        """Compute the request's last token: a shorter ``_add_chunk``, since every decoded token takes this path."""
         step, start = self.step, request.num_computed_tokens
         request.num_computed_tokens = start + 1
         request.last_step = step.step_id
@@ -107,7 +107,7 @@ class StepBuilder:
             if self._attach(request, self._match(request, lookup)):
                 self._compute_prompt(request, budget)
         if prefilling and prefilling[0].last_step != step.step_id:
-            return  # the oldest got nothing: whoever joined now would take the budget that it waits for
+            return  # the oldest prompt got no budget: a new request would take what it waits for
         while requests.waiting:
             if len(requests.running) >= knobs.max_batch_size:
                 step.held_by = "batch"
@@ -132,9 +132,9 @@ class StepBuilder:
         return self._tables.match(request, lookup)
 
     def _obstacle(self, request: Request, match: Match | None, budget: PromptBudget) -> str | None:
-        """What keeps the head of the queue out, see ``Step.held_by``.
+        """Returns what keeps the request at the head of the queue from entering, as in ``Step.held_by``, or None.
 
-        It gets in if it has work that it may do, and if its whole prompt fits beside the others.
+        It may enter if there is work for it in this step, and if its whole prompt fits beside the running requests.
         """
         if match is None and budget.chunk(0, request.num_tokens) == 0:
             return "prefill"
@@ -149,9 +149,9 @@ class StepBuilder:
         return None if needed + reserved + len(running) <= self._pool.num_available else "blocks"
 
     def _attach(self, request: Request, match: Match | None) -> bool:
-        """Attach what was found; with the whole prompt found, take its logits from where they are.
+        """Attach the matched blocks, and draw from existing logits if the whole prompt was found.
 
-        Returns whether the request may compute in this step: not when it goes on from the state that another leaves behind.
+        Returns False if the request has to wait for a recurrent state that another request computes in this step.
         """
         if match is None:
             return True
@@ -167,10 +167,10 @@ class StepBuilder:
             entry.samples = entry.logits_entry is not None or entry.logits_key is not None
         if entry.samples:
             request.last_step = step.step_id
-        elif match.end == request.prefill_end:  # the logits are gone: the last prompt token is computed again
+        elif match.end == request.prefill_end:  # no logits: compute the last prompt token again
             request.num_computed_tokens = entry.start = match.end - 1
-            cached -= 1  # of its last block, which an earlier step computed
-        if request.num_preemptions == 0:  # a hit rate counts each prompt token once
+            cached -= 1  # its block was computed by an earlier step
+        if request.num_preemptions == 0:  # the hit rate counts each prompt token once
             request.num_cached_tokens += cached
             request.num_shared_tokens += shared
             step.cached_tokens += cached
@@ -179,7 +179,7 @@ class StepBuilder:
         return match.state is None or self._tables.states.restore(match.state, request, step)
 
     def _compute_prompt(self, request: Request, budget: PromptBudget) -> None:
-        """Compute as much of the request's prompt as budget and blocks allow, perhaps nothing."""
+        """Compute as much of the request's prompt as budget and free blocks allow; this may be nothing."""
         start = request.num_computed_tokens
         chunk = budget.chunk(start, request.num_tokens)
         if start + chunk < request.num_tokens:
@@ -196,8 +196,8 @@ class StepBuilder:
         if self._may_cut:
             stop = self._tables.states.boundary(request, start, start + chunk)
             if stop < start + chunk:
-                chunk = wanted = stop - start  # the budget is not used up: others may compute beside it
-        miss = request.miss or self._tables.explain(request, committed=self._knobs.prefix_cache)  # before blocks go
+                chunk = wanted = stop - start  # a cut that does not use up the budget
+        miss = request.miss or self._tables.explain(request, committed=self._knobs.prefix_cache)  # before eviction
         if not self._make_room(request, chunk):
             return
         if request.miss is None:
@@ -205,11 +205,11 @@ class StepBuilder:
             self.step.misses.append((request.request_id, miss))
         budget.spend(chunk, wanted)
         if self.step.entries and self.step.entries[-1].request is request:
-            self.step.entries.pop()  # what it attached goes with what it computes
+            self.step.entries.pop()  # replaced by the entry that computes
         self._add_chunk(request, chunk)
 
     def _add_chunk(self, request: Request, num_tokens: int) -> None:
-        """The request computes its next ``num_tokens`` prompt tokens; they count as computed from here on."""
+        """Compute the request's next ``num_tokens`` prompt tokens, which count as computed from here on."""
         step, start = self.step, request.num_computed_tokens
         entry = StepEntry(request, start, num_tokens, num_tokens)
         request.num_computed_tokens = start + num_tokens
@@ -218,7 +218,7 @@ class StepBuilder:
         index = len(step.entries)
         step.entries.append(entry)
         if request.lacks_prompt_logprobs:
-            first = max(start, request.num_prompt_logprobs) + 1  # it may have been preempted after some of them
+            first = max(start, request.num_prompt_logprobs) + 1  # it may have some from before a preemption
             positions = range(first, min(start + num_tokens + 1, request.num_prompt_tokens))
             if positions:
                 step.prompt_logprobs[index] = positions
@@ -231,10 +231,10 @@ class StepBuilder:
             if request.num_tokens == request.num_prompt_tokens and (keep or share):
                 entry.save_logits_key = self._tables.publish_tail(request, step, index, keep)
 
-    # -- both
+    # -- decodes and prompts
 
     def _make_room(self, request: Request, num_tokens: int) -> bool:
-        """Blocks for the request's next tokens, its own to write into; False when too few are free."""
+        """Give the request writable blocks for its next tokens; returns False if too few are free."""
         start = request.num_computed_tokens
         in_held_block = start < len(request.block_table) * self._pool.block_size
         if not self._tables.grow(request, start + num_tokens):

@@ -42,7 +42,7 @@ class Findings:
         }
 
     def text(self) -> str:
-        """The same for a terminal."""
+        """Returns the same for a terminal."""
         versions = ", ".join(f"{name} {version or '(not installed)'}" for name, version in self.versions.items())
         lines = [*_entry("versions", versions), ""]
         for device in self.devices:

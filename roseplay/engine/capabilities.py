@@ -1,4 +1,4 @@
-"""What an engine can report and be asked: all of it in process, less over HTTP."""
+"""What an engine can report and do: everything in process, less over HTTP."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any, NoReturn
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an engine's users can see of it and do to it.
+    """What an engine can report and do.
 
     Attributes:
         blocks: the telemetry has the state of each KV block.
-        steps: it has a record of each step.
+        steps: the telemetry has a record of each step.
         knobs: the scheduler's settings can be read and changed.
-        cached_tokens: each request says how many of its prompt's tokens were cached.
-        queue: it is known how many requests run and wait.
-        kv_usage: it is known how much of the KV cache is held.
-        prefix_hit_rate: it is known how many of all prompt tokens were cached.
-        server_times: each request says how long it waited and how long its prompt took, as the engine measured it.
-        pause: it can be paused.
-        clear_cache: its prefix cache can be cleared.
+        cached_tokens: each request has the number of prompt tokens that were cached.
+        queue: the numbers of running and waiting requests are known.
+        kv_usage: the share of the KV cache in use is known.
+        prefix_hit_rate: the share of all prompt tokens that were cached is known.
+        server_times: each request has its time in the queue and in prefill, as the engine measured them.
+        pause: the engine can be paused.
+        clear_cache: the prefix cache can be cleared.
         inspect: a block's content can be read.
-        reasons: for each that is not there, why, in a few words for people.
+        reasons: by name, why a capability is missing, in a few words to show to users.
     """
 
     blocks: bool = True
@@ -41,7 +41,7 @@ class Capabilities:
 
     @classmethod
     def without(cls, reasons: Mapping[str, str]) -> Capabilities:
-        """Returns all capabilities but these, by name, with the reason for each."""
+        """Returns all capabilities except those in ``reasons``, which maps each missing one to its reason."""
         absent: dict[str, Any] = dict.fromkeys(reasons, False)
         return cls(**absent, reasons=dict(reasons))
 
@@ -55,5 +55,5 @@ class Capabilities:
             self.refuse(name)
 
     def adding(self, name: str) -> Capabilities:
-        """Returns these and one more."""
+        """Returns these capabilities and the one named."""
         return self.without({absent: reason for absent, reason in self.reasons.items() if absent != name})

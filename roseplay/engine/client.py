@@ -1,4 +1,4 @@
-"""The engine as its users hold it: submit, stream, abort, set knobs, close."""
+"""The engine's client, the class that programs use: submit, stream, abort, set knobs, close."""
 
 from __future__ import annotations
 
@@ -64,19 +64,20 @@ logger = logging.getLogger(__name__)
 class Engine:
     """A model that serves many requests at once, from a loop in the background.
 
-    It ends with ``close()``, with the ``with`` block, with the program, or when nothing refers to it or to one of its
-    unfinished streams any more.
+    It ends with ``close()``, with the ``with`` block, with the program, or once neither it nor any of its unfinished
+    streams is referenced any more.
 
     Args:
         model: ``"tiny-chat"`` (comes with the package), a directory, GGUF file or hub id, or a transformers model in memory.
-        config: what is fixed from start to end.
-        knobs: at the start; ``set_knobs`` changes them while the engine runs.
-        clock: gives all times that it reports; only a worker in a thread can use another clock than the system's.
-        cancelled: once it is set, loading the model is given up with ``EngineStartError``.
+        config: settings that are fixed while the engine runs.
+        knobs: initial knobs; ``set_knobs`` changes them while the engine runs.
+        clock: source of all reported times; only a worker in a thread can use a clock other than the system's.
+        cancelled: when it is set, loading the model is abandoned with ``EngineStartError``.
         on_progress: called from this thread as the worker starts, and with each ``Progress`` of the worker.
-        import_after: once it is set, this process imports what tokenizers need; a worker's process loads the model meanwhile.
-        ids: numbers its requests; engines that share one never use a number twice.
-        settings: fields of ``EngineConfig`` and ``Knobs`` by name; they override the two.
+        import_after: this process imports the tokenizer's libraries only once it is set; a worker process does not
+            wait.
+        ids: source of request ids; engines that share it never use an id twice.
+        settings: fields of ``EngineConfig`` and ``Knobs`` by name, which override ``config`` and ``knobs``.
 
     Raises:
         EngineStartError: the model was not found or is not supported, or the settings do not fit; one line.
@@ -111,7 +112,7 @@ class Engine:
         self._lock, self._admission, self._knob_lock = threading.RLock(), threading.Lock(), threading.Lock()
         self.telemetry = Telemetry(self.config.telemetry_steps)
         self._watchdog = Watchdog(self.config.step_timeout_s)
-        reference = weakref.ref(self)  # what the engine owns must not keep it alive
+        reference = weakref.ref(self)  # the parts of the engine must not keep it alive
         self._receiver = Receiver(self.telemetry, self._knobs, partial(_send_if_alive, reference), clock)
         self.tokenizer: Any = None
         self._connection, self.info = self._start(on_progress, import_after)
@@ -126,8 +127,8 @@ class Engine:
     def _start(
         self, on_progress: Callable[[Progress], None] | None, import_after: threading.Event | None
     ) -> tuple[Connection, EngineInfo]:
-        """Open the tokenizer and wait for the worker: one beside the other, except in one process, where two threads that
-        import the same libraries get in each other's way."""
+        """Open the tokenizer and wait for the worker. Only a worker in another process loads at the same time: two
+        threads of one process that import the same libraries slow each other down."""
 
         def opened() -> Any:
             if import_after is not None:
@@ -163,12 +164,12 @@ class Engine:
         Args:
             prompt: text, chat messages (``[{"role": "user", "content": "…"}]``), or token ids.
             params: how tokens are chosen and when the answer ends; greedy and 128 tokens by default.
-            on_update: called from the receiver thread whenever something arrived for the stream; must return quickly.
+            on_update: called from the receiver thread whenever something arrives for the stream; must return quickly.
             due_ns: when its traffic wanted it to be submitted, for the stream's metrics.
 
         Raises:
             ValueError: the prompt is empty or can never fit (``RequestTooLargeError``, with the numbers).
-            EngineBusyError: ``max_waiting`` requests wait already, or ``admission`` is ``blocking`` and the engine paused.
+            EngineBusyError: ``max_waiting`` requests are waiting, or the engine is paused with ``blocking`` admission.
             EngineError: the engine is closed or has failed.
         """
         submitted_ns = self.clock.now_ns()
@@ -209,7 +210,7 @@ class Engine:
             decoder = make_decoder(self.tokenizer, token_ids)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # a panic in the tokenizer's library is no Exception
+        except BaseException as error:  # a panic in the tokenizer's library is not an Exception
             raise EngineError(f"the answer could not be decoded ({type(error).__name__}: {error})") from error
         request_id = next(self._ids)
         stream = Stream(request_id, token_ids, params, decoder, self.abort, submitted_ns, on_update)
@@ -230,7 +231,7 @@ class Engine:
 
     @property
     def room(self) -> int:
-        """How many more requests may wait."""
+        """The number of requests that may still join the queue."""
         return max(0, self.config.max_waiting - self._receiver.num_waiting)
 
     def _send(self, command: Command) -> None:
@@ -238,7 +239,7 @@ class Engine:
             self._transport.send(command)
 
     def abort(self, request_id: int) -> bool:
-        """End a request with ``abort``; returns ``False`` if it is unknown or has ended."""
+        """End a request with the reason ``abort``; returns ``False`` if it is unknown or has ended."""
         if self._receiver.get(request_id) is None:
             return False
         self._send(Abort(request_id))
@@ -250,7 +251,7 @@ class Engine:
 
     @property
     def num_unfinished(self) -> int:
-        """Requests that have been submitted and have not ended."""
+        """The number of requests that have been submitted and have not ended."""
         return self._receiver.num_live
 
     # -- steering
@@ -287,9 +288,9 @@ class Engine:
         return self._paused
 
     def pause(self) -> None:
-        """Compute nothing from the next step on. New requests wait; aborts and knob changes work as usual.
+        """Start no further step until ``resume``. New requests wait; aborts and knob changes work as usual.
 
-        Token times are not corrected: the gap of a stream includes the pause. Pausing twice is allowed.
+        Times include the pause: a stream shows it as a gap between two tokens. Pausing twice is allowed.
         """
         self._set_paused(True)
 
@@ -305,11 +306,11 @@ class Engine:
             self._send(Pause(paused))
 
     def inspect_block(self, block: int, timeout: float = 10.0) -> BlockInfo:
-        """Returns what a KV block holds, read between two steps.
+        """Returns the state and content of a KV block, read between two steps.
 
         Raises:
             ValueError: there is no such block.
-            TimeoutError: the worker did not come to it within ``timeout`` seconds.
+            TimeoutError: the worker did not reply within ``timeout`` seconds.
         """
         self._check_alive()
         if not 1 <= block < self.info.num_blocks:
@@ -321,7 +322,7 @@ class Engine:
         """Returns the free memory of the machine and of the engine's GPU, as its worker sees it.
 
         Raises:
-            TimeoutError: the worker did not come to it within ``timeout`` seconds.
+            TimeoutError: the worker did not reply within ``timeout`` seconds.
         """
         self._check_alive()
         memory: FreeMemory = self._inspect(InspectMemory, timeout)
@@ -342,10 +343,10 @@ class Engine:
     # -- health
 
     def health(self, timeout: float = 1.0) -> Health:
-        """Returns whether the engine's loop responds, within ``timeout`` seconds.
+        """Returns within ``timeout`` seconds whether the engine's loop responds.
 
-        A worker that computes a long step cannot reply, and is healthy all the same until it is overdue: after 3 s, or
-        three times as long as the step is predicted to take.
+        A worker that computes a long step cannot reply, but counts as healthy until it is overdue: after 3 s, or after
+        three times the predicted duration of the step.
         """
         with self._lock:
             if self.alive and self._restarting is None:
@@ -364,7 +365,7 @@ class Engine:
 
     @property
     def overdue(self) -> str | None:
-        """What is wrong with the engine, in one line, as far as is known without asking it; ``None`` while it is healthy."""
+        """One line that says what is wrong, as far as is known without asking the worker; ``None`` if nothing is."""
         if not self.alive:
             return self._broken or "the engine is closed"
         if self._restarting is not None:
@@ -376,7 +377,7 @@ class Engine:
 
     @property
     def _expects_event(self) -> bool:
-        """Whether an event from the worker is due."""
+        """Whether the worker should be sending events."""
         return self._ping is not None or (self._receiver.num_live > 0 and not self._paused)
 
     @property
@@ -394,7 +395,7 @@ class Engine:
         """End all requests with ``abort``, or with ``reason`` as an error, and stop the worker. Closing twice is allowed.
 
         Args:
-            timeout: seconds that the current step may still take; then a worker process is killed.
+            timeout: seconds that the current step may still take; after that a worker process is killed.
         """
         with self._lock:
             if self._closed:
@@ -433,7 +434,7 @@ class Engine:
             event = self._transport.receive(POLL_S)
         except WorkerGoneError as error:
             return self._worker_gone(str(error))
-        except (OSError, ValueError):  # the pipe was closed under us, by close()
+        except (OSError, ValueError):  # close() has closed the pipe
             return False
         self._watchdog.look(self._expects_event)
         if event is None:
@@ -463,13 +464,13 @@ class Engine:
                 ping.answered.set()
 
     def _frozen(self) -> str | None:
-        """Returns why the worker counts as frozen; ``None`` if it does not."""
+        """Returns why the worker is considered frozen; ``None`` if it is not."""
         if self._transport.stopped_for_s() > STOPPED_S:
             return f"the engine's process has not run for {STOPPED_S:g} s"
         return self._watchdog.frozen(self._knobs.slow_motion) if self._expects_event else None
 
     def _worker_gone(self, reason: str) -> bool:
-        """End every stream with ``error`` and replace the worker, if it was a process; returns whether that worked."""
+        """End every stream with an error and replace the worker if it is a process; returns whether that worked."""
         with self._lock:
             if self._closed:
                 return False
@@ -493,7 +494,7 @@ class Engine:
         return True
 
     def _break(self, reason: str) -> None:
-        """The engine cannot serve any more: end every stream with the reason."""
+        """Give up serving: end every stream with the reason."""
         with self._lock:
             self._broken = f"{reason}; the engine cannot go on, restart it"
             self._transport.kill()
@@ -501,7 +502,7 @@ class Engine:
 
 
 def _receive(reference: weakref.ref[Engine]) -> None:
-    """The receiver thread. It refers to the engine only while it handles an event, so that an unused engine is collected."""
+    """Run the receiver thread. It holds the engine only while it handles an event, so an unused engine is collected."""
     while True:
         engine = reference()
         if engine is None:

@@ -19,14 +19,14 @@ class Decoder(Protocol):
         """Returns the text that this token completes; empty while a character is incomplete."""
 
     def flush(self) -> str:
-        """Returns what is left at the end: an incomplete character, as U+FFFD."""
+        """Returns the text left at the end: U+FFFD for an incomplete character, else nothing."""
 
 
 def split_context(tokenizer: Any, prompt_token_ids: list[int]) -> tuple[list[int], list[int]]:
     """Returns the prompt's last tokens in two parts: those of whole characters, and those of an incomplete one.
 
-    A character has at most four bytes, and a token at least one of them. A prompt that ends in U+FFFD itself
-    cannot be told from one that ends in an incomplete character and gives no context.
+    A character has at most four bytes, and a token at least one. A prompt that really ends in U+FFFD cannot be
+    distinguished from one that ends in an incomplete character, and gives no context.
     """
     context = prompt_token_ids[-CONTEXT_TOKENS:]
     for cut in range(MAX_INCOMPLETE_TOKENS + 1):
@@ -39,9 +39,9 @@ def split_context(tokenizer: Any, prompt_token_ids: list[int]) -> tuple[list[int
 
 
 class StreamDecoder:
-    """For tokenizers with a ``tokenizers`` backend; starts with the prompt's end as context for leading spaces.
+    """Decoder for tokenizers with a ``tokenizers`` backend. The prompt's end is its context, for leading spaces.
 
-    The bytes of a character that the prompt leaves incomplete belong to the answer, which completes it.
+    A character that the prompt leaves incomplete and the answer completes belongs to the answer.
     """
 
     def __init__(self, tokenizer: Any, prompt_token_ids: list[int], skip_special_tokens: bool = True) -> None:
@@ -72,7 +72,7 @@ class StreamDecoder:
 
 
 class PlainDecoder:
-    """For tokenizers without such a backend: decodes a short window again and returns what is new in it."""
+    """Decoder for tokenizers without such a backend: decodes a short window for each token and returns what is new."""
 
     def __init__(self, tokenizer: Any, prompt_token_ids: list[int], skip_special_tokens: bool = True) -> None:
         self._tokenizer = tokenizer
@@ -103,7 +103,7 @@ class PlainDecoder:
 
 
 class NoDecoder:
-    """For models without a tokenizer: there is no text."""
+    """Decoder for models without a tokenizer: there is no text."""
 
     def push(self, token_id: int) -> str:
         return ""
@@ -113,7 +113,11 @@ class NoDecoder:
 
 
 def make_decoder(tokenizer: Any | None, prompt_token_ids: list[int], *, skip_special_tokens: bool = True) -> Decoder:
-    """Returns a decoder for the tokens that follow a prompt; control tokens have no text, or else their names."""
+    """Returns a decoder for the tokens that follow a prompt.
+
+    Args:
+        skip_special_tokens: whether control tokens have no text; otherwise their text is their name.
+    """
     if tokenizer is None:
         return NoDecoder()
     if getattr(tokenizer, "backend_tokenizer", None) is not None:
@@ -122,7 +126,7 @@ def make_decoder(tokenizer: Any | None, prompt_token_ids: list[int], *, skip_spe
 
 
 class StopStrings:
-    """Lets text through until a stop string appears, and holds back what may be the beginning of one."""
+    """Passes text on until a stop string appears, holding back what may be the beginning of one."""
 
     def __init__(self, stop: tuple[str, ...]) -> None:
         self._stop = stop

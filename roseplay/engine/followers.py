@@ -1,7 +1,7 @@
-"""The processes of a tensor parallel engine: the worker is rank 0, and starts and watches the others.
+"""The processes of a tensor parallel engine: the worker is rank 0, and starts and watches the other ranks.
 
-A follower ends with the connection to its leader, and with the leader's process. The leader's process ends with the first
-follower that ends, since without it no step can be computed; the engine then starts a new worker.
+A follower ends when the connection to its leader is closed or the leader's process ends. The leader's process ends when
+any follower does, since no step can be computed without it; the engine then starts a new worker.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What a follower sends once its part of the model is loaded; else it sends why that failed.
+# A follower sends this once its part of the model is loaded, or else a message that says why that failed.
 LOADED = ""
-# Seconds in which the leader may find out by itself, and say why, that a follower has ended. NCCL would wait on.
+# Seconds for the leader to notice by itself that a follower has ended, and to say why. NCCL would keep waiting.
 GRACE_S = 2.0
 END_S = 5.0
 
 
 def load_parallel_runner(model: str, config: EngineConfig, reporter: Reporter) -> Runner:
-    """Load a model's parts in as many processes as ``config.tensor_parallel_size`` says; this one has the first.
+    """Load the parts of a model in ``config.tensor_parallel_size`` processes, the first part in this one.
 
-    Raises ``EngineStartError``, and what loading a model raises.
+    Raises ``EngineStartError``, and whatever loading a model raises.
     """
     _stay_on_this_machine()
     processes = FollowerProcesses(model, config)
@@ -60,16 +60,16 @@ def load_parallel_runner(model: str, config: EngineConfig, reporter: Reporter) -
 
 
 def _stay_on_this_machine() -> None:
-    """Let the libraries that connect the processes listen on the loopback interface only."""
+    """Make the libraries that connect the processes listen on the loopback interface only."""
     if "lo" in (name for _, name in socket.if_nameindex()):
         for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             os.environ.setdefault(variable, "lo")
 
 
 def _open_rank(config: EngineConfig, rank: int) -> tuple[EngineConfig, Ranks]:
-    """Returns this process's settings, and its place among the others. Raises ``UnsupportedModelError`` without a GPU for it.
+    """Returns this process's settings and its ``Ranks``. Raises ``UnsupportedModelError`` if there is no GPU for it.
 
-    Processes on a CPU share its cores, if the settings do not say how many threads each has.
+    Processes on a CPU share its cores unless the settings say how many threads each uses.
     """
     import torch
 
@@ -85,10 +85,10 @@ def _open_rank(config: EngineConfig, rank: int) -> tuple[EngineConfig, Ranks]:
 
 
 class FollowerProcesses:
-    """Ranks 1 and up, each in a process of its own, which loads its part of the model at once.
+    """Ranks 1 and up, each in a process of its own, which starts loading its part of the model at once.
 
     Attributes:
-        connections: to each of them.
+        connections: a connection to each of them.
     """
 
     def __init__(self, model: str, config: EngineConfig) -> None:
@@ -104,13 +104,13 @@ class FollowerProcesses:
             arguments = (model, config, rank, self._store, theirs, logging.getLogger().level)
             process = context.Process(target=_follow, args=arguments, name=f"roseplay-rank-{rank}", daemon=True)
             process.start()
-            theirs.close()  # else it would outlive the process
+            theirs.close()  # else the pipe would stay open after the process has ended
             self.connections.append(ours)
             self._processes.append(process)
         threading.Thread(target=self._watch, name="roseplay-ranks", daemon=True).start()
 
     def join(self, ranks: Ranks) -> None:
-        """Wait until each has loaded its part, and connect all ranks. Raises ``EngineStartError`` if one could not."""
+        """Wait until all have loaded their parts, and connect all ranks. Raises ``EngineStartError`` if one fails."""
         for rank, connection in enumerate(self.connections, 1):
             try:
                 message = connection.recv()
@@ -124,7 +124,7 @@ class FollowerProcesses:
         ranks.join(self._store)
 
     def gone(self) -> str | None:
-        """Which of them has ended, in a few words; None if none has within a second."""
+        """Returns in a few words which process has ended; None if none ends within a second."""
         connections.wait([process.sentinel for process in self._processes], timeout=1.0)
         for rank, process in enumerate(self._processes, 1):
             if process.exitcode is not None:
@@ -132,7 +132,7 @@ class FollowerProcesses:
         return None
 
     def end(self) -> None:
-        """End them, in order if they have started and come to it soon, and leave the group."""
+        """End all followers and leave the group; processes that do not end by themselves in time are killed."""
         self._ending.set()
         for connection in self.connections:
             connection.close()
@@ -146,7 +146,7 @@ class FollowerProcesses:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _watch(self) -> None:
-        """End this process soon after the first follower, unless they are ended on purpose."""
+        """End this process soon after any follower has ended, unless ``end`` was called."""
         connections.wait([process.sentinel for process in self._processes])
         if not self._ending.wait(GRACE_S):
             logger.error("%s, and with it the engine's process", self.gone())
@@ -155,7 +155,7 @@ class FollowerProcesses:
 
 
 def _follow(model: str, config: EngineConfig, rank: int, store: str, leader: Connection, log_level: int) -> None:
-    """What a follower's process runs."""
+    """The main function of a follower's process."""
     leave_signals_to_parent()
     logging.basicConfig(level=log_level)
     threading.Thread(target=_end_with_leader, daemon=True).start()
@@ -166,9 +166,9 @@ def _follow(model: str, config: EngineConfig, rank: int, store: str, leader: Con
         register_kernels()
         config, ranks = _open_rank(config, rank)
         follower = Follower(load_model(model, config, ranks=ranks), config, ranks)
-    except BaseException as error:  # a panic in an extension is no Exception
+    except BaseException as error:  # a panic in an extension is not an Exception
         leader.send(f"{type(error).__name__}: {error}".partition("\n")[0] or "it failed")
-        leader.poll(None)  # or this end would be noticed before the message
+        leader.poll(None)  # else the leader would notice the end of this process before it reads the message
         return
     leader.send(LOADED)
     try:
@@ -179,7 +179,7 @@ def _follow(model: str, config: EngineConfig, rank: int, store: str, leader: Con
         return
     except BaseException:
         logger.exception("tensor parallel rank %d failed", rank)
-        os._exit(1)  # at once: the others wait for it
+        os._exit(1)  # at once: the other ranks are waiting for this one
     ranks.leave()
 
 

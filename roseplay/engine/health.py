@@ -1,4 +1,4 @@
-"""Whether a worker still responds: what it is doing, and how long it may send nothing."""
+"""Checks whether a worker still responds: what it is doing, and how long it may be silent."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-# A worker that owes an event is overdue after this many seconds, or this many times the predicted time of its step.
+# A worker that should send an event is overdue after this many seconds, or this many times the predicted step time.
 OVERDUE_S = 3.0
 OVERDUE_FACTOR = 3.0
 # A worker counts as frozen once its step has taken this many times the predicted time.
 FROZEN_FACTOR = 10.0
 # A process that does not run at all is replaced after this many seconds.
 STOPPED_S = 10.0
-# If this process's own checks are further apart than this, it was stopped itself, and that time does not count.
+# If this process's own checks are further apart than this, it was stopped itself, and the time does not count.
 LOOKS_APART_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether the engine responds, and in one line what it is doing or what is wrong with it."""
+    """Whether the engine responds, and one line that says what it is doing or what is wrong with it."""
 
     ok: bool
     detail: str
@@ -28,18 +28,18 @@ class Health:
 
 @dataclass(slots=True)
 class PendingPing:
-    """A ping that was sent through the engine's loop; all who ask meanwhile wait for the same reply."""
+    """A ping that was sent through the engine's loop; all callers until the reply share it."""
 
     token: int
     answered: threading.Event = field(default_factory=threading.Event)
 
 
 class Watchdog:
-    """Measures how long a worker has sent nothing, and whether its current step explains that.
+    """Measures how long a worker has been silent, and whether its current step explains that.
 
     Args:
-        timeout_s: a worker counts as frozen after this time, if its step is not predicted to take longer.
-        clock: seconds.
+        timeout_s: a worker counts as frozen after this time, unless its step is predicted to take longer.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, timeout_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,11 +50,11 @@ class Watchdog:
         self._predicted_s = 0.0
 
     def heard(self) -> None:
-        """Start measuring anew: an event came from the worker, or it owes nothing."""
+        """Restart the measurement: an event has arrived from the worker, or none is due."""
         self._heard_at = self._clock()
 
     def step_started(self, step_id: int, predicted_s: float) -> None:
-        """Record that a step began which is predicted to take long."""
+        """Record the start of a step that is predicted to take long."""
         self._step, self._predicted_s = step_id, predicted_s
         self.heard()
 
@@ -69,7 +69,7 @@ class Watchdog:
         self.heard()
 
     def look(self, expects: bool) -> None:
-        """Update the measurement; must be called a few times a second. ``expects``: whether the worker owes an event."""
+        """Update the measurement; must be called a few times a second. ``expects``: whether an event is due."""
         now = self._clock()
         apart, self._looked_at = now - self._looked_at, now
         if apart > LOOKS_APART_S:
@@ -82,7 +82,7 @@ class Watchdog:
         return self._clock() - self._heard_at
 
     def overdue(self) -> str | None:
-        """Returns what is wrong, in one line, if the worker should have responded by now."""
+        """Returns one line that says what is wrong if the worker should have responded by now, else None."""
         silent_s = self.silent_for_s
         if silent_s <= max(OVERDUE_S, OVERDUE_FACTOR * self._predicted_s):
             return None
@@ -90,7 +90,7 @@ class Watchdog:
         return f"the engine has not answered for {silent_s:.0f} s{doing}"
 
     def frozen(self, slow_motion: float) -> str | None:
-        """Returns what is wrong, in one line, if the worker counts as frozen."""
+        """Returns one line that says what is wrong if the worker counts as frozen, else None."""
         limit_s = max(self._timeout_s * slow_motion, FROZEN_FACTOR * self._predicted_s)
         if self.silent_for_s <= limit_s:
             return None

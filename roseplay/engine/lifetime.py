@@ -1,4 +1,4 @@
-"""The end of an engine that nobody closes: when the program exits, and when the last reference to it goes."""
+"""Ends engines that are not closed explicitly: when the program exits, and when the last reference is gone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLOSE_TIMEOUT_S = 10.0
 
 
 class Closable(Protocol):
-    """What has to be closed."""
+    """An object with a ``close`` method."""
 
     def close(self) -> None: ...
 
@@ -39,13 +39,13 @@ class Connection:
 
 
 def close_at_exit(reference: weakref.ref[E]) -> None:
-    """Called when the program exits: close the engine if it is still there."""
+    """Close the engine if it still exists; called when the program exits."""
     engine = reference()
     if engine is not None:
         engine.close()
 
 
 def end_forgotten(connection: Connection, exit_hook: partial[None]) -> None:
-    """Called when the engine is collected, on any thread; ends its worker on another, since that may take a step."""
+    """End the worker of an engine that was garbage-collected; in a thread, since that may take as long as a step."""
     atexit.unregister(exit_hook)
     threading.Thread(target=connection.end, args=(CLOSE_TIMEOUT_S,), name="roseplay-end", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Loading the model that a worker runs, in its own process or in those of a tensor parallel group."""
+"""Loads the model that a worker runs, in its own process or in those of a tensor parallel group."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What client and worker send each other: commands one way, events the other. Plain data, picklable, nothing shared.
+"""The messages between client and worker: commands one way, events the other. Plain picklable data; nothing is shared.
 
-All times are of the engine's clock, in ns (see ``roseplay/clock.py``).
+All times are in ns of the engine's clock (see ``roseplay/clock.py``).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ClearCache:
 
 @dataclass(slots=True)
 class Pause:
-    """Schedule no step until another ``Pause`` ends it; other commands are handled meanwhile."""
+    """Schedule no step until another ``Pause`` ends it; other commands are still handled."""
 
     paused: bool
 
@@ -91,9 +91,9 @@ class BlockInfo:
 
     Attributes:
         state: ``free``, ``cached`` (no holder, still findable), ``active`` (one holder) or ``shared``.
-        holders: ids of the requests that hold it, the longest holder first.
-        depth: its place in its prompt, from 0; ``None`` for a free block.
-        token_ids: its content.
+        holders: ids of the requests that hold it, in the order in which they took it.
+        depth: its index in its request, from 0; ``None`` for a free block.
+        token_ids: the tokens in it.
         last_use: the last step in which a request held it, -1 for never.
         findable: whether a new prompt could attach it.
     """
@@ -116,7 +116,7 @@ class NewToken(NamedTuple):  # a tuple: there are many, and each is sent to the 
 
 @dataclass(slots=True)
 class PromptLogprobs:
-    """Log-probabilities of a request's next prompt tokens, from the second one on; all come before its first new token."""
+    """Log-probabilities of a request's next prompt tokens, from the second on; sent before its first new token."""
 
     request_id: int
     logprobs: list[TokenLogprobs]
@@ -126,9 +126,10 @@ class EntryRecord(NamedTuple):
     """One request's part in a step, for timelines and progress bars.
 
     Attributes:
-        prompt_tokens, decode_tokens: computed for it in this step.
-        computed: prompt tokens in its blocks after the step; ``target``: how many it needs.
-        cached, shared: of ``computed``, attached from earlier steps, and from others within their step.
+        prompt_tokens, decode_tokens: tokens computed for it in this step.
+        computed: prompt tokens in its blocks after the step.
+        target: prompt tokens that it needs in total.
+        cached, shared: how many of ``computed`` were attached from earlier steps, and from requests of the same step.
     """
 
     request_id: int
@@ -141,7 +142,7 @@ class EntryRecord(NamedTuple):
 
 
 class BlockChange(NamedTuple):
-    """A block's new state: how many requests hold it, which one longest (-1: none), and whether a prompt could find it."""
+    """A block's new state: how many requests hold it, the first of them (-1: none), and whether prompts can find it."""
 
     block: int
     references: int
@@ -150,13 +151,12 @@ class BlockChange(NamedTuple):
 
 
 class StateChange(NamedTuple):
-    """What a slot of a model's recurrent states now has: the state of a running request, or behind those slots one that the
-    prefix cache keeps.
+    """The new content of a slot for recurrent states: a running request's state, or one that the prefix cache keeps.
 
     Attributes:
-        slot: from 1; those of kept states follow the requests' own.
-        request_id: whose state it is, or was; -1: the slot is free.
-        tokens: of a kept state, how many tokens it stands for.
+        slot: number of the slot, from 1; the slots of kept states follow those of requests.
+        request_id: the request whose state it is, or was; -1 for a free slot.
+        tokens: number of tokens that a kept state covers; 0 for a running request.
     """
 
     slot: int
@@ -166,19 +166,24 @@ class StateChange(NamedTuple):
 
 @dataclass(slots=True)
 class StepRecord:
-    """Telemetry of one step. Block counts are taken after it; ``free + cached + active + shared`` is the pool.
+    """Telemetry of one step. Block counts are taken after it; ``free + cached + active + shared`` is the whole pool.
 
-    ``block_changes`` has the blocks whose state has changed since the previous step, or since all were free where there is a
-    ``new_pool``, as in a worker's first record. ``copied`` are the requests that got a copy of a block before they wrote to it
-    (copy-on-write). ``misses`` has those that began to compute their prompts, and why the first token of that was not cached.
+    Where steps overlap, a step counts as started when the previous one ended. Fields without a description have the
+    same meaning as in ``core.step.Step`` and ``StepResult``.
 
-    Where steps overlap, a step counts as started when the previous one ended. ``prepare_ns``, ``forward_ns`` and
-    ``sample_ns`` are the host's time, ``device_ns`` the device's, which on a CPU is ``forward_ns``. ``graph``: whether the
-    step was replayed, as a CUDA graph or from a recording; ``None`` where there are none. ``out_of_memory``: steps undone
-    before it for lack of memory. ``held_by``: what kept requests waiting, as in ``core.step.Step``. ``cache_events``: what
-    entered and left the prefix cache since the previous record, where ``EngineConfig.kv_events`` asks for it.
-    ``state_slots`` and ``states_kept``: of a model with recurrent layers, those that requests have and that the prefix cache
-    keeps after the step; ``state_changes`` has the slots that have changed since the previous step, a worker's first record all.
+    Attributes:
+        prepare_ns, forward_ns, sample_ns: time on the host.
+        device_ns: time on the device; on a CPU it equals ``forward_ns``.
+        copied: requests that got a copy of a block before they wrote to it (copy-on-write).
+        misses: requests that began to compute their prompts, and why the first computed token was not cached.
+        block_changes: blocks whose state has changed since the previous step; with ``new_pool``, since all were free.
+        new_pool: whether the block pool is new, as in a worker's first record.
+        graph: whether the step was replayed, as a CUDA graph or from a recording; ``None`` where there are none.
+        out_of_memory: number of steps that were undone before this one for lack of memory.
+        cache_events: what entered and left the prefix cache since the previous record, if ``EngineConfig.kv_events``.
+        state_slots, states_kept: for a model with recurrent layers, the slots that requests have, and the states that
+            the prefix cache keeps, after the step.
+        state_changes: the slots that have changed since the previous step; all slots in a worker's first record.
     """
 
     step_id: int
@@ -220,7 +225,7 @@ class StepRecord:
 
     @property
     def host_ns(self) -> int:
-        """The host's time: all but the forward on a CPU; on a GPU, the time it took to launch the step."""
+        """Time on the host: on a CPU, all but the forward pass; on a GPU, the time to launch the step."""
         if self.device_ns == self.forward_ns:
             return self.end_ns - self.start_ns - self.forward_ns
         return self.schedule_ns + self.prepare_ns + self.forward_ns + self.sample_ns
@@ -228,7 +233,7 @@ class StepRecord:
 
 @dataclass(slots=True)
 class Finished:
-    """A request that ended without a new token: aborted, failed, or cut by the client."""
+    """A request that ended without a new token: aborted, failed, or ended by the client."""
 
     request_id: int
     reason: FinishReason
@@ -243,7 +248,7 @@ class Ready:
 
 @dataclass(slots=True)
 class StepOutput:
-    """The result of a step: new tokens in request order, requests that ended without one, the step's telemetry, and
+    """The result of a step: new tokens in request order, requests that ended without one, telemetry, and
     log-probabilities of prompts."""
 
     tokens: list[NewToken]
@@ -253,8 +258,8 @@ class StepOutput:
     prompt_logprobs: list[PromptLogprobs] = field(default_factory=list)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles tokens and entries as plain tuples: as named tuples a step of 64 requests took five times as long, a
-        fifth of a millisecond."""
+        """Pickle tokens and entries as plain tuples: as named tuples, a step of 64 requests took five times as long,
+        0.2 ms."""
         record = copy.copy(self.record)
         record.entries = []
         parts = [tuple(token) for token in self.tokens], [tuple(entry) for entry in self.record.entries]
@@ -275,7 +280,7 @@ def _step_output(
 
 @dataclass(slots=True)
 class StepStarted:
-    """A step began that is predicted to take ``predicted_s`` seconds, with slow motion; short steps are not announced."""
+    """A step has started that should take ``predicted_s`` seconds, including slow motion; not sent for short steps."""
 
     step_id: int
     predicted_s: float
@@ -292,7 +297,7 @@ class KnobsApplied:
 
 @dataclass(slots=True)
 class Failed:
-    """The worker could not start or cannot go on; ``user_error``: the user can fix it (model not found, say)."""
+    """The worker could not start or cannot continue. ``user_error``: the user can fix it (say, model not found)."""
 
     message: str
     user_error: bool = False

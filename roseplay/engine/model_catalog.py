@@ -1,4 +1,4 @@
-"""Which models there are on this machine: the embedded one, what the hub's cache holds, and the files of other programs."""
+"""Finds the models on this machine: the embedded one, those in the hub's cache, and the files of other programs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from roseplay.model.source import Source, find_source, hub_answers
 from roseplay.own_models import EMBEDDED, SMOLLM2
 
 MOST_MODELS = 500
-MOST_SEEN = 20_000  # entries of folders
+MOST_SEEN = 20_000  # directory entries
 SEARCH_S = 4.0
-DEPTH = 6  # of folders below a place
-FRESH_S = 5.0
-HUB_S = 10.0  # for the hub to say whether it has a model
+DEPTH = 6  # levels of folders below a place
+FRESH_S = 5.0  # age up to which a search is reused
+HUB_S = 10.0  # timeout for asking the hub whether it has a model
 _BLOB = re.compile(r"sha256[:-]([0-9a-f]{64})")
 _MODEL_LAYER = "application/vnd.ollama.image.model"
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Places:
-    """Folders in which models may lie; those that are not there are skipped."""
+    """Folders in which models may be found; missing folders are skipped."""
 
     hub: Path | None = None
     llama_cpp: Sequence[Path] = ()
@@ -41,7 +41,7 @@ class Places:
 
     @classmethod
     def usual(cls, home: Path | None = None, environ: Mapping[str, str] = os.environ) -> Places:
-        """Where the programs keep their models, unless their environment variables name other folders."""
+        """Returns the folders in which programs keep their models, following their environment variables."""
         from huggingface_hub import constants
 
         home = home or Path.home()
@@ -56,7 +56,7 @@ class Places:
 
 @dataclass
 class Search:
-    """One search, within its limits; afterwards ``complete`` says whether it came to its end."""
+    """One search within limits; ``complete`` says afterwards whether none of them was reached."""
 
     places: Places
     entries: list[ModelEntry] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Search:
     _until: float = 0.0
 
     def run(self) -> None:
-        """Look everywhere. What cannot be read is left out."""
+        """Search all places, leaving out what cannot be read."""
         self._until = time.monotonic() + SEARCH_S
         for look in (self._own, self._hub, self._llama_cpp, self._lm_studio, self._ollama):
             try:
@@ -74,7 +74,7 @@ class Search:
                     if len(self.entries) >= MOST_MODELS or self._over():
                         self.complete = False
                         return
-            except Exception:  # a damaged cache must not hide what lies elsewhere
+            except Exception:  # a damaged cache must not hide the models in other places
                 _log.debug("models could not be looked for", exc_info=True)
                 self.complete = False
 
@@ -152,7 +152,7 @@ class Search:
 
 
 def _model_blob(manifest: Path, blobs: Path) -> Path | None:
-    """Returns the file of weights that a manifest of Ollama names; None where it names none that is there."""
+    """Returns the weights file that an Ollama manifest names; None if it names none, or the file is missing."""
     try:
         if manifest.stat().st_size > MAX_JSON:
             return None
@@ -166,7 +166,7 @@ def _model_blob(manifest: Path, blobs: Path) -> Path | None:
 
 
 def _ollama_name(parts: Sequence[str]) -> str:
-    """Returns a model's name as Ollama has it: without its own registry and library."""
+    """Returns a model's name as Ollama shows it, without the default registry and library."""
     *path, tag = parts
     if path[:1] == ["registry.ollama.ai"]:
         path = path[2:] if path[1:2] == ["library"] else path[1:]
@@ -177,9 +177,9 @@ def _ollama_name(parts: Sequence[str]) -> str:
 
 
 def describe(model: str) -> ModelEntry:
-    """Returns what is known of a model by its name, path or hub id; of a hub id that is not in the cache, little.
+    """Returns the entry of a model by its name, path or hub id; for a hub id that is not cached, it says little.
 
-    Raises ``UnsupportedModelError`` where it is none of these.
+    Raises ``UnsupportedModelError`` if it is none of these.
     """
     source = find_source(model)
     about: dict[str, Any] = {"name": source.name, "model": model}
@@ -203,9 +203,9 @@ def _of_hub_id(source: Source, model: str) -> ModelEntry:
 
 
 def check_download(entry: ModelEntry) -> None:
-    """Ask the hub for a model that would have to be downloaded.
+    """Ask the hub whether a model that is not on this machine can be downloaded.
 
-    Raises ``UnsupportedModelError`` where it does not answer, has no such model, or keeps it from this user.
+    Raises ``UnsupportedModelError`` if the hub does not answer, has no such model, or denies access to it.
     """
     from huggingface_hub import HfApi
 
@@ -215,15 +215,16 @@ def check_download(entry: ModelEntry) -> None:
         )
     try:
         HfApi().model_info(find_source(entry.model).place, timeout=HUB_S)
-    except Exception as error:  # of several libraries
+    except Exception as error:  # errors of several libraries
         raise UnsupportedModelError(f"{entry.name} cannot be downloaded: {str(error).splitlines()[0]}") from None
 
 
 class ModelCatalog:
-    """The models of this machine. Searches in a thread, one at a time: a folder on a slow network holds up nobody.
+    """The models on this machine. Searches run in a thread, one at a time, so that slow network folders block no
+    caller.
 
     Args:
-        places: where to look.
+        places: returns the folders to search.
     """
 
     def __init__(self, places: Callable[[], Places] = Places.usual) -> None:
@@ -234,7 +235,7 @@ class ModelCatalog:
         self._found_at = float("-inf")
 
     def entries(self, wait_s: float = SEARCH_S + 1) -> tuple[list[ModelEntry], bool]:
-        """Returns the models found within ``wait_s`` seconds, and whether these are all."""
+        """Returns the models found within ``wait_s`` seconds, and whether the list is complete."""
         with self._lock:
             stale = time.monotonic() - self._found_at > FRESH_S
             if (self._thread is None or not self._thread.is_alive()) and stale:
@@ -251,12 +252,12 @@ class ModelCatalog:
         self._found_at = time.monotonic()
 
     def find(self, model: str) -> ModelEntry:
-        """Returns the entry of a model that may not be in the list. Raises ``UnsupportedModelError`` as ``describe``."""
+        """Returns the entry of a model, even one that the search did not find. Raises as ``describe`` does."""
         return next((entry for entry in self.entries()[0] if entry.model == model), None) or describe(model)
 
 
 def _once(entries: Sequence[ModelEntry]) -> list[ModelEntry]:
-    """Returns the entries without a second one of the same model."""
+    """Returns the entries without duplicates."""
     kept: dict[str, ModelEntry] = {}
     for entry in entries:
         kept.setdefault(entry.model, entry)
@@ -264,7 +265,7 @@ def _once(entries: Sequence[ModelEntry]) -> list[ModelEntry]:
 
 
 def given(names: Sequence[str], catalog: ModelCatalog) -> list[ModelEntry]:
-    """Returns the entries of these models alone, in this order."""
+    """Returns the entries of just these models, in this order."""
     return [_given(name, catalog) for name in names]
 
 

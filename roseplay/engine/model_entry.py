@@ -1,6 +1,6 @@
-"""What is known of a model on this machine before it is loaded: its name, size, type, and why it is refused, if it is.
+"""What is known about a model before it is loaded: its name, size and type, and why it cannot be served, if so.
 
-Only headers and configs are read, without torch; the loader has the last word.
+Only headers and configs are read, without torch. The loader may still refuse a model that looks fine here.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from roseplay.model.gguf import open_gguf
 from roseplay.model.gguf_header import GgufHeader, read_header
 from roseplay.model.gguf_names import model_name, part_names
 
-MAX_JSON = 8_000_000  # bytes of a config, or of the header of a file of weights
+MAX_JSON = 8_000_000  # bytes of a config, or of a weights file's header
 _DECODERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
-_PARTS = ("clip", "mmproj")  # architectures of GGUF files that belong to a model rather than are one
-# Others that are refused whatever transformers reads: encoders, recurrent models, and those with an attention of their own.
+_PARTS = ("clip", "mmproj")  # architectures of GGUF files that are only a part of a model
+# Other architectures that are refused: encoders, recurrent models, and models with their own kind of attention.
 _NOT_SERVED = frozenset(
     {"bert", "nomic-bert", "jina-bert-v2", "t5", "t5encoder", "mamba", "rwkv6", "rwkv7", "bloom", "falcon", "stablelm"}
 )
 _TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "fp8"}
-_DEQUANTIZED = ("fp8", "mxfp4")  # methods that the loader reads
+_DEQUANTIZED = ("fp8", "mxfp4")  # methods that the loader supports
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +36,16 @@ class ModelEntry:
     """A model that may be loaded.
 
     Attributes:
-        name: for people.
-        model: what loads it, as ``Engine`` takes it.
+        name: the name to display.
+        model: the argument of ``Engine`` that loads it.
         source: where it was found.
         size: bytes on disk.
-        type: how its weights are stored, such as ``bfloat16`` or ``Q4_K_M``; "" where that is not known.
+        type: how its weights are stored, such as ``bfloat16`` or ``Q4_K_M``; empty if not known.
         architecture: its family, such as ``llama``.
-        parameters, context: None where they are not known; ``context`` in tokens.
-        weight_bytes: the least that its weights take once loaded; None where that is not known.
-        refused: why it cannot be served, in one line; None where nothing speaks against it.
+        parameters: number of parameters; None if not known.
+        context: context length in tokens; None if not known.
+        weight_bytes: least memory that its weights take once loaded; None if not known.
+        refused: one line that says why it cannot be served; None if nothing is known to prevent it.
     """
 
     name: str
@@ -60,7 +61,7 @@ class ModelEntry:
 
 
 def of_directory(folder: Path, *, name: str, model: str, source: str) -> ModelEntry | None:
-    """Returns the entry of a transformers model's directory; None where that is no decoder."""
+    """Returns the entry of a transformers model's directory; None if the model is not a decoder."""
     config = _json(folder / "config.json")
     if config is None or not _is_decoder(config):
         return None
@@ -87,7 +88,7 @@ def of_directory(folder: Path, *, name: str, model: str, source: str) -> ModelEn
 
 
 def of_gguf(file: Path, *, name: str | None = None, model: str | None = None, source: str) -> ModelEntry | None:
-    """Returns the entry of a GGUF file, the first of a split model; None for a file that is part of a model only."""
+    """Returns the entry of a GGUF file, for a split model its first part; None for a file such as a vision encoder."""
     stat = file.stat()
     found = _of_gguf(file, stat.st_mtime_ns, stat.st_size)
     if found is None:
@@ -98,7 +99,7 @@ def of_gguf(file: Path, *, name: str | None = None, model: str | None = None, so
 
 @lru_cache(maxsize=1024)
 def _of_gguf(file: Path, changed_ns: int, size: int) -> dict[str, Any] | None:
-    """Returns the fields that the file gives; read again once it has changed."""
+    """Returns the fields read from the file, cached until it changes."""
     parts = [part for part in (file.with_name(one) for one in part_names(file.name)) if part.is_file()]
     try:
         headers = [read_header(part) for part in parts]
@@ -138,7 +139,7 @@ def _gguf_type(header: GgufHeader) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the reason of a refusal that names no model."""
+    """Returns the reason alone, from the message of a refusal with an empty name."""
     return str(error).removeprefix(" cannot be served: ")
 
 
@@ -169,7 +170,7 @@ def _weights(folder: Path) -> list[Path]:
 
 
 def _stored(files: Sequence[Path]) -> dict[str, int]:
-    """Returns how many numbers safetensors files hold, by their type; empty where that is not known."""
+    """Returns how many numbers of each type safetensors files hold; empty if not known."""
     counts: dict[str, int] = {}
     for file in files:
         if file.suffix != ".safetensors":
@@ -188,13 +189,13 @@ def _stored(files: Sequence[Path]) -> dict[str, int]:
 
 
 def _method(config: Mapping[str, Any]) -> str | None:
-    """Returns by which method the weights are quantized; None where they are not."""
+    """Returns the method by which the weights are quantized; None if they are not."""
     found = config.get("quantization_config")
     return str(found.get("quant_method") or "quantized") if isinstance(found, Mapping) else None
 
 
 def _context(config: Mapping[str, Any]) -> int | None:
-    """Returns the most tokens of a request; dynamic rotary embeddings raise it by their factor."""
+    """Returns the context length in tokens; dynamic rotary embeddings extend it by their factor."""
     length = stated_length(config.get)
     rope = config.get("rope_parameters") or config.get("rope_scaling")
     if length is not None and isinstance(rope, Mapping) and rope.get("rope_type", rope.get("type")) == "dynamic":

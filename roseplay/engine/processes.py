@@ -8,14 +8,14 @@ import signal
 import threading
 from typing import Any
 
-FOLLOWER_GONE = 78  # exit code of a worker that ends because another process of its group did
-TERMINATE_S = 5.0  # from SIGTERM until a worker's process ends by itself; its parent usually ends it before
+FOLLOWER_GONE = 78  # exit code of a worker that ends because another process of its group has ended
+TERMINATE_S = 5.0  # time from SIGTERM until a worker's process ends itself; its parent usually ends it earlier
 
 
 def leave_signals_to_parent() -> None:
-    """Ignore signals that a terminal or a service manager sends to all processes: the parent ends its worker itself.
+    """Ignore signals that a terminal or service manager sends to all processes: the parent ends its worker itself.
 
-    SIGTERM is delayed, not ignored: at the end of a program multiprocessing sends it to children and waits for them.
+    SIGTERM is delayed, not ignored: at exit, multiprocessing sends it to daemonic children and waits for them.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "SIGHUP"):
@@ -30,9 +30,9 @@ def leave_signals_to_parent() -> None:
 
 
 def freeze_objects() -> None:
-    """Have the garbage collector skip the objects that there are now, so that it stops the process for less time.
+    """Make the garbage collector skip all existing objects, so that it pauses the process for less time.
 
-    Only where they last as long as the process: frozen objects are never collected, as a model in a thread must be.
+    Frozen objects are never collected, so this is only for a process whose model lives as long as the process itself.
     """
     gc.collect()
     gc.freeze()

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_STAND_IN = re.compile("\uf8fe([0-9]+)\uf8ff")  # private-use characters, which no text should have
+_STAND_IN = re.compile("\uf8fe([0-9]+)\uf8ff")  # private-use characters, which ordinary text does not contain
 _PLAIN: weakref.WeakKeyDictionary[Any, Any] = (
     weakref.WeakKeyDictionary()
 )  # tokenizers' copies that read control tokens as text
@@ -18,11 +18,11 @@ _TAKES_SYSTEM: weakref.WeakKeyDictionary[Any, tuple[Any, bool]] = weakref.WeakKe
 
 
 def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int) -> list[int]:
-    """Returns the token ids of a prompt: text, chat messages, or token ids already.
+    """Returns the token ids of a prompt, which is text, chat messages or token ids.
 
     A chat template places the beginning-of-sequence token itself, so none is added to its text. Only the template can
-    write control tokens: their names in a message's content are plain text. In a prompt that is plain text, their names
-    are the control tokens.
+    write control tokens: in a message's content their names are plain text. In a prompt given as text, their names
+    stand for the control tokens.
 
     Raises:
         ValueError: empty prompt, ids outside the vocabulary, malformed messages, or text without a tokenizer.
@@ -41,7 +41,7 @@ def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int) -> list[i
 
 
 def _encode_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any) -> list[int]:
-    """Returns the token ids of chat messages; names of control tokens in a content are hidden from the template."""
+    """Returns the token ids of chat messages, with names of control tokens in their content encoded as plain text."""
     names = [t.content for t in getattr(tokenizer, "added_tokens_decoder", {}).values() if t.special and t.content]
     named = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
     contents = [message.get("content") for message in messages]
@@ -72,7 +72,7 @@ def _encode_literally(tokenizer: Any, name: str) -> list[int]:
     """Returns the token ids of a control token's name as plain text."""
     plain = _PLAIN.get(tokenizer)
     if plain is None:
-        # A copy, since a tokenizer keeps this option from one call to the next, and other threads use it at the same time.
+        # A copy, since a tokenizer keeps this option between calls, and other threads use it at the same time.
         plain = _PLAIN[tokenizer] = copy.deepcopy(tokenizer)
     token_ids = _tokenize(plain, name, add_special_tokens=False, split_special_tokens=True)
     if any(token.special for number, token in tokenizer.added_tokens_decoder.items() if number in token_ids):
@@ -83,7 +83,7 @@ def _encode_literally(tokenizer: Any, name: str) -> list[int]:
 
 
 def render_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any) -> str:
-    """Returns chat messages as the model's template writes them; plain paragraphs if it has none."""
+    """Returns chat messages as text by the model's chat template, or as plain paragraphs if it has none."""
     for message in messages:
         if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
             raise ValueError('a chat message is {"role": "user", "content": "…"}, both text')
@@ -103,7 +103,7 @@ def render_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any) -> str:
 
 
 def takes_system_role(tokenizer: Any | None) -> bool:
-    """Whether what a system message says comes into the prompt; some chat templates raise an error, others leave it out."""
+    """Returns whether system messages enter the prompt; some chat templates raise an error, others drop them."""
     if getattr(tokenizer, "chat_template", None) is None:
         return True
     assert tokenizer is not None
@@ -123,7 +123,7 @@ def _tokenize(tokenizer: Any, text: str, **options: Any) -> list[int]:
         return list(tokenizer(text, **options)["input_ids"])
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a panic in the tokenizer's library is no Exception
+    except BaseException as error:  # a panic in the tokenizer's library is not an Exception
         raise ValueError(f"the tokenizer failed on this prompt ({type(error).__name__}: {error})") from error
 
 
@@ -137,4 +137,4 @@ def _check_ids(prompt: Sequence[Any], vocab_size: int) -> list[int]:
     for token in prompt:
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab_size:
             raise ValueError(f"token id {token!r} is not an integer from 0 to {vocab_size - 1}")
-    return [int(token) for token in prompt]  # plain integers, not of subclasses: they are pickled
+    return [int(token) for token in prompt]  # plain integers rather than subclasses, because they are pickled

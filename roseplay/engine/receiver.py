@@ -1,4 +1,4 @@
-"""Receives what the worker publishes: tokens for their streams, steps for the telemetry."""
+"""Distributes what the worker publishes: tokens to their streams, steps to the telemetry."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Receiver:
     """The live streams, fed by one thread.
 
     Args:
-        knobs: those the worker starts with; changes are reported against them.
-        send: sends the worker a command if an answer ends here: at a stop string, or because it cannot be decoded.
-        clock: for ends that no worker reports.
+        knobs: the worker's initial knobs; the first change is reported relative to these.
+        send: sends the worker a command when an answer ends here: at a stop string, or because it cannot be decoded.
+        clock: source of the time when a stream is ended without the worker.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Receiver:
 
     @property
     def num_waiting(self) -> int:
-        """Requests that no step has scheduled yet."""
+        """The number of requests that no step has scheduled yet."""
         return max(0, len(self._streams) - self._num_scheduled)
 
     def end(self, stream: Stream, reason: FinishReason, error: str) -> None:
@@ -69,13 +69,13 @@ class Receiver:
         for stream in self.live():
             try:
                 self._end(stream, reason, self._clock.now_ns(), error)
-            except BaseException:  # the others must not wait forever
+            except BaseException:  # the readers of other streams must not wait forever
                 logger.exception("request %d was ended, but not all of its readers were notified", stream.request_id)
 
     # -- the receiver thread
 
     def take(self, output: StepOutput) -> None:
-        """Take the result of a step: streams first, so that readers of the telemetry find the text there."""
+        """Apply the result of a step, to streams first, so that readers of the telemetry find the text there."""
         time_ns = output.published_ns
         for found in output.prompt_logprobs:
             stream = self._streams.get(found.request_id)
@@ -103,7 +103,7 @@ class Receiver:
         last_ns = stream.metrics.last_token_ns
         try:
             hit_stop = stream.push(token.token_id, time_ns, token.logprobs)
-        except BaseException as error:  # a panic in the tokenizer's library is no Exception
+        except BaseException as error:  # a panic in the tokenizer's library is not an Exception
             logger.exception("request %d could not be decoded", stream.request_id)
             if token.finish_reason is None:
                 self._send(Abort(token.request_id))

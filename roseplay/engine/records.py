@@ -1,4 +1,4 @@
-"""What a worker publishes of a step: its record, its tokens, its block changes."""
+"""Builds what a worker publishes about a step: its record, its tokens, its block changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from roseplay.engine.messages import (
 
 
 def entry_record(entry: StepEntry) -> EntryRecord:
-    """Returns a request's part in a step, with its prompt's progress at this time."""
+    """Returns a request's part in a step, with the current progress of its prompt."""
     request = entry.request
     return EntryRecord(
         request.request_id,
@@ -103,7 +103,7 @@ def _state_changes(scheduler: Scheduler) -> list[StateChange]:
 
 
 def block_info(scheduler: Scheduler, block: int) -> BlockInfo:
-    """Returns what a block holds between two steps."""
+    """Returns the state and content of a block, between two steps."""
     pool, tables = scheduler.pool, scheduler.tables
     holders = tables.holders(block)
     findable = pool.is_findable(block)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ServerTimes:
-    """What another engine's server measured of a request, in seconds; ``None`` where it does not say.
+    """What another engine's server measured for a request, in seconds; ``None`` for what it does not report.
 
     Attributes:
-        queue_s: until it was scheduled.
-        prefill_s: from then on, until its first token.
-        decode_s: from its first token to its last.
+        queue_s: time until the request was scheduled.
+        prefill_s: time from then until its first token.
+        decode_s: time from its first token to its last.
     """
 
     queue_s: float | None = None
@@ -24,9 +24,11 @@ class ServerTimes:
 class RequestMetrics:
     """Times of one request in ns of the engine's clock; the properties are in seconds, ``None`` while undefined.
 
-    ``due_ns`` is when the traffic that sends it wanted it to be submitted, where it has such a time.
-    ``sent_ns``, ``first_byte_ns`` and ``server`` are of requests to another engine's server: when the last byte of the request
-    was written to the socket, when the first one of the reply had arrived, and what the server says itself.
+    Attributes:
+        due_ns: when the request should have been submitted according to the traffic that it belongs to; else ``None``.
+        sent_ns: for a request to another engine's server, when its last byte was written to the socket.
+        first_byte_ns: for such a request, when the first byte of the reply arrived.
+        server: the times that the server itself reports.
     """
 
     submitted_ns: int
@@ -47,7 +49,7 @@ class RequestMetrics:
     server: ServerTimes | None = None
 
     def took(self, time_ns: int) -> None:
-        """Note the time of a new token."""
+        """Record the time of a new token."""
         if self.last_token_ns is None:
             self.first_token_ns = time_ns
         else:
@@ -60,12 +62,12 @@ class RequestMetrics:
 
     @property
     def submit_s(self) -> float | None:
-        """How long ``submit`` took."""
+        """Duration of the call of ``submit``."""
         return self._since_submit(self.accepted_ns)
 
     @property
     def queue_s(self) -> float | None:
-        """As the engine measured it here, or as a server says."""
+        """Time until the request was scheduled, measured here or reported by a server."""
         if self.scheduled_ns is None and self.server is not None:
             return self.server.queue_s
         return self._since_submit(self.scheduled_ns)

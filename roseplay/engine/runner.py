@@ -1,4 +1,4 @@
-"""What the worker needs of a model: something that runs its steps."""
+"""The interface between the worker and a model: a runner that executes steps."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Runner(Protocol):
     def close(self) -> None: ...
 
 
-# Makes the runner of a model and reports how far it is; raises ``EngineStartError`` with one line for the user if that is not possible.
+# Makes the runner of a model and reports progress; raises ``EngineStartError``, with one line for the user, on failure.
 RunnerFactory = Callable[[Any, EngineConfig, Reporter], Runner]
 
 
 def register_kernels() -> None:
-    """Import the kernels, which register themselves; without them the model computes the same, only slower."""
+    """Import the kernels, which register themselves; without them the model computes the same tokens, more slowly."""
     try:
         import roseplay.kernels  # noqa: F401
     except ModuleNotFoundError as error:

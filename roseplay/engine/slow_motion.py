@@ -1,4 +1,4 @@
-"""Slow motion: a step is stretched, and commands that arrive meanwhile are kept until after it."""
+"""Slow motion: stretches a step in time, and keeps the commands that arrive during the wait."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from roseplay.engine.messages import Abort, Command, SetKnobs, Shutdown
 
 
 class Inbox(Protocol):
-    """Where commands come from."""
+    """The source of a worker's commands."""
 
     def take(self, timeout: float | None) -> list[Command]:
         """Returns all commands that have arrived; waits up to ``timeout`` seconds (``None``: forever) for the first."""
 
 
 def stretch(inbox: Inbox, factor: float, start_ns: int, clock: Clock) -> list[Command]:
-    """Wait ``factor`` - 1 times as long as the step took that began at ``start_ns``; returns the commands that arrived.
+    """Wait ``factor - 1`` times as long as the step that began at ``start_ns`` took; returns the commands that arrived.
 
     An abort, a shutdown or a smaller factor shortens the wait.
     """

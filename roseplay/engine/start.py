@@ -1,4 +1,4 @@
-"""Starting an engine: its settings, its tokenizer, and the wait for a worker that is ready."""
+"""Starts an engine: applies its settings, opens its tokenizer, and waits until its worker is ready."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POLL_S = 0.1
 
 
 def apply_settings(config: EngineConfig, knobs: Knobs, settings: dict[str, Any]) -> tuple[EngineConfig, Knobs]:
-    """Returns both, changed by ``settings`` of their names; raises ``EngineStartError`` for an unknown name or bad value."""
+    """Returns both with ``settings`` applied by name; raises ``EngineStartError`` for an unknown name or bad value."""
     config_names, knob_names = settings_of(EngineConfig).keys(), settings_of(Knobs).keys()
     unknown = sorted(set(settings) - config_names - knob_names)
     if unknown:
@@ -32,13 +32,13 @@ def apply_settings(config: EngineConfig, knobs: Knobs, settings: dict[str, Any])
         knobs = knobs.changed({k: v for k, v in settings.items() if k in knob_names})
     except ValueError as error:
         raise EngineStartError(str(error)) from None
-    if config.tensor_parallel_size > 1:  # torch has one process group in a process
+    if config.tensor_parallel_size > 1:  # torch supports one process group per process
         config = dataclasses.replace(config, worker="process")
     return config, knobs
 
 
 def check_worker(config: EngineConfig, model: Any, clock: Clock) -> None:
-    """Raises ``EngineStartError`` for what a worker in a process cannot have: a model in memory, or a clock."""
+    """Raises ``EngineStartError`` for what a worker process cannot use: a model in memory, or a custom clock."""
     if config.worker == "thread":
         return
     split = config.tensor_parallel_size > 1
@@ -62,12 +62,12 @@ def open_tokenizer(model: Any, config: EngineConfig) -> Any | None:
 
 
 class OpeningTokenizer:
-    """Opens a tokenizer in a thread, beside a worker that loads its model in a process.
+    """Opens a tokenizer in a thread while a worker process loads the model.
 
-    The thread is no daemon: a program that ends in the middle of a large import waits for it, rather than crash.
+    The thread is not a daemon: a program that ends during a large import has to wait for it, or it would crash.
 
     Args:
-        open: as ``open_tokenizer``.
+        open: opens the tokenizer.
     """
 
     def __init__(self, open: Callable[[], Any]) -> None:
@@ -80,16 +80,16 @@ class OpeningTokenizer:
     def _run(self) -> None:
         try:
             self._opened = self._open()
-        except BaseException as error:  # a panic in an extension is no Exception
+        except BaseException as error:  # a panic in an extension is not an Exception
             self._error = error
 
     def check(self) -> None:
-        """Raises what opening it has raised."""
+        """Raises the error that opening the tokenizer raised, if any."""
         if self._error is not None:
             raise self._error
 
     def result(self, cancelled: threading.Event | None = None) -> Any:
-        """Wait for the tokenizer and return it; raises what ``open`` raises, and ``EngineStartError`` if cancelled."""
+        """Wait for the tokenizer and return it; raises what ``open`` raised, and ``EngineStartError`` if cancelled."""
         while self._thread.is_alive():
             self._thread.join(POLL_S)
             _check_cancelled(cancelled)
@@ -99,7 +99,7 @@ class OpeningTokenizer:
 
 @contextlib.contextmanager
 def killed_on_error(transport: Transport) -> Iterator[None]:
-    """Kills a worker if anything is raised meanwhile."""
+    """Kills the worker if anything is raised inside the ``with`` block."""
     try:
         yield
     except BaseException:
@@ -113,11 +113,11 @@ def wait_until_ready(
     on_progress: Callable[[Progress], None] | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> EngineInfo:
-    """Wait until a worker has started; raises ``EngineStartError`` if it fails, stands still too long or is cancelled.
+    """Wait until a worker has started; raises ``EngineStartError`` if it fails, makes no progress or is cancelled.
 
     Args:
         on_progress: called with each ``Progress`` of the worker.
-        check: called a few times a second; what it raises ends the wait.
+        check: called a few times a second; an error that it raises ends the wait.
     """
     waited = 0.0
     while waited < START_TIMEOUT_S:

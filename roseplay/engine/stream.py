@@ -1,4 +1,4 @@
-"""One request as its sender sees it: text and tokens as they arrive, then why it ended, and its times."""
+"""One request as its sender sees it: text and tokens as they arrive, the reason why it ended, and its times."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Chunk(NamedTuple):
 class Stream:
     """The answer to one request; iterate it, or wait for ``result()``.
 
-    Iterating (``for`` or ``async for``) yields what has arrived since the last chunk, and ends with the request. Only one
-    reader may iterate; ``text``, ``token_ids`` and ``metrics`` may be read from any thread at any time. ``text_ends[i]``
-    is the length of the text after token i; text that is held back (half a character) comes with a later token. ``miss`` says
-    why the first prompt token that was computed for it was not cached; ``None`` before, and where all of them were.
-    ``prompt_logprobs``, if they were asked for, has ``None`` for the prompt's first token; it is complete when there is a token
-    of the answer.
+    Iterating (``for`` or ``async for``) yields what has arrived since the last chunk, and ends with the request. Only
+    one reader may iterate; ``text``, ``token_ids`` and ``metrics`` may be read from any thread at any time.
+    ``text_ends[i]`` is the length of the text after token i; text that is held back (half a character) comes with a
+    later token. ``miss`` says why the first prompt token that had to be computed was not cached; ``None`` before
+    that, or if all were cached. ``prompt_logprobs``, if requested, has ``None`` for the first token, and is complete
+    once the answer has a token.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Stream:
         self.error = error
         self.metrics.finished_ns = time_ns
         self.finish_reason = reason
-        self._cancel = None  # an ended stream does not keep its engine
+        self._cancel = None  # so that an ended stream does not keep its engine alive
         self.notify()
 
     def _flush(self) -> None:
@@ -110,7 +110,7 @@ class Stream:
                 self.text += self._stop.flush()
 
     def notify(self) -> None:
-        """Wake all who wait for this stream."""
+        """Wake all readers that wait for this stream."""
         with self._changed:
             self._changed.notify_all()
             wakers, self._wakers = self._wakers, []
@@ -120,7 +120,7 @@ class Stream:
         if self._listener is not None:
             try:
                 self._listener(self)
-            except BaseException:  # a faulty listener must not stop the tokens of others
+            except BaseException:  # a faulty listener must not stop other streams
                 logger.exception("a listener of request %d failed", self.request_id)
 
     # -- for the reader
@@ -131,16 +131,16 @@ class Stream:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that can be read with all that belongs to them: the time of each is appended last."""
+        """The number of tokens that can be read together with their text and times; times are appended last."""
         return len(self.token_times_ns)
 
     def cancel(self) -> bool:
-        """Abort the request; returns ``False`` if it had ended already."""
+        """Abort the request; returns ``False`` if it has already ended."""
         cancel = self._cancel
         return cancel is not None and cancel(self.request_id)
 
     def result(self, timeout: float | None = None) -> Stream:
-        """Wait for the end.
+        """Wait until the request has ended, and return this stream.
 
         Raises:
             TimeoutError: it did not end within ``timeout`` seconds; the request continues.
@@ -151,12 +151,12 @@ class Stream:
         return self
 
     def wait_for_first_token(self, timeout: float | None = None) -> bool:
-        """Returns whether there is a token, or the request has ended, within ``timeout`` seconds."""
+        """Wait for a token or the end of the request; returns ``False`` after ``timeout`` seconds without either."""
         with self._changed:
             return self._changed.wait_for(lambda: self.finished or self.num_tokens > 0, timeout)
 
     def _take(self) -> tuple[Chunk | None, bool]:
-        """Returns what is new, at the end with the text that was held back, and whether that was the end."""
+        """Returns what is new, including held-back text if the request has ended, and whether it has ended."""
         ended, count = self.finished, self.num_tokens
         end = len(self.text) if ended else self.text_ends[count - 1] if count else 0
         begin, text_begin = self._read_tokens, self._read_text

@@ -1,7 +1,8 @@
-"""A bounded log of what happened: written by one thread, polled from any.
+"""A bounded log of events, written by one thread and polled from any.
 
-Definitions (README, page, API and benchmarks use these): TTFT is first token - submit; ITL every gap between two
-tokens of a request; TPOT (last - first) / (n - 1); E2E finish - submit; queue is first scheduled - submit.
+Definitions, used everywhere (README, page, API and benchmarks): TTFT is first token - submit; ITL is each gap between
+two tokens of a request; TPOT is (last - first) / (n - 1); E2E is finish - submit; queue time is first scheduled -
+submit.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from roseplay.engine.messages import StepRecord
 if TYPE_CHECKING:
     from roseplay.engine.stream import Stream
 
-# Of the requests that ended last, the streams are kept for readers that poll: this many, with this many tokens in all.
+# Streams of recently ended requests are kept for readers that poll: at most this many, with this many tokens in all.
 KEPT_STREAMS = 256
 KEPT_TOKENS = 1 << 17
 
@@ -81,7 +82,7 @@ class KnobEvent:
 
 @dataclass(slots=True)
 class TokensEvent:
-    """Tokens that arrived from a server which does not say in which steps they were made; their ids may be unknown (-1)."""
+    """Tokens from a server that does not report the steps that computed them; their ids may be unknown (-1)."""
 
     tokens: list[TokenEvent]
     seq: int = -1
@@ -89,13 +90,13 @@ class TokensEvent:
 
 @dataclass(slots=True)
 class Load:
-    """What a server reports of its load, as its metrics say it; ``None`` for what they do not.
+    """The load that a server reports in its metrics; ``None`` for what they do not include.
 
     Attributes:
-        running, waiting: requests, those of its other clients too.
-        kv_usage: the share of its KV cache that requests hold, 0 to 1.
-        prefix_queries, prefix_hits: prompt tokens looked up in its prefix cache, and found there, since it started.
-        preemptions: since it started.
+        running, waiting: numbers of requests, including those of other clients.
+        kv_usage: share of the KV cache that requests hold, 0 to 1.
+        prefix_queries, prefix_hits: prompt tokens looked up in the prefix cache, and found there, since the start.
+        preemptions: number of preemptions since the start.
     """
 
     running: int | None = None
@@ -108,11 +109,11 @@ class Load:
 
 @dataclass(slots=True)
 class LoadEvent:
-    """The load of a server at a time.
+    """The load of a server at one moment.
 
     Attributes:
-        total: of all its engines; their KV usage is averaged.
-        replicas: of each engine, by its name, where there are several behind one address.
+        total: the load of all its engines together; KV usage is averaged.
+        replicas: the load of each engine by name, if there are several behind one address.
     """
 
     time_ns: int
@@ -125,10 +126,10 @@ TelemetryEvent = RequestEvent | StepEvent | KnobEvent | TokensEvent | LoadEvent
 
 
 class Telemetry:
-    """The newest events, and the streams of the requests that ended last.
+    """The newest events, and the streams of recently ended requests.
 
     Args:
-        capacity: events that are kept.
+        capacity: number of events to keep.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -156,11 +157,11 @@ class Telemetry:
 
     @property
     def next_cursor(self) -> int:
-        """A cursor for only those events that come from now on."""
+        """The cursor with which ``since`` returns only later events."""
         return self._next
 
     def since(self, cursor: int) -> tuple[int, list[TelemetryEvent]]:
-        """Returns the next cursor and the events from ``cursor`` on, or from the oldest that is kept."""
+        """Returns the next cursor, and the events from ``cursor`` on, or from the oldest one that is still kept."""
         with self._lock:
             oldest = self._next - len(self._events)
             return self._next, list(islice(self._events, max(0, cursor - oldest), None))

@@ -41,10 +41,10 @@ class Transport(Protocol):
         """Send a command; never blocks."""
 
     def receive(self, timeout: float) -> Event | None:
-        """Returns the next event, ``None`` after ``timeout`` seconds; raises ``WorkerGoneError`` if the worker has ended."""
+        """Returns the next event, or ``None`` after ``timeout`` seconds. Raises ``WorkerGoneError``."""
 
     def stopped_for_s(self) -> float:
-        """Seconds since the worker's process was last seen running; 0 for a thread."""
+        """Returns the seconds since the worker's process was last seen running; 0 for a thread."""
 
     def stop(self, timeout: float) -> None:
         """Ask the worker to end and wait for it; after ``timeout`` seconds a process is killed."""
@@ -120,7 +120,7 @@ class ThreadTransport:
 
 
 class ProcessTransport:
-    """The worker is a spawned process; the end of its pipe shows at once that it died."""
+    """The worker is a spawned process; when it dies, its pipe closes, which shows at once."""
 
     replaceable = True
 
@@ -151,7 +151,7 @@ class ProcessTransport:
         data = pickle.dumps(
             command
         )  # here, where an error can be raised: the queue's own thread would drop what it cannot pickle
-        with contextlib.suppress(ValueError):  # closed meanwhile: all streams have ended
+        with contextlib.suppress(ValueError):  # the queue was closed in the meantime: all streams have ended
             self._commands.put(data)
 
     def receive(self, timeout: float) -> Event | None:
@@ -185,11 +185,11 @@ class ProcessTransport:
 
 
 class Heartbeat:
-    """Watches a counter in shared memory, which another process increments as long as it runs.
+    """Watches a counter in shared memory that another process increments as long as it runs.
 
     Args:
-        count: counted up by the other process every ``HEARTBEAT_S`` seconds.
-        clock: seconds.
+        count: incremented by the other process every ``HEARTBEAT_S`` seconds.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, count: Any, clock: Callable[[], float] = time.monotonic) -> None:
@@ -199,10 +199,10 @@ class Heartbeat:
         self._seen_at = self._looked_at = clock()
 
     def missing_for_s(self) -> float:
-        """Seconds for which the counter has stood still while this process looked at it."""
+        """Returns for how many seconds the counter has not changed while this process was watching it."""
         now, seen = self._clock(), self.count.value
         looked_at, self._looked_at = self._looked_at, now
-        if now - looked_at > 4 * HEARTBEAT_S:  # this process itself did not run, or nobody asked
+        if now - looked_at > 4 * HEARTBEAT_S:  # this process itself did not run, or did not look
             self._seen_at = now
         if seen != self._seen:
             self._seen, self._seen_at = seen, now
@@ -211,7 +211,7 @@ class Heartbeat:
 
 @contextlib.contextmanager
 def _held_back(*names: str) -> Iterator[None]:
-    """Processes started within have these signals blocked: a terminal sends them to the whole group of its processes."""
+    """While entered, processes start with these signals blocked, which a terminal sends to its whole process group."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -252,10 +252,10 @@ def _beat_until_parent_ends(heartbeat: Any) -> None:
 def start_transport(
     model: Any, config: EngineConfig, knobs: Knobs, clock: Clock = SYSTEM_CLOCK, reports: bool = False
 ) -> Transport:
-    """Start a worker as ``config.worker`` says; a process uses the system's clock.
+    """Start a worker in a thread or process, as ``config.worker`` says; a process uses the system's clock.
 
     Args:
-        reports: whether it sends a ``Progress`` for each stage of its start and as it gets further.
+        reports: whether the worker sends ``Progress`` events while it starts.
     """
     if config.worker == "thread":
         return ThreadTransport(model, config, knobs, clock, reports)

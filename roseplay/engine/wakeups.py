@@ -1,4 +1,4 @@
-"""Wakes the coroutines of an event loop from another thread, all of a step with one call."""
+"""Wakes coroutines of an event loop from another thread, with one call for all that a step has news for."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from weakref import WeakKeyDictionary
 
 
 class Wakeups:
-    """Of one event loop.
+    """Wakes the coroutines of one event loop.
 
     A call into another thread's loop writes to a socket and wakes that thread, which then competes for the interpreter.
-    Thirty-two streams that get a token in one step are worth one such call.
+    So the 32 streams that get a token in one step should share one such call.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -27,7 +27,7 @@ class Wakeups:
             self._loop.call_soon_threadsafe(self._set)
 
     def _set(self) -> None:
-        self._scheduled = False  # first: an event that comes from now on schedules another call, or is found below
+        self._scheduled = False  # first, so that a later event schedules another call unless the loop below takes it
         while self._events:
             self._events.popleft().set()
 
@@ -36,7 +36,7 @@ _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, Wakeups] = WeakKeyDictio
 
 
 def wakeups() -> Wakeups:
-    """Returns those of the running event loop."""
+    """Returns the ``Wakeups`` of the running event loop."""
     loop = asyncio.get_running_loop()
     found = _of_loops.get(loop)
     if found is None:

@@ -1,7 +1,7 @@
 """The engine's loop: handle commands, run one step, publish its result. The same in a thread and in a process.
 
-Where the model runner can (a GPU), steps overlap: the next one is scheduled and launched while the last one runs, and
-only then are the last one's tokens applied and published.
+If the model runner supports it (on a GPU), steps overlap: the next one is scheduled and launched while the last one
+runs, and only then are the last one's tokens applied and published.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ ANNOUNCE_FROM_S = 0.5  # a longer step is announced, so that the worker does not
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A step in flight: between its launch and the moment when its tokens are taken over.
+    """A step in flight: launched, but its result has not been applied yet.
 
     Attributes:
-        entries: made when it was scheduled; the step behind it changes what they are made of.
+        entries: recorded when it was scheduled, since scheduling the next step changes the requests.
     """
 
     step: Step
@@ -76,10 +76,10 @@ class Worker:
     """Runs steps until it is shut down.
 
     Args:
-        runner: the model.
-        inbox: where commands arrive.
+        runner: runs the model.
+        inbox: source of commands.
         send: sends events; must not block for long.
-        clock: gives all times that it reports.
+        clock: source of all reported times.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Worker:
         self._paused = False
 
     def _new_scheduler(self, knobs: Knobs) -> Scheduler:
-        self._new_pool = True  # to be told in the next record
+        self._new_pool = True  # to be reported in the next record
         return Scheduler(
             num_blocks=self.runner.num_blocks,
             block_size=self.runner.block_size,
@@ -124,7 +124,7 @@ class Worker:
         )
 
     def run(self) -> None:
-        """The loop; returns after ``Shutdown``."""
+        """Run the loop until ``Shutdown``."""
         self.send(Ready(self.info, self.scheduler.knobs))
         while self._running:
             idle = not self._has_work and self._flying is None and not self._blocks_changed
@@ -248,7 +248,7 @@ class Worker:
         return Flight(step, launched, entries, start_ns, schedule_ns)
 
     def _stretch(self, step: Step, predicted_s: float, start_ns: int) -> None:
-        """Wait in slow motion; announces the step again if it took longer than predicted, since the wait is then longer."""
+        """Wait in slow motion. If the step took longer than predicted, so does the wait: announce it again."""
         factor = self.scheduler.knobs.slow_motion
         left_s = (self.clock.now_ns() - start_ns) / 1e9 * (factor - 1.0)
         if left_s > max(ANNOUNCE_FROM_S, predicted_s):
@@ -256,7 +256,7 @@ class Worker:
         self._late = stretch(self.inbox, factor, start_ns, self.clock)
 
     def _land(self, behind: Flight | None = None) -> None:
-        """Wait for the step in flight and publish its result; ``behind`` is the step that was launched after it."""
+        """Wait for the step in flight and publish its result; ``behind`` is the step launched after it, if any."""
         flying, self._flying = self._flying, behind
         assert flying is not None
         step = flying.step
@@ -283,7 +283,7 @@ class Worker:
             self._publishing_failed(step, error)
 
     def _publishing_failed(self, step: Step, error: Exception) -> None:
-        """End the requests of a step whose tokens did not reach the client: their answers would have gaps."""
+        """End the requests of a step whose tokens did not reach the client, since their answers would have gaps."""
         self._log_failure("a step could not be published", error)
         reason = _one_line(error)
         for entry in step.entries:
@@ -293,7 +293,7 @@ class Worker:
         self._publish_counts()
 
     def _launch_failed(self, step: Step, error: Exception) -> None:
-        """Finish the step in flight, then undo ``step``: with smaller steps if memory was short, else its requests fail."""
+        """Finish the step in flight, then undo ``step``: retry in smaller steps if memory was short, else fail it."""
         if self._flying is not None:
             self._land()
         if not isinstance(error, StepTooLargeError):
@@ -313,7 +313,7 @@ class Worker:
         logger.warning("no memory for a step: at most %d tokens for a while (%s)", self.scheduler.token_limit, error)
 
     def _fail(self, error: Exception, *steps: Step) -> None:
-        """End the requests of all steps in flight with the reason. Raises the error again if the device is lost."""
+        """End the requests of all steps in flight with the error's message. Re-raises it if the device is lost."""
         if isinstance(error, DeviceLostError):
             raise error
         self._log_failure("a step failed", error)
@@ -327,7 +327,7 @@ class Worker:
             self._finished += [Finished(request.request_id, FinishReason.ERROR, reason) for request in over]
             self._replace_scheduler(error)
             return
-        # Requests that had finished may have done so in this step, which was not published; otherwise the client ignores this.
+        # Requests that have finished may have done so in this unpublished step; otherwise the client ignores these.
         self._finished += [Finished(request.request_id, FinishReason.ERROR, reason) for request in (*over, *ended)]
         self._publish_counts()
 
@@ -342,7 +342,7 @@ class Worker:
         self._publish_counts()
 
     def _publish_counts(self) -> None:
-        """Publish block changes and ends that happened outside of a step, as a step without entries."""
+        """Publish what changed outside of a step (blocks, ended requests) as a step without entries."""
         now_ns = self.clock.now_ns()
         step = Step(self.scheduler.next_step_id)
         self.scheduler.next_step_id += 1
@@ -365,7 +365,7 @@ class Worker:
         self._handle_all(late)
 
     def _log_failure(self, what: str, error: Exception) -> None:
-        """Log with a traceback, or in one line if the same was logged just before: there may be hundreds of bad requests."""
+        """Log with a traceback, or in one line if it repeats the last failure: bad requests may come by the hundred."""
         failure = f"{what}: {_one_line(error)}"
         again, self._last_failure = failure == self._last_failure, failure
         logger.error("%s", f"{failure} (again)" if again else failure, exc_info=None if again else error)
@@ -390,7 +390,7 @@ def run_worker(
 
     Args:
         loaded: called once the model is loaded, before the first step.
-        reports: whether to send a ``Progress`` for each stage of the start and as it gets further.
+        reports: whether to send ``Progress`` events during the start.
     """
     try:
         runner = make_runner(model, config, Reporter(send if reports else None))
@@ -400,7 +400,7 @@ def run_worker(
         return
     except BrokenPipeError:  # the client is gone
         raise
-    except BaseException as error:  # a panic in an extension is no Exception
+    except BaseException as error:  # a panic in an extension is not an Exception
         logger.exception("the engine could not start")
         send(Failed(f"the engine could not start: {_one_line(error)}"))
         return

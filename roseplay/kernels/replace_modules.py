@@ -43,7 +43,8 @@ def replace_gelus(model: PreTrainedModel) -> int:
 
 
 def parts_of_rms_norm(module: nn.Module) -> tuple[nn.Parameter, float] | None:
-    """The weight ``[dim]`` and the epsilon of a module whose name and attributes are those of an RMS norm, else None.
+    """Returns the weight ``[dim]`` and the epsilon of a module whose name and attributes are those of an RMS norm,
+    else None.
 
     Norms that take more than their input, such as a gate, are others.
     """
@@ -51,7 +52,7 @@ def parts_of_rms_norm(module: nn.Module) -> tuple[nn.Parameter, float] | None:
 
 
 def parts_of_gated_rms_norm(module: nn.Module) -> tuple[nn.Parameter, float] | None:
-    """The same of an RMS norm that takes a gate beside its input."""
+    """Returns the same of an RMS norm that takes a gate beside its input."""
     return _parts_of_norm(module, inputs=2)
 
 
@@ -69,7 +70,7 @@ def _parts_of_norm(module: nn.Module, inputs: int) -> tuple[nn.Parameter, float]
 def agrees(
     plain: Callable[..., Any], new: Callable[..., Any], dim: int, like: torch.Tensor, *, inputs: int = 1
 ) -> bool:
-    """Whether both compute the same for ``inputs`` random ``[1, tokens, dim]``; False if either raises."""
+    """Returns whether both compute the same for ``inputs`` random ``[1, tokens, dim]``; False if either raises."""
     given = [random_like((1, _TOKENS + number, dim), like)[:, :_TOKENS] for number in range(inputs)]
     try:
         return same(plain(*given), new(*given))
@@ -109,7 +110,7 @@ def replace_rotary(model: PreTrainedModel, rotate: Callable[..., Any], fits: Cal
 
 
 def with_globals(function: FunctionType, names: dict[str, Any]) -> FunctionType:
-    """A copy of a function that finds these among the globals of its file."""
+    """Returns a copy of a function that finds these among the globals of its file."""
     found = {**function.__globals__, **names}
     copied = FunctionType(function.__code__, found, function.__name__, function.__defaults__, function.__closure__)
     copied.__kwdefaults__ = function.__kwdefaults__
@@ -117,7 +118,7 @@ def with_globals(function: FunctionType, names: dict[str, Any]) -> FunctionType:
 
 
 def _choose(plain: Callable[..., Any], rotate: Callable[..., Any], fits: Callable[..., bool]) -> Callable[..., Any]:
-    """A function that calls ``rotate`` for inputs that it fits, else ``plain``."""
+    """Returns a function that calls ``rotate`` for inputs that it fits, else ``plain``."""
 
     def apply(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *args: Any, **more: Any) -> Any:
         if args or more or not fits(q, k, cos, sin):
@@ -147,7 +148,7 @@ def random_like(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
 
 
 def same(expected: torch.Tensor, found: torch.Tensor, *, units: int = 4) -> bool:
-    """Whether two tensors are equal up to rounding, a few ``units`` in the last place."""
+    """Returns whether two tensors are equal up to rounding, a few ``units`` in the last place."""
     if expected.shape != found.shape or expected.dtype != found.dtype:
         return False
     tolerance = units * torch.finfo(expected.dtype).eps

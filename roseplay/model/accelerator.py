@@ -31,7 +31,7 @@ class Accelerator:
         forward: computes a batch's logits, ``[wanted, vocabulary]``, by running the model.
         loaded: the model, after ``prepare``.
         backend: its attention.
-        reporter: of the stages "kernels", which has begun, and "warm-up", which begins here.
+        reporter: receives the progress of the stage "kernels", which has begun, and of "warm-up", which begins here.
         states: the recurrent states that ``forward`` reads and writes; None for a model that keeps none.
 
     Attributes:
@@ -55,7 +55,7 @@ class Accelerator:
         self.no_graphs: str | None = None
 
     def choices(self) -> tuple[Choice, ...]:
-        """How the parts of a step are computed, for people who want to know what their machine does."""
+        """Returns how the parts of a step are computed on this machine."""
         return ()
 
     @property
@@ -65,23 +65,23 @@ class Accelerator:
 
     @staticmethod
     def prepare(model: PreTrainedModel, config: EngineConfig, reporter: Reporter) -> int:
-        """Change a model that was just loaded so that it is faster: lay out weights, fuse operations.
+        """Make a model that was just loaded faster: lay out its weights, fuse operations.
 
-        The parts of it are counted in the stage "kernels". Returns how many bytes less a step reads, where weights are
-        quantized. Raises ``UnsupportedModelError`` for a setting that the device does not have.
+        Progress is counted in the stage "kernels". Returns how many bytes a step reads less because weights were
+        quantized. Raises ``UnsupportedModelError`` for a setting that the device does not support.
         """
         no_quantization(config)
         return 0
 
     @staticmethod
     def multiplies_bfloat16() -> bool:
-        """Whether a CPU has bfloat16 instructions (AVX512-BF16 or AMX); without them bfloat16 is slower than float32."""
+        """Returns whether the CPU has bfloat16 instructions (AVX512-BF16 or AMX), without which float32 is faster."""
         checks = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
         return any(check() for check in checks if check is not None)
 
     @staticmethod
     def argmax(logits: torch.Tensor) -> torch.Tensor:
-        """The same as ``sampler.likeliest``."""
+        """Returns each row's likeliest token, see ``sampler.likeliest``."""
         return likeliest(logits)
 
     def run(self, host: HostBatch, drawn: Drawn | None) -> tuple[torch.Tensor, bool] | None:
@@ -97,7 +97,7 @@ class Accelerator:
 
 
 def no_quantization(config: EngineConfig) -> None:
-    """Raises ``UnsupportedModelError`` where weights were to be quantized."""
+    """Raises ``UnsupportedModelError`` if the config asks for quantized weights."""
     if config.quantization != "none":
         raise UnsupportedModelError(f"quantization {config.quantization} needs a CPU: set device to cpu")
 
@@ -111,5 +111,5 @@ def register_accelerator(device_type: str, accelerator: type[Accelerator]) -> No
 
 
 def accelerator_for(device: torch.device) -> type[Accelerator]:
-    """The accelerator registered for a device, else the base class."""
+    """Returns the accelerator registered for a device, else the base class."""
     return _accelerators.get(device.type, Accelerator)

@@ -1,4 +1,4 @@
-"""A step's tokens packed into one row: the model's input, and where its keys and values go."""
+"""A step's tokens packed into one row: the model's input, and where its keys and values are stored."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Tokens drawn by the previous step, still on the device: the next step may be packed before the host has read them.
+    """Tokens drawn by the previous step that are still on the device: the next step may be packed before they are read.
 
     Attributes:
-        tokens: int64 ``[drawn]``.
+        tokens: the tokens, int64 ``[drawn]``.
         row_of: the row in ``tokens`` of each request id.
     """
 
@@ -47,7 +47,7 @@ class PagedBatch:
         logits_rows: ``[wanted]``: tokens whose logits are wanted (the last ones of some rows); None for all tokens.
         batched_append: keys and values are written once per layer, else once per row and layer.
         host_state_slots: ``[rows]``: the state slot of each row's request, 0 for a model without recurrent layers.
-        memo: what a backend computed in one layer and uses in the others.
+        memo: values that a backend computes in one layer and reuses in the other layers.
     """
 
     input_ids: torch.Tensor
@@ -82,7 +82,7 @@ class HostBatch:
             yet (``input_ids`` has 0 there).
         drawn_rows: their rows in ``Drawn.tokens``.
         cuda_graphs: whether the step may be replayed as a CUDA graph.
-        state_slots: ``host_state_slots`` there.
+        state_slots: as ``PagedBatch.host_state_slots``.
     """
 
     input_ids: Ints
@@ -117,7 +117,7 @@ class HostBatch:
         return self.decodes_only and int(self.seq_lens.min()) > 1
 
     def arrays(self) -> list[Ints]:
-        """The arrays that every model reads, in the order in which they are copied to the device."""
+        """Returns the arrays that every model reads, in the order in which they are copied to the device."""
         return [
             self.input_ids, self.positions, self.slot_mapping, self.cu_seqlens_q, self.seq_lens, self.logits_rows,
             self.block_tables, self.placeholder_positions, self.drawn_rows,
@@ -163,7 +163,7 @@ def pack_step(
     vocab_size: int,
     drawn: Drawn | None = None,
 ) -> HostBatch | None:
-    """Pack a step's entries; ``None`` when none of them computes a token.
+    """Pack a step's entries; returns ``None`` if none of them computes a token.
 
     Args:
         wanted: indices of entries whose last token's logits are wanted, without duplicates; ``logits_rows`` is in their
@@ -227,7 +227,7 @@ def pack_step(
 def build_batch(
     step: Step, wanted: list[int], *, num_blocks: int, block_size: int, vocab_size: int, device: torch.device
 ) -> PagedBatch | None:
-    """``pack_step`` and ``upload``, for steps without placeholders."""
+    """Pack and upload a step without placeholders."""
     host = pack_step(step, wanted, num_blocks=num_blocks, block_size=block_size, vocab_size=vocab_size)
     return None if host is None else host.upload(device)
 
@@ -235,13 +235,13 @@ def build_batch(
 def dummy_batch(
     num_tokens: int, *, row_tokens: int, block_size: int, num_logits: int = 1, start: int = 0, token: int = 0
 ) -> HostBatch:
-    """A batch in block 0, which no request owns: to try a model, to warm it up, to record its steps.
+    """Returns a batch in block 0, which no request owns: to try a model, to warm it up, to record its steps.
 
     Args:
-        row_tokens: tokens of every row but the last, which has the rest.
-        num_logits: the logits of this many last tokens are wanted.
+        row_tokens: tokens in every row but the last, which has the rest.
+        num_logits: number of tokens, counted from the end, whose logits are wanted.
         start: position of each row's first token.
-        token: the id of all tokens.
+        token: token id of all tokens.
     """
     order = np.arange(num_tokens)
     cu_seqlens_q = np.minimum(np.arange(-(-num_tokens // row_tokens) + 1) * row_tokens, num_tokens)
@@ -259,9 +259,9 @@ def dummy_batch(
 
 
 def pad(host: HostBatch, *, num_tokens: int, num_rows: int, num_logits: int, block_size: int) -> HostBatch:
-    """The same step padded to a fixed size, for a graph that was captured at it; padding only writes to block 0.
+    """Returns the step padded to a size at which a graph was captured; padding writes only to block 0.
 
-    If ``num_tokens == num_rows``, each row of padding is a decode, a token that sees itself. Otherwise all tokens of padding
+    If ``num_tokens == num_rows``, each padding row is a decode, a token that sees itself. Otherwise all padding tokens
     are in one row, and the rows after it are empty. ``block_tables`` gets no more rows than are read.
     """
     extra = num_tokens - host.num_tokens
@@ -297,7 +297,7 @@ def pad(host: HostBatch, *, num_tokens: int, num_rows: int, num_logits: int, blo
 
 
 def _find_drawn(request_ids: list[int], drawn: Drawn | None) -> Ints:
-    """The rows of requests in ``drawn``. Raises ``ValueError`` when the previous step drew no token for one of them."""
+    """Returns the rows of requests in ``drawn``. Raises ``ValueError`` if the previous step drew no token for one."""
     row_of = drawn.row_of if drawn is not None else {}
     missing = [request_id for request_id in request_ids if request_id not in row_of]
     if missing:
@@ -317,7 +317,7 @@ def _check_entries(entries: list[StepEntry], block_size: int) -> None:
 
 
 def _pack_block_tables(entries: list[StepEntry], seq_lens: Ints, num_blocks: int, block_size: int) -> Ints:
-    """``[rows, most blocks]``: the blocks that hold ``seq_lens`` tokens, padded with 0. Raises ``ValueError``."""
+    """Returns the blocks of ``seq_lens`` tokens, ``[rows, most blocks]``, padded with 0. Raises ``ValueError``."""
     used = -(-seq_lens // block_size)
     tables = np.zeros((len(entries), int(used.max())), np.int64)
     lengths = used.tolist()

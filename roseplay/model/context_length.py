@@ -1,4 +1,4 @@
-"""How long a model's context is, by its config. Imports nothing large: lists of models need it without torch."""
+"""Reads a model's context length from its config. Imports nothing large: lists of models need it without torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", 
 
 
 def stated_length(get: Callable[[str], Any]) -> int | None:
-    """Returns the tokens that a decoder's config states, before rotary embeddings extend them; None if it states none.
+    """Returns the context length in a decoder's config, before rotary embeddings extend it; None if there is none.
 
     Args:
         get: returns a value of the config by its key, or None.

@@ -1,4 +1,4 @@
-"""Classifying the errors of a step: the device had no memory, the device is lost, or neither."""
+"""Classifies the errors of a step: the device had no memory, the device is lost, or neither."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import torch
 
 from roseplay.core.step import DeviceLostError, StepTooLargeError
 
-# CPU allocators, CUDA outside of torch's allocator, cuBLAS and cuDNN raise other types than torch.OutOfMemoryError; their
-# messages contain these words, compared in lower case.
+# CPU allocators, CUDA outside torch's allocator, cuBLAS and cuDNN do not raise torch.OutOfMemoryError, but their
+# messages contain one of these phrases (compared in lower case).
 _NO_MEMORY = (
     "out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory", "std::bad_alloc",
     "status_alloc_failed",
@@ -17,7 +17,7 @@ _OF_DEVICE = ("cuda", "cublas", "cudnn", "triton error", "hip error")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that a GPU or the host had no memory."""
+    """Returns whether an error means that a GPU or the host had no memory."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _NO_MEMORY)
@@ -54,7 +54,7 @@ def _lost(error: Exception) -> DeviceLostError:
 
 
 def _short(error: Exception) -> str:
-    """The error's first line, without the advice that torch adds."""
+    """Returns the error's first line, without the advice that torch adds."""
     return _first_line(error).split(". ", 1)[0] if isinstance(error, torch.OutOfMemoryError) else _first_line(error)
 
 

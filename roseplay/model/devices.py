@@ -1,4 +1,4 @@
-"""Which device a model runs on."""
+"""Chooses the device that a model runs on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from roseplay.model.errors import UnsupportedModelError
 
 
 def choose_device(device: str) -> torch.device:
-    """The device of the setting ``device``. Raises ``UnsupportedModelError`` for a GPU that does not exist."""
+    """Returns the device of the setting ``device``. Raises ``UnsupportedModelError`` for a GPU that does not exist."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     chosen = torch.device(device)
@@ -21,7 +21,7 @@ def choose_device(device: str) -> torch.device:
 
 
 def rank_device(config: EngineConfig, rank: int) -> torch.device:
-    """Where a process computes: on GPUs each has its own. Raises ``UnsupportedModelError`` if there are too few."""
+    """Returns a rank's device: the CPU, or a GPU of its own. Raises ``UnsupportedModelError`` if there are too few."""
     size = config.tensor_parallel_size
     if config.device.startswith("cuda:"):
         raise UnsupportedModelError(

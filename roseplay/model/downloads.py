@@ -1,4 +1,4 @@
-"""Counts the bytes that come from the Hugging Face hub."""
+"""Reports the progress of downloads from the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from roseplay.core.progress import Reporter
 
 
 class _Nowhere:
-    """A file that forgets what is written to it."""
+    """A file that discards what is written to it."""
 
     def write(self, text: str) -> None: ...
     def flush(self) -> None: ...
 
 
 def download_bar(reporter: Reporter) -> type[tqdm]:
-    """Returns a class of progress bars that draw nothing, and report the bytes of the hub's downloads.
+    """Returns a class of progress bars that draw nothing and report the bytes that the hub's client downloads.
 
-    The hub's client makes several for one download, of bytes and of files; the largest one of bytes is all of it.
+    The client creates several bars for one download, some counting bytes and some files; the largest one that counts
+    bytes stands for the whole download.
     """
     bars: list[tqdm] = []
 
     class DownloadBar(tqdm):
-        monitor_interval = 0  # no thread that draws it again
+        monitor_interval = 0  # start no thread that redraws it
 
         def __init__(self, *args: Any, **settings: Any) -> None:
             super().__init__(*args, **{**settings, "file": _Nowhere()})

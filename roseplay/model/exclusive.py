@@ -1,7 +1,7 @@
 """Locks between the engines of one process, for state that libraries share between threads.
 
-transformers keeps the state of a load in globals: two loads at once would miss weights. And torch's check for operations that
-wait for a GPU applies to all threads, so that a load or a step of another engine would fail meanwhile.
+transformers keeps the state of a load in globals, so of two loads at once, each would miss weights. And torch's check
+for operations that wait for a GPU applies to all threads, so another engine's load or step would fail while it is on.
 """
 
 from __future__ import annotations

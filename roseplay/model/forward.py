@@ -1,4 +1,4 @@
-"""One packed forward through a transformers model."""
+"""One packed forward pass through a transformers model."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from roseplay.model.attention import Paged, carry
 
 
 class PackedForward:
-    """Calls a model on a packed row of tokens, for the logits that are wanted."""
+    """Calls a model on a packed row of tokens and returns the wanted logits."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
         self._keeps_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     def __call__(self, paged: Paged) -> torch.Tensor:
-        """Logits ``[wanted, vocabulary]`` in the model's dtype, as ``batch.logits_rows`` says."""
+        """Returns the logits of ``batch.logits_rows``, ``[wanted, vocabulary]``, in the model's dtype."""
         return self.with_cache(paged, None)
 
     def with_cache(self, paged: Paged, cache: Cache | None) -> torch.Tensor:
-        """The same, with a cache of transformers' own, to find out how the model uses it."""
+        """Returns the same logits, passing the model one of transformers' own caches, to find out how it is used."""
         batch = paged.batch
-        # logits_to_keep=0 means all.
+        # logits_to_keep=0 keeps all.
         keep = {"logits_to_keep": 0 if batch.logits_rows is None else batch.logits_rows} if self._keeps_rows else {}
         with carry(paged):
             output = self.model(

@@ -12,9 +12,9 @@ _NAMES = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_n
 
 
 def sampling_defaults(model: PreTrainedModel) -> dict[str, float | int]:
-    """Returns fields of ``SamplingParams`` that the generation config gives; ``do_sample: false`` is temperature 0.
+    """Returns the fields of ``SamplingParams`` that the generation config sets; ``do_sample: false`` is temperature 0.
 
-    A value that ``SamplingParams`` does not take is left out.
+    A value that ``SamplingParams`` rejects is left out.
     """
     given = getattr(model, "generation_config", None)
     if given is None:

@@ -17,10 +17,10 @@ from roseplay.own_models import gguf_packages_missing
 
 @dataclass(frozen=True)
 class GgufModel:
-    """A model in one GGUF file, or in the parts of a split one.
+    """A model in one GGUF file, or in several parts.
 
     Attributes:
-        headers: of each file, in order. The first has the metadata.
+        headers: the header of each file, in order. The first one has the metadata.
     """
 
     headers: tuple[GgufHeader, ...]
@@ -35,7 +35,7 @@ class GgufModel:
 
     @cached_property
     def types(self) -> list[str]:
-        """Names of the types that the weights are stored in, the one of most numbers first."""
+        """Names of the types that the weights are stored in, the most frequent first."""
         numbers: dict[int, int] = {}
         for tensor in self.tensors:
             numbers[tensor.type] = numbers.get(tensor.type, 0) + tensor.numel
@@ -47,14 +47,15 @@ class GgufModel:
         return sum(map(_stored_bytes, self.tensors))
 
     def converted_bytes(self, itemsize: int) -> int:
-        """Bytes of the plain weights, in numbers of ``itemsize`` bytes; those of experts are float32 while they are read."""
+        """Returns the bytes of the converted weights, ``itemsize`` each; experts' are float32 while they are read."""
         return sum(tensor.numel * (4 if "_exps." in tensor.name else itemsize) for tensor in self.tensors)
 
 
 def open_gguf(file: Path, *, name: str) -> GgufModel:
-    """Read the headers of a model's files, and check that the weights are there and of types that are converted.
+    """Read the headers of a model's files, and check that all weights are there and of types that can be converted.
 
-    Raises ``UnsupportedModelError``, in one line with ``name``, for what is missing, damaged or not supported.
+    Raises ``UnsupportedModelError``, with a message of one line that names the model, if anything is missing, damaged
+    or not supported.
     """
     missing = gguf_packages_missing()
     if missing:

@@ -1,7 +1,7 @@
-"""What the header of a GGUF file says: its metadata, and the name, shape and type of each tensor. Reads no weights.
+"""Reads the header of a GGUF file: its metadata, and the name, shape and type of each tensor. Reads no weights.
 
-The package ``gguf`` has a reader too; it makes an array of each token of the vocabulary, which takes seconds. Lists of
-models, checks and the tokenizer need an answer at once.
+The ``gguf`` package has a reader too, but it makes an array of each token of the vocabulary, which takes seconds. Lists
+of models, checks and the tokenizer need the header at once.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class StoredTensor:
     """A tensor of a file.
 
     Attributes:
-        shape: outermost dimension first.
-        type: ggml's number of the format that it is stored in.
-        offset: of its first byte in the file.
+        shape: dimensions, outermost first.
+        type: ggml's number for the format that the tensor is stored in.
+        offset: offset of its first byte in the file.
     """
 
     name: str
@@ -46,10 +46,12 @@ class StoredTensor:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of the metadata, with ggml's number of its type; of an array, the type of its elements.
+    """A value of the metadata.
 
     Attributes:
-        value: a number, a text, or a list of numbers. A list of texts is only its length, unless it was asked for.
+        value: a number, a string, or a list of numbers. A list of strings is represented by its length, unless
+            ``read_header`` was asked for its content.
+        type: ggml's number for the type of the value, or of an array's elements.
     """
 
     value: Any
@@ -76,7 +78,7 @@ class GgufHeader:
 
 
 def is_gguf(file: Path) -> bool:
-    """Whether a file begins as GGUF files do, whatever its name."""
+    """Returns whether a file begins with GGUF's magic bytes, whatever its name."""
     try:
         with file.open("rb") as opened:
             return opened.read(len(MAGIC)) == MAGIC
@@ -88,14 +90,15 @@ def read_header(file: Path, texts: Collection[str] = ()) -> GgufHeader:
     """Read a file's header.
 
     Args:
-        texts: keys of lists of texts that are wanted; of other lists of texts only the length is read.
+        texts: keys of the lists of strings to read; of other lists of strings only the length is read.
 
     Raises:
-        GgufError: it is no GGUF file, of another version, or ends too soon. OSError: it cannot be opened.
+        GgufError: the file is not a GGUF file, has an unsupported version, or is truncated.
+        OSError: the file cannot be opened.
     """
     with file.open("rb") as opened:
         if opened.read(len(MAGIC)) != MAGIC:
-            raise GgufError("it is no GGUF file")
+            raise GgufError("it is not a GGUF file")
         with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
                 return _Cursor(data).header(file, texts)

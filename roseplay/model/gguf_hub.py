@@ -16,9 +16,10 @@ from roseplay.model.source import Source, cached_first
 
 
 def on_this_machine(source: Source, reporter: Reporter | None = None) -> Source:
-    """Returns a hub id's GGUF model as a file of this machine, downloaded if it is not cached; other sources as they are.
+    """Returns a hub id's GGUF model as a local file, downloading it if it is not cached; returns other sources
+    unchanged.
 
-    Raises ``UnsupportedModelError`` when there is no such file, or more than one is meant.
+    Raises ``UnsupportedModelError`` if no file matches, or more than one does.
     """
     if source.local or source.gguf is None:
         return source
@@ -28,7 +29,7 @@ def on_this_machine(source: Source, reporter: Reporter | None = None) -> Source:
         try:
             chosen = one_gguf(files, source.gguf or "", source.name, lambda file: f"{source.place}/{file}")
         except UnsupportedModelError as error:
-            if offline:  # there may be more on the hub
+            if offline:  # the hub may have more files than the cache
                 raise FileNotFoundError from error
             raise
         options: dict[str, Any] = {"local_files_only": offline}

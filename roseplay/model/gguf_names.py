@@ -1,4 +1,4 @@
-"""Names of GGUF files: of the parts of a split model, of models and their quantizations."""
+"""Interprets the names of GGUF files: parts of a split model, models, quantizations."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _SHOWN = 20
 
 
 def model_name(file: PurePath | str) -> str:
-    """The name of a file's model: the file's, without its ending and the number of its part."""
+    """Returns the name of a file's model: the file's name without its extension and part number."""
     name = _PART.sub("", PurePath(file).name)
     return name[: -len(".gguf")] if name.lower().endswith(".gguf") else name
 
 
 def first_part(name: str) -> str:
-    """The name of the first file of the split model that a file belongs to, its own where it is no part."""
+    """Returns the name of the first part of the split model that a file belongs to; else the file's own name."""
     return _PART.sub(lambda found: f"-00001-of-{found[2]}", name)
 
 
 def part_names(name: str) -> list[str]:
-    """The names of all files of the split model that a file belongs to, its own where it is no part."""
+    """Returns the names of all parts of the split model that a file belongs to; else only the file's own name."""
     found = _PART.search(name)
     if found is None:
         return [name]
@@ -32,18 +32,18 @@ def part_names(name: str) -> list[str]:
 
 
 def one_gguf(files: Iterable[str], asked: str, model: str, spelled: Callable[[str], str]) -> str:
-    """Returns the file that is meant of several, the first part of a split one.
+    """Returns the one file that the user asked for; for a split model, its first part.
 
     Args:
-        files: of a directory or repository.
-        asked: a file's name, or a quantization; empty where there should be one file.
-        spelled: how a user asks for one of them.
+        files: the files of a directory or repository.
+        asked: a file's name, or a quantization; empty to expect a single model.
+        spelled: returns what a user has to write to ask for a file.
 
     Raises:
-        UnsupportedModelError: none of them is meant, or more than one.
+        UnsupportedModelError: no file matches, or more than one does.
     """
     firsts = {first_part(file) for file in files if file.lower().endswith(".gguf")}
-    models = sorted(file for file in firsts if not PurePath(file).name.lower().startswith("mmproj"))  # parts that see
+    models = sorted(file for file in firsts if not PurePath(file).name.lower().startswith("mmproj"))  # vision parts
     if asked in models:
         return asked
     found = models

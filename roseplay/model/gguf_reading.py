@@ -1,8 +1,9 @@
-"""Reading GGUF files by transformers: its config and its weights, converted to plain ones as they are read.
+"""Reads GGUF files through transformers: the config and the weights, which are converted to plain ones while being
+read.
 
-transformers asks the package ``gguf`` for most architectures. While a model is read, what answers it is put in that
-package's place: it reads each header once, where transformers would read it several times, joins the parts of a split
-model, converts with several threads, and counts what is done.
+For most architectures, transformers uses the ``gguf`` package. While a model is read, parts of that package are
+replaced by our own, which reads each header once (transformers would read it several times), joins the parts of a
+split model, converts with several threads, and reports progress.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from roseplay.model.weights_progress import begin_weights, counting
 _PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _TOKENS, _TOKEN_TYPES, _CONTROL = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type", 3
 _THREADED_BYTES = 2**20  # a smaller tensor is converted in one thread
-# Tokens that end an answer, as families spell them: a file has the id of one or two.
+# Tokens that end an answer, as families spell them; a file has the ids of only one or two.
 _ENDS = re.compile(r"<(\|(im_end|eot_id|eom_id|end|eot|endoftext|end_of_text|return|call)\||end_of_turn)>")
 _END_IDS = ("eos_token_id", "eot_token_id", "eom_token_id")
 _SAMPLING = {  # names in transformers' generation config, by those of GGUF
@@ -43,7 +44,7 @@ _SAMPLING = {  # names in transformers' generation config, by those of GGUF
 
 
 def open_to_read(file: Path, *, name: str) -> GgufModel:
-    """``open_gguf`` for a model whose weights are read; raises the same error where transformers reads no parts."""
+    """Like ``open_gguf``, but also raises its error for split models that transformers cannot read in parts."""
     model = open_gguf(file, name=name)
     architecture = model.first.architecture
     if len(model.headers) > 1 and is_gguf_arch_supported(architecture):
@@ -53,12 +54,12 @@ def open_to_read(file: Path, *, name: str) -> GgufModel:
 
 
 def stored_dtype(model: GgufModel) -> torch.dtype:
-    """The number format that a file's weights fit best: that of most of them, or bfloat16 where these are quantized."""
+    """Returns the dtype of most of a file's weights, or bfloat16 if these are quantized."""
     return _PLAIN.get(model.types[0], torch.bfloat16)
 
 
 def how_converted(model: GgufModel, dtype: torch.dtype) -> tuple[Choice, ...]:
-    """Returns what is made of the file: what its weights become, and what of it is not read."""
+    """Returns how the file is read: what its weights are converted to, and what in it is ignored."""
     kinds, becomes = ", ".join(model.types), str(dtype).removeprefix("torch.")
     choices = [Choice("checkpoint", f"GGUF ({kinds}), converted to {becomes} while it was read")]
     scaling = model.first.get(f"{model.first.architecture}.rope.scaling.type", "none")
@@ -69,7 +70,7 @@ def how_converted(model: GgufModel, dtype: torch.dtype) -> tuple[Choice, ...]:
 
 
 def adopt_generation_values(transformer: Any, model: GgufModel) -> None:
-    """Put the file's sampling values, and the ids that end an answer, into a model's generation config."""
+    """Copy the file's sampling values, and the ids of tokens that end an answer, to a model's generation config."""
     first, given = model.first, transformer.generation_config
     for key, name in _SAMPLING.items():
         value = first.get(f"general.sampling.{key}")
@@ -80,21 +81,21 @@ def adopt_generation_values(transformer: Any, model: GgufModel) -> None:
 
 
 def _named_ends(header: GgufHeader) -> set[int]:
-    """Ids of control tokens whose names say that an answer ends there."""
+    """Returns the ids of control tokens whose names say that they end an answer."""
     tokens, kinds = read_header(header.file, (_TOKENS,)).get(_TOKENS, []), header.get(_TOKEN_TYPES, [])
     control = {tokens[number]: number for number, kind in enumerate(kinds[: len(tokens)]) if kind == _CONTROL}
     ends = {token: number for token, number in control.items() if _ENDS.fullmatch(token)}
-    if "<|return|>" in ends:  # GPT-OSS ends its thoughts, too, with <|end|>
+    if "<|return|>" in ends:  # GPT-OSS also ends its reasoning with <|end|>
         ends.pop("<|end|>", None)
     return set(ends.values())
 
 
 @contextlib.contextmanager
 def read_by_us(model: GgufModel, advance: Callable[[int], None] = lambda size: None) -> Iterator[None]:
-    """While entered, transformers gets this model when it asks the package ``gguf`` for any file.
+    """While entered, transformers gets this model when it asks the ``gguf`` package for any file.
 
     Args:
-        advance: called with the bytes of each tensor that has been converted, as they are in its file.
+        advance: called for each converted tensor with the bytes that it has in the file.
     """
     import gguf
 
@@ -119,7 +120,7 @@ def read_by_us(model: GgufModel, advance: Callable[[int], None] = lambda size: N
 
 @contextlib.contextmanager
 def counting_gguf(reporter: Reporter, model: GgufModel) -> Iterator[None]:
-    """While entered, transformers gets this model, and the bytes of what it has converted are reported."""
+    """While entered, transformers gets this model, and the bytes that it has converted are reported."""
     total, weights = model.stored_bytes, sum(tensor.numel for tensor in model.tensors)
     begin_weights(reporter, total, "from disk")
     by_tensor = not is_gguf_arch_supported(model.first.architecture)
@@ -133,12 +134,12 @@ def counting_gguf(reporter: Reporter, model: GgufModel) -> Iterator[None]:
 
 
 def gguf_options(file: Path | None) -> dict[str, Any]:
-    """What ``from_pretrained`` takes to read a file into plain weights."""
+    """Returns the arguments with which ``from_pretrained`` reads a file into plain weights."""
     return {"gguf_file": str(file), "quantization_config": GgufConfig(dequantize=True)}
 
 
 def _in_threads(convert: Callable[[np.ndarray], np.ndarray], data: np.ndarray) -> np.ndarray:
-    """Convert parts of an array's rows in as many threads as torch uses."""
+    """Convert an array in as many threads as torch uses, each taking some of the rows."""
     threads = min(torch.get_num_threads(), len(data))
     if threads < 2 or data.nbytes < _THREADED_BYTES:
         return convert(data)
@@ -147,7 +148,7 @@ def _in_threads(convert: Callable[[np.ndarray], np.ndarray], data: np.ndarray) -
 
 
 class _Reader:
-    """Answers what transformers asks a ``GGUFReader``: ``fields`` and ``tensors``."""
+    """The part of ``GGUFReader`` that transformers uses: ``fields`` and ``tensors``."""
 
     def __init__(self, model: GgufModel) -> None:
         self.fields = {key: _field(key, value) for key, value in model.first.metadata.items()}
@@ -155,15 +156,15 @@ class _Reader:
 
 
 def _field(key: str, value: Value) -> SimpleNamespace:
-    """A value of the metadata as the package's reader has it: an array for each part, and which of them hold the data.
+    """Returns a value of the metadata as ``GGUFReader`` represents it: arrays, and the indices of those with the data.
 
-    Of the vocabulary transformers' config needs the length alone; ``tokenizer.py`` reads it.
+    transformers' config needs only the length of the vocabulary; ``gguf_tokenizer.py`` reads the tokens.
     """
     if value.is_array and key.startswith("tokenizer."):
         length = value.value if isinstance(value.value, int) else len(value.value)
         return SimpleNamespace(name=key, parts=[(0,)], data=[0] * length, types=[9, 0])
     found = value.value if value.is_array else [value.value]
-    if isinstance(found, int):  # texts that were not read
+    if isinstance(found, int):  # the length of a list of strings that was not read
         found = []
     parts = [text.encode() if isinstance(text, str) else np.array([text]) for text in found]
     types = [9, value.type] if value.is_array else [value.type]
@@ -171,7 +172,7 @@ def _field(key: str, value: Value) -> SimpleNamespace:
 
 
 def _mapped(header: GgufHeader) -> Iterator[SimpleNamespace]:
-    """The tensors of a file, mapped into memory: quantized ones as rows of bytes."""
+    """Yields the tensors of a file, mapped into memory; quantized ones as rows of bytes."""
     import gguf
 
     content = np.memmap(header.file, np.uint8, "r")

@@ -1,4 +1,4 @@
-"""The tokenizer and the chat template in a GGUF file."""
+"""Makes the tokenizer, with its chat template, from a GGUF file."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from roseplay.model.gguf_header import GgufHeader, read_header
 from roseplay.model.source import Source, quiet
 
 _TEXTS = ("tokenizer.ggml.tokens", "tokenizer.ggml.merges")
-# The names of special tokens, and the end of the key of their ids.
+# The names of special tokens, and the last part of the keys of their ids.
 _SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 
 
 def gguf_tokenizer(source: Source, *, name: str) -> Any | None:
-    """Returns the tokenizer of a local file, None if it has no vocabulary.
+    """Returns the tokenizer of a local file; None if the file has no vocabulary.
 
-    It is made as transformers makes it, but from a header that is read once, and without importing torch. Raises
-    ``UnsupportedModelError`` for a file that cannot be read, and what transformers raises for a vocabulary that it does not know.
+    It equals the one that transformers makes, but the header is read only once and torch is not imported. Raises
+    ``UnsupportedModelError`` for a file that cannot be read, and whatever transformers raises for an unknown
+    vocabulary.
     """
     assert source.file is not None
     first = open_gguf(source.file, name=name).first
@@ -35,7 +36,7 @@ def _converted(header: GgufHeader) -> Any:
             GGUF_TOKENIZER_MAPPING,
             convert_gguf_tokenizer,
         )
-    except ImportError:  # transformers 5.17 has it elsewhere, and takes some special tokens for others
+    except ImportError:  # transformers 5.17 has it elsewhere, and mixes up some special tokens
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(header.file.parent), gguf_file=str(header.file))
         for name in _SPECIAL:
             setattr(tokenizer, name, _special_tokens(header)[name])
@@ -49,7 +50,7 @@ def _converted(header: GgufHeader) -> Any:
 
 
 def _special_tokens(header: GgufHeader) -> dict[str, Any]:
-    """Special tokens, and whether a prompt begins with one, as transformers decides it."""
+    """Returns the special tokens, and whether a prompt begins with one, as transformers decides it."""
     kind, tokens = header.get("tokenizer.ggml.model"), header.get(_TEXTS[0])
     ids = {name: header.get(f"tokenizer.ggml.{key}_token_id") for name, key in _SPECIAL.items()}
     found: dict[str, Any] = {name: None if number is None else tokens[number] for name, number in ids.items()}

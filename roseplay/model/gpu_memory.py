@@ -1,4 +1,4 @@
-"""How much of a GPU's memory the KV cache may take: what weights and the largest step, which is measured, leave."""
+"""How much of a GPU's memory the KV cache may take: what the weights and the largest step, which is measured, leave."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ STEP_LOGITS = 256
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The largest step that fits, ``tokens``, and the peak of memory that it allocated, ``activation_bytes``."""
+    """The size of the largest step that fits, and the peak memory that it allocated."""
 
     tokens: int
     activation_bytes: int
 
 
 def profile(run: Callable[[int], None], tokens: int, device: torch.device, cuda: Any = torch.cuda) -> Profile:
-    """Run a step of ``tokens`` tokens and measure its memory; repeat with half as many while memory is short.
+    """Run a step of ``tokens`` tokens and measure its memory; while memory is short, retry with half as many.
 
     Args:
         run: runs a step of the given number of tokens.
         cuda: ``torch.cuda``, or a test's substitute for it.
 
-    Raises ``torch.OutOfMemoryError`` when there is no memory for a single token.
+    Raises an out-of-memory error if there is no memory for a single token.
     """
     while True:
         cuda.empty_cache()
@@ -56,7 +56,7 @@ def profile(run: Callable[[int], None], tokens: int, device: torch.device, cuda:
 
 
 def greediest_requests(count: int) -> list[Request]:
-    """Requests that need the most memory to draw: all penalties, top-p, which sorts the vocabulary, log-probabilities."""
+    """Returns requests whose sampling needs the most memory: penalties, top-p (which sorts), log-probabilities."""
     params = SamplingParams(
         temperature=1.0,
         top_p=0.9,
@@ -70,7 +70,7 @@ def greediest_requests(count: int) -> list[Request]:
 
 
 def kv_cache_bytes(utilization: float, activation_bytes: int, device: torch.device, cuda: Any = torch.cuda) -> int:
-    """Bytes that the KV cache may take; negative when nothing is left.
+    """Returns the bytes that the KV cache may take; negative if nothing is left.
 
     Args:
         utilization: the fraction of the GPU's memory that may be in use, by this and all other processes.
@@ -80,7 +80,7 @@ def kv_cache_bytes(utilization: float, activation_bytes: int, device: torch.devi
 
 
 def free_bytes(device: torch.device, cuda: Any = torch.cuda) -> tuple[int, int]:
-    """Returns a GPU's free and total memory in bytes, after releasing what this process caches."""
+    """Returns a GPU's free and total memory in bytes, after emptying torch's cache of unused memory."""
     cuda.empty_cache()
     free, total = cuda.mem_get_info(device)
     return free, total

@@ -1,10 +1,10 @@
 """Random numbers that depend on (seed, position, token id) and on nothing else.
 
-With a generator that has a state, a request would draw other tokens when its batch changes. Here each number is a hash
-(a counter-based generator, after Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): the request's seed
-and the position of the drawn token are hashed to two 32-bit keys (splitmix64), and these with the token id by the 32-bit
-finaliser "lowbias32" of Chris Wellons. The integers are equal on every device; the logarithms that turn them into Gumbel
-noise may differ in the last bit.
+With a stateful generator, the tokens that a request draws would depend on its batch. Here each number is a hash (a
+counter-based generator, after Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): the request's seed
+and the position of the drawn token are hashed to two 32-bit keys (splitmix64), which are hashed with the token id by
+Chris Wellons' 32-bit finaliser "lowbias32". The integers are equal on every device; the logarithms that turn them
+into Gumbel noise may differ in the last bit.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _MASK64 = (1 << 64) - 1
 
 
 def row_keys(seed: int, position: int) -> tuple[int, int]:
-    """Two signed 32-bit keys of a row, from its request's seed (any integer) and the position of the drawn token."""
+    """Returns a row's two signed 32-bit keys, from its request's seed (any integer) and the drawn token's position."""
     mixed = _splitmix64(_splitmix64(seed & _MASK64) ^ ((position * 0xD1342543DE82EF95) & _MASK64))
     return _signed(mixed >> 32), _signed(mixed & 0xFFFFFFFF)
 
 
 def gumbel(keys: torch.Tensor, vocab_size: int) -> torch.Tensor:
-    """Gumbel noise, float32 ``[rows, vocab_size]``: the argmax of logits plus noise is a sample from their softmax.
+    """Returns Gumbel noise, float32 ``[rows, vocab_size]``: argmax(logits + noise) is a sample from their softmax.
 
     Args:
         keys: int32 ``[rows, 2]``, from ``row_keys``.
@@ -32,7 +32,7 @@ def gumbel(keys: torch.Tensor, vocab_size: int) -> torch.Tensor:
 
 
 def gumbel_of(keys: torch.Tensor, tokens: torch.Tensor, vocab_size: int) -> torch.Tensor:
-    """The same noise for single tokens, float32 ``[n]``: ``keys`` ``[n, 2]`` of their rows, ``tokens`` ``[n]``."""
+    """Returns the same noise for single ``tokens [n]``, float32 ``[n]``, given the ``keys [n, 2]`` of their rows."""
     return _gumbel(_scrambled_token_ids(vocab_size, keys.device)[tokens] ^ keys[:, 0], keys[:, 1])
 
 
@@ -44,7 +44,7 @@ def _gumbel(x: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
 
 
 def _splitmix64(x: int) -> int:
-    """A step of Steele, Lea and Flood's splitmix64."""
+    """Returns one step of Steele, Lea and Flood's splitmix64."""
     x = (x + 0x9E3779B97F4A7C15) & _MASK64
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK64
@@ -56,12 +56,12 @@ def _signed(x: int) -> int:
 
 
 def _shift_right(x: torch.Tensor, bits: int) -> torch.Tensor:
-    """Logical shift of int32; torch's own is arithmetic."""
+    """Shift int32 right logically; torch's own shift is arithmetic."""
     return (x >> bits).bitwise_and_((1 << (32 - bits)) - 1)
 
 
 def _lowbias32(x: torch.Tensor, key: torch.Tensor | int) -> None:
-    """Hash int32 in place, with a second key halfway; products wrap around."""
+    """Hash int32 in place, mixing in a key halfway; products wrap around."""
     x ^= _shift_right(x, 16)
     x *= 0x7FEB352D
     x ^= key

@@ -15,7 +15,7 @@ from roseplay.model.upload import to_device
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """What one attention layer caches for a token: ``num_kv_heads`` keys of ``k_dim`` and values of ``v_dim`` numbers."""
+    """What one attention layer caches per token: ``num_kv_heads`` keys of ``k_dim`` and values of ``v_dim`` numbers."""
 
     num_kv_heads: int
     k_dim: int
@@ -27,7 +27,7 @@ class LayerShape:
 
 
 def bytes_per_token(shapes: dict[int, LayerShape], dtype: torch.dtype) -> int:
-    """Bytes of one token's keys and values in all layers."""
+    """Returns bytes of one token's keys and values in all layers."""
     return sum(shape.numbers_per_token for shape in shapes.values()) * dtype.itemsize
 
 
@@ -38,11 +38,11 @@ class KVCache:
     Blocks are head-major: the tokens of one head in one block are contiguous, as attention reads them. Layers of one shape
     are slices of one tensor, so that one operation copies a block in all of them.
 
-    The memory is zeroed, so that padding never reads NaN. Raises ``KVCacheSizeError`` where there is not so much.
+    The memory is zeroed, so that padding never reads NaN. Raises ``KVCacheSizeError`` if it cannot be allocated.
 
     Args:
-        shapes: by ``layer_idx`` of the attention module.
-        num_blocks: block 0 included, which no request owns.
+        shapes: the shape of each layer, by ``layer_idx`` of its attention module.
+        num_blocks: number of blocks, including block 0, which no request owns.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class KVCache:
         shape = (layers, self.num_blocks, heads, self.block_size, dim)
         size = math.prod(shape) * self.dtype.itemsize
         try:
-            if size < 2**63:  # torch counts no further
+            if size < 2**63:  # torch cannot represent more
                 return torch.zeros(shape, dtype=self.dtype, device=self.device)
         except RuntimeError as error:
             if not is_out_of_memory(error):
@@ -87,10 +87,13 @@ class KVCache:
         )
 
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
-        """Copy blocks in all layers, one read and one write per distinct shape.
+        """Copy blocks in all layers, with one read and one write per distinct shape.
 
         All sources are read before any destination is written. Raises ``ValueError`` for a destination given twice
-        or a block id outside ``1 .. num_blocks - 1``.
+        or a block id outside 1 to ``num_blocks - 1``.
+
+        Args:
+            copies: (source, destination) pairs.
         """
         if not copies:
             return
@@ -111,19 +114,19 @@ class KVCacheSizeError(ValueError):
 def choose_num_blocks(
     config: EngineConfig, token_bytes: int, max_model_len: int, *, free_bytes: int, on_gpu: bool
 ) -> int:
-    """Blocks in the pool, block 0 included.
+    """Returns the number of blocks in the pool, including block 0.
 
-    ``config.num_blocks`` as it is; or as many as ``config.kv_cache_memory`` holds; or, with neither, enough for 64
-    requests of ``max_model_len`` tokens (at least 512 blocks) within a quarter of the free memory (on a GPU, for 256
-    requests within all of it), but never too few for one request of ``max_model_len``.
+    This is ``config.num_blocks`` if set, else as many as ``config.kv_cache_memory`` holds. With neither, it is enough
+    for 64 requests of ``max_model_len`` tokens (at least 512 blocks) within a quarter of the free memory (on a GPU,
+    for 256 requests within all of it), but always enough for one request of ``max_model_len`` tokens.
 
     Args:
-        token_bytes: of one token's keys and values in all layers, see ``bytes_per_token``.
-        free_bytes: of the host (see ``free_memory``), or what the KV cache may take of a GPU (see
+        token_bytes: bytes of one token's keys and values in all layers, see ``bytes_per_token``.
+        free_bytes: free memory of the host (see ``free_memory``), or what the KV cache may take of a GPU's memory (see
             ``gpu_memory.kv_cache_bytes``); may be negative.
 
-    Raises ``KVCacheSizeError``, with the numbers, when the memory does not hold a single usable block, or by default
-    not one request of ``max_model_len``.
+    Raises ``KVCacheSizeError``, giving the numbers, if ``kv_cache_memory`` does not hold a single usable block, or if
+    by default one request of ``max_model_len`` tokens does not fit.
     """
     if config.num_blocks is not None:
         return config.num_blocks
@@ -147,7 +150,7 @@ def choose_num_blocks(
     return max(one_request, min(wanted, fits))
 
 
-# A container's memory, version 2 and 1: the folder, bytes used, their limit, and file pages among them that can be dropped.
+# A container's memory in cgroup versions 2 and 1: folder, bytes used, limit, and the file pages that can be reclaimed.
 _CGROUPS = (
     ("/sys/fs/cgroup", "memory.current", "memory.max", "inactive_file"),
     ("/sys/fs/cgroup/memory", "memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file"),
@@ -155,7 +158,7 @@ _CGROUPS = (
 
 
 def free_memory() -> int:
-    """Bytes that the machine has available, within the container's limit; file pages that can be dropped count as such."""
+    """Returns the bytes that are available within the container's limit; reclaimable file pages count as available."""
     limits = [_meminfo_available()]
     for folder, used, limit, dropped in _CGROUPS:
         try:

@@ -1,4 +1,4 @@
-"""A launched step, whose result can be waited for."""
+"""A step that has been launched, and waiting for its result."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class LaunchedStep:
     """A step that was launched.
 
     Attributes:
-        draws: its drawn tokens; None when nothing is drawn.
+        draws: the drawn tokens; None if the step draws none.
         prepare_ns, forward_ns, sample_ns, graph: as in ``StepResult``.
         observe: called with the step and the seconds that it took.
-        prompt_logprobs: those that the step wants; None when it wants none.
+        prompt_logprobs: the log-probabilities of prompt tokens; None if the step wants none.
     """
 
     step: Step
@@ -64,7 +64,7 @@ class LaunchedStep:
     prompt_logprobs: PromptLogprobs | None = None
 
     def result(self) -> StepResult:
-        """Wait for the step. Raises ``DeviceLostError`` when the GPU reports an error that lost its context."""
+        """Wait for the step and return its result. Raises ``DeviceLostError`` if the GPU can no longer be used."""
         try:
             return self._wait()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Finding out what each layer keeps of a request, by running the model once."""
+"""Finds out what each layer caches for a request, by running the model once."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class RecordingBackend:
 
 @torch.inference_mode()
 def record_layout(model: PreTrainedModel) -> tuple[dict[int, LayerShape], int]:
-    """Returns what each attention layer caches, by ``layer_idx``, and how many logits the model computes for a token.
+    """Returns what each attention layer caches, by ``layer_idx``, and how many logits the model computes per token.
 
-    Layers that attend to the very keys and values of another (Gemma 3n, Gemma 4) cache nothing: from now on they read what
+    Layers that attend to another layer's keys and values (Gemma 3n, Gemma 4) cache nothing: from now on they read what
     that layer caches.
 
-    Raises ``RuntimeError`` when the model does not call our attention once in each layer.
+    Raises ``RuntimeError`` if the model does not call our attention once per layer.
     """
     adopt_temperatures(model)
     backend = RecordingBackend()
@@ -53,7 +53,7 @@ def record_layout(model: PreTrainedModel) -> tuple[dict[int, LayerShape], int]:
 
 
 def _cached(calls: list[tuple[int, torch.Tensor, torch.Tensor]]) -> tuple[dict[int, LayerShape], dict[int, int]]:
-    """What each layer caches, and for the others the layer whose keys and values they attend to."""
+    """Returns what each layer caches, and for layers that cache nothing, the layer whose keys and values they read."""
     shapes: dict[int, LayerShape] = {}
     kv_layers: dict[int, int] = {}
     first: dict[tuple[int, int], int] = {}
@@ -71,7 +71,7 @@ def _cached(calls: list[tuple[int, torch.Tensor, torch.Tensor]]) -> tuple[dict[i
 
 
 def attach_states(model: PreTrainedModel, *, one_by_one: bool) -> StateShapes:
-    """Let the modules of a model that keep a state compute packed batches; returns what they keep, by ``layer_idx``.
+    """Make a model's modules with a state compute packed batches; returns the shapes of their states, by ``layer_idx``.
 
     Args:
         one_by_one: see ``StatefulForward``.

@@ -1,4 +1,4 @@
-"""A loaded model with what is known about it."""
+"""A loaded model and its properties."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ class LoadedModel:
     """A model ready to run on paged attention.
 
     Attributes:
-        model: in eval mode, on ``device``, in ``dtype``.
+        model: the model in eval mode, on ``device``, in ``dtype``.
         config: the transformers config.
         name: the name, path or hub id that was asked for.
         max_model_len: longest prompt plus answer, in tokens.
-        eos_token_ids: from the generation config, else from the config.
+        eos_token_ids: ids of tokens that end an answer, from the generation config, else from the config.
         kv_shapes: what each attention layer caches, by ``layer_idx``.
-        state_shapes: what each layer with a recurrent state keeps for a request, by ``layer_idx``; empty for most models.
-        vocab_size: logits of a token; ``num_embeddings``: token ids that the model accepts.
-        num_parameters: tied parameters count once; ``weight_bytes``: bytes of parameters that one step reads. Both are of the
-            whole model, also where this process has a part of it.
+        state_shapes: the state that each recurrent layer keeps for a request, by ``layer_idx``; empty for most models.
+        vocab_size: number of logits per token.
+        num_embeddings: number of token ids that the model accepts.
+        num_parameters: number of parameters of the whole model, even if this process has only a part; tied ones count
+            once.
+        weight_bytes: bytes of the whole model's parameters that one step reads.
         sampling_defaults: fields of ``SamplingParams`` from the generation config.
-        choices: what was made of the checkpoint that is not as it was published.
+        choices: how the loaded model differs from the published checkpoint.
     """
 
     model: PreTrainedModel

@@ -1,4 +1,4 @@
-"""Loading a transformers decoder, with its attention replaced by ours."""
+"""Loads a transformers decoder and replaces its attention by ours."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ from roseplay.model.weights_progress import (
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _log = logging.getLogger(__name__)
-_MARGIN = 1.1  # files may hold more than what is read, such as layers that predict several tokens
+_MARGIN = 1.1  # files may hold more than is read, such as layers for multi-token prediction
 
 
 def load_model(
@@ -74,15 +74,15 @@ def load_model(
     reporter: Reporter | None = None,
     ranks: Ranks | None = None,
 ) -> LoadedModel:
-    """Load a model that ``find_source`` finds by its name, path or hub id, or take a model in memory.
+    """Load a model by its name, path or hub id (see ``find_source``), or use a model in memory.
 
-    Only a hub id that is not cached causes a download. With ``config.random_weights`` the model is built from its config
-    alone. A model in memory is not changed: a copy of its modules that shares its weights is used (a full copy if
-    ``config`` asks for another device or dtype; ``auto`` keeps both). ``reporter`` is told of each stage and how far it is.
-    torch uses ``config.threads`` from now on, because what is measured here is measured with them. With ``ranks`` only
-    this process's part of the model is kept; all of it passes through the host's memory.
+    Only a hub id that is not cached causes a download. With ``config.random_weights`` the model is built from its
+    config alone. A model in memory is not changed: a copy of its modules that shares its weights is used (a full copy
+    if ``config`` asks for another device or dtype; ``auto`` keeps both). ``reporter`` receives each stage and its
+    progress. torch uses ``config.threads`` threads from now on, because measurements made here depend on them. With
+    ``ranks`` only this process's part of the model is kept, but the whole model passes through the host's memory.
 
-    Raises ``UnsupportedModelError``, with a message of one line that says what to do, when the model is not found or not
+    Raises ``UnsupportedModelError``, with a message of one line that says what to do, if the model is not found or not
     supported.
     """
     with exclusive.loading:
@@ -126,7 +126,7 @@ def _load(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter
 
 
 def decoder_config(model: str) -> Any:
-    """Returns transformers' config of a model's decoder; ``model`` as for ``load_model``, which says what is raised."""
+    """Returns transformers' config of a model's decoder. Takes and raises the same as ``load_model``."""
     source = on_this_machine(find_source(model))
     file = open_to_read(source.file, name=model) if source.file is not None else None
     return _read_config(model, source, file, EngineConfig()).get_text_config()
@@ -134,7 +134,7 @@ def decoder_config(model: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """What was found out about a supported model."""
+    """The result of checking a supported model."""
 
     max_model_len: int
     tried: Tried
@@ -214,7 +214,7 @@ def _finish(
 
 
 def _weight_bytes(model: PreTrainedModel) -> int:
-    """Bytes of all parameters, without those that only an embedding uses, of which a step reads a few rows."""
+    """Returns the bytes of all parameters except those that only an embedding uses, of which a step reads few rows."""
     holders = [module for module in model.modules() if not isinstance(module, torch.nn.Embedding)]
     read = {id(p): p for module in holders for p in module.parameters(recurse=False)}
     return sum(p.numel() * p.element_size() for p in read.values())
@@ -256,7 +256,7 @@ def _read_config(name: str, source: Source, file: GgufModel | None, config: Engi
 def _build_random(
     hf_config: Any, config: EngineConfig, device: torch.device, dtype: torch.dtype, reporter: Reporter
 ) -> PreTrainedModel:
-    """A model with random weights by its own initialisation; equal for equal ``config.seed``."""
+    """Returns a model with random weights from its own initialisation; equal seeds give equal weights."""
 
     def build() -> PreTrainedModel:
         return AutoModelForCausalLM.from_config(
@@ -281,7 +281,7 @@ def _read_weights(
     reporter: Reporter,
     text_alone: bool = False,
 ) -> PreTrainedModel:
-    """``text_alone``: read only the text part of a checkpoint that has more."""
+    """Read the weights of a checkpoint; with ``text_alone``, only those of its text part."""
     unread = NOT_TEXT if text_alone else None
     if file is None:
         _check_files(name, source, hf_config)
@@ -317,14 +317,14 @@ def _read_weights(
     missing = sorted(loading["missing_keys"])
     if missing:
         raise refuse(name, f"its checkpoint lacks {len(missing)} weights, {missing[0]} for one")
-    check_stored(loading["unexpected_keys"], None, name=name)  # scales that were read for nothing
+    check_stored(loading["unexpected_keys"], None, name=name)  # scales that nothing used
     if file is not None:
         adopt_generation_values(model, file)
     return model.to(device)
 
 
 def _check_files(name: str, source: Source, hf_config: Any) -> None:
-    """Check what can be known of a checkpoint before its weights are read, or downloaded."""
+    """Check everything that can be checked before the weights are read or downloaded."""
     patterns = ("*.safetensors", "*.bin", "*.safetensors.index.json")
     if source.local and not any(next(Path(source.place).glob(pattern), None) for pattern in patterns):
         raise refuse(name, "it has no weights; set random_weights (--random-weights) to run it with random ones")
@@ -338,7 +338,7 @@ def _check_files(name: str, source: Source, hf_config: Any) -> None:
 
 
 def _check_memory(name: str, needed: int, dtype: torch.dtype) -> None:
-    """Refuse weights that are converted while they are read, where the host has no memory for what they become."""
+    """Refuse weights that are converted while being read if the host has no memory for the result."""
     free = free_memory()
     if sys.platform == "linux" and needed > _MARGIN * free:  # elsewhere the free memory is a guess
         raise refuse(

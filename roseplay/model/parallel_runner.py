@@ -1,10 +1,10 @@
-"""A model runner whose model is split over processes (tensor parallelism).
+"""A model runner whose model is split over several processes (tensor parallelism).
 
-Rank 0 has the ``ParallelRunner``, which plans, packs and samples as any runner does. The other ranks have a ``Follower``:
-whatever the runner does to its model and its KV cache it tells them first, and they do the same to theirs. Small things are
-sent from host to host. What may be on a GPU only, such as tokens that the last step drew and the host has not read, is
-broadcast from device to device. So nothing but rank 0 needs to know of requests, seeds and saved logits, and processes that
-differ in a last bit cannot come to different tokens.
+Rank 0 has the ``ParallelRunner``, which plans, packs and samples like any runner. The other ranks each have a
+``Follower``: the runner sends them each operation on its model or KV cache, and they perform it on theirs. Small data
+is sent from host to host. Data that may exist only on a GPU, such as tokens that the last step drew and the host has
+not read, is broadcast from device to device. So only rank 0 needs to know about requests, seeds and saved logits, and
+rounding differences between the processes cannot make them draw different tokens.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from roseplay.model.upload import pack_ints
 
 @dataclass(frozen=True, slots=True)
 class MakeCache:
-    """Replace the KV cache by a new one."""
+    """Tells a follower to replace its KV cache by a new one."""
 
     num_blocks: int
 
 
 @dataclass(frozen=True, slots=True)
 class CopyBlocks:
-    """``KVCache.copy_blocks``."""
+    """Tells a follower to call ``KVCache.copy_blocks``."""
 
     copies: list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class AskMemory:
-    """``gpu_memory.kv_cache_bytes``; the follower replies with the number."""
+    """Asks a follower for the result of ``gpu_memory.kv_cache_bytes``."""
 
     utilization: float
     activation_bytes: int
@@ -57,10 +57,11 @@ class AskMemory:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Run the model on a batch: its arrays on the host. Token ids, positions, slots and the rows of logits are broadcast.
+    """Tells a follower to run the model on a batch. Token ids, positions, slots and logits rows are broadcast
+    separately.
 
     Attributes:
-        num_logits: rows of logits that are wanted; None for all.
+        num_logits: number of rows of logits that are wanted; None for all.
     """
 
     cu_seqlens_q: Ints
@@ -71,11 +72,11 @@ class Forward:
 
 
 class Followers:
-    """The other ranks, as rank 0 sees them.
+    """Rank 0's connections to the other ranks.
 
     Args:
-        connections: to each of them.
-        gone: says which of them has ended, in a few words; None if none has. It may wait a moment for that.
+        connections: a connection to each of them.
+        gone: says in a few words which process has ended, or returns None if none has. It may wait a moment for one.
     """
 
     def __init__(self, ranks: Ranks, connections: Sequence[Connection], gone: Callable[[], str | None]) -> None:
@@ -84,7 +85,7 @@ class Followers:
         self._gone = gone
 
     def tell(self, message: Any) -> None:
-        """Send them a message. Raises ``DeviceLostError`` when one has ended."""
+        """Send a message to all followers. Raises ``DeviceLostError`` if one has ended."""
         data = pickle.dumps(message)
         try:
             for connection in self._connections:
@@ -93,7 +94,7 @@ class Followers:
             raise self.lost(error) from error
 
     def ask(self, question: Any) -> list[Any]:
-        """Send them a question; returns their replies. Raises ``DeviceLostError`` when one has ended."""
+        """Send a question to all followers and return their replies. Raises ``DeviceLostError`` if one has ended."""
         self.tell(question)
         try:
             return [connection.recv() for connection in self._connections]
@@ -101,13 +102,13 @@ class Followers:
             raise self.lost(error) from error
 
     def lost(self, error: Exception) -> DeviceLostError:
-        """The error for a step that failed in the middle: what the ranks exchange next would not fit together."""
+        """Returns the error for a step that failed halfway, which leaves the ranks out of step with each other."""
         cause = self._gone() or f"rank 0 failed ({type(error).__name__}: {error})"
         return DeviceLostError(f"a tensor parallel step cannot be finished: {cause}")
 
 
 class LeadingForward(PackedForward):
-    """Runs this rank's part of a model, and tells the others to run theirs."""
+    """Runs rank 0's part of a model, and tells the other ranks to run theirs."""
 
     def __init__(self, model: Any, followers: Followers) -> None:
         super().__init__(model)
@@ -127,7 +128,7 @@ class LeadingForward(PackedForward):
 
 
 class LeadingCache(KVCache):
-    """This rank's part of a KV cache; the others copy the same blocks."""
+    """Rank 0's part of a KV cache; the other ranks copy the same blocks."""
 
     def __init__(self, followers: Followers, shapes: dict[int, LayerShape], **sizes: Any) -> None:
         super().__init__(shapes, **sizes)
@@ -140,9 +141,10 @@ class LeadingCache(KVCache):
 
 
 class ParallelRunner(ModelRunner):
-    """Rank 0's runner. Steps are not replayed: what the ranks exchange is in no recording.
+    """The runner of rank 0. Steps are not replayed, because a recording cannot contain what the ranks exchange.
 
     Args:
+        followers: the other ranks.
         end: ends the followers; called by ``close``.
     """
 
@@ -177,7 +179,7 @@ class ParallelRunner(ModelRunner):
         )
 
     def _kv_bytes_per_token(self) -> int:
-        """On a CPU all parts are in the same memory; a GPU has one of them."""
+        """Returns the bytes per token in the memory that rank 0 sees: on a CPU that of all ranks, on a GPU its own."""
         return super()._kv_bytes_per_token() * (1 if self._on_gpu else self._followers.ranks.size)
 
     def _kv_cache_bytes(self, utilization: float, activation_bytes: int) -> int:
@@ -186,7 +188,7 @@ class ParallelRunner(ModelRunner):
 
 
 class Follower:
-    """Does what rank 0 tells: runs this rank's part of the model on this rank's part of the KV cache."""
+    """Follows rank 0's messages: runs this rank's part of the model on this rank's part of the KV cache."""
 
     def __init__(self, loaded: LoadedModel, config: EngineConfig, ranks: Ranks) -> None:
         self._loaded, self._config, self._ranks = loaded, config, ranks
@@ -194,7 +196,7 @@ class Follower:
 
     @torch.inference_mode()
     def run(self, connection: Connection) -> None:
-        """Follow until rank 0 closes the connection; raises what a message raises."""
+        """Handle messages until rank 0 closes the connection; raises whatever handling one raises."""
         while True:
             try:
                 message = pickle.loads(connection.recv_bytes())
@@ -249,5 +251,5 @@ class Follower:
 
 
 def cache_sizes(loaded: LoadedModel, num_blocks: int, block_size: int) -> dict[str, Any]:
-    """Arguments of ``KVCache`` for a loaded model."""
+    """Returns the arguments of ``KVCache`` for a loaded model."""
     return {"num_blocks": num_blocks, "block_size": block_size, "dtype": loaded.dtype, "device": loaded.device}

@@ -1,8 +1,9 @@
-"""Probing a family that no test covers: a small random model, packed and paged, is compared with eager attention.
+"""Probes a family that no test covers: compares a small random model on packed, paged batches with eager attention.
 
-Some models express their attention pattern only in a mask, which we do not build, or do not continue from a recurrent
-state by several tokens: they would run and compute wrong tokens. Where a model differs, the patterns in its config are
-tried, and going on token by token. The small model has few layers, and prompts longer than its small windows.
+Some models express their attention pattern only in a mask, which we do not build, or cannot continue from a recurrent
+state by several tokens at once: they would run, but compute wrong tokens. If a model differs, the probe tries again
+with the patterns from its config, and token by token. The small model has few layers, and its prompts are longer than
+its small windows.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from roseplay.model.states import StatePool, StateShapes
 
 MOST_PARAMETERS = 400_000_000
 BLOCK_SIZE = 4
-# Largest accepted difference of logits, relative to their standard deviation. Rounding causes 1e-6, a missing window 1e-1.
+# Largest accepted difference of logits, in standard deviations. Rounding causes 1e-6, a missing window 1e-1.
 TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What a model needs beyond what its modules say.
+    """The adjustments that a model turned out to need.
 
     Attributes:
-        patterns_from_config: see ``adopt_config_patterns``.
-        one_by_one: its layers with a state continue from one only token by token.
+        patterns_from_config: whether to call ``adopt_config_patterns``.
+        one_by_one: whether its recurrent layers can continue from a state only token by token.
     """
 
     patterns_from_config: bool = False
@@ -49,10 +50,10 @@ class Tried:
 
 
 def probe(config: Any, *, name: str, build: Callable[[Any], PreTrainedModel]) -> Tried:
-    """Returns what a model of this config needs to be computed as transformers does.
+    """Returns the adjustments with which a model of this config computes the same as transformers.
 
-    Raises ``UnsupportedModelError`` when a small copy differs from eager attention. Where no small copy can be made, the
-    error is marked ``untried``: it is not the family that is known to fail.
+    Raises ``UnsupportedModelError`` if a small copy differs from eager attention even so. If no small copy can be made,
+    the error is marked ``untried``, since the family itself may work.
 
     Args:
         build: makes a float32 model with eager attention from a config.
@@ -99,7 +100,7 @@ def _build(config: Any, build: Callable[[Any], PreTrainedModel]) -> PreTrainedMo
 
 @torch.no_grad()
 def randomise(model: PreTrainedModel, seed: int = 0) -> None:
-    """Set random weights for which attention is far from uniform and every bias, norm and sink has an effect."""
+    """Set random weights with which attention is far from uniform, and every bias, norm and sink has an effect."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         noise = torch.randn(parameter.shape, generator=generator)
@@ -110,28 +111,30 @@ def randomise(model: PreTrainedModel, seed: int = 0) -> None:
 
 
 def _prompts() -> list[list[int]]:
-    """Two prompts of different lengths, several windows long."""
+    """Returns two prompts of different lengths, each several windows long."""
     generator = torch.Generator().manual_seed(1)
     return [torch.randint(4, VOCABULARY - 16, (n,), generator=generator).tolist() for n in (5 * WINDOW, 3 * WINDOW - 1)]
 
 
 @torch.inference_mode()
 def eager_logits(model: PreTrainedModel) -> list[torch.Tensor]:
-    """The logits ``[tokens, vocabulary]`` of each prompt, as transformers computes them."""
+    """Returns the logits ``[tokens, vocabulary]`` of each prompt, as transformers computes them."""
     model.set_attn_implementation("eager")
     return [model(input_ids=torch.tensor([prompt]), use_cache=False).logits[0] for prompt in _prompts()]
 
 
 @torch.inference_mode()
 def agrees_with_its_cache(model: PreTrainedModel, expected: torch.Tensor) -> bool:
-    """Whether a decode with transformers' own cache gives the last of the ``eager_logits`` of the first prompt. Where it does
-    not, as in families whose cache drops tokens that their mask shows (Moshi), there is nothing to be equal to."""
+    """Returns whether transformers itself computes the same last logits of the first prompt with its cache as without.
+
+    If it does not, as in families whose cache drops tokens that their mask shows (Moshi), there is no reference.
+    """
     tokens = torch.tensor([_prompts()[0]])
     for positions in ({}, {"position_ids": torch.tensor([[tokens.shape[1] - 1]])}):
         try:
             cache = model(input_ids=tokens[:, :-1], use_cache=True).past_key_values
             logits = model(input_ids=tokens[:, -1:], past_key_values=cache, use_cache=True, **positions).logits[0, -1]
-        except Exception:  # it has no such cache, and generate() none either
+        except Exception:  # the model has no such cache; then generate() does not use one either
             return True
         if (logits - expected[-1]).abs().max() < TOLERANCE * expected[-1].std():
             return True
@@ -140,10 +143,8 @@ def agrees_with_its_cache(model: PreTrainedModel, expected: torch.Tensor) -> boo
 
 @torch.inference_mode()
 def compare_with_eager(model: PreTrainedModel, eager: list[torch.Tensor]) -> tuple[float, Tried | None]:
-    """The largest difference between paged and eager logits as the model is, relative to the standard deviation of these.
-
-    Also returns with what help they are equal, None if with none.
-    """
+    """Returns the largest relative difference between paged and eager logits without adjustments, and the adjustments
+    with which they are equal, None if there are none."""
     model.set_attn_implementation(ATTENTION_NAME)
     states = attach_states(model, one_by_one=False) if keeps_states(model.config) else {}
     stateful = [module.forward for module in model.modules() if isinstance(module.forward, StatefulForward)]
@@ -161,7 +162,7 @@ def compare_with_eager(model: PreTrainedModel, eager: list[torch.Tensor]) -> tup
 
 
 def _compare(model: PreTrainedModel, states: StateShapes, eager: list[torch.Tensor]) -> float:
-    """Compute the two prompts, in two chunks each, then a decode of each; returns the largest relative difference."""
+    """Compute the two prompts in two chunks each, then decode one token of each; returns the largest difference."""
     prompts = _prompts()
     shapes, _ = record_layout(model)
     cache = KVCache(shapes, num_blocks=64, block_size=BLOCK_SIZE, dtype=torch.float32, device=torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""Log-probabilities of prompt tokens: each is predicted by the token before it, whose logits a step computes as well."""
+"""Log-probabilities of prompt tokens. Each is predicted by the token before it, whose logits the step computes too."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from roseplay.core.step import Step, TokenLogprobs
 from roseplay.model.batch import Ints
 from roseplay.model.upload import Download, to_device
 
-# Rows of logits whose log-probabilities, in float32, are there at the same time.
+# Rows of logits whose float32 log-probabilities are held in memory at the same time.
 ROWS = 256
 
 
 def predicting_rows(step: Step, cu_seqlens_q: Ints) -> Ints:
-    """The tokens of the packed batch whose logits predict the positions in ``step.prompt_logprobs``, in their order.
+    """Returns the indices of the packed tokens whose logits predict the positions in ``step.prompt_logprobs``, in
+    order.
 
-    Raises ``ValueError`` when an entry does not compute them.
+    Raises ``ValueError`` if an entry does not compute these tokens.
     """
     rows, row = [], 0
     for index, entry in enumerate(step.entries):
@@ -34,10 +35,10 @@ def predicting_rows(step: Step, cu_seqlens_q: Ints) -> Ints:
 
 
 class PromptLogprobs:
-    """Log-probabilities of a step's prompt tokens and of the likeliest ones, which are copied from the device.
+    """Log-probabilities of a step's prompt tokens and of the likeliest ones, copied from the device asynchronously.
 
     Args:
-        logits: raw, ``[tokens, vocabulary]``, as ``predicting_rows`` has them.
+        logits: raw logits ``[tokens, vocabulary]`` of the tokens from ``predicting_rows``.
     """
 
     def __init__(self, step: Step, logits: torch.Tensor) -> None:
@@ -68,15 +69,15 @@ class PromptLogprobs:
 
 
 def has_nan(logprobs: list[TokenLogprobs]) -> bool:
-    """Whether some of the logits were unusable: NaN or infinite."""
+    """Returns whether some of the logits were NaN or infinite."""
     return any(math.isnan(found.logprob) for found in logprobs)
 
 
 def _logprobs(logits: torch.Tensor, tokens: torch.Tensor, most: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of each row's token ``[rows]``, and of the ``most`` likeliest ones: values and ids ``[rows, most]``."""
+    """Returns the log-probability of each row's token ``[rows]``, and the ``most`` largest with their token ids."""
     vocabulary = logits.shape[-1]
     logprobs = logits.log_softmax(-1, dtype=torch.float32)
     chosen = logprobs.gather(1, tokens.clamp(max=vocabulary - 1)[:, None])[:, 0]
     values, ids = logprobs.topk(most, -1)
-    has_no_logit = tokens >= vocabulary  # a model may take more token ids than it predicts
+    has_no_logit = tokens >= vocabulary  # a model may accept more token ids than it predicts
     return chosen.masked_fill_(has_no_logit & chosen.isnan().logical_not_(), -math.inf), values, ids

@@ -1,7 +1,7 @@
 """Checkpoints with quantized weights: two formats are dequantized while they are read, others are refused.
 
-A config that names a method is not all there is: some checkpoints have scales beside their weights and say nothing, and
-transformers then reads the numbers without them. So the names of the stored tensors are looked at as well.
+The method named in the config is not enough to go by: some checkpoints store scales beside their weights without saying
+so, and transformers then ignores the scales. So the names of the stored tensors are checked as well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQu
 from roseplay.core.info import Choice
 from roseplay.model.errors import refuse
 
-# Methods that transformers dequantizes without other packages, with the names of what they store beside the weights.
+# Methods that transformers dequantizes without other packages, and the names of the tensors that they store.
 DEQUANTIZED = {"fp8": r"weight_scale_inv$", "mxfp4": r"(gate_up|down)_proj_(blocks|scales)$"}
 _STORED = re.compile(
     r"(weight_scale(_inv|_2)?|weight_packed|qweight|qzeros|absmax|quant_map|SCB|proj_blocks|proj_scales)$"
@@ -30,7 +30,7 @@ _ADVICE = "give the checkpoint that is not quantized, or one in fp8 or mxfp4"
 
 
 class _DequantizingFp8(FineGrainedFP8HfQuantizer):
-    """Without the check for a package that only quantized layers need, and for a GPU."""
+    """Skips the checks for a GPU and for a package that only quantized layers need."""
 
     def validate_environment(self, *args: Any, **kwargs: Any) -> None:
         assert isinstance(self.quantization_config, FineGrainedFP8Config)
@@ -38,7 +38,7 @@ class _DequantizingFp8(FineGrainedFP8HfQuantizer):
 
 
 def method_of(config: Any) -> str | None:
-    """Returns by which method the weights of a transformers config are quantized; None where they are not."""
+    """Returns the method by which the weights of a transformers config are quantized; None if they are not."""
     found = _settings(config)
     if found is None:
         return None
@@ -49,7 +49,7 @@ def method_of(config: Any) -> str | None:
 
 
 def how_read(config: Any, dtype: torch.dtype) -> tuple[Choice, ...]:
-    """Returns what is made of a checkpoint whose weights are quantized."""
+    """Returns how a checkpoint with quantized weights is read; nothing for other checkpoints."""
     method = method_of(config)
     if method is None:
         return ()
@@ -57,14 +57,14 @@ def how_read(config: Any, dtype: torch.dtype) -> tuple[Choice, ...]:
 
 
 def check_method(config: Any, *, name: str) -> None:
-    """Raise ``UnsupportedModelError`` when the weights are quantized by a method that is not dequantized here."""
+    """Raises ``UnsupportedModelError`` if the weights are quantized by a method that cannot be dequantized here."""
     method = method_of(config)
     if method is not None and method not in DEQUANTIZED:
         raise refuse(name, f"its weights are quantized with {method}, which is not supported; {_ADVICE}")
 
 
 def check_stored(names: Iterable[str], method: str | None, *, name: str) -> None:
-    """Raise ``UnsupportedModelError`` when stored tensors belong to another quantization than ``method``, or to any."""
+    """Raises ``UnsupportedModelError`` if stored tensors belong to a quantization other than ``method``."""
     known = re.compile(DEQUANTIZED[method]) if method is not None else None
     other = next((key for key in names if _STORED.search(key) and not (known and known.search(key))), None)
     if other is not None:
@@ -74,7 +74,7 @@ def check_stored(names: Iterable[str], method: str | None, *, name: str) -> None
 
 @contextlib.contextmanager
 def dequantizing(config: Any) -> Iterator[None]:
-    """While entered, a model that is read with this config, whose method is known, becomes one of plain weights."""
+    """While entered, a model that is read with this config is dequantized, if its weights are quantized."""
     method = method_of(config)
     if method is None:
         yield
@@ -91,13 +91,13 @@ def dequantizing(config: Any) -> Iterator[None]:
 
 
 def stored_tensors(file: Path) -> dict[str, Any]:
-    """Returns what the header of a safetensors file says of each tensor; nothing for a file that is no such file."""
+    """Returns the header's entry for each tensor of a safetensors file; nothing for a file of another kind."""
     if file.suffix != ".safetensors":
         return {}
     try:
         with file.open("rb") as opened:
             header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
-    except (OSError, ValueError, OverflowError, MemoryError):  # who reads the weights says what is wrong with it
+    except (OSError, ValueError, OverflowError, MemoryError):  # reading the weights will say what is wrong
         return {}
     header.pop("__metadata__", None)
     return dict(header)

@@ -1,4 +1,4 @@
-"""Tensor parallelism between processes: who they are, and what they sum, gather and broadcast."""
+"""The group of processes of tensor parallelism: joining it, and summing, gathering and broadcasting between them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-# A collective operation that takes longer fails. The engine notices a frozen step long before.
+# A collective operation that takes longer fails. The engine detects a frozen step long before that.
 TIMEOUT = datetime.timedelta(minutes=15)
 
 
 class Ranks:
     """The processes that hold the parts of a model, seen from one of them.
 
-    Until ``join`` nothing is exchanged: a sum is this process's own part, and what is gathered repeats it. So a model can be
-    loaded, tried and prepared by each process at its own pace; what it computes then has the right shape only.
+    Before ``join`` nothing is exchanged: ``sum`` returns this process's own part, and ``gather`` repeats it. So each
+    process can load, try and prepare its part at its own pace; results then have the right shape, but no meaning.
 
     Args:
-        rank: of this process; 0 leads.
+        rank: the rank of this process; rank 0 leads.
         size: the number of processes.
-        device: where this process computes.
+        device: the device that this process computes on.
     """
 
     def __init__(self, rank: int, size: int, device: torch.device) -> None:
@@ -35,10 +35,10 @@ class Ranks:
         return "NCCL" if self.device.type == "cuda" else "gloo"
 
     def join(self, store: str) -> None:
-        """Wait for the other processes, each of which calls this, and exchange data from now on.
+        """Wait until all processes have called this, and exchange data from now on.
 
         Args:
-            store: path of a file, for all of them the same one, through which they find each other.
+            store: path of a file, the same for all processes, through which they find each other.
         """
         dist.init_process_group(
             self.transport.lower(),
@@ -51,21 +51,21 @@ class Ranks:
         self._joined = True
 
     def leave(self) -> None:
-        """Exchange nothing any more."""
+        """Leave the group; nothing is exchanged any more."""
         if self._joined:
             self._joined = False
             with contextlib.suppress(Exception):  # another process may have ended first
                 dist.destroy_process_group()
 
     def sum(self, part: torch.Tensor) -> torch.Tensor:
-        """The sum of all processes' tensors of one shape; may be computed in place."""
+        """Returns the sum of all processes' tensors of one shape; may be computed in place."""
         if self._joined:
             part = part.contiguous()
             dist.all_reduce(part)
         return part
 
     def gather(self, part: torch.Tensor) -> torch.Tensor:
-        """All processes' tensors of one shape, in the order of their ranks, concatenated in the last dimension."""
+        """Returns all processes' tensors of one shape, concatenated in the last dimension in the order of ranks."""
         parts = [part] * self.size
         if self._joined:
             part = part.contiguous()
@@ -74,5 +74,5 @@ class Ranks:
         return torch.cat(parts, -1)
 
     def broadcast(self, values: torch.Tensor) -> None:
-        """Overwrite ``values`` by those of rank 0."""
+        """Overwrite ``values`` with those of rank 0."""
         dist.broadcast(values, 0)

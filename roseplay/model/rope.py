@@ -1,8 +1,8 @@
-"""Rotary embeddings that depend on the longest position of the batch, frozen at load.
+"""Freezes, at load, rotary embeddings whose frequencies depend on the longest position in the batch.
 
-transformers' *dynamic* and *longrope* embeddings choose their frequencies from the longest position of each call. In a
-packed batch one request would change another's keys, and keys that are cached would not match later ones. So the
-frequencies are chosen once, for the longest request that the engine accepts.
+transformers' *dynamic* and *longrope* embeddings choose their frequencies by the longest position of each call. In a
+packed batch, one request would change another's keys, and cached keys would not match later ones. So the frequencies
+are chosen once, for the longest request that the engine accepts.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ FROZEN = "frozen"
 
 
 def changes_with_length(rope_type: str) -> bool:
-    """Whether a type of rotary embedding depends on the longest position."""
+    """Returns whether a type of rotary embedding depends on the longest position."""
     return "dynamic" in rope_type or rope_type == "longrope"
 
 
 def rope_parameters(config: Any) -> list[dict[str, Any]]:
-    """The sets of rotary parameters in a config: one, or one for each layer type."""
+    """Returns the sets of rotary parameters in a config: one, or one for each layer type."""
     parameters = getattr(config, "rope_parameters", None) or {}
     if "rope_type" in parameters:
         return [parameters]
@@ -32,7 +32,7 @@ def rope_parameters(config: Any) -> list[dict[str, Any]]:
 def freeze_rope(model: PreTrainedModel, max_model_len: int) -> None:
     """Set the frequencies of every length-dependent rotary module to those for ``max_model_len`` tokens, permanently.
 
-    Raises ``RuntimeError`` when the config has such an embedding and no module is found that can be frozen.
+    Raises ``RuntimeError`` if the config has such an embedding but no module is found that can be frozen.
     """
     frozen = 0
     for module in model.modules():
@@ -63,7 +63,7 @@ def _freeze(module: torch.nn.Module, rope_type: str, layer_type: str | None, max
     else:
         short_until = module.original_max_seq_len
     if max_model_len <= short_until:
-        return  # its initial frequencies are right for all lengths that can occur
+        return  # the initial frequencies are right for all possible lengths
     current: torch.Tensor = getattr(module, f"{prefix}inv_freq")
     of_layer_type = {} if layer_type is None else {"layer_type": layer_type}
     inv_freq, scaling = ROPE_INIT_FUNCTIONS[rope_type](config, current.device, seq_len=max_model_len, **of_layer_type)

@@ -1,4 +1,4 @@
-"""The model runner: executes a step. Copies blocks, packs the batch, runs the model, draws the tokens.
+"""The model runner executes a step: it copies blocks, packs the batch, runs the model and draws the tokens.
 
 ``launch`` enqueues all work of a step on a GPU without waiting, so that the next step can be launched while it runs; the
 drawn tokens stay on the device for that step (``Drawn``). ``execute`` launches and waits.
@@ -39,13 +39,15 @@ class ModelRunner:
     keys and values of its own tokens, and nothing else.
 
     Args:
-        loaded: the model; several runners may share one.
+        loaded: the model; several runners may share it.
         config: sizes the KV pool (see ``choose_num_blocks``), sets torch's threads, names the attention backend.
-        reporter: of the stages "kernels", which loading the model began, and "warm-up".
+        reporter: receives the progress of "kernels", a stage that loading the model began, and of "warm-up".
 
     Attributes:
-        num_state_slots: that requests can have; 0 for a model that keeps no states; num_state_snapshots: beside these.
-        num_blocks: block 0 included. block_size: in tokens. logits_bytes: of one saved row of logits.
+        num_state_slots, num_state_snapshots: slots for requests' recurrent states, and for kept ones; 0 if there are
+            none.
+        num_blocks, block_size, logits_bytes: blocks including block 0, tokens per block, bytes of a saved row of
+            logits.
         runs_ahead: whether a step may be launched before the previous one has ended.
         memory_limit: tokens of the largest step that fits a GPU's memory; None on other devices.
         times: predicts how long steps take.
@@ -92,7 +94,7 @@ class ModelRunner:
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
-        """Token ids that end a request, unless it ignores them."""
+        """Ids of tokens that end a request, unless it ignores them."""
         return self.loaded.eos_token_ids
 
     def info(self) -> EngineInfo:
@@ -125,15 +127,15 @@ class ModelRunner:
 
     @property
     def max_step_tokens(self) -> int | None:
-        """Most tokens of a step: as many as a GPU has memory for, or as a CPU computes in about ``speed.STEP_S``."""
+        """Most tokens in a step: as many as a GPU has memory for, or as a CPU computes in about ``speed.STEP_S``."""
         return self.memory_limit if self._on_gpu else max(16, self.block_size, self.times.tokens_in(speed.STEP_S))
 
     def predict_s(self, step: Step) -> float:
-        """About how long a step takes, in seconds."""
+        """Returns about how many seconds a step takes."""
         return self.times.predict_s(step)
 
     def free_memory(self) -> FreeMemory:
-        """Memory that is available now, on the host and on the GPU."""
+        """Returns the memory that is available now, on the host and on the GPU."""
         if not self._on_gpu:
             return FreeMemory(free_memory())
         return FreeMemory(free_memory(), *gpu_memory.free_bytes(self.loaded.device))
@@ -146,20 +148,20 @@ class ModelRunner:
         """Release the model and the KV pool; the runner cannot be used any more."""
         on_gpu = self._on_gpu
         self.__dict__.clear()  # breaks reference cycles
-        if on_gpu:  # or the next engine of the process would find this memory in use
+        if on_gpu:  # else the next engine in this process would find the memory in use
             gc.collect()
             torch.cuda.empty_cache()
 
     def execute(self, step: Step) -> StepResult:
-        """Run one step. Raises ``ValueError`` when it is inconsistent, and whatever the model raises."""
+        """Run one step. Raises ``ValueError`` if it is inconsistent, and whatever the model raises."""
         return self.launch(step).result()
 
     @torch.inference_mode()
     def launch(self, step: Step) -> LaunchedStep:
-        """Enqueue a step on a GPU; on a CPU, run it. Raises as ``execute``.
+        """Enqueue a step on a GPU; on a CPU, run it. Raises the same errors as ``execute``.
 
-        A placeholder among the step's tokens is the token that the previously launched step draws. Also raises
-        ``StepTooLargeError`` when the device has no memory for the step, and ``DeviceLostError``.
+        A placeholder among the step's tokens stands for the token that the previously launched step draws. Also raises
+        ``StepTooLargeError`` if the device has no memory for the step, and ``DeviceLostError``.
         """
         try:
             with exclusive.stepping if self.runs_ahead else contextlib.nullcontext():
@@ -208,7 +210,7 @@ class ModelRunner:
         prompt_logprobs = None
         if step.prompt_logprobs:
             prompt_logprobs = PromptLogprobs(step, logits[len(wanted) :])
-            logits = logits[: len(wanted)].clone()  # so that the others need not be kept
+            logits = logits[: len(wanted)].clone()  # so that the rest can be freed
         draws = self._sampler.sample(step, wanted, logits)
         timer.mark()
         return LaunchedStep(
@@ -224,8 +226,8 @@ class ModelRunner:
         )
 
     def _compute(self, host: HostBatch | None, *, may_replay: bool) -> tuple[torch.Tensor, bool | None]:
-        """Returns logits in the model's dtype, of ``host.logits_rows``, valid until the next step; and whether a replay
-        computed them, None if there are no replays."""
+        """Returns the logits of ``host.logits_rows`` in the model's dtype, valid until the next step, and whether a
+        replay computed them (None if there are no replays)."""
         if host is None:
             empty = torch.empty((0, self.loaded.vocab_size), dtype=self.loaded.dtype, device=self.loaded.device)
             return empty, None
@@ -238,7 +240,7 @@ class ModelRunner:
     def _run(self, batch: PagedBatch) -> torch.Tensor:
         return self._forward(Paged(self.backend, batch, self.states))
 
-    # -- before the first step; a subclass may do it elsewhere, too
+    # -- before the first step; subclasses extend these to other ranks
 
     def _make_forward(self) -> PackedForward:
         return PackedForward(self.loaded.model)
@@ -260,7 +262,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def _profile(self, attention: str) -> gpu_memory.Profile:
-        """The memory that the largest step needs, measured on a minimal KV cache."""
+        """Measure the memory that the largest step needs, on a minimal KV cache."""
         backend, states = make_backend(attention, self._make_cache(2)), self._make_states(0)
         limit, device = self.loaded.max_model_len, self.loaded.device
 
@@ -276,7 +278,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def _warm_up(self, accelerator: type[Accelerator], config: EngineConfig, reporter: Reporter) -> Accelerator:
-        """Run a decode and two prompts, so that no request waits for what they set up; then measure how long steps take."""
+        """Run a decode and two prompts, so that no request has to wait for one-off setup; then measure steps."""
         limit = self.loaded.max_model_len
 
         def run(num_tokens: int) -> None:

@@ -1,4 +1,4 @@
-"""Drawing the next tokens of a batch from its logits.
+"""Draws the next tokens of a batch from its logits.
 
 Operations on a row, in order: repetition penalty, frequency and presence penalties, temperature, top-k, top-p (of the
 tokens that top-k keeps), min-p. Top-k, top-p and min-p are thresholds that depend only on the row, and noise depends only
@@ -7,7 +7,7 @@ on (seed, position, token), so a request draws the same tokens whatever it is ba
 A row from which nothing can be drawn (it has a NaN, +inf, or only -inf) gets ``NO_TOKEN``.
 
 On a GPU nothing here waits for the device: drawn tokens stay there for the next step, and the host reads them later. On a
-CPU noise is computed only for the tokens that the thresholds keep.
+CPU, noise is computed only for tokens that the thresholds keep.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NO_TOKEN = -1
 
 
 def sample(logits: torch.Tensor, requests: Sequence[Request]) -> list[int]:
-    """The tokens of ``draw``, on the host."""
+    """Draw one token per row, see ``draw``, and return them as a list."""
     tokens: list[int] = draw(logits, requests).tolist()
     return tokens
 
@@ -47,10 +47,12 @@ def draw(
     wait: bool | None = None,
     argmax: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> torch.Tensor:
-    """One token a row, or ``NO_TOKEN``, int64 ``[rows]``, drawn for the position after the request's last token.
+    """Draw one token per row, for the position after its request's last token; returns int64 ``[rows]``.
+
+    A row from which nothing can be drawn gets ``NO_TOKEN``.
 
     Args:
-        logits: raw, ``[rows, vocabulary]``; not changed.
+        logits: raw logits ``[rows, vocabulary]``; not changed.
         requests: the request of each row.
         drawn: tokens drawn by the previous step, for requests that end with a placeholder.
         wait: whether the host may wait for the device; by default only on a CPU, where that costs nothing.
@@ -70,21 +72,21 @@ def draw(
 
 
 def likeliest(logits: torch.Tensor) -> torch.Tensor:
-    """Each row's first token of the largest logit, or ``NO_TOKEN``: int64 ``[rows]`` of ``[rows, vocabulary]``."""
+    """Returns each row's token with the largest logit, the first of equal ones, or ``NO_TOKEN``: int64 ``[rows]``."""
     tokens = logits.argmax(-1)  # the index of a NaN, if there is one
     return _drop_unusable(tokens, logits.gather(1, tokens[:, None])[:, 0])
 
 
 def _drop_unusable(tokens: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
-    """Replace tokens of rows whose largest logit is not finite by ``NO_TOKEN``."""
+    """Replace tokens by ``NO_TOKEN`` in rows whose largest logit is not finite."""
     return tokens.masked_fill_(largest.isfinite().logical_not_(), NO_TOKEN)
 
 
 class Logprobs:
-    """Log-probabilities of drawn tokens and of the likeliest ones, which are copied from the device.
+    """Log-probabilities of drawn tokens and of the likeliest ones, copied from the device asynchronously.
 
     Args:
-        logits: raw, ``[rows, vocabulary]``.
+        logits: raw logits ``[rows, vocabulary]``.
         tokens: the drawn tokens, int64 ``[rows]``.
     """
 
@@ -101,7 +103,7 @@ class Logprobs:
         self._download = Download(chosen, values, ids)
 
     def read(self) -> list[TokenLogprobs | None]:
-        """Wait for the log-probabilities of each row; None for rows that did not ask for them."""
+        """Wait for the log-probabilities and return them; None for rows whose requests did not ask for any."""
         result: list[TokenLogprobs | None] = [None] * len(self._wanted)
         if self._rows:
             chosen, values, ids = (tensor.tolist() for tensor in self._download.read())
@@ -114,7 +116,7 @@ class Logprobs:
 def token_logprobs(
     logits: torch.Tensor, requests: Sequence[Request], tokens: Sequence[int]
 ) -> list[TokenLogprobs | None]:
-    """The log-probabilities of ``Logprobs``, on the host."""
+    """Returns the log-probabilities of drawn tokens; None for rows whose requests did not ask for any."""
     return Logprobs(logits, requests, to_device(tokens, torch.int64, logits.device)).read()
 
 
@@ -123,7 +125,7 @@ def _is_penalised(params: SamplingParams) -> bool:
 
 
 def _penalised(logits: torch.Tensor, requests: Sequence[Request], drawn: Drawn | None = None) -> torch.Tensor:
-    """A copy with penalties: repetition (as in CTRL) for prompt and answer, presence and frequency for the answer."""
+    """Returns a copy with penalties: repetition (as in CTRL) for prompt and answer, the others for the answer only."""
     logits, device, vocabulary = logits.float().clone(), logits.device, logits.shape[-1]
     rows = [row for row, request in enumerate(requests) if _is_penalised(request.sampling)]
     if not rows:
@@ -145,7 +147,8 @@ def _penalised(logits: torch.Tensor, requests: Sequence[Request], drawn: Drawn |
 def _count_tokens(
     requests: Sequence[Request], vocabulary: int, device: torch.device, drawn: Drawn | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns how often each token is in prompt and answer, and in the answer alone, both float32 ``[rows, vocabulary]``.
+    """Returns how often each token occurs in prompt and answer, and in the answer alone; float32 ``[rows,
+    vocabulary]``.
 
     Tokens without a logit are not counted; placeholders are counted as the tokens in ``drawn``.
     """
@@ -171,14 +174,14 @@ def _count_tokens(
 
 
 def _draw(logits: torch.Tensor, requests: Sequence[Request], wait: bool) -> torch.Tensor:
-    """The drawn tokens, int64 ``[rows]``, computed for a few rows at a time on a CPU."""
+    """Draw a token for each row, int64 ``[rows]``; on a CPU, a few rows at a time."""
     step = max(1, ROWS_TIMES_VOCABULARY // logits.shape[-1]) if logits.device.type == "cpu" else len(requests)
     parts = [_draw_rows(logits[i : i + step], requests[i : i + step], wait) for i in range(0, len(requests), step)]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _draw_rows(logits: torch.Tensor, requests: Sequence[Request], wait: bool) -> torch.Tensor:
-    """The token with the largest sum of scaled logit and Gumbel noise, of those that the thresholds keep; or ``NO_TOKEN``."""
+    """Draw tokens by the Gumbel-max trick among those that the thresholds keep; ``NO_TOKEN`` for unusable rows."""
     params = [request.sampling for request in requests]
     logits = logits.float() / to_device([p.temperature for p in params], torch.float32, logits.device)[:, None]
     return _drop_unusable(_draw_scaled(logits, requests, params, wait), logits.amax(-1))

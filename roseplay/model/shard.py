@@ -1,7 +1,7 @@
-"""Splitting a model over processes, by the tensor parallel plan that comes with its family in transformers.
+"""Splits a model over processes by the tensor parallel plan that transformers has for its family.
 
-A plan names modules and how each is split. Here a layer stays a plain ``nn.Linear`` of its part, so that kernels take it like
-any other; what is exchanged is done by modules around it.
+A plan names modules and how each is split. Here a split layer stays a plain ``nn.Linear`` with its part of the
+weight, so that kernels treat it like any other; modules around it exchange data with the other processes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from roseplay.model.errors import UnsupportedModelError, refuse
 from roseplay.model.ranks import Ranks
 from roseplay.model.stateful import keeps_states
 
-# Styles of a plan that leave a module as it is here: whole on every process, or of concern to training only.
+# Styles of a plan that change nothing here: the module stays whole on every process, or they concern only training.
 WHOLE = frozenset(
     {"replicate", "replicated_with_grad_allreduce", "mla_kv_a_proj", "local_params", "embedding_rowwise",
      "embedding_colwise"}
@@ -30,7 +30,7 @@ _HEADS = (("num_attention_heads", "attention heads"), ("num_key_value_heads", "k
 
 
 def check_plan(config: Any, size: int, *, name: str) -> None:
-    """Raises ``UnsupportedModelError`` when a model of this transformers config cannot be split over ``size`` processes."""
+    """Raises ``UnsupportedModelError`` if a model of this config cannot be split over ``size`` processes."""
     if keeps_states(config):
         raise _cannot(name, size, f"the recurrent layers of {config.model_type} are not split here", 1)
     text = config.get_text_config()
@@ -50,11 +50,11 @@ def _cannot(name: str, size: int, why: str, most: int) -> UnsupportedModelError:
 
 
 def shard(model: PreTrainedModel, ranks: Ranks, *, name: str) -> PreTrainedModel:
-    """Keep this process's part of a model; returns it, on the process's device. Its forward then calls ``ranks``.
+    """Reduce a model to this process's part and move it to its device; its forward then exchanges data by ``ranks``.
 
-    Embeddings stay whole, and an output layer that does not divide evenly; everything else must.
+    Embeddings stay whole, and so does an output layer that does not divide evenly; everything else must divide.
 
-    Raises ``UnsupportedModelError`` when the model cannot be split.
+    Raises ``UnsupportedModelError`` if the model cannot be split.
     """
     splitter = _Splitter(model, ranks, name)
     plan: Mapping[str, str] = model.tp_plan or {}
@@ -73,17 +73,17 @@ def shard(model: PreTrainedModel, ranks: Ranks, *, name: str) -> PreTrainedModel
 
 
 def _wildcards(path: str) -> str:
-    """A module's path as plans write it, with ``*`` for the numbers of layers."""
+    """Returns a module's path as plans write it, with ``*`` in place of layer numbers."""
     return re.sub(r"(?<=\.)\d+(?=\.|$)", "*", path)
 
 
 class RowParallel(nn.Module):
-    """A linear layer that is split by its inputs: each process multiplies its own, and the products are summed.
+    """A linear layer that is split by its inputs: each process multiplies its own part, and the products are summed.
 
     Args:
         linear: this process's part, without the bias.
-        bias: ``[out]`` or None, added once.
-        takes_all: whether the input is whole; else it is this process's part.
+        bias: ``[out]``, added after the sum; or None.
+        takes_all: whether ``forward`` receives the whole input; else it receives this process's part.
     """
 
     def __init__(self, linear: nn.Linear, bias: nn.Parameter | None, ranks: Ranks, *, takes_all: bool) -> None:
@@ -129,7 +129,7 @@ class _Splitter:
         self._embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
 
     def split_module(self, module: nn.Module, style: str, path: str) -> nn.Module:
-        """Returns the module that takes its place, or the same one, changed."""
+        """Split a module; returns the module to put in its place, which may be itself."""
         ranks = self._ranks
         if style in SUMMED:
             module.register_forward_hook(lambda module, args, output: ranks.sum(output))
@@ -178,13 +178,13 @@ class _Splitter:
         return RowParallel(linear, bias, self._ranks, takes_all=takes_all)
 
     def _part(self, whole: torch.Tensor, dim: int, blocks: int, path: str) -> nn.Parameter:
-        """This process's part of a weight, which consists of ``blocks`` of equal size along the dimension."""
+        """Returns this process's part of a weight that consists of ``blocks`` equal blocks along dimension ``dim``."""
         size = whole.shape[dim]
         if size % (blocks * self._ranks.size):
             why = f"{size} numbers of {path} cannot be divided by {self._ranks.size}"
             raise _cannot(self._name, self._ranks.size, why, 1)
         parts = [block.chunk(self._ranks.size, dim)[self._ranks.rank] for block in whole.detach().chunk(blocks, dim)]
-        # An embedding's table stays, and its rows can be shared. Of another weight the rest can be freed.
+        # An embedding's table is kept anyway, so its rows can be shared. Any other weight is copied, to free the rest.
         shared = id(whole) in self._embeddings and blocks == 1 and parts[0].is_contiguous()
         part = parts[0] if shared else torch.cat(parts, dim).clone(memory_format=torch.contiguous_format)
         return nn.Parameter(part, requires_grad=False)

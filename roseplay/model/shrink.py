@@ -1,4 +1,4 @@
-"""A small copy of a transformers config: few layers of each kind, few heads, a small vocabulary and small windows."""
+"""Shrinks a transformers config: few layers of each kind, few heads, a small vocabulary and small windows."""
 
 from __future__ import annotations
 
@@ -18,22 +18,26 @@ _ALIASES = {
     "heads": ("num_attention_heads", "n_head", "n_heads"),
     "hidden": ("hidden_size", "n_embd", "d_model"),
 }
-_LENGTHS = ("window", "chunk_size", "floor_scale")  # after how many tokens attention changes
+_LENGTHS = ("window", "chunk_size", "floor_scale")  # number of tokens after which attention changes
 _KV_HEADS = ("num_key_value_heads", "kv_n_heads")
 _FEED_FORWARD = ("intermediate_size", "intermediate_size_mlp", "ffn_dim", "n_inner", "ffn_hidden_size")
-# Of layers whose inner width, a multiple of the hidden size, is that of their heads (Mamba-2).
+# Settings of layers whose heads together are as wide as a multiple of the hidden size (Mamba-2).
 _MAMBA = {
     "heads": ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads"),
     "dim": ("mamba_d_head", "mamba_head_dim", "mamba_headdim"),
     "expand": ("mamba_expand", "expand"),
     "groups": ("mamba_n_groups", "mamba_ngroups", "n_groups"),
 }
-_NESTED = ("attn_config", "ffn_config")  # parts of a config that are about all its layers (DBRX)
+_NESTED = ("attn_config", "ffn_config")  # nested configs that apply to all layers (DBRX)
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "zero_expert_num")
 
 
 def shrink(config: Any, *, widths: bool) -> Any:
-    """A copy of a config with few layers of each kind, a small vocabulary, small windows and, with ``widths``, few heads."""
+    """Returns a copy of a config with few layers of each kind, a small vocabulary and small windows.
+
+    Args:
+        widths: whether to keep only few heads and experts, too.
+    """
     values = config.to_dict()
     for part in [values, *(v for v in values.values() if isinstance(v, dict) and _find(v, "layers"))]:
         _shrink_layers(part)
@@ -53,7 +57,7 @@ def shrink(config: Any, *, widths: bool) -> Any:
 
 
 def _with_each_state(config: Any, values: dict[str, Any]) -> Any:
-    """A config of ``values`` with as many more layers as it takes to have one of each kind that ``config`` has."""
+    """Returns a config of ``values`` with as many layers as it takes to have each kind of layer that ``config`` has."""
     known = {field.name for field in dataclasses.fields(config)} | {*inspect.signature(type(config)).parameters}
     values = {key: value for key, value in values.items() if key in known}  # the config computes the others from these
     lists = {key: value for key, value in config.to_dict().items() if isinstance(value, list) and key in known}
@@ -88,7 +92,7 @@ def _shrink_layers(part: dict[str, Any]) -> None:
         return
     old: int = part[layers]
     stack: Any = part.get("num_layers_per_stack")
-    if _is_size(stack):  # its layers run several times and are counted as often
+    if _is_size(stack):  # layers that run several times and are counted each time
         part.update({"num_layers_per_stack": 2, layers: 2 * old // stack})
         return
     lists = {key: value for key, value in part.items() if isinstance(value, list) and len(value) == old > 1}
@@ -97,10 +101,10 @@ def _shrink_layers(part: dict[str, Any]) -> None:
     shared = part.get("num_kv_shared_layers") or 0
     if (
         shared
-    ):  # the last layers read keys of others: both groups need each kind; some families force that of the last one
+    ):  # the last layers read others' keys: both groups need each kind; some families fix the kind of the last layer
         kept = sorted({*_firsts(kinds, 0, old - shared), *_firsts(kinds, old - shared, old), old - 1})
         part["num_kv_shared_layers"] = sum(layer >= old - shared for layer in kept)
-    else:  # the first ones, because some patterns are counted from there; four, so that layers of a kind are adjacent
+    else:  # the first ones, since some patterns count from there; four, so that layers of one kind are adjacent
         patterns = [v for key, v in part.items() if ("pattern" in key or key.endswith("_step")) and _is_size(v)]
         kept = list(range(min(old, MOST_LAYERS, max([4, _firsts(kinds, 0, old)[-1] + 1, *patterns]))))
     part[layers] = len(kept)
@@ -113,7 +117,7 @@ def _shrink_layers(part: dict[str, Any]) -> None:
 
 
 def _firsts(kinds: list[list[Any]], begin: int, end: int) -> list[int]:
-    """The first layer of each kind, between two layers, and one more where there is only one kind."""
+    """Returns the first layer of each kind from ``begin`` to ``end``, and always the first two of these layers."""
     firsts = {begin, min(begin + 1, end - 1)}
     for values in kinds:
         found: dict[str, int] = {}
@@ -124,7 +128,7 @@ def _firsts(kinds: list[list[Any]], begin: int, end: int) -> list[int]:
 
 
 def _shrink_widths(part: dict[str, Any]) -> None:
-    """Keep few heads and experts, and narrow feed-forward layers, in the settings of single layers too."""
+    """Keep few heads and experts, and narrow feed-forward layers; also in the settings of single layers."""
     heads, hidden = _find(part, "heads"), _find(part, "hidden")
     if heads is None or hidden is None:
         return
@@ -158,12 +162,12 @@ def _shrink_linear_attention(part: dict[str, Any]) -> None:
 
 
 def _shrink_mamba(part: dict[str, Any], hidden_size: int) -> None:
-    """Make the heads of Mamba-2 layers as wide together as these layers."""
+    """Choose the heads of Mamba-2 layers so that together they are as wide as the layers."""
     heads, dim, expand, groups = (_find(part, what, _MAMBA) for what in ("heads", "dim", "expand", "groups"))
     if heads is None or dim is None or expand is None:
         return
     width, several = part[expand] * hidden_size, part[groups] if groups else 1
-    if _is_size(part.get("mamba_d_ssm")):  # that width, said beside it (Falcon-H1)
+    if _is_size(part.get("mamba_d_ssm")):  # the same width, stored separately (Falcon-H1)
         part["mamba_d_ssm"] = width
     if width % (part[dim] * several):
         part[heads] = max(several, part[heads] // several * several if width % part[heads] == 0 else several)
@@ -185,9 +189,9 @@ def _shrink_feed_forward(part: dict[str, Any]) -> None:
 
 
 def _shrink_layer_widths(changes: dict[str, Any], old_heads: int, new_heads: int, new_kv: int) -> None:
-    """The same for what one layer has of its own."""
+    """Shrink the settings that one layer overrides."""
     heads = changes.get("num_attention_heads")
-    if heads:  # in proportion, such that the layer's key heads divide them
+    if heads:  # in proportion, and divisible by the number of key heads
         new_heads = changes["num_attention_heads"] = max(new_kv, new_heads * heads // old_heads // new_kv * new_kv)
     if changes.get("num_key_value_heads"):
         fits = min(changes["num_key_value_heads"], new_kv)

@@ -40,11 +40,12 @@ class Source:
     """Where a model's files are.
 
     Attributes:
-        name: what the model is called: its directory's or file's name, or its hub id.
+        name: the model's name: that of its directory or file, or its hub id.
         place: a directory, or a hub id.
-        local: whether it is a directory.
-        gguf: of a model in GGUF its file there, the first of a split one; of a hub id also a quantization, such as
-            ``Q4_K_M``, or nothing where the repository has one file. None for a model as transformers saves it.
+        local: whether ``place`` is a directory.
+        gguf: the model's GGUF file in ``place`` (the first part of a split one). With a hub id, it may also be a
+            quantization such as ``Q4_K_M``, or empty if the repository has only one file. None for a model in the
+            format of transformers.
     """
 
     name: str
@@ -54,14 +55,14 @@ class Source:
 
     @property
     def file(self) -> Path | None:
-        """The GGUF file of a directory."""
+        """The path of a local GGUF file; None for other models."""
         return Path(self.place, self.gguf) if self.local and self.gguf is not None else None
 
 
 def find_source(model: str) -> Source:
-    """Returns where a model is that is given by its name, path or hub id. Does not use the network.
+    """Returns the source of a model that is given by its name, path or hub id. Does not use the network.
 
-    Raises ``UnsupportedModelError`` when it is none of these.
+    Raises ``UnsupportedModelError`` if it is none of these.
     """
     if model == EMBEDDED:
         return Source(EMBEDDED, str(embedded_model()), True)
@@ -78,14 +79,14 @@ def find_source(model: str) -> Source:
     if path.is_file():
         if not is_gguf(path):
             raise UnsupportedModelError(
-                f"{model} is a file, but no GGUF file: give one, or the directory of a transformers model"
+                f"{model} is a file, but not a GGUF file: give one, or the directory of a transformers model"
             )
         return Source(_name_of(path), str(path.parent), True, first_part(path.name))
     return _on_the_hub(model)
 
 
 def _name_of(file: Path) -> str:
-    """A GGUF file's name, or where that is only a digest, as Ollama's are, what its header calls the model."""
+    """Returns a GGUF file's name, or if that is only a digest, as with Ollama's files, the name in its header."""
     if _DIGEST.fullmatch(file.name):
         with contextlib.suppress(GgufError, OSError):
             return str(read_header(file).get("general.name") or file.name)
@@ -104,7 +105,7 @@ def _in_directory(model: str, path: Path) -> Source:
 
 
 def _on_the_hub(model: str) -> Source:
-    """``org/name`` or ``name``; with a GGUF file ``org/name/file.gguf``, ``org/name:file.gguf`` or ``org/name:Q4_K_M``."""
+    """Parse a hub id: ``[org/]name``, ``org/name/file.gguf``, ``org/name:file.gguf`` or ``org/name:Q4_K_M``."""
     in_gguf = re.fullmatch(rf"({_HUB_ID})(?:/(.+\.gguf)|:([\w./-]+))", model, re.IGNORECASE)
     outside = model.startswith(("/", ".", "~"))
     if in_gguf and not outside:
@@ -112,13 +113,13 @@ def _on_the_hub(model: str) -> Source:
         return Source(model, place, False, first_part(file) if file.lower().endswith(".gguf") else file)
     if outside or not re.fullmatch(rf"[\w.-]+|{_HUB_ID}", model) or model.lower().endswith(".gguf"):
         raise UnsupportedModelError(f"model {model!r} not found: there is no such directory or file")
-    if "gguf" in model.lower().partition("/")[2]:  # the custom of repositories that have nothing else
+    if "gguf" in model.lower().partition("/")[2]:  # the naming convention of repositories with GGUF files only
         return Source(model, model, False, "")
     return Source(model, model, False)
 
 
 def embedded_model() -> Path:
-    """The directory of tiny-chat, in the installed package or in the repository."""
+    """Returns the directory of tiny-chat, in the installed package or in the repository."""
     package = Path(str(resources.files("roseplay")))
     for place in (package / "assets" / EMBEDDED, package.parent / "assets" / EMBEDDED):
         if (place / "config.json").is_file():
@@ -127,9 +128,9 @@ def embedded_model() -> Path:
 
 
 def cached_first(source: Source, load: Callable[[bool], T]) -> T:
-    """Returns ``load(local_files_only)``, with files on this machine or, if that fails, from the hub with progress bars.
+    """Returns ``load(True)``, which uses local files only, or if that fails ``load(False)``, which may download.
 
-    Raises ``UnsupportedModelError`` when a hub id is neither cached nor found.
+    Raises ``UnsupportedModelError`` if a hub id is neither cached nor on the hub.
     """
     try:
         with quiet():
@@ -153,7 +154,7 @@ def cached_first(source: Source, load: Callable[[bool], T]) -> T:
 
 
 def hub_answers() -> bool:
-    """Whether the hub can be reached: without a network its client retries for half a minute, printing each attempt."""
+    """Returns whether the hub can be reached. Without a network, its client would retry noisily for half a minute."""
     if constants.HF_HUB_OFFLINE:
         return False
     if urllib.request.getproxies():
@@ -168,7 +169,7 @@ def hub_answers() -> bool:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Disable transformers' progress bars and warnings: this package reports what matters to users itself."""
+    """Silence transformers' progress bars and warnings: this package itself reports what matters to users."""
     verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()

@@ -1,4 +1,4 @@
-"""Predicting how long a step takes on this machine: measured at the start, then updated by the steps that run."""
+"""Predicts how long a step takes on this machine, from measurements at the start and from the steps that run."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from roseplay.own_models import EMBEDDED
 
 # A step on a CPU should not take longer than this many seconds: its prompt tokens are limited accordingly.
 STEP_S = 10.0
-# Steps that run first, in tokens: a decode, and prompts that backends compute token by token and otherwise.
+# Sizes of the first steps, in tokens: a decode, a prompt that backends compute token by token, and a longer one.
 FIRST_SIZES = (1, 2, 64)
-# Step sizes measured at the start, in tokens, while the next one is expected to end within MEASURE_S seconds in all.
+# Step sizes measured at the start, in tokens, as long as all of them are expected to take at most MEASURE_S seconds.
 MEASURE_SIZES, MEASURE_S = (1, 4, 16, 64, 256), 1.5
-ENOUGH = 16  # tokens of a measured step, from which on a first run, which may include compilation, does not count
-# Tokens a second of one answer below which it is too slow to be watched.
+ENOUGH = 16  # with a measured step of this many tokens, the first runs, which may include compilation, are not needed
+# An answer with fewer tokens per second is too slow to watch.
 WATCHABLE = 8.0
-# Weights of a slower and of a faster step in the moving average of an estimate, and the largest factor that one step
-# counts with: the estimate follows a machine that slows down, and ignores a step during which it was suspended.
+# Weights of a slower and of a faster step in the moving average of an estimate, and the largest factor by which one
+# step counts: the estimate follows a machine that slows down, but not a step during which it was suspended.
 _SLOWER, _FASTER, _MAX_FACTOR = 0.5, 0.125, 4.0
 
 
 class StepTimes:
-    """Predicts the seconds of a step: a constant, plus a cost for each token that grows with its context.
+    """Predicts a step's duration: a constant, plus a cost per token that grows with the token's context.
 
     Args:
-        even_context: tokens of context at which a token's attention costs as much as the rest of the model.
+        even_context: number of tokens of context at which attention costs as much as the rest of the model.
         max_model_len: longest request, in tokens.
 
     Attributes:
-        base_s: seconds of any step, on a CPU mostly for reading the weights.
-        token_s: seconds of each token without context.
+        base_s: seconds that any step takes; on a CPU, mostly for reading the weights.
+        token_s: seconds that each token without context adds.
     """
 
     def __init__(self, even_context: float, max_model_len: int) -> None:
@@ -49,19 +49,21 @@ class StepTimes:
         return self.base_s + self.token_s * self._work(step)
 
     def tokens_in(self, seconds: float) -> int:
-        """Prompt tokens that a step computes in ``seconds``, halfway through the longest prompt; at least 1."""
+        """Returns how many prompt tokens a step computes in ``seconds``, halfway through the longest prompt; at least
+        1.
+        """
         token_s = self.token_s * self._cost(self._max_model_len / 2)
         return max(1, int(max(0.0, seconds - self.base_s) / max(token_s, 1e-9)))
 
     def measure(self, run: Callable[[int], None], first: dict[int, float]) -> None:
-        """Time steps of growing size, each of prompts as long as possible, twice or for ``MEASURE_S`` seconds.
+        """Measure steps of growing size, each size twice if ``MEASURE_S`` seconds suffice.
 
-        The faster run of a size counts: a start is when a machine is busy with other work.
+        The faster run of each size counts, because a machine is often busy with other work during a start.
 
         Args:
-            run: computes a number of tokens, and waits for them.
-            first: seconds of the first run of some sizes, which may include compilation: an upper bound for sizes that
-                there is no time to run again.
+            run: computes a number of tokens, in prompts as long as possible, and waits for them.
+            first: seconds of the first run of some sizes, which may include compilation; used as an upper bound for
+                sizes that there is no time to run again.
         """
         took: dict[int, float] = {}
         spent, before = 0.0, (1, 0.0)
@@ -77,12 +79,12 @@ class StepTimes:
             took = {**first, **took}
         self.base_s = took[min(took)]
         most = max(took)
-        # A base step that was slow by chance must not make tokens look free.
+        # If the base step happened to be slow, tokens must not look free.
         seconds = max(took[most] - self.base_s, took[most] / 4)
         self.token_s = seconds / (most * self._cost(min(most, self._max_model_len) / 2))
 
     def observe(self, step: Step, seconds: float) -> None:
-        """Update the larger part of the estimate with the seconds that a step took."""
+        """Update the part of the estimate that dominates this step with the seconds that the step took."""
         work = self._work(step)
         if step.prompt_tokens > step.decode_tokens and self.token_s * work >= self.base_s:
             self.token_s = _average(self.token_s, max(0.0, seconds - self.base_s) / work)
@@ -90,11 +92,11 @@ class StepTimes:
             self.base_s = _average(self.base_s, max(0.0, seconds - self.token_s * work))
 
     def _cost(self, context: float) -> float:
-        """The cost of a token with ``context`` tokens before it, in tokens without context."""
+        """Returns the cost of a token with ``context`` tokens before it, relative to a token without context."""
         return 1 + context / self._even_context
 
     def _work(self, step: Step) -> float:
-        """A step's cost in tokens without context; cached for the last step."""
+        """Returns a step's cost, in tokens without context; cached for the last step."""
         last, work = self._last
         if last is not step:
             work = sum(entry.num_tokens * self._cost(entry.start + entry.num_tokens / 2) for entry in step.entries)
@@ -103,7 +105,7 @@ class StepTimes:
 
 
 def too_slow(name: str, decode_s: float) -> tuple[Choice, ...]:
-    """Returns what there is to say of a model whose answers come too slowly to be watched; nothing of others."""
+    """Returns a notice for a model whose answers are too slow to watch; nothing for other models."""
     if decode_s * WATCHABLE <= 1:
         return ()
     rate, faster = f"{1 / decode_s:.1f} tokens/s", "" if name == EMBEDDED else f": --model {EMBEDDED} is faster"
@@ -112,7 +114,7 @@ def too_slow(name: str, decode_s: float) -> tuple[Choice, ...]:
 
 
 def even_context(loaded: LoadedModel) -> float:
-    """Tokens of context at which a token's attention takes as many multiplications as the model's weights."""
+    """Returns the number of tokens of context at which attention takes as many multiplications as the weights."""
     heads = getattr(loaded.config.get_text_config(), "num_attention_heads", None)
     in_attention = 0
     for shape in loaded.kv_shapes.values():

@@ -1,9 +1,9 @@
-"""Layers that keep a state of fixed size (linear attention, state spaces, short convolutions), on packed batches.
+"""Runs layers with a state of fixed size (linear attention, state spaces, short convolutions) on packed batches.
 
-transformers gives all of them one interface, the linear attention layers of its ``Cache``. Which modules use it is found by
-running the model once with a cache that listens. Such a module then gets its rows of a packed batch request by request, each
-with a cache that holds this request's state; everything else in the model stays packed. Rows of one length are computed
-together, so the decodes of a step are one batch.
+transformers gives all of them one interface, the linear attention layers of its ``Cache``. To find the modules that
+use it, the model is run once with a cache that records its callers. From then on such a module computes the rows of a
+packed batch separately, each with a cache that holds the state of its request; everything else in the model stays
+packed. Rows of equal length are computed together, so the decodes of a step are one batch.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _KINDS = ("conv_states", "recurrent_states")
 
 
 def keeps_states(config: Any) -> bool:
-    """Whether transformers' cache for a model of this config has layers with a state."""
+    """Returns whether transformers' cache for a model of this config has layers with a state."""
     return any(isinstance(layer, LinearAttentionCacheLayerMixin) for layer in _cache_layers(config))
 
 
 def keeps_only_states(config: Any) -> bool:
-    """Whether that cache has layers with a state, and none with keys and values."""
+    """Returns whether transformers' cache for this config has layers with a state but none with keys and values."""
     return keeps_states(config) and not any(isinstance(layer, DynamicLayer) for layer in _cache_layers(config))
 
 
@@ -49,18 +49,18 @@ def _cache_layers(config: Any) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """How a module uses the cache: as which argument it comes, and which layer of it the module uses."""
+    """How a module uses the cache: the argument in which it receives the cache, and the layer that it uses."""
 
     argument: str
     layer: int
 
 
 class ListeningCache(DynamicCache):
-    """A cache that notes which modules keep keys and values in it, and which ones states.
+    """A cache that records which modules store keys and values in it, and which ones store states.
 
     Attributes:
-        attention: the layer that each attention module uses.
-        stateful: the use of each module with a state.
+        attention: the layer of the cache that each attention module uses.
+        stateful: how each module with a state uses the cache.
     """
 
     def __init__(self, config: Any) -> None:
@@ -117,7 +117,7 @@ class ListeningCache(DynamicCache):
         self.stateful[module] = _Use(argument, layer)
 
     def state_shapes(self) -> StateShapes:
-        """What each module keeps for one request, by layer; after the model has run."""
+        """Returns the states that each layer keeps for one request; call it after the model has run."""
         shapes: StateShapes = {}
         for use in self.stateful.values():
             found = [(kind, *item) for kind in _KINDS for item in getattr(self.layers[use.layer], kind).items()]
@@ -140,13 +140,13 @@ class StatefulForward:
     """Replaces the ``forward`` of a module with a state: computes each request's rows with its own state.
 
     Args:
-        one_by_one: the module does not continue from a state by several tokens at once (Jamba), only by one.
+        one_by_one: whether the module can continue from a state only by one token at a time (Jamba).
 
     Attributes:
-        layer: of the cache, that the module uses.
-        shapes: of its states.
-        in_place: the module's forward for single tokens with functions that update states where they are: in its cache it
-            finds ``SlotStates``. None without such functions: then states are copied from their slots and back.
+        layer: the layer of the cache that the module uses.
+        shapes: the shapes of its states.
+        in_place: a forward of the module for single tokens that updates states in place; its cache holds
+            ``SlotStates``. None if there is none; then states are copied from their slots and back.
     """
 
     def __init__(self, module: nn.Module, use: _Use, shapes: tuple[StateShape, ...], *, one_by_one: bool) -> None:
@@ -159,7 +159,7 @@ class StatefulForward:
     def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         x: torch.Tensor = args[0] if args else kwargs[self._input]
         paged = carried()
-        if paged is None or paged.states is None:  # the model is only tried
+        if paged is None or paged.states is None:  # a trial run
             return self._compute(self._forward, x, None)
         out: torch.Tensor | None = None
         groups = _groups(paged.batch)
@@ -175,11 +175,11 @@ class StatefulForward:
         return out[None]
 
     def decode(self, rows: torch.Tensor, slots: torch.Tensor, pool: StatePool) -> torch.Tensor:
-        """One token of each row, ``[rows, 1, dim]``, after the states of their slots, which are then those after it."""
+        """Compute one token of each row, ``[rows, 1, dim]``, from the states in the slots, and update these."""
         return self._compute_rows(rows, _Group(1, False, slice(0, len(rows)), slots), pool)
 
     def _compute_rows(self, rows: torch.Tensor, group: _Group, pool: StatePool) -> torch.Tensor:
-        """``[rows, count, dim]`` after the states of their slots, which are then those after them."""
+        """Compute ``[rows, count, dim]`` from the states in the group's slots, and update these."""
         one_by_one = self.one_by_one and not group.fresh
         parts = rows.split(1, dim=1) if one_by_one else (rows,)
         if self.in_place is not None and not group.fresh and (one_by_one or group.count == 1):
@@ -191,7 +191,7 @@ class StatefulForward:
         return torch.cat(computed, dim=1) if one_by_one else computed[0]
 
     def _compute_copied(self, parts: Sequence[torch.Tensor], group: _Group, pool: StatePool) -> list[torch.Tensor]:
-        """Compute parts of rows one after another, with states that are copied from their slots and back."""
+        """Compute parts of rows one after another, copying states from their slots and back."""
         layer, computed = self.layer, []
         states = pool.empty(layer, len(group.slots)) if group.fresh else pool.read(layer, group.slots)
         for part in parts:
@@ -219,7 +219,7 @@ class StatefulForward:
 
 
 def stateful_modules(model: nn.Module) -> list[tuple[nn.Module, StatefulForward]]:
-    """A model's modules with a state, after ``attach``, and what replaced their ``forward``."""
+    """Returns a model's modules with a state, after ``attach``, and the replacement of each one's ``forward``."""
     found = ((module, vars(module).get("forward")) for module in model.modules())
     return [(module, forward) for module, forward in found if isinstance(forward, StatefulForward)]
 
@@ -229,10 +229,10 @@ class _Group:
     """Rows of a batch that a module computes at once.
 
     Attributes:
-        count: tokens of each.
-        fresh: whether they are the first ones of their requests.
-        tokens: where they are in the packed row, as an index of it.
-        slots: of their requests.
+        count: number of tokens in each row.
+        fresh: whether these are the first tokens of their requests.
+        tokens: index of the tokens in the packed row.
+        slots: the state slots of the rows' requests.
     """
 
     count: int
@@ -242,7 +242,7 @@ class _Group:
 
 
 def _groups(batch: PagedBatch) -> list[_Group]:
-    """The rows by their number of tokens and whether these are the first ones; the same for all layers of a step."""
+    """Returns the rows grouped by number of tokens and whether these are first tokens; cached for a step's layers."""
     found: list[_Group] | None = batch.memo.get(_groups)
     if found is not None:
         return found
@@ -257,7 +257,7 @@ def _groups(batch: PagedBatch) -> list[_Group]:
     for (count, is_fresh), rows in rows_of.items():
         begin = begins[rows]
         tokens: slice | torch.Tensor = slice(int(begin[0]), int(begin[0]) + count * len(rows))
-        if begin[-1] != begin[0] + count * (len(rows) - 1):  # others are between them
+        if begin[-1] != begin[0] + count * (len(rows) - 1):  # other rows are in between
             tokens = to_device((begin[:, None] + np.arange(count)).ravel().tolist(), torch.int64, device)
         slots = to_device(batch.host_state_slots[rows].tolist(), torch.int64, device)
         groups.append(_Group(count, is_fresh, tokens, slots))
@@ -266,9 +266,9 @@ def _groups(batch: PagedBatch) -> list[_Group]:
 
 
 def use_static_slots(batch: PagedBatch, slots: torch.Tensor) -> None:
-    """Compute all tokens of a batch as decodes, whose slots are read from a tensor only when a layer needs them.
+    """Treat all tokens of a batch as decodes whose slots are read from a tensor when a layer needs them.
 
-    The batch may then be computed again, by a recording of what it did, for other requests.
+    A recording of the batch's computation can then be replayed for other requests.
 
     Args:
         slots: int64 ``[tokens]``, on the model's device.
@@ -278,12 +278,12 @@ def use_static_slots(batch: PagedBatch, slots: torch.Tensor) -> None:
 
 @torch.inference_mode()
 def attach(model: PreTrainedModel, paged: Paged, *, one_by_one: bool) -> StateShapes:
-    """Let a model's modules with a state compute packed batches; returns what they keep, by layer.
+    """Make a model's modules with a state compute packed batches; returns the shapes of their states, by layer.
 
-    Attention modules that do not know their layer (Zamba2) are told. The model is run once.
+    Runs the model once. Also sets the layer index of attention modules that do not have one (Zamba2).
 
     Args:
-        paged: a batch to try, on a backend that takes any layer.
+        paged: a batch to try, on a backend that accepts any layer.
         one_by_one: see ``StatefulForward``.
     """
     cache = ListeningCache(model.config)

@@ -1,7 +1,7 @@
-"""The pool of recurrent states: what layers that are no attention keep of a request, in one slot for each running request.
-Behind these are the slots of states that the prefix cache keeps.
+"""The pool of recurrent states: one slot for each running request, and more slots for states that the prefix cache
+keeps.
 
-A slot is to such a layer what KV blocks are to attention, but its size does not depend on how many tokens came before.
+A slot is to a recurrent layer what KV blocks are to attention, but its size does not depend on the number of tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from roseplay.config import EngineConfig
 from roseplay.model.upload import to_device
 
 _DEFAULT_SLOTS = {True: 256, False: 64}  # on a GPU, on a CPU
-_SHARE = 8  # by default the pool takes at most one part in so many of the free memory
+_SHARE = 8  # by default the pool takes at most 1 / _SHARE of the free memory
 
 
 class StateSlotsError(ValueError):
@@ -31,8 +31,8 @@ class StateShape:
 
     Attributes:
         kind: ``conv_states`` or ``recurrent_states``, as in transformers' ``LinearAttentionLayer``.
-        index: among those of its kind.
-        shape: for one request.
+        index: its index among the layer's states of this kind.
+        shape: its shape for one request.
     """
 
     kind: str
@@ -50,11 +50,11 @@ StateShapes = dict[int, tuple[StateShape, ...]]  # by the layer_idx of the modul
 
 @dataclass(frozen=True, slots=True)
 class SlotStates:
-    """One tensor of a layer's state for some requests, for functions that update states where they are.
+    """One tensor of a layer's state for some requests, for functions that update states in place.
 
     Attributes:
-        tensor: of all slots, ``[slots, ...]``.
-        slots: int64 ``[requests]``, theirs.
+        tensor: the states in all slots, ``[slots, ...]``.
+        slots: the requests' slots, int64 ``[requests]``.
     """
 
     tensor: torch.Tensor
@@ -62,7 +62,7 @@ class SlotStates:
 
 
 def bytes_per_slot(shapes: StateShapes) -> int:
-    """Bytes of one request's states in all layers."""
+    """Returns the bytes of one request's states in all layers."""
     return sum(shape.num_bytes for layer in shapes.values() for shape in layer)
 
 
@@ -70,9 +70,9 @@ class StatePool:
     """The states of all layers, by slot.
 
     Args:
-        shapes: by ``layer_idx``.
-        num_slots: slot 0 included, which no request owns: steps that are tried at the start write there.
-        num_snapshots: slots behind them, for states that the prefix cache keeps.
+        shapes: the shapes of each layer's states, by ``layer_idx``.
+        num_slots: number of slots for requests, including slot 0, which no request owns: trial steps write there.
+        num_snapshots: number of further slots, for states that the prefix cache keeps.
     """
 
     def __init__(self, shapes: StateShapes, num_slots: int, device: torch.device, num_snapshots: int = 0) -> None:
@@ -88,18 +88,18 @@ class StatePool:
         }
 
     def check(self, slots: npt.NDArray[np.int64]) -> None:
-        """Raises ``ValueError`` when rows of a step have no slot of their own."""
+        """Raises ``ValueError`` unless each row of a step has a slot of its own."""
         if slots.min() < 1 or slots.max() >= self.num_slots or len(set(slots.tolist())) < len(slots):
             raise ValueError(f"the step's rows have the state slots {slots.tolist()}, of 1 to {self.num_slots - 1}")
 
     def copy(self, copies: list[tuple[int, int]]) -> None:
-        """Copy states from slot to slot in all layers; all are read before any is written.
+        """Copy states between slots in all layers; all are read before any is written.
 
         Args:
-            copies: (source, destination).
+            copies: (source, destination) pairs.
 
         Raises:
-            ValueError: a slot does not exist, or two copies write into one.
+            ValueError: a slot does not exist, or two copies have the same destination.
         """
         if not copies:
             return
@@ -108,7 +108,7 @@ class StatePool:
         if len(set(destinations)) < len(copies) or not all(1 <= slot <= last for pair in copies for slot in pair):
             raise ValueError(f"states are to be copied between slots {copies}, of 1 to {last}")
         tensors = list(chain.from_iterable(self._tensors.values()))
-        if not set(sources) & set(destinations):  # nothing is put aside, and a GPU copies all layers at once
+        if not set(sources) & set(destinations):  # no temporaries, and a GPU copies all layers at once
             for dtype in {tensor.dtype for tensor in tensors}:
                 same = [tensor for tensor in tensors if tensor.dtype == dtype]
                 written_to = [tensor[slot] for tensor in same for slot in destinations]
@@ -119,30 +119,30 @@ class StatePool:
             tensor.index_copy_(0, written, tensor.index_select(0, read))
 
     def read(self, layer: int, slots: torch.Tensor) -> list[torch.Tensor]:
-        """Copies of a layer's states, each ``[slots, ...]``, in the order of ``shapes``."""
+        """Returns copies of a layer's states, each ``[slots, ...]``, in the order of ``shapes``."""
         return [tensor.index_select(0, slots) for tensor in self._tensors[layer]]
 
     def in_place(self, layer: int, slots: torch.Tensor) -> list[SlotStates]:
-        """A layer's states for these slots, without copying them."""
+        """Returns a layer's states for these slots, without copying them."""
         return [SlotStates(tensor, slots) for tensor in self._tensors[layer]]
 
     def empty(self, layer: int, num_slots: int) -> list[torch.Tensor]:
-        """What ``read`` returns for requests that have computed nothing: zeros."""
+        """Returns the initial states of requests, all zeros, in the form that ``read`` returns."""
         return [tensor.new_zeros((num_slots, *tensor.shape[1:])) for tensor in self._tensors[layer]]
 
     def write(self, layer: int, slots: torch.Tensor, states: list[torch.Tensor]) -> None:
-        """Replace what ``read`` returns."""
+        """Write states, in the form that ``read`` returns."""
         for tensor, state in zip(self._tensors[layer], states, strict=True):
             tensor.index_copy_(0, slots, state)
 
 
 def choose_state_slots(config: EngineConfig, slot_bytes: int, *, free_bytes: int, on_gpu: bool) -> int:
-    """Slots that requests can have, slot 0 not included; 0 for a model without such layers.
+    """Returns the number of slots for requests, without slot 0; 0 for a model without recurrent layers.
 
-    ``config.state_slots`` as it is, or as many as a GPU serves at once (256; 64 on a CPU) within an eighth of the free
-    memory, at least one.
+    This is ``config.state_slots`` if set, else 256 on a GPU or 64 on a CPU, but only as many as fit in an eighth of the
+    free memory, and at least one.
 
-    Raises ``StateSlotsError``, with the numbers, when the memory does not hold them.
+    Raises ``StateSlotsError``, giving the numbers, if the memory does not hold them.
     """
     if slot_bytes == 0:
         return 0
@@ -154,11 +154,12 @@ def choose_state_slots(config: EngineConfig, slot_bytes: int, *, free_bytes: int
 
 
 def choose_state_snapshots(config: EngineConfig, slot_bytes: int, *, free_bytes: int, on_gpu: bool) -> int:
-    """States that the prefix cache keeps; 0 for a model without such layers.
+    """Returns the number of states that the prefix cache keeps; 0 for a model without recurrent layers.
 
-    ``config.state_snapshots`` as it is, or as many as ``choose_state_slots`` takes by default of what memory is left.
+    This is ``config.state_snapshots`` if set; the default is as in ``choose_state_slots``, within an eighth of the
+    memory that is left, but may be 0.
 
-    Raises ``StateSlotsError``, with the numbers, when the memory does not hold them.
+    Raises ``StateSlotsError``, giving the numbers, if the memory does not hold them.
     """
     if slot_bytes == 0:
         return 0

@@ -1,4 +1,4 @@
-"""Drawing a step's tokens: the logits that each entry draws from, saved logits, and drawing in parts if memory is short."""
+"""Draws a step's tokens: gathers the logits of each entry, saves logits, and draws in parts if memory is short."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Part = TypeVar("Part")
 
 
 class Draws:
-    """A step's drawn tokens, which are copied from the device.
+    """A step's drawn tokens, copied from the device asynchronously.
 
     Args:
-        entries: indices of the step's entries that draw.
+        entries: indices of the step's entries that draw a token.
         tokens: int64 ``[entries]``; ``NO_TOKEN`` where nothing can be drawn.
-        logprobs: of consecutive parts of the entries.
+        logprobs: log-probabilities of consecutive parts of the entries.
     """
 
     def __init__(self, entries: list[int], tokens: torch.Tensor, logprobs: list[Logprobs]) -> None:
@@ -32,7 +32,7 @@ class Draws:
         self._logprobs = logprobs
 
     def read(self) -> list[tuple[int, int | None, TokenLogprobs | None]]:
-        """Wait for the device; returns the entry, its token or None, and its log-probabilities if they were asked for."""
+        """Wait for the device; returns each entry's index, its token or None, and its log-probabilities or None."""
         tokens = self._tokens.read()[0].tolist()
         logprobs = [value for part in self._logprobs for value in part.read()]
         return [
@@ -46,11 +46,11 @@ class StepSampler:
 
     Args:
         release_memory: called before a retry with fewer rows.
-        argmax: computes ``sampler.likeliest``.
+        argmax: an implementation of ``sampler.likeliest``.
 
     Attributes:
-        saved_logits: float32 ``[vocabulary]`` by key.
-        drawn: the last step's tokens, for the next step.
+        saved_logits: saved logits by key, each float32 ``[vocabulary]``.
+        drawn: the tokens that the last step drew, for the next step; None if it drew none.
     """
 
     def __init__(self, release_memory: Callable[[], None], argmax: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -61,7 +61,7 @@ class StepSampler:
         self.drawn: Drawn | None = None
 
     def wanted(self, step: Step) -> list[int]:
-        """Entries whose last token's logits are drawn from or saved. Raises ``ValueError`` for an inconsistent step."""
+        """Returns the entries whose last logits are needed. Raises ``ValueError`` for an inconsistent step."""
         wanted: dict[int, None] = {}
         for i, entry in enumerate(step.entries):
             if entry.save_logits_key is not None:
@@ -80,10 +80,10 @@ class StepSampler:
         return list(wanted)
 
     def sample(self, step: Step, wanted: list[int], logits: torch.Tensor) -> Draws | None:
-        """Save logits and draw tokens; returns None when nothing is drawn.
+        """Save logits and draw tokens; returns None if the step draws none.
 
         Args:
-            wanted: entries that ``logits`` has a row of, in order.
+            wanted: the entry of each row of ``logits``.
         """
         row_of = {entry: row for row, entry in enumerate(wanted)}
         for i in wanted:
@@ -99,7 +99,7 @@ class StepSampler:
             rows = self._gather_logits(step, entries, row_of, logits)
             requests = [step.entries[i].request for i in entries]
             tokens = draw(rows, requests, self.drawn, argmax=self._argmax)
-            known = tokens.clamp(min=0)  # a request without a token continues with any, until the host reads it
+            known = tokens.clamp(min=0)  # a request that got no token runs on with token 0 until the host ends it
             return tokens, known, Logprobs(rows, requests, known)
 
         tokens, known, logprobs = zip(*self._in_parts(sampling, sample_part), strict=True)
@@ -107,7 +107,7 @@ class StepSampler:
         return Draws(sampling, _joined(tokens), list(logprobs))
 
     def _in_parts(self, entries: list[int], run: Callable[[list[int]], Part]) -> list[Part]:
-        """Call ``run`` for all entries at once, or for as many as memory suffices for. Raises its error for a single entry."""
+        """Call ``run`` for all entries at once, or for as many as there is memory for; raises if one is too many."""
         while True:
             size = min(len(entries), self._limit.most or len(entries))
             try:
@@ -124,7 +124,7 @@ class StepSampler:
     def _gather_logits(
         self, step: Step, sampling: list[int], row_of: dict[int, int], logits: torch.Tensor
     ) -> torch.Tensor:
-        """The logits that each of these entries draws from, ``[sampling, vocabulary]``."""
+        """Returns the logits that each of these entries draws from, ``[sampling, vocabulary]``."""
         saved: list[torch.Tensor] = []
         rows: list[int] = []
         for i in sampling:

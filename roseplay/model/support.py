@@ -1,4 +1,4 @@
-"""Which models can be served: decided from the config, before any weight is read. Others are refused with a reason."""
+"""Decides from the config, before any weight is read, which models can be served; refuses the others with a reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROVEN = frozenset(
     }
 )  # fmt: skip
 
-# Layer types that are attention. What others keep must be known to transformers' cache.
+# Layer types that are attention. Other layers are supported if transformers' cache has layers for their states.
 ATTENTION_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention", "attention"})
 
 
@@ -26,7 +26,7 @@ _CAUSAL = (None, False, "vision")  # values of ``use_bidirectional_attention``
 
 
 def check_config(config: Any, *, name: str) -> None:
-    """Raise ``UnsupportedModelError`` when a model of this transformers config cannot be served, whatever its class."""
+    """Raises ``UnsupportedModelError`` if a model of this transformers config cannot be served, whatever its class."""
     kind = config.model_type
     if config.is_encoder_decoder:
         raise refuse(name, f"{kind} is an encoder-decoder; only decoders with a causal language model head are")
@@ -38,15 +38,15 @@ def check_config(config: Any, *, name: str) -> None:
         )
     if keeps_only_states(config):
         raise refuse(name, f"{kind} has no attention layer; recurrent layers are served beside attention only")
-    # "vision": tokens of an image see each other (Gemma 4), and there is none.
+    # "vision": tokens of one image see each other (Gemma 4); here there are no images.
     if not getattr(text, "is_causal", True) or getattr(text, "use_bidirectional_attention", None) not in _CAUSAL:
         raise refuse(name, f"this {kind} attends in both directions")
 
 
 def find_class(config: Any, *, name: str, trust_remote_code: bool) -> type | None:
-    """The class of a config's model; None if it is remote code, which comes with the checkpoint.
+    """Returns the model class of a config; None for remote code, which comes with the checkpoint.
 
-    Raises ``UnsupportedModelError`` when there is none.
+    Raises ``UnsupportedModelError`` if there is no such class.
     """
     found: Any = AutoModelForCausalLM._model_mapping.get(type(config), None)
     model_class: type | None = found[0] if isinstance(found, tuple) else found
@@ -58,15 +58,16 @@ def find_class(config: Any, *, name: str, trust_remote_code: bool) -> type | Non
 
 
 def class_config(config: Any, model_class: type | None) -> Any:
-    """The part of a config that a model class is built from: of a model for text and images, that for text."""
+    """Returns the config that a model class is built from; for models of text and images, this may be the text part."""
     own = getattr(model_class, "config_class", None)
     return config.get_text_config() if own is not None and config.sub_configs.get("text_config") is own else config
 
 
 def check_class(model_class: type, config: Any, *, name: str) -> None:
-    """Raise ``UnsupportedModelError`` when a model class keeps a state of its own, or its attention cannot be replaced.
+    """Raises ``UnsupportedModelError`` if a model class keeps a private state, or its attention cannot be replaced.
 
-    A class whose states are in transformers' cache is tried whatever it says of attention backends.
+    A class whose states are in transformers' cache is accepted here and probed, whether or not it claims to support
+    attention backends.
     """
     kind = config.model_type
     if keeps_states(config):
@@ -78,7 +79,7 @@ def check_class(model_class: type, config: Any, *, name: str) -> None:
 
 
 def needs_probe(config: Any, model_class: type | None) -> bool:
-    """Whether a model is not transformers' own class of a proven family."""
+    """Returns whether a model has to be probed: it is not transformers' own class of a proven family."""
     return (
         config.model_type not in PROVEN
         or keeps_states(config)

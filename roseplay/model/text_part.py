@@ -1,8 +1,8 @@
-"""Checkpoints of models that read images as well: what reads and writes text in them is served, as a model of its own.
+"""Serves the text part of models that also read images, as a model of its own.
 
-The part is loaded as the causal language model that it is, so that the weights for images are not read. Where
-transformers has no such class for it, since its rotary embeddings take places in an image, it is the family from which it
-comes: in text all of a token's places are the same, and so are the embeddings.
+The part is loaded as a plain causal language model, so the weights for images are not read. Some text parts have no
+such class in transformers, because their rotary embeddings use positions within an image. These are loaded as the
+family that they derive from: for text, all of a token's positions are the same, and so are the embeddings.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
 from roseplay.core.info import Choice
 from roseplay.model.errors import refuse
 
-# Compared in tests with what the whole models generate.
+# Tests compare these with the output of the whole models.
 SERVED = ("gemma3", "llava", "mistral3", "qwen2_5_vl", "qwen2_vl", "qwen3_vl")
 _FAMILY = {"qwen2_vl_text": Qwen2Config, "qwen2_5_vl_text": Qwen2Config, "qwen3_vl_text": Qwen3Config}
-# Names of weights in such checkpoints, older and newer ones, and in the text part alone.
+# Maps names of weights in such checkpoints, old and new, to names in the text part.
 KEYS = {
     r"^(model\.)?language_model\.lm_head\.": "lm_head.",
     r"^(model\.)?language_model\.(model\.)?": "model.",
@@ -32,9 +32,9 @@ class TextPart:
     """The part of a checkpoint that is served.
 
     Attributes:
-        config: of a causal language model.
-        whole: the class of the whole model.
-        alone: it is read without the rest, which is loaded and not used otherwise.
+        config: config of a causal language model.
+        whole: class name of the whole model.
+        alone: whether only this part is read; otherwise the whole model is loaded, and the rest is not used.
     """
 
     config: Any
@@ -47,16 +47,16 @@ class TextPart:
 
 
 def text_part(config: Any, *, name: str) -> TextPart | None:
-    """Returns the text part of a model that reads images as well; None for others.
+    """Returns the text part of a model that also reads images; None for other models.
 
-    Raises ``UnsupportedModelError`` when such a model is not among those that can be served.
+    Raises ``UnsupportedModelError`` if the text part of such a model is not supported.
     """
     text = config.get_text_config()
     if text is config:
         return None
     whole = (config.architectures or [config.model_type])[0]
     if config.model_type not in SERVED:
-        if type(config) in AutoModelForCausalLM._model_mapping:  # it is tried as any other language model
+        if type(config) in AutoModelForCausalLM._model_mapping:  # probed like any other language model
             return TextPart(config, whole, alone=False) if getattr(config, "vision_config", None) is not None else None
         served = ", ".join(SERVED)
         raise refuse(name, f"{config.model_type} reads more than text; of such models the text of {served} is served")

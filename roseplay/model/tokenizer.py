@@ -1,4 +1,4 @@
-"""Finding the tokenizer that belongs to a model."""
+"""Loads the tokenizer that belongs to a model."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.j
 
 
 def load_tokenizer(model: str | PreTrainedModel, config: EngineConfig) -> PreTrainedTokenizerFast | None:
-    """The tokenizer of a model, given as for ``load_model``; None if it has none.
+    """Returns the tokenizer of a model, given as for ``load_model``; None if it has none.
 
-    A directory without tokenizer files has none. A model in memory has one if its config has the path or hub id that it
-    was loaded from. Raises ``UnsupportedModelError`` when there is a tokenizer that cannot be loaded.
+    A directory without tokenizer files has none. A model in memory has one if its config names the path or hub id that
+    it was loaded from. Raises ``UnsupportedModelError`` if there is a tokenizer but it cannot be loaded.
     """
     if not isinstance(model, str):
         origin = model.config.name_or_path
@@ -55,9 +55,9 @@ def load_tokenizer(model: str | PreTrainedModel, config: EngineConfig) -> PreTra
 
 
 def _tokenizer_class(source: Source) -> Any:
-    """The class to load: the generic one where the directory's files name it, since ``AutoTokenizer`` imports torch for that.
+    """Returns the class to load: the generic one if the files ask for it, because ``AutoTokenizer`` imports torch.
 
-    A server whose model is in another process then starts seconds earlier, and needs less memory.
+    A server whose model runs in another process then starts seconds earlier and needs less memory.
     """
     import transformers
 

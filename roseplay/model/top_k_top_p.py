@@ -1,10 +1,11 @@
 """The logit thresholds of top-k, top-p and min-p, on a CPU without sorting the vocabulary.
 
-A row's logits are counted in buckets by their distance from the largest; the counts give the bucket that has the k-th
-token, or in which the cumulative probability reaches p, and only that bucket is sorted. A threshold depends only on its
-own row. All tokens equal to the threshold are kept.
+A row's logits are counted in buckets by their distance from the largest. The counts tell which bucket has the k-th
+token, or in which one the cumulative probability reaches p, and only that bucket is sorted. A threshold depends only
+on its own row. All tokens equal to the threshold are kept.
 
-Sorting one bucket needs its number of tokens on the host, which would wait for a GPU: there whole rows are sorted.
+Sorting one bucket requires its number of tokens on the host, which would have to wait for a GPU, so GPUs sort whole
+rows.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ FARTHEST = 40.0
 
 
 def cut_threshold(logits: torch.Tensor, params: Sequence[SamplingParams], *, sort: bool = False) -> torch.Tensor | None:
-    """Returns the least logit that top-k, then top-p of the rest, and min-p keep, ``[rows]``; None if all are kept.
+    """Returns the lowest logit kept by top-k, then top-p of what is left, and min-p, ``[rows]``; None if all are kept.
 
     Args:
-        logits: after temperature, float32 ``[rows, vocabulary]``.
-        sort: sort whole rows, so that the host does not wait for the device.
+        logits: logits after temperature, float32 ``[rows, vocabulary]``.
+        sort: whether to sort whole rows, so that the host does not wait for the device.
     """
     vocabulary, device = logits.shape[-1], logits.device
     top_k = [min(p.top_k, vocabulary) if p.top_k else vocabulary for p in params]
@@ -64,13 +65,13 @@ class _Buckets:
         return cls(logits, of_token, distance.neg_().exp_())
 
     def before(self, amounts: torch.Tensor) -> torch.Tensor:
-        """The sum of ``amounts`` of all tokens in the buckets before each bucket, float64 ``[rows, BUCKETS + 1]``."""
+        """Returns the sum of ``amounts`` over all buckets before each bucket, float64 ``[rows, BUCKETS + 1]``."""
         sums = torch.zeros((amounts.shape[0], BUCKETS + 1), dtype=torch.float64, device=amounts.device)
         sums[:, 1:].scatter_add_(1, self.of_token, amounts.double())
         return sums.cumsum_(-1)
 
     def threshold(self, amounts: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        """The logit at which the sum of ``amounts``, in descending order of logits, reaches ``wanted``, both ``[rows, 1]``."""
+        """Returns the logit at which the sum of ``amounts``, in descending order of logits, reaches ``wanted``."""
         before = self.before(amounts)
         bucket = ((before < wanted).sum(-1, keepdim=True) - 1).clamp_(0, BUCKETS - 1)
         row, token = (self.of_token == bucket).nonzero(as_tuple=True)
@@ -87,7 +88,7 @@ class _Buckets:
 
 
 def _search(logits: torch.Tensor, top_k: list[int], top_p: list[float]) -> torch.Tensor:
-    """The least logit that top-k and then top-p keep, ``[rows]``."""
+    """Returns the least logit that top-k and then top-p keep, ``[rows]``."""
     vocabulary, device = logits.shape[-1], logits.device
     buckets = _Buckets.of(logits)
     least = logits.new_full((logits.shape[0], 1), float("-inf"))
@@ -104,7 +105,7 @@ def _search(logits: torch.Tensor, top_k: list[int], top_p: list[float]) -> torch
 
 
 def _search_sorted(logits: torch.Tensor, top_k: list[int], top_p: list[float]) -> torch.Tensor:
-    """The same by sorting rows, which needs no value on the host."""
+    """Returns the same as ``_search`` by sorting whole rows, which needs no value on the host."""
     vocabulary, device = logits.shape[-1], logits.device
     most = max(top_k) if min(top_p) == 1.0 else vocabulary  # with top-k alone, only the largest k matter
     values = logits.topk(most, -1).values if most < vocabulary else logits.sort(-1, descending=True).values

@@ -1,4 +1,4 @@
-"""Copies between host and device that do not wait: through pinned memory, in stream order."""
+"""Asynchronous copies between host and device, through pinned memory and in stream order."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 def to_device(
     values: Sequence[float] | Sequence[Sequence[float]], dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
-    """A tensor of ``values`` on ``device``. torch's pinned-memory allocator keeps the host copy until it has been read."""
+    """Returns a tensor of ``values`` on ``device``. torch keeps the pinned host copy until it has been read."""
     return torch.tensor(values, dtype=dtype, pin_memory=device.type == "cuda").to(device, non_blocking=True)
 
 
 def pack_ints(arrays: Sequence[npt.NDArray[np.int64]], device: torch.device) -> torch.Tensor:
-    """The arrays concatenated, int64, on the host, in pinned memory if ``device`` is a GPU."""
+    """Returns the concatenated arrays, int64, on the host; in pinned memory if ``device`` is a GPU."""
     packed = torch.empty(sum(array.size for array in arrays), dtype=torch.int64, pin_memory=device.type == "cuda")
     np.concatenate([array.reshape(-1) for array in arrays], out=packed.numpy())
     return packed

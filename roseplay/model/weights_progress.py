@@ -1,4 +1,4 @@
-"""Counts the bytes of a model's weights while they are read or made."""
+"""Reports progress while a model's weights are read or created."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _INDEX = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 
 def checkpoint_files(source: Source) -> list[Path]:
-    """Returns the files with the weights of a directory, or of a hub id in the cache; none where they are not known."""
+    """Returns the weight files of a directory, or of a hub id in the cache; an empty list if they are not known."""
     directory: Path | None = Path(source.place)
     if not source.local:
         config = try_to_load_from_cache(source.place, "config.json")
@@ -42,7 +42,7 @@ def checkpoint_files(source: Source) -> list[Path]:
 
 
 def bytes_per_number(files: list[Path], otherwise: int, unread: re.Pattern[str] | None = None) -> float:
-    """Returns the mean size of a number in safetensors files, by their headers; else ``otherwise``."""
+    """Returns the mean bytes per number in safetensors files, by their headers; ``otherwise`` for other files."""
     numbers = size = 0
     for name, tensor in _read_tensors(files, unread):
         begin, end = tensor["data_offsets"]
@@ -52,9 +52,9 @@ def bytes_per_number(files: list[Path], otherwise: int, unread: re.Pattern[str] 
 
 
 def converted_bytes(files: list[Path], dtype: torch.dtype, unread: re.Pattern[str] | None = None) -> int:
-    """Returns the bytes that weights of safetensors files need in ``dtype`` if they are stored in another one.
+    """Returns the bytes that the weights of safetensors files take once converted to ``dtype``.
 
-    Weights that are stored in ``dtype`` are mapped from the file and not counted.
+    Weights that are stored in ``dtype`` already are mapped from the file and do not count.
     """
     stored = (
         _numbers(name, tensor) for name, tensor in _read_tensors(files, unread) if tensor["dtype"] != _NAMES.get(dtype)
@@ -70,14 +70,14 @@ def _read_tensors(files: list[Path], unread: re.Pattern[str] | None) -> Iterator
 
 
 def _numbers(name: str, tensor: dict[str, Any]) -> int:
-    """Numbers of the model in a stored tensor: scales are none, and a byte of blocks has two."""
+    """Returns how many of the model's numbers a stored tensor has: none in scales, two per byte in blocks."""
     if name.endswith(("_scales", "_scale_inv")):
         return 0
     return torch.Size(tensor["shape"]).numel() * (2 if name.endswith("_blocks") else 1)
 
 
 def _size(file: Path, unread: re.Pattern[str] | None) -> int:
-    """Bytes of a file, without tensors whose names say that they are not read."""
+    """Returns the bytes of a file, without tensors whose names match ``unread``."""
     tensors = stored_tensors(file).items() if unread is not None else ()
     skipped = (tensor["data_offsets"] for name, tensor in tensors if unread is not None and unread.match(name))
     return file.stat().st_size - sum(end - begin for begin, end in skipped)
@@ -85,7 +85,7 @@ def _size(file: Path, unread: re.Pattern[str] | None) -> int:
 
 @contextlib.contextmanager
 def counting(put: Callable[[torch.Tensor], None]) -> Iterator[None]:
-    """While entered, calls ``put`` with each weight that this thread puts into a module, once."""
+    """While entered, calls ``put`` once for each weight that this thread puts into a module."""
     thread, seen = threading.get_ident(), set[int]()
 
     def registered(module: torch.nn.Module, name: str, weight: Any) -> None:
@@ -102,7 +102,7 @@ def counting(put: Callable[[torch.Tensor], None]) -> Iterator[None]:
 
 
 def begin_weights(reporter: Reporter, total: int | None, where: str) -> None:
-    """Begin the stage of reading ``total`` bytes; where nothing was downloaded, that stage says ``where`` they are."""
+    """Begin the stage "weights"; if nothing was downloaded, the stage "download" shows ``where`` the weights are."""
     if reporter.stage != "download":
         reporter.begin("download", total, "bytes", where)
         reporter.count(total or 0, total)
@@ -111,10 +111,10 @@ def begin_weights(reporter: Reporter, total: int | None, where: str) -> None:
 
 @contextlib.contextmanager
 def counting_checkpoint(reporter: Reporter, source: Source, unread: re.Pattern[str] | None = None) -> Iterator[None]:
-    """While entered, reports the weights that are read from a checkpoint, in the bytes that they take in its files.
+    """While entered, reports the weights that are read from a checkpoint, in bytes of its files.
 
     The stage begins with the first weight, since a download may come before. Weights that are mapped from a file are
-    read here, so that those that are counted are in memory.
+    touched here, so that a weight is in memory when it is counted.
     """
     if not reporter.heard:
         yield
@@ -141,7 +141,7 @@ def counting_checkpoint(reporter: Reporter, source: Source, unread: re.Pattern[s
 
 @contextlib.contextmanager
 def counting_random(reporter: Reporter, build: Callable[[], torch.nn.Module]) -> Iterator[None]:
-    """While entered, reports the weights that are made; ``build`` builds the model, here without any numbers."""
+    """While entered, reports the weights that are created; ``build`` is called on the meta device to count them."""
     if not reporter.heard:
         yield
         return

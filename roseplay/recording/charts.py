@@ -91,7 +91,7 @@ def step_tokens(run: Run) -> go.Figure:
 
 
 def kv_blocks(run: Run) -> go.Figure:
-    """The block pool over time: shared, active, cached, free; a diamond marks a preemption."""
+    """Returns the block pool over time: shared, active, cached, free; a diamond marks a preemption."""
     figure = new_figure("seconds", "blocks")
     colours = {"active": COLOURS["ink3"], **COLOURS}
     ends = [_seconds(run, step.t1) for step in run.steps]

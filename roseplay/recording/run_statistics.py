@@ -61,7 +61,7 @@ def run_statistics(run: Run) -> list[Statistic]:
 
 
 def _slowed(run: Run) -> list[Statistic]:
-    """A row for the time in slow motion, if there was any."""
+    """Returns a row for the time in slow motion, if there was any."""
     stretches = run.slowed()
     if not stretches:
         return []

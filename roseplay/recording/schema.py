@@ -56,7 +56,7 @@ _INFO = object_of(
 
 
 def _knob(setting: Setting) -> Schema:
-    """A knob's value as a recording has it; upper limits may have been others when it was made."""
+    """Returns a knob's value as a recording has it; upper limits may have been others when it was made."""
     values = setting.values
     if isinstance(values, Whole):
         return whole(values.least or 0, null=bool(values.none))

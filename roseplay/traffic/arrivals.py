@@ -12,7 +12,7 @@ Spacing = Literal["poisson", "even"]
 
 
 def burst(count: int) -> list[float]:
-    """All at once."""
+    """Returns arrivals that are all at once."""
     return [0.0] * _checked(count)
 
 

@@ -123,7 +123,7 @@ class ImportedRun:
             self._frame(t).stats = stats
 
     def _takes(self, t: float) -> bool:
-        """Whether there is room for what happened at ``t``; what there is no room for is counted."""
+        """Returns whether there is room for what happened at ``t``; what there is no room for is counted."""
         if t > LATEST_MS:
             self.problems.skip(TOO_LATE)
         elif self.is_full:

@@ -78,7 +78,7 @@ class StepSums:
             del self._contexts[next(iter(self._contexts))]
 
     def _queued(self, waiting: int) -> QueuedRequests:
-        """The step's own count holds: requests may have been submitted that the worker had not seen by then."""
+        """Returns the queue of ``waiting`` requests; more may have been submitted than the worker had seen by then."""
         contexts = list(self._preempted.values())[:waiting]
         fresh = waiting - len(contexts)
         prompts = list(self._prompts.values())[:fresh]

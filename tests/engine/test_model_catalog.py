@@ -151,7 +151,7 @@ def test_why_a_file_is_refused_is_known_without_loading_it(tmp_path: Path) -> No
     write_gguf(tmp_path / "split-00001-of-00002.gguf")
     entries = found(Places(llama_cpp=[tmp_path]))
     assert entries["whole"].refused is None
-    for name, reason in {"cut": "truncated", "header": "truncated", "text": "no GGUF", "split": "missing"}.items():
+    for name, reason in {"cut": "truncated", "header": "truncated", "text": "not a GGUF", "split": "missing"}.items():
         assert reason in (entries[name].refused or ""), name
     assert entries["empty"].refused
 

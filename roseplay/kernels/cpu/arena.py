@@ -33,7 +33,7 @@ class Arena:
         self._free = [(i, 0, len(memory)) for i, memory in enumerate(self._memory)]
 
     def tensor(self, like: torch.Tensor) -> torch.Tensor:
-        """An uninitialised tensor of ``like``'s sizes, strides and dtype."""
+        """Returns an uninitialised tensor of ``like``'s sizes, strides and dtype."""
         size = _bytes_of(like)
         place = self._take(math.ceil(size / _ALIGNED) * _ALIGNED)
         where, begin, _ = place
@@ -44,7 +44,7 @@ class Arena:
         return torch.frombuffer(part, dtype=like.dtype).as_strided(like.shape, like.stride())
 
     def alias(self, x: torch.Tensor) -> torch.Tensor:
-        """A tensor on the memory of ``x`` that does not keep it in use; ``x`` itself if it is not the arena's."""
+        """Returns a tensor on the memory of ``x`` that does not keep it in use; ``x`` itself if that is not the arena's."""
         if x.is_mkldnn:
             return x
         if not x.numel():  # it has no address
@@ -85,7 +85,7 @@ class Arena:
 
 
 def _bytes_of(x: torch.Tensor) -> int:
-    """Bytes from the first element of a tensor to its last."""
+    """Returns bytes from the first element of a tensor to its last."""
     if not x.numel():
         return x.element_size()
     last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))

@@ -21,7 +21,7 @@ _SHIFT, _INFINITY = 0x7FFFFF, 0x7F800000 - 0x7FFFFF
 
 
 def argmax(x: torch.Tensor) -> torch.Tensor:
-    """The index of each row's first largest number, int64 ``[rows]``, of ``x [rows, columns]``.
+    """Returns the index of each row's first largest number, int64 ``[rows]``, of ``x [rows, columns]``.
 
     As ``x.argmax(-1)``, but -1 for a row with a NaN, with +inf, or with nothing but -inf.
     """
@@ -32,7 +32,7 @@ def argmax(x: torch.Tensor) -> torch.Tensor:
 
 
 def can_argmax(x: torch.Tensor) -> bool:
-    """Whether ``argmax`` takes a tensor."""
+    """Returns whether ``argmax`` takes a tensor."""
     return x.device.type == "cpu" and takes(x.dtype)
 
 

@@ -46,7 +46,7 @@ def choices_of(
 
 
 def no_kernels(dtype: torch.dtype) -> str | None:
-    """Why there are no kernels for a dtype, and what to do; None where there are."""
+    """Returns why there are no kernels for a dtype, and what to do; None where there are."""
     if numba is None:
         return NO_NUMBA
     if takes(dtype):

@@ -20,19 +20,19 @@ _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
 
 
 def has(*names: str) -> bool:
-    """Whether the CPU has all of these features, named as LLVM names them."""
+    """Returns whether the CPU has all of these features, named as LLVM names them."""
     found = _features()
     return all(found.get(name, False) for name in names)
 
 
 def has_neon() -> bool:
-    """Whether the CPU is an AArch64 one, all of which have NEON."""
+    """Returns whether the CPU is an AArch64 one, all of which have NEON."""
     return platform.machine().lower() in ("aarch64", "arm64")
 
 
 @cache
 def has_amx() -> bool:
-    """Whether bfloat16 tiles can be multiplied: the CPU has AMX, and Linux lets this process use it."""
+    """Returns whether bfloat16 tiles can be multiplied: the CPU has AMX, and Linux lets this process use it."""
     return has("amx-tile", "amx-bf16") and _is_granted()
 
 

@@ -53,7 +53,7 @@ class FusedRMSNorm(nn.Module):
 
     @classmethod
     def of(cls, module: nn.Module) -> FusedRMSNorm | None:
-        """The replacement of an RMS norm that scales by its weight or by one plus its weight; None for other modules."""
+        """Returns the replacement of an RMS norm that scales by its weight, or one plus that; None for other modules."""
         parts = parts_of_rms_norm(module)
         if parts is None or isinstance(module, cls) or not rows.fits(parts[0]):
             return None
@@ -76,7 +76,7 @@ class FusedGatedRMSNorm(nn.Module):
 
     @classmethod
     def of(cls, module: nn.Module) -> FusedGatedRMSNorm | None:
-        """The replacement of an RMS norm that is multiplied by its gate's SiLU afterwards; None for other modules."""
+        """Returns the replacement of an RMS norm followed by its gate's SiLU; None for other modules."""
         parts = parts_of_gated_rms_norm(module)
         if parts is None or isinstance(module, cls) or not rows.fits(parts[0]):
             return None

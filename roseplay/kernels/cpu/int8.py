@@ -52,13 +52,13 @@ _AHEAD = 4096  # bytes
 
 @cache
 def available() -> bool:
-    """Whether this CPU multiplies bytes in 512-bit vectors."""
+    """Returns whether this CPU multiplies bytes in 512-bit vectors."""
     return has("avx512f", "avx512vnni")
 
 
 @cache
 def has_tiles() -> bool:
-    """Whether it does so in AMX's tiles."""
+    """Returns whether it does so in AMX's tiles."""
     return has_amx() and has("amx-int8")
 
 
@@ -119,7 +119,7 @@ def _quantize(x: torch.Tensor, rows: int, padded: int) -> tuple[torch.Tensor, to
 
 @cache
 def _rounding(bf16: bool) -> Any:
-    """The kernel of ``_quantize``; a piece of its work is some rows."""
+    """Returns the kernel of ``_quantize``; a piece of its work is some rows."""
     item = types.uint16 if bf16 else types.float32
 
     def round_rows(args, piece):
@@ -147,7 +147,7 @@ def _rounding(bf16: bool) -> Any:
 
 @cache
 def _by_vectors(bf16: bool) -> Any:
-    """The kernel of a product in vectors; a piece of its work is one block of rows times one group of strips."""
+    """Returns the kernel of a product in vectors; a piece of its work is a block of rows times a group of strips."""
     item, bits = (types.uint16, np.uint16) if bf16 else (types.float32, np.float32)
     most, ahead = MOST_ROWS, _AHEAD // 4
 
@@ -192,7 +192,7 @@ def _by_vectors(bf16: bool) -> Any:
 
 @cache
 def _by_tiles(bf16: bool) -> Any:
-    """The same in AMX's tiles."""
+    """Returns the same in AMX's tiles."""
     item, bits = (types.uint16, np.uint16) if bf16 else (types.float32, np.float32)
     most = amx.MOST_ROWS
 

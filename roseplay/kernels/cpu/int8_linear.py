@@ -24,7 +24,7 @@ def quantize(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def saved_bytes(dtype: torch.dtype, inner: int, outer: int) -> int:
-    """How many bytes less a layer reads in int8 than in ``dtype``."""
+    """Returns how many bytes less a layer reads in int8 than in ``dtype``."""
     return inner * outer * (torch.empty(0, dtype=dtype).element_size() - 1) - 4 * outer
 
 

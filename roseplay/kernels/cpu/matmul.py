@@ -39,12 +39,12 @@ _KERNEL, _X, _WEIGHT, _BIAS, _OUT, _ROWS, _INNER, _OUTER, _BLOCKS, _GROUPS = ran
 
 
 def fits(weight: torch.Tensor) -> bool:
-    """Whether a weight ``[out, in]`` can be laid out: float32, or bfloat16 of an even ``in``."""
+    """Returns whether a weight ``[out, in]`` can be laid out: float32, or bfloat16 of an even ``in``."""
     return most_rows(weight.dtype) > 0 and (weight.dtype == torch.float32 or weight.shape[1] % 2 == 0)
 
 
 def lay_out(weight: torch.Tensor) -> torch.Tensor:
-    """A copy of ``weight [out, in]`` as strips: ``[strips, in, 32, 1]``, or ``[strips, in / 2, 32, 2]`` in bfloat16."""
+    """Copy ``weight [out, in]`` into strips: ``[strips, in, 32, 1]``, or ``[strips, in / 2, 32, 2]`` in bfloat16."""
     outer, inner = weight.shape
     step = 2 if weight.dtype == torch.bfloat16 else 1
     strips = torch.zeros((-(-outer // STRIP), inner // step, STRIP, step), dtype=weight.dtype)
@@ -82,8 +82,9 @@ def multiply(
 
 
 def partition(rows: int, strips: torch.Tensor, most: int) -> tuple[int, int]:
-    """How many blocks of rows and groups of strips a product is split into, each pair a piece of work: blocks that fit
-    the second-level cache, and no more groups than keep all threads busy, because each reads the rows of its block again."""
+    """Returns how many blocks of rows and groups of strips a product is split into, each pair a piece of work: blocks
+    that fit the second-level cache, and no more groups than keep all threads busy, because each reads the rows of its
+    block again."""
     threads, bytes_of_row = torch.get_num_threads(), strips[0].numel() // STRIP * strips.element_size()
     tiles = max(1, min(_TILES_OF_BLOCK, _BLOCK_BYTES // (most * bytes_of_row)))
     blocks = max(1, -(-rows // (tiles * most)))
@@ -94,7 +95,7 @@ def partition(rows: int, strips: torch.Tensor, most: int) -> tuple[int, int]:
 
 @cache
 def _product(dtype: torch.dtype) -> Any:
-    """The kernel; a piece of its work is one block of rows times one group of strips."""
+    """Returns the kernel; a piece of its work is one block of rows times one group of strips."""
     bf16, most = dtype == torch.bfloat16, most_rows(dtype)
     item, bits = (types.uint16, np.uint16) if bf16 else (types.float32, np.float32)
     step, size_of = (2, 2) if bf16 else (1, 4)
@@ -143,7 +144,7 @@ def _product(dtype: torch.dtype) -> Any:
 
 @cache
 def _tile_product() -> Any:
-    """The same in AMX's tiles, for bfloat16 of an ``inner`` that is a multiple of 32."""
+    """Returns the same in AMX's tiles, for bfloat16 of an ``inner`` that is a multiple of 32."""
     most = amx.MOST_ROWS
 
     def product(args, piece):

@@ -74,7 +74,7 @@ class PackedLinear(nn.Module):
 
 
 def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether this CPU has packed products for a dtype."""
+    """Returns whether this CPU has packed products for a dtype."""
     if device.type != "cpu" or dtype not in _DTYPES or not torch.backends.mkldnn.is_available():
         return False
     if not all(hasattr(torch.ops.mkldnn, op) for op in ("_reorder_linear_weight", "_linear_pointwise")):
@@ -102,7 +102,7 @@ class MergedLinear:
         self._last: tuple[torch.Tensor, tuple[torch.Tensor, ...]] | None = None
 
     def part(self, x: torch.Tensor, number: int) -> torch.Tensor:
-        """The output ``[..., out]`` of the layer ``number`` for ``x [..., in]``."""
+        """Returns the output ``[..., out]`` of the layer ``number`` for ``x [..., in]``."""
         last = self._last
         if last is None or last[0] is not x:
             last = self._last = (x, self.linear(x).split(self.sizes, -1))

@@ -134,15 +134,15 @@ def _use_threads(number: int) -> None:
 
 @cache
 def _yield_address() -> int:
-    """The address of ``sched_yield``; 0 where the system has none."""
+    """Returns the address of ``sched_yield``; 0 where the system has none."""
     function = getattr(ctypes.CDLL(None), "sched_yield", None) if platform.system() != "Windows" else None
     return ctypes.cast(function, ctypes.c_void_p).value or 0 if function else 0
 
 
 @cache
 def parallel_for() -> Any:
-    """A function that calls a kernel for all pieces, in parallel. Compiled once for all kernels, because a parallel loop
-    takes longer to compile than they do."""
+    """Returns a function that calls a kernel for all pieces, in parallel. Compiled once for all kernels, because a
+    parallel loop takes longer to compile than they do."""
 
     def parallel_for_pieces(arguments, pieces):
         for piece in numba.prange(pieces):
@@ -153,7 +153,7 @@ def parallel_for() -> Any:
 
 @cache
 def serial_for() -> Any:
-    """A function that calls a kernel for all pieces, one after another."""
+    """Returns a function that calls a kernel for all pieces, one after another."""
 
     def serial_for_pieces(arguments, pieces):
         for piece in range(pieces):
@@ -199,7 +199,7 @@ def _pause(context):
 
 @cache
 def _program_loop() -> Any:
-    """The kernel that each thread of a program runs."""
+    """Returns the kernel that each thread of a program runs."""
 
     def program_loop(args, thread):
         rows = pointer(args[1], types.int64)

@@ -154,7 +154,7 @@ def _kinds(dtype: torch.dtype, inner: int, outer: int) -> dict[str, Run]:
 
 
 def _kinds_of_int8(inner: int, outer: int) -> dict[str, Run]:
-    """The same for weights in int8."""
+    """Returns the same for weights in int8."""
     weight = (torch.arange(inner * outer, dtype=torch.int32) % 251 - 125).to(torch.int8).view(outer, inner)
     copies = max(1, _ALL_BYTES // weight.numel())
     strips = [int8.lay_out(weight) for _ in range(copies)]

@@ -216,7 +216,7 @@ class RecordedSteps:
         return None if step is None else (step.replay(host), True)
 
     def _fits(self, host: HostBatch) -> bool:
-        """Whether a recorded step can compute the batch."""
+        """Returns whether a recorded step can compute the batch."""
         if host.num_tokens > SIZES[-1] or not host.batched_append or host.placeholder_positions.size:
             return False
         if self.decodes_only and not host.continues_by_one:
@@ -224,7 +224,7 @@ class RecordedSteps:
         return self._takes_prompts or not _has_prompts(host)
 
     def _key(self, size: int, host: HostBatch) -> tuple[int, int]:
-        """The numbers of tokens and of logits of the recording that computes the batch with ``size`` tokens."""
+        """Returns the numbers of tokens and of logits of the recording that computes the batch with ``size`` tokens."""
         wanted = len(host.logits_rows)
         if size - wanted <= self._options.max_unwanted:
             return size, size
@@ -303,5 +303,5 @@ class RecordedSteps:
 
 
 def _has_prompts(host: HostBatch) -> bool:
-    """Whether some rows attend in spans of queries, not token by token."""
+    """Returns whether some rows attend in spans of queries, not token by token."""
     return not host.decodes_only and int(np.diff(host.cu_seqlens_q).max()) > SHORT_QUERIES

@@ -67,7 +67,7 @@ class Recorder(TorchDispatchMode):
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
-    """The tensors among an operation's arguments, also in lists."""
+    """Returns the tensors among an operation's arguments, also in lists."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
@@ -76,14 +76,14 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
 
 
 def _mapped(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
-    """An argument with each of its tensors changed."""
+    """Returns an argument with each of its tensors changed."""
     if isinstance(value, torch.Tensor):
         return change(value)
     return type(value)(_mapped(change, part) for part in value) if isinstance(value, list | tuple) else value
 
 
 def _indexes_by_integers(func: Any, args: Any) -> bool:
-    """Whether an operation is indexing without masks, which select a number of elements that depends on their values."""
+    """Returns whether an operation is indexing without masks, whose results have sizes that depend on values."""
     if func._overloadpacket is not torch.ops.aten.index:
         return False
     return all(index is None or index.dtype == torch.int64 for index in args[1])
@@ -123,7 +123,7 @@ _out_overloads: dict[Any, tuple[Any, list[str]] | None] = {}
 
 
 def _find_out_overload(func: Any, args: Any, kwargs: Any, found: list[torch.Tensor]) -> tuple[Any, list[str]] | None:
-    """The overload that writes its results to given tensors, and the names of its arguments for them; None if none does."""
+    """Returns the overload that writes to given tensors, and its names of the arguments for them; None if none does."""
     for name in func._overloadpacket.overloads():
         overload = getattr(func._overloadpacket, name)
         names = [argument.name for argument in overload._schema.arguments if argument.is_out]
@@ -141,5 +141,5 @@ def _find_out_overload(func: Any, args: Any, kwargs: Any, found: list[torch.Tens
 
 
 def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether two tensors are equal, NaNs included."""
+    """Returns whether two tensors are equal, NaNs included."""
     return x.shape == y.shape and x.dtype == y.dtype and torch.equal(x.nan_to_num(), y.nan_to_num())

@@ -17,7 +17,7 @@ _CHUNK = 256  # numbers converted from bfloat16 at a time
 
 
 def can_add(x: Any, y: Any) -> bool:
-    """Whether ``add`` takes these: two contiguous tensors of one shape, dtype and device."""
+    """Returns whether ``add`` takes these: two contiguous tensors of one shape, dtype and device."""
     if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
         return False
     if x.shape != y.shape or x.dtype != y.dtype or x.device != y.device or x.device.type != "cpu":

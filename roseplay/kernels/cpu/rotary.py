@@ -14,7 +14,7 @@ from roseplay.kernels.cpu.simd import array_at, kernel
 
 
 def can_rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> bool:
-    """Whether ``rotate`` takes these: one row of tokens, whole heads rotated, and one supported dtype."""
+    """Returns whether ``rotate`` takes these: one row of tokens, whole heads rotated, and one supported dtype."""
     alike = cos.shape == sin.shape == (1, q.shape[2], q.shape[3]) and q.shape[3] == k.shape[3] and q.shape[0] == 1
     alike = alike and q.dtype == k.dtype == cos.dtype == sin.dtype
     return alike and all(map(fits, (q, k, cos, sin))) and cos.is_contiguous() and sin.is_contiguous()

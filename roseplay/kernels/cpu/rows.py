@@ -20,12 +20,12 @@ _PIECE_NUMBERS = 2**11  # a microsecond's work, about as long as it takes to rea
 
 
 def takes(dtype: torch.dtype) -> bool:
-    """Whether the kernels of this package compute with a dtype."""
+    """Returns whether the kernels of this package compute with a dtype."""
     return dtype in _DTYPES
 
 
 def fits(x: torch.Tensor) -> bool:
-    """Whether norms and rotary embeddings take a tensor: a supported dtype, on the CPU, contiguous rows."""
+    """Returns whether norms and rotary embeddings take a tensor: a supported dtype, on the CPU, contiguous rows."""
     return takes(x.dtype) and x.device.type == "cpu" and x.stride(-1) == 1
 
 

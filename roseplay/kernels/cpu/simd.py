@@ -31,13 +31,13 @@ _POWER_OF_TWO = (1.5403530e-4, 1.3333558e-3, 9.6181291e-3, 5.5504109e-2, 2.40226
 
 @cache
 def _sources() -> str:
-    """A hash of the files that kernels are compiled from: Numba's cache only looks at the file that a kernel is in."""
+    """Returns a hash of all files that kernels are compiled from: Numba's cache checks only the file that defines one."""
     files = sorted(Path(__file__).parent.rglob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _marked(function: Callable[..., None]) -> Callable[..., None]:
-    """The same function with ``_sources()`` in its closure, so that it is part of the key in Numba's cache."""
+    """Returns the same function with ``_sources()`` in its closure, so that it is part of the key in Numba's cache."""
     code = function.__code__
     code = code.replace(co_freevars=(*code.co_freevars, "sources"))
     closure = (*(function.__closure__ or ()), CellType(_sources()))
@@ -80,19 +80,19 @@ class Emitter:
         return self.call(f"llvm.fma.v{LANES}f32", FLOATS, x, y, z)
 
     def broadcast(self, number: Any) -> Any:
-        """A scalar in every lane."""
+        """Returns a scalar in every lane."""
         vector = ir.VectorType(number.type, LANES)
         one = self.builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(INT, 0))
         return self.broadcast_lane(one, 0)
 
     def broadcast_lane(self, vector: Any, number: int) -> Any:
-        """The number of one lane in every lane."""
+        """Returns the number of one lane in every lane."""
         return self.builder.shuffle_vector(
             vector, ir.Constant(vector.type, ir.Undefined), ir.Constant(INTS, [number] * LANES)
         )
 
     def load(self, pointer: Any, first: int, kind: Any, count: int) -> Any:
-        """A vector of ``count`` numbers of type ``kind``, from the ``first`` one at a pointer on."""
+        """Returns a vector of ``count`` numbers of type ``kind``, from the ``first`` one at a pointer on."""
         b = self.builder
         at = b.gep(b.bitcast(pointer, kind.as_pointer()), [ir.Constant(INT, first)])
         return b.load(b.bitcast(at, ir.VectorType(kind, count).as_pointer()), align=2)
@@ -105,7 +105,7 @@ class Emitter:
         self.builder.call(function, [at, *(ir.Constant(INT, flag) for flag in (read, second_level, data))])
 
     def rounded(self, x: Any) -> Any:
-        """The bits of the nearest bfloat16, ties to even."""
+        """Returns the bits of the nearest bfloat16, ties to even."""
         b = self.builder
         bits, sixteen, one, half = (
             b.bitcast(x, INTS),
@@ -167,7 +167,7 @@ def array_at(place, kind, first, count):
 
 
 def float_bits(number: float) -> int:
-    """The bits of a float64 as an int64, for ``float_from_bits``."""
+    """Returns the bits of a float64 as an int64, for ``float_from_bits``."""
     bits: int = struct.unpack("q", struct.pack("d", number))[0]
     return bits
 

@@ -28,7 +28,7 @@ _DTYPES = (torch.float32, torch.bfloat16)
 
 @cache
 def available(dtype: torch.dtype) -> bool:
-    """Whether this CPU has the instructions for a dtype in 512-bit vectors."""
+    """Returns whether this CPU has the instructions for a dtype in 512-bit vectors."""
     return dtype in _DTYPES and has("avx512f" if dtype == torch.float32 else "avx512bf16")
 
 
@@ -169,7 +169,7 @@ class _Tile(Emitter):
         return [self.builder.extract_value(found, number) for number in range(sums)]
 
     def lines(self, step: int, strip: str, places: list[str], registers: list[str]) -> list[str]:
-        """The assembly of one step: the multiplying instruction broadcasts the number of x itself."""
+        """Returns the assembly of one step: the multiplying instruction broadcasts the number of x itself."""
         lines = [f"vmovups {128 * step + 64 * i}{strip}, {register}" for i, register in enumerate(registers)]
         return lines + [
             f"{self.instruction} {4 * step}{place}{{1to16}}, {register}, ${2 * row + i}"

@@ -43,7 +43,7 @@ class TorchRMSNorm(nn.Module):
 
     @classmethod
     def of(cls, module: nn.Module) -> TorchRMSNorm | None:
-        """The replacement of an RMS norm that scales by its weight; None for other modules."""
+        """Returns the replacement of an RMS norm that scales by its weight; None for other modules."""
         parts = parts_of_rms_norm(module)
         if parts is None or isinstance(module, cls):
             return None

@@ -53,7 +53,7 @@ class Bucket:
         return self.tokens == self.rows
 
     def holds(self, host: HostBatch) -> bool:
-        """Whether the step fits. Beside prompts, padding needs a row of its own."""
+        """Returns whether the step fits. Beside prompts, padding needs a row of its own."""
         if host.num_tokens > self.tokens or host.logits_rows.shape[0] > self.logits:
             return False
         return host.decodes_only if self.decodes_only else host.num_rows < self.rows
@@ -72,7 +72,7 @@ def make_buckets(decodes: tuple[int, ...] = DECODES, mixed: tuple[int, ...] = MI
 
 
 def _decodes_of(buckets: list[Bucket], requests: int) -> list[Bucket]:
-    """The decode buckets needed for up to ``requests`` requests, smallest first; at least one."""
+    """Returns the decode buckets needed for up to ``requests`` requests, smallest first; at least one."""
     decodes = sorted((bucket for bucket in buckets if bucket.decodes_only), key=lambda bucket: bucket.rows)
     return [decodes[0], *(larger for smaller, larger in pairwise(decodes) if smaller.rows < requests)]
 
@@ -253,7 +253,7 @@ class StepGraphs:
             reporter.advance()
 
     def find(self, host: HostBatch) -> Bucket | None:
-        """The smallest size that holds the step; None if no graph can compute it."""
+        """Returns the smallest size that holds the step; None if no graph can compute it."""
         if not host.cuda_graphs or not host.batched_append:
             return None
         if self.decodes_only and not host.continues_by_one:
@@ -261,7 +261,7 @@ class StepGraphs:
         return next((bucket for bucket in self.buckets if bucket in self._graphs and bucket.holds(host)), None)
 
     def replay(self, bucket: Bucket, host: HostBatch, drawn: Drawn | None = None) -> torch.Tensor:
-        """The step's logits in the model's dtype, valid until the next replay."""
+        """Returns the step's logits in the model's dtype, valid until the next replay."""
         self._load(bucket, host, drawn)
         self._graphs[bucket].replay()
         return self._logits[: host.logits_rows.shape[0]]

@@ -35,7 +35,7 @@ def rotate_kernel(
 
 
 def fits(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> bool:
-    """Whether ``rotate`` takes these: one row of tokens, whole heads rotated, the last dimension contiguous."""
+    """Returns whether ``rotate`` takes these: one row of tokens, whole heads rotated, the last dimension contiguous."""
     alike = q.shape[0] == k.shape[0] == 1 and q.shape[2:] == k.shape[2:] and cos.shape == sin.shape
     dense = all(x.stride(-1) == 1 for x in (q, k, cos, sin))
     return alike and dense and cos.shape == (1, *q.shape[2:]) and q.dtype == k.dtype and q.shape[3] % 2 == 0

@@ -1,5 +1,5 @@
-"""Attention: the interface, and the backends in plain torch. Importing it registers these, and our attention function in
-transformers."""
+"""Attention: the interface and the backends in plain torch. Importing this package registers those backends, and our
+attention function in transformers."""
 
 from roseplay.model.attention.gather import GatherBackend
 from roseplay.model.attention.interface import (

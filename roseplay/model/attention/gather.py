@@ -1,5 +1,5 @@
-"""torch's own attention, request by request, on keys and values gathered from their blocks. Runs on every device, and is
-the fallback where there are no kernels."""
+"""torch's own attention, one request at a time, on keys and values gathered from their blocks. It runs on every device,
+and is the fallback where there are no kernels."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from roseplay.model.kv_cache import KVCache
 
 
 class GatherBackend:
-    """See ``AttentionBackend`` for the calls.
+    """Implements ``AttentionBackend`` with ``scaled_dot_product_attention``.
 
     Args:
-        masked_queries: queries of a request that attend at once where a mask is needed, which bounds the memory of the
-            mask and the scores.
+        masked_queries: number of a request's queries that attend at once where a mask is needed; this bounds the
+            memory of the mask and the scores.
     """
 
     name = "gather"
@@ -83,7 +83,7 @@ class GatherBackend:
                 out[begin + at : begin + stop] = result[0].transpose(0, 1)
 
     def _gather(self, blocks: torch.Tensor, batch: PagedBatch, row: int, start: int, seq_len: int) -> torch.Tensor:
-        """A row's keys or values from its block ``start`` on, ``[1, kv_heads, tokens, dim]``, contiguous.
+        """Returns a row's keys or values from its block ``start`` on, ``[1, kv_heads, tokens, dim]``, contiguous.
 
         Selects the part of each head in each block, so that one copy is enough. The indices are computed once a step.
         """
@@ -99,7 +99,7 @@ class GatherBackend:
 def _mask(
     first_query: int, queries: int, first_key: int, last_key: int, reach: Reach, device: torch.device
 ) -> torch.Tensor:
-    """Which keys each query sees, bool ``[queries, keys]``, for queries and keys at consecutive positions."""
+    """Returns which keys each query sees, bool ``[queries, keys]``, for queries and keys at consecutive positions."""
     query = torch.arange(first_query, first_query + queries, device=device)[:, None]
     key = torch.arange(first_key, last_key, device=device)
     visible = key <= query
@@ -113,7 +113,7 @@ def _sdpa(
     v_dim]``."""
     _, heads, queries, dim = q.shape
     kv_heads = k.shape[1]
-    if queries == 1 and heads != kv_heads:  # the heads of a group read the same keys: compute them as queries
+    if queries == 1 and heads != kv_heads:  # the heads of a group read the same keys: treat them as queries
         grouped = q.reshape(1, kv_heads, heads // kv_heads, dim)
         return F.scaled_dot_product_attention(grouped, k, v, scale=scaling).reshape(1, heads, 1, -1)
     return F.scaled_dot_product_attention(
@@ -124,7 +124,7 @@ def _sdpa(
 def _attend_with_scores(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, params: AttentionParams
 ) -> torch.Tensor:
-    """The same with softcap and sinks, which SDPA does not support; scores in float32."""
+    """Returns what ``_sdpa`` does, with softcap and sinks, which SDPA does not support; scores are in float32."""
     _, heads, queries, dim = q.shape
     kv_heads, keys = k.shape[1], k.shape[2]
     grouped = q.reshape(1, kv_heads, -1, dim)

@@ -1,4 +1,4 @@
-"""Attention as an interface of two calls, and the function through which transformers' models call it.
+"""The attention interface, which consists of two calls, and the function through which transformers' models call it.
 
 A model loaded with ``attn_implementation="roseplay"`` calls ``roseplay_attention`` in each layer; the batch is passed
 through the model's keyword arguments, and ``module.layer_idx`` selects the layer of the KV cache. transformers builds no
@@ -31,9 +31,9 @@ class AttentionParams:
 
     Attributes:
         scaling: factor of the scores.
-        reach: how far back a token sees.
+        reach: how far back a token can see.
         softcap: scores become ``softcap * tanh(score / softcap)`` (Gemma 2).
-        sinks: ``[heads]``: a score that is part of each softmax and has no value (GPT-OSS).
+        sinks: ``[heads]``: a score that takes part in each softmax but has no value (GPT-OSS).
     """
 
     scaling: float
@@ -43,7 +43,7 @@ class AttentionParams:
 
     @property
     def plain(self) -> bool:
-        """Whether it is a softmax of scaled scores, which torch's own attention can compute."""
+        """Whether this is a plain softmax of scaled scores, which torch's own attention can compute."""
         return self.softcap is None and self.sinks is None
 
 
@@ -62,7 +62,7 @@ class AttentionBackend(Protocol):
     def attend(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch, params: AttentionParams
     ) -> torch.Tensor:
-        """Each token attends to its request's tokens up to its own position; called after ``append``.
+        """Let each token attend to its request's tokens up to its own position; called after ``append``.
 
         Args:
             k, v: the batch's own keys and values, for requests that have no others.
@@ -83,12 +83,12 @@ def register_backend(name: str, make: Callable[[KVCache], AttentionBackend], *, 
 
 
 def default_backend(device: torch.device) -> str:
-    """The name of a device's default backend: the one registered for it, else ``gather``, which runs on all."""
+    """Returns the name of a device's default backend: the one registered for it, else ``gather``, which runs on all."""
     return _defaults.get(device.type, "gather")
 
 
 def make_backend(name: str, cache: KVCache) -> AttentionBackend:
-    """A new backend on a cache. Raises ``ValueError`` for a name that is not registered."""
+    """Returns a new backend on a cache. Raises ``ValueError`` for a name that is not registered."""
     if name not in BACKENDS:
         raise ValueError(f"there is no attention backend {name!r}: use one of {', '.join(sorted(BACKENDS))}")
     return BACKENDS[name](cache)
@@ -96,7 +96,7 @@ def make_backend(name: str, cache: KVCache) -> AttentionBackend:
 
 @dataclass(slots=True)
 class Paged:
-    """What a model's forward passes to its layers, as the keyword argument ``paged``; without ``states`` it is only tried."""
+    """The keyword argument ``paged`` that a model's forward passes to its layers; ``states`` is None in trial runs."""
 
     backend: AttentionBackend
     batch: PagedBatch
@@ -108,7 +108,7 @@ _carried = threading.local()
 
 @contextlib.contextmanager
 def carry(paged: Paged) -> Iterator[None]:
-    """While entered, ``paged`` also reaches layers that are given no keyword arguments (Nemotron's, or those with a state)."""
+    """While entered, ``paged`` also reaches layers that get no keyword arguments (Nemotron's, or stateful ones)."""
     _carried.paged = paged
     try:
         yield
@@ -117,7 +117,7 @@ def carry(paged: Paged) -> Iterator[None]:
 
 
 def carried() -> Paged | None:
-    """What ``carry`` was entered with in this thread."""
+    """Returns the argument of the ``carry`` that is active in this thread, or None."""
     return getattr(_carried, "paged", None)
 
 
@@ -135,10 +135,10 @@ def roseplay_attention(
     paged: Paged | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """transformers' attention function: append, then attend. The layer's ``LayerPattern`` has what the model does not pass.
+    """Attention function for transformers: append, then attend. ``LayerPattern`` has what the model does not pass.
 
     ``query``, ``key``, ``value`` are ``[1, heads, tokens, dim]``. Returns ``[1, tokens, heads, v_dim]`` and no weights.
-    Raises ``RuntimeError`` when the model needs something that no backend supports.
+    Raises ``RuntimeError`` if the model needs something that no backend supports.
     """
     name = type(module).__name__
     paged = paged or carried()
@@ -153,7 +153,7 @@ def roseplay_attention(
     q, k, v = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)
     if pattern.kv_layer is None:
         paged.backend.append(layer, k, v, paged.batch)
-    else:  # that layer has appended them
+    else:  # ``kv_layer`` has appended them already
         layer = pattern.kv_layer
     if pattern.temperature is not None:
         q = (q * pattern.temperature.factors(paged.batch.positions)[:, None, None]).to(q.dtype)

@@ -1,4 +1,4 @@
-"""What a layer's attention does beyond the arguments that its model passes: read from the config and the modules.
+"""Properties of a layer's attention that its model does not pass as arguments, read from the config and the modules.
 
 Some families express their pattern only in the mask, which we do not build (Llama 4, PhiMoE), or share keys and values
 between layers (Gemma 3n, Gemma 4).
@@ -18,18 +18,18 @@ _ATTRIBUTE = "roseplay_pattern"
 
 
 class Reach(NamedTuple):
-    """How far back a token sees; at most one of the two is given.
+    """How far back a token can see; at most one of the two is given.
 
     Attributes:
-        window: itself and the ``window - 1`` tokens before it.
-        chunk: the tokens before it in its own chunk of ``chunk`` tokens (Llama 4).
+        window: a token sees itself and the ``window - 1`` tokens before it.
+        chunk: a token sees the tokens up to itself in its own chunk of ``chunk`` tokens (Llama 4).
     """
 
     window: int | None = None
     chunk: int | None = None
 
     def first(self, position: Positions) -> Positions:
-        """The first position that a token at ``position`` sees; may be negative."""
+        """Returns the first position that a token at ``position`` sees; may be negative."""
         if self.chunk:
             return position - position % self.chunk
         if self.window:
@@ -38,7 +38,7 @@ class Reach(NamedTuple):
 
     @property
     def most(self) -> int | None:
-        """Most tokens that a token sees; None for all before it."""
+        """Most tokens that a token can see; None if it sees all before it."""
         return self.window or self.chunk
 
 
@@ -46,22 +46,24 @@ EVERYTHING = Reach()
 
 
 class Temperature(NamedTuple):
-    """Queries grow with their position: ``log(1 + floor((position + 1) / floor_scale)) * attn_scale + 1`` (Llama 4)."""
+    """Scales queries by position: ``log(1 + floor((position + 1) / floor_scale)) * attn_scale + 1`` (Llama 4)."""
 
     floor_scale: float
     attn_scale: float
 
     def factors(self, positions: torch.Tensor) -> torch.Tensor:
-        """``[tokens]`` in float32."""
+        """Returns the factor of each query, float32 ``[tokens]``."""
         return torch.log1p(torch.floor((positions.float() + 1) / self.floor_scale)) * self.attn_scale + 1
 
 
 @dataclass(frozen=True, slots=True)
 class LayerPattern:
-    """Attributes:
-    reach: where the model passes no ``sliding_window``.
-    kv_layer: the layer whose keys and values this one reads, instead of its own.
-    temperature: of queries, where the model would take it from a token's place in the batch.
+    """The attention pattern of one layer.
+
+    Attributes:
+        reach: used where the model passes no ``sliding_window``.
+        kv_layer: the layer whose keys and values this one reads instead of its own.
+        temperature: scales queries, where the model's own code would use a token's index in the batch.
     """
 
     reach: Reach = EVERYTHING
@@ -73,28 +75,28 @@ _PLAIN = LayerPattern()
 
 
 def pattern_of(module: torch.nn.Module) -> LayerPattern:
-    """The pattern of an attention module."""
+    """Returns the pattern of an attention module."""
     found: LayerPattern = getattr(module, _ATTRIBUTE, _PLAIN)
     return found
 
 
 def share_keys(model: torch.nn.Module, kv_layers: dict[int, int]) -> None:
-    """Let layers read the keys and values of others: ``kv_layers[layer]`` is the layer that has them."""
+    """Make layers read the keys and values of others: ``kv_layers[layer]`` is the layer that has them."""
     for module, layer in _attention_modules(model):
         if layer in kv_layers:
             _change(module, kv_layer=kv_layers[layer])
 
 
 def adopt_config_patterns(model: torch.nn.Module) -> None:
-    """Let layers see only what the config says, also where the model expresses it in a mask alone (``layer_types``,
-    ``sliding_window``, ``attention_chunk_size``). Whether that is right for a family, the probe finds out."""
+    """Limit each layer's reach to what the config says (``layer_types``, ``sliding_window``, ``attention_chunk_size``),
+    also where the model expresses it only in a mask. The probe finds out whether that is right for a family."""
     for module, layer in _attention_modules(model):
         _change(module, reach=_config_reach(getattr(module, "config", model.config), layer))
 
 
 def adopt_temperatures(model: torch.nn.Module) -> None:
-    """Compute Llama 4's temperatures from positions; its own code counts tokens of the call, which here are of many
-    requests."""
+    """Compute Llama 4's temperatures from positions; its own code uses a token's index in the call, which here holds
+    tokens of many requests."""
     for module, _ in _attention_modules(model):
         if getattr(module, "attn_temperature_tuning", False) and not getattr(module, "use_rope", False):
             _change(module, temperature=Temperature(float(module.floor_scale), float(module.attn_scale)))
@@ -113,7 +115,7 @@ def _config_reach(config: Any, layer: int) -> Reach:
 
 
 def _attention_modules(model: torch.nn.Module) -> list[tuple[Any, int]]:
-    """The modules that say which layer they are of: those that attend, and a few others, which do not mind."""
+    """Returns the modules with a layer index: those that attend, and a few others, on which a pattern has no effect."""
     found = ((module, getattr(module, "layer_idx", None)) for module in model.modules())
     return [(module, layer) for module, layer in found if isinstance(layer, int)]
 

@@ -1,4 +1,4 @@
-"""Attention written out in plain torch, request by request, in float32: what other backends are tested against."""
+"""Attention written out in plain torch, one request at a time, in float32; other backends are tested against it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from roseplay.model.kv_cache import KVCache
 
 
 class ReferenceBackend:
-    """See ``AttentionBackend`` for the calls. Reads keys and values only from the cache."""
+    """Implements ``AttentionBackend`` step by step. It reads keys and values only from the cache."""
 
     name = "reference"
 
@@ -25,7 +25,7 @@ class ReferenceBackend:
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch, params: AttentionParams
     ) -> torch.Tensor:
         out = q.new_zeros((q.shape[0], q.shape[1], v.shape[-1]))
-        # The tensors, as a kernel reads them, not the host's copies.
+        # Uses the tensors, as a kernel would, not the copies on the host.
         bounds, seq_lens = batch.cu_seqlens_q.tolist(), batch.seq_lens.tolist()
         for row, (begin, end, seq_len) in enumerate(zip(bounds, bounds[1:], seq_lens, strict=False)):
             if begin == end:

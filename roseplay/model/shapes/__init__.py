@@ -1,4 +1,4 @@
-"""Shapes of well-known models to measure: a config and no weights, to be run with random ones."""
+"""Shapes of well-known models for measurements: configs without weights, to be run with random ones."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _DIRECTORY = Path(__file__).resolve().parent
 
 
 def names() -> list[str]:
-    """The shapes at hand, such as ``gpt2-124m``."""
+    """Returns the names of the bundled shapes, such as ``gpt2-124m``."""
     return sorted(config.parent.name for config in _DIRECTORY.glob("*/config.json"))
 
 
 def resolve(model: str) -> str:
-    """The directory of the shape of that name; any other name comes back as it is."""
+    """Returns the directory of the shape with this name; returns any other name unchanged."""
     return str(_DIRECTORY / model) if model in names() else model

@@ -24,7 +24,7 @@ _DTYPES = (torch.float32, torch.bfloat16)
 
 
 def available(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether a cache of this dtype, on this device, can be read in place."""
+    """Returns whether a cache of this dtype, on this device, can be read in place."""
     return decode_loops is not None and device.type == "cpu" and dtype in _DTYPES
 
 
@@ -135,8 +135,9 @@ def _floats(params: AttentionParams) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _head_shares(kv_heads: int, threads: int) -> int:
-    """How many pieces of work the KV heads of a row are split into: at least one a thread where there are enough heads, so
-    that threads get equal work however long the rows are; and no more, because the heads of a block are adjacent."""
+    """Returns how many pieces of work the KV heads of a row are split into: at least one a thread where there are
+    enough heads, so that threads get equal work however long the rows are; and no more, because the heads of a block
+    are adjacent."""
     return next(shares for shares in range(min(threads, kv_heads), kv_heads + 1) if kv_heads % shares == 0)
 
 

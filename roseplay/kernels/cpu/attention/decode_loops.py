@@ -28,8 +28,9 @@ from roseplay.kernels.cpu.simd import LANES, address, advance, array_at, kernel,
 
 @cache
 def append(bf16: bool) -> Any:
-    """The kernel that writes tokens ``[tokens, heads, dim]``, ``stride`` numbers apart, to their slots of a cache
-    ``[blocks, heads, block_size, dim]``; numbers that are not finite become 0. ``bf16``: the cache is bfloat16."""
+    """Returns the kernel that writes tokens ``[tokens, heads, dim]``, ``stride`` numbers apart, to their slots of a
+    cache ``[blocks, heads, block_size, dim]``; numbers that are not finite become 0. ``bf16``: the cache is
+    bfloat16."""
     item = types.uint16 if bf16 else types.uint32
     infinite = np.uint32(0x7F80 if bf16 else 0x7F800000)  # all exponent bits set: infinity or NaN
 
@@ -85,7 +86,7 @@ def _write_out(out, total, weight, lanes, bf16):
 
 @cache
 def attend(bf16_q: bool, bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capped: bool) -> Any:
-    """The kernel for one shape of layer; a piece of its work is one share of one row's KV heads.
+    """Returns the kernel for one shape of layer; a piece of its work is one share of one row's KV heads.
 
     Args:
         bf16_q: q and out are bfloat16 (as uint16), else float32; ``bf16``: the same of keys and values.

@@ -19,7 +19,7 @@ LOWEST = -3e38  # not -inf: fast-math instructions may assume finite numbers
 
 
 def lane_order(dim: int, bf16: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The index of the number in each lane, of a token's ``dim`` numbers in whole vectors of 16; -1 for an unused lane."""
+    """Returns which of a token's ``dim`` numbers each lane of its vectors of 16 holds; -1 for an unused lane."""
     pairs = dim // (2 * LANES) * 2 * LANES if bf16 else 0
     order = np.arange(pairs).reshape(-1, LANES, 2).transpose(0, 2, 1).reshape(-1)
     rest = np.full(-(-(dim - pairs) // LANES) * LANES, -1)
@@ -38,7 +38,7 @@ class AttentionEmitter(Emitter):
         return [self.load(pointer, LANES * i, FLOAT, LANES) for i in range(vectors)]
 
     def load_token(self, pointer: Any, number: int, dim: int) -> list[Any]:
-        """The key or value of the token ``number``, as vectors in ``lane_order``."""
+        """Returns the key or value of the token ``number``, as vectors in ``lane_order``."""
         b, begin, vectors = self.builder, number * dim, []
         pairs = dim // (2 * LANES) if self.bf16 else 0
         sixteen, upper = ir.Constant(INTS, [16] * LANES), ir.Constant(INTS, [0xFFFF0000] * LANES)
@@ -92,7 +92,7 @@ class AttentionEmitter(Emitter):
         return b.fmul(cap, self.call(f"llvm.copysign.v{LANES}f32", FLOATS, tanh, x))
 
     def visible(self, begin: Any, end: Any, tokens: int) -> Any:
-        """A mask of the lanes whose token is one of ``begin`` to ``end - 1``, and below ``tokens``."""
+        """Returns a mask of the lanes whose token is one of ``begin`` to ``end - 1``, and below ``tokens``."""
         b, lanes = self.builder, ir.Constant(INTS, list(range(LANES)))
         there = ir.Constant(ir.VectorType(ir.IntType(1), LANES), [lane < tokens for lane in range(LANES)])
         first, last = (self.broadcast(b.trunc(bound, INT)) for bound in (begin, end))

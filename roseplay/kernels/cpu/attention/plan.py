@@ -35,11 +35,11 @@ class Rows:
     _arguments: list[int] = field(default_factory=list, init=False)
 
     def numbers(self) -> tuple[Ints, ...]:
-        """The arrays ``[rows]``, in the order in which kernels get them."""
+        """Returns the arrays ``[rows]``, in the order in which kernels get them."""
         return (self.tokens,)
 
     def arguments(self) -> list[int]:
-        """The kernel's arguments: the addresses of the arrays and of the count, the width of the tables."""
+        """Returns the kernel's arguments: the addresses of the arrays and of the count, the width of the tables."""
         if not self._arguments:
             arrays = (*self.numbers(), self.tables, self.count)
             self._arguments.extend([*(array.ctypes.data for array in arrays), self.tables.shape[1]])
@@ -98,7 +98,7 @@ class Plan:
 
     @classmethod
     def of(cls, batch: PagedBatch) -> Plan | StaticPlan:
-        """The batch's plan, which all layers share."""
+        """Returns the batch's plan, which all layers share."""
         plan: Plan | StaticPlan | None = batch.memo.get(_MEMO)
         if plan is None:
             plan = batch.memo[_MEMO] = cls(batch.host_cu_seqlens_q, batch.host_seq_lens, batch.host_block_tables)
@@ -118,18 +118,18 @@ class Plan:
         return not self._decodes_only and self._prompts.size > 0
 
     def prompt_rows(self) -> Sequence[int]:
-        """The batch's rows that are prompts, for a backend that attends to each by itself."""
+        """Returns the batch's rows that are prompts, for a backend that attends to each by itself."""
         rows: list[int] = self._prompts.tolist()
         return rows
 
     def decodes(self, reach: Reach) -> Decodes | None:
-        """The tokens that attend one by one, decodes and short chunks of prompts; None if there are none."""
+        """Returns the tokens that attend one by one, decodes and short chunks of prompts; None if there are none."""
         if reach not in self._decodes:
             self._decodes[reach] = self._plan_decodes(reach)
         return self._decodes[reach]
 
     def spans(self, most: int) -> Spans:
-        """The tokens of prompts, ``most`` queries at a time."""
+        """Returns the tokens of prompts, ``most`` queries at a time."""
         if most not in self._spans:
             self._spans[most] = self._plan_spans(most)
         return self._spans[most]

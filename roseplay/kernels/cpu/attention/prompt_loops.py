@@ -37,12 +37,12 @@ _FLOAT_BYTES = 4
 
 
 def fits(dtype: torch.dtype, k_dim: int) -> bool:
-    """Whether the kernel can run on this CPU, with heads of ``k_dim`` numbers."""
+    """Returns whether the kernel can run on this CPU, with heads of ``k_dim`` numbers."""
     return available(dtype) and (dtype == torch.float32 or k_dim % 2 == 0)
 
 
 def by_tiles(dtype: torch.dtype) -> bool:
-    """Whether AMX multiplies numbers of this dtype on this CPU."""
+    """Returns whether AMX multiplies numbers of this dtype on this CPU."""
     return dtype == torch.bfloat16 and has_amx()
 
 
@@ -121,7 +121,7 @@ def _multiply_add(x, stride, strip, words, out, out_stride, rows, tiled):
 
 @cache
 def attend(bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capped: bool, tiled: bool) -> Any:
-    """The kernel for one shape of layer; a piece of its work is one KV head of one span.
+    """Returns the kernel for one shape of layer; a piece of its work is one KV head of one span.
 
     Args:
         bf16: queries, keys, values and out are bfloat16 (as uint16), else float32.

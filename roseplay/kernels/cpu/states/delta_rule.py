@@ -35,7 +35,7 @@ def recurrent_gated_delta_rule(
     use_qk_l2norm_in_kernel: bool = False,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rule for one token of each row, whose state is updated where it is.
+    """Returns the rule for one token of each row, whose state is updated where it is.
 
     Args:
         query, key: ``[rows, 1, k_heads, k_dim]``, float32 or bfloat16; ``value``: ``[rows, 1, v_heads, v_dim]``, the same.

@@ -41,7 +41,7 @@ def update_in_place(model: PreTrainedModel) -> None:
 
 
 def _with_kernels(module: nn.Module) -> Callable[..., Any] | None:
-    """The module's forward with kernels among the globals of its modelling file, which is where it looks functions up."""
+    """Returns the module's forward with kernels in place of functions among the globals of its modelling file."""
     forward = inspect.unwrap(type(module).forward)
     if not isinstance(forward, FunctionType) or not _KERNELS.keys() & set(forward.__code__.co_names):
         return None
@@ -49,7 +49,7 @@ def _with_kernels(module: nn.Module) -> Callable[..., Any] | None:
 
 
 def _agrees(stateful: StatefulForward, forward: Callable[..., Any], dim: int, like: torch.Tensor) -> bool:
-    """Whether ``forward`` computes the same outputs and states as the module."""
+    """Returns whether ``forward`` computes the same outputs and states as the module."""
     x, slots = random_like((_ROWS, 1, dim), like), torch.arange(_ROWS, 0, -1)
     expected, found = (_random_pool(stateful) for _ in range(2))
     try:

@@ -53,7 +53,7 @@ class _Plan:
 
 
 def available() -> bool:
-    """Whether Triton is installed."""
+    """Returns whether Triton is installed."""
     return importlib.util.find_spec("triton") is not None
 
 
@@ -205,7 +205,7 @@ class TritonBackend:
 
 
 def _one_token_a_row(batch: PagedBatch) -> bool:
-    """Whether token r is the only one of row r, for all tokens; padding rows at the end may have none."""
+    """Returns whether token r is the only one of row r, for all tokens; padding rows at the end may have none."""
     counts = np.diff(batch.host_cu_seqlens_q)
     return len(counts) == batch.num_tokens and bool(counts.max() <= 1 and (np.diff(counts) <= 0).all())
 

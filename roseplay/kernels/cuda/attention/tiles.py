@@ -117,7 +117,7 @@ def _with_heads(tiles: Tiles, group: int) -> Tiles:
 
 
 def shared_bytes(tiles: Tiles, k_dim: int, v_dim: int, itemsize: int) -> int:
-    """An upper bound on the shared memory of a program: queries, keys and values of each stage, weights, and 4 KiB."""
+    """Returns an upper bound on a program's shared memory: queries, keys and values of each stage, weights, and 4 KiB."""
     k, v = (max(16, next_power_of_2(dim)) for dim in (k_dim, v_dim))
     numbers = tiles.block_m * k + tiles.num_stages * tiles.block_n * (k + v) + tiles.block_m * tiles.block_n
     return numbers * itemsize + 4096
@@ -139,7 +139,7 @@ def choose_splits(*, decode_only: bool, programs: int, most_keys: int, block_n: 
 
 
 def max_splits(most_keys: int, block_n: int) -> int:
-    """The largest number of splits of contexts of up to ``most_keys`` keys, at least 1."""
+    """Returns the largest number of splits of contexts of up to ``most_keys`` keys, at least 1."""
     return max(1, min(MOST_SPLITS, -(-most_keys // block_n) // _LEAST_TILES_OF_A_SPLIT))
 
 
