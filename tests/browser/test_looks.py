@@ -11,6 +11,7 @@ from tests.browser.conftest import PHONE, Served, ask, ready, reload, serving, s
 from tests.play.fake_engine import FakeEngine
 
 Open = Callable[..., Page]
+MOST_REQUESTS = 60  # of a first visit, the document among them
 OVERFLOW = (
     "() => [document.documentElement.scrollWidth - innerWidth, document.documentElement.scrollHeight - innerHeight]"
 )
@@ -28,6 +29,8 @@ def test_the_first_screen_needs_no_scrolling(open_page: Open) -> None:
         first_screen(page)
         fetched = page.evaluate("performance.getEntriesByType('resource').map(({ name }) => name)")
         assert sum("/ui/static/" in address for address in fetched) == 1, "the page's modules come as one script"
+        polls = [address for address in fetched if "/ui/delta" in address]
+        assert len(fetched) - len(polls) < MOST_REQUESTS, "and most styles of Gradio's components with the page"
         page.close()
 
 

@@ -101,6 +101,13 @@ def test_folders_depend_on_what_is_below_them() -> None:
     assert wrong == []
 
 
+def test_axes_are_made_by_the_shared_charts() -> None:
+    """The grid, Plotly's axes, and where a value lies: views of Live and Lab leave all of that to ``shared/chart``."""
+    makes_axes = re.compile(r"\bT\.grid\b|\bPlotly\.|/ area\.(?:width|height)|\) \* area\.(?:width|height)")
+    found = {name for name, text in TEXTS.items() if makes_axes.search(text)}
+    assert found == {"shared/chart/axes.js", "shared/chart/plotly.js"}
+
+
 def test_the_page_has_one_global() -> None:
     found = {name for name, text in TEXTS.items() if re.search(r"\b(?:window|globalThis|self)\.\w+ = ", text)}
     assert found == {"main.js"}

@@ -68,7 +68,7 @@ def address(name: str) -> str:
 
 
 def plotly_address() -> str:
-    """Where the page gets it, once everything else is there (``live/chart.js``)."""
+    """Where the page gets it, once everything else is there (``shared/chart/plotly.js``)."""
     return f"/ui/plotly.min.js?v={plotly_bundle()[1]}"
 
 

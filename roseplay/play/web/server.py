@@ -27,6 +27,7 @@ from roseplay.play.page import build_page, page_head
 from roseplay.play.playground import Playground
 from roseplay.play.web import assets
 from roseplay.play.web.gradio_gate import GradioGate
+from roseplay.play.web.gradio_styles import joined_styles
 from roseplay.play.web.lab_routes import lab_router
 from roseplay.play.web.recording_routes import add_recording_routes
 from roseplay.play.web.refusals import add_refusals
@@ -124,7 +125,7 @@ def create_app(
         app,
         page,
         path="/",
-        head=page_head(playground),
+        head=page_head(playground) + joined_styles(sorted({block.get_block_name() for block in page.blocks.values()})),
         theme=gr.themes.Base(font=["IBM Plex Sans", "sans-serif"], font_mono=["IBM Plex Mono", "monospace"]),
         favicon_path=str(assets.STATIC / "icon.svg"),
         footer_links=[],

@@ -1,12 +1,14 @@
 /* Goodput: a mark for each request, at its TTFT and its own p99 ITL. Those inside the box are within both limits. A has
  * circles, B squares. */
+import { drawBase, drawLevels, drawWords } from "../shared/chart/axes.js";
+import { evenTicks, linear, logarithmic, logValues, ticksAt } from "../shared/chart/scale.js";
 import { make } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { niceAxis } from "../shared/numbers.js";
 import { sharp } from "../shared/pen.js";
 import { fade } from "../shared/theme.js";
 import { keptOf, withinLimits } from "./document.js";
-import { drawLevel, drawParts, logTicks, lookOf, ring, short } from "./draw.js";
+import { lookOf, ring } from "./draw.js";
 import { ARMS, lab } from "./state.js";
 import { createView } from "./view.js";
 
@@ -43,9 +45,8 @@ function axes(area) {
   const tails = requests.map((request) => request.itl_p99_ms).filter((value) => value > 0);
   const { max, step } = niceAxis(Math.max(ttft * 1.08, ...firsts), PARTS);
   const low = Math.min(itl / 2, ...tails) / OVER, high = Math.max(itl * 2, ...tails) * OVER;
-  const x = (value) => area.x0 + (Math.min(max, value) / max) * area.width;
-  const y = (value) => area.y1 - (Math.log(Math.max(low, value) / low) / Math.log(high / low)) * area.height;
-  return { max, step, low, high, ttft, itl, x, y };
+  const x = linear(0, max, area.x0, area.x1), y = logarithmic(low, high, area.y1, area.y0);
+  return { step, low, high, ttft, itl, x, y };
 }
 
 /* A request of one token has no gap: it lies on the base line. */
@@ -69,7 +70,9 @@ function draw(pen, area, T) {
   const right = scale.x(scale.ttft), top = scale.y(scale.itl);
   g.fillStyle = T.well;
   g.fillRect(area.x0, top, right - area.x0, area.y1 - top);
-  grid(pen, area, scale, T);
+  drawLevels(pen, area, ticksAt(scale.y, logValues(scale.low, scale.high, area.height / 22)), T);
+  drawWords(pen, area, evenTicks(scale.x, PARTS, scale.step, "ms TTFT"), T);
+  drawBase(pen, area, T);
   pen.line(area.x0, sharp(top), right, sharp(top), T.ink3, [1, 2]);
   pen.line(sharp(right), top, sharp(right), area.y1, T.ink3, [1, 2]);
   for (const mark of marks(area)) dot(g, mark, T);
@@ -84,12 +87,6 @@ function dot(g, { arm, x, y }, T) {
   g.beginPath();
   g.arc(x, y, 1.9, 0, 2 * Math.PI);
   g.stroke();
-}
-
-function grid(pen, area, { max, step, low, high, x, y }, T) {
-  for (const value of logTicks(low, high, area.height / 22)) drawLevel(pen, area, y(value), short(value), T);
-  drawParts(pen, area, PARTS, step, "ms TTFT", x, T);
-  pen.line(area.x0, sharp(area.y1), x(max), sharp(area.y1), T.line2);
 }
 
 /* How many of each arm are within the limits. */

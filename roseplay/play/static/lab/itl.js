@@ -1,5 +1,7 @@
 /* Inter-token latency of a result as a tail plot: the share of gaps on -log10(1 - p), so that each further nine has
  * equal room; gaps on a log scale. */
+import { drawAxes } from "../shared/chart/axes.js";
+import { linear, logarithmic, logValues, ticksAt } from "../shared/chart/scale.js";
 import { make } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -7,12 +9,13 @@ import { legendEntry, legendLine } from "../shared/legend.js";
 import { quantile } from "../shared/numbers.js";
 import { sharp } from "../shared/pen.js";
 import { both, drawCurve, drawLimit, filled, last, MARGIN, samplesOf } from "./distributions.js";
-import { drawLevel, logTicks, lookOf, ring, short } from "./draw.js";
+import { lookOf, ring } from "./draw.js";
 import { ARMS, lab } from "./state.js";
 import { createView } from "./view.js";
 import { valueText } from "./words.js";
 
 const { ms } = format;
+/** @type {[string, number][]} */
 const LEVELS = [["0", 0], ["p50", 0.5], ["p90", 0.9], ["p99", 0.99], ["p99.9", 0.999], ["p99.99", 0.9999]];
 const CHAR_PX = 6.1, ASIDE_PX = 8; // of the words beside a curve
 const height = (p) => -Math.log10(1 - p);
@@ -46,16 +49,15 @@ function axes(area) {
   const low = values.length ? Math.min(...values.map((all) => Math.max(0.01, quantile(all, 0.02)))) / 1.15 : 1;
   const high = Math.max(low * 10, ...values.map(last), values.length ? lab.limits.itl_ms : 1000) * 1.15;
   const top = Math.max(2.2, Math.min(4.3, Math.log10(most) + 0.05));
-  const x = (value) => area.x0 + (Math.log(Math.max(low, value) / low) / Math.log(high / low)) * area.width;
-  const y = (tail) => area.y1 - (Math.min(top, tail) / top) * area.height;
+  const x = logarithmic(low, high, area.x0, area.x1), y = linear(0, top, area.y1, area.y0);
   return { arms, low, high, top, x, y };
 }
 
 /* A pixel row at a time: which gap is as long as this share of them at most. */
-function outline(sorted, { top, x }, area) {
+function outline(sorted, { x, y: up }, area) {
   const points = [];
   for (let y = area.y1; y >= area.y0; y -= 0.5) {
-    const tail = ((area.y1 - y) / area.height) * top, i = Math.floor((1 - 10 ** -tail) * sorted.length);
+    const i = Math.floor((1 - 10 ** -up.value(y)) * sorted.length);
     points.push([x(sorted[Math.min(i, sorted.length - 1)]), y]);
     if (i >= sorted.length - 1) break;
   }
@@ -65,7 +67,7 @@ function outline(sorted, { top, x }, area) {
 
 function draw(pen, area, T) {
   const scale = axes(area);
-  grid(pen, area, scale, T);
+  drawAxes(pen, area, ticks(scale, area), T);
   if (!scale.arms) return;
   drawLimit(pen, scale.x(lab.limits.itl_ms), `limit ${lab.limits.itl_ms}`, area, T);
   for (const arm of ARMS) {
@@ -75,18 +77,12 @@ function draw(pen, area, T) {
   worst(pen, scale, area, T);
 }
 
-function grid(pen, area, { low, high, top, x, y }, T) {
-  for (const [name, p] of LEVELS.filter(([, p]) => height(p) <= top - 0.02)) {
-    drawLevel(pen, area, y(height(p)), name, T, p ? T.grid : T.line2);
-  }
-  const ticks = logTicks(low, high, area.width / 56);
-  ticks.forEach((value, i) => {
-    const at = sharp(x(value)), unit = i === ticks.length - 1;
-    pen.line(at, area.y0, at, area.y1, T.grid);
-    const right = unit && at > area.x1 - 24;
-    const words = `${short(value)}${unit ? " ms" : ""}`, align = right ? "right" : "center";
-    pen.text(words, right ? area.x1 + 10 : at, area.y1 + 13, T.ink3, align);
-  });
+function ticks({ low, high, top, x, y }, area) {
+  const levels = LEVELS.filter(([, p]) => height(p) <= top - 0.02);
+  return {
+    x: ticksAt(x, logValues(low, high, area.width / 56), "ms"),
+    y: levels.map(([words, p]) => ({ at: y(height(p)), words })),
+  };
 }
 
 /* The longest gap of each arm, named at the top, at the left of its curve where there is room; the one of the lower
@@ -106,7 +102,7 @@ function worst(pen, { arms, x }, area, T) {
 
 function read(area, { y }) {
   if (y < area.y0 || y > area.y1) return null;
-  const scale = axes(area), tail = ((area.y1 - y) / area.height) * scale.top, p = 1 - 10 ** -tail;
+  const scale = axes(area), tail = scale.y.value(y), p = 1 - 10 ** -tail;
   const value = (sorted) => sorted[Math.min(sorted.length - 1, Math.floor(p * sorted.length))];
   const name = `p${(100 * p).toFixed(Math.max(0, Math.ceil(tail) - 1))}`;
   const marks = (pen, area, T) => {

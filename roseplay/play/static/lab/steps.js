@@ -1,5 +1,7 @@
 /* What each step of A and of B computed, A above B on the same clock. A bar is as wide as its step lasted and as high
  * as its tokens, on a log scale; dark steps held prompts. Of several repeats the one whose duration is the median. */
+import { drawBase, drawLevels, drawUprights, drawWords } from "../shared/chart/axes.js";
+import { evenTicks, linear, logarithmic, ticksAt } from "../shared/chart/scale.js";
 import { make } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { legendBox, legendEntry } from "../shared/legend.js";
@@ -7,12 +9,12 @@ import { firstWhere, niceAxis } from "../shared/numbers.js";
 import { sharp } from "../shared/pen.js";
 import { fade } from "../shared/theme.js";
 import { typicalRun } from "./document.js";
-import { drawLevel, drawParts, readBeside, short } from "./draw.js";
+import { readBeside } from "./draw.js";
 import { ARMS, lab } from "./state.js";
 import { createView } from "./view.js";
 
 const { count, ms } = format;
-const GAP = 16, TOP = 10000, LEAST_PX = 0.6, PARTS = 6;
+const GAP = 16, TOP = 10000, LEAST_PX = 0.6, PARTS = 6, LEVELS = [10, 100, 1000];
 const T0 = 0, T1 = 1, PROMPT = 2, DECODE = 3, RUNNING = 4, WAITING = 5; // columns of a step
 
 export function mount(element) {
@@ -39,36 +41,29 @@ function axes(area) {
   const end = (run) => (run && run.steps.length ? run.steps[run.steps.length - 1][T1] : 0);
   const { max, step } = niceAxis(Math.max(1000, ...Object.values(runs).map(end)) / 1000, PARTS);
   const rows = { A: { top: area.y0, bottom: area.y0 + high }, B: { top: area.y0 + high + GAP, bottom: area.y1 } };
-  return { runs, max, step, rows, x: (time) => area.x0 + (time / 1000 / max) * area.width };
+  const x = linear(0, max * 1000, area.x0, area.x1);
+  return { runs, rows, x, ticks: evenTicks((seconds) => x(seconds * 1000), PARTS, step, "s") };
 }
 
-function y({ top, bottom }, tokens) {
-  return bottom - (Math.log10(Math.max(1, Math.min(TOP, tokens))) / Math.log10(TOP)) * (bottom - top);
-}
+const y = ({ top, bottom }, tokens) => logarithmic(1, TOP, bottom, top)(Math.min(TOP, tokens));
 
 function draw(pen, area, T) {
   const scale = axes(area);
   for (const arm of ARMS) {
     const row = scale.rows[arm];
-    grid(pen, row, area, scale, T);
+    const rowArea = { ...area, y0: row.top, y1: row.bottom };
+    drawLevels(pen, rowArea, ticksAt((tokens) => y(row, tokens), LEVELS), T);
+    drawUprights(pen, rowArea, scale.ticks, T);
     if (scale.runs[arm]) bars(pen, arm, row, scale, T);
-    pen.line(area.x0, sharp(row.bottom), area.x1, sharp(row.bottom), T.line2);
+    drawBase(pen, rowArea, T);
     if (lab.document) budget(pen, arm, row, area, T);
     const colors = arm === "A" ? [T.ink, T.surface] : [T.rosefill, "#ffffff"]; // as in the heads of the tables
     pen.badge(arm, area.x0 + 5, row.top + 1, 14, ...colors);
   }
-  drawParts(pen, area, PARTS, scale.step, "s", (seconds) => scale.x(seconds * 1000), T);
+  drawWords(pen, area, scale.ticks, T);
   const runs = Object.values(scale.runs);
   if (runs.length && runs.every((run) => run && !run.steps.length)) {
     pen.note("Other servers do not report single steps.", (area.x0 + area.x1) / 2, (area.y0 + area.y1) / 2);
-  }
-}
-
-function grid(pen, row, area, { step, x }, T) {
-  for (const tokens of [10, 100, 1000]) drawLevel(pen, area, y(row, tokens), short(tokens), T);
-  for (let i = 0; i <= PARTS; i++) {
-    const at = sharp(x(i * step * 1000));
-    pen.line(at, row.top, at, row.bottom, T.grid);
   }
 }
 
@@ -100,7 +95,7 @@ function stepAt({ steps }, time) {
 
 function read(area, { x: px }) {
   if (px < area.x0 || px > area.x1) return null;
-  const { runs, max, rows, x } = axes(area), time = ((px - area.x0) / area.width) * max * 1000;
+  const { runs, rows, x } = axes(area), time = x.value(px);
   const found = Object.fromEntries(ARMS.map((arm) => [arm, runs[arm] ? stepAt(runs[arm], time) : null]));
   const words = (arm) => {
     const step = found[arm];

@@ -1,16 +1,20 @@
 /* Time to first token of a result: the usual cumulative distribution, or a histogram. */
+import { drawAxes } from "../shared/chart/axes.js";
+import { evenTicks, linear } from "../shared/chart/scale.js";
 import { format } from "../shared/format.js";
 import { segmented } from "../shared/legend.js";
 import { niceAxis, quantile } from "../shared/numbers.js";
 import { sharp } from "../shared/pen.js";
 import { fade } from "../shared/theme.js";
 import { both, drawCurve, drawLimit, filled, last, MARGIN, samplesOf } from "./distributions.js";
-import { drawLevel, drawParts, lookOf, readBeside, ring, stroke } from "./draw.js";
+import { lookOf, readBeside, ring, stroke } from "./draw.js";
 import { ARMS, lab } from "./state.js";
 import { createView } from "./view.js";
 
 const { ms } = format;
-const SHARES = [["0", 0], ["p25", 0.25], ["p50", 0.5], ["p75", 0.75], ["p95", 0.95]], BINS = 30, PARTS = 5;
+/** @type {[string, number][]} */
+const SHARES = [["0", 0], ["p25", 0.25], ["p50", 0.5], ["p75", 0.75], ["p95", 0.95]];
+const BINS = 30, PARTS = 5;
 
 const firsts = samplesOf((run) => run.requests.map((request) => request.ttft_ms));
 let histogram = false;
@@ -45,7 +49,7 @@ function bins(sorted, max) {
 function axes(area) {
   const arms = firsts(), most = Math.max(1, ...filled(arms).map(last), arms ? lab.limits.ttft_ms : 1000);
   const { max, step } = niceAxis(most, PARTS);
-  return { arms, max, step, x: (value) => area.x0 + (value / max) * area.width };
+  return { arms, max, step, x: linear(0, max, area.x0, area.x1) };
 }
 
 function draw(pen, area, T) {
@@ -54,8 +58,9 @@ function draw(pen, area, T) {
   const shares = histogram && scale.arms ? { A: sharesOf("A"), B: sharesOf("B") } : null;
   const known = shares ? ARMS.flatMap((arm) => shares[arm].filter((share) => !Number.isNaN(share))) : [];
   const top = shares ? Math.max(0.05, ...known) * 1.08 : 1.02;
-  const y = (share) => area.y1 - (share / top) * area.height;
-  grid(pen, area, scale, y, shares ? top : 0, T);
+  const y = linear(0, top, area.y1, area.y0), levels = shares ? percents(top) : SHARES;
+  const up = levels.map(([words, share]) => ({ at: y(share), words }));
+  drawAxes(pen, area, { x: evenTicks(scale.x, PARTS, scale.step, "ms"), y: up }, T);
   if (!scale.arms) return;
   drawLimit(pen, scale.x(lab.limits.ttft_ms), `limit ${lab.limits.ttft_ms}`, area, T);
   for (const arm of ARMS) {
@@ -89,17 +94,12 @@ function bars(pen, arm, shares, { x, max }, y, area, T) {
   stroke(pen, [[area.x0, area.y1], ...points, [area.x1, area.y1]], look, true);
 }
 
-function grid(pen, area, { step, x }, y, top, T) {
-  const levels = top ? [0, 0.5, 1].map((part) => [`${Math.round(part * top * 100)} %`, part * top]) : SHARES;
-  for (const [name, share] of levels) drawLevel(pen, area, y(share), name, T, share ? T.grid : T.line2);
-  const place = (value) => sharp(x(value));
-  for (let i = 0; i <= PARTS; i++) pen.line(place(i * step), area.y0, place(i * step), area.y1, T.grid);
-  drawParts(pen, area, PARTS, step, "ms", place, T);
-}
+/** @returns {[string, number][]} */
+const percents = (top) => [0, 0.5, 1].map((part) => [`${Math.round(part * top * 100)} %`, part * top]);
 
 function read(area, { x: px }) {
   if (px < area.x0 || px > area.x1) return null;
-  const scale = axes(area), value = ((px - area.x0) / area.width) * scale.max;
+  const scale = axes(area), value = scale.x.value(px);
   const marks = (pen, area, T) => pen.line(sharp(px), area.y0, sharp(px), area.y1, T.line2, [2, 3]);
   if (histogram) {
     const bin = Math.min(BINS - 1, Math.floor((value / scale.max) * BINS)), edge = (i) => ms((i * scale.max) / BINS);

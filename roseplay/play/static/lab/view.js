@@ -10,10 +10,10 @@ import { lab } from "./state.js";
 
 const compared = () => Boolean(lab.document);
 
+/** @import { Area } from "../shared/chart/axes.js" */
 /** @import { Palette } from "../shared/theme.js" */
 /** @import { Pen } from "../shared/pen.js" */
 
-/** @typedef {{x0: number, x1: number, y0: number, y1: number, width: number, height: number}} Area in CSS pixels */
 /** @typedef {{x: number, y: number, mark?: any}} Point where the pointer, or the keys' reading place, is */
 
 /**

@@ -1,8 +1,9 @@
 /* The time axis that charts and timeline share, and what is marked on it: changed settings, idle stretches left out. */
+import { linear } from "../shared/chart/scale.js";
 import { niceAxis } from "../shared/numbers.js";
 import { time } from "../shared/time.js";
 import { flagWords, knobMarks } from "./knobmarks.js";
-import { ABOVE, annotation, beside, polygon, verticalLine } from "./shapes.js";
+import { ABOVE, annotation, beside, polygon, verticalLine } from "../shared/chart/shapes.js";
 
 const minus = (text) => text.replace("-", "−");
 const FLAG = "M-3.5,13 L3.5,13 L3.5,9 L0,5 L-3.5,9 Z";
@@ -57,14 +58,14 @@ export const nowLine = (T) => {
  */
 export function addKnobs(layout, frame, flags) {
   const { window, width, seconds, T } = frame, marks = knobMarks(window.x0, window.x1);
-  const px = (mark) => ((mark.x - window.x0) / (window.x1 - window.x0)) * width;
+  const place = linear(window.x0, window.x1, 0, width), px = (mark) => place(mark.x);
   /** @type {[number, number][]} */
   const taken = [];
   for (const mark of marks) layout.shapes.push(verticalLine("knob", seconds(mark.x), T.rose));
   if (!flags) return taken;
   for (const mark of marks) layout.shapes.push(polygon("knob flag", FLAG, seconds(mark.x), T.rose));
   for (const { mark, left } of flagWords(marks, px, 0, width, taken)) {
-    const words = annotation(T, "knob", `<b>${mark.text}</b>`, T.rose);
+    const words = annotation(T, "knob", mark.text, T.rose, true);
     layout.annotations.push({ ...words, ...beside(seconds(mark.x), left, 6), ...ABOVE });
   }
   for (const mark of marks) taken.push([px(mark) - 5, px(mark) + 5]);
@@ -73,12 +74,13 @@ export function addKnobs(layout, frame, flags) {
 
 /** A dotted line where idle time was left out; `taken`: with words above the plot where none are yet. */
 export function addCuts(layout, { window, width, seconds, T }, taken) {
+  const place = linear(window.x0, window.x1, 0, width);
   for (const cut of time.cuts.slice().reverse()) {
     const at = cut.from - cut.before, length = cut.to - cut.from;
     if (at <= window.x0 || at >= window.x1) continue;
     layout.shapes.push({ ...verticalLine("idle", seconds(at), T.line2, "2px,3px"), layer: "below" });
     const words = `idle ${duration(length)}`, half = (words.length * CHAR_PX) / 2 + 4;
-    const px = ((at - window.x0) / (window.x1 - window.x0)) * width;
+    const px = place(at);
     if (!taken || length < WORTH_SAYING_MS || taken.some(([from, to]) => px + half > from && px - half < to)) continue;
     taken.push([px - half, px + half]);
     layout.annotations.push({ ...annotation(T, "idle", words, T.ink3), x: seconds(at), xanchor: "center", ...ABOVE });

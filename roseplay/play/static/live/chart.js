@@ -1,35 +1,19 @@
-/* One chart of the page: the axes, type, colours and knob marks that all of them share; what is drawn comes from the
- * chart's own module. Plotly, the page's own bundle, keeps axes and zooming; what moves with time is drawn over it by
- * marks.js. So that the axes stand still, they count from the window's "now", and Plotly is called only when they
- * have changed. */
+/* One chart of live figures: the time, knob marks and pointing that all of them share; what is drawn comes from the
+ * chart's own module. */
+import { Marks } from "../shared/chart/marks.js";
+import { PlotlyAxes, plotlyLoaded } from "../shared/chart/plotly.js";
 import { make, makeButton, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
-import { given } from "../shared/given.js";
 import { palette } from "../shared/theme.js";
 import { addCuts, addKnobs, nowLine, onHalfPixel, timeAxis } from "./axes.js";
 import { stepColumn } from "./column.js";
-import { Marks } from "./marks.js";
 import { createPanel } from "./panel.js";
 import { nothingIn, view } from "./view.js";
 
 /** @import { ChartFrame, ChartSpec, Panel } from "../shared/types.js" */
 
-const MONO = '"RP Mono", ui-monospace, monospace';
-const OFF = { displayModeBar: false, doubleClick: false, responsive: false, scrollZoom: false, showTips: false };
-const CONFIG = { ...OFF, doubleClickDelay: 500 };
-const CLICK_PX = 4, PLOTLY_MS = 1000;
-const DRAG_MS = 8000; // a drag that seems to last longer than this was lost
+const CLICK_PX = 4;
 
-/* It is five megabytes of script: everything else is there and drawn before it is asked for. */
-const loaded = new Promise((done) => {
-  if (window.Plotly || !given.plotly) return done();
-  const script = Object.assign(document.createElement("script"), { src: given.plotly, onload: done });
-  const load = () => document.head.append(script);
-  if ("requestIdleCallback" in window) requestIdleCallback(load, { timeout: PLOTLY_MS });
-  else setTimeout(load);
-});
-
-const touch = matchMedia("(pointer: coarse)");
 const tidy = (seconds) => Math.round(seconds * 1e6) / 1e6;
 
 class Chart {
@@ -46,19 +30,23 @@ class Chart {
     const values = { className: "rp-back", hidden: true, onclick: view.clear };
     this.back = spec.timed && !spec.small ? makeButton("back to now", values) : null;
     element.querySelector(".rp-rt").replaceChildren(...(this.back ? [this.back] : []), ...(spec.legend || []));
-    this.made = false; // whether Plotly has drawn it
-    this.draggedSince = 0;
     /** @type {ChartFrame | null} */
     this.shown = null;
-    this.axesKey = "";
+    this.axes = new PlotlyAxes(this.plot, {
+      margin: spec.margin,
+      zooms: spec.timed,
+      zoomed: this.zoomed.bind(this),
+      cleared: view.clear,
+    });
     this.plot.place = this.place.bind(this);
     this.panel = createPanel(this.plot, { ...spec, draw: this.draw.bind(this) });
     this.shadeStep = spec.timed ? stepColumn(this.plot, spec.margin, () => this.shown) : () => {};
-    loaded.then(this.panel.soon);
+    if (spec.hover) this.listenToDots();
+    plotlyLoaded.then(this.panel.soon);
   }
 
   draw(width, height, now) {
-    if (this.dragging()) return false;
+    if (this.axes.dragging()) return false;
     const { spec } = this, frame = this.frame(width, height, now), drawn = spec.draw(frame);
     const layout = { xaxis: {}, shapes: [], annotations: [], ...drawn.layout };
     if (spec.timed) {
@@ -77,17 +65,6 @@ class Chart {
     this.marks.draw(this.plot.drawn, width, height);
     this.shadeStep();
     return true;
-  }
-
-  /* Whether the user is drawing a zoom box, by Plotly's own flag: a redraw now would remove it. */
-  dragging() {
-    if (!this.plot._dragging || !this.made) this.draggedSince = 0;
-    else {
-      this.draggedSince = this.draggedSince || performance.now();
-      if (performance.now() - this.draggedSince < DRAG_MS) return true;
-      this.draggedSince = 0;
-    }
-    return false;
   }
 
   /**
@@ -112,70 +89,18 @@ class Chart {
     return { T: palette(), width: width - l - r, height: height - t - b, right: r, window, seconds };
   }
 
-  /* Has Plotly draw the axes of `layout`, where they are others than before. */
+  /* So that they stand still, time axes count from the window's "now". */
   showAxes(layout, width, height) {
-    const { Plotly } = window, { plot, shown } = this;
-    const axes = { ...this.base(width, height), ...layout };
-    axes.xaxis = { ...this.axis(true), ...layout.xaxis };
-    axes.yaxis = { ...this.axis(false), ...layout.yaxis };
-    for (const name of this.spec.timed ? ["range", "tickvals"] : []) {
-      axes.xaxis[name] = axes.xaxis[name].map((v) => tidy(v - shown.window.now / 1000));
-    }
-    const key = JSON.stringify(axes);
-    if (!Plotly || key === this.axesKey) return;
-    this.axesKey = key;
-    if (this.made) return Plotly.react(plot, [], axes, CONFIG);
-    Plotly.newPlot(plot, [], axes, CONFIG);
-    this.made = true;
-    this.listen();
+    const { xaxis } = layout, { T, window } = this.shown;
+    const fromNow = (values) => values.map((v) => tidy(v - window.now / 1000));
+    const times = this.spec.timed ? { range: fromNow(xaxis.range), tickvals: fromNow(xaxis.tickvals) } : {};
+    this.axes.show({ ...layout, xaxis: { ...xaxis, ...times } }, width, height, T);
   }
 
-  base(width, height) {
-    return {
-      width,
-      height,
-      margin: { ...this.spec.margin, pad: 0 },
-      showlegend: false,
-      hovermode: false,
-      dragmode: this.spec.timed && !touch.matches ? "zoom" : false,
-      paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: MONO, size: 10, color: this.shown.T.ink3 },
-    };
-  }
-
-  axis(isX) {
-    const { T } = this.shown;
-    return {
-      showgrid: true,
-      gridcolor: T.grid,
-      gridwidth: 1,
-      zeroline: false,
-      showline: isX,
-      linecolor: T.line2,
-      linewidth: 1,
-      ticks: "",
-      fixedrange: !(isX && this.spec.timed) || touch.matches,
-      automargin: false,
-      ticklabeloverflow: "allow",
-      ticklabelstandoff: isX ? 2 : 4,
-    };
-  }
-
-  listen() {
-    const { plot, spec } = this;
-    plot.on("plotly_relayout", (change) => {
-      const names = Object.keys(change), changed = (axis) => names.some((name) => name.startsWith(`${axis}.range`));
-      this.axesKey = ""; // they are no longer as they were asked for
-      if (spec.timed && changed("xaxis")) {
-        const [x0, x1] = plot.layout.xaxis.range, { now } = this.shown.window;
-        view.set(x0 * 1000 + now, x1 * 1000 + now);
-      }
-      if (changed("yaxis") && spec.zoomedY) spec.zoomedY(plot.layout.yaxis.range.slice());
-    });
-    plot.on("plotly_doubleclick", view.clear);
-    plot.addEventListener("dblclick", view.clear); // where the page is too busy for Plotly to see two clicks as one
-    if (spec.hover) this.listenToDots();
+  zoomed(x, y) {
+    const { shown, spec } = this;
+    if (x && spec.timed) view.set(x[0] * 1000 + shown.window.now, x[1] * 1000 + shown.window.now);
+    if (y && spec.zoomedY) spec.zoomedY(y);
   }
 
   /* Dots can be pointed at and clicked. */

@@ -1,5 +1,6 @@
 /* The step that is pointed at, shaded in every time chart: over the plot, because redrawing the plot would be too
  * slow for a pointer. */
+import { linear } from "../shared/chart/scale.js";
 import { make } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { pointing } from "../shared/pointing.js";
@@ -26,7 +27,7 @@ export function stepColumn(plot, margin, frame) {
     shade.hidden = row < 0 || !window;
     if (shade.hidden) return;
     const { x0, x1 } = stepSpan(row & steps.mask);
-    const px = (ms) => Math.max(0, Math.min(width, ((ms - window.x0) / (window.x1 - window.x0)) * width));
+    const place = linear(window.x0, window.x1, 0, width), px = (ms) => Math.max(0, Math.min(width, place(ms)));
     Object.assign(shade.style, {
       left: `${margin.l + px(x0)}px`,
       width: `${Math.max(1.5, px(x1) - px(x0))}px`,

@@ -4,6 +4,7 @@
  * hue); the slow ones are larger, in their request's hue, and spread across their step by slot, or they would hide
  * each other. p50, p95 and p99 are of all gaps in the window. The axis holds the longest gap; where that is far off the
  * median it is logarithmic, unless somebody has chosen. */
+import { logValues } from "../shared/chart/scale.js";
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -16,9 +17,9 @@ import { colorOf, fade, hueOf } from "../shared/theme.js";
 import { calmAxis } from "./axes.js";
 import { createChart } from "./chart.js";
 import { gapsIn } from "./gaps.js";
-import { dotTrace, levelLine, lineLabel, verticalLine } from "./shapes.js";
+import { dotTrace, levelLine, lineLabel, verticalLine } from "../shared/chart/shapes.js";
 
-const MOST_POINTS = 4000;
+const MOST_POINTS = 4000, MOST_TICKS = 8;
 const SLOW_OF_P95 = 0.55, SLOW_OF_P50 = 1.5; // a slow token is beyond both
 const LABEL_PX = 25;
 /** @type {[string, number, string][]} */
@@ -145,11 +146,8 @@ function trace(gaps, slow, T) {
 function yAxis({ max, least, most, p }) {
   if (scale.log && p.length) {
     const low = Math.floor(Math.log10(Math.max(0.05, least)) * 2) / 2, high = Math.log10(most * 1.15);
-    const firsts = high - low > 2.2 ? [1] : [1, 2, 5], tickvals = [];
-    for (let power = Math.floor(low); power <= high; power++) {
-      for (const n of firsts) if (n * 10 ** power >= 10 ** low) tickvals.push(n * 10 ** power);
-    }
-    const range = scale.zoom || [low, high], ticktext = tickvals.map(String);
+    const range = scale.zoom || [low, high], tickvals = logValues(10 ** low, 10 ** high, MOST_TICKS);
+    const ticktext = tickvals.map(String);
     return { type: "log", range, tickmode: "array", tickvals, ticktext, fixedrange: false };
   }
   const range = scale.zoom || [0, max];

@@ -8,7 +8,7 @@ import { legendBox, legendEntry } from "../shared/legend.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 import { createChart } from "./chart.js";
-import { areaTrace, dotTrace } from "./shapes.js";
+import { areaTrace, dotTrace } from "../shared/chart/shapes.js";
 import { stateStrips, stripSentence } from "./statestrips.js";
 
 const LAYERS = [["shared", "shared"], ["ink3", "active"], ["cached", "cached"]]; // colour and words, from the bottom up

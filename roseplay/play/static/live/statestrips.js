@@ -1,7 +1,7 @@
 /* Strips below the KV blocks over time, for a model with recurrent layers: how many of its state slots requests have,
  * and how much of the room for kept states is taken. Each strip is as high as what it counts can become. */
 import { store } from "../shared/store.js";
-import { annotation, areaTrace, beside } from "./shapes.js";
+import { annotation, areaTrace, beside } from "../shared/chart/shapes.js";
 
 /** @import { ChartFrame } from "../shared/types.js" */
 

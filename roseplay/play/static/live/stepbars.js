@@ -3,7 +3,7 @@
 import { format } from "../shared/format.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
-import { lineLabel, lineTrace } from "./shapes.js";
+import { lineLabel, lineTrace } from "../shared/chart/shapes.js";
 
 /** @import { ChartFrame } from "../shared/types.js" */
 /** @typedef {{x0: number, x1: number, low: number, high: number}} Bar from x0 to x1, in seconds */

@@ -5,7 +5,7 @@ import { legendBox, legendEntry, legendLine } from "../shared/legend.js";
 import { niceAxis } from "../shared/numbers.js";
 import { store } from "../shared/store.js";
 import { calmAxis } from "./axes.js";
-import { areaTrace } from "./shapes.js";
+import { areaTrace } from "../shared/chart/shapes.js";
 import { collectBars, heightOf, lasting, limit, limitLabel, limitLine, outline } from "./stepbars.js";
 
 const LEAST = 8, FAR = 4; // a limit that is this many times as high as all bars does not stretch the axis

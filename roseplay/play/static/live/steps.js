@@ -4,6 +4,8 @@
  *
  * Wheel or + and − zoom, dragging or Shift with the arrow keys pans, Esc returns to now; all time charts go along.
  * Pointing at a row emits "hover", a click on a step of it "select"; stepcells.js does the same for the keyboard. */
+import { drawUprights, drawWords } from "../shared/chart/axes.js";
+import { linear } from "../shared/chart/scale.js";
 import { make, svg, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -103,7 +105,7 @@ function draw(width, height, now) {
   const roomy = Math.max(LEAST_SPAN_MS, Math.round((plot * MS_PER_PX) / 1000) * 1000);
   const span = view.span === USUAL_SPAN ? roomy : view.span;
   const window = view.window(now, span);
-  const x = (ms) => left + ((ms - window.x0) / (window.x1 - window.x0)) * plot;
+  const x = linear(window.x0, window.x1, left, left + plot);
   Object.assign(timeline, { T: palette(), window, width, height, plot, x });
   rows.update(window);
   layRows();
@@ -146,13 +148,10 @@ function layRows() {
 
 function grid() {
   const { T, window, plot, height } = timeline, bottom = height - BOTTOM;
-  const ticks = timeTicks(window, plot, 60);
-  ticks.forEach((tick, i) => {
-    const x = sharp(timeline.x(tick.x)), first = tick.x < window.x0 + 1;
-    const last = i === ticks.length - 1 && tick.x > window.x1 - 1;
-    pen.line(x, 0, x, bottom, T.grid);
-    pen.text(tick.text, x, bottom + 13, T.ink3, last ? "right" : first ? "left" : "center");
-  });
+  const ticks = timeTicks(window, plot, 60).map(({ x, text }) => ({ at: timeline.x(x), words: text }));
+  const area = { x0: LEFT, x1: LEFT + plot, y0: 0, y1: bottom, width: plot, height: bottom };
+  drawUprights(pen, area, ticks, T);
+  drawWords(pen, area, ticks, T);
   if (window.live) pen.line(sharp(LEFT + plot), 0, sharp(LEFT + plot), bottom, T.line2);
   pen.line(LEFT, OVERVIEW[1] + 0.5, LEFT + plot, OVERVIEW[1] + 0.5, T.line);
   const under = sharp(TOP + ROW * rows.lanes + LANES_GAP / 2);

@@ -12,7 +12,7 @@ import { store } from "../shared/store.js";
 import { fade } from "../shared/theme.js";
 import { calmAxis } from "./axes.js";
 import { createChart } from "./chart.js";
-import { areaTrace } from "./shapes.js";
+import { areaTrace } from "../shared/chart/shapes.js";
 import { collectBars, heightOf, lasting, limit, limitLabel, limitLine, outline } from "./stepbars.js";
 import { LOADS } from "./stepload.js";
 

@@ -9,7 +9,7 @@ import { median, niceAxis, quantile } from "../shared/numbers.js";
 import { store } from "../shared/store.js";
 import { createChart } from "./chart.js";
 import { knobMarks } from "./knobmarks.js";
-import { annotation, beside, dotTrace, lineTrace, verticalLine } from "./shapes.js";
+import { annotation, beside, dotTrace, lineTrace, verticalLine } from "../shared/chart/shapes.js";
 
 const RECENT = 64, CHAR_PX = 6.1;
 
@@ -93,7 +93,7 @@ function addMedian(traces, layout, p50, { T }) {
   const left = p50 > layout.xaxis.range[1] * 0.75; // there is no room at its right
   const ring = { size: 7, color: T.surface, line: { color: T.ink, width: 1.5 } };
   traces.push(dotTrace([p50], [0.5], ring));
-  const words = annotation(T, "p50", `<b>${format.ms(p50)}</b>`, T.ink);
+  const words = annotation(T, "p50", format.ms(p50), T.ink, true);
   layout.annotations.push({ ...words, ...beside(p50, left, 6), y: 0.5, yanchor: "top", yshift: -2 });
 }
 

@@ -1,5 +1,6 @@
 /* One latency of a sweep against throughput, or of a search against the value: a mark for each measured value, filled
  * where it keeps the promise. */
+import { drawAxes } from "../../shared/chart/axes.js";
 import { make } from "../../shared/dom.js";
 import { on } from "../../shared/events.js";
 import { format } from "../../shared/format.js";
@@ -8,7 +9,7 @@ import { sharp } from "../../shared/pen.js";
 import { lab, shownPoints } from "../state.js";
 import { createView } from "../view.js";
 import { figureText, rangeText } from "../words.js";
-import { drawAxes, latencyAxis, throughputAxis, valueAxis } from "./axes.js";
+import { latencyAxis, throughputAxis, valueAxis } from "./axes.js";
 import { answerRow, earlierSweep, promisesOf, rowsOf, settingLabel } from "./document.js";
 
 const NEAR_PX = 30, NUMBERED_PX = 8, APART_PX = 28;
@@ -77,7 +78,7 @@ function draw(pen, area, T, what, scale) {
   const { document, up, across, marks, before, promise } = scale, { g } = pen, level = up.y(promise);
   g.fillStyle = T.well;
   g.fillRect(area.x0, level, area.width, area.y1 - level);
-  drawAxes(pen, area, across.ticks, up, T);
+  drawAxes(pen, area, { x: across.ticks, y: up.ticks }, T);
   pen.line(area.x0, sharp(level), area.x1, sharp(level), T.ink3, [1, 2]);
   const find = document.kind === "find", at = find ? area.x1 - 6 : area.x0 + 6;
   pen.text(`promise: ≤ ${figureText(promise)} ms`, at, level - 5, T.ink3, find ? "right" : "left");

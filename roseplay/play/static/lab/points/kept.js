@@ -1,7 +1,8 @@
 /* Goodput of a sweep: a bar for each value, the peak dark. */
+import { drawBase, drawLevels, drawWords } from "../../shared/chart/axes.js";
+import { evenTicks, linear } from "../../shared/chart/scale.js";
 import { sharp } from "../../shared/pen.js";
 import { niceAxis } from "../../shared/numbers.js";
-import { drawLevel, short } from "../draw.js";
 import { lab, shownPoints } from "../state.js";
 import { createView } from "../view.js";
 import { figureText, rangeText } from "../words.js";
@@ -33,15 +34,15 @@ function scaleOf(area) {
   const highest = Math.max(0.1, ...rows.map(good), ...(rate ? rows.map((row) => row.value) : []));
   const { max, step: each } = niceAxis(highest, PARTS);
   const wide = Math.min(MOST_WIDE, (0.6 * area.width) / Math.max(1, values.length));
-  const y = (value) => area.y1 - (value / max) * area.height;
+  const y = linear(0, max, area.y1, area.y0);
   return { document, rows, rate, across, y, max, each, wide };
 }
 
 function draw(pen, area, T) {
   if (lab.mode !== "sweep" || !rowsOf(shownPoints()).length) return;
   const scale = scaleOf(area), { document, rows, rate, across, y, each, wide } = scale, { g } = pen;
-  for (let i = 0; i <= PARTS; i++) drawLevel(pen, area, y(i * each), short(+(i * each).toPrecision(3)), T);
-  for (const [x, words] of across.ticks) pen.text(words, x, area.y1 + 13, T.ink3, "center");
+  drawLevels(pen, area, evenTicks(y, PARTS, each), T);
+  drawWords(pen, area, across.ticks, T);
   const best = document.summary.peak === null ? -1 : document.summary.peak;
   rows.forEach((row, i) => {
     const x = across.x(row);
@@ -50,7 +51,7 @@ function draw(pen, area, T) {
     if (i === best) pen.text(figureText(good(row)), x, y(good(row)) - 4, T.ink, "center", true);
   });
   if (rate) diagonal(pen, area, scale, T);
-  pen.line(area.x0, sharp(area.y1), area.x1, sharp(area.y1), T.line2);
+  drawBase(pen, area, T);
 }
 
 /* Where goodput would be if every request kept its promises. */

@@ -1,4 +1,5 @@
 /* Where the answer of a search can still be: the values that are left after each try. */
+import { drawAxes } from "../../shared/chart/axes.js";
 import { sharp } from "../../shared/pen.js";
 import { lab, shownPoints } from "../state.js";
 import { createView } from "../view.js";
@@ -37,11 +38,7 @@ function draw(pen, area, T) {
   if (!rowsOf(document).length || !document.grid) return;
   const { place, ticks } = valueAxis(document.grid, area), all = ranges(), answer = answerRow(document);
   const high = Math.min(MOST_HIGH, area.height / all.length);
-  for (const [x, words] of ticks) {
-    pen.line(sharp(x), area.y0, sharp(x), area.y1, T.grid);
-    pen.text(words, x, area.y1 + 13, T.ink3, "center");
-  }
-  pen.line(area.x0, sharp(area.y1), area.x1, sharp(area.y1), T.line2);
+  drawAxes(pen, area, { x: ticks, y: [] }, T);
   if (answer) pen.line(sharp(place(answer.value)), area.y0, sharp(place(answer.value)), area.y1, T.rose);
   all.forEach((range, i) => bar(pen, area, range, place, area.y0 + (i + 0.5) * high, i, T));
 }

@@ -1,11 +1,10 @@
 /* What charts are drawn of, in Plotly's words for it: those that marks.js draws. */
-import { fade } from "../shared/theme.js";
+import { fade } from "../theme.js";
 
-/** Words on a plot, with a halo; the caller says where. */
-export const annotation = (T, name, text, color) => ({
+/** A line of words on a plot, with a halo; the caller says where. */
+export const annotation = (T, name, words, color, bold = false) => ({
   name,
-  text,
-  font: { color, size: 10 },
+  lines: [{ words, color, bold }],
   bgcolor: fade(T.surface, 0.85),
 });
 
@@ -17,9 +16,10 @@ export const ABOVE = { yref: "paper", y: 1, yanchor: "middle", yshift: 10 };
 
 /** A label at the right of the plot: its name over its value. */
 export const lineLabel = (T, y, name, value, color, yshift = 0) => ({
-  ...annotation(T, name, `${name}<br><b style="color:${color}">${value}</b>`, T.ink3),
+  name,
+  lines: [{ words: name, color: T.ink3 }, { words: value, color, bold: true }],
   ...beside(1, false, 7),
-  ...{ xref: "paper", y, yanchor: "middle", yshift, bgcolor: null },
+  ...{ xref: "paper", y, yanchor: "middle", yshift },
 });
 
 /** A filled polygon at the top of a plot; its path is in px from there. */

@@ -1,9 +1,10 @@
 /* What a chart shows, on a canvas over Plotly's axes: curves, areas, dots, lines and words. All of it moves with
  * time, several times a second, and for that Plotly needs some thirty milliseconds, a canvas one or two. */
-import { make } from "../shared/dom.js";
-import { createPen } from "../shared/pen.js";
+import { make } from "../dom.js";
+import { createPen } from "../pen.js";
+import { linear } from "./scale.js";
 
-const NEAR_PX = 12, LINE = 1.3, SQUARE_PX = 2.2; // dots smaller than this are as good as squares
+const NEAR_PX = 12, FONT_PX = 10, LINE_PX = 13, SQUARE_PX = 2.2; // dots smaller than this are as good as squares
 const MONO = '"RP Mono", ui-monospace, monospace';
 const SHARE = { left: 0, center: 0.5, right: 1, top: 0, middle: 0.5, bottom: 1 };
 
@@ -22,18 +23,20 @@ export class Marks {
     this.box = null; // of the plot, in px: {l, t, w, h}
     this.X = null; // px of a value
     this.Y = null;
+    this.up = null;
     this.targets = []; // {x, y, curveNumber, pointNumber} of the dots that can be pointed at
   }
 
-  /** @param {import("../shared/types.js").Drawing} drawing */
+  /** @param {import("../types.js").Drawing} drawing */
   draw({ data, layout }, width, height) {
     const { pen, margin } = this, { g } = pen;
     pen.begin(width, height);
     const box = { l: margin.l, t: margin.t, w: width - margin.l - margin.r, h: height - margin.t - margin.b };
     const [x0, x1] = layout.xaxis.range, [y0, y1] = layout.yaxis.range, log = layout.yaxis.type === "log";
     this.box = box;
-    this.X = (v) => box.l + ((v - x0) / (x1 - x0)) * box.w;
-    this.Y = (v, exponent = log ? Math.log10(v) : v) => box.t + box.h * (1 - (exponent - y0) / (y1 - y0));
+    this.X = linear(x0, x1, box.l, box.l + box.w);
+    this.up = linear(y0, y1, box.t + box.h, box.t); // of a logarithmic axis by exponents, as Plotly has it
+    this.Y = log ? (v) => this.up(Math.log10(v)) : this.up;
     this.targets = [];
     const [below, above] = [true, false].map((is) => layout.shapes.filter((shape) => (shape.layer === "below") === is));
     g.save();
@@ -139,28 +142,24 @@ export class Marks {
   }
 
   // ---- words ----------------------------------------------------------------------------------------------
-  /* Lines of words, which may be bold, of a colour of their own. */
-  drawWords({ text, font, bgcolor, x, y, xref, yref, xanchor = "center", yanchor = "middle", xshift = 0, yshift = 0 }) {
-    const { g } = this.pen, { box, X, Y } = this, size = font.size || 10, high = size * LINE;
-    const lines = text.split("<br>").map((line) => {
-      const look = `${line.includes("<b") ? "700 " : ""}${size}px ${MONO}`, words = line.replace(/<[^>]*>/g, "");
-      g.font = look;
-      const color = (/color:([^"]+)"/.exec(line) || [])[1] || font.color;
-      return { words, look, color, wide: g.measureText(words).width };
-    });
-    const wide = Math.max(...lines.map((line) => line.wide));
-    const left = (xref === "paper" ? box.l + x * box.w : X(x)) + xshift - wide * SHARE[xanchor];
-    const top = (yref === "paper" ? box.t + box.h * (1 - y) : Y(NaN, y)) - yshift -
-      high * lines.length * SHARE[yanchor];
+  drawWords({ lines, bgcolor, x, y, xref, yref, xanchor = "center", yanchor = "middle", xshift = 0, yshift = 0 }) {
+    const { g } = this.pen, { box } = this, high = LINE_PX * lines.length;
+    const look = ({ bold }) => `${bold ? "700 " : ""}${FONT_PX}px ${MONO}`;
+    const wide = Math.max(...lines.map((line) => {
+      g.font = look(line);
+      return g.measureText(line.words).width;
+    }));
+    const left = (xref === "paper" ? box.l + x * box.w : this.X(x)) + xshift - wide * SHARE[xanchor];
+    const top = (yref === "paper" ? box.t + box.h * (1 - y) : this.up(y)) - yshift - high * SHARE[yanchor];
     if (bgcolor) {
       g.fillStyle = bgcolor;
-      g.fillRect(left, top, wide, high * lines.length);
+      g.fillRect(left, top, wide, high);
     }
     g.textAlign = "left";
     lines.forEach((line, i) => {
-      g.font = line.look;
+      g.font = look(line);
       g.fillStyle = line.color;
-      g.fillText(line.words, left, top + high * i + size);
+      g.fillText(line.words, left, top + LINE_PX * i + FONT_PX);
     });
   }
 

@@ -1,0 +1,63 @@
+/* Where a value lies along an axis, in px, and the round values at which the axis is labelled. */
+import { format } from "../format.js";
+
+/** @typedef {((value: number) => number) & {value: (px: number) => number}} Scale px of a value, and the value at px */
+/** @typedef {{at: number, words: string}} Tick a labelled place of an axis, in px */
+
+/**
+ * Values from `low` to `high` lie evenly between two places.
+ * @returns {Scale}
+ */
+export function linear(low, high, from, to) {
+  const each = (to - from) / (high - low);
+  return Object.assign((value) => from + (value - low) * each, { value: (px) => low + (px - from) / each });
+}
+
+/**
+ * Equal factors are equally far apart; what is less than `low` lies where that is.
+ * @returns {Scale}
+ */
+export function logarithmic(low, high, from, to) {
+  const place = linear(Math.log(low), Math.log(high), from, to);
+  const scale = (value) => place(Math.log(Math.max(low, value)));
+  return Object.assign(scale, { value: (px) => Math.exp(place.value(px)) });
+}
+
+/**
+ * The round values of a logarithmic axis: 1, 2 and 5 of each power of ten, or as few as fit `most`.
+ * @returns {number[]}
+ */
+export function logValues(low, high, most) {
+  for (const firsts of [[1, 2, 5], [1, 3], [1]]) {
+    const found = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
+      for (const first of firsts) {
+        const value = first * 10 ** power;
+        if (value >= low * 0.999 && value <= high * 1.001) found.push(+value.toPrecision(3));
+      }
+    }
+    if (found.length <= most || firsts.length === 1) return found;
+  }
+}
+
+/**
+ * Ticks at values; the last one names the unit.
+ * @param {(value: number) => number} scale
+ * @param {number[]} values
+ * @returns {Tick[]}
+ */
+export const ticksAt = (scale, values, unit = "", words = short) =>
+  values.map((value, i) => ({
+    at: scale(value),
+    words: unit && i === values.length - 1 ? `${words(value)} ${unit}` : words(value),
+  }));
+
+/** Ticks of an axis from 0 that has so many parts of `step`. */
+export const evenTicks = (scale, parts, step, unit = "") =>
+  ticksAt(scale, Array.from({ length: parts + 1 }, (_, i) => i * step), unit, plain);
+
+/** A value with its thousands apart. */
+const plain = (value) => (value >= 1000 ? format.count(value) : String(+value.toPrecision(6)));
+
+/** A value in which 1 000 is 1k. */
+const short = (value) => (value >= 1000 && value % 100 === 0 ? `${value / 1000}k` : String(value));
