@@ -126,3 +126,17 @@ def test_a_benchmarks_bad_flag_is_told_before_torch_is_loaded() -> None:
         "from roseplay.cli import main\nassert main(['bench', 'streaming', '--max-batch-size', '0']) == 2"
     )
     assert not loaded & {"torch", "gradio", "transformers"}
+
+
+def test_engines_are_typed() -> None:
+    """Whatever takes an engine says which part of ``EngineLike`` it needs; nothing passes unknown arguments on."""
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text(), str(path))):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            untyped = [one.arg for one in given if one.annotation and ast.unparse(one.annotation) == "Any"]
+            assert not {"engine", "live"} & set(untyped), f"{path}:{node.lineno}: {node.name} takes any engine"
+            assert node.args.kwarg is None or node.args.kwarg.arg != "how", (
+                f"{path}:{node.lineno}: {node.name} takes **how"
+            )

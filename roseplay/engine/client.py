@@ -315,8 +315,7 @@ class Engine:
         self._check_alive()
         if not 1 <= block < self.info.num_blocks:
             raise ValueError(f"there is no block {block}: they are numbered 1 to {self.info.num_blocks - 1}")
-        info: BlockInfo = self._inspect(partial(Inspect, block=block), timeout)
-        return info
+        return self._inspect(partial(Inspect, block=block), timeout)
 
     def free_memory(self, timeout: float = 10.0) -> FreeMemory:
         """Returns the free memory of the machine and of the engine's GPU, as its worker sees it.
@@ -325,8 +324,7 @@ class Engine:
             TimeoutError: the worker did not reply within ``timeout`` seconds.
         """
         self._check_alive()
-        memory: FreeMemory = self._inspect(InspectMemory, timeout)
-        return memory
+        return self._inspect(InspectMemory, timeout)
 
     def _inspect(self, question: Callable[[int], Inspect | InspectMemory], timeout: float) -> Any:
         """Send a question to the worker and return its reply; raises ``TimeoutError``."""
@@ -454,12 +452,10 @@ class Engine:
         elif isinstance(event, KnobsApplied):
             self._receiver.take_knobs(event)
         elif isinstance(event, Inspected):
-            answer = self._inspections.get(event.token)
-            if answer is not None:
+            if (answer := self._inspections.get(event.token)) is not None:
                 answer.put(event.info)
         elif isinstance(event, Pong):
-            ping = self._ping
-            if ping is not None and ping.token == event.token:
+            if (ping := self._ping) is not None and ping.token == event.token:
                 self._ping = None
                 ping.answered.set()
 

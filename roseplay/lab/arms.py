@@ -7,11 +7,12 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from roseplay.config import GPU_KNOBS, EngineConfig, Knobs
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.engine.capabilities import Capabilities
+from roseplay.engine.engine_like import EngineLike, HasTokenizer
 from roseplay.lab.servers import Servers, open_server
 from roseplay.lab.spec import ARM_CONFIG, Arm
 from roseplay.remote.address import ServerAddress
@@ -20,6 +21,28 @@ from roseplay.traffic.workload import Workload
 ArmConfig = EngineConfig | ServerAddress  # what the engine of an arm is made of
 OpenEngine = Callable[..., Any]
 _POOL = ("num_blocks", "kv_cache_memory")
+
+
+class LiveEngine(HasTokenizer, Protocol):
+    """The engine beside which an experiment runs, and like which the engines of its arms are configured."""
+
+    @property
+    def model(self) -> Any: ...
+
+    @property
+    def config(self) -> EngineConfig: ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def alive(self) -> bool: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def free_memory(self) -> FreeMemory: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +87,7 @@ class ClosedEngine:
         """Nothing to do."""
 
 
-def open_engine(model: Any, config: ArmConfig, knobs: Knobs, cancelled: threading.Event) -> Any:
+def open_engine(model: Any, config: ArmConfig, knobs: Knobs, cancelled: threading.Event) -> EngineLike:
     """Returns a started engine, or a server; raises ``EngineStartError``, also once ``cancelled`` is set."""
     if isinstance(config, ServerAddress):
         return open_server(model, config, knobs, cancelled)
@@ -73,7 +96,7 @@ def open_engine(model: Any, config: ArmConfig, knobs: Knobs, cancelled: threadin
     return Engine(model, config=config, knobs=knobs, cancelled=cancelled)
 
 
-def arm_configs(live: Any, arms: Mapping[str, Arm], *, varied: bool = False) -> dict[str, ArmConfig]:
+def arm_configs(live: LiveEngine | Servers, arms: Mapping[str, Arm], *, varied: bool = False) -> dict[str, ArmConfig]:
     """Returns each arm's config: the live engine's, changed by what the arm sets; or its server's address.
 
     Args:

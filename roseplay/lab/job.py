@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.errors import EngineError
 from roseplay.lab import arms
-from roseplay.lab.arms import OpenEngine, arm_configs, room, settings
+from roseplay.lab.arms import LiveEngine, OpenEngine, arm_configs, room, settings
 from roseplay.lab.document import VERSION
 from roseplay.lab.engines import ArmEngines
 from roseplay.lab.experiment import Experiment, Point, in_turn
@@ -23,6 +24,7 @@ from roseplay.lab.measuring import RunError, StoppedError, measure_run, run_reco
 from roseplay.lab.memory import fit
 from roseplay.lab.progress import RunProgress, seconds_left
 from roseplay.lab.results import completed
+from roseplay.lab.servers import Servers
 from roseplay.traffic.environment import environment
 
 RUN_LIMIT_S = 120.0
@@ -51,7 +53,7 @@ class Job:
     def __init__(
         self,
         experiment: Experiment,
-        live: Any,
+        live: LiveEngine | Servers,
         keep: Callable[[dict[str, Any]], str],
         open_engine: OpenEngine | None = None,
         run_limit_s: float = RUN_LIMIT_S,
@@ -205,7 +207,7 @@ class Job:
         self._configs = dict(fitted.configs)
         few = warm_up(longest.workload, longest.prompt_tokens)
 
-        def warm(arm: str, engine: Any) -> None:
+        def warm(arm: str, engine: EngineLike) -> None:
             self._check_stop()
             try:
                 self._measure_run(engine, few, stop=self._stop)

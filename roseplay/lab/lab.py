@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from roseplay.config import Knobs
+from roseplay.engine.engine_like import EngineLike
 from roseplay.lab.arms import OpenEngine, settings
 from roseplay.lab.comparison import parse_comparison
 from roseplay.lab.experiment import Experiment
@@ -94,7 +95,7 @@ class Lab:
 
     def __init__(
         self,
-        engine: Any,
+        engine: EngineLike,
         *,
         open_engine: OpenEngine | None = None,
         servers: Sequence[ServerAddress] = (),
@@ -102,7 +103,7 @@ class Lab:
         speed: Callable[[], Speed | None] | None = None,
     ) -> None:
         self.store = Store() if store is None else store
-        self._engine = engine
+        self._engine: EngineLike | Servers = engine
         if isinstance(engine, HttpEngine):
             self._engine = Servers([engine.address, *servers], engine.info, engine.capabilities)
         self._open_engine = open_engine
@@ -156,14 +157,15 @@ class Lab:
         """Returns what the page's tab needs: scenarios (``own`` is that of a file), knobs, settings and the state."""
         knobs = Knobs().to_dict() if self._engine.capabilities.knobs else {}
         knobs.pop("slow_motion", None)
-        info, servers, speed = self._engine.info, isinstance(self._engine, Servers), self._speed()
-        config = next(iter(self._engine.addresses.values())) if servers else self._engine.config
+        info, speed = self._engine.info, self._speed()
+        addresses = self._engine.addresses if isinstance(self._engine, Servers) else {}
+        config = next(iter(addresses.values()), None) or self._engine.config
         return {
             "scenarios": [self._scenario(paced(scenario, speed)) for scenario in SCENARIOS.values()],
             "own": {**self._scenario(OWN), "params": {}},
             "knobs": knobs,
             "engine": {"model": info.model, **settings(config, info)},
-            "servers": list(self._engine.addresses) if servers else [],
+            "servers": list(addresses),
             "limits": dict(DEFAULT_LIMITS),
             "figures": [asdict(FIGURES[name]) for name in MEASURES],
             "state": self._job.status() if self._job is not None else None,

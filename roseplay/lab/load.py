@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import random
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from roseplay.config import SamplingParams
+from roseplay.engine.engine_like import HasTokenizer
 from roseplay.lab.own_traffic import OwnTraffic
 from roseplay.traffic.lengths import prompt_length
 from roseplay.traffic.own import own_workload
@@ -59,7 +60,7 @@ class PlayedLoad(NamedTuple):
     prompt_tokens: list[int]
 
 
-def make_load(load: Load, engine: Any, room: int) -> PlayedLoad:
+def make_load(load: Load, engine: HasTokenizer, room: int) -> PlayedLoad:
     """Returns a load as it will be played.
 
     A scenario's prompts are scaled down to what the model accepts, and an answer gets at most half of that. Traffic of

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from roseplay.engine.capabilities import Capabilities
+from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.telemetry import StepEvent
 from roseplay.traffic.driver import Driver, Outcome, Played
@@ -29,7 +30,7 @@ class RunError(RuntimeError):
 
 
 def measure_run(
-    engine: Any,
+    engine: EngineLike,
     workload: Workload,
     *,
     stop: threading.Event,
@@ -73,7 +74,7 @@ def measure_run(
     return played, steps
 
 
-def _from_cold(engine: Any, workload: Workload) -> Workload:
+def _from_cold(engine: EngineLike, workload: Workload) -> Workload:
     """Clear the prefix cache. Where that is not possible, the prompts are returned with a beginning that no other run has."""
     if engine.capabilities.clear_cache:
         engine.clear_cache()

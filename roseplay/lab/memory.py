@@ -9,7 +9,7 @@ from typing import Any
 
 from roseplay.config import EngineConfig
 from roseplay.core.info import FreeMemory
-from roseplay.lab.arms import ArmConfig, sized
+from roseplay.lab.arms import ArmConfig, LiveEngine, sized
 from roseplay.lab.servers import Servers
 from roseplay.traffic.workload import Workload
 
@@ -43,7 +43,11 @@ class Need:
 
 
 def fit(
-    live: Any, configs: Mapping[str, Any], max_batch_size: int, workload: Workload, prompt_tokens: list[int]
+    live: LiveEngine | Servers,
+    configs: Mapping[str, Any],
+    max_batch_size: int,
+    workload: Workload,
+    prompt_tokens: list[int],
 ) -> Fit:
     """Choose how the arms' engines are opened: all at once if they fit, else one at a time.
 
@@ -72,7 +76,7 @@ def fit(
     raise ValueError(_refusal(live, free, needs))
 
 
-def need(live: Any, config: EngineConfig) -> Need:
+def need(live: LiveEngine, config: EngineConfig) -> Need:
     """Estimate the memory of an engine with ``config``, which includes a pool size, and the live engine's model."""
     info, place = live.info, _place(live, config)
     item_bytes = _ITEM_BYTES[info.dtype]
@@ -88,7 +92,7 @@ def need(live: Any, config: EngineConfig) -> Need:
     return Need(place, weights, pool, overhead if place == "cpu" else GPU_OVERHEAD)
 
 
-def _place(live: Any, config: EngineConfig) -> str | None:
+def _place(live: LiveEngine, config: EngineConfig) -> str | None:
     if config.device in ("auto", live.config.device, live.info.device):
         return str(live.info.device)
     if config.device == "cpu":
@@ -96,7 +100,7 @@ def _place(live: Any, config: EngineConfig) -> str | None:
     return str(live.info.device) if config.device == live.info.device.partition(":")[0] else None
 
 
-def _places(live: Any, free: FreeMemory) -> Iterable[tuple[str, int]]:
+def _places(live: LiveEngine, free: FreeMemory) -> Iterable[tuple[str, int]]:
     yield "cpu", free.host
     if free.device is not None:
         yield live.info.device, free.device
@@ -107,7 +111,7 @@ def _fits(needs: list[Need], place: str, bytes_free: int, in_turn: bool) -> bool
     return not totals or (max(totals) if in_turn else sum(totals)) <= USABLE * bytes_free
 
 
-def _refusal(live: Any, free: FreeMemory, needs: list[Need]) -> str:
+def _refusal(live: LiveEngine, free: FreeMemory, needs: list[Need]) -> str:
     place, bytes_free = next(
         (place, bytes_free) for place, bytes_free in _places(live, free) if not _fits(needs, place, bytes_free, True)
     )
@@ -120,7 +124,7 @@ def _refusal(live: Any, free: FreeMemory, needs: list[Need]) -> str:
     )
 
 
-def _advice(live: Any, free: FreeMemory, largest: Need, bytes_free: int) -> str:
+def _advice(live: LiveEngine, free: FreeMemory, largest: Need, bytes_free: int) -> str:
     """Returns the flag with which the live engine leaves enough memory, if there is one."""
     info, config = live.info, live.config
     missing = math.ceil(largest.total / USABLE) - bytes_free
