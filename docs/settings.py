@@ -31,7 +31,7 @@ _MARK = "<!-- What follows is made from the catalogue of settings by `python doc
 _OF_ANSWERS = """
 ## Settings of answers
 
-`/chat`, `/submit` and `/set_sampling` take these; [Settings](settings.md#sampling) says what they do. A tab begins with
+`/chat`, `/submit` and `POST /ui/sampling` take these; [Settings](settings.md#sampling) says what they do. A tab begins with
 defaults of its own, where an answer has at most half of what the model takes. `system` is the system prompt.
 
 | argument | takes | default | default in a tab |
@@ -39,7 +39,7 @@ defaults of its own, where an answer has at most half of what the model takes. `
 _OF_ARMS = """
 ## Settings of an arm
 
-`knobs` of `/lab` takes all [knobs](settings.md#knobs), with `slow_motion` left at 1. `config` takes these
+`knobs` of an arm of `POST /ui/lab/run` takes all [knobs](settings.md#knobs), with `slow_motion` left at 1. `config` takes these
 [engine settings](settings.md#engine): {}.
 """
 

@@ -317,9 +317,12 @@ def test_a_client_that_leaves_ends_its_request(address: str, live_engine: FakeEn
     assert stream.finish_reason == "abort"
 
 
-def test_lanes_from_a_program(call: Any, live_engine: FakeEngine) -> None:
-    assert call("/set_sampling", {"temperature": 0.2}, tab=TAB)["temperature"] == 0.2
-    now = call("/set_sampling", {"max_new_tokens": 3}, 1, TAB)
+def test_lanes_from_a_program(call: Any, address: str, live_engine: FakeEngine) -> None:
+    def sampling(**asked: Any) -> dict[str, Any]:
+        return dict(httpx.post(f"{address}/ui/sampling", json={"tab": TAB, **asked}).json()["values"])
+
+    assert sampling(changes={"temperature": 0.2})["temperature"] == 0.2
+    now = sampling(changes={"max_new_tokens": 3}, lane=1)
     assert (now["temperature"], now["max_new_tokens"], sorted(now)) == (0.2, 3, sorted(NAMES))
     (first,) = call("/submit", "one", 1, tab=TAB)["ids"]
     wait_for(lambda: live_engine.streams[first].finished, "no answer")
@@ -334,7 +337,7 @@ def test_lanes_from_a_program(call: Any, live_engine: FakeEngine) -> None:
     assert live_engine.streams[fourth].prompt_token_ids == live_engine.streams[third].prompt_token_ids
     assert call("/new_chat", 1, TAB) == 1
     assert call("/new_chat", tab=TAB) == 0
-    assert call("/set_sampling", None, 1, TAB)["max_new_tokens"] == 256
+    assert sampling(lane=1, reset=True)["max_new_tokens"] == 256
 
 
 @pytest.mark.parametrize(
@@ -344,9 +347,6 @@ def test_lanes_from_a_program(call: Any, live_engine: FakeEngine) -> None:
         ("/regenerate", (), "tab's id"),
         ("/regenerate", (1, "a-tab-without-chats"), "nothing was asked yet"),
         ("/new_chat", (9, TAB), "no lane 9"),
-        ("/set_sampling", ({"top_p": 3}, 0, TAB), "top_p is 3"),
-        ("/set_sampling", ({}, 9, TAB), "no lane 9"),
-        ("/set_sampling", ({},), "tab's id"),
     ],
 )
 def test_bad_calls_are_told(call: Any, name: str, args: tuple, message: str) -> None:

@@ -183,7 +183,6 @@ class TestServer:
             ("GET", "/ui/lab"),
             ("GET", "/ui/export"),
             ("GET", "/ui/export/trace.json"),
-            ("GET", "/gradio_api/file=http://run/-/tokens.csv"),
             ("POST", "/ui/sampling"),
             ("POST", "/ui/lab/run"),
             ("POST", "/gradio_api/run/burst"),

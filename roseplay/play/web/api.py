@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 import gradio as gr
-from gradio.data_classes import FileData
 
 from roseplay.config import Knobs, SamplingParams
 from roseplay.engine.errors import EngineError
@@ -27,11 +26,8 @@ from roseplay.play.bursts import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_RATE
 from roseplay.play.playground import Playground
 from roseplay.play.prompt_bar import DEFAULT_LANES
 from roseplay.play.session import check_tab_id
-from roseplay.play.settings import NAMES, Settings, read, whole_number
+from roseplay.play.settings import NAMES, read, whole_number
 from roseplay.play.web.calls import LOOK_S, Endpoints, refusal, refusals_as_errors, until
-from roseplay.play.web.lab_endpoint import Experiments
-from roseplay.play.web.recording_routes import export_address
-from roseplay.recording.exports import KINDS
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.recording.schema import MAX_LANES
 from roseplay.settings import Setting, defaults_of, settings_of
@@ -43,11 +39,9 @@ MAX_IDS = 10_000  # in one call of /stop
 def add_endpoints(playground: Playground) -> None:
     """Add the endpoints to the page that is being built."""
     requests, lanes, engine = Requests(playground), Lanes(playground), Steering(playground)
-    lab, files = Experiments(playground), Files(playground)
     endpoints: list[Callable[..., Any]] = [
-        *(requests.submit, requests.chat, lanes.new_chat, lanes.regenerate, lanes.set_sampling),
-        *(engine.burst, engine.steady, engine.play_traffic, engine.set_knobs, engine.stop),
-        *(lab.lab, lab.lab_stop, files.export),
+        *(requests.submit, requests.chat, lanes.new_chat, lanes.regenerate),
+        *(engine.burst, engine.steady, engine.set_knobs, engine.stop),
     ]
     for endpoint in endpoints:
         name = endpoint.__name__
@@ -59,9 +53,9 @@ def _settings_of_endpoint(name: str) -> str:
     """Returns what the settings among an endpoint's arguments take; "" where there are none."""
     if name == "set_knobs":
         return _in_words(settings_of(Knobs), defaults_of(Knobs))
-    of_tab = defaults_of(Settings)
-    of_request = {field: default for field, default in defaults_of(SamplingParams).items() if field in of_tab}
-    defaults = {"submit": of_request, "chat": of_request, "set_sampling": of_tab}.get(name, {})
+    if name not in ("submit", "chat"):
+        return ""
+    defaults = {field: default for field, default in defaults_of(SamplingParams).items() if field in NAMES}
     return _in_words(settings_of(SamplingParams), defaults)
 
 
@@ -169,19 +163,6 @@ class Lanes(Endpoints):
             again = partial(self.playground.chats.regenerate, lanes=_lanes(lane, MAX_LANES), tab_id=_tab(tab))
             return {"ids": await self.submissions.run(again)}
 
-    def set_sampling(self, settings: dict | None = None, lane: int = 0, tab: str = "") -> dict:
-        """Change settings of a tab's answers, as a JSON object, in one lane or with 0 in all; returns all settings.
-
-        ``system`` is the system prompt. Null resets a lane to the settings of all lanes, and all lanes to the defaults.
-        """
-        with refusals_as_errors():
-            number, tab_id = whole_number(lane, "lane"), _tab(tab)
-            if settings is None:
-                now = self.playground.chats.reset_settings(lane=number, tab_id=tab_id)
-            else:
-                now = self.playground.chats.set_settings(read(settings), lane=number, tab_id=tab_id)
-            return {name: getattr(now, name) for name in NAMES}
-
 
 class Steering(Endpoints):
     """Traffic and knobs."""
@@ -239,30 +220,6 @@ class Steering(Endpoints):
                 tab_id=tab_id,
             ).figures()
 
-    async def play_traffic(
-        self, traffic: str = "", name: str = "", seed: int | None = None, tab: str = ""
-    ) -> dict | None:
-        """Play requests from the text of a file at its times, whether or not earlier ones are answered.
-
-        JSONL (a line is {"arrival_s": 0.5, "prompt": "Why?", "answer_tokens": 32}, or with prompt_tokens, a length,
-        instead of prompt), CSV with these columns, or a JSON list of conversations. It ends with the tab, when too many
-        of its requests wait, with ``/stop``, or with no text, which leaves what was sent to be answered. ``seed`` is of
-        prompts given by their lengths. Returns the traffic's figures, which the tab's polls have too; null where there
-        was none to stop.
-        """
-        with refusals_as_errors():
-            tab_id, content = _tab(tab), _text(traffic, "traffic").encode("utf-8", "replace")
-            if not content and tab_id:
-                return next((own.figures() for own in self.playground.traffic.stop("file", tab_id)), None)
-            start = partial(
-                self.playground.traffic.start_own,
-                content,
-                name=_text(name, "name"),
-                seed=None if seed is None else whole_number(seed, "seed"),
-                tab_id=tab_id,
-            )
-            return (await self.submissions.run(start)).figures()
-
     def set_knobs(self, knobs: dict | None = None) -> dict:
         """Change any knobs, as a JSON object; returns all of them."""
         with refusals_as_errors():
@@ -275,30 +232,12 @@ class Steering(Endpoints):
             return self.playground.stop(tab_id=_tab(tab), ids=None if ids is None else _ids(ids))
 
 
-class Files(Endpoints):
-    """The run as a file."""
-
-    def export(self, kind: str = "report", tab: str = "") -> FileData:
-        """Returns the run so far as a file: recording, trace, tokens, requests, traffic or report; texts of the tab only."""
-        with refusals_as_errors():
-            if not isinstance(kind, str) or kind not in KINDS:
-                raise ValueError(f"there is no export of kind {shown(kind)}: use one of {', '.join(KINDS)}")
-            address = export_address(kind, _tab(tab))
-        return FileData(path=address, url=address, orig_name=KINDS[kind].file)
-
-
 def _tab(tab: Any) -> str:
     """Returns a tab's id, or "" for none."""
     if tab in (None, ""):
         return ""
     check_tab_id(tab)
     return str(tab)
-
-
-def _text(value: Any, name: str) -> str:
-    if not isinstance(value, str | None):
-        raise ValueError(f"{name} is {shown(value)}: use text")
-    return value or ""
 
 
 def _switch(value: Any, name: str) -> bool:

@@ -12,12 +12,11 @@ from gradio.context import LocalContext
 
 from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.formats.text import one_line
-from roseplay.lab.lab import LabBusyError
 from roseplay.play.playground import Playground
 from roseplay.play.web.gradio_gate import failed_with
 from roseplay.serve.submissions import Submissions
 
-LOOK_S = 0.5  # how often /chat and /lab send an update and check whether the client is still connected
+LOOK_S = 0.5  # how often /chat sends an update and checks whether the client is still connected
 # For events of the page. They are queued, since only there an error becomes a message instead of a failed request.
 EVENT: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 _REFUSALS = (ValueError, EngineBusyError, EngineError)
@@ -32,10 +31,9 @@ class Endpoints:
         return self.playground.submissions
 
 
-def refusal(error: Exception, status: int | None = None) -> gr.Error:
-    """Returns the error as a message for the user; a plain POST is answered with ``status``."""
-    if status is None:
-        status = 429 if isinstance(error, EngineBusyError) else 503 if isinstance(error, EngineError) else 422
+def refusal(error: Exception) -> gr.Error:
+    """Returns the error as a message for the user, and sets the status with which a plain POST is answered."""
+    status = 429 if isinstance(error, EngineBusyError) else 503 if isinstance(error, EngineError) else 422
     failed_with(status)
     return gr.Error(one_line(error), print_exception=False, title="Not possible")
 
@@ -45,8 +43,6 @@ def refusals_as_errors() -> Iterator[None]:
     """Turns what the engine or the page refuses into an error of one line for the caller."""
     try:
         yield
-    except LabBusyError as error:
-        raise refusal(error, 409) from None
     except (*_REFUSALS, TypeError, OverflowError) as error:
         raise refusal(error) from None
 

@@ -27,7 +27,7 @@ OURS = ("/ui/", "/v1/", "/health", "/ready", "/metrics", "/reset_prefix_cache")
 _OPEN = {
     "GET": re.compile(
         r"/|/config|/theme\.css|/favicon\.ico|/assets/.+|/static/.+"
-        r"|/gradio_api/(info|queue/data|call/[^/]+/[^/]+|file=http://run/.+)"
+        r"|/gradio_api/(info|queue/data|call/[^/]+/[^/]+)"
     ),
     "POST": re.compile(r"/gradio_api/(queue/join|cancel|reset|run/[^/]+|call/[^/]+)"),
 }
