@@ -214,7 +214,7 @@ def test_nothing_goes_outside(cut_off: tuple[str, Path]) -> None:
             assert client.get(f"/ui/export/{file}").content
         outside = "http://192.0.2.1/x"
         file = {"path": outside, "url": outside, "meta": {"_type": "gradio.FileData"}}
-        for name, count in {"set_knobs": 1, "stop": 2}.items():
+        for name, count in {"set_knobs": 1, "stop": 3}.items():
             tried()
             answer = client.post(f"/gradio_api/run/{name}", json={"data": [file] * count})
             assert (answer.status_code, answer.json()["error"]) == (422, "files are not taken here")

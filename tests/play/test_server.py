@@ -19,6 +19,7 @@ from gradio_client.exceptions import AppError
 from starlette.testclient import TestClient
 
 from roseplay.config import SamplingParams
+from roseplay.play.demos.catalog import DEMOS
 from roseplay.play.playground import Playground
 from roseplay.play.web import assets
 from roseplay.play.web.server import create_app
@@ -131,9 +132,12 @@ def test_the_public_endpoints_and_no_others(client: Client) -> None:
     expected = [
         "/burst",
         "/chat",
+        "/end_demo",
         "/new_chat",
+        "/next_caption",
         "/regenerate",
         "/set_knobs",
+        "/start_demo",
         "/steady",
         "/stop",
         "/submit",
@@ -166,6 +170,28 @@ def test_submit_reaches_the_lanes_of_a_tab(call: Any, address: str) -> None:
     own = httpx.get(f"{address}/ui/delta?since=0&tab={TAB}").json()["own"]
     assert {lane["lane"]: lane["title"] for lane in own["lanes"]} == {1: "hello", 2: "hello", 3: "again", 4: "hello"}
     assert call("/stop", tab=TAB) == 4
+
+
+def test_lanes_can_be_listed_and_stopped_one_by_one(call: Any) -> None:
+    assert len(call("/submit", "hello", [1, 3, 4], max_new_tokens=1900, tab=TAB)["ids"]) == 3
+    assert call("/stop", tab=TAB, lane=3) == 1
+    assert call("/stop", tab=TAB) == 2
+    assert call("/new_chat", [3, 4], TAB) == 2
+
+
+def test_knobs_can_be_text_as_in_their_boxes(call: Any) -> None:
+    knobs = call(
+        "/set_knobs", {"prefill_max_tokens": "1 024", "prefill_max_batch_size": "unlimited", "slow_motion": "×4"}
+    )
+    assert (knobs["prefill_max_tokens"], knobs["prefill_max_batch_size"], knobs["slow_motion"]) == (1024, None, 4)
+
+
+def test_a_demo_is_played_and_ended_by_its_endpoints(call: Any) -> None:
+    assert call("/next_caption", TAB) is False
+    assert call("/start_demo", tab=TAB) == next(iter(DEMOS.values())).title
+    assert call("/next_caption", TAB) is True
+    assert call("/end_demo", TAB) is True
+    assert call("/end_demo", TAB) is False
 
 
 def test_burst_has_defaults(call: Any) -> None:
@@ -265,6 +291,14 @@ def test_knobs_take_any_subset(call: Any, live_engine: FakeEngine) -> None:
         ("/submit", ("hello", 1.5), "lane is 1.5"),
         ("/submit", ("hello", 0, 4.5), "max_new_tokens is 4.5"),
         ("/stop", ([1.5],), "request's id is 1.5"),
+        ("/stop", (None, "", 2), "tab's id"),
+        ("/stop", (None, TAB, 9), "no lane 9"),
+        ("/submit", ("hello", []), "there are 0 lanes"),
+        ("/submit", ("hello", [1, 0]), "no lane 0"),
+        ("/set_knobs", ({"prefill_max_tokens": "many"},), "takes a number of at least 1"),
+        ("/set_knobs", ({"slow_motion": "0"},), "takes a number above 1"),
+        ("/start_demo", ("nothing", TAB), "no demo 'nothing'"),
+        ("/start_demo", (), "tab's id"),
         ("/new_chat", (1.5, TAB), "lane is 1.5"),
         ("/chat", ("hello", 4, 0, None, None, "s" * 8001), "system prompt has 8,001 characters"),
         ("/submit", ("hello", 0, 4, 0, None, "", False, "s" * 8001), "system prompt has 8,001 characters"),
