@@ -31,7 +31,7 @@ _MARK = "<!-- What follows is generated from the catalogue of settings by `pytho
 _OF_ANSWERS = """
 ## Settings of answers
 
-`/chat`, `/submit` and `/set_sampling` take these; [Settings](settings.md#sampling) says what they do. A tab has its own
+`/chat`, `/submit` and `POST /ui/sampling` take these; [Settings](settings.md#sampling) says what they do. A tab has its own
 defaults, with which an answer takes at most half of the model's context. `system` is the system prompt.
 
 | argument | takes | default | default in a tab |
@@ -39,7 +39,7 @@ defaults, with which an answer takes at most half of the model's context. `syste
 _OF_ARMS = """
 ## Settings of an arm
 
-`knobs` of `/lab` takes all [knobs](settings.md#knobs), with `slow_motion` left at 1. `config` takes these
+`knobs` of an arm of `POST /ui/lab/run` takes all [knobs](settings.md#knobs), with `slow_motion` left at 1. `config` takes these
 [engine settings](settings.md#engine): {}.
 """
 

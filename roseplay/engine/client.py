@@ -454,10 +454,9 @@ class Engine:
         elif isinstance(event, Inspected):
             if (answer := self._inspections.get(event.token)) is not None:
                 answer.put(event.info)
-        elif isinstance(event, Pong):
-            if (ping := self._ping) is not None and ping.token == event.token:
-                self._ping = None
-                ping.answered.set()
+        elif isinstance(event, Pong) and (ping := self._ping) is not None and ping.token == event.token:
+            self._ping = None
+            ping.answered.set()
 
     def _frozen(self) -> str | None:
         """Returns why the worker is considered frozen; ``None`` if it is not."""

@@ -1,12 +1,11 @@
 """The rail's sliders and switches for the engine's knobs.
 
-A knob may also change elsewhere, in another tab or by a program. The page learns of it from its poll, and ``live/knobs.js``
-moves the controls through the event ``sync`` as soon as the user does not hold them.
+Each has ``live/knobs.js`` call ``/set_knobs``. A knob may also change elsewhere, in another tab or by a program. The page
+learns of it from its poll, and the script moves the controls through the event ``sync`` as soon as the user does not hold them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -17,9 +16,8 @@ from roseplay.play.playground import Playground
 from roseplay.play.stops import Stops, stops_of
 from roseplay.play.web import assets
 from roseplay.play.web.calls import EVENT
-from roseplay.settings import Switch, Whole, settings_of
+from roseplay.settings import Switch, settings_of
 
-QUIET: dict[str, Any] = {"queue": False, **EVENT}
 SETTINGS = settings_of(Knobs)
 # The knobs that have a control. What saves prompt tokens stands first among the switches; slow motion is of both kinds.
 _CONTROLLED = tuple(knob for knob in SETTINGS if SETTINGS[knob].control and knob != "slow_motion")
@@ -32,7 +30,7 @@ SLOW_FACTOR = 10
 
 def slider_stops() -> dict[str, Stops]:
     """Returns the positions of sliders by knob, where they are not even."""
-    found = {knob: stops_of(knob, SETTINGS[knob]) for knob in SLIDERS}
+    found = {knob: stops_of(knob) for knob in SLIDERS}
     return {knob: stops for knob, stops in found.items() if stops}
 
 
@@ -88,21 +86,6 @@ class StopSlider:
             html(stops.ticks(), elem_id=f"rp-{name}-ticks")
         self.shows = [self.slider, self.box]
 
-    def wire_sliding(self) -> Any:
-        """Have the box follow the slider; returns the event."""
-        slide = assets.call("live/knobs.js", "slid", self.name)
-        return self.slider.input(None, self.slider, self.box, js=slide, **EVENT)
-
-    def wire_typing(self, typed: Callable[..., Any], inputs: list[Any]) -> Any:
-        """Call ``typed`` for the values of slider and box when Enter or leaving the box ends typing; returns the event."""
-        # Queued, since only then a warning reaches the user.
-        name = f"_{self.name.replace('-', '_')}_typed"
-        return gr.on([self.box.submit, self.box.blur], typed, inputs, self.shows, api_name=name, **EVENT)
-
-    def showing(self, value: float | None) -> list[Any]:
-        """Returns what slider and box are to show for a value."""
-        return [self.stops.place(value), self.stops.text(value)]
-
 
 class KnobSlider(StopSlider):
     """One for a knob."""
@@ -110,59 +93,35 @@ class KnobSlider(StopSlider):
     def __init__(self, playground: Playground, knob: str, stops: Stops) -> None:
         setting = SETTINGS[knob]
         super().__init__(setting.label, setting.hint, stops, playground.knobs()[knob], IDS[knob])
-        self._playground, self._knob = playground, knob
+        self._knob = knob
 
     def wire(self) -> None:
-        self.wire_sliding()
-        name = f"_{self.name.replace('-', '_')}_slid"
-        self.slider.input(self._slid, self.slider, None, trigger_mode="always_last", api_name=name, **QUIET)
-        self.wire_typing(self._typed, [self.box])
-
-    def _slid(self, place: float) -> None:
-        self._set(self.stops.values[int(place)])
-
-    def _typed(self, text: str) -> list[Any]:
-        try:
-            self._set(self.stops.parse(text))
-        except ValueError as error:
-            gr.Warning(str(error))
-        return self.showing(self._playground.knobs()[self._knob])
-
-    def _set(self, value: float | None) -> None:
-        if self._playground.knobs()[self._knob] != value:
-            self._playground.set_knobs({self._knob: value})
+        slid, typed = (assets.call("live/knobs.js", name, self._knob) for name in ("slid", "typed"))
+        self.slider.input(None, self.slider, self.box, js=slid, **EVENT)
+        gr.on([self.box.submit, self.box.blur], None, self.box, self.shows, js=typed, **EVENT)
 
 
 class PlainControl:
     """A switch, or a slider on which each whole number has its place, for one knob."""
 
     def __init__(self, playground: Playground, knob: str) -> None:
-        self._playground, self._knob = playground, knob
         setting, name, value = SETTINGS[knob], IDS[knob], playground.knobs()[knob]
         if not isinstance(setting.values, Switch):
             least = getattr(setting.values, "least", None) or 0
             made: Any = slider(setting.label, setting.hint, least, max(64, value), value, name)
         else:
             made = switch(setting.label, setting.hint, value, name)
-        self._whole = isinstance(setting.values, Whole)
-        self.shows = [made]
+        self._knob, self.shows = knob, [made]
 
     def wire(self) -> None:
-        name = IDS[self._knob].replace("-", "_")
         (made,) = self.shows
-        made.input(self._changed, made, None, trigger_mode="always_last", api_name=f"_{name}", **QUIET)
-
-    def _changed(self, value: Any) -> None:
-        # An empty number box sends None: the knob stays as it is until there is a number.
-        if value is not None:
-            self._playground.set_knobs({self._knob: int(value) if self._whole else value})
+        made.input(None, made, None, js=assets.call("live/knobs.js", "changed", self._knob), **EVENT)
 
 
 class SlowMotion:
     """A switch, and a box for the factor."""
 
     def __init__(self, playground: Playground) -> None:
-        self._playground = playground
         setting, value = SETTINGS["slow_motion"], playground.knobs()["slow_motion"]
         with gr.Row(elem_id="rp-slow-row", elem_classes="rp-pair"):
             self.slow = switch(setting.label, "", value > 1, IDS["slow_motion"])
@@ -171,26 +130,9 @@ class SlowMotion:
         self.shows = [self.slow, self.factor]
 
     def wire(self) -> None:
-        self.slow.input(self._switched, self.shows, None, trigger_mode="always_last", api_name="_slow_motion", **QUIET)
-        gr.on(
-            [self.factor.submit, self.factor.blur],
-            *(self._typed, self.factor, self.factor),
-            api_name="_slow_factor",
-            **EVENT,
-        )
-
-    def _switched(self, on: bool, text: str) -> None:
-        self._playground.set_knobs({"slow_motion": (_factor(text) or SLOW_FACTOR) if on else 1.0})
-
-    def _typed(self, text: str) -> str:
-        """Change the factor if slow motion is on in the engine: the switch itself may be ahead of its event."""
-        factor, now = _factor(text), self._playground.knobs()["slow_motion"]
-        if factor is None:
-            gr.Warning("Slow motion takes a number above 1, at most 1000.")
-            factor = now if now > 1 else SLOW_FACTOR
-        elif now > 1 and now != factor:
-            self._playground.set_knobs({"slow_motion": factor})
-        return f"×{factor:g}"
+        slowed, typed = (assets.call("live/knobs.js", name) for name in ("slowed", "factorTyped"))
+        self.slow.input(None, self.shows, None, js=slowed, **EVENT)
+        gr.on([self.factor.submit, self.factor.blur], None, self.factor, self.factor, js=typed, **EVENT)
 
 
 class Controls:
@@ -215,13 +157,4 @@ class Controls:
         for control in self._controls:
             control.wire()
         shown = [*(element for control in self._controls for element in control.shows), *traffic]
-        self.sync.sync(None, None, shown, js=assets.call("live/knobs.js", "controlValues"), api_name="_sync", **QUIET)
-
-
-def _factor(text: str) -> float | None:
-    """Returns ``×4`` or ``4`` as a number; ``None`` if slow motion cannot have it."""
-    try:
-        factor = float(str(text).strip().lstrip("×xX"))
-    except ValueError:
-        return None
-    return factor if 1 < factor <= 1000 else None
+        self.sync.sync(None, None, shown, js=assets.call("live/knobs.js", "controlValues"), **EVENT)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a start imports them after the page
-    from roseplay.config import SamplingParams
     from roseplay.engine.engine_like import EngineLike
     from roseplay.lab.lab import Lab
-    from roseplay.play.bursts import Burst
     from roseplay.play.chat_service import ChatService
     from roseplay.play.demos.player import DemoPlayer
     from roseplay.play.demos.script import Demo
@@ -18,7 +16,6 @@ if TYPE_CHECKING:  # a start imports them after the page
     from roseplay.play.requests import Requests
     from roseplay.play.session import Tabs
     from roseplay.play.traffic_service import TrafficService
-    from roseplay.recording.request_registry import TrackedRequest
     from roseplay.serve.submissions import Submissions
 
 
@@ -74,15 +71,6 @@ class Hosted(ABC):
     @property
     def submissions(self) -> Submissions:
         return self.playground.submissions
-
-    def send(self, prompt: str, *, lanes: Sequence[int], tab_id: str, **how: Any) -> list[int]:
-        return self.playground.send(prompt, lanes=lanes, tab_id=tab_id, **how)
-
-    def ask(self, prompt: str, params: SamplingParams, **how: Any) -> TrackedRequest:
-        return self.playground.ask(prompt, params, **how)
-
-    def burst(self, **how: Any) -> Burst:
-        return self.playground.burst(**how)
 
     def stop(self, *, tab_id: str = "", lane: int | None = None, ids: list[int] | None = None) -> int:
         return self.playground.stop(tab_id=tab_id, lane=lane, ids=ids)

@@ -7,13 +7,13 @@ import json
 import gradio as gr
 
 from roseplay.play.controls import IDS, Controls, slider_stops
+from roseplay.play.demos.catalog import DEMOS
 from roseplay.play.lab_tab import LabTab
 from roseplay.play.markup import FOOT, HELP, KNOBS_BUTTON, LAB_CHIP, LAST_BURST, LOGO, THEME_ICON, html, kpi, panel
 from roseplay.play.playground import Playground
 from roseplay.play.prompt_bar import PromptBar
 from roseplay.play.sampling import SamplingPanel
 from roseplay.play.stops import RATE
-from roseplay.play.story_strip import LIST, StoryStrip
 from roseplay.play.terms import CONTROLS, GLOSSARY, LAB, SETTINGS
 from roseplay.play.traces import traces
 from roseplay.play.traffic_section import TrafficSection
@@ -35,7 +35,8 @@ def page_head(playground: Playground) -> str:
         "plotly": assets.plotly_address(),
         "recordingShape": {"header": HEADER, "frame": FRAME, "rows": ROWS, "most_blocks": MAX_BLOCKS},
         "columns": COLUMNS,
-        "demos": LIST,
+        # How long each takes here the page learns from its first poll.
+        "demos": [{"name": demo.name, "title": demo.title, "shows": demo.shows} for demo in DEMOS.values()],
         "recordedDemo": demo_path() is not None,
         "recording": playground.replaying,
     }
@@ -44,7 +45,7 @@ def page_head(playground: Playground) -> str:
 
 
 def build_page(playground: Playground, *, picks: bool = False) -> gr.Blocks:
-    """The page of one playground, with its private wiring and its named endpoints; ``picks``: its model can be chosen."""
+    """The page of one playground, with its named endpoints; ``picks``: its model can be chosen."""
     with gr.Blocks(title="roseplay", fill_width=True, analytics_enabled=False) as page:
         _header(picks)
         with gr.Tabs(elem_id="rp-tabs"):
@@ -55,8 +56,8 @@ def build_page(playground: Playground, *, picks: bool = False) -> gr.Blocks:
                     traffic = TrafficSection(playground)
                     html(LAST_BURST, elem_id="rp-last", js_on_load=assets.mount("live/savings.js"))
                     html(FOOT, elem_id="rp-foot", js_on_load=assets.mount("live/export.js"))
-                story = StoryStrip(playground)
-                _middle(playground)
+                html('<div class="rp-strip"></div>', elem_id="rp-story", js_on_load=assets.mount("live/story.js"))
+                _middle()
                 _right()
             if not playground.replaying:  # its experiments need an engine
                 with gr.Tab("Lab", id="lab", elem_id="rp-lab", elem_classes="rp-page"):
@@ -65,7 +66,6 @@ def build_page(playground: Playground, *, picks: bool = False) -> gr.Blocks:
                 traces(playground)
         controls.wire(traffic.paced)
         traffic.wire()
-        story.wire()
         api.add_endpoints(playground)
     return page
 
@@ -94,15 +94,15 @@ def _header(picks: bool) -> None:
     html(tools + HELP, elem_id="rp-tools", js_on_load=assets.mount("keys.js"))
 
 
-def _middle(playground: Playground) -> None:
+def _middle() -> None:
     with gr.Column(elem_id="rp-mid", min_width=0):
         lanes = html(
             '<div class="rp-lanes" role="group" aria-label="Lanes"></div><div class="rp-dots" aria-hidden="true"></div>'
             '<div class="rp-said" role="status" aria-live="polite"></div>',
             elem_id="rp-lanes",
-            js_on_load=assets.mount("lanes/lanes.js", "ask", "edit", "again", "new_chat", "halt", "restore"),
+            js_on_load=assets.mount("lanes/lanes.js", "restore"),
         )
-        PromptBar(playground).wire(lanes)
+        PromptBar().wire(lanes)
         SamplingPanel()
         panel("steps", "Steps", "", "live/steps.js")
 

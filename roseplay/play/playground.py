@@ -13,14 +13,12 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from roseplay.config import SamplingParams
 from roseplay.engine.engine_like import EngineLike
 from roseplay.formats.json_text import encode
 from roseplay.lab.lab import Lab
 from roseplay.play.blocks import INSPECT_S, describe_block
-from roseplay.play.bursts import Burst, default_traffic
+from roseplay.play.bursts import default_traffic
 from roseplay.play.chat_service import ChatService
-from roseplay.play.chats import Message
 from roseplay.play.demos.player import DemoPlayer, Stage
 from roseplay.play.demos.script import Demo
 from roseplay.play.frames import KEEP_S, FrameBuilder, FrameRing, PageTime, history
@@ -32,7 +30,6 @@ from roseplay.play.story.text import segments
 from roseplay.play.traffic_service import LOOPS, TrafficService
 from roseplay.recording.frame_rows import COLUMNS
 from roseplay.recording.recorder import Recorder
-from roseplay.recording.request_registry import TrackedRequest
 from roseplay.remote.address import ServerAddress
 from roseplay.serve.submissions import Submissions
 from roseplay.traffic.environment import environment
@@ -134,24 +131,6 @@ class Playground:
             self._thread.join(timeout=5)
 
     # -- what people and programs do
-
-    def send(self, prompt: str, *, lanes: Sequence[int], tab_id: str, **how: Any) -> list[int]:
-        """Continue the chats of some lanes of a tab; returns the requests' ids. See ``ChatService.send``."""
-        return self.chats.send(prompt, lanes=lanes, tab_id=tab_id, **how)
-
-    def ask(
-        self, prompt: str, params: SamplingParams, *, system: str = "", messages: Sequence[Message] | None = None
-    ) -> TrackedRequest:
-        """Submit one request of a program: no tab, no lane, no lease. ``messages`` take the place of ``prompt``.
-
-        Raises:
-            ValueError: the prompt is empty, malformed or too long.
-        """
-        return self.chats.ask(prompt, params, system=system, messages=messages)
-
-    def burst(self, **how: Any) -> Burst:
-        """Submit many requests at once. See ``TrafficService.burst``."""
-        return self.traffic.burst(**how)
 
     def stop(self, *, tab_id: str = "", lane: int | None = None, ids: list[int] | None = None) -> int:
         """Abort a tab's requests (all, or one lane's), or those with these ids, or without either all there are.

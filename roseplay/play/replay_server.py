@@ -41,7 +41,7 @@ class ReplayServer:
         self.submissions = Submissions()
         self.lab = SimpleNamespace(start=self._refuse, stop=self._refuse)
         self.traffic = SimpleNamespace(
-            **dict.fromkeys(("start_steady", "check_own", "start_own", "stop"), self._refuse)
+            **dict.fromkeys(("burst", "start_steady", "check_own", "start_own", "stop"), self._refuse)
         )
         self.demos = SimpleNamespace(next=self._refuse, stop=self._refuse)
         self.engine = RecordedEngine(recording)
@@ -86,4 +86,4 @@ class ReplayServer:
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise ValueError(NO_ENGINE)
 
-    send = ask = burst = stop = set_knobs = block = prompt = start_demo = _refuse
+    stop = set_knobs = block = prompt = start_demo = _refuse

@@ -12,10 +12,11 @@ from typing import Any
 import gradio as gr
 
 from roseplay.config import SamplingParams
-from roseplay.play.controls import QUIET, slider
+from roseplay.play.controls import slider
 from roseplay.play.markup import html
 from roseplay.play.settings import MAX_SYSTEM_CHARS, Settings
 from roseplay.play.web import assets
+from roseplay.play.web.calls import EVENT
 from roseplay.recording.schema import MAX_LANES
 from roseplay.settings import settings_of
 
@@ -53,9 +54,9 @@ class SamplingPanel:
                 "seed": _text(*_words("seed")),
                 "stop": _text(*_words("stop"), lines=2),
             }
-        self.lane.input(None, self.lane, None, js=assets.call("lanes/sampling.js", "chosen"), **QUIET)
+        self.lane.input(None, self.lane, None, js=assets.call("lanes/sampling.js", "chosen"), **EVENT)
         self.head.show(
-            None, None, [*self.fields.values(), self.reset], js=assets.call("lanes/sampling.js", "shown"), **QUIET
+            None, None, [*self.fields.values(), self.reset], js=assets.call("lanes/sampling.js", "shown"), **EVENT
         )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
+from roseplay.config import Knobs
 from roseplay.play.steady import LEAST_RATE, MOST_RATE
-from roseplay.settings import Setting
+from roseplay.settings import settings_of
 
 UNLIMITED = "∞"
 
@@ -76,8 +78,30 @@ RATE = RateStops("The rate", (0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, MOST_RATE))
 _OF_KNOBS = {"prefill_max_tokens": BUDGET, "prefill_max_batch_size": REQUESTS, "step_max_tokens": STEP_TOKENS}
 
 
-def stops_of(knob: str, setting: Setting) -> Stops | None:
+_KNOBS = settings_of(Knobs)
+
+
+def stops_of(knob: str) -> Stops | None:
     """Returns the positions of a knob's slider; ``None`` if it cannot be unlimited, and each value is a position."""
-    if not setting.values.none:
+    setting = _KNOBS[knob]
+    if not setting.control or not setting.values.none:
         return None
     return _OF_KNOBS.get(knob) or Stops(setting.label, (*(2**power for power in range(11)), None))
+
+
+def read_knob(knob: str, text: str) -> Any:
+    """Parse what is typed into a knob's box; text of knobs without a box stays as it is.
+
+    Raises:
+        ValueError: one sentence that says what the knob takes.
+    """
+    if knob == "slow_motion":
+        try:
+            factor = float(_word(text).lstrip("×x"))
+        except ValueError:
+            factor = float("nan")
+        if not 1 < factor <= 1000:
+            raise ValueError(f"{_KNOBS[knob].label} takes a number above 1, at most 1000.")
+        return factor
+    stops = stops_of(knob) if knob in _KNOBS else None
+    return text if stops is None else stops.parse(text)

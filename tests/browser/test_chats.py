@@ -38,8 +38,8 @@ def tool(page: Page, name: str) -> Any:
 def ask_lane_1(page: Page, prompt: str, *, tokens: int | None = None) -> None:
     if tokens is not None:
         page.evaluate(
-            "([n, tab]) => fetch('/gradio_api/run/set_sampling', {method: 'POST', headers: {'Content-Type': 'application/json'},"
-            " body: JSON.stringify({data: [{max_new_tokens: n}, 1, tab]})}).then((r) => r.text())",
+            "([n, tab]) => fetch('/ui/sampling', {method: 'POST', headers: {'Content-Type': 'application/json'},"
+            " body: JSON.stringify({tab, lane: 1, changes: {max_new_tokens: n}})}).then((r) => r.text())",
             [tokens, page.evaluate("Rose.tab")],
         )
     page.locator("#to input").click()

@@ -61,8 +61,8 @@ def lines() -> Lines:
     engine = FakeEngine()
     playground = Playground(engine)
     asked = {"tab_id": MINE, "params": SamplingParams(max_new_tokens=5)}
-    playground.send(SCRIPT, lanes=[1, 2], **asked)
-    playground.burst(size=2, kind="equal", max_new_tokens=3, seed=1, tab_id=MINE)
+    playground.chats.send(SCRIPT, lanes=[1, 2], **asked)
+    playground.traffic.burst(size=2, kind="equal", max_new_tokens=3, seed=1, tab_id=MINE)
     playground.set_knobs({"prefill_max_tokens": 128})
     run(engine, playground)
     return hostile([json.loads(line) for line in playground.recording(MINE)])

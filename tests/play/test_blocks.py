@@ -38,7 +38,7 @@ def tell(engine: FakeEngine, playground: Playground, *changes: BlockChange) -> N
 
 
 def test_a_block_says_who_holds_it(engine: FakeEngine, playground: Playground, client: TestClient) -> None:
-    (mine,) = playground.send("hello", lanes=[1], tab_id=MINE, params=LONG)
+    (mine,) = playground.chats.send("hello", lanes=[1], tab_id=MINE, params=LONG)
     hold(engine, 5, [mine])
     answer = client.get(f"/ui/block/5?tab={MINE}")
     assert answer.headers["cache-control"] == "no-store"
@@ -49,9 +49,9 @@ def test_a_block_says_who_holds_it(engine: FakeEngine, playground: Playground, c
 
 
 def test_text_is_for_the_tab_that_sent_it(engine: FakeEngine, playground: Playground) -> None:
-    (mine,) = playground.send("hello", lanes=[1], tab_id=MINE, params=LONG)
-    (yours,) = playground.send("hello", lanes=[1], tab_id=YOURS, params=LONG)
-    program = playground.ask("hello", LONG).request_id
+    (mine,) = playground.chats.send("hello", lanes=[1], tab_id=MINE, params=LONG)
+    (yours,) = playground.chats.send("hello", lanes=[1], tab_id=YOURS, params=LONG)
+    program = playground.chats.ask("hello", LONG).request_id
     for block, holders in ((1, [mine]), (2, [yours, mine]), (3, [yours]), (4, [program])):
         hold(engine, block, holders)
     read = {tab: [playground.block(n, tab)["text"] is not None for n in (1, 2, 3, 4)] for tab in (MINE, YOURS, "")}
@@ -60,7 +60,7 @@ def test_text_is_for_the_tab_that_sent_it(engine: FakeEngine, playground: Playgr
 
 
 def test_a_cached_block_stays_its_tabs(engine: FakeEngine, playground: Playground) -> None:
-    (mine,) = playground.send("hello", lanes=[1], tab_id=MINE, params=LONG)
+    (mine,) = playground.chats.send("hello", lanes=[1], tab_id=MINE, params=LONG)
     hold(engine, 6, [])
     tell(engine, playground, BlockChange(6, 1, mine, True))
     tell(engine, playground, BlockChange(6, 0, -1, True))
@@ -73,7 +73,7 @@ def test_a_cached_block_stays_its_tabs(engine: FakeEngine, playground: Playgroun
 def test_a_block_that_was_held_and_left_within_a_frame_stays_its_tabs(
     engine: FakeEngine, playground: Playground
 ) -> None:
-    (mine,) = playground.send("hello", lanes=[1], tab_id=MINE, params=LONG)
+    (mine,) = playground.chats.send("hello", lanes=[1], tab_id=MINE, params=LONG)
     hold(engine, 6, [])
     tell(engine, playground, BlockChange(6, 1, mine, True), BlockChange(6, 0, -1, True))
     assert playground.block(6, MINE)["text"] == "7 8 9"
@@ -94,7 +94,7 @@ def test_a_block_of_a_request_that_is_computed_before_it_is_registered(
 
     with monkeypatch.context() as patch:
         patch.setattr(engine, "submit", submit_and_step)
-        playground.send("hello", lanes=[1], tab_id=MINE, params=LONG)
+        playground.chats.send("hello", lanes=[1], tab_id=MINE, params=LONG)
     playground.tick()
     hold(engine, 6, [])
     tell(engine, playground, BlockChange(6, 0, -1, True))

@@ -32,7 +32,7 @@ def as_ids(text: str) -> list[int]:
 
 def send(playground: Playground, prompt: str, tokens: int = 4, **how: Any) -> int:
     params = SamplingParams(max_new_tokens=tokens)
-    (request_id,) = playground.send(prompt, lanes=[1], tab_id=TAB, params=params, **how)
+    (request_id,) = playground.chats.send(prompt, lanes=[1], tab_id=TAB, params=params, **how)
     return request_id
 
 
@@ -145,7 +145,7 @@ def test_regenerate_asks_again_with_another_seed(engine: FakeEngine, playground:
     with pytest.raises(ValueError, match="nothing was asked yet"):
         playground.chats.regenerate(lanes=[1, 2], tab_id=TAB)
     playground.chats.set_settings({"seed": 7}, lane=0, tab_id=TAB)
-    (first,) = playground.send("one", lanes=[2], tab_id=TAB)
+    (first,) = playground.chats.send("one", lanes=[2], tab_id=TAB)
     (again,) = playground.chats.regenerate(lanes=[1, 2], tab_id=TAB)
     streams = engine.streams
     assert streams[first].prompt_token_ids == streams[again].prompt_token_ids
@@ -211,7 +211,7 @@ def test_settings_of_all_lanes_and_of_one(engine: FakeEngine, playground: Playgr
     chats.set_settings({"temperature": 0.3, "stop": ["END"], "system": "be kind"}, lane=0, tab_id=TAB)
     chats.set_settings({"temperature": 1.5, "top_k": 5, "max_new_tokens": 33}, lane=2, tab_id=TAB)
     chats.set_settings({"min_p": 0.1}, lane=0, tab_id=TAB)
-    one, two = (engine.streams[i].params for i in playground.send("hello", lanes=[1, 2], tab_id=TAB))
+    one, two = (engine.streams[i].params for i in playground.chats.send("hello", lanes=[1, 2], tab_id=TAB))
     assert (one.temperature, one.top_k, one.stop, one.max_new_tokens, one.min_p) == (0.3, None, ("END",), 256, 0.1)
     assert (two.temperature, two.top_k, two.stop, two.max_new_tokens, two.min_p) == (1.5, 5, ("END",), 33, 0.1)
     assert one.seed != two.seed
@@ -317,9 +317,12 @@ def test_a_client_that_leaves_ends_its_request(address: str, live_engine: FakeEn
     assert stream.finish_reason == "abort"
 
 
-def test_lanes_from_a_program(call: Any, live_engine: FakeEngine) -> None:
-    assert call("/set_sampling", {"temperature": 0.2}, tab=TAB)["temperature"] == 0.2
-    now = call("/set_sampling", {"max_new_tokens": 3}, 1, TAB)
+def test_lanes_from_a_program(call: Any, address: str, live_engine: FakeEngine) -> None:
+    def sampling(**asked: Any) -> dict[str, Any]:
+        return dict(httpx.post(f"{address}/ui/sampling", json={"tab": TAB, **asked}).json()["values"])
+
+    assert sampling(changes={"temperature": 0.2})["temperature"] == 0.2
+    now = sampling(changes={"max_new_tokens": 3}, lane=1)
     assert (now["temperature"], now["max_new_tokens"], sorted(now)) == (0.2, 3, sorted(NAMES))
     (first,) = call("/submit", "one", 1, tab=TAB)["ids"]
     wait_for(lambda: live_engine.streams[first].finished, "no answer")
@@ -334,7 +337,7 @@ def test_lanes_from_a_program(call: Any, live_engine: FakeEngine) -> None:
     assert live_engine.streams[fourth].prompt_token_ids == live_engine.streams[third].prompt_token_ids
     assert call("/new_chat", 1, TAB) == 1
     assert call("/new_chat", tab=TAB) == 0
-    assert call("/set_sampling", None, 1, TAB)["max_new_tokens"] == 256
+    assert sampling(lane=1, reset=True)["max_new_tokens"] == 256
 
 
 @pytest.mark.parametrize(
@@ -344,9 +347,6 @@ def test_lanes_from_a_program(call: Any, live_engine: FakeEngine) -> None:
         ("/regenerate", (), "tab's id"),
         ("/regenerate", (1, "a-tab-without-chats"), "nothing was asked yet"),
         ("/new_chat", (9, TAB), "no lane 9"),
-        ("/set_sampling", ({"top_p": 3}, 0, TAB), "top_p is 3"),
-        ("/set_sampling", ({}, 9, TAB), "no lane 9"),
-        ("/set_sampling", ({},), "tab's id"),
     ],
 )
 def test_bad_calls_are_told(call: Any, name: str, args: tuple, message: str) -> None:
@@ -368,7 +368,7 @@ def test_a_template_may_begin_the_thinking(engine: FakeEngine, playground: Playg
             return f"What?{end}"
 
     engine.tokenizer = Tokenizer()  # type: ignore[assignment]
-    playground.send("What?", lanes=[1], tab_id=TAB)
+    playground.chats.send("What?", lanes=[1], tab_id=TAB)
     assert lane(playground)["turns"][0]["thinking"] is begins
     playground.tick()
     events = [event for line in playground.recording(TAB) for event in json.loads(line).get("requests", ())]

@@ -1,14 +1,18 @@
-"""docs/endpoints.md names every endpoint and every route of the page's server."""
+"""docs/endpoints.md has a row for each thing that can be done, with the endpoint or the route that does it."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import httpx
+import pytest
 
 from roseplay.config import Knobs
 from roseplay.play.model_picker import ModelPicker
 from roseplay.play.settings import NAMES
+from roseplay.play.web import assets
 from roseplay.play.web.server import create_app
 from roseplay.serve.guard import allowed_hosts
 from roseplay.settings import settings_of
@@ -18,42 +22,58 @@ from tests.play.fake_engine import FakeEngine
 from tests.play.model_host import model_host
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "endpoints.md"
-_OF_THE_PAGE = ("/ui/static/", "/ui/plotly.min.js", "/gradio_api/file=")  # its own files
+_OF_THE_PAGE = ("/ui/static/", "/ui/plotly.min.js")  # its own files
+_PARAMETER = re.compile(r"\{[^}]*\}|(?<=/)[A-Z]+(?=/|$)")  # {file} of a route, FILE in the document
 
 
-def test_every_endpoint_is_named_with_its_arguments() -> None:
-    rows = {line.split("`")[1]: line for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if "| `/" in line}
-    engine = FakeEngine()
-    with serving(engine) as address:
-        endpoints = httpx.get(f"{address}/gradio_api/info", timeout=20).json()["named_endpoints"]
-    assert rows.keys() == endpoints.keys()
-    for name, about in endpoints.items():
-        arguments = rows[name].split("|")[2].strip()
-        assert arguments == ", ".join(parameter["parameter_name"] for parameter in about["parameters"]), name
-
-
-def test_endpoints_say_what_their_settings_take() -> None:
+@pytest.fixture(scope="module")
+def endpoints() -> dict[str, Any]:
     with serving(FakeEngine()) as address:
-        endpoints = httpx.get(f"{address}/gradio_api/info", timeout=20).json()["named_endpoints"]
+        return dict(httpx.get(f"{address}/gradio_api/info", timeout=20).json()["named_endpoints"])
+
+
+def rows() -> list[list[str]]:
+    """The cells of the table's rows."""
+    _, _, after = DOCUMENT.read_text(encoding="utf-8").partition("| what is done |")
+    table = after.partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+
+
+def test_each_thing_that_can_be_done_has_one_door(endpoints: dict[str, Any]) -> None:
+    """Every endpoint and every route is the door of one row, and each row has one."""
+    with model_host() as models:
+        app = create_app(models.host, allowed_hosts("127.0.0.1"), picker=ModelPicker(models.host, trusted=True))
+    routes = [place for place in places(app) if not (place.gradio or place.refuses or place.method == "HEAD")]
+    there = [f"{place.method} {place.path}" for place in routes if not place.path.startswith(_OF_THE_PAGE)]
+    assert len(there) > 30 and len(endpoints) > 8
+    doors = []
+    for done, _, door, *_ in rows():
+        (only,) = re.findall(r"`([^`]+)`", door)
+        assert door == f"`{only}`", f"{done}: {door}"
+        doors.append(_PARAMETER.sub("*", only))
+    assert sorted(doors) == sorted([*endpoints, *(_PARAMETER.sub("*", route) for route in there)])
+    things = [done for done, *_ in rows()]
+    assert len(things) == len(set(things))
+
+
+def test_every_endpoint_is_named_with_its_arguments(endpoints: dict[str, Any]) -> None:
+    arguments = {door.strip("`"): takes for _, _, door, takes, _ in rows()}
+    for name, about in endpoints.items():
+        assert arguments[name] == ", ".join(parameter["parameter_name"] for parameter in about["parameters"]), name
+
+
+def test_scripts_of_the_page_call_no_endpoint_by_hand() -> None:
+    scripts = {path.name: path.read_text(encoding="utf-8") for path in assets.STATIC.rglob("*.js")}
+    assert [name for name, text in scripts.items() if "gradio_api" in text] == []
+
+
+def test_endpoints_say_what_their_settings_take(endpoints: dict[str, Any]) -> None:
     knobs = endpoints["/set_knobs"]["description"].splitlines()
     for name, setting in settings_of(Knobs).items():
         (line,) = [line for line in knobs if line.startswith(f"{name}: ")]
         assert setting.takes in line and setting.help in line
-    defaults = {"/chat": "128", "/submit": "128", "/set_sampling": "256"}
-    for name, default in defaults.items():
-        line = f"max_new_tokens: an integer of at least 1, in tokens; {default} by default."
-        assert line in endpoints[name]["description"]
     for name in ("/chat", "/submit"):
+        line = "max_new_tokens: an integer of at least 1, in tokens; 128 by default."
+        assert line in endpoints[name]["description"]
         arguments = {parameter["parameter_name"] for parameter in endpoints[name]["parameters"]}
         assert arguments >= set(NAMES)
-
-
-def test_every_route_is_named() -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
-    with model_host() as models:
-        app = create_app(models.host, allowed_hosts("127.0.0.1"), picker=ModelPicker(models.host, trusted=True))
-    routes = [place for place in places(app) if not (place.gradio or place.refuses or place.method == "HEAD")]
-    assert len(routes) > 12
-    for place in routes:
-        if not place.path.startswith(_OF_THE_PAGE):
-            assert f"{place.method} {place.path.split('{')[0].rstrip('/')}" in text, f"{place.method} {place.path}"

@@ -183,7 +183,6 @@ class TestServer:
             ("GET", "/ui/lab"),
             ("GET", "/ui/export"),
             ("GET", "/ui/export/trace.json"),
-            ("GET", "/gradio_api/file=http://run/-/tokens.csv"),
             ("POST", "/ui/sampling"),
             ("POST", "/ui/lab/run"),
             ("POST", "/gradio_api/run/burst"),
@@ -230,7 +229,7 @@ class TestStart:
         playground = slow.host
         assert playground.knobs() == Knobs(max_batch_size=8).to_dict()
         with pytest.raises(EngineError, match="gpt2 is loading"):
-            playground.send("hello", lanes=[1], tab_id="abcdefgh")
+            playground.chats.send("hello", lanes=[1], tab_id="abcdefgh")
         with pytest.raises(EngineError, match="gpt2 is loading"):
             playground.engine.info
         slow.host.begin()

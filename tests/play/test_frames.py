@@ -24,7 +24,7 @@ def poll(playground: Playground, since: int = 0, **more: Any) -> dict[str, Any]:
 
 
 def ask(playground: Playground, prompt: str = "hello", tokens: int = 3) -> int:
-    return playground.ask(prompt, SamplingParams(max_new_tokens=tokens)).request_id
+    return playground.chats.ask(prompt, SamplingParams(max_new_tokens=tokens)).request_id
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""The lab's addresses and endpoints."""
+"""The lab's addresses."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from gradio_client import Client
-from gradio_client.exceptions import AppError
 from starlette.testclient import TestClient
 
 from roseplay.config import EngineConfig, Knobs
@@ -21,8 +18,7 @@ from roseplay.play.web.server import create_app
 from roseplay.serve.guard import allowed_hosts
 from roseplay.traffic.figures import FIGURES
 from roseplay.traffic.scenarios import SCENARIOS
-from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab, wait_until
-from tests.play.conftest import connect, serving
+from tests.lab.fake_arms import QUICK, ended, fake_lab, wait_until
 from tests.play.fake_engine import FakeEngine
 
 FILE = Path(__file__).parents[1] / "lab" / "result.json"
@@ -128,6 +124,8 @@ def test_a_second_experiment_is_refused_and_the_first_can_be_stopped(
         (b"{", "not JSON"),
         (b"[]", "JSON object"),
         (b'{"scenario": "magic"}', "no scenario"),
+        (b'{"scenario": "dedup", "repeats": 99}', "repeats is 99"),
+        (b'{"scenario": "dedup", "length": 3}', "length is 3"),
         (b'{"scenario": "dedup", "b": {"knobs": {"slow_motion": 10}}}', "slow motion"),
         (b'{"scenario": "dedup", "a": {"config": {"max_model_len": 8}}}', "room for"),
     ],
@@ -252,75 +250,25 @@ def test_the_store_forgets_the_oldest(playground: Playground) -> None:
     assert store.get(ids[-1]) == {"id": "19"}
 
 
-@pytest.fixture(scope="module")
-def program() -> Iterator[tuple[Client, Playground, FakeArms]]:
-    live, arms = FakeEngine(run=True), FakeArms()
-    playground = Playground(live)
-    playground.lab = fake_lab(live, arms)
-    with serving(live, playground) as address:
-        yield connect(address), playground, arms
-    live.close()
-
-
-def test_a_program_gets_the_summary(program: Any) -> None:
-    client, playground, arms = program
-    answer = client.predict("dedup", None, {"knobs": {"max_batch_size": 2}}, 5, 1, QUICK, api_name="/lab")
-    assert len(answer["sentences"]) == 3
-    document = playground.lab.store.get(answer["id"])
-    assert document["seed"] == 5
+def test_a_program_follows_a_comparison_to_its_summary(client: TestClient, playground: Playground) -> None:
+    body = {"scenario": "dedup", "b": {"knobs": {"max_batch_size": 2}}, "seed": 5, "repeats": 1, "params": QUICK}
+    job_id = client.post("/ui/lab/run", json=body).json()["job"]
+    ended(playground.lab.job(job_id))
+    told = client.get(f"/ui/lab/job?id={job_id}").json()
+    assert told["state"] == "done"
+    document = client.get(f"/ui/lab/result/{told['result']}").json()
+    assert (document["seed"], len(document["summary"]["sentences"])) == (5, 3)
     assert document["arms"]["B"]["knobs"]["max_batch_size"] == 2
     assert document["arms"]["A"]["knobs"]["same_step_sharing"] is False
-    assert arms.all_closed
 
 
-def test_a_program_measures_longer_and_until_the_spread_is_small(program: Any) -> None:
-    client, playground, _ = program
-    short = {"max_new_tokens": 4}
-    answer = client.predict("dedup", params=short, length=4, max_spread_pct=100, api_name="/lab")
-    document = playground.lab.store.get(answer["id"])
+def test_a_program_measures_longer_and_until_the_spread_is_small(client: TestClient, playground: Playground) -> None:
+    body = {"scenario": "dedup", "params": {"max_new_tokens": 4}, "length": 4, "max_spread_pct": 100}
+    told = ended(playground.lab.job(client.post("/ui/lab/run", json=body).json()["job"]))
+    document = client.get(f"/ui/lab/result/{told['result']}").json()
     usual = SCENARIOS["dedup"].num_requests
     assert (document["params"]["num_requests"], document["max_spread_pct"]) == (4 * usual, 100)
     assert document["repeats"] >= 2, "of one run there is no spread"
-
-
-def test_a_program_is_told_what_is_wrong(program: Any) -> None:
-    client, _, _ = program
-    with pytest.raises(AppError, match="no scenario 'magic'"):
-        client.predict("magic", api_name="/lab")
-    with pytest.raises(AppError, match="repeats is 99"):
-        client.predict("dedup", None, None, 0, 99, api_name="/lab")
-    with pytest.raises(AppError, match="length is 3"):
-        client.predict("dedup", length=3, api_name="/lab")
-
-
-def test_a_program_can_stop_the_lab(program: Any) -> None:
-    client, playground, _ = program
-    assert client.predict(api_name="/lab_stop") is False
-    waiting = client.submit("token-budget", None, None, 0, 1, LONG["params"], api_name="/lab")
-    while not playground.lab.running:
-        assert not waiting.done()
-    assert client.predict(api_name="/lab_stop") is True
-    with pytest.raises(AppError, match="stopped"):
-        waiting.result(timeout=30)
-
-
-@pytest.mark.parametrize("way", ["stream", "plain"])
-def test_a_program_that_leaves_stops_the_lab(program: Any, way: str) -> None:
-    client, playground, _ = program
-    address, body = (
-        client.src.rstrip("/"),
-        {"data": ["token-budget", None, None, 0, 1, {**LONG["params"], "num_requests": 9}, 1, None]},
-    )
-    if way == "plain":
-        with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{address}/gradio_api/run/lab", json=body, timeout=1)
-    else:
-        event = httpx.post(f"{address}/gradio_api/call/lab", json=body).json()["event_id"]
-        with httpx.stream("GET", f"{address}/gradio_api/call/lab/{event}", timeout=30) as answer:
-            said = next(line for line in answer.iter_lines() if line.startswith("data:"))
-        assert json.loads(said.removeprefix("data:"))[0]["state"] in ("starting", "running")
-    job = playground.lab.job(playground.lab.describe()["state"]["id"])
-    assert ended(job, 30)["state"] == "stopped"
 
 
 def test_the_page_learns_what_traffic_from_a_file_is_compared_with(client: TestClient) -> None:

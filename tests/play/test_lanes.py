@@ -22,7 +22,7 @@ def lanes(playground: Playground, have: str = "", tab: str = TAB) -> list[dict[s
 
 
 def test_text_comes_in_parts_that_fit_together(engine: FakeEngine, playground: Playground) -> None:
-    playground.send("hello", lanes=[1], tab_id=TAB, params=PARAMS)
+    playground.chats.send("hello", lanes=[1], tab_id=TAB, params=PARAMS)
     text, have = "", ""
     widths: list[int] = []
     times: list[int] = []
@@ -45,7 +45,7 @@ def test_text_comes_in_parts_that_fit_together(engine: FakeEngine, playground: P
 
 
 def test_a_reload_gets_the_whole_text_again(engine: FakeEngine, playground: Playground) -> None:
-    playground.send("hello", lanes=[2], tab_id=TAB, params=PARAMS)
+    playground.chats.send("hello", lanes=[2], tab_id=TAB, params=PARAMS)
     engine.step(20)
     (news,) = lanes(playground)
     assert (news["lane"], news["title"], news["state"], news["reason"]) == (2, "hello", "done", "length")
@@ -56,7 +56,7 @@ def test_a_reload_gets_the_whole_text_again(engine: FakeEngine, playground: Play
 
 def test_states_follow_the_request(engine: FakeEngine, playground: Playground) -> None:
     engine.set_knobs(prefill_max_tokens=2)
-    (request_id,) = playground.send("hello", lanes=[1], tab_id=TAB, params=PARAMS)
+    (request_id,) = playground.chats.send("hello", lanes=[1], tab_id=TAB, params=PARAMS)
     assert lanes(playground)[0]["state"] == "queued"
     engine.step()
     playground.tick()
@@ -72,9 +72,9 @@ def test_states_follow_the_request(engine: FakeEngine, playground: Playground) -
 
 
 def test_a_new_prompt_stops_the_answer_that_is_under_way(engine: FakeEngine, playground: Playground) -> None:
-    (first,) = playground.send("one", lanes=[1], tab_id=TAB, params=PARAMS)
+    (first,) = playground.chats.send("one", lanes=[1], tab_id=TAB, params=PARAMS)
     engine.step(3)
-    (second,) = playground.send("two", lanes=[1], tab_id=TAB, params=PARAMS)
+    (second,) = playground.chats.send("two", lanes=[1], tab_id=TAB, params=PARAMS)
     assert engine.streams[first].finish_reason == "abort"
     (news,) = lanes(playground)
     assert (news["rid"], news["title"], news["order"]) == (second, "two", [first, second])
@@ -82,13 +82,13 @@ def test_a_new_prompt_stops_the_answer_that_is_under_way(engine: FakeEngine, pla
 
 
 def test_lanes_differ_by_their_seed(engine: FakeEngine, playground: Playground) -> None:
-    ids = playground.send("hello", lanes=[1, 2, 3], tab_id=TAB, params=PARAMS)
+    ids = playground.chats.send("hello", lanes=[1, 2, 3], tab_id=TAB, params=PARAMS)
     assert len({engine.streams[i].params.seed for i in ids}) == 3
 
 
 def test_two_tabs_have_lanes_of_their_own(engine: FakeEngine, playground: Playground) -> None:
-    playground.send("mine", lanes=[1], tab_id=TAB, params=PARAMS)
-    playground.send("yours", lanes=[1], tab_id=OTHER, params=PARAMS)
+    playground.chats.send("mine", lanes=[1], tab_id=TAB, params=PARAMS)
+    playground.chats.send("yours", lanes=[1], tab_id=OTHER, params=PARAMS)
     assert [news["title"] for news in lanes(playground)] == ["mine"]
     assert playground.stop(tab_id=TAB) == 1
     assert lanes(playground)[0]["state"] == "stopped"
@@ -96,7 +96,7 @@ def test_two_tabs_have_lanes_of_their_own(engine: FakeEngine, playground: Playgr
 
 
 def test_one_lane_can_be_stopped(engine: FakeEngine, playground: Playground) -> None:
-    playground.send("hello", lanes=[1, 2], tab_id=TAB, params=PARAMS)
+    playground.chats.send("hello", lanes=[1, 2], tab_id=TAB, params=PARAMS)
     assert playground.stop(tab_id=TAB, lane=2) == 1
     assert [news["state"] for news in lanes(playground)] == ["queued", "stopped"]
 
@@ -121,9 +121,9 @@ def test_what_a_tab_claims_to_have_may_be_anything(have: str) -> None:
 
 def test_a_lane_that_does_not_exist_is_refused(playground: Playground) -> None:
     with pytest.raises(ValueError, match="no lane 9"):
-        playground.send("hello", lanes=[9], tab_id=TAB, params=PARAMS)
+        playground.chats.send("hello", lanes=[9], tab_id=TAB, params=PARAMS)
     with pytest.raises(ValueError, match="empty"):
-        playground.send("  ", lanes=[1], tab_id=TAB, params=PARAMS)
+        playground.chats.send("  ", lanes=[1], tab_id=TAB, params=PARAMS)
 
 
 def test_rate() -> None:

@@ -46,7 +46,7 @@ def client(models: ModelHost) -> Iterator[TestClient]:
 
 
 def ask(models: ModelHost) -> Any:
-    return models.host.ask("hello", SamplingParams(max_new_tokens=900))
+    return models.host.chats.ask("hello", SamplingParams(max_new_tokens=900))
 
 
 def lane(models: ModelHost) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def lane(models: ModelHost) -> dict[str, Any]:
 
 
 def test_whoever_waits_for_an_answer_is_told_why_it_ends(models: ModelHost) -> None:
-    models.host.send("first", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=900))
+    models.host.chats.send("first", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=900))
     stream = ask(models).stream
     wait_until(lambda: stream.token_ids)
     models.switch("other")
@@ -66,14 +66,14 @@ def test_whoever_waits_for_an_answer_is_told_why_it_ends(models: ModelHost) -> N
 
 
 def test_chats_keep_their_texts_and_go_on(models: ModelHost) -> None:
-    (before,) = models.host.send("first", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=900))
+    (before,) = models.host.chats.send("first", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=900))
     wait_until(lambda: lane(models)["tokens"] > 3)
     models.switch("other")
     kept = lane(models)
     assert kept["state"] == "error" and kept["error"] == REASON
     (turn,) = kept["turns"]
     assert turn["question"] == "first" and turn["text"].startswith("A step ") and turn["error"] == REASON
-    (after,) = models.host.send("second", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=4))
+    (after,) = models.host.chats.send("second", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=4))
     assert after > before  # no number twice: pages know requests by it
     wait_until(lambda: lane(models)["state"] == "done")
     assert [turn["question"] for turn in lane(models)["turns"]] == ["first", "second"]
@@ -110,7 +110,7 @@ def test_one_that_fails_brings_the_one_before_back(models: ModelHost) -> None:
 
 def test_where_both_fail_a_third_can_be_loaded(models: ModelHost) -> None:
     models.broken |= {"broken", FIRST}
-    models.host.send("first", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=900))
+    models.host.chats.send("first", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=900))
     models.switch("broken")
     assert models.host.state == "failed"
     with pytest.raises(EngineError, match="tiny-chat could not be started"):
@@ -181,7 +181,7 @@ class TestServer:
             return {model: float(number) for model, number in found}
 
         for _ in range(2):
-            stream = models.host.ask("hello", SamplingParams(max_new_tokens=3)).stream
+            stream = models.host.chats.ask("hello", SamplingParams(max_new_tokens=3)).stream
             stream.result(30)
             wait_until(lambda: value("generation_tokens_total") == {models.host.model: 3})
             models.switch("other" if models.host.model == FIRST else FIRST)
@@ -211,17 +211,17 @@ def test_with_real_engines(tmp_path: Path) -> None:
     try:
         assert host.wait(120) and host.live, host.status.sentence
         params = SamplingParams(max_new_tokens=6)
-        before = host.ask("What is a KV block?", params)
+        before = host.chats.ask("What is a KV block?", params)
         text = before.stream.result(60).text
         host.switch(copy, options.config)
         assert host.wait(120) and host.live, host.status.sentence
         assert [stage["state"] for stage in host.status.figures()["stages"] if stage["title"] == "Weights"] == ["done"]
-        after = host.ask("What is a KV block?", params)
+        after = host.chats.ask("What is a KV block?", params)
         assert after.stream.result(60).text == text and after.request_id > before.request_id
         assert host.engine.info.model == "copy" and host.knobs()["max_batch_size"] == 5
         host.switch(str(empty), options.config)
         assert host.wait(120) and host.live
         assert host.engine.info.model == "copy" and "it has no weights" in (host.notice or "")
-        assert host.ask("What is a KV block?", params).stream.result(60).text == text
+        assert host.chats.ask("What is a KV block?", params).stream.result(60).text == text
     finally:
         host.close()

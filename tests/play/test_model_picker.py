@@ -191,7 +191,7 @@ def test_a_recording_ends_with_its_model_and_another_file_begins(tmp_path: Path)
     assert record_name(str(record), 2) == str(tmp_path / "run-3.jsonl")
     with model_host(str(record)) as models:
         for after in ("other", None):
-            stream = models.host.ask("hello", params).stream
+            stream = models.host.chats.ask("hello", params).stream
             wait_until(lambda stream=stream: stream.token_ids)
             if after:
                 models.switch(after)

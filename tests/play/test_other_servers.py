@@ -68,9 +68,9 @@ def finish(playground: Playground) -> list[dict[str, Any]]:
 
 
 def test_a_lane_s_chat_goes_on(page: Playground, engine: Engine) -> None:
-    page.send("Tell me a story about a fox.", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=20))
+    page.chats.send("Tell me a story about a fox.", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=20))
     finish(page)
-    page.send("And then?", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=20))
+    page.chats.send("And then?", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=20))
     finish(page)
     lane = page.tabs.open(TAB).lanes[1]
     first, second = lane.chat.turns
@@ -84,15 +84,15 @@ def test_a_lane_s_chat_goes_on(page: Playground, engine: Engine) -> None:
 def test_an_old_turn_is_left_out_where_the_chat_grows_too_long(page: Playground) -> None:
     long = "word " * 1500  # of 2,048 tokens, about 1,900 are taken
     few = SamplingParams(max_new_tokens=4)
-    page.send(long, lanes=[1], tab_id=TAB, params=few)
+    page.chats.send(long, lanes=[1], tab_id=TAB, params=few)
     finish(page)
-    page.send(long, lanes=[1], tab_id=TAB, params=few)
+    page.chats.send(long, lanes=[1], tab_id=TAB, params=few)
     finish(page)
     assert page.tabs.open(TAB).lanes[1].chat.turns[1].left_out == 1
 
 
 def test_frames_have_tokens_and_the_server_s_load(page: Playground) -> None:
-    made = page.burst(size=6, kind="shared head", max_new_tokens=100, seed=1, tab_id=TAB)
+    made = page.traffic.burst(size=6, kind="shared head", max_new_tokens=100, seed=1, tab_id=TAB)
     shown = finish(page)
     tokens = [token for frame in shown for token in frame["tokens"]]
     assert len(tokens) == 600
@@ -118,7 +118,7 @@ def test_what_the_server_does_not_report_is_said_with_the_reason(page: Playgroun
     assert absent["steps"] == "roseplay does not report single steps"
     assert "knobs" not in absent
     assert "cached_tokens" in absent  # until an answer says it
-    page.burst(size=1, kind="unique", max_new_tokens=4, seed=2, tab_id=TAB)
+    page.traffic.burst(size=1, kind="unique", max_new_tokens=4, seed=2, tab_id=TAB)
     changed = [frame["absent"] for frame in finish(page) if "absent" in frame]
     assert "cached_tokens" not in changed[-1]
     assert changed[-1]["steps"] == absent["steps"]
@@ -128,13 +128,13 @@ def test_knobs_act_on_the_server_and_come_back_from_it(page: Playground, engine:
     assert page.set_knobs({"prefill_max_tokens": 64})["prefill_max_tokens"] == 64
     assert engine.knobs.prefill_max_tokens == 64
     engine.set_knobs(max_batch_size=3)  # by somebody else
-    page.burst(size=1, kind="unique", max_new_tokens=60, seed=3, tab_id=TAB)
+    page.traffic.burst(size=1, kind="unique", max_new_tokens=60, seed=3, tab_id=TAB)
     wait_until(lambda: page.tick() is not None and page.knobs()["max_batch_size"] == 3)
 
 
 def test_a_recording_of_it_reads_and_exports(page: Playground, tmp_path: Path) -> None:
-    page.send("Why?", lanes=[1, 2], tab_id=TAB, params=SamplingParams(max_new_tokens=12))
-    page.burst(size=3, kind="mix", max_new_tokens=12, seed=4, tab_id=TAB)
+    page.chats.send("Why?", lanes=[1, 2], tab_id=TAB, params=SamplingParams(max_new_tokens=12))
+    page.traffic.burst(size=3, kind="mix", max_new_tokens=12, seed=4, tab_id=TAB)
     finish(page)
     recording = parse(page.recording(TAB), "run.jsonl")
     assert recording.info.server == page.engine.info.server
@@ -202,7 +202,7 @@ def test_numbers_that_are_none_do_not_end_the_page() -> None:
     script = Script([*words("Hi")[:-1], event(times), event(b"[DONE]")], card={"max_model_len": 10**30}, metrics=load)
     with at_a_port(script.app) as address, HttpEngine(address) as remote:
         playground = Playground(remote)
-        playground.send("Hello", lanes=[1], tab_id=TAB)
+        playground.chats.send("Hello", lanes=[1], tab_id=TAB)
         finish(playground)
         for cursor in (0, 1):
             assert strict_json(playground.delta(cursor, tab_id=TAB))
@@ -228,7 +228,7 @@ def test_half_of_a_character_does_not_end_a_chat() -> None:
     with at_a_port(script.app) as address, HttpEngine(address) as remote:
         playground = Playground(remote)
         for question in ("One", "Two"):
-            playground.send(question, lanes=[1], tab_id=TAB)
+            playground.chats.send(question, lanes=[1], tab_id=TAB)
             finish(playground)
         answers = [turn.answer for turn in playground.tabs.open(TAB).lanes[1].chat.turns]
         playground.close()

@@ -28,7 +28,7 @@ def client(playground: Playground) -> TestClient:
 
 
 def lane(playground: Playground, number: int, tab: str = MINE) -> int:
-    (rid,) = playground.send("hello you", lanes=[number], tab_id=tab, params=LONG)
+    (rid,) = playground.chats.send("hello you", lanes=[number], tab_id=tab, params=LONG)
     return rid
 
 
@@ -62,7 +62,7 @@ def test_the_reason_comes_with_the_first_token(engine: FakeEngine, playground: P
 def test_where_it_differs_from_anothers_prompt_nobody_learns(engine: FakeEngine, playground: Playground) -> None:
     """Else that could be guessed token by token."""
     yours = lane(playground, 1, YOURS)
-    program = playground.ask("hello", LONG).request_id
+    program = playground.chats.ask("hello", LONG).request_id
     mine = [lane(playground, number) for number in (1, 2)]
     miss(engine, mine[0], yours)
     miss(engine, mine[1], program)
@@ -97,7 +97,7 @@ def test_text_is_for_the_tab_that_sent_it(engine: FakeEngine, playground: Playgr
 
 
 def test_only_lanes_are_quoted(engine: FakeEngine, playground: Playground) -> None:
-    burst = playground.burst(size=1, kind="equal", max_new_tokens=4, seed=3, tab_id=MINE)
+    burst = playground.traffic.burst(size=1, kind="equal", max_new_tokens=4, seed=3, tab_id=MINE)
     by = burst.requests[0].request_id
     mine = lane(playground, 1)
     miss(engine, mine, by)

@@ -19,7 +19,9 @@ MINE, OTHERS = "a-tab-of-mine", "a-tab-of-others"
 
 
 def send(playground: Playground, tab: str, prompt: str = "hello", tokens: int = 5, lane: int = 1) -> int:
-    (request_id,) = playground.send(prompt, lanes=[lane], tab_id=tab, params=SamplingParams(max_new_tokens=tokens))
+    (request_id,) = playground.chats.send(
+        prompt, lanes=[lane], tab_id=tab, params=SamplingParams(max_new_tokens=tokens)
+    )
     return request_id
 
 
@@ -93,8 +95,8 @@ def test_each_token_has_its_own_text(engine: FakeEngine, playground: Playground)
 
 def test_texts_of_others_are_left_out(engine: FakeEngine, playground: Playground) -> None:
     mine, others = send(playground, MINE, "mine?"), send(playground, OTHERS, "secret?")
-    program = playground.ask("a program asks", SamplingParams(max_new_tokens=3)).request_id
-    burst = playground.burst(size=2, kind="equal", max_new_tokens=2, seed=1, tab_id=OTHERS)
+    program = playground.chats.ask("a program asks", SamplingParams(max_new_tokens=3)).request_id
+    burst = playground.traffic.burst(size=2, kind="equal", max_new_tokens=2, seed=1, tab_id=OTHERS)
     run(engine, playground)
     everyone = {mine, others, program, *(tracked.request_id for tracked in burst.requests)}
     for tab, readable in (

@@ -29,7 +29,7 @@ Lines = list[dict[str, Any]]
 def lines(engine: FakeEngine, playground: Playground) -> Lines:
     """A good recording, a line each: the header, then frames of a lane, a burst and a knob change."""
     send(playground, MINE, "Why?")
-    playground.burst(size=2, kind="equal", max_new_tokens=3, seed=1, tab_id=MINE)
+    playground.traffic.burst(size=2, kind="equal", max_new_tokens=3, seed=1, tab_id=MINE)
     playground.set_knobs({"prefill_max_tokens": 128})
     run(engine, playground)
     return [json.loads(line) for line in playground.recording(MINE)]

@@ -1,4 +1,4 @@
-"""The address to which the sampling panel sends what is typed into it."""
+"""The address that changes the settings of a tab's answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_lane_has_its_own_settings_over_those_of_all(send: Any) -> None:
     first = send(changes={"top_p": 0.5, "stop": "END\nline\\n", "seed": "7"})
     assert first["own"] == 3
     assert {name: first["values"][name] for name in ("top_p", "top_k", "stop", "seed")} == {
-        "top_p": 0.5, "top_k": 0, "stop": "END\nline\\n", "seed": "7",
+        "top_p": 0.5, "top_k": None, "stop": ["END", "line\n"], "seed": 7,
     }  # fmt: skip
     lane = send(lane=2, changes={"temperature": 1.5, "top_p": 0.5})  # the second is what it has already
     assert (lane["own"], lane["values"]["temperature"], lane["values"]["top_p"]) == (1, 1.5, 0.5)
@@ -42,14 +42,31 @@ def test_a_lane_has_its_own_settings_over_those_of_all(send: Any) -> None:
 def test_what_is_wrong_is_refused_by_itself(send: Any) -> None:
     reply = send(changes={"seed": "twelve", "min_p": 0.3, "colour": 1})
     assert reply["own"] == 1
-    assert (reply["values"]["seed"], reply["values"]["min_p"]) == ("", 0.3)
+    assert (reply["values"]["seed"], reply["values"]["min_p"]) == (None, 0.3)
     assert reply["refused"]["seed"] == "seed is 'twelve': use a whole number"
     assert "unknown setting colour" in reply["refused"]["colour"]
 
 
-def test_no_such_lane_is_told(address: str) -> None:
-    reply = httpx.post(f"{address}/ui/sampling", json={"tab": TAB, "lane": 9})
-    assert (reply.status_code, "no lane 9" in reply.json()["detail"]) == (422, True)
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [({"tab": TAB, "lane": 9}, "no lane 9"), ({"lane": 1}, "tab's id"), ({"tab": TAB, "changes": []}, "changes is")],
+)
+def test_a_bad_request_is_told(address: str, asked: dict[str, Any], said: str) -> None:
+    reply = httpx.post(f"{address}/ui/sampling", json=asked)
+    assert (reply.status_code, said in reply.json()["detail"]) == (422, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"top_p": 3}, "top_p is 3"),
+        ({"system": "s" * 8001}, "system prompt has 8,001 characters"),
+        ({"stop": ["x" * 257]}, "of at most 256 characters"),
+    ],
+)
+def test_a_bad_value_is_told(send: Any, changes: dict[str, Any], said: str) -> None:
+    (why,) = send(changes=changes)["refused"].values()
+    assert said in why
 
 
 def test_the_models_author_says_where_lanes_begin() -> None:

@@ -19,9 +19,11 @@ from gradio_client.exceptions import AppError
 from starlette.testclient import TestClient
 
 from roseplay.config import SamplingParams
+from roseplay.play.demos.catalog import DEMOS
 from roseplay.play.playground import Playground
 from roseplay.play.web import assets
 from roseplay.play.web.server import create_app
+from roseplay.recording.exports import KINDS
 from roseplay.serve.guard import allowed_hosts
 from tests.play.conftest import serving, wait_until
 from tests.play.fake_engine import WORDS, FakeEngine
@@ -130,14 +132,12 @@ def test_the_public_endpoints_and_no_others(client: Client) -> None:
     expected = [
         "/burst",
         "/chat",
-        "/export",
-        "/lab",
-        "/lab_stop",
+        "/end_demo",
         "/new_chat",
-        "/play_traffic",
+        "/next_caption",
         "/regenerate",
         "/set_knobs",
-        "/set_sampling",
+        "/start_demo",
         "/steady",
         "/stop",
         "/submit",
@@ -172,6 +172,28 @@ def test_submit_reaches_the_lanes_of_a_tab(call: Any, address: str) -> None:
     assert call("/stop", tab=TAB) == 4
 
 
+def test_lanes_can_be_listed_and_stopped_one_by_one(call: Any) -> None:
+    assert len(call("/submit", "hello", [1, 3, 4], max_new_tokens=1900, tab=TAB)["ids"]) == 3
+    assert call("/stop", tab=TAB, lane=3) == 1
+    assert call("/stop", tab=TAB) == 2
+    assert call("/new_chat", [3, 4], TAB) == 2
+
+
+def test_knobs_can_be_text_as_in_their_boxes(call: Any) -> None:
+    knobs = call(
+        "/set_knobs", {"prefill_max_tokens": "1 024", "prefill_max_batch_size": "unlimited", "slow_motion": "×4"}
+    )
+    assert (knobs["prefill_max_tokens"], knobs["prefill_max_batch_size"], knobs["slow_motion"]) == (1024, None, 4)
+
+
+def test_a_demo_is_played_and_ended_by_its_endpoints(call: Any) -> None:
+    assert call("/next_caption", TAB) is False
+    assert call("/start_demo", tab=TAB) == next(iter(DEMOS.values())).title
+    assert call("/next_caption", TAB) is True
+    assert call("/end_demo", TAB) is True
+    assert call("/end_demo", TAB) is False
+
+
 def test_burst_has_defaults(call: Any) -> None:
     assert len(call("/burst")["ids"]) == 20
     made = call("/burst", 3, "equal", 1900)
@@ -195,23 +217,26 @@ def test_steady_traffic_runs_until_its_rate_is_0(call: Any, address: str) -> Non
     assert ended["stopped"] is None
 
 
-def test_a_program_plays_a_file_of_traffic_until_it_sends_none(call: Any, address: str) -> None:
+def test_a_file_of_traffic_is_played_at_its_times_until_it_is_stopped(address: str) -> None:
     tab = "tab-with-a-file"
     lines = "".join(f'{{"arrival_s": {at}, "prompt_tokens": 5, "answer_tokens": 2}}\n' for at in (0, 0.1, 0.2, 600))
-    assert call("/play_traffic", "", tab=tab) is None
-    begun = call("/play_traffic", lines, "mine.jsonl", 7, tab)
-    assert (begun["on"], begun["name"], begun["requests"], begun["seed"]) == (True, "mine.jsonl", 4, 7)
+    with httpx.Client(base_url=address, params={"tab": tab}, timeout=20) as client:
+        assert client.post("/ui/traffic/stop").json() == {"stopped": False}
+        begun = client.post(
+            "/ui/traffic/play", params={"tab": tab, "name": "mine.jsonl", "seed": 7}, content=lines
+        ).json()
+        assert (begun["on"], begun["name"], begun["requests"], begun["seed"]) == (True, "mine.jsonl", 4, 7)
 
-    def polled() -> Any:
-        return httpx.get(f"{address}/ui/delta?since=0&tab={tab}", timeout=20).json()["own"]["file"]
+        def polled() -> Any:
+            return client.get("/ui/delta?since=0").json()["own"]["file"]
 
-    wait_until(lambda: polled()["done"] == 3)
-    call("/play_traffic", tab=tab)
-    ended = wait_until(lambda: (now := polled())["on"] is False and now)
+        wait_until(lambda: polled()["done"] == 3)
+        assert client.post("/ui/traffic/stop").json() == {"stopped": True}
+        ended = wait_until(lambda: (now := polled())["on"] is False and now)
     assert (ended["sent"], ended["stopped"]) == (3, None)
 
 
-def test_a_file_of_traffic_is_read_played_and_stopped_by_its_routes(call: Any, address: str) -> None:
+def test_a_file_of_traffic_is_read_played_and_stopped_by_its_routes(address: str) -> None:
     line = b'{"arrival_s": 3, "prompt_tokens": 5, "answer_tokens": 2}\n'
     with httpx.Client(base_url=f"{address}/ui/traffic", timeout=20) as client:
         later = line.replace(b"3", b"603.5", 1)
@@ -224,6 +249,7 @@ def test_a_file_of_traffic_is_read_played_and_stopped_by_its_routes(call: Any, a
             ("/check", "line 2 is not JSON"),
             ("/play?tab=tab-of-the-page", "line 2 is not JSON"),
             ("/play?tab=x", "a tab's id"),
+            ("/play?tab=tab-of-the-page&seed=x", "seed is 'x'"),
             ("/play", "needs the id of a tab"),
             ("/stop", "a tab's id"),
             (f"/check?name={'x' * 81}", "at most 80 characters"),
@@ -258,14 +284,6 @@ def test_knobs_take_any_subset(call: Any, live_engine: FakeEngine) -> None:
         ("/burst", (2.5,), "size is 2.5: use a whole number"),
         ("/burst", (True,), "size is True: use a whole number"),
         ("/burst", ("2.5",), "size is '2.5': use a whole number"),
-        ("/play_traffic", ("prompt,answer_tokens\na,1", "", None, TAB), "no column arrival_s"),
-        (
-            "/play_traffic",
-            ('{"arrival_s": 0, "prompt_tokens": 1, "answer_tokens": 0}', "", None, TAB),
-            "line 1, answer_",
-        ),
-        ("/play_traffic", ("x", "", None, ""), "needs the id of a tab"),
-        ("/play_traffic", (5, "", None, TAB), "traffic is 5: use text"),
         ("/burst", (3, "equal", 4.5), "max_new_tokens is 4.5"),
         ("/burst", (3, "equal", 4, "1e3"), "seed is '1e3'"),
         ("/set_knobs", ({"max_batch_size": 10**12},), "max_batch_size is 1000000000000"),
@@ -273,11 +291,18 @@ def test_knobs_take_any_subset(call: Any, live_engine: FakeEngine) -> None:
         ("/submit", ("hello", 1.5), "lane is 1.5"),
         ("/submit", ("hello", 0, 4.5), "max_new_tokens is 4.5"),
         ("/stop", ([1.5],), "request's id is 1.5"),
+        ("/stop", (None, "", 2), "tab's id"),
+        ("/stop", (None, TAB, 9), "no lane 9"),
+        ("/submit", ("hello", []), "there are 0 lanes"),
+        ("/submit", ("hello", [1, 0]), "no lane 0"),
+        ("/set_knobs", ({"prefill_max_tokens": "many"},), "takes a number of at least 1"),
+        ("/set_knobs", ({"slow_motion": "0"},), "takes a number above 1"),
+        ("/start_demo", ("nothing", TAB), "no demo 'nothing'"),
+        ("/start_demo", (), "tab's id"),
         ("/new_chat", (1.5, TAB), "lane is 1.5"),
         ("/chat", ("hello", 4, 0, None, None, "s" * 8001), "system prompt has 8,001 characters"),
         ("/submit", ("hello", 0, 4, 0, None, "", False, "s" * 8001), "system prompt has 8,001 characters"),
         ("/submit", ("hello", 1, 4, 0, None, TAB, False, "s" * 8001), "system prompt has 8,001 characters"),
-        ("/set_sampling", ({"system": "s" * 8001}, 0, TAB), "system prompt has 8,001 characters"),
         ("/chat", ("hello", 4, 0, None, None, None, None, None, None, None, ["x"] * 17), "use at most 16 strings"),
         ("/chat", ("hello", 4, 0, None, None, None, None, None, None, None, ["x" * 257]), "of at most 256 characters"),
         (
@@ -285,7 +310,6 @@ def test_knobs_take_any_subset(call: Any, live_engine: FakeEngine) -> None:
             ("hello", 0, 4, 0, None, "", False, None, None, None, None, None, ["x"] * 17),
             "use at most 16 strings",
         ),
-        ("/set_sampling", ({"stop": ["x" * 257]}, 0, TAB), "of at most 256 characters"),
         ("/chat", ("", 4, 0, None, [{"role": "user", "content": "a"}] * 257), "257 messages"),
         (
             "/chat",
@@ -341,7 +365,7 @@ def test_hosts_beyond_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "me-roseplay.hf.space" in allowed_hosts("0.0.0.0")
 
 
-def test_exports_leave_no_files(call: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exports_leave_no_files(call: Any, address: str) -> None:
     """Neither in a folder of ours nor in Gradio's cache: what is asked for is made when it is fetched."""
     places = [Path(tempfile.gettempdir()), Path(get_upload_folder())]
 
@@ -350,15 +374,11 @@ def test_exports_leave_no_files(call: Any, tmp_path: Any, monkeypatch: pytest.Mo
         return len(ours) + sum(1 for path in places[1].rglob("*") if path.is_file())
 
     call("/burst", 2, "equal", 4)
-    before, downloads = count(), set()
-    for kind in ("recording", "trace", "tokens", "requests", "traffic", "report") * 3:
-        path = Path(call("/export", kind))
-        assert path.stat().st_size > 100
-        downloads.add(path)
-    files = {"recording.jsonl", "trace.json", "tokens.csv", "requests.csv", "traffic.jsonl", "report.html"}
-    assert {path.name for path in downloads} == files
-    own = {path for path in downloads if places[1] in path.parents}  # the client's copies may be in the same folder
-    assert count() - len(own) == before
+    before = count()
+    for kind in [*KINDS.values()] * 3:
+        answer = httpx.get(f"{address}/ui/export/{kind.file}", timeout=60)
+        assert len(answer.content) > 100
+    assert count() == before
 
 
 def test_sessions_that_have_gone_leave_nothing_behind(engine: FakeEngine) -> None:

@@ -39,8 +39,11 @@ def playground(engine: FakeEngine, time: Time) -> Playground:
 
 
 def test_a_tab_that_stays_away_loses_its_requests(engine: FakeEngine, playground: Playground, time: Time) -> None:
-    ids = playground.send("hello", lanes=[1, 2], tab_id=TAB, params=PARAMS)
-    ids += [t.request_id for t in playground.burst(size=3, kind="equal", max_new_tokens=9, seed=0, tab_id=TAB).requests]
+    ids = playground.chats.send("hello", lanes=[1, 2], tab_id=TAB, params=PARAMS)
+    ids += [
+        t.request_id
+        for t in playground.traffic.burst(size=3, kind="equal", max_new_tokens=9, seed=0, tab_id=TAB).requests
+    ]
     time.now = LEASE_S - 1
     playground.tick()
     assert not any(engine.streams[i].finished for i in ids)
@@ -56,11 +59,11 @@ def test_a_page_keeps_the_lanes_that_its_tab_has_forgotten(
     def lanes(have: str = "") -> list[dict[str, Any]]:
         return json.loads(playground.delta(0, tab_id=TAB, have=have))["own"]["lanes"]
 
-    playground.send("hello", lanes=[1, 2], tab_id=TAB, params=PARAMS)
+    playground.chats.send("hello", lanes=[1, 2], tab_id=TAB, params=PARAMS)
     have = ",".join(news["have"] for news in lanes())
     time.now = LEASE_S + 1
     playground.tick()
-    playground.send("again", lanes=[1], tab_id=TAB, params=PARAMS)
+    playground.chats.send("again", lanes=[1], tab_id=TAB, params=PARAMS)
     assert [news["lane"] for news in lanes(have)] == [1], "what it still shows in lane 2 is not emptied"
 
 
@@ -84,7 +87,7 @@ def test_requests_that_are_added_at_the_same_time_are_all_kept() -> None:
 
 
 def test_any_poll_renews_the_lease(engine: FakeEngine, playground: Playground, time: Time) -> None:
-    (request_id,) = playground.send("hello", lanes=[1], tab_id=TAB, params=PARAMS)
+    (request_id,) = playground.chats.send("hello", lanes=[1], tab_id=TAB, params=PARAMS)
     for minute in range(1, 30):  # as rarely as a browser lets a hidden page
         time.now = 60.0 * minute
         playground.delta(0, tab_id=TAB)
@@ -93,8 +96,8 @@ def test_any_poll_renews_the_lease(engine: FakeEngine, playground: Playground, t
 
 
 def test_requests_of_programs_have_no_lease(engine: FakeEngine, playground: Playground, time: Time) -> None:
-    tracked = playground.ask("hello", PARAMS)
-    playground.burst(size=2, kind="unique", max_new_tokens=9, seed=0, tab_id="")
+    tracked = playground.chats.ask("hello", PARAMS)
+    playground.traffic.burst(size=2, kind="unique", max_new_tokens=9, seed=0, tab_id="")
     time.now = 10 * LEASE_S
     playground.tick()
     assert not any(stream.finished for stream in engine.streams.values())
@@ -111,11 +114,11 @@ def test_a_poll_of_a_stranger_makes_no_tab(playground: Playground) -> None:
 @pytest.mark.parametrize("tab_id", ["", "short", "x" * 65, "with space in", "<script>alert"])
 def test_a_tab_id_is_checked(playground: Playground, tab_id: str) -> None:
     with pytest.raises(ValueError, match="tab's id"):
-        playground.send("hello", lanes=[1], tab_id=tab_id, params=PARAMS)
+        playground.chats.send("hello", lanes=[1], tab_id=tab_id, params=PARAMS)
 
 
 def test_a_burst_is_accounted_for(engine: FakeEngine, playground: Playground) -> None:
-    burst = playground.burst(size=4, kind="mix", max_new_tokens=2, seed=0, tab_id=TAB)
+    burst = playground.traffic.burst(size=4, kind="mix", max_new_tokens=2, seed=0, tab_id=TAB)
     assert len(burst.requests) == 4
     lengths = [tracked.prompt_tokens for tracked in burst.requests]
     assert lengths[3] > 20 * lengths[0]
@@ -129,7 +132,7 @@ def test_a_burst_is_accounted_for(engine: FakeEngine, playground: Playground) ->
 
 def test_a_burst_has_nothing_in_common_with_the_one_before(engine: FakeEngine, playground: Playground) -> None:
     def prompts(seed: int | None) -> list[list[int]]:
-        burst = playground.burst(size=4, kind="shared head", max_new_tokens=2, seed=seed, tab_id="")
+        burst = playground.traffic.burst(size=4, kind="shared head", max_new_tokens=2, seed=seed, tab_id="")
         return [tracked.stream.prompt_token_ids for tracked in burst.requests]
 
     first, second = prompts(None), prompts(None)
@@ -138,7 +141,7 @@ def test_a_burst_has_nothing_in_common_with_the_one_before(engine: FakeEngine, p
 
 
 def test_saved_tokens_are_counted_once(engine: FakeEngine, playground: Playground) -> None:
-    burst = playground.burst(size=1, kind="equal", max_new_tokens=9, seed=0, tab_id=TAB)
+    burst = playground.traffic.burst(size=1, kind="equal", max_new_tokens=9, seed=0, tab_id=TAB)
     (tracked,) = burst.requests
     tracked.computed, tracked.target, tracked.cached, tracked.shared = 40, 40, 16, 16
     figures = burst.figures()
@@ -147,10 +150,10 @@ def test_saved_tokens_are_counted_once(engine: FakeEngine, playground: Playgroun
 
 def test_a_full_engine_takes_what_it_can() -> None:
     playground = Playground(FakeEngine(max_waiting=3))
-    burst = playground.burst(size=8, kind="equal", max_new_tokens=9, seed=0, tab_id="")
+    burst = playground.traffic.burst(size=8, kind="equal", max_new_tokens=9, seed=0, tab_id="")
     assert (burst.size, len(burst.requests)) == (3, 3)
     with pytest.raises(EngineBusyError):
-        playground.burst(size=8, kind="equal", max_new_tokens=9, seed=0, tab_id="")
+        playground.traffic.burst(size=8, kind="equal", max_new_tokens=9, seed=0, tab_id="")
 
 
 def test_kinds_go_by_key_and_label() -> None:

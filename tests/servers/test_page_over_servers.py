@@ -62,7 +62,7 @@ def test_it_is_known_for_what_it_is(page: Playground, name: str) -> None:
 
 def test_a_chat_streams_with_its_times(page: Playground, name: str) -> None:
     params = SamplingParams(max_new_tokens=24, temperature=0.7, seed=5)
-    page.send("Tell me a story about a fox.", lanes=[1, 2], tab_id=TAB, params=params)
+    page.chats.send("Tell me a story about a fox.", lanes=[1, 2], tab_id=TAB, params=params)
     wait_until(lambda: not page.engine.num_unfinished)
     lanes = page.tabs.open(TAB).lanes
     for lane in (lanes[1], lanes[2]):
@@ -77,13 +77,13 @@ def test_a_chat_streams_with_its_times(page: Playground, name: str) -> None:
         assert metrics.submitted_ns <= metrics.sent_ns <= metrics.first_byte_ns <= metrics.first_token_ns
     if name == "guidellm_mock":
         assert metrics.ttft_s >= 0.04
-    page.send("And then?", lanes=[1], tab_id=TAB, params=params)
+    page.chats.send("And then?", lanes=[1], tab_id=TAB, params=params)
     wait_until(lambda: not page.engine.num_unfinished)
     assert lanes[1].chat.last.answer.text
 
 
 def test_what_it_says_nothing_of_is_absent_with_a_reason(page: Playground, name: str) -> None:
-    page.burst(size=2, kind="equal", max_new_tokens=8, seed=1, tab_id=TAB)
+    page.traffic.burst(size=2, kind="equal", max_new_tokens=8, seed=1, tab_id=TAB)
     wait_until(lambda: not page.engine.num_unfinished)
     reasons = dict(page.engine.capabilities.reasons)
     cached = {"cached_tokens"} if name == "guidellm_mock" else set()  # its answers may not say it
@@ -92,7 +92,7 @@ def test_what_it_says_nothing_of_is_absent_with_a_reason(page: Playground, name:
 
 
 def test_a_burst_is_answered(page: Playground) -> None:
-    burst = page.burst(size=8, kind="shared head", max_new_tokens=16, seed=2, tab_id=TAB)
+    burst = page.traffic.burst(size=8, kind="shared head", max_new_tokens=16, seed=2, tab_id=TAB)
     wait_until(lambda: burst.figures()["done"] == 8)
     errors = [tracked.stream.error for tracked in burst.requests if tracked.stream.error]
     assert errors == []
@@ -101,7 +101,7 @@ def test_a_burst_is_answered(page: Playground) -> None:
 
 
 def test_a_stopped_answer_ends_at_once(page: Playground) -> None:
-    (request_id,) = page.send(
+    (request_id,) = page.chats.send(
         "Tell me a long story.", lanes=[3], tab_id=TAB, params=SamplingParams(max_new_tokens=900, ignore_eos=True)
     )
     tracked = page.tabs.open(TAB).lanes[3].chat.last.tracked
@@ -119,7 +119,7 @@ def test_steady_traffic_arrives_at_its_rate(page: Playground) -> None:
 
 
 def test_its_run_is_exported(page: Playground) -> None:
-    page.send("Why?", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=8))
+    page.chats.send("Why?", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=8))
     wait_until(lambda: not page.engine.num_unfinished)
     time.sleep(0.5)  # the frame with the end
     for kind in KINDS:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.soak.client import Client, RefusedError
+from tests.soak.client import TIMEOUT_S, Client, RefusedError
 from tests.soak.journal import Actor, Journal
 from tests.soak.tab import Tab
 
@@ -48,15 +48,14 @@ BAD: tuple[tuple[str, dict[str, Any]], ...] = (
     ("chat", {"prompt": "hello", "temperature": -1}),
     ("chat", {"messages": [{"role": "user"}]}),
     ("stop", {"ids": ["first"]}),
-    ("lab", {"scenario": "none"}),
-    ("export", {"kind": "nothing"}),
 )
-EXPORTS = ("trace", "tokens", "report")  # each takes a second for every MB that was recorded
+EXPORTS = ("trace.json", "tokens.csv", "report.html")  # each takes a second for every MB that was recorded
 ROUTES = (
     "/",
     "/config",
     "/ui/lab",
     "/ui/export",
+    "/ui/export/nothing.txt",
     "/ui/demo.jsonl",
     "/health",
     "/gradio_api/info",
@@ -170,9 +169,9 @@ class Traffic:
         try:
             if act == "set_sampling":
                 settings = {"temperature": seeded.choice((0, 0.8)), "max_new_tokens": seeded.choice((16, 90))}
-                self._client.call("set_sampling", settings=settings, lane=lane, tab=tab.tab_id)
+                self._client.post("/ui/sampling", {"tab": tab.tab_id, "lane": lane, "changes": settings})
             elif act == "reset":
-                self._client.call("set_sampling", settings=None, lane=lane, tab=tab.tab_id)
+                self._client.post("/ui/sampling", {"tab": tab.tab_id, "lane": lane, "reset": True})
             elif act == "new_chat":
                 with self._journal.stopping(self._running(mine)):
                     self._client.call("new_chat", lane=lane, tab=tab.tab_id)
@@ -209,7 +208,7 @@ class Traffic:
 
     def _read_to_the_end(self, tab: Tab) -> None:
         tab.hidden = False
-        until = time.monotonic() + 60
+        until = time.monotonic() + TIMEOUT_S
         while tab.waiting and time.monotonic() < until:
             time.sleep(0.1)
 
@@ -323,52 +322,47 @@ class Traffic:
     def _experiment(self, seeded: random.Random) -> None:
         body = {**seeded.choice(EXPERIMENTS), "seed": seeded.randrange(5)}
         with self._lab:
-            act = seeded.random()
-            if act < 0.2:
-                self._client.leave("lab", seeded.uniform(0.5, 6), **body)
-                self._journal.count("lab runs left")
-                self._wait_for_lab()
-                return
-            stopper = threading.Timer(seeded.uniform(0.5, 5), self._client.call, ("lab_stop",))
-            if act < 0.35:
+            status, answer = self._client.post("/ui/lab/run", body)
+            if status != 200:
+                raise RefusedError(str(json.loads(answer)))
+            stopper = threading.Timer(seeded.uniform(0.5, 5), self._client.post, ("/ui/lab/stop", {}))
+            if seeded.random() < 0.35:
                 stopper.start()
             try:
-                result = self._client.call("lab", **body)
-                self._client.get(f"/ui/lab/result/{result['id']}/report.html")
-                self._journal.count("lab runs done")
-            except RefusedError as error:
-                if "the lab was stopped" not in str(error):
-                    raise
-                self._journal.count("lab runs stopped")
+                self._wait_for_lab()
             finally:
                 stopper.cancel()
-                self._wait_for_lab()
+            job = json.loads(self._client.get(f"/ui/lab/job?id={json.loads(answer)['job']}")[1])
+            if job["result"]:
+                self._client.get(f"/ui/lab/result/{job['result']}/report.html")
+            self._journal.count(f"lab runs {job['state']}")
+            if job["state"] == "error":
+                self._journal.complain(f"the lab failed: {job['error']}")
 
     def _wait_for_lab(self) -> None:
         """Until the lab has let the live engine go."""
-        until = time.monotonic() + 60
+        until = time.monotonic() + TIMEOUT_S
         while json.loads(self._client.get("/ui/delta?since=0")[1])["lab"]:
             if time.monotonic() > until:
-                self._journal.complain("the lab had not ended 60 s after its client had gone")
+                self._journal.complain(f"the lab had not ended after {TIMEOUT_S:g} s")
                 return
             self._journal.pause(0.5) and time.sleep(0.5)
 
     def warm_up(self) -> None:
         """Do once what loads code at its first time, while little has been recorded."""
-        for kind in EXPORTS:
-            self._one_export(kind)
+        for file in EXPORTS:
+            self._one_export(file)
 
     def _download(self, seeded: random.Random) -> None:
-        self._one_export("recording")
+        self._one_export("recording.jsonl")
 
     def _export(self, seeded: random.Random) -> None:
         self._one_export(seeded.choice(EXPORTS))
 
-    def _one_export(self, kind: str) -> None:
-        made = self._client.call("export", kind=kind)
-        status, body = self._client.get(f"/gradio_api/file={made['path']}")
+    def _one_export(self, file: str) -> None:
+        status, body = self._client.get(f"/ui/export/{file}")
         if status != 200 or not body:
-            self._journal.complain(f"the file of /export {kind} answered {status}")
+            self._journal.complain(f"/ui/export/{file} answered {status}")
 
     def _bad(self, seeded: random.Random) -> None:
         endpoint, arguments = seeded.choice(BAD)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import gradio as gr
-from gradio.data_classes import FileData
+from gradio.context import LocalContext
 
 from roseplay.config import Knobs, SamplingParams
 from roseplay.engine.errors import EngineError
@@ -24,45 +24,42 @@ from roseplay.engine.stream import Stream
 from roseplay.formats.json_text import json_object
 from roseplay.formats.text import shown
 from roseplay.play.bursts import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_RATE
+from roseplay.play.chats import Message
+from roseplay.play.demos.catalog import DEMOS
 from roseplay.play.playground import Playground
 from roseplay.play.prompt_bar import DEFAULT_LANES
 from roseplay.play.session import check_tab_id
-from roseplay.play.settings import NAMES, Settings, read, whole_number
-from roseplay.play.web.calls import LOOK_S, Endpoints, refusal, refusals_as_errors, until
-from roseplay.play.web.lab_endpoint import Experiments
-from roseplay.play.web.recording_routes import export_address
-from roseplay.recording.exports import KINDS
+from roseplay.play.settings import NAMES, read, whole_number
+from roseplay.play.stops import read_knob
+from roseplay.play.web.calls import Endpoints, refusal, refusals_as_errors, warn
+from roseplay.play.web.page_events import add_events
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.recording.schema import MAX_LANES
 from roseplay.settings import Setting, defaults_of, settings_of
 
 DEFAULT_PROMPT = "What is a KV block?"
+LOOK_S = 0.5  # how often /chat sends the text so far and checks whether the client is still connected
 MAX_IDS = 10_000  # in one call of /stop
 
 
 def add_endpoints(playground: Playground) -> None:
-    """Add the endpoints to the page that is being built."""
-    requests, lanes, engine = Requests(playground), Lanes(playground), Steering(playground)
-    lab, files = Experiments(playground), Files(playground)
-    endpoints: list[Callable[..., Any]] = [
-        *(requests.submit, requests.chat, lanes.new_chat, lanes.regenerate, lanes.set_sampling),
-        *(engine.burst, engine.steady, engine.play_traffic, engine.set_knobs, engine.stop),
-        *(lab.lab, lab.lab_stop, files.export),
-    ]
-    for endpoint in endpoints:
-        name = endpoint.__name__
-        about = f"{inspect.getdoc(endpoint)}\n\n{_settings_of_endpoint(name)}".rstrip()
-        gr.api(endpoint, api_name=name, api_description=about, concurrency_limit=None)
+    """Add the endpoints to the page that is being built; all but ``/chat`` are events of its controls too."""
+    requests, lanes, engine, demos = Requests(playground), Lanes(playground), Steering(playground), Demos(playground)
+    of_page: list[Callable[..., Any]] = [requests.submit, lanes.new_chat, lanes.regenerate]
+    of_page += [engine.burst, engine.steady, engine.set_knobs, engine.stop]
+    of_page += [demos.start_demo, demos.next_caption, demos.end_demo]
+    add_events({endpoint: _about(endpoint) for endpoint in of_page})
+    gr.api(requests.chat, api_name="chat", api_description=_about(requests.chat), concurrency_limit=None)
 
 
-def _settings_of_endpoint(name: str) -> str:
-    """Returns what the settings among an endpoint's arguments take; "" where there are none."""
-    if name == "set_knobs":
-        return _in_words(settings_of(Knobs), defaults_of(Knobs))
-    of_tab = defaults_of(Settings)
-    of_request = {field: default for field, default in defaults_of(SamplingParams).items() if field in of_tab}
-    defaults = {"submit": of_request, "chat": of_request, "set_sampling": of_tab}.get(name, {})
-    return _in_words(settings_of(SamplingParams), defaults)
+def _about(endpoint: Callable[..., Any]) -> str:
+    """Returns what an endpoint does, and what the settings among its arguments take."""
+    settings: dict[str, str] = {"set_knobs": _in_words(settings_of(Knobs), defaults_of(Knobs))}
+    settings["submit"] = settings["chat"] = _in_words(
+        settings_of(SamplingParams),
+        {name: value for name, value in defaults_of(SamplingParams).items() if name in NAMES},
+    )
+    return f"{inspect.getdoc(endpoint)}\n\n{settings.get(endpoint.__name__, '')}".rstrip()
 
 
 def _in_words(settings: Mapping[str, Setting], defaults: Mapping[str, Any]) -> str:
@@ -81,7 +78,7 @@ class Requests(Endpoints):
     async def submit(
         self,
         prompt: str = DEFAULT_PROMPT,
-        lane: int = 0,
+        lane: int | list[int] = 0,
         max_new_tokens: int | None = None,
         temperature: float | None = None,
         seed: int | None = None,
@@ -97,26 +94,23 @@ class Requests(Endpoints):
     ) -> dict:
         """Submit a prompt and return the ids of its requests at once.
 
-        With a tab's id (``Rose.tab`` in its console) it continues the chat in that tab's lane, from 1; lane 0 is the
-        first four lanes. Null settings are the lane's; with ``edit`` the prompt replaces the last question. Without a
-        tab it is a request of its own that only the live views show, greedy by default. ``ignore_eos``: answer exactly
+        With a tab's id (``Rose.tab`` in its console) it continues the chat in that tab's lane, from 1, or in several; lane 0
+        is the first four. Null settings are the lane's; with ``edit`` the prompt replaces the last question. Without a tab
+        it is a request of its own that only the live views show, greedy by default. ``ignore_eos``: answer exactly
         ``max_new_tokens`` tokens.
         """
         with refusals_as_errors():
-            arguments = locals()
-            given, lanes, tab_id = _given(arguments), _lanes(lane), _tab(tab)
+            given = _given(
+                max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, system=system, top_p=top_p,
+                top_k=top_k, min_p=min_p, repetition_penalty=repetition_penalty, stop=stop,
+            )  # fmt: skip
+            lanes, tab_id = _lanes(lane), _tab(tab)
             whole, instead = _switch(ignore_eos, "ignore_eos"), _switch(edit, "edit")
             if not tab_id:
-                params = _params({**given, "ignore_eos": whole})
+                params = dataclasses.replace(_params(given), ignore_eos=whole)
                 return {"ids": [(await self._ask(prompt, params, system=system)).request_id]}
-            ids: list[int] = []
-            for number in lanes:
-                settings = self.playground.chats.settings(tab_id, number).changed(given)
-                params = dataclasses.replace(settings.params(), ignore_eos=whole)
-                how = {"params": params, "system": settings.system, "edit": instead}
-                send = partial(self.playground.send, prompt, lanes=[number], tab_id=tab_id, **how)
-                ids += await self.submissions.run(send)
-            return {"ids": ids}
+            send = partial(self._to_lanes, prompt, lanes, tab_id, given, ignore_eos=whole, edit=instead)
+            return {"ids": await self.submissions.run(send)}
 
     async def chat(
         self,
@@ -138,10 +132,13 @@ class Requests(Endpoints):
         A job that is iterated over yields the text so far twice a second. A client that disconnects aborts its request.
         """
         with refusals_as_errors():
-            params = _params(_given(locals()))
-            stream = (await self._ask(prompt, params, system=system, messages=messages)).stream
+            given = _given(
+                max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, system=system, top_p=top_p,
+                top_k=top_k, min_p=min_p, repetition_penalty=repetition_penalty, stop=stop,
+            )  # fmt: skip
+            stream = (await self._ask(prompt, _params(given), system=system, messages=messages)).stream
         try:
-            async for text in until(lambda: _wait(stream, LOOK_S), request, lambda: stream.text):
+            async for text in _texts(stream, request):
                 yield text
         finally:
             stream.cancel()  # does nothing once it has ended; otherwise the client is gone
@@ -149,38 +146,40 @@ class Requests(Endpoints):
             raise refusal(EngineError(stream.error))
         yield stream.text
 
-    async def _ask(self, prompt: Any, params: SamplingParams, **how: Any) -> TrackedRequest:
-        send = partial(self.playground.ask, prompt, params, **how)
+    async def _ask(
+        self, prompt: Any, params: SamplingParams, *, system: Any, messages: Sequence[Message] | None = None
+    ) -> TrackedRequest:
+        send = partial(self.playground.chats.ask, prompt, params, system=system, messages=messages)
         return await self.submissions.ask(send, lambda tracked: tracked.stream.cancel())
+
+    def _to_lanes(
+        self, prompt: Any, lanes: list[int], tab_id: str, given: Mapping[str, Any], *, ignore_eos: bool, edit: bool
+    ) -> list[int]:
+        """Continue the chats of a tab's lanes, with their own settings where none are given; returns the requests' ids."""
+        ids: list[int] = []
+        for lane in lanes:
+            settings = self.playground.chats.settings(tab_id, lane).changed(given)
+            params = dataclasses.replace(settings.params(), ignore_eos=ignore_eos)
+            ids += self.playground.chats.send(
+                prompt, lanes=[lane], tab_id=tab_id, params=params, system=settings.system, edit=edit
+            )
+        return ids
 
 
 class Lanes(Endpoints):
     """The chats of a tab."""
 
-    async def new_chat(self, lane: int = 0, tab: str = "") -> int:
+    async def new_chat(self, lane: int | list[int] = 0, tab: str = "") -> int:
         """Stop and clear the chat in a tab's lane, 0 for all of its lanes; returns how many had one."""
         with refusals_as_errors():
             clear = partial(self.playground.chats.new_chat, lanes=_lanes(lane, MAX_LANES), tab_id=_tab(tab))
             return await self.submissions.run(clear)  # may wait for a submit to the same lane
 
-    async def regenerate(self, lane: int = 0, tab: str = "") -> dict:
+    async def regenerate(self, lane: int | list[int] = 0, tab: str = "") -> dict:
         """Ask the last question of a tab's lane again with another seed, 0 for all of its lanes; returns the ids."""
         with refusals_as_errors():
             again = partial(self.playground.chats.regenerate, lanes=_lanes(lane, MAX_LANES), tab_id=_tab(tab))
             return {"ids": await self.submissions.run(again)}
-
-    def set_sampling(self, settings: dict | None = None, lane: int = 0, tab: str = "") -> dict:
-        """Change settings of a tab's answers, as a JSON object, in one lane or with 0 in all; returns all settings.
-
-        ``system`` is the system prompt. Null resets a lane to the settings of all lanes, and all lanes to the defaults.
-        """
-        with refusals_as_errors():
-            number, tab_id = whole_number(lane, "lane"), _tab(tab)
-            if settings is None:
-                now = self.playground.chats.reset_settings(lane=number, tab_id=tab_id)
-            else:
-                now = self.playground.chats.set_settings(read(settings), lane=number, tab_id=tab_id)
-            return {name: getattr(now, name) for name in NAMES}
 
 
 class Steering(Endpoints):
@@ -199,18 +198,21 @@ class Steering(Endpoints):
         The same seed submits the same prompts again; without one they differ each time.
         """
         with refusals_as_errors():
+            size = whole_number(size, "size")
             send = partial(
-                self.playground.burst,
-                size=whole_number(size, "size"),
+                self.playground.traffic.burst,
+                size=size,
                 kind=kind,
                 max_new_tokens=whole_number(max_new_tokens, "max_new_tokens"),
                 seed=None if seed is None else whole_number(seed, "seed"),
                 tab_id=_tab(tab),
             )
             made = await self.submissions.run(send)
+        if made.size < size:
+            warn(f"The engine took {made.size} of {size} requests: too many wait already.")
         return {"burst": made.burst_id, "seed": made.seed, "ids": [tracked.request_id for tracked in made.requests]}
 
-    def steady(
+    async def steady(
         self,
         rate: float = DEFAULT_RATE,
         kind: str = "shared head",
@@ -230,61 +232,51 @@ class Steering(Endpoints):
             tab_id = _tab(tab)
             if rate == 0 and not isinstance(rate, bool) and tab_id:
                 return next((steady.figures() for steady in self.playground.traffic.stop("steady", tab_id)), None)
-            return self.playground.traffic.start_steady(
+            start = partial(
+                self.playground.traffic.start_steady,
                 rate=rate,
                 spacing=spacing,  # type: ignore[arg-type]  # checked
                 kind=kind,
                 max_new_tokens=whole_number(max_new_tokens, "max_new_tokens"),
                 seed=None if seed is None else whole_number(seed, "seed"),
                 tab_id=tab_id,
-            ).figures()
-
-    async def play_traffic(
-        self, traffic: str = "", name: str = "", seed: int | None = None, tab: str = ""
-    ) -> dict | None:
-        """Play requests from the text of a file at its times, whether or not earlier ones are answered.
-
-        JSONL (a line is {"arrival_s": 0.5, "prompt": "Why?", "answer_tokens": 32}, or with prompt_tokens, a length,
-        instead of prompt), CSV with these columns, or a JSON list of conversations. It ends with the tab, when too many
-        of its requests wait, with ``/stop``, or with no text, which leaves what was sent to be answered. ``seed`` is of
-        prompts given by their lengths. Returns the traffic's figures, which the tab's polls have too; null where there
-        was none to stop.
-        """
-        with refusals_as_errors():
-            tab_id, content = _tab(tab), _text(traffic, "traffic").encode("utf-8", "replace")
-            if not content and tab_id:
-                return next((own.figures() for own in self.playground.traffic.stop("file", tab_id)), None)
-            start = partial(
-                self.playground.traffic.start_own,
-                content,
-                name=_text(name, "name"),
-                seed=None if seed is None else whole_number(seed, "seed"),
-                tab_id=tab_id,
             )
             return (await self.submissions.run(start)).figures()
 
     def set_knobs(self, knobs: dict | None = None) -> dict:
-        """Change any knobs, as a JSON object; returns all of them."""
+        """Change any knobs, as a JSON object; returns all of them. Text is read as what is typed into a knob's box."""
         with refusals_as_errors():
-            changes = {} if knobs is None else json_object(knobs, "the knobs", '{"prefill_max_tokens": 256}')
+            asked = {} if knobs is None else json_object(knobs, "the knobs", '{"prefill_max_tokens": 256}')
+            changes = {
+                name: read_knob(name, value) if isinstance(value, str) else value for name, value in asked.items()
+            }
             return self.playground.set_knobs(changes)
 
-    def stop(self, ids: list[int] | None = None, tab: str = "") -> int:
-        """Stop the requests with these ids, those of a tab, or without either all there are; returns how many."""
+    def stop(self, ids: list[int] | None = None, tab: str = "", lane: int = 0) -> int:
+        """Stop requests: those with these ids, those of a tab or of one of its lanes, or else all; returns how many."""
         with refusals_as_errors():
-            return self.playground.stop(tab_id=_tab(tab), ids=None if ids is None else _ids(ids))
+            number = _lane(lane) or None
+            tab_id, listed = check_tab_id(tab) if number else _tab(tab), None if ids is None else _ids(ids)
+            return self.playground.stop(tab_id=tab_id, lane=number, ids=listed)
 
 
-class Files(Endpoints):
-    """The run as a file."""
+class Demos(Endpoints):
+    """The guided demos of a tab."""
 
-    def export(self, kind: str = "report", tab: str = "") -> FileData:
-        """Returns the run so far as a file: recording, trace, tokens, requests, traffic or report; texts of the tab only."""
+    def start_demo(self, name: str = next(iter(DEMOS)), tab: str = "") -> str:
+        """Play a demo in a tab; returns its title. Whatever is sent from that tab, and any change of a knob, ends it."""
         with refusals_as_errors():
-            if not isinstance(kind, str) or kind not in KINDS:
-                raise ValueError(f"there is no export of kind {shown(kind)}: use one of {', '.join(KINDS)}")
-            address = export_address(kind, _tab(tab))
-        return FileData(path=address, url=address, orig_name=KINDS[kind].file)
+            return self.playground.start_demo(name, check_tab_id(tab)).title
+
+    def next_caption(self, tab: str = "") -> bool:
+        """Go on to the next caption of a tab's demo; returns whether there is one."""
+        with refusals_as_errors():
+            return self.playground.demos.next(check_tab_id(tab))
+
+    def end_demo(self, tab: str = "") -> bool:
+        """End a tab's demo; returns whether there was one."""
+        with refusals_as_errors():
+            return self.playground.demos.stop(check_tab_id(tab))
 
 
 def _tab(tab: Any) -> str:
@@ -293,12 +285,6 @@ def _tab(tab: Any) -> str:
         return ""
     check_tab_id(tab)
     return str(tab)
-
-
-def _text(value: Any, name: str) -> str:
-    if not isinstance(value, str | None):
-        raise ValueError(f"{name} is {shown(value)}: use text")
-    return value or ""
 
 
 def _switch(value: Any, name: str) -> bool:
@@ -316,23 +302,43 @@ def _ids(ids: Any) -> list[int]:
 
 
 def _lanes(lane: Any, all_of_them: int = DEFAULT_LANES) -> list[int]:
-    """Returns the lanes that a number stands for: one, or with 0 the first ``all_of_them``."""
-    number = whole_number(lane, "lane")
-    if not 0 <= number <= MAX_LANES:
-        raise ValueError(f"there is no lane {shown(number)}: use 1 to {MAX_LANES}, or 0 for all")
+    """Returns the lanes that are meant: those of a list, one, or with 0 the first ``all_of_them``."""
+    if isinstance(lane, list):
+        if not 1 <= len(lane) <= MAX_LANES:
+            raise ValueError(f"there are {len(lane):,} lanes: name 1 to {MAX_LANES} of them, or 0 for all")
+        return [_lane(number, 1) for number in lane]
+    number = _lane(lane)
     return [number] if number else list(range(1, all_of_them + 1))
 
 
-def _given(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Returns those of an endpoint's arguments that are settings and were given."""
-    return read({name: arguments[name] for name in NAMES if arguments.get(name) is not None})
+def _lane(lane: Any, least: int = 0) -> int:
+    """Returns the number of a lane, or 0 if it may be that."""
+    number = whole_number(lane, "lane")
+    if not least <= number <= MAX_LANES:
+        raise ValueError(f"there is no lane {shown(number)}: use 1 to {MAX_LANES}, or 0 for all")
+    return number
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    """Returns those of an endpoint's settings that were given."""
+    return read({name: value for name, value in settings.items() if value is not None})
 
 
 def _params(given: dict[str, Any]) -> SamplingParams:
     return SamplingParams(**{name: value for name, value in given.items() if name != "system"})
 
 
-async def _wait(stream: Stream, seconds: float) -> bool:
+async def _texts(stream: Stream, request: gr.Request | None) -> AsyncIterator[str]:
+    """Wait until the stream ends or the client is gone; yields the text so far if the call came through Gradio's queue."""
+    queued = LocalContext.event_id.get(None) is not None
+    while not await _ends(stream, LOOK_S):
+        if queued:
+            yield stream.text  # if the client has gone, Gradio closes the generator here
+        elif request is not None and await request.request.is_disconnected():
+            return  # a plain POST to /run/ takes the first value only, so nothing is yielded to it before the result
+
+
+async def _ends(stream: Stream, seconds: float) -> bool:
     """Returns whether the stream ends within that time."""
     try:
         async with asyncio.timeout(seconds):

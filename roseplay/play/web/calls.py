@@ -1,8 +1,8 @@
-"""What endpoints and page events share: refusals as errors, and waiting while a client waits."""
+"""What endpoints and events of the page share: refusals as errors, shown to the caller."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
 from typing import Any
@@ -12,15 +12,12 @@ from gradio.context import LocalContext
 
 from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.formats.text import one_line
-from roseplay.lab.lab import LabBusyError
 from roseplay.play.playground import Playground
 from roseplay.play.web.gradio_gate import failed_with
 from roseplay.serve.submissions import Submissions
 
-LOOK_S = 0.5  # how often /chat and /lab send an update and check whether the client is still connected
-# For events of the page. They are queued, since only there an error becomes a message instead of a failed request.
+# For events of the page that are no endpoints: they only change what the page shows.
 EVENT: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-_REFUSALS = (ValueError, EngineBusyError, EngineError)
 
 
 class Endpoints:
@@ -32,12 +29,16 @@ class Endpoints:
         return self.playground.submissions
 
 
-def refusal(error: Exception, status: int | None = None) -> gr.Error:
-    """Returns the error as a message for the user; a plain POST is answered with ``status``."""
-    if status is None:
-        status = 429 if isinstance(error, EngineBusyError) else 503 if isinstance(error, EngineError) else 422
-    failed_with(status)
-    return gr.Error(one_line(error), print_exception=False, title="Not possible")
+def refusal(error: Exception) -> gr.Error:
+    """Returns the error as a message for the caller, and sets the status with which a plain POST is answered."""
+    failed_with(429 if isinstance(error, EngineBusyError) else 503 if isinstance(error, EngineError) else 422)
+    return gr.Error(_message(one_line(error)), print_exception=False, title="Not possible")
+
+
+def warn(line: str) -> None:
+    """Show a line on the page that called. A program reads it from what is returned."""
+    if _from_page():
+        gr.Warning(_message(line))
 
 
 @contextmanager
@@ -45,33 +46,16 @@ def refusals_as_errors() -> Iterator[None]:
     """Turns what the engine or the page refuses into an error of one line for the caller."""
     try:
         yield
-    except LabBusyError as error:
-        raise refusal(error, 409) from None
-    except (*_REFUSALS, TypeError, OverflowError) as error:
+    except (ValueError, EngineBusyError, EngineError, TypeError, OverflowError) as error:
         raise refusal(error) from None
 
 
-@contextmanager
-def refusals_on_page() -> Iterator[None]:
-    """The same for an event of the page, where Gradio renders the message as HTML."""
-    try:
-        yield
-    except _REFUSALS as error:
-        failure = refusal(error)
-        failure.message = escape(str(error), quote=False)
-        raise failure from None
+def _message(line: str) -> str:
+    """Returns the line as the caller takes it: the page renders messages as HTML, programs read text."""
+    return escape(line, quote=False) if _from_page() else line
 
 
-async def until(
-    over: Callable[[], Awaitable[bool]], request: gr.Request | None, update: Callable[[], Any]
-) -> AsyncIterator[Any]:
-    """Wait until ``over`` returns true or the client is gone.
-
-    Yields an ``update`` after each look, if the call came through Gradio's queue.
-    """
-    queued = LocalContext.event_id.get(None) is not None
-    while not await over():
-        if queued:
-            yield update()  # if the client has gone, Gradio closes the generator here
-        elif request is not None and await request.request.is_disconnected():
-            return  # a plain POST to /run/ takes the first value only, so nothing is yielded to it before the result
+def _from_page() -> bool:
+    """Whether Gradio's page has made the current call, which says so in a header."""
+    request = LocalContext.request.get(None)
+    return request is not None and request.headers.get("x-gradio-user") == "app"

@@ -27,12 +27,11 @@ OURS = ("/ui/", "/v1/", "/health", "/ready", "/metrics", "/reset_prefix_cache")
 _OPEN = {
     "GET": re.compile(
         r"/|/config|/theme\.css|/favicon\.ico|/assets/.+|/static/.+"
-        r"|/gradio_api/(info|queue/data|call/[^/]+/[^/]+|file=http://run/.+)"
+        r"|/gradio_api/(info|queue/data|call/[^/]+/[^/]+)"
     ),
     "POST": re.compile(r"/gradio_api/(queue/join|cancel|reset|run/[^/]+|call/[^/]+)"),
 }
 _OPEN["HEAD"] = re.compile("/")
-_BY_NUMBER = "predict"  # the page calls functions that are not queued under this name, all by number
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_NAME = 200  # characters between two slashes of a path, which is the longest name of a file
 MAX_VALUES = 64  # in an event
@@ -110,7 +109,7 @@ class GradioGate:
             if given is not None and not (isinstance(given, str) and _ID.fullmatch(given)):
                 raise BadCallError(422, f"{name} is {shown(given)}: use 1 to 64 letters, digits, - or _")
         _, _, route, *name_of = path.split("/")
-        if route == "queue" or (route == "run" and name_of == [_BY_NUMBER]):
+        if route == "queue":
             self._check_event(call)
         elif route in ("run", "call"):
             self._check_named(name_of[0], call)

@@ -14,16 +14,7 @@ from roseplay.recording.exports import KINDS
 from roseplay.recording.reader import demo_path
 
 _FRESH = {"Cache-Control": "no-store"}
-_BY_KIND = {name: kind.file for name, kind in KINDS.items()}
-_BY_FILE = {file: name for name, file in _BY_KIND.items()}
-
-
-def export_address(kind: str, tab: str) -> str:
-    """Returns the address by which the endpoint ``/export`` names a file; Gradio would copy a real file.
-
-    ``gradio_client`` requests it under ``/gradio_api/file=`` and names the download by the last part.
-    """
-    return f"http://run/{tab or '-'}/{_BY_KIND[kind]}"
+_BY_FILE = {kind.file: name for name, kind in KINDS.items()}
 
 
 def add_recording_routes(app: FastAPI, playground: Any) -> None:
@@ -49,10 +40,6 @@ def add_recording_routes(app: FastAPI, playground: Any) -> None:
             raise HTTPException(503, str(error)) from None
         headers["Content-Length"] = str(os.fstat(made.fileno()).st_size)
         return StreamingResponse(_read(made), media_type=media_type, headers=headers)
-
-    @app.get("/gradio_api/file=http://run/{tab}/{file}")
-    def downloaded(tab: str, file: str) -> Response:
-        return exported(file, "" if tab == "-" else tab)
 
     @app.get("/ui/demo.jsonl")
     def shipped() -> Response:

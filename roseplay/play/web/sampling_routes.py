@@ -1,4 +1,4 @@
-"""``POST /ui/sampling``: takes what is typed into the sampling panel."""
+"""``POST /ui/sampling``: the settings of a tab's answers, for the sampling panel and for programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roseplay.formats.json_text import strict_json
 from roseplay.formats.text import shown
 from roseplay.play.chat_service import ChatService
 from roseplay.play.session import check_lane, check_tab_id
-from roseplay.play.settings import NAMES, Settings, read, whole_number
+from roseplay.play.settings import NAMES, read, whole_number
 
 
 class HasChats(Protocol):
@@ -26,8 +26,8 @@ def sampling_router(owner: HasChats) -> APIRouter:
     """Returns the route ``POST /ui/sampling``, which changes or resets the settings of a tab's lane.
 
     It takes ``{"tab": id, "lane": 0 for all lanes, "changes": {name: value}, "reset": true or false}``. Each setting is
-    accepted or refused by itself. It returns ``{"values": {name: as its control shows it}, "sources": {name: where it
-    comes from, see ``ChatService.sources``}, "own": number of the lane's own settings, "refused": {name: why}}``.
+    accepted or refused by itself. It returns ``{"values": {name: value}, "sources": {name: where it comes from, see
+    ``ChatService.sources``}, "own": number of the lane's own settings, "refused": {name: why}}``.
     """
     router = APIRouter(prefix="/ui")
 
@@ -43,7 +43,7 @@ def sampling_router(owner: HasChats) -> APIRouter:
 
 
 def _asked(chats: ChatService, asked: Any) -> dict[str, Any]:
-    """Do what the panel asks; raises ``ValueError`` for a malformed request, or an unknown tab or lane."""
+    """Change or reset settings; raises ``ValueError`` for a malformed request, or an unknown tab or lane."""
     if not isinstance(asked, Mapping):
         raise ValueError('the body must be a JSON object, such as {"tab": "…", "changes": {"temperature": 0.2}}')
     tab, changes, reset = asked.get("tab"), asked.get("changes", {}), asked.get("reset", False)
@@ -56,8 +56,9 @@ def _asked(chats: ChatService, asked: Any) -> dict[str, Any]:
     if reset:
         chats.reset_settings(lane=lane, tab_id=tab)
     refused = _change(chats, changes, lane, tab)
+    settings = chats.settings(tab, lane)
     return {
-        "values": _values(chats.settings(tab, lane)),
+        "values": {name: getattr(settings, name) for name in NAMES},
         "sources": chats.sources(tab, lane),
         "own": len(chats.own_settings(tab, lane)),
         "refused": refused,
@@ -75,16 +76,3 @@ def _change(chats: ChatService, changes: Mapping[str, Any], lane: int, tab: str)
         except ValueError as error:
             refused[name] = str(error)
     return refused
-
-
-def _values(settings: Settings) -> dict[str, Any]:
-    """Returns the settings as the controls show them."""
-    return {name: _shown(name, getattr(settings, name)) for name in NAMES}
-
-
-def _shown(name: str, value: Any) -> Any:
-    if name == "stop":
-        return "\n".join(stop.replace("\n", "\\n") for stop in value)
-    if name == "seed":
-        return "" if value is None else str(value)
-    return 0 if value is None else value

@@ -17,7 +17,6 @@ _NEEDS_ENGINE = (
     "/ui/lab",
     "/ui/export",
     "/ui/recording",
-    "/gradio_api/file=",
     "/v1/",
     "/metrics",
 )

@@ -19,7 +19,8 @@ def traffic_router(playground: Playground) -> APIRouter:
     """Returns the routes of a tab's own traffic. The body is the content of a file as ``traffic.own`` reads it.
 
     ``check`` returns how many requests it has and over which time, ``play`` the figures of the traffic that it begins,
-    which the tab's polls have too; ``stop`` sends no more of it.
+    which the tab's polls have too; ``stop`` sends no more of it. ``seed`` is of prompts given by their lengths: without
+    one they differ each time.
     """
     router = APIRouter(prefix=PREFIX)
 
@@ -39,9 +40,11 @@ def traffic_router(playground: Playground) -> APIRouter:
         return dict(found.figures())
 
     @router.post("/play")
-    async def play(request: Request, response: Response, name: str = "", tab: str = "") -> dict[str, Any]:
+    async def play(
+        request: Request, response: Response, name: str = "", tab: str = "", seed: int | None = None
+    ) -> dict[str, Any]:
         start = playground.traffic.start_own
-        begun = await asked(response, start, await request.body(), name=name, tab_id=tab)
+        begun = await asked(response, start, await request.body(), name=name, seed=seed, tab_id=tab)
         return dict(begun.figures())
 
     @router.post("/stop")

@@ -1,10 +1,10 @@
 /* The chats. The server keeps a tab's lanes; this page keeps, for each, the stamp of what it has, which every poll
  * sends back so that a lost answer or a reload costs nothing. */
 import { write } from "../shared/dom.js";
+import { call } from "../shared/endpoints.js";
 import { on } from "../shared/events.js";
 import { pointing } from "../shared/pointing.js";
 import { keep, ofTab, stored } from "../shared/storage.js";
-import { tab, withTab } from "../shared/tab.js";
 import { Lane } from "./lane.js";
 import { findTurnsBy } from "./picking.js";
 import { sent } from "./sampling.js";
@@ -30,18 +30,17 @@ if (!(count >= 1 && count <= MOST)) count = DEFAULT;
 /**
  * Build the lanes in `element`.
  * @param {HTMLElement} element
- * @param {Record<"ask" | "edit" | "again" | "new_chat" | "halt" | "restore", (data?: object) => void>} events of Gradio
+ * @param {{restore: () => void}} events `restore` has Gradio show how many lanes there are
  */
 export function mount(element, events) {
   box = element.querySelector(".rp-lanes");
   const dots = element.querySelector(".rp-dots"), said = element.querySelector(".rp-said");
-  const send = (name, data) => sent().then(() => events[name]({ ...data, tab })); // with the settings typed so far
   const acts = {
-    ask: (lane, prompt) => send("ask", { lane, prompt }),
-    edit: (lane, prompt) => send("edit", { lane, prompt }),
-    again: (lane) => send("again", { lane }),
-    newChat: (lane) => events.new_chat({ lane, tab }),
-    halt: (lane) => events.halt({ lane, tab }),
+    ask: (lane, prompt) => ask("submit", { lane, prompt }),
+    edit: (lane, prompt) => ask("submit", { lane, prompt, edit: true }),
+    again: (lane) => ask("regenerate", { lane }),
+    newChat: (lane) => call("new_chat", { lane }),
+    halt: (lane) => call("stop", { lane }),
     say: (words) => write(said, words),
   };
   for (let i = 0; i < MOST; i++) lanes.push(new Lane(i, acts));
@@ -126,10 +125,14 @@ export function sendTo(chosen) {
 
 export const lanesShown = () => String(count);
 
-/** What a prompt is sent with, once the server knows the settings typed so far. */
-export async function promptInputs(...inputs) {
-  await sent();
-  return withTab(...inputs);
+/* Call an endpoint once the server knows the settings typed so far. */
+const ask = (endpoint, values) => sent().then(() => call(endpoint, values));
+
+/** For Enter and Send; returns what is left in the prompt bar: nothing, unless the server refuses it. */
+export async function send(prompt, sendTo, shown) {
+  const all = Array.from({ length: Number(shown) }, (_, i) => i + 1);
+  const lane = sendTo === ALL ? all : Number(String(sendTo).replace("lane ", ""));
+  return await ask("submit", { prompt, lane }) !== undefined ? "" : { __type__: "update" };
 }
 
 function swiped() {

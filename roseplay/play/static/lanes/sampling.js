@@ -170,10 +170,16 @@ export function shown() {
   sources();
   const values = Object.keys(FIELDS).map((name) => {
     const keep = touched.has(name) || !answer.fields.includes(name);
-    const value = keep ? {} : { value: answer.values[name] };
+    const value = keep ? {} : { value: inControl(name, answer.values[name]) };
     return { __type__: "update", ...value, ...(name === "max_new_tokens" && longest()) };
   });
   return [...values, button()];
+}
+
+/* A setting as its control shows it: strings to stop at one on each line, null as nothing or as 0. */
+function inControl(name, value) {
+  if (name === "stop") return value.map((line) => line.replaceAll("\n", "\\n")).join("\n");
+  return value ?? (name === "seed" ? "" : 0);
 }
 
 /* Where the slider of an answer's length ends. */

@@ -1,9 +1,9 @@
 /* The guided demos: which one plays, here or in another tab, and what it says. The server plays them; a recording of
  * one has its captions. Emits "demo" when that changes. */
+import { call } from "../shared/endpoints.js";
 import { emit, on } from "../shared/events.js";
 import { given } from "../shared/given.js";
 import { poll } from "../shared/poll.js";
-import { tab } from "../shared/tab.js";
 import { view } from "./view.js";
 
 /** @import { Delta, DemoCaption } from "../shared/types.js" */
@@ -25,31 +25,23 @@ export const demos = {
   own: false, // whether it plays in this tab
   elsewhere: 0, // about how many seconds another tab's still takes
   firstScreen: false, // whether nothing was asked yet, so that the page shows what there is to see
-  connect,
   start,
   next,
   end,
 };
 
-/** @type {Record<"start_demo" | "next_caption" | "end_demo", (data: object) => void> | null} */
-let events = null;
 let spanBefore = view.span;
 
-/** Events of Gradio's that start a demo, go on with it, and end it. */
-function connect(given) {
-  events = given;
-}
-
 function start(name = demos.list[0]?.name) {
-  if (name && events && !poll.starting && !demos.caption && !demos.elsewhere) events.start_demo({ name, tab });
+  if (name && !poll.starting && !demos.caption && !demos.elsewhere) call("start_demo", { name });
 }
 
 function next() {
-  if (demos.own) events.next_caption({ tab });
+  if (demos.own) call("next_caption");
 }
 
 function end() {
-  if (demos.own) events.end_demo({ tab });
+  if (demos.own) call("end_demo");
 }
 
 /** @param {DemoCaption | null | undefined} news */

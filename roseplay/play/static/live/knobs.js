@@ -1,6 +1,7 @@
 /* Keeps the rail's controls and the engine's knobs the same, when a knob is set elsewhere too: in another tab, by a
  * program. A control is not moved while the user is using it. */
 import { make, write } from "../shared/dom.js";
+import { call } from "../shared/endpoints.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
@@ -60,9 +61,93 @@ export function mount(_element, events) {
   show();
 }
 
+// ---- what is asked for ------------------------------------------------------------------------------------
+/** What the controls have asked for and no frame has brought yet. @type {Record<string, any>} */
+const asked = {};
+/**
+ * Changes that go out once the server has answered those before.
+ * @type {{knobs: object, answer: Promise<any>} | null}
+ */
+let waiting = null;
+let line = Promise.resolve(), underWay = false;
+
+/* Change a knob; resolves to all knobs, or to undefined where the server refuses it. Of a slider that is dragged only
+ * the newest place waits for the server's answer. */
+function setKnob(knob, value) {
+  asked[knob] = value;
+  if (!waiting) {
+    const knobs = {};
+    line = line.then(() => change(knobs));
+    waiting = { knobs, answer: line };
+  }
+  waiting.knobs[knob] = value;
+  return waiting.answer;
+}
+
+async function change(knobs) {
+  waiting = null;
+  underWay = true;
+  const answer = await call("set_knobs", { knobs });
+  underWay = false;
+  for (const [knob, value] of Object.entries(knobs)) {
+    if (asked[knob] !== value) continue; // another one has been asked for since
+    if (answer) asked[knob] = answer[knob];
+    else delete asked[knob];
+  }
+  if (!answer) sync();
+  return answer;
+}
+
+/* The engine has reported its knobs. */
+function forget() {
+  if (!underWay && !waiting) { for (const knob of Object.keys(asked)) delete asked[knob]; }
+}
+
+const now = (knob) => knob in asked ? asked[knob] : store.knobs[knob];
+
+/** A switch, or a slider of whole numbers, has another value; null is an emptied number box. */
+export function changed(knob, value) {
+  if (value !== null) setKnob(knob, typeof value === "number" ? Math.trunc(value) : value);
+}
+
+/** A slider over stops has another place; returns the text of its box. */
+export function slid(knob, i) {
+  const name = controls[knob], value = given.stops[name][i];
+  if (value !== now(knob)) setKnob(knob, value);
+  return nameStop(name, i);
+}
+
+const boxText = (value) => value === null ? "∞" : String(value);
+
+/** A value was typed into the box of such a slider; returns what slider and box should show. */
+export async function typed(knob, text) {
+  if (text !== boxText(now(knob))) await setKnob(knob, text);
+  return [place(controls[knob], now(knob)), boxText(now(knob))];
+}
+
+const SLOW_FACTOR = 10; // where the box has none
+
+/* The factor in the box of slow motion, or 0. */
+function factorIn(text) {
+  const factor = Number(text.trim().replace(/^[×x]/i, ""));
+  return factor > 1 && factor <= 1000 ? factor : 0;
+}
+
+/** Slow motion was switched on or off, with `text` in the box of its factor. */
+export function slowed(on, text) {
+  setKnob("slow_motion", on ? factorIn(text) || SLOW_FACTOR : 1);
+}
+
+/** A factor of slow motion was typed; returns what its box should show. While it is off, it stays off. */
+export async function factorTyped(text) {
+  const factor = factorIn(text), slow = now("slow_motion") > 1;
+  if (!factor || (slow && factor !== now("slow_motion"))) await setKnob("slow_motion", factor || text);
+  return `×${now("slow_motion") > 1 ? now("slow_motion") : factor || SLOW_FACTOR}`;
+}
+
 // ---- sliders over a list of values, whose own value is an index -------------------------------------------
 /** The text of the value at an index of a slider; screen readers hear it instead of the index. */
-export function slid(name, i) {
+export function nameStop(name, i) {
   const value = given.stops[name][i], text = value % 1 ? String(value) : format.limit(value);
   const range = document.querySelector(`#${name} input[type=range]`);
   if (range) range.setAttribute("aria-valuetext", text === "∞" ? "unlimited" : text);
@@ -179,6 +264,7 @@ function ticks() {
 }
 
 on("reset", () => {
+  forget();
   show();
   sync();
 });
@@ -192,6 +278,7 @@ on("lock", () => { // a lock that ends enables every control
 });
 on("frame", (delta) => {
   if (!(delta.frames || []).some((frame) => frame.knobs && frame.knobs.length)) return;
+  forget();
   show();
   ticks();
   sync();

@@ -1,18 +1,19 @@
 /* Steady traffic: its switch and its figures. The server sends the requests; the switch asks for them and follows what
  * the tab's polls say. While it is on, a change of rate, kind, length or spacing applies at once. */
 import { make, write } from "../shared/dom.js";
+import { call } from "../shared/endpoints.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { poll } from "../shared/poll.js";
 import { tab } from "../shared/tab.js";
-import { place } from "./knobs.js";
+import { nameStop, place } from "./knobs.js";
 
 /** @import { Steady } from "../shared/types.js" */
 
 const SETTLE_MS = 300, FOLLOWS = "#answer-length, #mix";
 
 let row = null;
-/** Gradio's events. @type {Record<"ask" | "show" | "tell", (data?: object) => void>} */
+/** Gradio's events. @type {Record<"show" | "tell", (data?: object) => void>} */
 let events = null;
 /** The newest figures. @type {Steady | null} */
 let figures = null;
@@ -32,7 +33,8 @@ const spacing = () => row.querySelector("[aria-pressed=true]").dataset.spacing;
 
 function plan() {
   const kind = document.querySelector("#mix label.selected")?.textContent.trim();
-  return { rate: rate(), spacing: spacing(), kind, length: input("#answer-length input[type=number]")?.value };
+  const length = input("#answer-length input[type=number]")?.value;
+  return { rate: Number(rate()) || rate(), spacing: spacing(), kind, max_new_tokens: length };
 }
 
 const planned = () => Object.values(plan()).join();
@@ -46,18 +48,24 @@ function ask(turnOn) {
   if (underWay) again = true;
   else {
     underWay = true;
-    events.ask({ on: turnOn, tab, ...plan() });
+    call("steady", turnOn ? plan() : { rate: 0 }).then(answered);
   }
   draw();
 }
 
-/** The server has taken what was asked for, or refused it. */
-export function answered() {
+/* The server has taken what was asked for, or refused it. */
+function answered() {
   underWay = false;
   heard = 0;
   if (!again) return;
   again = false;
   ask(wanted);
+}
+
+/** The rate's slider has another place; returns the text of its box. */
+export function slid(i) {
+  changed();
+  return nameStop("steady-rate", i);
 }
 
 /** A control has another value: where there is traffic, it goes on under the new plan. */
@@ -143,8 +151,7 @@ on("reset", () => {
 
 /**
  * @param {HTMLElement} element the row with the switch
- * @param {typeof events} triggers `ask` starts, changes or ends it, `show` has Gradio move the controls to
- *   `controlValues`, `tell` says why it stopped
+ * @param {typeof events} triggers `show` has Gradio move the controls to `controlValues`, `tell` says why it stopped
  */
 export function mount(element, triggers) {
   row = element;

@@ -46,12 +46,8 @@ let focused = null; // before a demo
 let said = null;
 let used = false; // whether anything was asked since the page was opened
 
-/**
- * @param {HTMLElement} element
- * @param {Parameters<typeof demos.connect>[0]} events
- */
-export function mount(element, events) {
-  demos.connect(events);
+/** @param {HTMLElement} element */
+export function mount(element) {
   box = element.querySelector(".rp-strip");
   lines = [make("p"), make("p")];
   progress = make("div", { className: "rp-story-course", hidden: true });

@@ -1,12 +1,13 @@
 /* A search: its question as a sentence with fields in it, its answer, and the button that has the running engine use
  * it. */
 import { make, makeButton, write } from "../../shared/dom.js";
+import { call } from "../../shared/endpoints.js";
 import { on } from "../../shared/events.js";
 import { format } from "../../shared/format.js";
 import { store } from "../../shared/store.js";
 import { setSlo } from "../document.js";
 import { running } from "../job.js";
-import { lab, say, shownPoints } from "../state.js";
+import { lab, shownPoints } from "../state.js";
 import { settingChoice } from "./asked.js";
 import { answerRow, settingLabel } from "./document.js";
 
@@ -81,27 +82,17 @@ function answerWords(setting, value, sentence) {
 }
 
 // ---- Apply ------------------------------------------------------------------------------------------------
-async function change(setting, value) {
-  const answer = await fetch("/gradio_api/run/set_knobs", {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ data: [{ [setting]: value }] }),
-  }).catch(() => null);
-  if (!answer || !answer.ok) throw new Error("The server did not take the setting. Is it still running?");
-}
+/* Change a knob of the running engine; resolves to whether the server has taken it. */
+const change = async (setting, value) => await call("set_knobs", { knobs: { [setting]: value } }) !== undefined;
 
 async function applyAnswer() {
   const shown = shownPoints(), row = shown && answerRow(shown);
   if (!row) return;
   const before = store.knobs[shown.setting];
-  try {
-    await change(shown.setting, row.value);
-    applied = { setting: shown.setting, before, id: shown.id };
-    store.knobs[shown.setting] = row.value; // the poll brings it too, a moment later
-    show();
-  } catch (error) {
-    say(error);
-  }
+  if (!await change(shown.setting, row.value)) return;
+  applied = { setting: shown.setting, before, id: shown.id };
+  store.knobs[shown.setting] = row.value; // the poll brings it too, a moment later
+  show();
 }
 
 function said(shown) {
@@ -111,13 +102,9 @@ function said(shown) {
   done.replaceChildren(`${settingLabel(setting)} is now ${format.limit(value)}. `, undo);
 
   async function undoIt() {
-    try {
-      await change(setting, before);
-      store.knobs[setting] = before;
-      applied = null;
-      show();
-    } catch (error) {
-      say(error);
-    }
+    if (!await change(setting, before)) return;
+    store.knobs[setting] = before;
+    applied = null;
+    show();
   }
 }

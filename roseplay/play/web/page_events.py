@@ -1,0 +1,55 @@
+"""The events behind the page's controls, which are its named endpoints: button, key and program call the same one.
+
+Scripts of the page call them through ``shared/endpoints.js``. The component made here has an event for each, and Gradio's
+own client sends it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gradio as gr
+from gradio.components.api_component import Api
+from gradio_client.utils import python_type_to_json_schema
+
+from roseplay.play.markup import html
+from roseplay.play.web import assets
+from roseplay.play.web.calls import EVENT
+
+_MODULE = "shared/endpoints.js"
+
+
+def add_events(endpoints: Mapping[Callable[..., Any], str]) -> None:
+    """Make an event of the page, and an endpoint of the function's name, of each function.
+
+    Args:
+        endpoints: the functions, whose parameters all have a type and a default, with their descriptions.
+    """
+    names = [endpoint.__name__ for endpoint in endpoints]
+    caller = html("", elem_id="rp-endpoints", js_on_load=assets.mount(_MODULE, *names))
+    for endpoint, about in endpoints.items():
+        name, signature = endpoint.__name__, inspect.signature(endpoint, eval_str=True)
+        result = _value(None, signature.return_annotation, "result")
+        inputs = [_value(one.default, one.annotation, one.name) for one in signature.parameters.values()]
+        # Queued, since only then a refusal is a message on the page instead of a failed request.
+        event = getattr(caller, name)(
+            endpoint,
+            inputs,
+            result,
+            js=assets.call(_MODULE, "argumentsOf", name, ",".join(signature.parameters)),
+            api_name=name,
+            api_description=about,
+            show_progress="hidden",
+            trigger_mode="multiple",
+            concurrency_limit=None,
+        )
+        ended = assets.call(_MODULE, "ended", name)
+        event.success(None, result, None, js=ended, **EVENT)
+        event.failure(None, None, None, js=ended, **EVENT)
+
+
+def _value(default: Any, annotation: Any, name: str) -> gr.components.Component:
+    """A value of an endpoint, without a control."""
+    return Api(default, python_type_to_json_schema(annotation), name)
