@@ -78,7 +78,7 @@ def over(playground: Playground) -> bool:
 
 def test_a_demo_runs_to_its_end_and_leaves_all_as_it_was(running: Playground) -> None:
     running.set_knobs({"prefill_max_tokens": 512})
-    asked = running.send("Mine", lanes=[1], tab_id=MINE, params=SamplingParams(max_new_tokens=4))
+    asked = running.chats.send("Mine", lanes=[1], tab_id=MINE, params=SamplingParams(max_new_tokens=4))
     begun(running, "short")
     captions: list[str] = []
     lanes: set[int] = set()
@@ -144,10 +144,10 @@ def test_a_knob_that_is_set_to_what_the_demo_had_set_stays_too(running: Playgrou
 def test_what_its_owner_sends_ends_it(running: Playground, act: str) -> None:
     begun(running)
     if act == "send":
-        (request,) = running.send("Mine", lanes=[2], tab_id=MINE)
+        (request,) = running.chats.send("Mine", lanes=[2], tab_id=MINE)
         assert [lane["rid"] for lane in poll(running)["own"]["lanes"] if lane["order"]] == [request]
     elif act == "burst":
-        running.burst(size=2, kind="unique", max_new_tokens=4, seed=None, tab_id=MINE)
+        running.traffic.burst(size=2, kind="unique", max_new_tokens=4, seed=None, tab_id=MINE)
     elif act == "new_chat":
         running.chats.new_chat(lanes=[1], tab_id=MINE)
     elif act == "steady":
@@ -164,21 +164,21 @@ def test_a_call_that_is_refused_for_want_of_a_tab_does_not_end_it(running: Playg
         with pytest.raises(ValueError, match="tab"):
             refused(lanes=[1], tab_id="")
     with pytest.raises(ValueError, match="tab"):
-        running.send("Mine", lanes=[1], tab_id="")
+        running.chats.send("Mine", lanes=[1], tab_id="")
     assert not over(running)
 
 
 def test_what_others_send_does_not_end_it(running: Playground) -> None:
     begun(running)
-    running.send("Yours", lanes=[1], tab_id=YOURS)
-    running.burst(size=2, kind="unique", max_new_tokens=4, seed=None, tab_id=YOURS)
+    running.chats.send("Yours", lanes=[1], tab_id=YOURS)
+    running.traffic.burst(size=2, kind="unique", max_new_tokens=4, seed=None, tab_id=YOURS)
     assert not over(running)
     running.stop()
     assert over(running), "Stop all without a tab ends everything"
 
 
 def test_lanes_that_were_put_aside_are_empty_for_the_page(running: Playground) -> None:
-    running.send("Mine", lanes=[1, 7], tab_id=MINE)
+    running.chats.send("Mine", lanes=[1, 7], tab_id=MINE)
     have = ",".join(lane["have"] for lane in poll(running)["own"]["lanes"])
     own = dict(running.tabs.open(MINE).lanes)
     begun(running)

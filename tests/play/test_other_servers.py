@@ -179,7 +179,7 @@ def test_a_server_without_knobs_refuses_what_needs_them(scripted: Playground) ->
 
 
 def test_what_a_server_says_nothing_of_is_unknown_not_zero(scripted: Playground) -> None:
-    scripted.send("Hello", lanes=[1], tab_id=TAB)
+    scripted.chats.send("Hello", lanes=[1], tab_id=TAB)
     finish(scripted)
     stats = stats_of(scripted)
     assert stats["kv_used"] is None

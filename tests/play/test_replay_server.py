@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from roseplay.config import SamplingParams
 from roseplay.play.main import main
 from roseplay.play.options import parse
 from roseplay.play.playground import Playground
@@ -43,10 +44,14 @@ def test_it_stands_where_a_playground_does(file: Path, playground: Playground) -
     assert replay.knobs()["max_batch_size"] == 32  # as it began
     assert b"".join(replay.recording()) == file.read_bytes()
     assert replay.recorded() == {**playground.recorded(), "bytes": file.stat().st_size}
-    for name in ("send", "ask", "burst", "stop", "set_knobs", "block"):
+    with pytest.raises(ValueError, match="has no engine"):
+        replay.chats.send("Hello", lanes=[1], tab_id=MINE)
+    with pytest.raises(ValueError, match="has no engine"):
+        replay.chats.ask("Hello", SamplingParams())
+    for name in ("stop", "set_knobs", "block"):
         with pytest.raises(ValueError, match="has no engine"):
             getattr(replay, name)()
-    for name in ("start_steady", "check_own", "start_own", "stop"):
+    for name in ("burst", "start_steady", "check_own", "start_own", "stop"):
         with pytest.raises(ValueError, match="has no engine"):
             getattr(replay.traffic, name)()
 

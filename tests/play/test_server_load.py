@@ -102,7 +102,7 @@ def test_everything_else_answers_while_submits_wait(
                 assert httpx.get(address + path, timeout=WITHIN_S).status_code == 200, path
             change = {"tab": TAB, "changes": {"temperature": 0.5}}
             assert httpx.post(f"{address}/ui/sampling", json=change, timeout=WITHIN_S).status_code == 200
-            assert call("stop", [None, TAB]).status_code == 200
+            assert call("stop", [None, TAB, 0]).status_code == 200
             assert client.submit({"max_batch_size": 7}, api_name="/set_knobs").result(WITHIN_S)["max_batch_size"] == 7
             assert client.submit(tab=TAB, api_name="/stop").result(WITHIN_S) == 0
             wait_until(lambda: any(call.done() for call in (*chats, *submits)), "nobody was refused")
