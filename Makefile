@@ -72,6 +72,7 @@ lint: $(LINT) ## ruff (rules and format) and mypy; deno does the same for the pa
 	$(DENO) lint --quiet
 	$(DENO) fmt --quiet --check
 	$(DENO) check --quiet roseplay/play/static
+	$(DENO) check --quiet tests/play/static
 
 format: $(LINT) ## let ruff and deno fix what they can
 	$(BIN)/ruff check --fix .

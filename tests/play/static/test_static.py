@@ -19,7 +19,7 @@ IMPORT = re.compile(r'^import (?:\{([^}]*)\} from )?"([^"]+)";$', re.M)
 EXPORT = re.compile(r"^export (?:async )?(?:function|const|let|class) (\w+)", re.M)
 FUNCTION = re.compile(r"^\s*(?!(?:if|for|while|switch|catch|do|\}) ?).*(?:\bfunction\b.*|=>|\)) \{$")
 MOST_COLUMNS, MOST_LINES = 120, 80
-OURS = Path(__file__).parents[2]
+OURS = Path(__file__).parents[3]
 
 
 def imports(name: str) -> dict[str, list[str]]:
@@ -58,9 +58,8 @@ def test_every_import_is_exported_and_every_export_is_used() -> None:
         for module, names in imports(name).items():
             assert set(names) <= exports[module], (name, module)
             used[module] |= set(names)
-    elsewhere = "".join(
-        path.read_text(encoding="utf-8") for folder in ("roseplay", "tests") for path in (OURS / folder).rglob("*.py")
-    )
+    others = [*(OURS / "roseplay").rglob("*.py"), *(OURS / "tests").rglob("*.py"), *(OURS / "tests").rglob("*.js")]
+    elsewhere = "".join(path.read_text(encoding="utf-8") for path in others)
     unused = {
         f"{name}: {one}"
         for name in TEXTS
