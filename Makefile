@@ -40,30 +40,30 @@ conformance: ## drive the API by LangChain's tests, lm-eval, schemathesis and gu
 	@$(MAKE) --no-print-directory VENV=$(VENV)-conformance run-conformance
 
 servers: $(TEST) $(GUIDELLM) ## drive other servers from the page's side; LLAMA_SERVER=PATH adds llama.cpp's
-	@GUIDELLM=$(GUIDELLM_VENV)/bin/guidellm $(BIN)/python -m pytest -m slow tests/servers $(ARGS)
+	@GUIDELLM=$(GUIDELLM_VENV)/bin/guidellm $(BIN)/python -m pytest -m slow tests/suites/servers $(ARGS)
 
 .PHONY: run-conformance
 run-conformance: $(CONFORMANCE) $(GUIDELLM)
-	@GUIDELLM=$(GUIDELLM_VENV)/bin/guidellm $(BIN)/python -m pytest -m slow tests/conformance $(ARGS)
+	@GUIDELLM=$(GUIDELLM_VENV)/bin/guidellm $(BIN)/python -m pytest -m slow tests/suites/conformance $(ARGS)
 
 fuzz: $(TEST) ## check the scheduler with 5,000,000 random operations; ARGS="--seed 7 --operations 100000 --jobs 1"
 	@$(BIN)/python -m tests.core.fuzz $(ARGS)
 
 mutate: $(MUTATION) ## change the code in 300 places and count what the tests notice; ARGS="--package engine --seed 2 --sample 50"
-	@$(BIN)/python -m tests.mutation.run $(ARGS)
+	@$(BIN)/python -m tests.suites.mutation.run $(ARGS)
 
 families: $(TEST) ## try every causal model type of transformers and write the table of docs/models.md; takes about ten minutes
-	@$(BIN)/python -m tests.model.sweep --write $(ARGS)
+	@$(BIN)/python -m tests.suites.families.sweep --write $(ARGS)
 
 soak: $(TEST) ## an hour of mixed traffic on the real server, watched for growth; ARGS="--seconds 600 --seed 3 --json FILE"
-	@$(BIN)/python -m tests.soak $(ARGS)
+	@$(BIN)/python -m tests.suites.soak $(ARGS)
 
 ray: ## test replicas on Ray Serve, in an environment of their own (half a GB more)
 	@$(MAKE) --no-print-directory VENV=$(VENV)-ray run-ray
 
 .PHONY: run-ray
 run-ray: $(RAY)
-	@$(BIN)/python -m pytest -m slow tests/ray $(ARGS)
+	@$(BIN)/python -m pytest -m slow tests/suites/ray $(ARGS)
 
 lint: $(LINT) ## ruff (rules and format) and mypy; deno does the same for the page's scripts
 	$(BIN)/ruff check .
@@ -72,6 +72,7 @@ lint: $(LINT) ## ruff (rules and format) and mypy; deno does the same for the pa
 	$(DENO) lint --quiet
 	$(DENO) fmt --quiet --check
 	$(DENO) check --quiet roseplay/play/static
+	$(DENO) check --quiet tests/play/static
 
 format: $(LINT) ## let ruff and deno fix what they can
 	$(BIN)/ruff check --fix .

@@ -1,6 +1,6 @@
 """A field added to the catalogue appears wherever settings do; ``added_settings.py`` adds two in a process of its own.
 
-What the page's scripts make of them is in ``tests/browser/test_modules.py``.
+What the page's scripts make of them is in ``tests/browser/test_added_setting.py``.
 """
 
 from __future__ import annotations

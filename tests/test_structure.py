@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parent.parent / "roseplay"
+TESTS = Path(__file__).resolve().parent
+PACKAGE = TESTS.parent / "roseplay"
 
 # Small modules that any part above core may use.
 SHARED = {
@@ -140,3 +141,23 @@ def test_engines_are_typed() -> None:
             assert node.args.kwarg is None or node.args.kwarg.arg != "how", (
                 f"{path}:{node.lineno}: {node.name} takes **how"
             )
+
+
+def test_tests_stand_where_the_code_stands() -> None:
+    """Beside them are those of the whole page in a browser, and suites that span rooms."""
+    rooms = {path.name: path for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    folders = {path.parent for path in TESTS.rglob("test_*.py")} - {TESTS}
+    for folder in folders:
+        room, *below = folder.relative_to(TESTS).parts
+        if room not in ("browser", "suites"):
+            assert PACKAGE.joinpath(room, *below).is_dir(), f"{folder} has no counterpart in roseplay"
+            assert any(part_of_name(name) == room for path in folder.rglob("*.py") for name, _ in imported(path)), (
+                folder
+            )
+    assert set(rooms) - {folder.relative_to(TESTS).parts[0] for folder in folders} == set()
+
+
+def part_of_name(name: str) -> str:
+    """The part of roseplay that a dotted name leads to, or ""."""
+    top, part, *_ = [*name.split("."), "", ""]
+    return part if top == "roseplay" else ""

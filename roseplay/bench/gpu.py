@@ -1,7 +1,7 @@
 """``roseplay bench gpu``: a GPU, and how near it comes to its limits.
 
 First the embedded model's answers are compared with plain torch's: where they are wrong, nothing is measured, and ``pytest
-tests/gpu`` in a clone finds out where. Then a table, a row at a time, each against the copy bandwidth or the matrix rate
+tests/suites/gpu`` in a clone finds out where. Then a table, a row at a time, each against the copy bandwidth or the matrix rate
 measured in the same run, beside the share it should reach and shares that others published. What has been found is written
 after every row; a row that fails says why, and the rest goes on.
 """
@@ -113,7 +113,9 @@ def _checked(device: str) -> list[answers.Check]:
         found.append(answers.check(device, dtype))
         print(f"answers in {dtype:<23} {found[-1]}", flush=True)
     if not all(check.ok for check in found):
-        raise BenchmarkError("answers are wrong, so that nothing is measured: pytest tests/gpu in a clone says where")
+        raise BenchmarkError(
+            "answers are wrong, so that nothing is measured: pytest tests/suites/gpu in a clone says where"
+        )
     return found
 
 

@@ -1,7 +1,7 @@
 """The Triton attention kernels by themselves: how near to a GPU's limits they come.
 
 Decode attention is set against the copy bandwidth, and prompt attention against the rate of a large matrix product, both
-measured in the same run. Whether the kernels are right is tested in ``tests/gpu``.
+measured in the same run. Whether the kernels are right is tested in ``tests/suites/gpu``.
 """
 
 from __future__ import annotations

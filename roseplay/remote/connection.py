@@ -18,10 +18,9 @@ from roseplay.remote.exchange import Exchanges
 from roseplay.remote.lateness import Lateness
 from roseplay.remote.live import LiveStreams
 from roseplay.remote.stream import HttpStream
+from roseplay.remote.timings import Timings
 
 CONNECT_S = 10.0
-# Shorter than servers wait before they close a connection without use: one that is closed while a request goes out fails it.
-KEEP_IDLE_S = 2.0
 
 
 class Connection:
@@ -34,13 +33,19 @@ class Connection:
         lateness: of what is sent and read here.
     """
 
-    def __init__(self, control: Control, live: LiveStreams, clock: Clock, *, counts_chunks: bool = False) -> None:
+    def __init__(
+        self, control: Control, live: LiveStreams, clock: Clock, timings: Timings, *, counts_chunks: bool = False
+    ) -> None:
         self._live = live
         self.lateness = Lateness(clock)
         self._control = control
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._client = _client(control.headers)
-        self._exchanges = Exchanges(self._client, control.root, live, clock, self.lateness, counts_chunks=counts_chunks)
+        self._client = _client(control.headers, timings.keep_idle_s)
+        self._exchanges = Exchanges(
+            *(self._client, control.root, live, clock, self.lateness),
+            counts_chunks=counts_chunks,
+            refusal_s=timings.refusal_s,
+        )
         self._loop = asyncio.new_event_loop()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="roseplay-http", daemon=True)
@@ -122,8 +127,8 @@ class Connection:
             task.cancel()
 
 
-def _client(headers: Mapping[str, str]) -> httpx.AsyncClient:
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEEP_IDLE_S)
+def _client(headers: Mapping[str, str], keep_idle_s: float) -> httpx.AsyncClient:
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=keep_idle_s)
     timeout = httpx.Timeout(None, connect=CONNECT_S)
     whole = {"Accept-Encoding": "identity"}  # compressed events would come in lumps
     return httpx.AsyncClient(limits=limits, timeout=timeout, headers={**headers, **whole}, trust_env=False)

@@ -11,8 +11,7 @@ from roseplay.formats.json_text import tolerant_json
 from roseplay.formats.text import one_line
 from roseplay.remote.questions import Questions, Reply
 from roseplay.remote.sentences import refusal
-
-REPLY_S = 10.0  # until the whole reply is there
+from roseplay.remote.timings import USUAL
 
 
 class Control:
@@ -20,6 +19,7 @@ class Control:
 
     Args:
         url: of the API, with or without ``/v1``.
+        reply_s: seconds until a whole reply has to be there, where a question says nothing else.
 
     Attributes:
         root: the address without ``/v1``.
@@ -29,20 +29,21 @@ class Control:
         ValueError: the address or the key cannot be used; one line, which repeats neither a key nor a password.
     """
 
-    def __init__(self, url: str, api_key: str | None = None) -> None:
+    def __init__(self, url: str, api_key: str | None = None, reply_s: float = USUAL.reply_s) -> None:
         key = (api_key or "").strip()
         if not key.isascii() or not all(char.isprintable() and char != " " for char in key):
             raise ValueError("the key holds characters that cannot be sent: a key is printable ASCII without spaces")
         self.root = _checked(url).rstrip("/").removesuffix("/v1")
         self.headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._questions = Questions(self.root, self.headers)
+        self._reply_s = reply_s
 
     def close(self) -> None:
         self._questions.close()
 
     def get(self, path: str, timeout: float | None = None) -> Reply:
         """Returns the reply, whatever its status; raises ``httpx.HTTPError`` if there is none within ``timeout`` seconds."""
-        return self._questions.ask("GET", path, REPLY_S if timeout is None else timeout)
+        return self._questions.ask("GET", path, self._reply_s if timeout is None else timeout)
 
     def text(self, path: str, timeout: float | None = None) -> str | None:
         """Returns the text at a path; ``None`` where there is none."""
@@ -56,11 +57,11 @@ class Control:
 
     def post(self, path: str) -> Reply:
         """Returns the reply to a request without a body, whatever its status; raises ``httpx.HTTPError`` if there is none."""
-        return self._questions.ask("POST", path, REPLY_S)
+        return self._questions.ask("POST", path, self._reply_s)
 
     def patch(self, path: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Send changes and return the reply; raises ``RefusedError`` with the server's sentence."""
-        reply = self._questions.ask("PATCH", path, REPLY_S, json=dict(changes))
+        reply = self._questions.ask("PATCH", path, self._reply_s, json=dict(changes))
         if reply.status != 200:
             raise refusal(reply.status, reply.content)
         return json_object(reply.content)

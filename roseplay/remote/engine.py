@@ -32,9 +32,10 @@ from roseplay.remote.monitor import Monitor
 from roseplay.remote.sentences import RefusedError, failure
 from roseplay.remote.server import KNOBS_PATH, attach, knobs_in
 from roseplay.remote.stream import HttpStream
+from roseplay.remote.timings import USUAL, Timings
 
 CLOSE_TIMEOUT_S = 5.0
-CLEAR_ATTEMPTS, CLEAR_AGAIN_S = 6, 0.5
+CLEAR_ATTEMPTS = 6
 
 
 class HttpEngine(NotInspectable):
@@ -48,6 +49,7 @@ class HttpEngine(NotInspectable):
         model: one that it serves; by default the first that it lists.
         config: only ``telemetry_steps`` and ``max_waiting`` have a meaning: how many events are kept, and what a page takes
             for the length of the server's queue.
+        timings: how long the server and its replies are waited for.
 
     Attributes:
         address: what it was made of.
@@ -62,12 +64,18 @@ class HttpEngine(NotInspectable):
     tokenizer = None
 
     def __init__(
-        self, url: str, *, api_key: str | None = None, model: str | None = None, config: EngineConfig | None = None
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        model: str | None = None,
+        config: EngineConfig | None = None,
+        timings: Timings = USUAL,
     ) -> None:
-        self.clock = SYSTEM_CLOCK
+        self.clock, self._timings = SYSTEM_CLOCK, timings
         self.config = config or EngineConfig()
         try:
-            self._control = Control(url, api_key)
+            self._control = Control(url, api_key, timings.reply_s)
         except ValueError as error:
             raise EngineStartError(str(error)) from None
         try:
@@ -88,9 +96,9 @@ class HttpEngine(NotInspectable):
         self._closed = False
         self._live = LiveStreams(self.telemetry, self.clock, self.server.capabilities)
         counts_chunks = self.server.dialect.counts_chunks
-        self._connection = Connection(self._control, self._live, self.clock, counts_chunks=counts_chunks)
+        self._connection = Connection(self._control, self._live, self.clock, timings, counts_chunks=counts_chunks)
         self._monitor = Monitor(
-            *(self.server, self._control, self._live, self._connection, self.telemetry, self.clock),
+            *(self.server, self._control, self._live, self._connection, self.telemetry, self.clock, timings),
             look_at_knobs=_weakly(self._take_knobs),
         )
         self._forgotten = weakref.finalize(self, _end, self._monitor, self._connection, CLOSE_TIMEOUT_S)
@@ -217,7 +225,7 @@ class HttpEngine(NotInspectable):
         self.capabilities.require("clear_cache")
         for attempt in range(CLEAR_ATTEMPTS):  # some refuse for a moment after the last answer
             if attempt:
-                time.sleep(CLEAR_AGAIN_S)
+                time.sleep(self._timings.clear_again_s)
             try:
                 status = self._control.post(str(self.server.clear_path)).status
             except httpx.HTTPError as error:

@@ -23,8 +23,7 @@ from roseplay.remote.stream import HttpStream
 logger = logging.getLogger(__name__)
 
 _DONE = b"[DONE]"
-# How much of a refusal is read, and for how long: what says why is at its beginning.
-MOST_REFUSAL, REFUSAL_S = 1 << 16, 10.0
+MOST_REFUSAL = 1 << 16  # bytes of a refusal that are read: what says why is at its beginning
 MOST_PER_TOKEN = 4 << 10  # bytes of an answer for each token that was asked for
 
 
@@ -34,6 +33,7 @@ class Exchanges:
     Args:
         root: the server's address, without ``/v1``.
         counts_chunks: see ``Dialect``.
+        refusal_s: for how long a refusal is read.
     """
 
     def __init__(
@@ -45,12 +45,14 @@ class Exchanges:
         lateness: Lateness,
         *,
         counts_chunks: bool,
+        refusal_s: float,
     ) -> None:
         # What is asked for of usage; shortened as the server refuses it.
         self._usage = [{"include_usage": True}]
         if counts_chunks:
             self._usage.insert(0, {"include_usage": True, "continuous_usage_stats": True})
         self._client, self._root, self._live, self._clock, self._lateness = client, root, live, clock, lateness
+        self._refusal_s = refusal_s
 
     async def run(self, stream: HttpStream, path: str, body: dict[str, Any]) -> None:
         """Feed a stream until it has ended; whatever goes wrong ends it with one line."""
@@ -90,7 +92,7 @@ class Exchanges:
         url = f"{self._root}/v1{path}"
         async with self._client.stream("POST", url, json=body, extensions={"trace": trace}) as response:
             if response.status_code != 200:
-                raise refusal(response.status_code, await _refusal_of(response))
+                raise refusal(response.status_code, await _refusal_of(response, self._refusal_s))
             reading, portions = _Reading(stream, self._live), _bounded(response, stream.params.max_new_tokens)
             if response.headers.get("content-type", "").startswith("application/json"):  # it does not stream
                 whole = b"".join([portion async for portion in portions])
@@ -109,11 +111,11 @@ class Exchanges:
             reading.take_event(data, self._clock.now_ns())
 
 
-async def _refusal_of(response: httpx.Response) -> bytes:
+async def _refusal_of(response: httpx.Response, timeout: float) -> bytes:
     """Returns the body of a refusal, or its beginning."""
     body = b""
     with suppress(TimeoutError):
-        async with asyncio.timeout(REFUSAL_S):
+        async with asyncio.timeout(timeout):
             async for portion in response.aiter_bytes():
                 body += portion
                 if len(body) > MOST_REFUSAL:

@@ -10,7 +10,7 @@ import httpx
 
 from roseplay.clock import Clock
 from roseplay.core.request import FinishReason
-from roseplay.engine.health import OVERDUE_S, STOPPED_S, Health
+from roseplay.engine.health import Health
 from roseplay.engine.telemetry import LoadEvent, Telemetry
 from roseplay.formats.text import one_line
 from roseplay.remote.connection import Connection
@@ -20,18 +20,15 @@ from roseplay.remote.load import LoadNames, load_names, read_load
 from roseplay.remote.questions import Reply
 from roseplay.remote.sentences import failure
 from roseplay.remote.server import Server, reported
+from roseplay.remote.timings import Timings
 
 logger = logging.getLogger(__name__)
-
-LOOK_S = 0.5
-IDLE_LOOKS = 10  # while nothing runs, one look in so many asks the server
-REPLY_S = 1.0
 
 
 class Monitor:
     """Asks the server twice a second while requests run, seldom else, in a thread of its own.
 
-    A server whose streams are silent and which does not reply to anything else has gone: after ``STOPPED_S`` seconds its
+    A server whose streams are silent and which does not reply to anything else has gone: after ``stopped_s`` its
     streams end with an error. One that says that it is unwell keeps them.
 
     Args:
@@ -49,12 +46,13 @@ class Monitor:
         connection: Connection,
         telemetry: Telemetry,
         clock: Clock,
+        timings: Timings,
         look_at_knobs: Callable[[], object],
     ) -> None:
         self.wrong: str | None = None
         self._look_at_knobs = look_at_knobs
         self._server, self._control, self._live, self._connection = server, control, live, connection
-        self._telemetry, self._clock = telemetry, clock
+        self._telemetry, self._clock, self._timings = telemetry, clock, timings
         self._silent_since: int | None = None
         self._last_load: LoadEvent | None = None
         self._names: LoadNames | None = server.names
@@ -65,7 +63,7 @@ class Monitor:
     def close(self) -> None:
         self._closing.set()
         if self._thread is not threading.current_thread():
-            self._thread.join(2 * REPLY_S)
+            self._thread.join(2 * self._timings.look_reply_s)
 
     def ask(self, timeout: float) -> Health:
         """Ask the server whether it is well; any thread."""
@@ -84,9 +82,11 @@ class Monitor:
 
     def _run(self) -> None:
         idle = 0
-        while not self._closing.wait(LOOK_S):
+        while not self._closing.wait(self._timings.look_s):
             idle = 0 if self._live.count else idle + 1
-            if idle % IDLE_LOOKS == 1 or not idle:  # the first look after the last request tells that nothing runs
+            if (
+                idle % self._timings.idle_looks == 1 or not idle
+            ):  # the first look after the last request tells that nothing runs
                 try:
                     self._look()
                 except Exception:
@@ -96,7 +96,7 @@ class Monitor:
         began_ns = self._clock.now_ns()
         scraped = self._scrape()
         try:
-            health = self._said(self._control.get(self._server.health_path, REPLY_S))
+            health = self._said(self._control.get(self._server.health_path, self._timings.look_reply_s))
         except (httpx.HTTPError, RuntimeError):
             if scraped or self._live.heard_ns > (self._silent_since or began_ns):
                 self._replied(None)
@@ -111,7 +111,7 @@ class Monitor:
         if self._server.metrics_path is None:
             return False
         try:
-            text = self._control.text(self._server.metrics_path, REPLY_S)
+            text = self._control.text(self._server.metrics_path, self._timings.look_reply_s)
         except (httpx.HTTPError, RuntimeError):
             return False
         if text is None:
@@ -136,9 +136,9 @@ class Monitor:
         if self._silent_since is None:
             self._silent_since = now_ns
         silent_s = (now_ns - self._silent_since) / 1e9
-        if silent_s > OVERDUE_S:
+        if silent_s > self._timings.overdue_s:
             self.wrong = f"{self._control.root} has not answered for {silent_s:.0f} s"
-        if silent_s > STOPPED_S and self._live.count:
-            self._connection.end_all(
-                FinishReason.ERROR, f"{self._control.root} gave no sign of life for {STOPPED_S:g} s"
-            )
+        stopped_s = self._timings.stopped_s
+        if silent_s > stopped_s and self._live.count:
+            sentence = f"{self._control.root} gave no sign of life for {stopped_s:g} s"
+            self._connection.end_all(FinishReason.ERROR, sentence)

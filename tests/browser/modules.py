@@ -10,17 +10,14 @@ from playwright.sync_api import Browser, Page, Route
 
 from roseplay.play.terms import SETTINGS
 from roseplay.play.web import scripts
-from roseplay.recording.frame_rows import COLUMNS
+from tests.play.static.given import given
 
 SITE = "http://page.test"
 
 
 def bare_page(browser: Browser, content: str, *, settings: Any = SETTINGS, **options: Any) -> Page:
     """``content`` with the handle ``Rose``, whose ``load('live/why.js')`` gets what a module exports."""
-    about = json.dumps(
-        {"settings": settings, "columns": COLUMNS, "terms": {}, "labTerms": {}, "controls": {}, "demos": []}
-    )
-    given = f'<script type="application/json" id="rose-given">{about}</script>'
+    about = f'<script type="application/json" id="rose-given">{json.dumps(given(settings))}</script>'
     page = browser.new_page(**options)
 
     def answer(route: Route) -> None:
@@ -28,7 +25,7 @@ def bare_page(browser: Browser, content: str, *, settings: Any = SETTINGS, **opt
         if name in scripts.joined():
             route.fulfill(body=scripts.joined()[name], content_type="text/javascript")
         else:
-            route.fulfill(body=f"<!doctype html>{given}{content}", content_type="text/html")
+            route.fulfill(body=f"<!doctype html>{about}{content}", content_type="text/html")
 
     page.route(f"{SITE}/**", answer)
     page.goto(SITE)

@@ -1,105 +1,15 @@
-"""Why was my prompt not cached: the sentences for all reasons, and the popover of real prompts."""
+"""Why was my prompt not cached: the popover of real prompts."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from roseplay.core.cache_miss import MissReason
 from tests.browser.conftest import DESKTOP, PHONE, Served, answer_at_most, state
-from tests.browser.modules import bare_page
-
-NOTHING = {"request": None, "step": None, "position": None}
-
-
-@pytest.fixture(scope="module")
-def page(browser: Browser) -> Iterator[Page]:
-    page = bare_page(browser, "<body></body>")
-    page.evaluate("async () => { window.words = await Rose.load('live/cachewords.js'); }")
-    step = [41, 1000.0, 1020.0, 0, 1, 0, 0, 1, 0, 400, 0, 48, 0, 9, 1, 0, [], [], []]
-    delta = {"boot_id": "one", "next": 2, "reset": True, "now": 3530.0, "frames": [{"steps": [step]}]}
-    page.evaluate("delta => Rose.apply(delta)", delta)
-    page.evaluate("Rose.time.follow(() => 3520)")
-    yield page
-    page.close()
-
-
-def about(page: Page, name: str, prompt: int, cached: int, miss: dict[str, Any] | None) -> Any:
-    told = {"prompt": prompt, "cached": cached, "block": 16, "miss": miss and {**NOTHING, **miss}}
-    return page.evaluate(f"about => words.{name}(about)", told)
-
-
-def sentence(page: Page, prompt: int, cached: int, miss: dict[str, Any] | None) -> str:
-    parts = about(page, "sentenceOf", prompt, cached, miss)
-    return "".join(p if isinstance(p, str) else p.get("bold") or f"#{p['rid']}" for p in parts)
-
-
-@pytest.mark.parametrize(
-    ("miss", "expected"),
-    [
-        ({"reason": "differs", "found": 48, "position": 51}, "it differs from what is cached at token 52."),
-        ({"reason": "differs", "found": 48}, "it differs from what is cached within its 4th block."),
-        ({"reason": "short", "found": 48}, "its last 35 tokens do not fill a block of 16."),
-        ({"reason": "unfilled", "found": 48, "position": 50}, "a block of 16 tokens was never filled."),
-        ({"reason": "computing", "found": 48, "request": 5}, "it was still being computed by request #5."),
-        ({"reason": "evicted", "found": 48, "step": 41}, "its blocks were given to others 2.5 s ago."),
-        ({"reason": "cleared", "found": 48, "step": 41}, "the cache was cleared 2.5 s ago."),
-        ({"reason": "evicted", "found": 48, "step": 11}, "its blocks were given to others 30 steps ago."),
-        ({"reason": "off", "found": 48}, "the prefix cache was off."),
-        (
-            {"reason": "logprobs", "found": 48},
-            "log-probabilities of its tokens were asked for, and only computing them gives these.",
-        ),
-        ({"reason": "ends", "found": 48}, "what is cached ends at token 48."),
-        ({"reason": "new", "found": 48}, "nothing that is cached begins like it."),
-    ],
-)
-def test_each_reason_is_a_sentence(page: Page, miss: dict[str, Any], expected: str) -> None:
-    there = "48 of 83 tokens were there already. The rest was computed, because "
-    assert sentence(page, 83, 48, miss) == there + expected
-    assert about(page, "helps", 0, 0, None) == ""
-    assert len(page.evaluate("miss => words.helps(miss)", miss)) > 20
-
-
-def test_no_reason_is_forgotten(page: Page) -> None:
-    for reason in MissReason:
-        assert "not known" not in sentence(
-            page, 83, 48, {"reason": str(reason), "found": 48, "position": 50, "step": 41}
-        )
-
-
-def test_other_sentences(page: Page) -> None:
-    assert sentence(page, 14, 14, None) == "All 14 tokens were there already. Nothing of it was computed."
-    assert sentence(page, 14, 13, {"reason": "logits", "found": 13}).startswith(
-        "13 of 14 tokens were there already. The last one was computed again"
-    )
-    assert sentence(page, 14, 0, {"reason": "short", "found": 0}) == (
-        "0 of 14 tokens were there already. The prompt was computed, because it is shorter than a block of 16 tokens."
-    )
-    for unknown in (None, {"reason": "of a later version", "found": 0}):
-        assert sentence(page, 14, 3, unknown).endswith("The rest was computed; why is not known here.")
-
-
-@pytest.mark.parametrize(
-    ("prompt", "cached", "miss", "expected"),
-    [
-        (83, 48, {"reason": "differs", "found": 48}, (6, 3, 3, "3 whole blocks of 16 found · the 4th differs inside · 2 after it")),
-        (83, 80, {"reason": "short", "found": 80}, (6, 5, 5, "5 whole blocks of 16 found · the 6th is not full")),
-        (83, 0, {"reason": "new", "found": 0}, (6, 0, -1, "no whole block of 16 found · 6 computed")),
-        (83, 83, None, (6, 6, -1, "all 6 blocks found")),
-    ],
-)  # fmt: skip
-def test_blocks(page: Page, prompt: int, cached: int, miss: Any, expected: tuple[Any, ...]) -> None:
-    told = about(page, "blocksOf", prompt, cached, miss)
-    assert (told["total"], told["found"], told["at"], told["words"]) == expected
-
-
-# ---- on the page
-
 
 HEAD = "You are a helpful assistant who explains LLM serving in short, plain sentences to people who know Python. "
 

@@ -21,8 +21,8 @@ from tests.browser.conftest import Served, answer_at_most, ask, serving, text
 from tests.browser.test_lab import DOCUMENT, open_file, open_lab
 from tests.browser.test_replay import open_recording, theatre, to_the_end
 from tests.play.fake_engine import INFO, FakeEngine
-from tests.play.test_recording import MINE, run
-from tests.play.test_recording_hostile import BAD, Lines, encoded, hostile
+from tests.recording.test_hostile import BAD, Lines, encoded, hostile
+from tests.recording.test_recording import MINE, run
 
 Open = Callable[..., Page]
 IMAGE = "<img src=x onerror=window.pwned=1>"

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import Served, answer_at_most, ask, ready, reload, serving, text
-from tests.browser.modules import bare_page
 from tests.browser.test_replay import download, idle, open_recording, to_the_end
 from tests.play.fake_engine import FakeEngine
 
@@ -184,31 +183,3 @@ def test_arrow_keys_pass_over_what_is_folded(reasoner: Served, open_page: Callab
     for _ in range(4):
         lane.press("ArrowLeft")
     expect(page.locator("#rp-lane-1 .rp-cursor")).to_have_text("guess.")
-
-
-@pytest.mark.parametrize(
-    ("words", "begun", "found"),
-    [
-        ("<think>\nso\n</think>\n\nyes", False, ("so", "yes")),
-        ("\n<think>so</think>yes", False, ("so", "yes")),
-        ("so\n</think>\n\nyes", True, ("so", "yes")),
-        ("so</think>yes", False, ("so", "yes")),  # another server does not say how its prompt ended
-        ("<think>so", False, ("so", "")),
-        ("so", True, ("so", "")),
-        ("<think>\n\n</think>\n\nyes", False, ("", "yes")),
-        ("yes", False, None),
-        ("write <think> and </think>", False, None),
-        ("", False, None),
-    ],
-)
-def test_where_the_part_lies(browser: Browser, words: str, begun: bool, found: tuple[str, str] | None) -> None:
-    page = bare_page(browser, "<body></body>")
-    part = page.evaluate(
-        """async ([words, begun]) => {
-          const part = (await Rose.load("lanes/thought.js")).thinkingPart(words, begun);
-          return part && [words.slice(part.start, part.end), words.slice(part.after)];
-        }""",
-        [words, begun],
-    )
-    page.close()
-    assert (part and tuple(part)) == found

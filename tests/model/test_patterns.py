@@ -15,8 +15,8 @@ from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.loader import load_model
 from roseplay.model.shrink import shrink
 from tests.model.families import tiny_model
-from tests.model.family_check import check_model
 from tests.model.test_families import worst_difference
+from tests.suites.families.family_check import check_model
 
 _TINY = {
     "vocab_size": 256,

@@ -17,8 +17,8 @@ from roseplay.play.playground import Playground
 from roseplay.recording.exports import KINDS, export
 from roseplay.recording.reader import parse
 from roseplay.recording.run import Run
-from roseplay.remote import monitor
 from roseplay.remote.engine import HttpEngine
+from roseplay.remote.timings import Timings
 from tests.play.conftest import serving as serving_page
 from tests.play.conftest import wait_until
 from tests.remote.servers import Script, at_a_port, event, words
@@ -41,10 +41,10 @@ def address(engine: Engine) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(engine: Engine, address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Playground]:
-    monkeypatch.setattr(monitor, "LOOK_S", 0.02)  # else all may be done before the server is asked for its load
+def page(engine: Engine, address: str) -> Iterator[Playground]:
     engine.clear_cache()
-    with HttpEngine(address) as remote:
+    timings = Timings(look_s=0.02)  # else all may be done before the server is asked for its load
+    with HttpEngine(address, timings=timings) as remote:
         playground = Playground(remote)
         yield playground
         playground.close()

@@ -19,7 +19,7 @@ from roseplay.play.playground import Playground
 from roseplay.play.replay_server import ReplayServer
 from tests.play.conftest import connect
 from tests.play.fake_engine import FakeEngine
-from tests.play.test_recording import MINE, run, send
+from tests.recording.test_recording import MINE, run, send
 
 ROOT = Path(__file__).parents[2]
 

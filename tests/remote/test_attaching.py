@@ -22,6 +22,7 @@ from roseplay.engine.client import Engine
 from roseplay.engine.errors import EngineStartError
 from roseplay.remote.control import Control
 from roseplay.remote.engine import HttpEngine
+from roseplay.remote.timings import Timings
 from tests.remote.servers import Script, at_a_port, wait_until, words
 from tests.serve.conftest import serving
 
@@ -104,16 +105,16 @@ async def dripping() -> AsyncIterator[bytes]:
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/models"])
-def test_a_reply_that_never_ends_is_given_up(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.remote.control.REPLY_S", 0.5)
+def test_a_reply_that_never_ends_is_given_up(path: str) -> None:
+    timings = Timings(reply_s=0.5)
     app = FastAPI()
     app.get(path)(lambda: StreamingResponse(dripping()))
     app.get("/v1/models")(lambda: {"data": [{"id": "slow"}]})
     with at_a_port(app) as address:
         if path == "/v1/models":
-            assert "did not answer in time" in start_error(address)
+            assert "did not answer in time" in start_error(address, timings=timings)
         else:
-            with HttpEngine(address) as remote:
+            with HttpEngine(address, timings=timings) as remote:
                 assert not remote.capabilities.queue
 
 

@@ -7,8 +7,8 @@ from fastapi import Response
 
 from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineError
-from roseplay.remote import engine as http_engine
-from roseplay.remote.engine import HttpEngine
+from roseplay.remote.engine import CLEAR_ATTEMPTS, HttpEngine
+from roseplay.remote.timings import Timings
 from tests.remote.servers import Script, at_a_port, words
 
 
@@ -23,8 +23,7 @@ def test_it_is_the_servers_cache_that_is_cleared(remote: HttpEngine) -> None:
 
 
 @pytest.mark.parametrize("refusals", [0, 2, 99])
-def test_a_server_that_refuses_is_asked_again(refusals: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_engine, "CLEAR_AGAIN_S", 0.0)
+def test_a_server_that_refuses_is_asked_again(refusals: int) -> None:
     script = Script(words("Yes"))
     asked: list[int] = []
 
@@ -33,13 +32,13 @@ def test_a_server_that_refuses_is_asked_again(refusals: int, monkeypatch: pytest
         asked.append(1)
         return Response(status_code=400 if len(asked) <= refusals else 200)
 
-    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+    with at_a_port(script.app) as address, HttpEngine(address, timings=Timings(clear_again_s=0.0)) as remote:
         if refusals == 99:
             with pytest.raises(EngineError, match="/flush_cache replied with status 400"):
                 remote.clear_cache()
         else:
             remote.clear_cache()
-    assert len(asked) == min(refusals + 1, http_engine.CLEAR_ATTEMPTS)
+    assert len(asked) == min(refusals + 1, CLEAR_ATTEMPTS)
 
 
 def test_a_server_without_such_a_route() -> None:

@@ -21,10 +21,11 @@ from roseplay.core.request import FinishReason
 from roseplay.engine.errors import EngineStartError
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import LoadEvent, TokensEvent
-from roseplay.remote import connection, exchange
+from roseplay.remote import exchange
 from roseplay.remote.engine import HttpEngine
 from roseplay.remote.sentences import failure
 from roseplay.remote.stream import HttpStream
+from roseplay.remote.timings import Timings
 from tests.remote.servers import Script, at_a_port, error, event, wait_until, words
 
 CHAT = [{"role": "user", "content": "Hi"}]
@@ -198,9 +199,11 @@ async def stuck() -> AsyncIterator[bytes]:
 
 
 @pytest.mark.parametrize("body", [lambda: endless(b"x" * (1 << 16)), stuck], ids=["endless", "stuck"])
-def test_a_refusal_without_end_is_given_up(body: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "REFUSAL_S", 0.2, raising=False)
-    stream = ask(Script([], refuse=lambda _: StreamingResponse(body(), 503)))
+def test_a_refusal_without_end_is_given_up(body: Callable[[], Any]) -> None:
+    script = Script([], refuse=lambda _: StreamingResponse(body(), 503))
+    with at_a_port(script.app) as address, HttpEngine(address, timings=Timings(refusal_s=0.2)) as remote:
+        stream = remote.submit(CHAT)
+        stream.result(timeout=30)
     assert failed(stream) == "the server replied with status 503"
 
 
@@ -221,12 +224,9 @@ def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("idle_s", "connections"), [(60.0, 1), (0.0, 2)])
-def test_a_connection_is_used_again_for_a_while(
-    idle_s: float, connections: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "KEEP_IDLE_S", idle_s)
+def test_a_connection_is_used_again_for_a_while(idle_s: float, connections: int) -> None:
     script = Script(words("Yes"))
-    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+    with at_a_port(script.app) as address, HttpEngine(address, timings=Timings(keep_idle_s=idle_s)) as remote:
         assert [remote.submit(CHAT).result(timeout=30).text for _ in range(2)] == ["Yes", "Yes"]
     assert len(set(script.ports)) == connections
 
@@ -370,10 +370,8 @@ def attached(url: str) -> HttpEngine:
             time.sleep(0.1)
 
 
-def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.remote.monitor.STOPPED_S", 0.2)
-    monkeypatch.setattr("roseplay.remote.monitor.OVERDUE_S", 0.1)
-    monkeypatch.setattr("roseplay.remote.monitor.REPLY_S", 0.2)
+def test_a_server_that_hangs_is_given_up() -> None:
+    timings = Timings(stopped_s=0.2, overdue_s=0.1, look_reply_s=0.2)
     stuck = asyncio.Event()
     hanging: list[bool] = []
 
@@ -390,7 +388,7 @@ def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
             await asyncio.sleep(5)
         return await call_next(request)
 
-    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+    with at_a_port(script.app) as address, HttpEngine(address, timings=timings) as remote:
         stream = remote.submit(CHAT)
         stream.result(timeout=30)
         assert "gave no sign of life" in failed(stream)
@@ -454,9 +452,8 @@ def test_a_failure_of_no_known_kind_is_named() -> None:
     assert said == "the request to http://host failed (DecodingError: not gzip)"
 
 
-def test_the_first_look_after_the_last_request_tells_that_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.remote.monitor.LOOK_S", 0.1)
-    monkeypatch.setattr("roseplay.remote.monitor.IDLE_LOOKS", 10**9)  # no other look while it is idle
+def test_the_first_look_after_the_last_request_tells_that_nothing_runs() -> None:
+    timings = Timings(look_s=0.1, idle_looks=10**9)  # no other look while it is idle
     remotes: list[HttpEngine] = []
     told = asyncio.Event()  # that a request runs
 
@@ -478,7 +475,7 @@ def test_the_first_look_after_the_last_request_tells_that_nothing_runs(monkeypat
             told.set()  # a look asks for metrics first: the next one has to say that the request has ended
         return await call_next(request)
 
-    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+    with at_a_port(script.app) as address, HttpEngine(address, timings=timings) as remote:
 
         def running() -> list[int | None]:
             events = remote.telemetry.since(0)[1]
@@ -496,9 +493,7 @@ def test_an_answer_that_comes_at_once_has_a_time() -> None:
     assert metrics.submitted_ns < metrics.first_byte_ns <= metrics.first_token_ns <= metrics.finished_ns
 
 
-def test_a_load_that_has_not_changed_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.remote.monitor.LOOK_S", 0.01)
-    monkeypatch.setattr("roseplay.remote.monitor.IDLE_LOOKS", 2)
+def test_a_load_that_has_not_changed_is_told_once() -> None:
     script = Script(words("Yes"), metrics="tgi_queue_size 3\ntgi_batch_current_size 8\n")
     scraped: list[bool] = []
 
@@ -508,7 +503,8 @@ def test_a_load_that_has_not_changed_is_told_once(monkeypatch: pytest.MonkeyPatc
             scraped.append(True)
         return await call_next(request)
 
-    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+    timings = Timings(look_s=0.01, idle_looks=2)
+    with at_a_port(script.app) as address, HttpEngine(address, timings=timings) as remote:
         wait_until(lambda: len(scraped) > 6)
         loads = [event for event in remote.telemetry.since(0)[1] if isinstance(event, LoadEvent)]
     assert len(loads) == 1

@@ -1,0 +1,49 @@
+import { written } from "./page.js";
+import assert from "node:assert/strict";
+import test from "node:test";
+import { figureText, rangeText, ratioText } from "../../../roseplay/play/static/lab/words.js";
+import { format } from "../../../roseplay/play/static/shared/format.js";
+import { median, niceAxis, quantile } from "../../../roseplay/play/static/shared/numbers.js";
+
+test("quantiles lie between neighbours", () => {
+  const cases = /** @type {[number[], number, number][]} */ ([
+    [[5.0], 0.99, 5],
+    [[1, 2, 3, 4], 0.5, 2.5],
+    [[1, 2, 3, 4], 0, 1],
+    [[1, 2, 3, 4], 1, 4],
+    [[0, 10], 0.95, 9.5],
+  ]);
+  for (const [values, q, expected] of cases) assert.equal(quantile(values, q), expected, `${values} at ${q}`);
+});
+
+test("of nothing there is no quantile", () => {
+  assert.deepEqual([quantile([], 0.5), median([])], [NaN, NaN]);
+  assert.equal(median([3, 1, 2]), 2);
+});
+
+test("axes have round parts", () => {
+  for (const [most, parts, expected] of [[160, 4, 160], [161, 4, 200], [0.9, 3, 0.9], [7, 3, 7.5], [0, 2, 1e-6]]) {
+    const { max, step } = niceAxis(most, parts);
+    assert.ok(Math.abs(max - expected) < 1e-12, `${max} for ${most}`);
+    assert.ok(Math.abs(step * parts - max) < 1e-12);
+  }
+});
+
+test("figures in words", () => {
+  const { count, limit, many, ms, seconds, short } = format;
+  assert.deepEqual([1936, 1234567.4, null].map(count), ["1\u202f936", "1\u202f234\u202f567", "–"]);
+  assert.deepEqual([99.94, 1234.5].map(ms), ["99.9", "1\u202f235"]);
+  assert.equal(limit(null), "∞");
+  assert.deepEqual([448, 15_523, 200_000].map(short), ["448", "15.5k", "200k"]);
+  assert.deepEqual([999, 1500].map(seconds), ["999 ms", "1.5 s"]);
+  assert.deepEqual([1, 2].map((n) => many(n, "step")), ["1 step", "2 steps"]);
+});
+
+/* The table of the lab is written by a script, the sentences beside it by the server. */
+test("figures read as in the sentences of the server", () => {
+  const { values, pairs, figures, ratios, ranges } = written;
+  assert.ok(values.length > 400);
+  assert.deepEqual(values.map(figureText), figures);
+  assert.deepEqual(values.map(ratioText), ratios);
+  assert.deepEqual(pairs.map(rangeText), ranges);
+});

@@ -1,0 +1,67 @@
+import "./page.js";
+import assert from "node:assert/strict";
+import test from "node:test";
+import { store } from "../../../roseplay/play/static/shared/store.js";
+import { startAnew, step, take, tellStory } from "./traffic.js";
+
+const { steps, tokens } = store;
+
+test("a request is put together from its events", () => {
+  tellStory();
+  const { lane, submitted, first, ttft, finished, reason, tokens, computed } = store.requests.get(1);
+  assert.deepEqual([lane, submitted, first, ttft, finished, reason, tokens, computed], [
+    2,
+    0,
+    12,
+    12,
+    20,
+    "stop",
+    2,
+    8,
+  ]);
+  const other = store.requests.get(2);
+  assert.deepEqual([other.finished, other.burst, other.preempted, other.resumed], [null, 5, [12], [20]]);
+  assert.deepEqual([[...store.open], [...store.bursts.keys()]], [[2], [5]]);
+});
+
+test("steps, tokens and knobs are kept", () => {
+  tellStory();
+  assert.deepEqual([steps.size, tokens.size, store.marks.length, store.cursor], [3, 2, 1, 7]);
+  assert.deepEqual(store.knobs, { max_batch_size: 2 });
+  const slot = store.stepRow(2) & steps.mask;
+  const row = ["t0", "t1", "decode_tokens", "blocks_free", "preempted"].map((name) => steps[name][slot]);
+  assert.deepEqual(row, [12, 20, 1, 4, [2]]);
+  assert.equal(store.stepRow(99), -1);
+  const parts = store.entriesOf(store.stepRow(1) & steps.mask);
+  assert.deepEqual(parts.map(({ rid, prompt_tokens }) => [rid, prompt_tokens]), [[1, 8], [2, 4]]);
+  assert.deepEqual([...tokens.itl_ms.slice(0, 2)], [NaN, 8]);
+});
+
+test("rows are read by the names of their columns", () => {
+  startAnew({
+    columns: {
+      steps: ["entries", "colour", "t1", "t0", "step_id", "running"],
+      entries: ["decode_tokens", "request_id"],
+      tokens: ["itl_ms", "step_id", "request_id", "t"],
+    },
+  });
+  take([{ steps: [[[[1, 9]], "red", 20, 10, 4, 3]], tokens: [[null, 4, 9, 20]] }]);
+  const read = ["step_id", "t0", "t1", "running", "blocks_free", "graph", "preempted"];
+  assert.deepEqual(read.map((name) => steps[name][0]), [4, 10, 20, 3, 0, null, null]);
+  assert.deepEqual(store.entriesOf(0), [{ rid: 9, prompt_tokens: 0, decode_tokens: 1 }]);
+  assert.deepEqual([tokens.request_id[0], tokens.t[0], tokens.step_id[0]], [9, 20, 4]);
+  assert.ok(!("colour" in steps));
+});
+
+test("another server starts anew", () => {
+  tellStory();
+  take([], { boot: "two" });
+  assert.deepEqual([steps.size, store.requests.size, store.info, store.bootId], [0, 0, null, "two"]);
+});
+
+test("rings forget their oldest rows", () => {
+  startAnew();
+  const count = steps.capacity + 10;
+  take([{ steps: Array.from({ length: count }, (_, n) => step(n, n, n + 0.5)) }]);
+  assert.deepEqual([steps.size, store.stepRow(9), store.stepRow(10)], [count - 10, -1, 10]);
+});

@@ -1,0 +1,56 @@
+"""The pure logic of the page's modules, without a browser: ``deno test`` runs the tests in JavaScript beside this file."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+from deno import find_deno_bin
+
+from roseplay.core.cache_miss import MissReason
+from roseplay.formats.text import number_text, range_text, ratio_text
+from tests.play.static.given import given
+
+FILES = sorted(Path(__file__).parent.glob("*.test.js"))
+
+
+def texts() -> dict[str, object]:
+    """What the server writes and a script has to write, too."""
+    draw = random.Random(7)
+    values = [0, 0.004, 0.125, 9.995, 94.25, 99.95, 99.96, 100.5, 1234.5, 8.0, 1e6]
+    values += [round(10 ** draw.uniform(-3, 6), draw.choice([0, 1, 2, 4])) for _ in range(400)]
+    pairs = [*zip(values, sorted(values), strict=True), (None, None)]
+    asked = [*values, None]
+    return {
+        "values": asked,
+        "figures": [number_text(value) for value in asked],
+        "ratios": [ratio_text(value) for value in asked],
+        "pairs": pairs,
+        "ranges": [range_text(*pair) for pair in pairs],
+        "missReasons": [str(reason) for reason in MissReason],
+    }
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with what a page finds when it is opened."""
+    path = tmp_path_factory.mktemp("page") / "page.json"
+    path.write_text(json.dumps({"given": given(), "written": texts()}), encoding="utf-8")
+    return path
+
+
+def test_there_are_tests_in_javascript() -> None:
+    assert len(FILES) > 5
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_modules(path: Path, page: Path) -> None:
+    # Types are checked by `make lint`.
+    command = [find_deno_bin(), "test", "--no-check", "--no-remote", f"--allow-read={page}", str(path), "--", str(page)]
+    environment = {**os.environ, "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr

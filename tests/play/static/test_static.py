@@ -1,0 +1,123 @@
+"""The page's own scripts: modules that fit together, stay readable, and write no markup, so that text stays text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from roseplay.play.web.assets import STATIC
+
+SCRIPTS = sorted(STATIC.rglob("*.js"))
+TEXTS = {path.relative_to(STATIC).as_posix(): path.read_text(encoding="utf-8") for path in SCRIPTS}
+WRITES_MARKUP = re.compile(
+    r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment|DOMParser|setHTML|srcdoc"
+    r"|\beval\s*\(|new\s+Function\b|set(?:Timeout|Interval)\s*\(\s*[\"'`]|setAttribute\(\s*[\"'`]on|javascript:"
+)
+IMPORT = re.compile(r'^import (?:\{([^}]*)\} from )?"([^"]+)";$', re.M)
+EXPORT = re.compile(r"^export (?:async )?(?:function|const|let|class) (\w+)", re.M)
+FUNCTION = re.compile(r"^\s*(?!(?:if|for|while|switch|catch|do|\}) ?).*(?:\bfunction\b.*|=>|\)) \{$")
+MOST_COLUMNS, MOST_LINES = 120, 80
+OURS = Path(__file__).parents[3]
+
+
+def imports(name: str) -> dict[str, list[str]]:
+    """What a module imports by name, by module."""
+    folder = PurePosixPath(name).parent
+    found: dict[str, list[str]] = {}
+    for names, where in IMPORT.findall(TEXTS[name]):
+        parts: list[str] = []
+        for part in (folder / where).parts:
+            parts = parts[:-1] if part == ".." else [*parts, part]
+        found.setdefault("/".join(parts), []).extend(one.strip() for one in names.split(",") if one.strip())
+    return found
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.relative_to(STATIC).as_posix())
+def test_no_script_writes_markup(path: Path) -> None:
+    found = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if WRITES_MARKUP.search(line)]
+    assert found == []
+
+
+def test_the_pattern_finds_what_it_is_for() -> None:
+    for line in (
+        "head.innerHTML = legend;",
+        'card.insertAdjacentHTML("beforeend", x)',
+        "setTimeout('x()', 1)",
+        "eval(x)",
+    ):
+        assert WRITES_MARKUP.search(line), line
+    assert len(SCRIPTS) > 40
+
+
+def test_every_import_is_exported_and_every_export_is_used() -> None:
+    exports = {name: set(EXPORT.findall(text)) for name, text in TEXTS.items()}
+    used: dict[str, set[str]] = {name: set() for name in TEXTS}
+    for name in TEXTS:
+        for module, names in imports(name).items():
+            assert set(names) <= exports[module], (name, module)
+            used[module] |= set(names)
+    others = [*(OURS / "roseplay").rglob("*.py"), *(OURS / "tests").rglob("*.py"), *(OURS / "tests").rglob("*.js")]
+    elsewhere = "".join(path.read_text(encoding="utf-8") for path in others)
+    unused = {
+        f"{name}: {one}"
+        for name in TEXTS
+        for one in exports[name] - used[name]
+        if not re.search(rf"\b{one}\b", elsewhere)
+    }
+    assert unused == set()
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    done: set[str] = set()
+
+    def visit(name: str, way: tuple[str, ...]) -> None:
+        assert name not in way, " imports ".join((*way, name))
+        if name not in done:
+            for module in imports(name):
+                visit(module, (*way, name))
+            done.add(name)
+
+    for name in TEXTS:
+        visit(name, ())
+
+
+def test_folders_depend_on_what_is_below_them() -> None:
+    """What the page shares knows none of its views; the Lab and the tab Traces can be taken away."""
+    above = {"shared": {"live", "lanes", "lab", "replay", "traces"}, "lanes": {"live", "lab", "replay", "traces"}}
+    above |= {
+        "live": {"lab", "replay", "traces"},
+        "replay": {"live", "lanes", "lab", "traces"},
+        "lab": {"live", "lanes", "replay", "traces"},
+    }
+    wrong = [
+        (name, module)
+        for name in TEXTS
+        for module in imports(name)
+        if PurePosixPath(module).parts[0] in above.get(PurePosixPath(name).parts[0], set())
+    ]
+    assert wrong == []
+
+
+def test_axes_are_made_by_the_shared_charts() -> None:
+    """The grid, Plotly's axes, and where a value lies: views of Live and Lab leave all of that to ``shared/chart``."""
+    makes_axes = re.compile(r"\bT\.grid\b|\bPlotly\.|/ area\.(?:width|height)|\) \* area\.(?:width|height)")
+    found = {name for name, text in TEXTS.items() if makes_axes.search(text)}
+    assert found == {"shared/chart/axes.js", "shared/chart/plotly.js"}
+
+
+def test_the_page_has_one_global() -> None:
+    found = {name for name, text in TEXTS.items() if re.search(r"\b(?:window|globalThis|self)\.\w+ = ", text)}
+    assert found == {"main.js"}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_lines_and_functions_are_short(name: str) -> None:
+    lines = TEXTS[name].splitlines()
+    assert [line for line in lines if len(line) > MOST_COLUMNS] == []
+    for start, line in enumerate(lines):
+        if FUNCTION.match(line):
+            end = "}".rjust(len(line) - len(line.lstrip()) + 1)
+            length = next(n for n, last in enumerate(lines[start + 1 :], 2) if last.startswith(end))
+            assert length <= MOST_LINES, line

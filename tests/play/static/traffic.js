@@ -1,0 +1,53 @@
+/* Deltas as the server sends them, made up. */
+import { apply } from "../../../roseplay/play/static/shared/reduce.js";
+
+const INFO = { num_blocks: 9, block_size: 16, max_model_len: 64, model: "m" };
+
+/** The row of a step with these parts: [request, prompt, decode, computed, target, cached, shared]. */
+export function step(number, t0, t1, parts = [], preempted = []) {
+  const sum = (place) => parts.reduce((total, part) => total + part[place], 0);
+  const counts = [sum(1), sum(2), 0, 0, parts.length, 0, 4, 1, 2, 1];
+  return [number, t0, t1, ...counts, 0.5, 0.25, 0, parts, preempted, [], null];
+}
+
+export const submitted = (rid, t, more = {}) => [rid, "submitted", t, { prompt_tokens: 8, ...more }];
+
+/** Frames for the store as it is. */
+export function take(frames, { boot = "one", now = 1000 } = {}) {
+  apply(/** @type {any} */ ({ boot_id: boot, next: 7, now, reset: false, frames }));
+}
+
+/**
+ * An empty store, with what its snapshot says besides.
+ * @param {{boot?: string, now?: number, [name: string]: any}} [of]
+ */
+export function startAnew({ boot = "one", now = 1000, ...snapshot } = {}) {
+  const whole = { info: INFO, knobs: { max_batch_size: 4 }, ...snapshot };
+  apply(/** @type {any} */ ({ boot_id: boot, next: 7, now, reset: true, frames: [], snapshot: whole }));
+}
+
+/** Two requests: the first is answered with two tokens, the second is preempted once. */
+export function tellStory() {
+  startAnew();
+  take([{
+    requests: [submitted(1, 0, { lane: 2 }), submitted(2, 1, { burst: 5 })],
+    steps: [step(1, 2, 12, [[1, 8, 0, 8, 8, 0, 0], [2, 4, 0, 4, 8, 0, 0]])],
+  }]);
+  take([{
+    steps: [step(2, 12, 20, [[1, 0, 1, 8, 8, 0, 0]], [2]), step(3, 20, 30, [[2, 8, 0, 8, 8, 0, 0]])],
+    tokens: [[1, 12, null, 1], [1, 20, 8.0, 2]],
+    requests: [
+      [1, "first", 12, { ttft_ms: 12.0 }],
+      [1, "finished", 20, { reason: "stop", tokens: 2, e2e_ms: 20.0 }],
+    ],
+    knobs: [[15, 2, { max_batch_size: [4, 2] }]],
+  }]);
+}
+
+/** Random numbers that are the same in each run: from 0 to below 1. */
+export function randomNumbers(seed) {
+  return () => {
+    seed = (seed * 1664525 + 1013904223) % 2 ** 32;
+    return seed / 2 ** 32;
+  };
+}

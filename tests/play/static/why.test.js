@@ -1,0 +1,162 @@
+import "./page.js";
+import assert from "node:assert/strict";
+import test from "node:test";
+import { why } from "../../../roseplay/play/static/live/why.js";
+import { startAnew, take, tellStory } from "./traffic.js";
+
+let boots = 0;
+
+/** Requests 1 to 4, of which 1 and 2 decode in `quiet` steps of 20 ms; a test adds what happens besides. */
+class Story {
+  constructor({ quiet = 10 } = {}) {
+    this.t = 1000;
+    this.number = 0;
+    this.last = new Map();
+    this.frame = { steps: [], tokens: [], requests: [], knobs: [] };
+    for (const rid of [1, 2, 3, 4]) {
+      const about = { kind: rid === 1 ? "lane" : "burst", lane: rid === 1 ? 1 : null, prompt_tokens: 8 };
+      this.frame.requests.push([rid, "submitted", 999, about], [rid, "scheduled", 1000, { queue_ms: 1 }]);
+    }
+    for (let n = 0; n < quiet; n++) this.step();
+  }
+
+  /** A step, `prompt` being how many tokens of whose; returns its number. */
+  step({ ms = 20, decode = [1, 2], prompt = {}, copies = 0, preempted = [], graph = null } = {}) {
+    const t0 = this.t, number = this.number++, prompts = Object.entries(prompt);
+    this.t += ms;
+    const parts = [
+      ...decode.map((rid) => [rid, 0, 1, 8, 8, 0, 0]),
+      ...prompts.map(([rid, n]) => [Number(rid), n, 0, n, n, 0, 0]),
+    ];
+    const computed = prompts.reduce((sum, [, n]) => sum + n, 0);
+    const counts = [computed, decode.length, 5, 6, parts.length, 0, 400, 0, 48, 0, ms - 2, 1.5, copies];
+    this.frame.steps.push([number, t0, this.t, ...counts, parts, preempted, [], graph]);
+    for (const rid of decode) {
+      const itl = this.last.has(rid) ? this.t - this.last.get(rid) : null;
+      this.frame.tokens.push([rid, this.t, itl, number]);
+      this.last.set(rid, this.t);
+    }
+    return number;
+  }
+
+  why(step, rid = 1) {
+    startAnew({ boot: `story-${++boots}`, now: this.t, knobs: { slow_motion: 1 }, info: { num_blocks: 449 } });
+    take([this.frame], { boot: `story-${boots}`, now: this.t });
+    return why(rid, step);
+  }
+}
+
+const plain = (part) => (typeof part === "string" ? part : part.bold ?? `#${part.rid}`);
+const starred = (part) => (typeof part !== "string" && part.bold ? `*${part.bold}*` : plain(part));
+
+/** A sentence with its bold parts in stars. */
+const sentence = (answer) => answer.sentence.map(starred).join("");
+const facts = (answer) => Object.fromEntries(answer.facts.map(([name, parts]) => [name, parts.map(plain).join("")]));
+
+test("prompts in its step", () => {
+  const story = new Story(), answer = story.why(story.step({ ms: 141, prompt: { 3: 500, 4: 12 } }));
+  assert.equal(answer.title, "Why was this token slow?");
+  assert.equal(
+    sentence(answer),
+    "Its step also computed *512 prompt tokens* for #3 and #4, so it took *141 ms* instead of 20.",
+  );
+  assert.deepEqual(facts(answer), {
+    token: "lane 1 · 11",
+    "step 10": "2 decode + 2 prompts",
+    "queue wait": "1.0 ms",
+    preempted: "no",
+    "cached, shared": "5, 6 prompt tokens",
+    "host, device": "1.5, 139 ms",
+  });
+});
+
+for (const [graph, told] of /** @type {[boolean, string][]} */ ([[true, "as a replay"], [false, "eagerly"]])) {
+  test(`a step computed ${told}`, () => {
+    const story = new Story();
+    assert.equal(facts(story.why(story.step({ graph }))).computed, told);
+  });
+}
+
+test("without quiet steps nothing is made up", () => {
+  const story = new Story({ quiet: 1 }), step = story.step({ ms: 141, prompt: { 3: 512 } });
+  assert.ok(sentence(story.why(step)).endsWith("for #3, so it took *141 ms*."));
+});
+
+test("a preemption", () => {
+  const story = new Story();
+  story.step({ decode: [2], preempted: [1] });
+  story.step({ ms: 100, decode: [2] });
+  story.step({ ms: 30, prompt: { 1: 40 }, decode: [2] });
+  const answer = story.why(story.step());
+  assert.equal(
+    sentence(answer),
+    "The KV pool was full: it was preempted, waited *120 ms* and was computed again, so this token took *170 ms* " +
+      "instead of 20.",
+  );
+  assert.equal(facts(answer).preempted, "once");
+});
+
+test("other causes", () => {
+  const cases = /** @type {[object, string][]} */ ([
+    [{ ms: 21 }, "Nothing unusual: it took *21 ms*, and the usual is *20 ms*."],
+    [{ ms: 90, copies: 1 }, "Its step copied *1 block* before writing, and it took *90 ms* instead of 20."],
+    [
+      { ms: 90, decode: [1, 2, 3, 4] },
+      "Its step decoded for *4 requests* instead of 2, and it took *90 ms* instead of 20.",
+    ],
+    [{ ms: 90 }, "Nothing in its step explains it: it took *90 ms* instead of 20, *88 ms* of it in the model."],
+  ]);
+  for (const [told, expected] of cases) {
+    const story = new Story();
+    assert.equal(sentence(story.why(story.step(told))), expected);
+  }
+});
+
+test("left out of steps", () => {
+  const story = new Story();
+  story.step({ ms: 30, decode: [2] });
+  story.step({ ms: 30, decode: [2] });
+  assert.equal(
+    sentence(story.why(story.step())),
+    "It was left out of *2 steps* that computed others, so it took *80 ms* instead of 20.",
+  );
+});
+
+test("a step without a token", () => {
+  const story = new Story();
+  assert.equal(
+    sentence(story.why(story.step({ ms: 60, prompt: { 3: 40 } }), 3)),
+    "This step computed *40 prompt tokens* of it and took *60 ms*; no token came of that.",
+  );
+});
+
+test("what a lower budget would have made of it: 512 prompt tokens took 121 ms beyond the usual 20", () => {
+  const story = new Story(), step = story.step({ ms: 141, prompt: { 3: 500, 4: 12 } });
+  assert.equal(story.why(step).help, "With budget 256: about 81 ms.");
+  const whole = new Story();
+  whole.frame.knobs = [[900, 0, { chunked_prefill: [true, false] }]];
+  const help = whole.why(whole.step({ ms: 141, prompt: { 3: 512 } })).help;
+  assert.equal(help, "With chunked prefill and budget 256: about 81 ms.");
+});
+
+test("nothing is said of what cannot be known", () => {
+  const cases = /** @type {[string, number, object][]} */ ([
+    ["the usual is not known", 1, { ms: 141, prompt: { 3: 512 } }],
+    ["no prompt", 10, { ms: 141 }],
+    ["not slow", 10, { ms: 24, prompt: { 3: 512 } }],
+    ["no budget is that low", 10, { ms: 141, prompt: { 3: 24 } }],
+    ["preempted", 10, { ms: 141, prompt: { 3: 512 }, preempted: [1] }],
+  ]);
+  for (const [reason, quiet, told] of cases) {
+    const story = new Story({ quiet });
+    assert.equal(story.why(story.step(told)).help, "", reason);
+  }
+});
+
+test("first tokens, and steps that are not known", () => {
+  tellStory();
+  assert.equal(why(1, 2).title, "Why was this token slow?", "too few gaps for a usual one");
+  assert.deepEqual(facts(why(1, 2)).token, "lane 2 · 2");
+  assert.ok(sentence(why(1, 1)).startsWith("The first token came after *12 ms*"));
+  assert.equal(why(1, 77), null);
+});

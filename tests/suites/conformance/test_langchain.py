@@ -1,0 +1,61 @@
+"""LangChain's own integration tests for chat models, through its client for OpenAI."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, cast
+
+import pytest
+
+pytest.importorskip("langchain_tests", reason="make conformance installs it")
+pytest.importorskip("langchain_openai", reason="make conformance installs it")
+from langchain_core.messages import AIMessage
+from langchain_openai import ChatOpenAI
+from langchain_tests.integration_tests import ChatModelIntegrationTests
+
+from tests.suites.conformance.conftest import MODEL
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),  # its client keeps connections
+    pytest.mark.filterwarnings("ignore:.*marked with '@pytest.mark.asyncio'.*"),
+]
+
+
+class TestChats(ChatModelIntegrationTests):
+    """What this server has no part of is switched off: tools, structured output, images, audio."""
+
+    @pytest.fixture(autouse=True)
+    def _server(self, address: str) -> None:
+        type(self).address = address
+
+    address = ""
+    has_tool_calling = False  # type: ignore[assignment]
+    has_structured_output = False  # type: ignore[assignment]
+    supports_json_mode = False  # type: ignore[assignment]
+    returns_usage_metadata = True  # type: ignore[assignment]
+    supported_usage_metadata_details: ClassVar[Any] = {"invoke": ["cache_read_input"], "stream": ["cache_read_input"]}  # type: ignore[assignment]
+
+    def invoke_with_cache_read_input(self, *, stream: bool = False) -> AIMessage:
+        """The answer to a prompt that is sent for the second time."""
+        model = ChatOpenAI(**self.chat_model_params)
+        question = "What is a prefix cache, and what is it good for?"
+        model.invoke(question)
+        if not stream:
+            return model.invoke(question)
+        chunks = list(model.stream(question))
+        return cast("AIMessage", sum(chunks[1:], start=chunks[0]))
+
+    @property
+    def chat_model_class(self) -> type[ChatOpenAI]:
+        return ChatOpenAI
+
+    @property
+    def chat_model_params(self) -> dict[str, Any]:
+        return {
+            "model": MODEL,
+            "base_url": f"{self.address}/v1",
+            "api_key": "none",
+            "temperature": 0,
+            "max_tokens": 64,
+            "stream_usage": True,
+        }

@@ -1,0 +1,221 @@
+"""Faults of a worker process: what it does to itself, and what is done to it from outside."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roseplay import Engine, SamplingParams
+from roseplay.engine.errors import EngineError
+from roseplay.engine.stream import Stream
+from tests.suites.faults import scene
+from tests.suites.faults.inject import FaultyModel
+from tests.suites.faults.scene import SOON_S, WAIT_S, Page, expect_right, open_engine, open_page, wait_until
+from tests.suites.faults.table import WORKER_ROWS, Row
+
+START_S = 60.0  # of a worker: it imports torch
+QUICK = {"forward: raises in a process", "transport: garbage in the pipe"}  # the others are slow
+
+
+@pytest.fixture(scope="module")
+def flags(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("flags")
+
+
+@pytest.fixture(scope="module")
+def served(flags: Path) -> Iterator[tuple[Engine, Page]]:
+    with (
+        open_engine(model=FaultyModel("tiny-chat", flags), worker="process", step_timeout_s=3) as engine,
+        open_page(engine) as page,
+    ):
+        yield engine, page
+
+
+def submit_once_more(engine: Engine, name: str) -> Stream:
+    """The first request that a worker takes which may still have to start."""
+    return engine.submit(*scene.CLIENTS[name]).result(START_S)
+
+
+def check_sound(engine: Engine, page: Page, expected: dict[str, list[int]]) -> None:
+    for name in scene.CLIENTS:
+        expect_right(name, submit_once_more(engine, name), expected)
+    wait_until(lambda: scene.all_blocks_are_back(engine), "all blocks are free or cached")
+    wait_until(lambda: page.health()[0] == 200, "the health is good again")
+    assert engine.abort_all() == 0
+
+
+def check_page_knows(page: Page, streams: dict[str, Stream]) -> None:
+    def told() -> bool:
+        outcomes = page.outcomes()
+        return all(outcomes.get(s.request_id, {}).get("error") == s.error is not None for s in streams.values())
+
+    wait_until(told, "the page says why the requests ended")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, marks=[] if row.name in QUICK else [pytest.mark.slow], id=row.name)
+        for row in WORKER_ROWS.values()
+    ],
+)
+def test_a_fault_in_a_worker_process(row: Row, served, flags, expected, outcome) -> None:
+    engine, page = served
+    flag = flags / next(name for name, other in WORKER_ROWS.items() if other is row)
+    worker = engine.worker_pid
+    streams = scene.begin(engine, armed=flag.touch)
+    wait_until(lambda: not flag.exists(), "the fault acts")
+    for name, stream in streams.items():
+        wait_until(lambda stream=stream: stream.finished, f"{name} ends", WAIT_S if row.affected == "step" else SOON_S)
+    failed = {name: stream for name, stream in streams.items() if stream.finish_reason == "error"}
+    assert failed
+    for stream in failed.values():
+        assert re.search(row.error, stream.error), stream.error
+    for name in streams.keys() - failed.keys():
+        expect_right(name, streams[name], expected)
+    if row.affected == "all":
+        assert failed.keys() == streams.keys()
+    else:
+        assert failed.keys() < streams.keys()
+    check_page_knows(page, failed)  # before a new worker is there: it forgets what ended half a minute ago
+    check_sound(engine, page, expected)
+    assert (engine.worker_pid != worker) == (row.after == "is replaced")
+    outcome(row.name, f"{len(failed)} of {len(streams)} ended with their reason; the worker {row.after}")
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_replaced(served, expected, outcome) -> None:
+    engine, page = served
+    streams = begin_slowly(engine)
+    os.kill(engine.worker_pid, signal.SIGKILL)
+    for name, stream in streams.items():
+        wait_until(lambda stream=stream: stream.finished, f"{name} ends", SOON_S)
+        assert stream.finish_reason == "error"
+        assert "-9" in stream.error
+    check_page_knows(page, streams)
+    engine.set_knobs(slow_motion=1.0)
+    check_sound(engine, page, expected)
+    outcome("worker: SIGKILL", f"all were told: {streams['first'].error}")
+
+
+def begin_slowly(engine: Engine) -> dict[str, Stream]:
+    """All clients' requests, slow enough to be interrupted, with the first token there."""
+    engine.set_knobs(slow_motion=20.0)
+    streams = scene.begin(engine)
+    wait_until(lambda: streams["first"].token_ids, "the first token")
+    assert not any(stream.finished for stream in streams.values())
+    return streams
+
+
+def test_a_worker_that_is_stopped_for_a_while_goes_on(served, expected, outcome) -> None:
+    """Its silence shows in the health before anything is done about it."""
+    engine, page = served
+    streams = begin_slowly(engine)
+    worker = engine.worker_pid
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        status, _ = wait_until(
+            lambda: (health := page.health())[0] == 503 and health, "the health says that it is silent"
+        )
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    wait_until(lambda: page.health()[0] == 200, "the health is good again")
+    engine.set_knobs(slow_motion=1.0)
+    for name, stream in streams.items():
+        expect_right(name, stream.result(WAIT_S), expected)
+    assert engine.worker_pid == worker
+    outcome("worker: SIGSTOP, then SIGCONT", f"health {status}, then all answers were right")
+
+
+@pytest.mark.slow
+def test_a_worker_that_stays_stopped_is_replaced(served, expected, outcome) -> None:
+    engine, page = served
+    streams = begin_slowly(engine)
+    engine.set_knobs(slow_motion=1.0)
+    worker = engine.worker_pid
+    os.kill(worker, signal.SIGSTOP)
+    for name, stream in streams.items():
+        wait_until(lambda stream=stream: stream.finished, f"{name} ends", START_S)
+    failed = {name: stream for name, stream in streams.items() if stream.finish_reason == "error"}
+    assert failed
+    check_page_knows(page, failed)
+    check_sound(engine, page, expected)
+    assert engine.worker_pid != worker
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker, 0)
+    outcome("worker: SIGSTOP for good", f"all were told: {next(iter(failed.values())).error}")
+
+
+class Unpicklable(int):
+    """A token id that cannot be sent."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise RuntimeError("an injected fault: not picklable")
+
+
+class Poison(int):
+    """A token id that cannot be received."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _explode, ()
+
+
+def _explode() -> None:
+    raise RuntimeError("an injected fault: not unpicklable")
+
+
+@pytest.mark.parametrize(
+    ("token", "where"),
+    [(Unpicklable(5), "prompt"), (Poison(5), "prompt"), (Unpicklable(5), "parameters")],
+    ids=["unpicklable prompt", "poisonous prompt", "unpicklable parameters"],
+)
+def test_requests_that_cannot_cross_to_a_process_harm_nobody_else(token, where, served, expected, outcome) -> None:
+    """Whoever sends one is told, or gets an answer; it is never lost, and others see nothing of it."""
+    engine, _ = served
+    worker = engine.worker_pid
+    others = scene.begin(engine)
+    prompt = [token] if where == "prompt" else [5]
+    params = SamplingParams(max_new_tokens=2, stop_token_ids=(token,) if where == "parameters" else ())
+    try:
+        for _ in range(20):
+            assert engine.submit(prompt, params).result(WAIT_S).finished
+    except (ValueError, EngineError) as refused:
+        assert "\n" not in str(refused)
+    for name, stream in others.items():
+        expect_right(name, stream.result(WAIT_S), expected)
+    assert engine.abort_all() == 0
+    assert engine.worker_pid == worker
+    outcome(f"transport: {type(token).__name__.lower()} {where}", "nobody else saw anything of it")
+
+
+@pytest.mark.slow
+def test_a_worker_ends_with_its_killed_parent(outcome) -> None:
+    program = Path(__file__).parents[2] / "engine" / "orphan.py"
+    client = subprocess.Popen(
+        [sys.executable, program, "tiny-chat"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(program.parents[2])},
+    )
+    assert client.stdout is not None
+    worker = int(client.stdout.readline())
+    client.kill()
+    client.communicate()
+
+    def gone() -> bool:
+        try:
+            os.kill(worker, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    wait_until(gone, "the worker ends")
+    outcome("parent: SIGKILL", "the worker ended with it")

@@ -1,0 +1,222 @@
+"""Faults while a request is taken: its sender is told in one line, and nobody else sees anything of it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from roseplay import SamplingParams
+from roseplay.engine.errors import EngineError
+from tests.suites.faults import scene
+from tests.suites.faults.inject import Act, Fault, PanicException, injected, raises
+from tests.suites.faults.scene import SOON_S, WAIT_S, expect_right, wait_until
+from tests.suites.faults.table import broken, panics
+
+ENCODE = "transformers.tokenization_utils_tokenizers:TokenizersBackend._encode_plus"
+TEMPLATE = "transformers.tokenization_utils_base:PreTrainedTokenizerBase.apply_chat_template"
+CHAT = [{"role": "user", "content": "Why?"}]
+
+
+SUBMIT = {"data": ["Hello?", 0, 4, 0.0, None, "", True, None, None, None, None, None, None, False]}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A fault while ``prompt`` is submitted."""
+
+    seam: str
+    fault: str
+    target: str
+    act: Act
+    prompt: Any = "What is a KV block?"
+
+    @property
+    def name(self) -> str:
+        return f"{self.seam}: {self.fault}"
+
+
+REFUSALS = [
+    Refusal("tokeniser", "encoding raises", ENCODE, broken()),
+    Refusal("tokeniser", "encoding panics", ENCODE, panics()),
+    Refusal("tokeniser", "the chat template raises", TEMPLATE, broken(), CHAT),
+    Refusal(
+        "tokeniser",
+        "the chat template nests too deep",
+        TEMPLATE,
+        raises(lambda: RecursionError("an injected depth")),
+        CHAT,
+    ),
+    Refusal("detokeniser", "a decoder cannot be made", "roseplay.engine.detokenizer:DecodeStream", broken()),
+    Refusal("detokeniser", "making a decoder panics", "roseplay.engine.detokenizer:DecodeStream", panics()),
+    Refusal(
+        "transport",
+        "a request cannot be sent",
+        "roseplay.engine.transport:ThreadTransport.send",
+        raises(lambda: BrokenPipeError("an injected broken pipe")),
+    ),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
+def test_a_request_that_cannot_be_taken_is_refused_and_leaves_nothing(refusal, served, expected, outcome) -> None:
+    engine, page = served
+    streams = scene.begin(engine)
+    with injected(Fault(refusal.target, refusal.act)) as fault:
+        fault.arm()
+        with pytest.raises((ValueError, EngineError), match="injected") as refused:
+            engine.submit(refusal.prompt)
+        assert fault.fired
+    assert "\n" not in str(refused.value)
+    for name, stream in streams.items():
+        expect_right(name, stream.result(WAIT_S), expected)
+    assert engine.abort_all() == 0, "something of it was left"
+    wait_until(
+        lambda: all(about["finished"] for about in page.outcomes().values()), "the page shows no request as live"
+    )
+    wait_until(lambda: scene.all_blocks_are_back(engine), "all blocks are free or cached")
+    expect_right("first", engine.submit(*scene.CLIENTS["first"]).result(WAIT_S), expected)
+    outcome(refusal.name, f"the sender was told: {refused.value}")
+
+
+def test_a_program_that_asks_the_page_is_told_when_the_tokeniser_panics(served, outcome) -> None:
+    engine, page = served
+    with injected(Fault(ENCODE, panics())) as fault:
+        fault.arm()
+        answer = page.client.post("/gradio_api/run/submit", json=SUBMIT)
+    assert fault.fired
+    assert "injected panic" in answer.text
+    assert page.client.post("/gradio_api/run/submit", json=SUBMIT).status_code == 200
+    wait_until(lambda: engine.abort_all() == 0, "nothing is left of it")
+    outcome("tokeniser: panics under the page's endpoint", f"the program was told: {answer.text[:80]}")
+
+
+BURST = 300
+
+
+@pytest.mark.parametrize(
+    ("what", "target", "act"),
+    [
+        ("decoders that panic", "roseplay.engine.detokenizer:StreamDecoder.push", panics()),
+        ("steps that fail", "roseplay.model.runner:pack_step", broken()),
+        ("requests that the scheduler fails to add", "roseplay.core.scheduler:Scheduler.add", broken()),
+        ("listeners that panic", "tests.suites.faults.test_submit:listen", panics()),
+    ],
+)
+def test_a_burst_of_bad_requests_does_not_end_the_engine(what, target, act, served, expected, quiet, outcome) -> None:
+    """Hundreds in a row, each alone in its step, which draws from the logits of the prompt that they have in common."""
+    engine, page = served
+    engine.set_knobs(max_batch_size=1, step_max_tokens=None)
+    prompt, params = "What is a KV cache?", SamplingParams(max_new_tokens=2)
+    engine.submit(prompt, params).result(WAIT_S)  # so that the others find their prompt computed
+    with injected(Fault(target, act, times=10**9)) as fault:
+        fault.arm()
+        streams = [engine.submit(prompt, params, on_update=lambda stream: listen(stream)) for _ in range(BURST)]
+        for stream in streams:
+            stream.result(WAIT_S)
+        assert fault.faults[0].fired >= BURST
+    if "listen" not in target:
+        assert {stream.finish_reason for stream in streams} == {"error"}
+    assert engine.alive
+    assert page.health()[0] == 200
+    expect_right("first", engine.submit(*scene.CLIENTS["first"]).result(WAIT_S), expected)
+    wait_until(lambda: scene.all_blocks_are_back(engine), "all blocks are free or cached")
+    outcome(f"burst: {BURST} {what}", "each ended by itself; the engine goes on")
+
+
+def listen(stream: Any) -> None:
+    """A listener, to be broken."""
+
+
+def test_a_burst_of_requests_that_cannot_be_encoded_is_refused_one_by_one(served, expected, outcome) -> None:
+    engine, _ = served
+    bad = ["", "\ud800", [{"role": "user"}], [10**9], [-1], [], "x " * 5000, [{"role": "{%", "content": "\udfff"}], 7]
+    for prompt in bad * (BURST // len(bad)):
+        with pytest.raises(ValueError):
+            engine.submit(prompt)
+    expect_right("first", engine.submit(*scene.CLIENTS["first"]).result(WAIT_S), expected)
+    outcome(f"burst: {BURST} prompts that cannot be encoded", "each was refused; the engine goes on")
+
+
+@pytest.mark.parametrize(
+    ("what", "target", "ask"),
+    [
+        ("ending a request raises", "roseplay.core.scheduler:Scheduler.end", lambda engine: engine.abort_all()),
+        (
+            "changing knobs raises",
+            "roseplay.core.scheduler:Scheduler.set_knobs",
+            lambda engine: engine.set_knobs(max_batch_size=5),
+        ),
+        (
+            "clearing the cache raises",
+            "roseplay.core.scheduler:Scheduler.clear_cache",
+            lambda engine: engine.clear_cache(),
+        ),
+        ("looking into a block raises", "roseplay.engine.worker:block_info", lambda engine: look_into(engine)),
+    ],
+)
+def test_a_command_that_fails_does_not_end_the_engine(what, target, ask, served, expected, outcome) -> None:
+    engine, page = served
+    streams = scene.begin(engine)
+    with injected(Fault(target, broken())) as fault:
+        fault.arm()
+        ask(engine)
+        wait_until(lambda: fault.fired, "the fault acts")
+        for name, stream in streams.items():
+            wait_until(lambda stream=stream: stream.finished, f"{name} ends", SOON_S)
+            if stream.finish_reason == "error":
+                assert "injected" in stream.error
+            elif stream.finish_reason == "length":
+                expect_right(name, stream, expected)
+    assert engine.alive
+    engine.set_knobs(**scene.KNOBS)
+    wait_until(lambda: scene.all_blocks_are_back(engine), "all blocks are free or cached")
+    expect_right("first", engine.submit(*scene.CLIENTS["first"]).result(WAIT_S), expected)
+    assert page.health()[0] == 200
+    ends = sorted({str(stream.finish_reason) for stream in streams.values()})
+    outcome(f"commands: {what}", f"requests ended with {' or '.join(ends)}; the engine goes on")
+
+
+def look_into(engine: Any) -> None:
+    with pytest.raises(TimeoutError):
+        engine.inspect_block(1, timeout=0.5)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("an injected fault"), PanicException("an injected panic")], ids=repr)
+def test_a_listener_that_fails_costs_nobody_a_token(error, served, expected, outcome) -> None:
+    engine, _ = served
+    called = []
+
+    def listener(stream: Any) -> None:
+        called.append(stream.request_id)
+        raise error
+
+    streams = scene.begin(engine, listener=listener)
+    for name, stream in streams.items():
+        expect_right(name, stream.result(SOON_S), expected)
+    assert called
+    assert engine.alive
+    outcome(f"listener: raises {type(error).__name__} each time", "all answers are right")
+
+
+def test_a_listener_that_blocks_shows_in_the_health_and_passes(served, expected, outcome) -> None:
+    """It stands in everybody's way, as all streams are fed by the thread that calls it."""
+    engine, page = served
+    blocking, let_go = threading.Event(), threading.Event()
+
+    def listener(stream: Any) -> None:
+        blocking.set()
+        let_go.wait(WAIT_S)
+
+    streams = scene.begin(engine, listener=listener)
+    try:
+        assert blocking.wait(SOON_S)
+        wait_until(lambda: page.health()[0] == 503, "the health says that the engine does not answer")
+    finally:
+        let_go.set()
+    for name, stream in streams.items():
+        expect_right(name, stream.result(WAIT_S), expected)
+    wait_until(lambda: page.health()[0] == 200, "the health is good again")
+    outcome("listener: blocks", "the health said 503 while it did, then all answers were right")

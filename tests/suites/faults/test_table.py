@@ -1,0 +1,129 @@
+"""Every row of the table, in one process: the affected end with the reason, all others are right, the engine goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from roseplay import Engine
+from roseplay.engine.errors import EngineError
+from roseplay.engine.stream import Stream
+from tests.suites.faults import scene
+from tests.suites.faults.inject import injected
+from tests.suites.faults.scene import SOON_S, WAIT_S, Page, Shared, expect_right, open_engine, open_page, wait_until
+from tests.suites.faults.table import STEP_ROWS, Row
+
+
+@pytest.fixture
+def engine_and_page(request: pytest.FixtureRequest, row: Row, shared: Shared) -> Iterator[tuple[Engine, Page]]:
+    """The shared engine, or one of its own for a fault that it does not outlive, or that it remembers."""
+    if row.after == "cannot go on" or row.seam == "memory":
+        shared.close()
+        others = [thread.name for thread in threading.enumerate() if thread.name.startswith("roseplay-receiver")]
+        assert not others, "another engine is open, which may come across the fault first"
+        with open_engine(overlap=row.overlap) as engine, open_page(engine) as page:
+            yield engine, page
+    else:
+        yield shared.get(overlap=row.overlap)
+        if not getattr(request.node, "passed", False):
+            shared.discard(overlap=row.overlap)
+
+
+ROWS = sorted(STEP_ROWS, key=lambda row: row.after == "goes on" and row.seam != "memory")  # engines of their own first
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_fault_ends_only_what_it_must(row: Row, engine_and_page, expected, outcome) -> None:
+    engine, page = engine_and_page
+    with scene.watched_steps() as watched:
+        lost: list[list[int]] = []
+
+        def on_fire() -> None:
+            lost.extend(watched.steps[-row.steps :])
+
+        with injected(*row.faults, on_fire=on_fire) as fault:
+            if row.early:
+                fault.arm()
+            streams = scene.begin(engine, armed=fault.arm)
+            wait_until(lambda: fault.fired, "the fault acts")
+            ended = _wait_for_all(streams)
+    in_step = {request_id for step in lost for request_id in step}
+    failed = {name for name, stream in streams.items() if stream.finish_reason == "error"}
+    _check_affected(row, streams, failed, in_step)
+    for name in failed:
+        assert re.search(row.error, streams[name].error), streams[name].error
+    for name in streams.keys() - failed:
+        expect_right(name, streams[name], expected)
+    took = max([streams[name].metrics.finished_ns - fault.fired_ns for name in failed], default=0) / 1e6
+    assert ended
+    after = _check_goes_on(engine, page, expected) if row.after == "goes on" else _check_cannot_go_on(engine, page)
+    _check_page_says_so(page, streams)
+    saw = f"{len(failed)} of {len(streams)} ended with their reason in {took:.0f} ms" if failed else "nobody noticed"
+    outcome(row.name, f"{saw}; {after}")
+
+
+def _wait_for_all(streams: dict[str, Stream]) -> bool:
+    for name, stream in streams.items():
+        with contextlib.suppress(TimeoutError):
+            stream.result(WAIT_S if stream.finished else SOON_S)
+        assert stream.finished, f"{name} never ended: {stream}"
+    return True
+
+
+def _check_affected(row: Row, streams: dict[str, Stream], failed: set[str], in_step: set[int]) -> None:
+    if row.affected == "none":
+        assert not failed
+    elif row.affected == "one":
+        assert len(failed) == 1, f"{failed} ended with an error, and should have been one"
+    elif row.affected == "all":
+        assert failed == {name for name, stream in streams.items()}
+    else:
+        assert {streams[name].request_id for name in failed} == in_step
+        assert failed < streams.keys(), "nobody was left to go on"
+
+
+def _check_goes_on(engine: Engine, page: Page, expected: dict[str, list[int]]) -> str:
+    """The same requests, sent again, get the right tokens, and all blocks come back."""
+    wait_until(lambda: scene.all_blocks_are_back(engine), "all blocks are free or cached")
+    for name, (prompt, params) in scene.CLIENTS.items():
+        expect_right(name, engine.submit(prompt, params).result(WAIT_S), expected)
+    wait_until(lambda: scene.all_blocks_are_back(engine), "all blocks are free or cached")
+    assert engine.alive
+    assert engine.abort_all() == 0
+    status, said = page.health()
+    assert status == 200, said
+    return "the next requests are right"
+
+
+def _check_cannot_go_on(engine: Engine, page: Page) -> str:
+    """Who asks is told what happened and what to do."""
+    wait_until(lambda: not engine.alive, "the engine says that it cannot go on")
+    with pytest.raises(EngineError, match="restart"):
+        engine.submit("Hello?")
+    status, said = page.health()
+    assert status == 503, said
+    assert page.snapshot()["alive"] is False
+    begun = time.monotonic()
+    engine.close()
+    assert time.monotonic() - begun < WAIT_S
+    return "the engine says to restart it"
+
+
+def _check_page_says_so(page: Page, streams: dict[str, Stream]) -> None:
+    """The page gives each request's end, and the reason of those that failed."""
+
+    def told() -> bool:
+        outcomes = page.outcomes()
+        return all(
+            outcomes.get(stream.request_id, {}).get("reason") == str(stream.finish_reason)
+            and outcomes[stream.request_id]["error"] == stream.error
+            and outcomes[stream.request_id]["finished"] is not None
+            for stream in streams.values()
+        )
+
+    wait_until(told, "the page says how each request ended")

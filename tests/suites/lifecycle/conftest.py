@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.model.families import FAMILIES, tiny_model
+from tests.suites.lifecycle.processes import Program
+
+
+@pytest.fixture(scope="session")
+def tiny_llama() -> Any:
+    """A model in memory, of 97 tokens and context 64."""
+    return tiny_model(FAMILIES["llama"]())
+
+
+@pytest.fixture(scope="session")
+def model_directory(tiny_llama: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model on disk."""
+    directory = tmp_path_factory.mktemp("model")
+    tiny_llama.save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Program]]:
+    """Starts programs; nothing of them is left after the test."""
+    programs: list[Program] = []
+
+    def start(*arguments: str | Path, terminal: int | None = None) -> Program:
+        programs.append(Program(*arguments, terminal=terminal))
+        return programs[-1]
+
+    yield start
+    for program in programs:
+        program.kill()

@@ -1,0 +1,62 @@
+"""Programs that use the library: interrupted, killed, or simply ending."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.suites.lifecycle.processes import PROGRAMS, Program, needs_proc, wait_until
+
+
+def lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@needs_proc
+def test_streams_outlive_ctrl_c_and_a_worker_does_not_outlive_its_killed_parent(
+    start: Callable[..., Program], model_directory: Path
+) -> None:
+    program = start(PROGRAMS / "streaming.py", model_directory)
+    said, worker = program.line().split()
+    assert said == "streams"
+    program.signal_group(signal.SIGINT)
+    assert program.line() == "interrupted"
+    assert program.line() == "length 50 None"
+    assert lives(int(worker))  # it was not replaced by another
+    assert program.errors == ""
+    assert program.line() == "streams again"
+    program.process.kill()
+    wait_until(lambda: not program.processes, 20, "the worker's end")
+
+
+def test_closing_an_engine_leaves_another_s_exit_hook(start: Callable[..., Program], model_directory: Path) -> None:
+    program = start(PROGRAMS / "exit_hooks.py", model_directory)
+    assert program.line() == "ends"
+    assert program.line() == "abort"
+    assert program.ended() == 0
+    assert program.errors == ""
+
+
+@pytest.mark.parametrize(
+    ("module", "command", "code"),
+    [
+        ("gradio", "play --port 0 --replay assets/demo.jsonl", 0),
+        pytest.param("gradio", "play --port 0 --num-blocks 64", 130, marks=pytest.mark.slow),
+        pytest.param("uvicorn", "serve --port 0 --worker thread --num-blocks 64", 130, marks=pytest.mark.slow),
+    ],
+)
+def test_a_signal_that_python_drops_during_the_start_ends_the_server(
+    start: Callable[..., Program], module: str, command: str, code: int
+) -> None:
+    program = start(PROGRAMS / "interrupted_start.py", module, *command.split())
+    assert program.ended(120) == code
+    assert "KeyboardInterrupt" in program.errors  # that it was dropped is said, and nothing else
+    assert program.errors.count("Traceback") == 1

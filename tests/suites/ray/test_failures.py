@@ -1,0 +1,83 @@
+"""A replica that is killed loses its own requests only; one that is replaced finishes them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from roseplay.config import Knobs, SamplingParams
+from roseplay.core.request import FinishReason
+from roseplay.serve.app import ServedEngine
+from roseplay.serve.ray.monitor import RayMonitor
+from tests.serve.conftest import serving
+from tests.suites.ray.conftest import MODEL, settings
+
+pytest.importorskip("roseplay.serve.ray.environment", reason="Ray is not installed", exc_type=ImportError)
+pytestmark = pytest.mark.slow
+
+LONG = SamplingParams(max_new_tokens=600, ignore_eos=True)
+
+
+def pids_of(name: str) -> list[int]:
+    """The processes of a deployment's replicas; Ray gives them titles."""
+    title = f"ray::ServeReplica:{name}:Replica"
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes().decode(errors="replace").startswith(title):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_a_killed_replica_loses_only_its_own_requests(deployed: Any) -> None:
+    with deployed("killed") as engine, serving(engine, monitor=RayMonitor(ServedEngine(engine))) as address:
+        streams = [engine.submit(f"Story {number}", LONG) for number in range(8)]
+        events: list[str] = []
+        reader = threading.Thread(target=read_stream, args=(address, events))
+        reader.start()
+        for stream in streams:
+            assert stream.wait_for_first_token(30)
+        before = pids_of("killed")
+        assert len(before) == 2
+        os.kill(before[0], signal.SIGKILL)
+        ends = [stream.result(60) for stream in streams]
+        reader.join(60)
+        failed = [stream for stream in ends if stream.finish_reason is FinishReason.ERROR]
+        assert 0 < len(failed) < len(streams)
+        assert all("died" in str(stream.error) for stream in failed)
+        assert all(len(s.token_ids) == 600 for s in ends if s.finish_reason is FinishReason.LENGTH)
+        assert events[-1] == "data: [DONE]" and not reader.is_alive()
+        assert engine.submit("Hello", SamplingParams(max_new_tokens=4)).result(10).error is None
+        deadline = time.monotonic() + 60
+        while len(set(pids_of("killed")) - set(before)) < 1:
+            assert time.monotonic() < deadline, "it was not replaced"
+            time.sleep(0.2)
+
+
+def read_stream(address: str, events: list[str]) -> None:
+    body = {"model": MODEL, "prompt": "Once", "max_tokens": 600, "stream": True, "ignore_eos": True}
+    with httpx.stream("POST", f"{address}/v1/completions", json=body, timeout=60) as reply:
+        events += [line for line in reply.iter_lines() if line.startswith("data: ")]
+
+
+def test_a_replica_that_is_replaced_finishes_its_requests(deployed: Any) -> None:
+    with deployed("drained") as engine:
+        streams = [engine.submit(f"Story {number}", LONG) for number in range(6)]
+        for stream in streams:
+            assert stream.wait_for_first_token(30)
+        before = set(pids_of("drained"))
+        from roseplay.serve.ray.local import deploy
+
+        deploy(settings(knobs=Knobs(max_batch_size=4)), "drained")
+        assert [str(stream.result(60).finish_reason) for stream in streams] == ["length"] * 6
+        assert len(before) == 2 and not before & set(pids_of("drained"))
+        assert engine.submit("Hello", SamplingParams(max_new_tokens=4)).result(20).error is None

@@ -1,0 +1,53 @@
+"""Equal heads stick to the replica that holds them."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+import pytest
+
+from roseplay.config import SamplingParams
+from roseplay.engine.client import Engine
+from tests.suites.ray.conftest import KNOBS, MODEL
+
+pytest.importorskip("roseplay.serve.ray.environment", reason="Ray is not installed", exc_type=ImportError)
+pytestmark = pytest.mark.slow
+
+HEADS, QUESTIONS, HEAD_TOKENS = 24, 3, 256
+BLOCKS = 1 + 220  # of a replica: half of the heads, and what runs
+
+
+def traffic() -> list[list[int]]:
+    """Prompts with one of some heads and a question of their own, in random order."""
+    rng = random.Random(7)
+    heads = [[rng.randrange(10, 2000) for _ in range(HEAD_TOKENS)] for _ in range(HEADS)]
+    prompts = [[*head, *(rng.randrange(10, 2000) for _ in range(12))] for head in heads for _ in range(QUESTIONS)]
+    rng.shuffle(prompts)
+    return prompts
+
+
+def hit_rate(engine: Any) -> float:
+    """Prompt tokens that were not computed, where two requests run at a time."""
+    streams = []
+    for prompt in traffic():
+        streams.append(engine.submit(prompt, SamplingParams(max_new_tokens=4, ignore_eos=True)))
+        if len(streams) > 1:
+            streams[-2].result(60)
+        time.sleep(0.01)
+    found = [stream.result(60).metrics for stream in streams]
+    cached = sum(metrics.cached_tokens + metrics.shared_tokens for metrics in found)
+    return cached / sum(metrics.prompt_tokens for metrics in found)
+
+
+def test_hit_rate_of_two_replicas_is_near_that_of_one_engine_with_their_blocks(deployed: Any) -> None:
+    with Engine(MODEL, worker="thread", threads=1, num_blocks=2 * BLOCKS - 1, knobs=KNOBS) as engine:
+        alone = hit_rate(engine)
+    with deployed("prefix", num_blocks=BLOCKS) as engine:
+        by_prefix = hit_rate(engine)
+    with deployed("turns", num_blocks=BLOCKS, round_robin=True) as engine:
+        in_turn = hit_rate(engine)
+    print(f"\nhit rate: one engine {alone:.3f}, by prefix {by_prefix:.3f}, in turn {in_turn:.3f}")
+    assert by_prefix >= 0.9 * alone
+    assert by_prefix >= 2 * in_turn

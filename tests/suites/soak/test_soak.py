@@ -1,0 +1,147 @@
+"""The soak itself: that it finds what grows and what does not agree, and short runs of all of it."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pytest
+
+from tests.suites.soak.audit import audit
+from tests.suites.soak.journal import Journal
+from tests.suites.soak.run import Settings, soak
+from tests.suites.soak.trend import CountTrend, MemoryTrend, slope
+from tests.suites.soak.watcher import Shown, Watcher
+
+HOUR = [float(second) for second in range(600, 3600, 5)]
+
+
+def noisy(seed: int) -> list[float]:
+    """Memory as a healthy server's: it goes up and down, by steps and spikes."""
+    seeded, level, values = random.Random(seed), 400.0, []
+    for _ in HOUR:
+        level = min(425.0, max(395.0, level + seeded.choice((0, 0, 0, 0, -3.0, 3.0))))
+        values.append(level + (120.0 if seeded.random() < 0.05 else seeded.random()))
+    return values
+
+
+def test_slope_and_its_error_are_those_of_a_straight_line() -> None:
+    gradient, error = slope([(t, 3.0 + 0.5 * t) for t in range(10)])
+    assert (gradient, error) == pytest.approx((0.5, 0.0))
+    gradient, error = slope([(0, 0), (1, 1), (2, 0), (3, 1)])
+    assert gradient == pytest.approx(0.2)
+    assert error == pytest.approx(0.2828, abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_memory_that_goes_up_and_down_is_flat_and_a_leak_is_not(seed: int) -> None:
+    values = noisy(seed)
+    assert MemoryTrend.of(list(zip(HOUR, values, strict=True))).flat
+    leaking = [(t, value + 100.0 * t / 3600) for t, value in zip(HOUR, values, strict=True)]
+    trend = MemoryTrend.of(leaking)
+    assert not trend.flat
+    assert trend.per_hour == pytest.approx(100.0, abs=45.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_handles_that_come_and_go_are_flat_and_lost_ones_are_not(seed: int) -> None:
+    seeded = random.Random(seed)
+    held = [(t, 20.0 + seeded.randrange(15)) for t in HOUR]
+    assert CountTrend.of(held, 4).flat
+    assert not CountTrend.of([(t, value + t // 60) for t, value in held], 4).flat
+
+
+def run_of_three(journal: Journal, watcher: Watcher) -> None:
+    """A request of fixed length, one that was stopped, and a chat, as clients and the page saw them."""
+    journal.submitted("burst", [1], asked_s=1.0, exact=8)
+    journal.submitted("lane", [2], asked_s=2.0, exact=None)
+    journal.count("chats answered")
+    with journal.stopping([2]):
+        pass
+    journal.finished_reading(2, tokens=3, reason="abort", chars=9)
+    now = time.monotonic()
+    watcher.shown = {
+        1: Shown("burst", 10, rows=8, tokens=8, reason="length", seen_finished_s=now),
+        2: Shown("lane", 20, rows=3, tokens=3, reason="abort", seen_finished_s=now),
+        3: Shown("api", 5, rows=4, tokens=4, reason="stop", seen_finished_s=now),
+    }
+    watcher.tokens = 15
+    watcher.in_all = {"requests": 3, "prompt_tokens": 35, "computed": 30, "saved": 5}
+    watcher.stats = {"running": 0, "waiting": 0, "kv_active": 0}
+
+
+def spoil_tokens(journal: Journal, watcher: Watcher) -> None:
+    watcher.shown[1].tokens = 7
+
+
+def spoil_row(journal: Journal, watcher: Watcher) -> None:
+    watcher.shown[3].rows = 5
+
+
+def spoil_reason(journal: Journal, watcher: Watcher) -> None:
+    watcher.shown[1].reason = "abort"
+
+
+def spoil_error(journal: Journal, watcher: Watcher) -> None:
+    watcher.shown[3].reason = "error"
+
+
+def spoil_end(journal: Journal, watcher: Watcher) -> None:
+    watcher.shown[3].reason = None
+
+
+def spoil_read(journal: Journal, watcher: Watcher) -> None:
+    journal.read[2].reason = "stop"
+
+
+def spoil_sender(journal: Journal, watcher: Watcher) -> None:
+    journal.count("chats answered")
+
+
+def spoil_identity(journal: Journal, watcher: Watcher) -> None:
+    del watcher.shown[1]
+
+
+def spoil_totals(journal: Journal, watcher: Watcher) -> None:
+    watcher.in_all["prompt_tokens"] = 34
+
+
+def spoil_rest(journal: Journal, watcher: Watcher) -> None:
+    watcher.stats["kv_active"] = 1
+
+
+SPOILERS = (
+    spoil_tokens, spoil_row, spoil_reason, spoil_error, spoil_end, spoil_read, spoil_sender, spoil_identity, spoil_totals,
+    spoil_rest,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("spoil", [None, *SPOILERS])
+def test_the_audit_finds_each_difference(spoil: object) -> None:
+    journal = Journal()
+    watcher = Watcher(1, journal)  # never started
+    run_of_three(journal, watcher)
+    if callable(spoil):
+        spoil(journal, watcher)
+    assert bool(audit(journal, watcher).wrong) == (spoil is not None)
+
+
+def ran_well(settings: Settings) -> None:
+    lines: list[str] = []
+    document = soak(settings, threading.Event(), lines.append)
+    assert document["failures"] == [], "\n".join(lines)
+    assert document["audit"]["requests sent, as clients / page count"][0] > 5
+    assert document["steps"] > 50
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_few_seconds_of_everything_but_the_lab_agree() -> None:
+    ran_well(Settings(seconds=10, lab_every_s=0, rate=2, sample_every_s=1))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+def test_most_of_a_minute_with_the_lab_agrees() -> None:
+    ran_well(Settings(seconds=40, lab_every_s=15, rate=2, sample_every_s=1))
