@@ -76,9 +76,13 @@ def answering(page: Page) -> None:
 
 
 def stands_still(page: Page) -> None:
-    before = page.evaluate(STANDS)
-    page.evaluate("() => new Promise((done) => setTimeout(done, 500))")
-    assert page.evaluate(STANDS) == before
+    """A poll that was under way may still move it once."""
+    standing = f"""async () => {{
+      const before = ({STANDS})();
+      await new Promise((done) => setTimeout(done, 500));
+      return ({STANDS})() === before;
+    }}"""
+    page.wait_for_function(standing)
 
 
 def test_a_server_that_ended_and_another_one_in_its_place(server: Restartable, open_page: Open) -> None:

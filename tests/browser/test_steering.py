@@ -107,7 +107,7 @@ def test_the_budget_slider_acts_and_marks_every_chart(live: Served, open_page: O
     for panel in ("rp-itl", "rp-tokens", "rp-kvtime"):
         drawn = "id => document.querySelector(`#${id} .rp-plot`).drawn.layout.shapes.some((one) => one.name === 'knob')"
         page.wait_for_function(drawn, arg=panel)
-    said = "() => document.querySelector('#rp-itl .rp-plot').drawn.layout.annotations.some((one) => /budget.*512/.test(one.text))"
+    said = "() => document.querySelector('#rp-itl .rp-plot').drawn.layout.annotations.some(({ lines }) => /budget.*512/.test(lines[0].words))"
     page.wait_for_function(said)
     slider.press("End")
     until(lambda: live.engine.knobs.prefill_max_tokens is None)
