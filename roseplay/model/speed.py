@@ -55,7 +55,9 @@ class StepTimes:
         token_s = self.token_s * self._cost(self._max_model_len / 2)
         return max(1, int(max(0.0, seconds - self.base_s) / max(token_s, 1e-9)))
 
-    def measure(self, run: Callable[[int], None], first: dict[int, float]) -> None:
+    def measure(
+        self, run: Callable[[int], None], first: dict[int, float], clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         """Measure steps of growing size, each size twice if ``MEASURE_S`` seconds suffice.
 
         The faster run of each size counts, because a machine is often busy with other work during a start.
@@ -64,15 +66,16 @@ class StepTimes:
             run: computes a number of tokens, in prompts as long as possible, and waits for them.
             first: seconds of the first run of some sizes, which may include compilation; used as an upper bound for
                 sizes that there is no time to run again.
+            clock: returns seconds.
         """
         took: dict[int, float] = {}
         spent, before = 0.0, (1, 0.0)
         for tokens in MEASURE_SIZES * 2:
             if spent + before[1] * tokens / before[0] > MEASURE_S:
                 break
-            begin = time.perf_counter()
+            begin = clock()
             run(tokens)
-            seconds = time.perf_counter() - begin
+            seconds = clock() - begin
             took[tokens] = min(seconds, took.get(tokens, seconds))
             spent, before = spent + seconds, (tokens, seconds)
         if max(took, default=0) < ENOUGH:

@@ -23,13 +23,17 @@ class BlockState(NamedTuple):
 class BlockNumbers:
     """Numbers blocks from 1 in order of arrival; the lowest number of a removed block is used again first.
 
+    Args:
+        most: numbers are below this.
+
     Attributes:
         highest: the highest number so far.
         block_size: tokens of a block, ``None`` before the first.
     """
 
-    def __init__(self, problems: Problems) -> None:
+    def __init__(self, problems: Problems, most: int = MAX_BLOCKS) -> None:
         self._problems = problems
+        self._most = most
         self._numbers: dict[tuple[int | None, BlockHash], int] = {}  # by KV cache group and hash
         self._free: list[int] = []
         self.highest = 0
@@ -62,7 +66,7 @@ class BlockNumbers:
     def _store(self, key: tuple[int | None, BlockHash]) -> Iterator[BlockState]:
         if key in self._numbers:
             return
-        if not self._free and self.highest + 1 >= MAX_BLOCKS:
+        if not self._free and self.highest + 1 >= self._most:
             self._problems.skip("KV events: more blocks than a recording holds")
             return
         if self._free:

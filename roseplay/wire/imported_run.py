@@ -19,17 +19,17 @@ from roseplay.core.info import EngineInfo
 from roseplay.formats.json_schema import FAR
 from roseplay.formats.json_text import encode
 from roseplay.recording.frame_rows import COLUMNS, StepRow
-from roseplay.recording.schema import FORMAT, MARK
+from roseplay.recording.schema import FORMAT, MARK, MAX_BLOCKS
 from roseplay.wire.block_numbers import BlockNumbers
 from roseplay.wire.forward_pass import ForwardPassMetrics
 from roseplay.wire.kv_events import KvEventBatch
 from roseplay.wire.problems import Problems
+from roseplay.wire.trace_file import MOST_BYTES
 
 FRAME_MS = 100.0
 MOST_LATE_MS = 250.0  # that a message may have been under way, so that its step is drawn later than it was
 LATEST_MS = FAR / 2  # of the run; recordings hold no later times
 TOO_LATE = "messages of a time that is years after the first one's"
-MOST_ROWS = 300_000  # that are kept in memory, about 0.5 kB each: steps, changes of blocks, and frames
 DEFAULT_BLOCK_SIZE = 16
 NOT_SHOWN = (
     "requests, tokens and their times; who holds a block, and how often; cached tokens of a step, its host time and what "
@@ -44,6 +44,21 @@ _UNKNOWN: dict[str, Any] = {
     "graph": None,
     "limit": None,
 }
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of a run is taken.
+
+    Attributes:
+        rows: that are kept in memory, about 0.5 kB each: steps, changes of blocks, and frames.
+        blocks: their numbers are below this.
+        file_bytes: that are read of each file, once decompressed.
+    """
+
+    rows: int = 300_000
+    blocks: int = MAX_BLOCKS
+    file_bytes: int = MOST_BYTES
 
 
 @dataclass
@@ -67,14 +82,20 @@ class ImportedRun:
     """
 
     def __init__(
-        self, problems: Problems, source: str, name: str | None = None, began: datetime.datetime | None = None
+        self,
+        problems: Problems,
+        source: str,
+        name: str | None = None,
+        began: datetime.datetime | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.problems = problems
         self.began = began or datetime.datetime.now(datetime.UTC)
+        self._limits = limits or Limits()
         self._source = source
         self._name = name
         self._frames: list[_Frame] = []
-        self._blocks = BlockNumbers(problems)
+        self._blocks = BlockNumbers(problems, self._limits.blocks)
         self._worker: tuple[str, int] | None = None
         self._kv_rank: int | None = None
         self._heard_kv = False
@@ -98,8 +119,8 @@ class ImportedRun:
 
     @property
     def is_full(self) -> bool:
-        """Whether ``MOST_ROWS`` have come, so that nothing more is taken."""
-        return self._rows >= MOST_ROWS
+        """Whether as many rows have come as are kept, so that nothing more is taken."""
+        return self._rows >= self._limits.rows
 
     # -- what arrives
 
@@ -127,7 +148,7 @@ class ImportedRun:
         if t > LATEST_MS:
             self.problems.skip(TOO_LATE)
         elif self.is_full:
-            self.problems.skip(f"messages after the first {MOST_ROWS:,} steps, changes of blocks and frames")
+            self.problems.skip(f"messages after the first {self._limits.rows:,} steps, changes of blocks and frames")
         else:
             return True
         return False
@@ -168,7 +189,7 @@ class ImportedRun:
             self.problems.skip(f"KV events of rank {batch.data_parallel_rank}", len(batch.events))
             return
         changes = (change for event in batch.events for change in self._blocks.take(event))
-        self._change(t, list(islice(changes, MOST_ROWS - self._rows)))
+        self._change(t, list(islice(changes, self._limits.rows - self._rows)))
 
     def clear_blocks(self, t: float) -> None:
         """The publisher has started anew: nothing of what was cached is known to be."""

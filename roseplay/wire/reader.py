@@ -9,10 +9,10 @@ from pathlib import Path
 
 from roseplay.wire.extra import WireError, zmq
 from roseplay.wire.forward_pass import decode_forward_pass
-from roseplay.wire.imported_run import LATEST_MS, TOO_LATE, ImportedRun
+from roseplay.wire.imported_run import LATEST_MS, TOO_LATE, ImportedRun, Limits
 from roseplay.wire.kv_events import decode_kv_events
 from roseplay.wire.problems import Problems
-from roseplay.wire.subscription import Subscription
+from roseplay.wire.subscription import REPLAY_TIMEOUT_S, Subscription
 from roseplay.wire.trace_file import read_trace
 
 POLL_MS = 100
@@ -25,6 +25,7 @@ class SocketReader:
     Args:
         kv_events, forward_pass: endpoints; at least one.
         kv_replay: where missed KV events, and those from before, can be asked for.
+        replay_timeout_s: seconds after which an answer to that is given up.
 
     Raises:
         WireError: an endpoint is none.
@@ -37,6 +38,7 @@ class SocketReader:
         kv_replay: str | None = None,
         *,
         name: str | None = None,
+        replay_timeout_s: float = REPLAY_TIMEOUT_S,
     ) -> None:
         problems = Problems()
         source = ", ".join(endpoint for endpoint in (kv_events, forward_pass) if endpoint)
@@ -45,7 +47,7 @@ class SocketReader:
         self._forward_pass: Subscription | None = None
         try:
             if kv_events is not None:
-                self._kv = Subscription(self._context, kv_events, KV_EVENTS, problems, kv_replay)
+                self._kv = Subscription(self._context, kv_events, KV_EVENTS, problems, kv_replay, replay_timeout_s)
             if forward_pass is not None:
                 self._forward_pass = Subscription(self._context, forward_pass, FORWARD_PASS, problems)
         except BaseException:
@@ -106,15 +108,15 @@ class SocketReader:
         return (time.monotonic() - self._start) * 1000
 
 
-def read_files(paths: Iterable[Path], name: str | None = None) -> ImportedRun:
+def read_files(paths: Iterable[Path], name: str | None = None, limits: Limits | None = None) -> ImportedRun:
     """Returns the run in Dynamo's files of forward pass metrics, in the given order; raises ``OSError``."""
-    paths = list(paths)
+    paths, limits = list(paths), limits or Limits()
     problems = Problems()
-    run = ImportedRun(problems, ", ".join(path.name for path in paths), name)
+    run = ImportedRun(problems, ", ".join(path.name for path in paths), name, limits=limits)
     zero: float | None = None
     t = 0.0
     for path in paths:
-        for time_ms, metrics in read_trace(path, problems):
+        for time_ms, metrics in read_trace(path, problems, limits.file_bytes):
             if time_ms is None:
                 t += 1000 * metrics.wall_time
             elif zero is None:

@@ -16,11 +16,13 @@ class StepSums:
 
     Args:
         timing_scope: what a step record's ``device_ns`` measures.
+        most_contexts: of how many requests the context is kept.
     """
 
-    def __init__(self, worker_id: str, timing_scope: str) -> None:
+    def __init__(self, worker_id: str, timing_scope: str, most_contexts: int = MOST_CONTEXTS) -> None:
         self._worker_id = worker_id
         self._timing_scope = timing_scope
+        self._most_contexts = most_contexts
         self._prompts: dict[int, int] = {}  # of requests that no step has admitted, in order of arrival
         self._preempted: dict[int, int] = {}  # context that they had, and compute again
         self._contexts: dict[int, int] = {}  # tokens in a request's blocks; who was in a step last comes last
@@ -74,7 +76,7 @@ class StepSums:
         """Requests may be in a step after they have ended: those that were in none for longest are forgotten instead."""
         self._contexts.pop(request_id, None)
         self._contexts[request_id] = tokens
-        if len(self._contexts) > MOST_CONTEXTS:
+        if len(self._contexts) > self._most_contexts:
             del self._contexts[next(iter(self._contexts))]
 
     def _queued(self, waiting: int) -> QueuedRequests:

@@ -23,6 +23,7 @@ class Subscription:
         endpoint: as in ``tcp://127.0.0.1:5557`` or ``ipc:///tmp/socket``.
         name: of the messages, for reports.
         replay_endpoint: where missing messages are asked for; without one they are lost.
+        replay_timeout_s: seconds after which a replay is given up.
 
     Attributes:
         socket: to be polled.
@@ -32,12 +33,18 @@ class Subscription:
     """
 
     def __init__(
-        self, context: Any, endpoint: str, name: str, problems: Problems, replay_endpoint: str | None = None
+        self,
+        context: Any,
+        endpoint: str,
+        name: str,
+        problems: Problems,
+        replay_endpoint: str | None = None,
+        replay_timeout_s: float = REPLAY_TIMEOUT_S,
     ) -> None:
         self._context = context
         self._name = name
         self._problems = problems
-        self._replay_endpoint = replay_endpoint
+        self._replay_endpoint, self._replay_timeout_s = replay_endpoint, replay_timeout_s
         self._last: int | None = None  # the number of the newest message, live or sent again
         self._last_live: int | None = None
         self.socket = _connected(context, zmq.SUB, endpoint)
@@ -90,10 +97,10 @@ class Subscription:
             self._problems.lost[self._name] += end - start - found
 
     def _fetch(self, start: int, end: int | None) -> Iterator[tuple[int, bytes]]:
-        """Yields numbers and payloads from the replay socket, in order, until its end marker or for two seconds."""
+        """Yields numbers and payloads from the replay socket, in order, until its end marker or the timeout."""
         assert self._replay_endpoint is not None
         socket = _connected(self._context, zmq.DEALER, self._replay_endpoint)
-        deadline = time.monotonic() + REPLAY_TIMEOUT_S
+        deadline = time.monotonic() + self._replay_timeout_s
         try:
             socket.send_multipart([b"", sequence_bytes(start)], zmq.NOBLOCK)
             expected = start
@@ -108,7 +115,7 @@ class Subscription:
                 if number >= expected and (end is None or number < end):
                     expected = number + 1
                     yield number, payload
-            self._problems.skip(f"{self._name}: a replay that did not end within {REPLAY_TIMEOUT_S:g} s")
+            self._problems.skip(f"{self._name}: a replay that did not end within {self._replay_timeout_s:g} s")
         except zmq.Again:
             self._problems.skip(f"{self._name}: a replay that could not be asked for")
         finally:

@@ -13,7 +13,7 @@ from roseplay.wire.forward_pass import ForwardPassMetrics, forward_pass_of
 from roseplay.wire.problems import Problems
 
 LONGEST_LINE = 1 << 20
-MOST_BYTES = 1 << 28  # of a file that are read, once decompressed
+MOST_BYTES = 1 << 28
 _LATEST_UNIX_MS = 253_402_300_799_999  # the end of the year 9999
 _GZIP = b"\x1f\x8b"
 
@@ -25,8 +25,11 @@ class Observed(NamedTuple):
     metrics: ForwardPassMetrics
 
 
-def read_trace(path: Path, problems: Problems) -> Iterator[Observed]:
+def read_trace(path: Path, problems: Problems, most_bytes: int = MOST_BYTES) -> Iterator[Observed]:
     """Yields a file's records in order; lines that are none are counted, and so is an end that is missing.
+
+    Args:
+        most_bytes: that are read, once decompressed.
 
     Raises:
         OSError: the file cannot be read.
@@ -34,7 +37,7 @@ def read_trace(path: Path, problems: Problems) -> Iterator[Observed]:
     with path.open("rb") as raw:
         is_compressed = raw.read(2) == _GZIP
         raw.seek(0)
-        lines = _lines(cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if is_compressed else raw, problems)
+        lines = _lines(cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if is_compressed else raw, problems, most_bytes)
         while True:
             try:
                 line = next(lines, None)
@@ -49,12 +52,12 @@ def read_trace(path: Path, problems: Problems) -> Iterator[Observed]:
                 problems.skip(str(error))
 
 
-def _lines(file: IO[bytes], problems: Problems) -> Iterator[bytes]:
-    left = MOST_BYTES
+def _lines(file: IO[bytes], problems: Problems, most_bytes: int) -> Iterator[bytes]:
+    left = most_bytes
     while line := file.readline(LONGEST_LINE):
         left -= len(line)
         if left < 0:
-            problems.skip(f"what follows the first {MOST_BYTES:,} bytes of a file")
+            problems.skip(f"what follows the first {most_bytes:,} bytes of a file")
             return
         if line.strip():
             yield line

@@ -68,13 +68,13 @@ def test_a_contestant_that_takes_too_long_is_given_up(shape: Path, capsys: pytes
     assert "generate was given up after 0.05 s" in capsys.readouterr().err
 
 
-def test_a_command_that_prints_no_figure_is_named(shape: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr(compare, "Peer", lambda *_: (_ for _ in ()).throw(AssertionError))
-    monkeypatch.setattr(compare, "PEERS", {})
-    code = f"{sys.executable} -c 'print(5)'"
-    args = ["compare", "--model", str(shape), "--random-weights", "--command", f"odd={code}", "--peers", "roseplay"]
+def test_a_contestant_that_is_unknown_is_told_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(args)
-    assert "use some of" in capsys.readouterr().err
+        main(["compare", "--peers", "roseplay,odd"])
+    assert "use some of roseplay" in capsys.readouterr().err
+
+
+def test_a_command_that_prints_no_figure_is_named(shape: Path) -> None:
+    code = f"{sys.executable} -c 'print(5)'"
     with pytest.raises(compare.BenchmarkError, match="did not print JSON with output_tokens_per_s"):
         compare._run_command(code, shape / "config.json")

@@ -22,11 +22,6 @@ def shape(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(autouse=True)
-def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.bench.ceilings._BYTES", 2**20)
-
-
 def decode(shape: Path, *flags: str) -> dict:
     file = shape / "figures.json"
     given = ["--model", str(shape), "--random-weights", "--threads", "1", "--json", str(file), *flags]

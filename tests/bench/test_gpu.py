@@ -22,11 +22,6 @@ from roseplay.model import shapes
 TINY = ["gpu", "--device", "cpu", "--tiny"]
 
 
-@pytest.fixture(autouse=True)
-def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.bench.ceilings._BYTES", 2**20)
-
-
 def bench(tmp_path: Path, *flags: str, code: int = 0) -> dict[str, Any]:
     file = tmp_path / "figures.json"
     assert main([*TINY, "--json", str(file), *flags]) == code

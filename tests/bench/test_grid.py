@@ -11,11 +11,6 @@ from roseplay.bench.main import main
 from tests.model.families import FAMILIES
 
 
-@pytest.fixture(autouse=True)
-def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.bench.ceilings._BYTES", 2**20)
-
-
 def test_every_cell_is_decoded_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     FAMILIES["llama"]().save_pretrained(tmp_path)
     file, page = tmp_path / "grid.json", tmp_path / "grid.html"

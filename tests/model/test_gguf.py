@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ pytest.importorskip("gguf", reason="writes the files: pip install 'roseplay[gguf
 
 from roseplay import Engine, SamplingParams
 from roseplay.config import EngineConfig
-from roseplay.core.progress import Progress, Reporter
+from roseplay.core.progress import Progress
 from roseplay.model import gguf, gguf_header, gguf_hub, loader
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.loader import load_model
@@ -24,7 +25,7 @@ from roseplay.model.source import find_source
 from roseplay.model.tokenizer import load_tokenizer
 from tests.gguf_files import small_vocabulary, write_gguf, write_tiny_chat
 from tests.model.families import tiny_model
-from tests.model.harness import BLOCK_SIZE, Driver, eager_logits, random_tokens
+from tests.model.harness import BLOCK_SIZE, Driver, eager_logits, random_tokens, reporter_of_all
 
 SHAPE: dict[str, Any] = {
     "vocab_size": len(small_vocabulary().tokens),
@@ -208,10 +209,9 @@ def test_stretched_positions_that_are_not_read_are_told(tmp_path: Path):
 # -- the start
 
 
-def test_bytes_of_the_file_are_counted_while_it_is_converted(file: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("roseplay.core.progress.REPORT_S", -1.0)
+def test_bytes_of_the_file_are_counted_while_it_is_converted(file: Path):
     sent: list[Progress] = []
-    load_model(str(file), FLOAT32, Reporter(sent.append))
+    load_model(str(file), FLOAT32, reporter_of_all(sent))
     counts = [progress.done for progress in sent if progress.stage == "weights"]
     stored = gguf.open_gguf(file, name="").stored_bytes
     assert counts[0] == 0 and counts[-1] == stored < file.stat().st_size
@@ -244,7 +244,7 @@ def test_files_that_cannot_be_read_are_refused_in_one_line(file: Path, tmp_path:
     assert "version 1 of the format" in refusal(changed("old.gguf", content[:4] + b"\1\0\0\0" + content[8:]))
     assert "there is no such directory or file" in refusal("no/such.gguf")
     assert "architecture nonesuch" in refusal(written(tmp_path / "other.gguf", named="nonesuch"))
-    monkeypatch.setattr(gguf, "gguf_packages_missing", lambda: ["gguf", "accelerate"])
+    monkeypatch.setitem(sys.modules, "gguf", None)
     assert "pip install 'roseplay[gguf]'" in refusal(file)
 
 

@@ -83,14 +83,14 @@ def test_a_pool_that_no_memory_holds_is_one_line(num_blocks: int):
     assert "\n" not in str(refused.value)
 
 
-def test_files_that_a_container_may_drop_count_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_files_that_a_container_may_drop_count_as_free(tmp_path: Path):
     (tmp_path / "memory.max").write_text("70000000\n")
     (tmp_path / "memory.current").write_text("60000000\n")
     (tmp_path / "memory.stat").write_text("anon 10000000\ninactive_file 40000000\n")
-    monkeypatch.setattr(kv_cache, "_CGROUPS", [(tmp_path, "memory.current", "memory.max", "inactive_file")])
-    assert kv_cache.free_memory() == 50_000_000
+    cgroups = [(tmp_path, "memory.current", "memory.max", "inactive_file")]
+    assert kv_cache.free_memory(cgroups) == 50_000_000
     (tmp_path / "memory.max").write_text("max\n")
-    assert kv_cache.free_memory() > 2**27
+    assert kv_cache.free_memory(cgroups) > 2**27
 
 
 def test_free_memory_is_believable():

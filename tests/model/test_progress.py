@@ -14,7 +14,7 @@ import transformers as tf
 from tqdm.contrib.concurrent import thread_map
 
 from roseplay.config import EngineConfig
-from roseplay.core.progress import STAGES, Progress, Reporter
+from roseplay.core.progress import STAGES, Progress
 from roseplay.model import loader, source, weights_progress
 from roseplay.model.downloads import download_bar
 from roseplay.model.loader import load_model
@@ -22,6 +22,7 @@ from roseplay.model.runner import ModelRunner
 from roseplay.model.source import Source
 from roseplay.model.weights_progress import bytes_per_number, checkpoint_files, counting
 from tests.model.families import FAMILIES, tiny_model
+from tests.model.harness import reporter_of_all
 
 
 @pytest.fixture(scope="module")
@@ -31,16 +32,10 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.fixture
-def every_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is left out because it comes too soon after the last report."""
-    monkeypatch.setattr("roseplay.core.progress.REPORT_S", -1.0)
-
-
 def started(model: str, **settings: Any) -> list[Progress]:
     """What a model runner reports until it is ready."""
     sent: list[Progress] = []
-    reporter, config = Reporter(sent.append), EngineConfig(device="cpu", num_blocks=8, **settings)
+    reporter, config = reporter_of_all(sent), EngineConfig(device="cpu", num_blocks=8, **settings)
     ModelRunner(load_model(model, config, reporter), config, reporter).close()
     return sent
 
@@ -49,7 +44,6 @@ def of(stage: str, sent: list[Progress]) -> list[Progress]:
     return [progress for progress in sent if progress.stage == stage]
 
 
-@pytest.mark.usefixtures("every_count")
 def test_a_start_reports_its_stages_in_order_and_each_to_its_end(checkpoint: Path) -> None:
     sent = started(str(checkpoint))
     stages = [progress.stage for progress in sent]
@@ -63,7 +57,6 @@ def test_a_start_reports_its_stages_in_order_and_each_to_its_end(checkpoint: Pat
     assert of("kernels", sent)[-1].total > 3  # its layers are counted
 
 
-@pytest.mark.usefixtures("every_count")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_weights_are_counted_in_the_bytes_of_their_files(checkpoint: Path, dtype: str) -> None:
     weights = of("weights", started(str(checkpoint), dtype=dtype))
@@ -73,7 +66,6 @@ def test_weights_are_counted_in_the_bytes_of_their_files(checkpoint: Path, dtype
     assert len(weights) > 10  # one by one, not at the end
 
 
-@pytest.mark.usefixtures("every_count")
 def test_a_checkpoint_in_several_files_has_the_size_of_all(checkpoint: Path, tmp_path: Path) -> None:
     tf.AutoModelForCausalLM.from_pretrained(checkpoint).save_pretrained(tmp_path, max_shard_size="20KB")
     files = sorted(tmp_path.glob("*.safetensors"))
@@ -81,7 +73,6 @@ def test_a_checkpoint_in_several_files_has_the_size_of_all(checkpoint: Path, tmp
     assert of("weights", started(str(tmp_path)))[-1].total == sum(file.stat().st_size for file in files)
 
 
-@pytest.mark.usefixtures("every_count")
 def test_random_weights_are_counted_as_they_are_made(tmp_path: Path) -> None:
     FAMILIES["gpt2"]().save_pretrained(tmp_path)
     weights = of("weights", started(str(tmp_path), random_weights=True))
@@ -130,18 +121,18 @@ def test_only_weights_of_this_thread_are_counted_and_none_twice() -> None:
 class TestDownload:
     """The hub's client makes bars of the class that it is given."""
 
-    def test_one_file(self, every_count: None) -> None:
+    def test_one_file(self) -> None:
         sent: list[Progress] = []
-        reporter = Reporter(sent.append)
+        reporter = reporter_of_all(sent)
         reporter.begin("download", unit="bytes")
         with download_bar(reporter)(unit="B", unit_scale=True, total=30, initial=0, desc="model.safetensors") as bar:
             bar.update(10)
             bar.update(20)
         assert [(progress.done, progress.total) for progress in sent] == [(0, None), (10, 30), (30, 30)]
 
-    def test_several_files_in_several_threads(self, every_count: None, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_several_files_in_several_threads(self, capfd: pytest.CaptureFixture[str]) -> None:
         sent: list[Progress] = []
-        reporter = Reporter(sent.append)
+        reporter = reporter_of_all(sent)
         reporter.begin("download", unit="bytes")
         bar_class = download_bar(reporter)
         transferred, written = (bar_class(unit="B", total=0, initial=0, desc=what) for what in ("network", "disk"))
@@ -156,7 +147,7 @@ class TestDownload:
         assert (sent[-1].done, sent[-1].total) == (600, 600)
         assert capfd.readouterr() == ("", "")
 
-    def test_a_model_of_the_hub(self, checkpoint: Path, every_count: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_model_of_the_hub(self, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The client is played here; what it downloads is read from a directory."""
         real_config, real_model = tf.AutoConfig.from_pretrained, tf.AutoModelForCausalLM.from_pretrained
 

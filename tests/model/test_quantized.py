@@ -14,12 +14,12 @@ import transformers as tf
 from safetensors.torch import load_file, save_file
 
 from roseplay.config import EngineConfig
-from roseplay.core.progress import Progress, Reporter
+from roseplay.core.progress import Progress
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
 from tests.model.families import FAMILIES, tiny_model
-from tests.model.harness import Driver, eager_logits, make_runner, random_tokens
+from tests.model.harness import Driver, eager_logits, make_runner, random_tokens, reporter_of_all
 
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 FP4 = torch.cat([FP4, -FP4])
@@ -116,11 +116,10 @@ def test_logits_are_those_of_the_dequantized_model(kind: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", QUANTIZED)
-def test_progress_counts_what_the_files_hold(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("roseplay.core.progress.REPORT_S", -1.0)
+def test_progress_counts_what_the_files_hold(kind: str, tmp_path: Path):
     directory, _ = QUANTIZED[kind](tmp_path)
     sent: list[Progress] = []
-    reporter = Reporter(sent.append)
+    reporter = reporter_of_all(sent)
     ModelRunner(load_model(directory, CPU, reporter), CPU, reporter).close()
     last = [progress for progress in sent if progress.stage == "weights"][-1]
     assert last.total == sum(file.stat().st_size for file in tmp_path.glob("model-*.safetensors"))

@@ -14,12 +14,12 @@ import transformers as tf
 from safetensors.torch import load_file, save_file
 
 from roseplay.config import EngineConfig
-from roseplay.core.progress import Progress, Reporter
+from roseplay.core.progress import Progress
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.loader import load_model
 from roseplay.model.probe import randomise
 from roseplay.model.text_part import NOT_TEXT, SERVED
-from tests.model.harness import Driver, make_runner, random_tokens
+from tests.model.harness import Driver, make_runner, random_tokens, reporter_of_all
 
 _TEXT: dict[str, Any] = {
     "vocab_size": 97,
@@ -127,13 +127,12 @@ def test_logits_and_tokens_are_those_of_the_whole_model(kind: str, tied: bool, t
 
 @pytest.mark.parametrize("kind", WHOLE)
 def test_it_says_so_and_reads_no_weights_for_images(
-    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("roseplay.core.progress.REPORT_S", -1.0)
     whole = saved(kind, tmp_path)
     sent: list[Progress] = []
     with caplog.at_level(logging.WARNING, "roseplay"):
-        loaded = load_model(str(tmp_path), EngineConfig(device="cpu", dtype="float32"), Reporter(sent.append))
+        loaded = load_model(str(tmp_path), EngineConfig(device="cpu", dtype="float32"), reporter_of_all(sent))
     said = f"only the text part of {type(whole).__name__} is served; images are refused"
     assert [choice.chosen for choice in loaded.choices] == [said]
     assert caplog.messages == [f"{tmp_path}: {said}"]

@@ -10,9 +10,8 @@ import pytest
 
 from roseplay.recording.reader import Recording, parse
 from roseplay.recording.run import Run
-from roseplay.wire import block_numbers
 from roseplay.wire.forward_pass import ForwardPassMetrics, QueuedRequests, ScheduledRequests
-from roseplay.wire.imported_run import ImportedRun
+from roseplay.wire.imported_run import ImportedRun, Limits
 from roseplay.wire.kv_events import BlockRemoved, BlockStored, KvEventBatch
 from roseplay.wire.problems import Problems
 from roseplay.wire.reader import read_files
@@ -128,9 +127,8 @@ def test_times_have_two_decimals_and_what_a_worker_says_of_itself_is_cut() -> No
     assert recording.info.model == "w" * 200
 
 
-def test_blocks_elsewhere_and_beyond_the_most_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_numbers, "MAX_BLOCKS", 4)
-    run = ImportedRun(Problems(), "test")
+def test_blocks_elsewhere_and_beyond_the_most_are_counted() -> None:
+    run = ImportedRun(Problems(), "test", limits=Limits(blocks=4))
     elsewhere = BlockStored([1, 2, 3], None, [1] * 24, 8, None, "CPU", None)
     run.take_kv_events(0, KvEventBatch(0.0, [elsewhere, BlockRemoved([1, 2], "DISK"), BlockRemoved([9], "gpu")]))
     assert run.blocks == 0

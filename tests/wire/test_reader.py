@@ -22,7 +22,7 @@ from roseplay.recording.run import Run
 from roseplay.recording.run_report import run_report
 from roseplay.wire.extra import WireError, zmq
 from roseplay.wire.forward_pass import ForwardPassMetrics, QueuedRequests, encode_forward_pass
-from roseplay.wire.imported_run import ImportedRun
+from roseplay.wire.imported_run import ImportedRun, Limits
 from roseplay.wire.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KvEventBatch, encode_kv_events
 from roseplay.wire.kv_publisher import KvEventPublisher
 from roseplay.wire.problems import Problems
@@ -186,12 +186,11 @@ def test_a_publisher_that_starts_anew_has_nothing_cached(context: Any) -> None:
     assert run.problems.lost == {}
 
 
-def test_a_replay_that_never_ends_is_given_up(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.wire.subscription.REPLAY_TIMEOUT_S", 0.1)
+def test_a_replay_that_never_ends_is_given_up(context: Any) -> None:
     silent = context.socket(zmq.ROUTER)
     silent.bind(LOOPBACK)
     lossy = Lossy(context)
-    reader = SocketReader(lossy.endpoint, None, silent.last_endpoint.decode())
+    reader = SocketReader(lossy.endpoint, None, silent.last_endpoint.decode(), replay_timeout_s=0.1)
     begun = time.monotonic()
     reader.read(0.05)
     assert time.monotonic() - begun < 5
@@ -318,26 +317,25 @@ def test_damaged_files_are_read_as_far_as_they_go(tmp_path: Path) -> None:
     assert run.problems.skipped["the end of a compressed file, which is incomplete or damaged"] == 1
 
 
-def test_a_file_that_is_small_until_it_is_decompressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.wire.trace_file.MOST_BYTES", 1 << 20)
+def test_a_file_that_is_small_until_it_is_decompressed(tmp_path: Path) -> None:
     good = json.dumps(envelope(step(0.02, 1), 1_782_777_601_250)).encode() + b"\n"
     bomb = tmp_path / "bomb.jsonl.gz"
     bomb.write_bytes(gzip.compress(good + b"[]\n" * (1 << 20) + good))
-    run = read_files([bomb])
+    run = read_files([bomb], limits=Limits(file_bytes=1 << 20))
     assert run.steps == 1
     assert run.problems.skipped["a line is no record of forward pass metrics"] < 1 << 19
     assert run.problems.skipped["what follows the first 1,048,576 bytes of a file"] == 1
 
 
-def test_a_run_is_kept_up_to_so_many_steps_and_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.wire.imported_run.MOST_ROWS", 100)
+def test_a_run_is_kept_up_to_so_many_steps_and_blocks(tmp_path: Path) -> None:
+    limits = Limits(rows=100)
     values = [envelope(step(0.001, 1), 1_782_777_601_250 + i) for i in range(500)]
-    run = read_files([written(tmp_path / "long.jsonl", values)] * 2)
+    run = read_files([written(tmp_path / "long.jsonl", values)] * 2, limits=limits)
     assert 90 < run.steps <= 100
     assert run.problems.lines() == ["skipped 1 × the rest of the files: a recording holds no more"]
     assert len(Run(recorded(run)).steps) == run.steps
 
-    run = ImportedRun(Problems(), "test")
+    run = ImportedRun(Problems(), "test", limits=limits)
     run.take_kv_events(0, KvEventBatch(0.0, [stored(*range(500))]))
     run.take_kv_events(0, KvEventBatch(0.0, [stored(500)]))
     assert run.blocks == len(blocks_of(recorded(run))) <= 100

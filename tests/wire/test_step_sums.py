@@ -9,7 +9,6 @@ import pytest
 
 from roseplay.engine.messages import EntryRecord, StepRecord
 from roseplay.engine.telemetry import RequestEvent, StepEvent
-from roseplay.wire import step_sums
 from roseplay.wire.forward_pass import QueuedRequests
 from roseplay.wire.step_sums import StepSums
 
@@ -87,10 +86,8 @@ def test_preempted_requests_wait_with_their_context_until_they_are_admitted_or_e
     assert queued(sums, 1) == QueuedRequests(0, 0, 0.0, 1, 6)
 
 
-def test_contexts_of_requests_that_were_in_no_step_for_longest_are_forgotten(
-    sums: StepSums, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(step_sums, "MOST_CONTEXTS", 2)
+def test_contexts_of_requests_that_were_in_no_step_for_longest_are_forgotten() -> None:
+    sums = StepSums("w", "a scope", most_contexts=2)
     for request_id in (1, 2, 1, 3):
         queued(sums, 0, decode(request_id, 10))
     assert queued(sums, 1, decode(3, 10), preempted=[1]).sum_decode_kv_tokens == 12
