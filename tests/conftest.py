@@ -42,17 +42,23 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         parser.addini("timeout", "seconds of a test (needs pytest-timeout)")
 
 
+def _turn(item: pytest.Item) -> int:
+    if (_REPOSITORY / "tests" / "suites" / "faults") in item.path.parents:
+        return 0
+    return 2 if item.get_closest_marker("browser") else 1
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark everything in tests/browser; without a Chromium skip it, or fail it where CI=true."""
     for item in items:
         if (_REPOSITORY / "tests" / "browser") in item.path.parents:
             item.add_marker("browser")
+    # Tests of faults want no other engine in their process, and servers of tests in a browser stay until all have run.
+    items.sort(key=_turn)
     wanted = [item for item in items if item.get_closest_marker("browser")]
     if not wanted:
         return
-    # Last: their servers stay until all of them have run, and tests of faults want no other engine in their process.
-    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
     config.stash[_browser] = chromium.find()
     if config.stash[_browser] is None and not _on_ci():
         config.stash[_skipped] = len(wanted)

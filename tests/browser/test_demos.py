@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from roseplay.config import SamplingParams
+from roseplay.play.demos import player
 from roseplay.play.demos.catalog import BUDGET, DEMOS
 from tests.browser.conftest import PHONE, Served, answer_at_most, ask
 from tests.play.conftest import wait_until
@@ -82,7 +83,8 @@ def near(value: float, told: set[int]) -> bool:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first demo waits for Next wherever it does not wait for a burst, so that a busy machine misses no caption."""
+    """The first demo waits for Next or for its bursts, so that a busy machine misses no caption and no figure."""
+    monkeypatch.setattr(player, "ACT_S", BURST_MS / 1000)
     scenes = tuple(replace(scene, read_s=0.2 if scene.burst else 600.0) for scene in BUDGET.scenes)
     monkeypatch.setitem(DEMOS, "budget", replace(BUDGET, scenes=scenes))
 
