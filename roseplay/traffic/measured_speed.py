@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
-from statistics import median
+from statistics import median, median_low
 
 from roseplay.core.info import EngineInfo
 from roseplay.engine.messages import StepRecord
@@ -11,10 +12,9 @@ from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, TelemetryEvent
 from roseplay.traffic.pace import Speed
 
-# Least weights of a step, of one that computes prompts, and of a server's answer in the moving averages: the first ones
-# count as much as the start. And the largest factor that one of them counts with, so that a machine that was suspended is
-# not taken for a slow one.
-_STEP, _PROMPTS, _ANSWER, _MAX_FACTOR = 0.05, 0.2, 0.3, 4.0
+# How many steps, steps that compute prompts, and answers of a server are looked back on. Their median counts: a machine that
+# was suspended, or busy with something else for a while, is not taken for a slow one.
+_STEPS, _PROMPTS, _ANSWERS = 31, 9, 5
 _LEAST_PROMPT, _LEAST_GAPS = 32, 4  # tokens and gaps that a measurement needs
 _PROMPT_FACTOR = 10  # how much faster a prompt's token is taken to be than an answer's where no long prompt was seen
 _LEAST_S = 1e-7
@@ -32,8 +32,9 @@ class MeasuredSpeed:
     """
 
     def __init__(self, info: EngineInfo, slow_motion: float = 1.0) -> None:
-        self.speed = Speed.of(info)
-        self._step, self._token = _Average(), _Average()
+        speed = self.speed = Speed.of(info)
+        self._step = _Recent(_STEPS, speed.step_s) if speed else _Recent(_ANSWERS)
+        self._token = _Recent(_PROMPTS, speed.token_s) if speed else _Recent(_ANSWERS)
         self._slow_motion = slow_motion
 
     def take(self, events: Iterable[TelemetryEvent]) -> None:
@@ -51,11 +52,9 @@ class MeasuredSpeed:
             return
         now, took_s = self.speed, (record.end_ns - record.start_ns) / 1e9 / self._slow_motion
         if record.prompt_tokens >= _LEAST_PROMPT and tokens * now.token_s >= now.step_s:
-            self.speed = Speed(
-                now.step_s, self._token.after(now.token_s, (took_s - now.step_s) / (tokens - 1), _PROMPTS)
-            )
+            self.speed = Speed(now.step_s, self._token.median_with((took_s - now.step_s) / (tokens - 1)))
         elif not record.prompt_tokens:
-            self.speed = Speed(self._step.after(now.step_s, took_s - (tokens - 1) * now.token_s, _STEP), now.token_s)
+            self.speed = Speed(self._step.median_with(took_s - (tokens - 1) * now.token_s), now.token_s)
 
     def _take_answer(self, stream: Stream) -> None:
         """A server says nothing of its steps; a gap between two tokens is one, and before the first its prompt is computed."""
@@ -63,24 +62,20 @@ class MeasuredSpeed:
         if metrics.sent_ns is None or metrics.ttft_s is None or len(metrics.itl_s) < _LEAST_GAPS:
             return
         gap_s, prompt_tokens = median(metrics.itl_s), metrics.prompt_tokens
-        long = prompt_tokens >= _LEAST_PROMPT
-        token_s = max(_LEAST_S, (metrics.ttft_s - gap_s) / prompt_tokens if long else gap_s / _PROMPT_FACTOR)
-        if self.speed is None:
-            self.speed = Speed(max(gap_s, _LEAST_S), token_s)
-            return
-        now = self.speed
-        token_s = self._token.after(now.token_s, token_s, _ANSWER) if long else now.token_s
-        self.speed = Speed(self._step.after(now.step_s, gap_s, _ANSWER), token_s)
+        step_s = self._step.median_with(gap_s)
+        if prompt_tokens >= _LEAST_PROMPT:
+            self.speed = Speed(step_s, self._token.median_with((metrics.ttft_s - gap_s) / prompt_tokens))
+        else:
+            self.speed = Speed(step_s, self.speed.token_s if self.speed else gap_s / _PROMPT_FACTOR)
 
 
-class _Average:
-    """A moving average whose first values count as much as its beginning."""
+class _Recent:
+    """The last values of something, beginning with one that is known already."""
 
-    def __init__(self) -> None:
-        self._count = 1
+    def __init__(self, count: int, known: float | None = None) -> None:
+        self._values: deque[float] = deque([] if known is None else [known], maxlen=count)
 
-    def after(self, before: float, new: float, least_weight: float) -> float:
-        """Returns the average after another value."""
-        self._count += 1
-        new = min(max(new, before / _MAX_FACTOR, _LEAST_S), before * _MAX_FACTOR)
-        return before + max(least_weight, 1 / self._count) * (new - before)
+    def median_with(self, value: float) -> float:
+        """Returns the median of the last values and this one; of an even number the smaller of the two in the middle."""
+        self._values.append(max(value, _LEAST_S))
+        return median_low(self._values)
