@@ -74,7 +74,7 @@ BUDGET = Demo(
         Scene(
             caption=(
                 (
-                    "**A pause is now {pause_falls},** the median of the portions.",
+                    "**A pause is now {pause_falls}:** the median of the portions, the longest is {second_worst} ms.",
                     "**The pauses grew:** {pause_rises}, the median of the portions.",
                     "**The pauses show no clear difference here:** {pause_same}, the median of the portions.",
                 ),
@@ -86,13 +86,14 @@ BUDGET = Demo(
         Scene(
             caption=(
                 (
-                    "**With budget [[{budget}]] a pause is {pause_falls}.**",
+                    "**With budget [[{budget}]] a pause is {pause_falls},** the median; the longest is {second_worst} ms.",
                     "**With budget [[{budget}]] a pause is longer:** {pause_rises}.",
                     "**With budget [[{budget}]] pauses show no clear difference:** {pause_same}.",
                     "**With budget [[{budget}]] no step computes more than {budget} prompt tokens.**",
                 ),
                 (
                     "The price: first tokens after {first_token_rises}.",
+                    "The price: the last first tokens come after {last_token_rises}.",
                     "First tokens after {first_token_falls}.",
                     "First tokens show no clear difference: {first_token_same}.",
                 ),

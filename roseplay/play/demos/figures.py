@@ -1,9 +1,9 @@
 """The figures of a demo's captions, and what its rings point at: all from the facts of its own bursts.
 
 For each burst with facts, under its name: ``prompts``, ``computed`` (prompt tokens), ``saved_percent``, ``longest`` (ms, its
-longest step), ``who_paused`` (as in ``all 4 stories``), ``first_token`` (ms, median), ``last_token`` (ms, p95 of the time to
-first token), ``gap`` (ms, median of its own answers), and only if there were any ``waited_for_batch``,
-``waited_for_blocks`` and ``preempted``, otherwise ``none_preempted``, the word No.
+longest step), ``worst`` (ms, the longest pause of the stories), ``who_paused`` (as in ``all 4 stories``), ``first_token``
+(ms, median), ``last_token`` (ms, p95 of the time to first token), ``gap`` (ms, median of its own answers), and only if
+there were any ``waited_for_batch``, ``waited_for_blocks`` and ``preempted``, otherwise ``none_preempted``, the word No.
 
 For two bursts, of the second against the first, where both are known: one of ``pause_falls``, ``pause_rises`` and
 ``pause_same``, of what a large step of each did to the stories (``BurstFacts.pause``), and likewise of ``first_token``,
@@ -65,6 +65,7 @@ def _of_one(facts: BurstFacts) -> dict[str, str]:
         "last_token": facts.ttft_p95,
         "preempted": facts.preempted or None,
         "longest": facts.longest.ms if facts.longest else None,
+        "worst": facts.worst.ms if facts.worst else None,
         "gap": facts.own_gap_ms,
     }
     found = {name: whole(value) for name, value in counts.items() if value is not None}
