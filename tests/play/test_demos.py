@@ -219,7 +219,9 @@ FACTS = BurstFacts(
     preempted=3, own_gap_ms=6.0, ttft_p50=80.0, ttft_p95=100.0,
 )  # fmt: skip
 OF_THE_PLAN = {"budget": "64", "half": "24"}  # known in any case
-BETTER = replace(FACTS, worst=Gap(1, 9, 9.0, 19.0), pause=Gap(1, 9, 9.0, 17.0), ttft_p50=113.0, ttft_p95=40.0, own_gap_ms=9.0)
+BETTER = replace(
+    FACTS, worst=Gap(1, 9, 9.0, 19.0), pause=Gap(1, 9, 9.0, 17.0), ttft_p50=113.0, ttft_p95=40.0, own_gap_ms=9.0
+)
 
 
 def known_figures() -> set[str]:
