@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from roseplay.arguments import Parser
 from roseplay.bench import flags
 from roseplay.config import Knobs
+from roseplay.own_models import choose_model
 
 if TYPE_CHECKING:
     from roseplay.doctor.report import Findings
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns 0; 1 when answers on this machine are wrong, 2 when the flags or the model are."""
     args = _parser().parse_args(argv)
+    args.model, said = choose_model(args.model)
+    if said:
+        print(f"roseplay doctor: {said}", file=sys.stderr)
     try:
         flags.engine_config(args)  # bad values are told before torch has loaded
         findings = _examine(args)
@@ -38,7 +42,7 @@ def _parser() -> Parser:
         "plain torch, and what is missing. Takes about half a minute; offline.",
     )
     parser.add_argument("--json", action="store_true", help="print it as JSON, for programs")
-    flags.add_engine_flags(parser)
+    flags.add_engine_flags(parser, model=None)
     return parser
 
 

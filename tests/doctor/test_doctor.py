@@ -56,8 +56,10 @@ def test_the_fast_path_of_this_machine_is_right() -> None:
 
 def test_it_says_what_was_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(checks, "_answers", lambda *_: PLAIN)
+    monkeypatch.setattr("roseplay.own_models.smollm2_is_here", lambda: False)
     assert main(["doctor", "--num-blocks", "32", "--no-pack-weights"]) == 0
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "the model is tiny-chat" in err, "the one that the page would take"
     for words in ("torch ", "GB/s", "tiny-chat on cpu", "pack_weights is off", "as plain torch's", "missing"):
         assert words in out
     assert all(len(line) <= 118 for line in out.splitlines())
@@ -68,7 +70,7 @@ def test_json_has_the_same_and_wrong_answers_end_with_1(
 ) -> None:
     wrong = answers((9, -0.5, [(9, -0.5)]), TIE)
     monkeypatch.setattr(checks, "_answers", lambda device, dtype, settings: PLAIN if settings else wrong)
-    assert main(["doctor", "--json", "--num-blocks", "32"]) == 1
+    assert main(["doctor", "--json", "--model", "tiny-chat", "--num-blocks", "32"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["devices"][0]["bandwidth"] > 0
     assert {choice["part"] for choice in document["engine"]["choices"]} >= {"linear layers", "attention", "steps"}
@@ -90,5 +92,5 @@ def test_without_numba_it_says_what_to_install(
 ) -> None:
     monkeypatch.setattr("roseplay.kernels.cpu.choices.numba", None)
     monkeypatch.setattr(checks, "_answers", lambda *_: PLAIN)
-    assert main(["doctor", "--num-blocks", "32"]) == 0
+    assert main(["doctor", "--model", "tiny-chat", "--num-blocks", "32"]) == 0
     assert 'pip install "roseplay[cpu]"' in capsys.readouterr().out

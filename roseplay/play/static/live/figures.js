@@ -69,8 +69,10 @@ function latencies() {
   const now = time.now(), key = `${store.version} ${Math.round(now)} ${view.serial}`;
   if (!cells || document.hidden || key === latenciesOf) return;
   latenciesOf = key;
-  writeCell("itl", percentiles("itl", view.latest(now)), "ms");
-  writeCell("ttft", percentiles("ttft", view.latest(now)), "ms");
+  for (const name of ["itl", "ttft"]) {
+    const { parts, unit } = percentiles(name, view.latest(now));
+    writeCell(name, parts, unit);
+  }
 }
 setInterval(latencies, LATENCIES_MS);
 

@@ -31,15 +31,16 @@ export function gapsIn({ x0, x1 }) {
 }
 
 /**
- * The times to first token, sorted, in ms, of the requests whose first token came in a window.
+ * The requests whose first token came in a window.
  * @param {{x0: number, x1: number}} window
  */
-export function firstTokensIn({ x0, x1 }) {
-  const found = [];
-  for (const { first, ttft } of store.requests.values()) {
-    if (first === null || ttft === null) continue;
-    const x = time.x(first);
-    if (x >= x0 && x <= x1) found.push(ttft);
-  }
-  return Float32Array.from(found).sort();
+export function begunIn({ x0, x1 }) {
+  const begun = ({ first, ttft }) => first !== null && ttft !== null && time.x(first) >= x0 && time.x(first) <= x1;
+  return [...store.requests.values()].filter(begun);
 }
+
+/**
+ * Their times to first token, sorted, in ms.
+ * @param {{x0: number, x1: number}} window
+ */
+export const firstTokensIn = (window) => Float32Array.from(begunIn(window), ({ ttft }) => ttft).sort();

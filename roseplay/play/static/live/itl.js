@@ -166,7 +166,7 @@ function addLines(layout, p, yaxis, { height, T }) {
   shown.forEach(({ name, dash, v, at }, i) => {
     layout.shapes.push(levelLine(name, level(at), name === "p50" ? T.ink : T.ink2, dash));
     const y = yaxis.type === "log" ? Math.log10(v) : v; // annotations on a log axis are placed by exponent
-    layout.annotations.push(lineLabel(T, y, name, format.ms(v), T.ink, labels[i] - at));
+    layout.annotations.push(lineLabel(T, y, name, format.shortMs(v), T.ink, labels[i] - at));
   });
 }
 

@@ -12,13 +12,13 @@ const OF = {
 };
 
 /**
- * The percentiles of a cell in a window, as text; dashes where there was nothing.
+ * The percentiles of a cell in a window, as text, and their unit; dashes where there was nothing.
  * @param {"itl" | "ttft"} name
  * @param {{x0: number, x1: number}} window
  */
 export function percentiles(name, window) {
   const { times, quantiles } = OF[name], sorted = times(window);
-  return quantiles.map((q) => format.ms(sorted.length ? quantile(sorted, q) : null));
+  return format.times(quantiles.map((q) => (sorted.length ? quantile(sorted, q) : null)));
 }
 
 /**
@@ -29,6 +29,6 @@ export function percentiles(name, window) {
 export function sinceChange(name) {
   const mark = knobMarks().pop();
   if (!mark || !(name in OF)) return "";
-  const found = percentiles(/** @type {"itl" | "ttft"} */ (name), { x0: mark.x, x1: time.now() });
-  return found.includes("–") ? "" : `${found.join(" / ")} ms after ${mark.text}`;
+  const { parts, unit } = percentiles(/** @type {"itl" | "ttft"} */ (name), { x0: mark.x, x1: time.now() });
+  return parts.includes("–") ? "" : `${parts.join(" / ")} ${unit} after ${mark.text}`;
 }

@@ -1,17 +1,20 @@
 /* The distribution of time to first token, a step curve that rises by one request at its TTFT.
  *
- * The last burst is solid ink, the one before dashed; without a burst it is the requests of late. The last curve's
+ * The last burst is solid ink, the one before dashed; without a burst it is what was answered in the time shown. The last curve's
  * p50 is ringed. There is no time axis here to put a change of settings on, so the p50 of what was asked before it is
  * marked: the curve since then lies left of it (better) or right. */
 import { format } from "../shared/format.js";
 import { legendEntry, legendLine } from "../shared/legend.js";
 import { median, niceAxis, quantile } from "../shared/numbers.js";
 import { store } from "../shared/store.js";
+import { time } from "../shared/time.js";
 import { createChart } from "./chart.js";
+import { begunIn } from "./gaps.js";
 import { knobMarks } from "./knobmarks.js";
 import { annotation, beside, dotTrace, lineTrace, verticalLine } from "../shared/chart/shapes.js";
+import { view } from "./view.js";
 
-const RECENT = 64, CHAR_PX = 6.1;
+const CHAR_PX = 6.1;
 
 let head = null, summary = "No first token yet.", legend = "";
 
@@ -54,9 +57,8 @@ function collect() {
   const groups = bursts.map((burst) => curve(`burst ${burst.id}`, burst.requests));
   const some = groups.filter((group) => group.ttft.length);
   if (some.length) return some.slice(-2);
-  const answered = [...store.requests.values()].filter((request) => request.ttft !== null);
-  const recent = curve("recent", answered.slice(-RECENT));
-  return recent.ttft.length ? [recent] : [];
+  const latest = curve(`last ${view.span / 1000} s`, begunIn(view.latest(time.now())));
+  return latest.ttft.length ? [latest] : [];
 }
 
 function curve(name, requests) {
@@ -93,7 +95,7 @@ function addMedian(traces, layout, p50, { T }) {
   const left = p50 > layout.xaxis.range[1] * 0.75; // there is no room at its right
   const ring = { size: 7, color: T.surface, line: { color: T.ink, width: 1.5 } };
   traces.push(dotTrace([p50], [0.5], ring));
-  const words = annotation(T, "p50", format.ms(p50), T.ink, true);
+  const words = annotation(T, "p50", format.shortMs(p50), T.ink, true);
   layout.annotations.push({ ...words, ...beside(p50, left, 6), y: 0.5, yanchor: "top", yshift: -2 });
 }
 
@@ -106,7 +108,7 @@ function addEarlier(traces, layout, curves, { T, width }) {
   const x = median(before), left = x / layout.xaxis.range[1] > 0.5;
   layout.shapes.push({ ...verticalLine("earlier p50", x, T.ink3, "2px,3px"), yref: "y", y1: 0.5, layer: "below" });
   traces.push(dotTrace([x], [0.5], { size: 5, color: T.surface, line: { color: T.ink3, width: 1 } }));
-  const words = `p50 ${format.ms(x)} before`, room = (left ? x : layout.xaxis.range[1] - x) / layout.xaxis.range[1];
+  const words = `p50 ${format.shortMs(x)} before`, room = (left ? x : layout.xaxis.range[1] - x) / layout.xaxis.range[1];
   if (words.length * CHAR_PX > width * room - 8) return;
   const text = annotation(T, "earlier p50", words, T.ink3);
   layout.annotations.push({ ...text, ...beside(x, left, 5), y: 0, yanchor: "bottom", yshift: 2 });

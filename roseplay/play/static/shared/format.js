@@ -18,6 +18,16 @@ export const format = {
   },
   /** Milliseconds: three figures are enough. */
   ms: (v) => (v == null ? "–" : v < 99.95 ? v.toFixed(1) : count(v)),
+  /** Milliseconds where there is little room: from ten seconds on in seconds, "12.3 s". */
+  shortMs: (v) => (v >= 9999.5 ? `${(v / 1000).toFixed(1)} s` : format.ms(v)),
+  /**
+   * Milliseconds that share a unit: in seconds where one of them is ten seconds or longer.
+   * @param {(number | null)[]} times
+   */
+  times: (times) => {
+    const long = times.some((v) => v !== null && v >= 9999.5), one = (v) => long && v !== null ? v / 1000 : v;
+    return { parts: times.map((v) => format.ms(one(v))), unit: long ? "s" : "ms" };
+  },
   /** A budget or a limit: null is unlimited. */
   limit: (v) => (v == null ? "∞" : count(v)),
   /** A setting's value. */
