@@ -125,52 +125,54 @@ def _is_penalised(params: SamplingParams) -> bool:
 
 
 def _penalised(logits: torch.Tensor, requests: Sequence[Request], drawn: Drawn | None = None) -> torch.Tensor:
-    """Returns a copy with penalties: repetition (as in CTRL) for prompt and answer, the others for the answer only."""
-    logits, device, vocabulary = logits.float().clone(), logits.device, logits.shape[-1]
-    rows = [row for row, request in enumerate(requests) if _is_penalised(request.sampling)]
-    if not rows:
-        return logits
-    params = [requests[row].sampling for row in rows]
-    of_all, of_answer = _count_tokens([requests[row] for row in rows], vocabulary, device, drawn)
-    where = to_device(rows, torch.int64, device)
+    """Returns a copy with penalties: repetition (as in CTRL) for prompt and answer, the others for the answer only.
+
+    Only the logits of tokens that occur are read and written; one that occurs twice is written twice, the same value.
+    """
+    device, vocabulary = logits.device, logits.shape[-1]
+    logits = logits.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+    place, in_answer = _occurring_tokens(requests, vocabulary, device, drawn)
     repetition, presence, frequency = to_device(
-        [[getattr(p, f"{name}_penalty") for p in params] for name in ("repetition", "presence", "frequency")],
+        [
+            [getattr(r.sampling, f"{name}_penalty") for r in requests]
+            for name in ("repetition", "presence", "frequency")
+        ],
         torch.float32,
         device,
-    )[:, :, None]
-    old = logits.index_select(0, where)
-    new = torch.where(of_all > 0, torch.where(old > 0, old / repetition, old * repetition), old)
-    new -= torch.where(of_answer > 0, presence + frequency * of_answer, 0.0)
-    return logits.index_copy_(0, where, new)
+    ).index_select(1, place // vocabulary)
+    flat = logits.view(-1)
+    old = flat.gather(0, place)
+    new = torch.where(old > 0, old / repetition, old * repetition)
+    counts = torch.zeros_like(flat).scatter_add_(0, place, in_answer).gather(0, place)
+    new -= torch.where(counts > 0, presence + frequency * counts, 0.0)
+    flat.scatter_(0, place, new)
+    return logits
 
 
-def _count_tokens(
+def _occurring_tokens(
     requests: Sequence[Request], vocabulary: int, device: torch.device, drawn: Drawn | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns how often each token occurs in prompt and answer, and in the answer alone; float32 ``[rows,
-    vocabulary]``.
+    """Returns the place of each token of penalised requests in the flat logits, int64, and whether it is in an answer,
+    float32: both ``[tokens]``.
 
-    Tokens without a logit are not counted; placeholders are counted as the tokens in ``drawn``.
+    Tokens without a logit are left out; placeholders are replaced by the tokens in ``drawn``.
     """
-    lengths = [request.num_tokens for request in requests]
-    tokens = np.fromiter(chain.from_iterable(request.token_ids for request in requests), np.int64, sum(lengths))
-    rows = np.repeat(np.arange(len(requests)), lengths)
-    in_answer = np.concatenate([np.arange(n) >= r.num_prompt_tokens for n, r in zip(lengths, requests, strict=True)])
+    chosen = [(row, request) for row, request in enumerate(requests) if _is_penalised(request.sampling)]
+    lengths = [request.num_tokens for _, request in chosen]
+    tokens = np.fromiter(chain.from_iterable(request.token_ids for _, request in chosen), np.int64, sum(lengths))
+    rows = np.repeat([row for row, _ in chosen], lengths)
+    in_answer = np.concatenate([np.arange(n) >= r.num_prompt_tokens for n, (_, r) in zip(lengths, chosen, strict=True)])
     has_logit = (tokens >= 0) & (tokens < vocabulary)
     places = (rows * vocabulary + tokens)[has_logit]
-    waiting = [row for row, request in enumerate(requests) if request.token_ids[-1] == PLACEHOLDER]
-    sources = [drawn.row_of[requests[row].request_id] for row in waiting] if drawn is not None else []
-    arrays = [places, in_answer[has_logit].astype(np.int64), np.array(waiting, np.int64), np.array(sources, np.int64)]
-    packed = pack_ints(arrays, device).to(device, non_blocking=True)
-    place, answers, late_rows, late_sources = packed.split([array.size for array in arrays])
+    late = [] if drawn is None else [(row, r) for row, r in chosen if r.token_ids[-1] == PLACEHOLDER]
+    sources = [] if drawn is None else [drawn.row_of[request.request_id] for _, request in late]
+    arrays = [places, in_answer[has_logit], [row for row, _ in late], sources]
+    packed = pack_ints([np.asarray(array, np.int64) for array in arrays], device).to(device, non_blocking=True)
+    place, answers, late_rows, late_sources = packed.split([len(array) for array in arrays])
     if drawn is not None and sources:
-        late = late_rows * vocabulary + drawn.tokens.index_select(0, late_sources)
-        place, answers = torch.cat([place, late]), torch.cat([answers, torch.ones_like(late)])
-    counts = torch.zeros((2, len(requests) * vocabulary), device=device)
-    counts[0].scatter_add_(0, place, torch.ones(place.shape, device=device))
-    counts[1].scatter_add_(0, place, answers.float())
-    of_all, of_answer = counts.view(2, len(requests), vocabulary)
-    return of_all, of_answer
+        late_places = late_rows * vocabulary + drawn.tokens.index_select(0, late_sources)
+        place, answers = torch.cat([place, late_places]), torch.cat([answers, torch.ones_like(late_places)])
+    return place, answers.float()
 
 
 def _draw(logits: torch.Tensor, requests: Sequence[Request], wait: bool) -> torch.Tensor:
