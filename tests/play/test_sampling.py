@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from roseplay.play.settings import defaults
 from tests.play.conftest import serving
 from tests.play.fake_engine import FakeEngine
 
@@ -90,3 +91,9 @@ def test_without_an_author_it_is_this_program(send: Any) -> None:
     first = send()
     assert (first["values"]["temperature"], first["values"]["top_p"]) == (0.6, 0.9)
     assert set(first["sources"].values()) == {"page"}
+
+
+@pytest.mark.parametrize(("author", "penalty"), [({}, 1.1), ({"temperature": 0.2}, 1.0)])
+def test_smollm2_repeats_itself_less_unless_its_checkpoint_says_how_to_draw(author: Any, penalty: float) -> None:
+    info = dataclasses.replace(FakeEngine().info, model="SmolLM2-135M-Instruct", sampling_defaults=author)
+    assert defaults(info).repetition_penalty == penalty

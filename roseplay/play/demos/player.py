@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from roseplay.config import SamplingParams
@@ -28,7 +28,9 @@ LOOK_S = 0.02  # how often the player looks at its stories
 STREAMING_S = 4.0  # of a scene, for the stories to begin
 STREAMED_TOKENS = 4  # of each story, before a burst: they show which gap is usual
 _END_S = 5.0
-_STORY = SamplingParams(temperature=0.8, max_new_tokens=STORY_TOKENS)
+# Stories are drawn with these seeds in turn: what the models that come with the page tell then was read.
+_STORY = SamplingParams(temperature=0.6, top_p=0.9, repetition_penalty=1.1, max_new_tokens=STORY_TOKENS)
+_SEEDS = 3
 
 
 class DemoBusyError(ValueError):
@@ -323,6 +325,7 @@ class _Play:
             if self.stopping.is_set():
                 raise _StoppedError
             self._stage.chats.new_chat(lanes=[lane], tab_id=self.tab_id)  # a long history would be prefill of its own
-            (request_id,) = self._stage.chats.send(prompt, lanes=[lane], tab_id=self.tab_id, params=_STORY, system="")
+            params = replace(_STORY, seed=1 + len(self._requests) % _SEEDS)
+            (request_id,) = self._stage.chats.send(prompt, lanes=[lane], tab_id=self.tab_id, params=params, system="")
             self._lanes[lane] = request_id
             self._requests.append(request_id)
