@@ -166,11 +166,12 @@ def _occurring_tokens(
     places = (rows * vocabulary + tokens)[has_logit]
     late = [] if drawn is None else [(row, r) for row, r in chosen if r.token_ids[-1] == PLACEHOLDER]
     sources = [] if drawn is None else [drawn.row_of[request.request_id] for _, request in late]
-    arrays = [places, in_answer[has_logit], [row for row, _ in late], sources]
-    packed = pack_ints([np.asarray(array, np.int64) for array in arrays], device).to(device, non_blocking=True)
-    place, answers, late_rows, late_sources = packed.split([len(array) for array in arrays])
+    late_rows = [row for row, _ in late]
+    arrays = [np.asarray(array, np.int64) for array in (places, in_answer[has_logit], late_rows, sources)]
+    packed = pack_ints(arrays, device).to(device, non_blocking=True)
+    place, answers, late_at, drawn_at = packed.split([array.size for array in arrays])
     if drawn is not None and sources:
-        late_places = late_rows * vocabulary + drawn.tokens.index_select(0, late_sources)
+        late_places = late_at * vocabulary + drawn.tokens.index_select(0, drawn_at)
         place, answers = torch.cat([place, late_places]), torch.cat([answers, torch.ones_like(late_places)])
     return place, answers.float()
 
