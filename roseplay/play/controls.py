@@ -12,7 +12,7 @@ import gradio as gr
 
 from roseplay.config import Knobs
 from roseplay.play.markup import html, section
-from roseplay.play.playground import Playground
+from roseplay.play.page_host import PageHost
 from roseplay.play.stops import Stops, stops_of
 from roseplay.play.web import assets
 from roseplay.play.web.calls import EVENT
@@ -90,9 +90,9 @@ class StopSlider:
 class KnobSlider(StopSlider):
     """One for a knob."""
 
-    def __init__(self, playground: Playground, knob: str, stops: Stops) -> None:
+    def __init__(self, host: PageHost, knob: str, stops: Stops) -> None:
         setting = SETTINGS[knob]
-        super().__init__(setting.label, setting.hint, stops, playground.knobs()[knob], IDS[knob])
+        super().__init__(setting.label, setting.hint, stops, host.knobs()[knob], IDS[knob])
         self._knob = knob
 
     def wire(self) -> None:
@@ -104,8 +104,8 @@ class KnobSlider(StopSlider):
 class PlainControl:
     """A switch, or a slider on which each whole number has its place, for one knob."""
 
-    def __init__(self, playground: Playground, knob: str) -> None:
-        setting, name, value = SETTINGS[knob], IDS[knob], playground.knobs()[knob]
+    def __init__(self, host: PageHost, knob: str) -> None:
+        setting, name, value = SETTINGS[knob], IDS[knob], host.knobs()[knob]
         if not isinstance(setting.values, Switch):
             least = getattr(setting.values, "least", None) or 0
             made: Any = slider(setting.label, setting.hint, least, max(64, value), value, name)
@@ -121,8 +121,8 @@ class PlainControl:
 class SlowMotion:
     """A switch, and a box for the factor."""
 
-    def __init__(self, playground: Playground) -> None:
-        setting, value = SETTINGS["slow_motion"], playground.knobs()["slow_motion"]
+    def __init__(self, host: PageHost) -> None:
+        setting, value = SETTINGS["slow_motion"], host.knobs()["slow_motion"]
         with gr.Row(elem_id="rp-slow-row", elem_classes="rp-pair"):
             self.slow = switch(setting.label, "", value > 1, IDS["slow_motion"])
             factor = value if value > 1 else SLOW_FACTOR
@@ -138,18 +138,18 @@ class SlowMotion:
 class Controls:
     """The sections Scheduler and Optimisations."""
 
-    def __init__(self, playground: Playground) -> None:
+    def __init__(self, host: PageHost) -> None:
         self._controls: list[KnobSlider | PlainControl | SlowMotion] = []
         with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-sched"):
             section("Scheduler", "acts on the next step", "sched")
             uneven = slider_stops()
             for knob in SLIDERS:
                 stops = uneven.get(knob)
-                self._controls.append(KnobSlider(playground, knob, stops) if stops else PlainControl(playground, knob))
+                self._controls.append(KnobSlider(host, knob, stops) if stops else PlainControl(host, knob))
         with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-opt"):
             section("Optimisations", "", "opt")
-            self._controls += [PlainControl(playground, knob) for knob in SWITCHES]
-            self._controls.append(SlowMotion(playground))
+            self._controls += [PlainControl(host, knob) for knob in SWITCHES]
+            self._controls.append(SlowMotion(host))
         self.sync = html("", elem_id="rp-sync", js_on_load=assets.mount("live/knobs.js", "sync"))
 
     def wire(self, traffic: list[Any]) -> None:

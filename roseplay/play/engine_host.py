@@ -8,17 +8,19 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from roseplay.config import EngineConfig
 from roseplay.engine.errors import EngineError
 from roseplay.formats.text import one_line
-from roseplay.play.hosted import Hosted
 from roseplay.play.start_status import StartStatus
 
-if TYPE_CHECKING:  # a start imports it after the page
+if TYPE_CHECKING:  # a start imports them after the page
+    from roseplay.engine.engine_like import EngineLike
+    from roseplay.play.chat_service import ChatService
     from roseplay.play.playground import Playground
+    from roseplay.serve.submissions import Submissions
 
 TELL_PAGES_S = 3.0  # that the server goes on after a failed start; hidden pages ask once a second
 PAGE_OPENS_WITHIN_S = 10.0  # after it was asked for; until then its first poll may still come
@@ -65,8 +67,8 @@ class Start:
         self.status = StartStatus(self.name)
 
 
-class EngineHost(Hosted):
-    """Makes an engine and its playground in a thread of its own, and again for another model.
+class EngineHost:
+    """A ``PageHost``. Makes an engine and its playground in a thread of its own, and again for another model.
 
     It is ``starting`` at first, then ``live`` or ``failed``. ``switch`` ends what runs and starts again; where that fails,
     the model before is loaded once more.
@@ -99,7 +101,9 @@ class EngineHost(Hosted):
         self._asked_at: float | None = None
         self._thread = threading.Thread(target=self._run_first, name="roseplay-start", daemon=True)
 
-    # -- how it is
+    # -- what the page asks for, of the playground that is live at that moment
+
+    replaying: str | None = None
 
     @property
     def playground(self) -> Playground:
@@ -107,6 +111,40 @@ class EngineHost(Hosted):
         if playground is None or not self._over.is_set():
             raise EngineError(self.status.sentence)
         return playground
+
+    @property
+    def engine(self) -> EngineLike:
+        return self.playground.engine
+
+    @property
+    def submissions(self) -> Submissions:
+        return self.playground.submissions
+
+    @property
+    def boot_id(self) -> str:
+        return self.playground.boot_id
+
+    @property
+    def chats(self) -> ChatService:
+        return self.playground.chats
+
+    def knobs(self) -> dict[str, Any]:
+        """Returns the engine's knobs, or those that it starts with."""
+        return dict(self.playground.knobs() if self.live else self._start.knobs)
+
+    def set_knobs(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        return self.playground.set_knobs(changes)
+
+    def recording(self, tab_id: str = "") -> Iterator[bytes]:
+        return self.playground.recording(tab_id)
+
+    def recorded(self) -> dict[str, Any]:
+        return self.playground.recorded()
+
+    def delta(self, since: int, *, boot: str = "", tab_id: str = "", have: str = "") -> bytes:
+        return self.playground.delta(since, boot=boot, tab_id=tab_id, have=have)
+
+    # -- how it is
 
     @property
     def status(self) -> StartStatus:
@@ -140,10 +178,6 @@ class EngineHost(Hosted):
     def goes_back_to(self) -> str | None:
         """The name of the model that is loaded again if the start that runs is cancelled; None where it cannot be."""
         return self._before.name if self._before is not None and not self.over else None
-
-    def knobs(self) -> dict[str, Any]:
-        """Returns the engine's knobs, or those that it starts with."""
-        return dict(self.playground.knobs() if self.live else self._start.knobs)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the start is over; returns whether it is."""

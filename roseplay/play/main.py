@@ -17,6 +17,7 @@ from roseplay.play.allocator import return_freed_memory
 from roseplay.play.engine_host import EngineHost
 from roseplay.play.engine_start import host_engine
 from roseplay.play.options import Options, parse
+from roseplay.play.page_host import PageHost
 from roseplay.play.start_console import StartConsole
 from roseplay.serve.interrupts import Interrupts
 from roseplay.serve.listening import address_of, announce, answers, listen
@@ -172,20 +173,20 @@ def _refuse(message: str) -> int:
 
 
 def _serve(
-    playground: Any,
+    host: PageHost,
     listener: socket.socket,
     options: Options,
     interrupts: Interrupts,
     said: Callable[[str], str],
 ) -> None:
     """Run the server; ``said`` returns what it reports for its address."""
-    server = make_server(playground, options, interrupts)
+    server = make_server(host, options, interrupts)
     address = address_of(listener, options.server.host)
     threading.Thread(target=announce, args=(address, READY_PATHS, said(address), server), daemon=True).start()
     server.run(sockets=[listener])
 
 
-def make_server(playground: Any, options: Options, interrupts: Interrupts) -> Any:
+def make_server(host: PageHost, options: Options, interrupts: Interrupts) -> Any:
     """Returns the server of a playground, as a ``uvicorn.Server`` that has not started."""
     import uvicorn
 
@@ -196,12 +197,12 @@ def make_server(playground: Any, options: Options, interrupts: Interrupts) -> An
     asked, drain = options.server, Drain()
     hosts = allowed_hosts(asked.host, asked.allow_host)
     picker = None
-    if isinstance(playground, EngineHost) and not options.addresses:  # else the model runs elsewhere, or ran once
+    if isinstance(host, EngineHost) and not options.addresses:  # else the model runs elsewhere, or ran once
         from roseplay.play.model_picker import ModelPicker  # imports transformers, which a replay does without
 
-        picker = ModelPicker(playground, trusted=options.is_private, models=options.models, asked=options.asked)
+        picker = ModelPicker(host, trusted=options.is_private, models=options.models, asked=options.asked)
     app = create_app(
-        playground,
+        host,
         hosts,
         picker=picker if picker is not None and picker.offers else None,
         key=asked.api_key,
@@ -211,15 +212,15 @@ def make_server(playground: Any, options: Options, interrupts: Interrupts) -> An
         has_api=not options.addresses,
     )
     config = uvicorn.Config(app, log_config=None, log_level=asked.log_level, timeout_graceful_shutdown=2)
-    if playground.replaying:
+    if host.replaying:
         return DrainingServer(config, drain, asked.grace_s, interrupts)
 
     def stop_lab() -> None:
         with contextlib.suppress(EngineError):  # the engine is not live yet
-            playground.lab.close(timeout=0.0)
+            host.playground.lab.close(timeout=0.0)
 
     def abort_all() -> None:
         with contextlib.suppress(EngineError):
-            playground.stop()
+            host.playground.stop()
 
     return DrainingServer(config, drain, asked.grace_s, interrupts, begin=stop_lab, abort=abort_all)

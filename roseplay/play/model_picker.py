@@ -102,7 +102,7 @@ class ModelPicker:
         if status.failure is not None and self._host.over:
             return status.sentence
         try:
-            return self._host.notice
+            return self._host.playground.notice
         except EngineError:
             return status.note or None
 

@@ -10,7 +10,7 @@ from roseplay.play.controls import IDS, Controls, slider_stops
 from roseplay.play.demos.catalog import DEMOS
 from roseplay.play.lab_tab import LabTab
 from roseplay.play.markup import FOOT, HELP, KNOBS_BUTTON, LAB_CHIP, LAST_BURST, LOGO, THEME_ICON, html, kpi, panel
-from roseplay.play.playground import Playground
+from roseplay.play.page_host import PageHost
 from roseplay.play.prompt_bar import PromptBar
 from roseplay.play.sampling import SamplingPanel
 from roseplay.play.stops import RATE
@@ -23,7 +23,7 @@ from roseplay.recording.reader import demo_path
 from roseplay.recording.schema import FRAME, HEADER, MAX_BLOCKS, ROWS
 
 
-def page_head(playground: Playground) -> str:
+def page_head(host: PageHost) -> str:
     """For the document's head: all styles, what has to run before anything is drawn, and what ``given.js`` reads."""
     given = {
         "terms": CONTROLS,
@@ -38,13 +38,13 @@ def page_head(playground: Playground) -> str:
         # How long each takes here the page learns from its first poll.
         "demos": [{"name": demo.name, "title": demo.title, "shows": demo.shows} for demo in DEMOS.values()],
         "recordedDemo": demo_path() is not None,
-        "recording": playground.replaying,
+        "recording": host.replaying,
     }
     data = json.dumps(given).replace("<", "\\u003c")
     return f'{assets.head()}<script type="application/json" id="rose-given">{data}</script>'
 
 
-def build_page(playground: Playground, *, picks: bool = False) -> gr.Blocks:
+def build_page(host: PageHost, *, picks: bool = False) -> gr.Blocks:
     """The page of one playground, with its named endpoints; ``picks``: its model can be chosen."""
     with gr.Blocks(title="roseplay", fill_width=True, analytics_enabled=False) as page:
         _header(picks)
@@ -52,21 +52,21 @@ def build_page(playground: Playground, *, picks: bool = False) -> gr.Blocks:
             with gr.Tab("Live", id="live", elem_id="rp-live", elem_classes="rp-page"):
                 with gr.Column(elem_id="rp-rail", min_width=0):
                     html(KNOBS_BUTTON, elem_id="rp-knobs")
-                    controls = Controls(playground)
-                    traffic = TrafficSection(playground)
+                    controls = Controls(host)
+                    traffic = TrafficSection(host)
                     html(LAST_BURST, elem_id="rp-last", js_on_load=assets.mount("live/savings.js"))
                     html(FOOT, elem_id="rp-foot", js_on_load=assets.mount("live/export.js"))
                 html('<div class="rp-strip"></div>', elem_id="rp-story", js_on_load=assets.mount("live/story.js"))
                 _middle()
                 _right()
-            if not playground.replaying:  # its experiments need an engine
+            if not host.replaying:  # its experiments need an engine
                 with gr.Tab("Lab", id="lab", elem_id="rp-lab", elem_classes="rp-page"):
                     LabTab().wire()
             with gr.Tab("Traces", id="traces", elem_id="rp-traces", elem_classes="rp-page"):
-                traces(playground)
+                traces(host)
         controls.wire(traffic.paced)
         traffic.wire()
-        api.add_endpoints(playground)
+        api.add_endpoints(host)
     return page
 
 

@@ -54,7 +54,7 @@ class Playground:
         notice: a line for every page until its reader dismisses it.
     """
 
-    replaying: str | None = None  # the recording's name where ``ReplayServer`` shows one
+    replaying: str | None = None  # see ``PageHost``
 
     def __init__(
         self,
@@ -101,6 +101,11 @@ class Playground:
         self.demos = DemoPlayer(stage)
         self._cursor, self._stopped = 0, threading.Event()
         self._thread = threading.Thread(target=self._run, name="roseplay-frames", daemon=True)
+
+    @property
+    def playground(self) -> Playground:
+        """Itself: it is its own ``PageHost``."""
+        return self
 
     def start(self) -> None:
         """Start making frames."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
+from roseplay.engine.engine_like import EngineLike
 from roseplay.formats.json_text import encode
 from roseplay.play.chat_service import ChatService
 from roseplay.play.requests import Requests
@@ -19,7 +19,7 @@ from roseplay.serve.submissions import Submissions
 
 
 class ReplayServer:
-    """Takes the place of ``Playground``: it has the recorded settings and refuses whatever needs an engine.
+    """A ``PageHost`` with the recorded settings, which refuses whatever needs an engine.
 
     Args:
         path: a recording. Raises ``RecordingError`` if it cannot be read.
@@ -39,14 +39,8 @@ class ReplayServer:
         self.boot_id = uuid.uuid4().hex[:12]
         self._knobs = dict(recording.header["knobs"])
         self.submissions = Submissions()
-        self.lab = SimpleNamespace(start=self._refuse, stop=self._refuse)
-        self.traffic = SimpleNamespace(
-            **dict.fromkeys(("burst", "start_steady", "check_own", "start_own", "stop"), self._refuse)
-        )
-        self.demos = SimpleNamespace(next=self._refuse, stop=self._refuse)
-        self.engine = RecordedEngine(recording)
-        self.requests = Requests(self.engine)
-        self.chats = ChatService(Tabs(), self.requests)  # its settings can be read
+        self.engine: EngineLike = RecordedEngine(recording)
+        self.chats = ChatService(Tabs(), Requests(self.engine))  # its settings can be read
         frames = recording.frames
         self._figures = {
             "seconds": round((frames[-1]["t"] - frames[0]["t"]) / 1000, 1) if frames else 0.0,
@@ -58,11 +52,12 @@ class ReplayServer:
             "file": None,
         }
 
-    def start(self) -> None:
-        """Nothing to start."""
+    @property
+    def playground(self) -> NoReturn:
+        raise ValueError(NO_ENGINE)
 
-    def close(self) -> None:
-        """Nothing to close."""
+    def set_knobs(self, changes: Mapping[str, Any]) -> NoReturn:
+        raise ValueError(NO_ENGINE)
 
     def knobs(self) -> dict[str, Any]:
         """Returns the settings at the beginning of the recording."""
@@ -82,8 +77,3 @@ class ReplayServer:
         more: dict[str, Any] = {"blocks": [], "stats": None, "burst": None}
         head = {"boot_id": self.boot_id, "next": 1, "reset": True, "snapshot": {**snapshot, **more}, "now": 0.0}
         return encode({**head, "health": None, "frames": [], "own": {"lanes": []}})
-
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise ValueError(NO_ENGINE)
-
-    stop = set_knobs = block = prompt = start_demo = _refuse

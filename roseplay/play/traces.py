@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from roseplay.play.markup import html, plain
-from roseplay.play.playground import Playground
+from roseplay.play.page_host import PageHost
 from roseplay.play.web import assets
 from roseplay.recording.exports import KINDS
 from roseplay.recording.reader import demo_path
@@ -14,9 +14,9 @@ from roseplay.recording.recorder import KEEP_BYTES, KEEP_S
 _FIGURES = {"seconds": "length", "steps": "steps", "requests": "requests", "tokens": "tokens", "bytes": "size"}
 
 
-def traces(playground: Playground) -> None:
+def traces(host: PageHost) -> None:
     """Build the tab's content where this is called."""
-    html(_content(playground.replaying), elem_id="rp-traces-all", js_on_load=assets.mount("traces/traces.js"))
+    html(_content(host.replaying), elem_id="rp-traces-all", js_on_load=assets.mount("traces/traces.js"))
 
 
 def _content(replaying: str | None) -> str:

@@ -17,7 +17,7 @@ from roseplay.play.bursts import (
 )
 from roseplay.play.controls import StopSlider, slider
 from roseplay.play.markup import OWN, STEADY, html, section
-from roseplay.play.playground import Playground
+from roseplay.play.page_host import PageHost
 from roseplay.play.session import check_tab_id
 from roseplay.play.settings import whole_number
 from roseplay.play.stops import RATE
@@ -28,8 +28,8 @@ from roseplay.play.web.calls import EVENT, refusals_as_errors, warn
 class TrafficSection:
     """Builds the section where it is made; ``wire`` connects its buttons."""
 
-    def __init__(self, playground: Playground) -> None:
-        self._playground = playground
+    def __init__(self, host: PageHost) -> None:
+        self._host = host
         with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-traffic"):
             section("Traffic", "", "traffic")
             self.size = slider("Burst size", "load", 1, MAX_SIZE, DEFAULT_BURST, "burst-size")
@@ -75,7 +75,7 @@ class TrafficSection:
     def _tell(self, event: gr.EventData) -> None:
         """Say why it stopped by itself."""
         with refusals_as_errors():
-            steady = self._playground.tabs.open(check_tab_id(getattr(event, "tab", None))).traffic.get("steady")
+            steady = self._host.playground.tabs.open(check_tab_id(getattr(event, "tab", None))).traffic.get("steady")
         reason = steady.figures()["stopped"] if steady else "the server no longer knew this tab"
         if reason:
             warn(f"Steady traffic stopped: {reason}.")

@@ -128,7 +128,7 @@ def mock_run(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> tupl
 def theatre(path: Path) -> Iterator[Served]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        app = create_app(ReplayServer(path), allowed_hosts("127.0.0.1"))  # type: ignore[arg-type]
+        app = create_app(ReplayServer(path), allowed_hosts("127.0.0.1"))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

@@ -238,15 +238,6 @@ class TestStart:
         assert playground.engine.info == slow.engine.info
         slow.host.close()
 
-    def test_everything_public_of_a_playground_is_there_once_it_is_live(self) -> None:
-        slow = SlowStart()
-        slow.host.begin()
-        slow.go_live()
-        for name in dir(slow.host.playground):
-            if not name.startswith("_") and name not in ("start", "end", "tick"):  # the host's own business
-                getattr(slow.host, name)
-        slow.host.close()
-
     @pytest.mark.parametrize(
         "error", [ValueError("no such model"), OSError("no such model"), KeyError("no such model")]
     )

@@ -82,7 +82,9 @@ def test_chats_keep_their_texts_and_go_on(models: ModelHost) -> None:
 def test_traffic_demos_and_knobs(models: ModelHost) -> None:
     host = models.host
     host.set_knobs({"max_batch_size": 7})
-    steady = host.traffic.start_steady(rate=5.0, spacing="even", kind="unique", max_new_tokens=8, seed=1, tab_id=TAB)
+    steady = host.playground.traffic.start_steady(
+        rate=5.0, spacing="even", kind="unique", max_new_tokens=8, seed=1, tab_id=TAB
+    )
     models.switch("other")
     wait_until(lambda: not steady.running)
     assert host.knobs()["max_batch_size"] == 7 == models.engine.knobs.max_batch_size
@@ -90,10 +92,11 @@ def test_traffic_demos_and_knobs(models: ModelHost) -> None:
 
 
 def test_results_of_the_lab_are_kept(models: ModelHost) -> None:
-    lab = models.host.lab
+    lab = models.host.playground.lab
     lab.store.keep({"id": "result"})
     models.switch("other")
-    assert models.host.lab is not lab and models.host.lab.store.get("result") == {"id": "result"}
+    assert models.host.playground.lab is not lab
+    assert models.host.playground.lab.store.get("result") == {"id": "result"}
 
 
 def test_one_that_fails_brings_the_one_before_back(models: ModelHost) -> None:
@@ -134,7 +137,7 @@ def test_loads_are_one_after_the_other_and_can_be_given_up(models: ModelHost) ->
         models.host.cancel()
     models.held.clear()
     assert models.host.wait(30) and models.host.engine.info.model == FIRST
-    assert models.host.notice is None  # whoever cancels knows
+    assert models.host.playground.notice is None  # whoever cancels knows
 
 
 def test_closing_it_meanwhile_ends_it(models: ModelHost) -> None:
@@ -221,7 +224,7 @@ def test_with_real_engines(tmp_path: Path) -> None:
         assert host.engine.info.model == "copy" and host.knobs()["max_batch_size"] == 5
         host.switch(str(empty), options.config)
         assert host.wait(120) and host.live
-        assert host.engine.info.model == "copy" and "it has no weights" in (host.notice or "")
+        assert host.engine.info.model == "copy" and "it has no weights" in (host.playground.notice or "")
         assert host.chats.ask("What is a KV block?", params).stream.result(60).text == text
     finally:
         host.close()

@@ -17,6 +17,7 @@ from roseplay.play.main import main
 from roseplay.play.options import parse
 from roseplay.play.playground import Playground
 from roseplay.play.replay_server import ReplayServer
+from roseplay.recording.recorded_engine import NO_ENGINE
 from tests.play.conftest import connect
 from tests.play.fake_engine import FakeEngine
 from tests.recording.test_recording import MINE, run, send
@@ -34,10 +35,8 @@ def file(engine: FakeEngine, playground: Playground, tmp_path: Path) -> Path:
     return path
 
 
-def test_it_stands_where_a_playground_does(file: Path, playground: Playground) -> None:
+def test_it_has_what_was_recorded_and_no_playground(file: Path, playground: Playground) -> None:
     replay = ReplayServer(file)
-    public = [name for name in dir(playground) if not name.startswith("_") and name not in ("tick", "tabs", "end")]
-    assert [name for name in public if not hasattr(replay, name)] == []
     assert replay.replaying == "run.jsonl"
     assert playground.replaying is None
     assert replay.engine.info == playground.engine.info
@@ -48,12 +47,10 @@ def test_it_stands_where_a_playground_does(file: Path, playground: Playground) -
         replay.chats.send("Hello", lanes=[1], tab_id=MINE)
     with pytest.raises(ValueError, match="has no engine"):
         replay.chats.ask("Hello", SamplingParams())
-    for name in ("stop", "set_knobs", "block"):
-        with pytest.raises(ValueError, match="has no engine"):
-            getattr(replay, name)()
-    for name in ("burst", "start_steady", "check_own", "start_own", "stop"):
-        with pytest.raises(ValueError, match="has no engine"):
-            getattr(replay.traffic, name)()
+    with pytest.raises(ValueError, match="has no engine"):
+        replay.set_knobs({"max_batch_size": 4})
+    with pytest.raises(ValueError, match="has no engine"):
+        replay.playground
 
 
 def test_a_replay_is_served_without_torch(file: Path) -> None:
@@ -81,6 +78,8 @@ def test_a_replay_is_served_without_torch(file: Path) -> None:
         assert (health["status"], health["model"]) == ("ok", "fake-chat")
         assert httpx.get(f"{page}/ui/delta").json()["health"] is None
         assert httpx.get(f"{page}/ui/block/3").status_code == 404
+        refused = httpx.post(f"{page}/ui/traffic/play", params={"tab": MINE}, content=b"at_s,prompt\n0,Hi\n")
+        assert (refused.status_code, refused.json()["detail"]) == (422, NO_ENGINE)
         assert httpx.get(f"{page}/ui/delta").json()["snapshot"]["info"]["model"] == "fake-chat"
         client = connect(page)
         for endpoint in ("/burst", "/chat", "/submit", "/stop"):

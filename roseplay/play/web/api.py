@@ -26,7 +26,7 @@ from roseplay.formats.text import shown
 from roseplay.play.bursts import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_RATE
 from roseplay.play.chats import Message
 from roseplay.play.demos.catalog import DEMOS
-from roseplay.play.playground import Playground
+from roseplay.play.page_host import PageHost
 from roseplay.play.prompt_bar import DEFAULT_LANES
 from roseplay.play.session import check_tab_id
 from roseplay.play.settings import NAMES, read, whole_number
@@ -42,9 +42,9 @@ LOOK_S = 0.5  # how often /chat sends the text so far and checks whether the cli
 MAX_IDS = 10_000  # in one call of /stop
 
 
-def add_endpoints(playground: Playground) -> None:
+def add_endpoints(host: PageHost) -> None:
     """Add the endpoints to the page that is being built; all but ``/chat`` are events of its controls too."""
-    requests, lanes, engine, demos = Requests(playground), Lanes(playground), Steering(playground), Demos(playground)
+    requests, lanes, engine, demos = Requests(host), Lanes(host), Steering(host), Demos(host)
     of_page: list[Callable[..., Any]] = [requests.submit, lanes.new_chat, lanes.regenerate]
     of_page += [engine.burst, engine.steady, engine.set_knobs, engine.stop]
     of_page += [demos.start_demo, demos.next_caption, demos.end_demo]

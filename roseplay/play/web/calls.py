@@ -12,6 +12,7 @@ from gradio.context import LocalContext
 
 from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.formats.text import one_line
+from roseplay.play.page_host import PageHost
 from roseplay.play.playground import Playground
 from roseplay.play.web.gradio_gate import failed_with
 from roseplay.serve.submissions import Submissions
@@ -21,12 +22,16 @@ EVENT: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 
 
 class Endpoints:
-    def __init__(self, playground: Playground) -> None:
-        self.playground = playground
+    def __init__(self, host: PageHost) -> None:
+        self._host = host
+
+    @property
+    def playground(self) -> Playground:
+        return self._host.playground
 
     @property
     def submissions(self) -> Submissions:
-        return self.playground.submissions
+        return self._host.submissions
 
 
 def refusal(error: Exception) -> gr.Error:

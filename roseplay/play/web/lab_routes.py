@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, HTTPException, Request, Response
@@ -17,6 +17,7 @@ from roseplay.lab.report import html_report
 from roseplay.lab.results import checked, parse_result, points_csv
 from roseplay.lab.spec import parse_limits
 from roseplay.lab.summary import summary
+from roseplay.play.page_host import PageHost
 
 _REPORT_HEADERS = {
     "Cache-Control": "no-store",
@@ -26,39 +27,32 @@ _REPORT_HEADERS = {
 }
 
 
-class HasLab(Protocol):
-    """Its lab is asked for with each request: another engine has another one."""
-
-    @property
-    def lab(self) -> Lab: ...
-
-
-def lab_router(owner: HasLab) -> APIRouter:
+def lab_router(host: PageHost) -> APIRouter:
     """Returns the routes under ``/ui/lab``."""
     router = APIRouter(prefix="/ui/lab")
-    _add_runs(router, owner)
-    _add_results(router, owner)
+    _add_runs(router, host)
+    _add_results(router, host)
     return router
 
 
-def _add_runs(router: APIRouter, owner: HasLab) -> None:
+def _add_runs(router: APIRouter, host: PageHost) -> None:
     """Add the routes that describe the lab, and start, follow and stop an experiment."""
 
     @router.get("")
     def describe(response: Response) -> dict[str, Any]:
         response.headers["Cache-Control"] = "no-store"
-        return owner.lab.describe()
+        return host.playground.lab.describe()
 
     @router.post("/run")
     async def run(request: Request) -> dict[str, str]:
         with _refusals():
-            job = await run_in_threadpool(owner.lab.start, strict_json(await request.body()))
+            job = await run_in_threadpool(host.playground.lab.start, strict_json(await request.body()))
         return {"job": job.job_id}
 
     @router.get("/job")
     def job(response: Response, id: str = "", have: int = 0) -> dict[str, Any]:
         response.headers["Cache-Control"] = "no-store"
-        found = owner.lab.job(id)
+        found = host.playground.lab.job(id)
         if found is None:
             raise HTTPException(404, "this experiment is not known here: the server has begun another, or anew")
         status = found.status()
@@ -69,24 +63,24 @@ def _add_runs(router: APIRouter, owner: HasLab) -> None:
 
     @router.post("/stop")
     def stop() -> dict[str, bool]:
-        return {"stopped": owner.lab.stop()}
+        return {"stopped": host.playground.lab.stop()}
 
 
-def _add_results(router: APIRouter, owner: HasLab) -> None:
+def _add_results(router: APIRouter, host: PageHost) -> None:
     """Add the routes of results: those made here, files, and summaries for other limits."""
 
     @router.get("/result/{document_id}")
     def result(document_id: str) -> Response:
-        return _answer(_result(owner.lab, document_id))
+        return _answer(_result(host.playground.lab, document_id))
 
     @router.get("/result/{document_id}/report.html")
     def report(document_id: str) -> Response:
-        report = html_report(_result(owner.lab, document_id))
+        report = html_report(_result(host.playground.lab, document_id))
         return Response(report, media_type="text/html", headers=_REPORT_HEADERS)
 
     @router.get("/result/{document_id}/points.csv")
     def points(document_id: str) -> Response:
-        document = _result(owner.lab, document_id)
+        document = _result(host.playground.lab, document_id)
         if document["kind"] == "compare":
             raise HTTPException(404, "a comparison of A and B has no values to list: take its JSON")
         name = f"roseplay-lab-{document['scenario']}-{document['setting']}.csv"
@@ -95,11 +89,11 @@ def _add_results(router: APIRouter, owner: HasLab) -> None:
 
     @router.post("/open")
     async def open_document(request: Request) -> Response:
-        return await run_in_threadpool(_opened, owner.lab, await request.body())
+        return await run_in_threadpool(_opened, host.playground.lab, await request.body())
 
     @router.post("/summary")
     async def again(request: Request) -> Response:
-        return await run_in_threadpool(_summary, owner.lab, await request.body())
+        return await run_in_threadpool(_summary, host.playground.lab, await request.body())
 
 
 def _result(lab: Lab, document_id: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 from fastapi import FastAPI, HTTPException, Response
 from fastapi.responses import FileResponse, StreamingResponse
 
+from roseplay.play.page_host import PageHost
 from roseplay.recording.export_process import PIECE_BYTES, ExportError, export_in_process, pieces
 from roseplay.recording.exports import KINDS
 from roseplay.recording.reader import demo_path
@@ -17,13 +18,13 @@ _FRESH = {"Cache-Control": "no-store"}
 _BY_FILE = {kind.file: name for name, kind in KINDS.items()}
 
 
-def add_recording_routes(app: FastAPI, playground: Any) -> None:
+def add_recording_routes(app: FastAPI, host: PageHost) -> None:
     """Add ``/ui/export`` and the files below it, ``/ui/demo.jsonl``, and in a replay ``/ui/recording``."""
 
     @app.get("/ui/export")
     def figures(response: Response) -> dict[str, Any]:
         response.headers.update(_FRESH)
-        return dict(playground.recorded())
+        return dict(host.recorded())
 
     @app.get("/ui/export/{file}")
     def exported(file: str, tab: str = "") -> Response:
@@ -31,7 +32,7 @@ def add_recording_routes(app: FastAPI, playground: Any) -> None:
             raise HTTPException(404, f"there is no such file: use {', '.join(_BY_FILE)}")
         name = _BY_FILE[file]
         headers = {**_FRESH, "Content-Disposition": f'attachment; filename="roseplay-{file}"'}
-        lines, media_type = playground.recording(tab), KINDS[name].media_type
+        lines, media_type = host.recording(tab), KINDS[name].media_type
         if name == "recording":
             return StreamingResponse(pieces(lines), media_type=media_type, headers=headers)
         try:
@@ -50,9 +51,9 @@ def add_recording_routes(app: FastAPI, playground: Any) -> None:
 
     @app.get("/ui/recording")
     def shown() -> Response:
-        if not playground.replaying:
+        if not host.replaying:
             raise HTTPException(404, "this page has an engine: /ui/export/recording.jsonl is its current run")
-        lines = playground.recording()
+        lines = host.recording()
         return StreamingResponse(pieces(lines), media_type=KINDS["recording"].media_type, headers=_FRESH)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -11,18 +11,12 @@ from starlette.concurrency import run_in_threadpool
 from roseplay.formats.json_text import strict_json
 from roseplay.formats.text import shown
 from roseplay.play.chat_service import ChatService
+from roseplay.play.page_host import PageHost
 from roseplay.play.session import check_lane, check_tab_id
 from roseplay.play.settings import NAMES, read, whole_number
 
 
-class HasChats(Protocol):
-    """Its chats are asked for with each request: they are of the engine that is live then."""
-
-    @property
-    def chats(self) -> ChatService: ...
-
-
-def sampling_router(owner: HasChats) -> APIRouter:
+def sampling_router(host: PageHost) -> APIRouter:
     """Returns the route ``POST /ui/sampling``, which changes or resets the settings of a tab's lane.
 
     It takes ``{"tab": id, "lane": 0 for all lanes, "changes": {name: value}, "reset": true or false}``. Each setting is
@@ -35,7 +29,7 @@ def sampling_router(owner: HasChats) -> APIRouter:
     async def sampling(request: Request, response: Response) -> dict[str, Any]:
         response.headers["Cache-Control"] = "no-store"
         try:
-            return await run_in_threadpool(_asked, owner.chats, strict_json(await request.body()))
+            return await run_in_threadpool(_asked, host.chats, strict_json(await request.body()))
         except ValueError as error:
             raise HTTPException(422, str(error)) from None
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 # Before gradio is imported, which would report its start to two hosts on the internet.
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
@@ -24,6 +24,7 @@ from roseplay.lab.results import MAX_BYTES
 from roseplay.play.chats import max_prompt_chars
 from roseplay.play.engine_host import EngineHost
 from roseplay.play.page import build_page, page_head
+from roseplay.play.page_host import PageHost
 from roseplay.play.playground import Playground
 from roseplay.play.web import assets
 from roseplay.play.web.gradio_gate import GradioGate
@@ -53,7 +54,7 @@ GZIP_FROM = 1000  # bytes of a poll's reply; its rows of numbers shrink to a thi
 
 
 def create_app(
-    page_of: Playground | EngineHost,
+    host: PageHost,
     hosts: Iterable[str],
     *,
     picker: ModelPicker | None = None,
@@ -63,7 +64,7 @@ def create_app(
     traces: Traces | None = None,
     has_api: bool = True,
 ) -> FastAPI:
-    """Returns the application of a ``Playground`` or a ``ReplayServer``, which it starts and closes, or of a host.
+    """Returns the application of a page; it starts and closes a ``Playground`` that is given as its own host.
 
     Args:
         hosts: names of the server, see ``guard.allowed_hosts``.
@@ -73,16 +74,15 @@ def create_app(
         traces: of the API's requests; closed with the application.
         has_api: whether programs are served below ``/v1``; not where another server's API is shown.
     """
-    playground = cast(Playground, page_of)  # a host passes each call on to the one that is live
-    own = not isinstance(page_of, EngineHost)  # a host begins before its page is made, and is closed after it
-    served = has_api and not playground.replaying
-    monitor = Monitor(playground, log_requests=log_requests, traces=traces) if served else None
+    own = host if isinstance(host, Playground) else None  # an ``EngineHost`` begins before its page is made
+    served = has_api and not host.replaying
+    monitor = Monitor(host, log_requests=log_requests, traces=traces) if served else None
     drain = Drain() if drain is None else drain
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        if own:
-            playground.start()
+        if own is not None:
+            own.start()
         if monitor is not None:
             monitor.start()
         try:
@@ -90,10 +90,10 @@ def create_app(
         finally:
             if monitor is not None:
                 await asyncio.to_thread(monitor.close)  # requests whose clients have left are still to be aborted
-            if own:
-                playground.close()
+            if own is not None:
+                own.close()
 
-    page = build_page(playground, picks=picker is not None)
+    page = build_page(host, picks=picker is not None)
     page.max_threads = JOBS
     page.state_session_capacity = SESSIONS  # sessions hold no state of roseplay, so nothing is lost with one
     page.queue(default_concurrency_limit=None, max_size=MAX_QUEUED)
@@ -101,31 +101,31 @@ def create_app(
     add_refusals(app)
     # The last one added runs first.
     app.add_middleware(GradioGate, page=page)
-    app.add_middleware(BodyLimits, max_bytes=partial(_max_body, playground))
+    app.add_middleware(BodyLimits, max_bytes=partial(_max_body, host))
     if monitor is not None:
-        app.add_middleware(AdmissionGate, served=playground)
-    if isinstance(page_of, EngineHost):
-        app.add_middleware(StartGate, host=page_of)
+        app.add_middleware(AdmissionGate, served=host)
+    if isinstance(host, EngineHost):
+        app.add_middleware(StartGate, host=host)
     add_gates(app, hosts, key, drain, monitor)
     app.include_router(assets.router)
-    app.include_router(health_router(playground, drain))
-    _add_routes(app, playground)
-    app.include_router(sampling_router(playground))
-    app.include_router(traffic_router(playground))
-    if not playground.replaying:
-        app.include_router(lab_router(playground))
+    app.include_router(health_router(host, drain))
+    _add_routes(app, host)
+    app.include_router(sampling_router(host))
+    app.include_router(traffic_router(host))
+    if not host.replaying:
+        app.include_router(lab_router(host))
     if picker is not None:
         from roseplay.play.web.model_routes import model_router
 
         app.include_router(model_router(picker))
     if monitor is not None:
-        add_program_routes(app, playground, monitor, traces)
-    add_recording_routes(app, playground)
+        add_program_routes(app, host, monitor, traces)
+    add_recording_routes(app, host)
     return gr.mount_gradio_app(
         app,
         page,
         path="/",
-        head=page_head(playground) + joined_styles(sorted({block.get_block_name() for block in page.blocks.values()})),
+        head=page_head(host) + joined_styles(sorted({block.get_block_name() for block in page.blocks.values()})),
         theme=gr.themes.Base(font=["IBM Plex Sans", "sans-serif"], font_mono=["IBM Plex Mono", "monospace"]),
         favicon_path=str(assets.STATIC / "icon.svg"),
         footer_links=[],
@@ -134,10 +134,10 @@ def create_app(
     )
 
 
-def _add_routes(app: FastAPI, playground: Playground) -> None:
+def _add_routes(app: FastAPI, host: PageHost) -> None:
     @app.get("/ui/delta")
     async def delta(request: Request, since: int = 0, boot: str = "", tab: str = "", have: str = "") -> Response:
-        body = playground.delta(since, boot=boot, tab_id=tab, have=have)
+        body = host.delta(since, boot=boot, tab_id=tab, have=have)
         headers = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
         if len(body) > GZIP_FROM and "gzip" in request.headers.get("accept-encoding", ""):
             body, headers["Content-Encoding"] = gzip.compress(body, compresslevel=1, mtime=0), "gzip"
@@ -147,7 +147,7 @@ def _add_routes(app: FastAPI, playground: Playground) -> None:
     def block(number: int, response: Response, tab: str = "") -> dict[str, Any]:
         response.headers["Cache-Control"] = "no-store"
         try:
-            return playground.block(number, tab)
+            return host.playground.block(number, tab)
         except ValueError as error:
             raise HTTPException(404, str(error)) from None
         except (TimeoutError, EngineError) as error:
@@ -157,19 +157,19 @@ def _add_routes(app: FastAPI, playground: Playground) -> None:
     def prompt(request_id: int, response: Response, tab: str = "") -> dict[str, Any]:
         response.headers["Cache-Control"] = "no-store"
         try:
-            return playground.prompt(request_id, tab)
+            return host.playground.prompt(request_id, tab)
         except ValueError as error:
             raise HTTPException(404, str(error)) from None
 
 
-def _max_body(playground: Playground, path: str) -> int:
+def _max_body(host: PageHost, path: str) -> int:
     """Returns the most bytes of a body: a prompt in fully escaped JSON, a whole result of the lab, or a traffic file."""
     if path in (f"{TRAFFIC}/check", f"{TRAFFIC}/play"):
         return own.MAX_BYTES
     if path in ("/ui/lab/open", "/ui/lab/summary", "/ui/lab/run"):
         return MAX_BYTES
     try:
-        longest = playground.engine.info.max_model_len
+        longest = host.engine.info.max_model_len
     except EngineError:  # another model is being loaded since the request was let in
         return MAX_BODY
     return max(MAX_BODY, 6 * max_prompt_chars(longest) + (1 << 16))

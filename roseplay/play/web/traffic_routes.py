@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request, Response
 
 from roseplay.engine.errors import EngineBusyError
-from roseplay.play.playground import Playground
+from roseplay.play.page_host import PageHost
 from roseplay.play.session import check_tab_id
+from roseplay.play.traffic_service import TrafficService
 
 PREFIX = "/ui/traffic"
 
 
-def traffic_router(playground: Playground) -> APIRouter:
+def traffic_router(host: PageHost) -> APIRouter:
     """Returns the routes of a tab's own traffic. The body is the content of a file as ``traffic.own`` reads it.
 
     ``check`` returns how many requests it has and over which time, ``play`` the figures of the traffic that it begins,
@@ -24,11 +24,11 @@ def traffic_router(playground: Playground) -> APIRouter:
     """
     router = APIRouter(prefix=PREFIX)
 
-    async def asked(response: Response, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    async def asked(response: Response, act: Callable[[TrafficService], Any]) -> Any:
         """Reading a long file takes a while, so that it runs where prompts are submitted."""
         response.headers["Cache-Control"] = "no-store"
         try:
-            return await playground.submissions.run(partial(function, *args, **named))
+            return await host.submissions.run(lambda: act(host.playground.traffic))
         except EngineBusyError as error:
             raise HTTPException(429, str(error)) from None
         except ValueError as error:
@@ -36,22 +36,20 @@ def traffic_router(playground: Playground) -> APIRouter:
 
     @router.post("/check")
     async def check(request: Request, response: Response, name: str = "") -> dict[str, Any]:
-        found = await asked(response, playground.traffic.check_own, await request.body(), name)
+        body = await request.body()
+        found = await asked(response, lambda traffic: traffic.check_own(body, name))
         return dict(found.figures())
 
     @router.post("/play")
     async def play(
         request: Request, response: Response, name: str = "", tab: str = "", seed: int | None = None
     ) -> dict[str, Any]:
-        start = playground.traffic.start_own
-        begun = await asked(response, start, await request.body(), name=name, seed=seed, tab_id=tab)
+        body = await request.body()
+        begun = await asked(response, lambda traffic: traffic.start_own(body, name=name, seed=seed, tab_id=tab))
         return dict(begun.figures())
 
     @router.post("/stop")
     async def stop(response: Response, tab: str = "") -> dict[str, bool]:
-        def of_tab() -> list[Any]:
-            return playground.traffic.stop("file", check_tab_id(tab))
-
-        return {"stopped": bool(await asked(response, of_tab))}
+        return {"stopped": bool(await asked(response, lambda traffic: traffic.stop("file", check_tab_id(tab))))}
 
     return router

@@ -16,9 +16,9 @@ function heading() {
 function rows(chosen = () => {}) {
   return demos.list.map(({ name, title, shows, seconds, absent = "" }, i) => {
     const takes = absent ? "not here" : seconds ? `${seconds} s` : "";
-    const about = [make("b", "", title), make("span", "", shows), make("small", "", takes)];
+    const about = [make("b", "", title), make("span", "", absent || shows), make("small", "", takes)];
     const button = makeButton(make("i", "", String(i + 1)), {
-      title: absent,
+      className: absent ? "rp-absent" : "",
       onclick: () => {
         chosen();
         demos.start(name);

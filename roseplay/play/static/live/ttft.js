@@ -1,8 +1,8 @@
 /* The distribution of time to first token, a step curve that rises by one request at its TTFT.
  *
- * The last burst is solid ink, the one before dashed; without a burst it is what was answered in the time shown. The last curve's
- * p50 is ringed. There is no time axis here to put a change of settings on, so the p50 of what was asked before it is
- * marked: the curve since then lies left of it (better) or right. */
+ * The last burst is solid ink, the one before dashed; without a burst it is what was answered in the time shown. The
+ * last curve's p50 is ringed. There is no time axis here to put a change of settings on, so the p50 of what was asked
+ * before it is marked: the curve since then lies left of it (better) or right. */
 import { format } from "../shared/format.js";
 import { legendEntry, legendLine } from "../shared/legend.js";
 import { median, niceAxis, quantile } from "../shared/numbers.js";
@@ -108,7 +108,7 @@ function addEarlier(traces, layout, curves, { T, width }) {
   const x = median(before), left = x / layout.xaxis.range[1] > 0.5;
   layout.shapes.push({ ...verticalLine("earlier p50", x, T.ink3, "2px,3px"), yref: "y", y1: 0.5, layer: "below" });
   traces.push(dotTrace([x], [0.5], { size: 5, color: T.surface, line: { color: T.ink3, width: 1 } }));
-  const words = `p50 ${format.shortMs(x)} before`, room = (left ? x : layout.xaxis.range[1] - x) / layout.xaxis.range[1];
+  const words = `p50 ${format.shortMs(x)} before`, max = layout.xaxis.range[1], room = (left ? x : max - x) / max;
   if (words.length * CHAR_PX > width * room - 8) return;
   const text = annotation(T, "earlier p50", words, T.ink3);
   layout.annotations.push({ ...text, ...beside(x, left, 5), y: 0, yanchor: "bottom", yshift: 2 });
