@@ -167,7 +167,7 @@ def test_traffic_of_a_file_is_swept_and_compared(live: Served, open_page: Open, 
     expect(page.locator("#lab-num_requests")).to_be_hidden()
     number(page, "repeats", 1)
     run(page)
-    document = page.evaluate("() => Rose.lab.document")
+    document = page.wait_for_function("() => Rose.lab.document").json_value()
     assert [request[1:] for request in document["traffic"]["requests"]] == [[12, 3], [8, 3], [30, 3]]
     path.write_text("arrival_s,prompt_tokens,answer_tokens\n0,5,3\n0.1,6,3\n0.2,7,3\n")
     with page.expect_file_chooser() as chooser:
@@ -176,7 +176,7 @@ def test_traffic_of_a_file_is_swept_and_compared(live: Served, open_page: Open, 
     expect(page.locator(".rp-lab-name")).to_be_hidden()
     number(page, "repeats", 1)
     run(page)
-    document = page.evaluate("() => Rose.lab.document")
+    document = page.wait_for_function("() => Rose.lab.document").json_value()
     assert [request[1] for request in document["traffic"]["requests"]] == [5, 6, 7], "the new file, not the one before"
     choose(page, "Sweep")
     page.get_by_label("Change").select_option("max_batch_size")
