@@ -28,7 +28,7 @@ LOOK_S = 0.02  # how often the player looks at its stories
 STREAMING_S = 4.0  # of a scene, for the stories to begin
 STREAMED_TOKENS = 4  # of each story, before a burst: they show which gap is usual
 _END_S = 5.0
-# Stories are drawn with these seeds in turn: what the models that come with the page tell then was read.
+# Stories are drawn with these seeds in turn: what SmolLM2 and tiny-chat then tell was read.
 _STORY = SamplingParams(temperature=0.6, top_p=0.9, repetition_penalty=1.1, max_new_tokens=STORY_TOKENS)
 _SEEDS = 3
 

@@ -18,7 +18,7 @@ function rows(chosen = () => {}) {
     const takes = absent ? "not here" : seconds ? `${seconds} s` : "";
     const about = [make("b", "", title), make("span", "", absent || shows), make("small", "", takes)];
     const button = makeButton(make("i", "", String(i + 1)), {
-      className: absent ? "rp-absent" : "",
+      className: absent ? "rp-not-here" : "",
       onclick: () => {
         chosen();
         demos.start(name);

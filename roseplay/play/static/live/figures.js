@@ -69,7 +69,7 @@ function latencies() {
   const now = time.now(), key = `${store.version} ${Math.round(now)} ${view.serial}`;
   if (!cells || document.hidden || key === latenciesOf) return;
   latenciesOf = key;
-  for (const name of ["itl", "ttft"]) {
+  for (const name of /** @type {("itl" | "ttft")[]} */ (["itl", "ttft"])) {
     const { parts, unit } = percentiles(name, view.latest(now));
     writeCell(name, parts, unit);
   }

@@ -12,7 +12,9 @@ function show() {
   const { info } = store;
   if (!chip || !info) return;
   const { count } = format, where = make("span", "rp-where");
-  for (const words of info.server ? [info.server] : [info.device, info.dtype]) where.append(make("i", "", "·"), words);
+  for (const words of info.server ? [info.server] : [info.device, info.dtype]) {
+    where.append(make("span", "", make("i", "", "·"), words));
+  }
   chip.replaceChildren(info.model, where);
   const made = (info.choices ?? []).filter((choice) => choice.part === "checkpoint").map((choice) => choice.chosen);
   const slow = [...new Set((info.choices ?? []).map((choice) => choice.slow).filter(Boolean))];

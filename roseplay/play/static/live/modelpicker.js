@@ -86,7 +86,7 @@ function freeRow() {
   const radio = make("input", { type: "radio", name: "rp-model", value: "", "aria-label": "A path or a hub id" });
   const typed = make("input", {
     type: "text",
-    placeholder: "Path of a folder or a GGUF file, or a hub id such as org/name",
+    placeholder: "Path, GGUF file or hub id",
     spellcheck: false,
     autocomplete: "off",
     "aria-label": "Path or hub id",

@@ -366,7 +366,7 @@ function knobs() {
 
 function sub(span) {
   const { zoom } = view;
-  const words = zoom ? `${((zoom.x1 - zoom.x0) / 1000).toFixed(2)} s · Esc returns to now` : `last ${span / 1000} s`;
+  const words = zoom ? `${((zoom.x1 - zoom.x0) / 1000).toFixed(2)} s` : `last ${span / 1000} s`;
   write(subtitle, words);
 }
 
