@@ -7,7 +7,7 @@ from pathlib import Path
 
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.lab.spec import ARM_CONFIG
-from roseplay.play.settings import NAMES, Settings
+from roseplay.play.answer_settings import NAMES, Settings
 from roseplay.settings import Setting, defaults_of, settings_of
 
 SETTINGS = Path(__file__).with_suffix(".md")

@@ -9,7 +9,7 @@ from roseplay.formats.text import number_text
 from roseplay.lab.experiment import Varied
 from roseplay.lab.points import runs_text, spread, value_text, values_of
 from roseplay.lab.sweep_summary import changes, figure_text
-from roseplay.traffic.figures import FIGURES
+from roseplay.traffic.run_figures import FIGURES
 
 PROMISES = ("itl_p99_ms", "ttft_p95_ms")
 SMALLEST = ("prefill_max_tokens",)  # of the others, the largest value is wanted

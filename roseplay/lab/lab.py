@@ -24,9 +24,9 @@ from roseplay.lab.summary import MEASURES
 from roseplay.lab.sweep import parse_sweep
 from roseplay.remote.address import ServerAddress
 from roseplay.remote.engine import HttpEngine
-from roseplay.traffic.figures import FIGURES
 from roseplay.traffic.pace import Speed
 from roseplay.traffic.paced import paced
+from roseplay.traffic.run_figures import FIGURES
 from roseplay.traffic.scenario import PARAM_LIMITS, Scenario
 from roseplay.traffic.scenarios import SCENARIOS
 

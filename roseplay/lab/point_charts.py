@@ -11,7 +11,7 @@ from roseplay.formats.report_page import COLOURS, figure
 from roseplay.lab.find_summary import PROMISES
 from roseplay.lab.points import KNOBS, RATE, spread, value_text
 from roseplay.settings import settings_of
-from roseplay.traffic.figures import FIGURES
+from roseplay.traffic.run_figures import FIGURES
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -15,7 +15,7 @@ from roseplay.lab.point_charts import VALUE_AXIS, point_charts
 from roseplay.lab.points import runs_text, verdict_text
 from roseplay.lab.sentences import VERDICTS
 from roseplay.lab.spec import ARMS
-from roseplay.traffic.figures import FIGURES
+from roseplay.traffic.run_figures import FIGURES
 
 _HEADS = ("A", '<span class="b">B</span>')
 _TITLES = {"compare": ("A and B", "Result"), "sweep": ("sweep", "Values"), "find": ("search", "Tries")}

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from roseplay.formats.text import number_text
-from roseplay.traffic.figures import FIGURES
+from roseplay.traffic.run_figures import FIGURES
 
 LEAST_REPEATS = 3  # fewer say nothing of a spread
 MOST_PCT = 1000.0  # stands for any, also of a median of 0

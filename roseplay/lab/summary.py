@@ -9,8 +9,8 @@ from roseplay.lab.sentences import sentences
 from roseplay.lab.spec import ARMS
 from roseplay.lab.spread import is_small, spread_pct, still_text
 from roseplay.traffic.difference import difference
-from roseplay.traffic.figures import FIGURES
 from roseplay.traffic.metrics import percentile
+from roseplay.traffic.run_figures import FIGURES
 from roseplay.traffic.scenarios import SCENARIOS
 
 Run = Mapping[str, Any]

@@ -13,7 +13,7 @@ from roseplay.lab.sentences import brief
 from roseplay.lab.spread import is_small, spread_pct
 from roseplay.lab.summary import figure_row
 from roseplay.traffic.difference import difference, spread_text
-from roseplay.traffic.figures import FIGURES
+from roseplay.traffic.run_figures import FIGURES
 
 SHOWN = ("output_tokens_per_s", "goodput_req_s", "kept_pct", "ttft_p95_ms", "itl_p99_ms")
 _CHANGES = ("output_tokens_per_s", "ttft_p95_ms", "itl_p99_ms", "e2e_p99_ms")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roseplay.config import SamplingParams
+from roseplay.play.answer_settings import NAMES, Settings, checked_system, defaults
 from roseplay.play.chats import (
     Message,
     Turn,
@@ -22,7 +23,6 @@ from roseplay.play.chats import (
 from roseplay.play.lanes import Lane
 from roseplay.play.requests import Requests
 from roseplay.play.session import Tab, Tabs, check_lane
-from roseplay.play.settings import NAMES, Settings, checked_system, defaults
 from roseplay.recording.request_registry import TrackedRequest
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import gradio as gr
 
 from roseplay.config import SamplingParams
+from roseplay.play.answer_settings import MAX_SYSTEM_CHARS, Settings
 from roseplay.play.controls import slider
 from roseplay.play.markup import html
-from roseplay.play.settings import MAX_SYSTEM_CHARS, Settings
 from roseplay.play.web import assets
 from roseplay.play.web.calls import EVENT
 from roseplay.recording.schema import MAX_LANES

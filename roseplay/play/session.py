@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from roseplay.play.answer_settings import TabSettings
 from roseplay.play.lanes import Lane, parse_seen
 from roseplay.play.open_loop import OpenLoop
-from roseplay.play.settings import TabSettings
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.recording.schema import MAX_LANES
 

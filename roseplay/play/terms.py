@@ -6,7 +6,7 @@ from typing import Any
 
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.settings import defaults_of, settings_of
-from roseplay.traffic.figures import DEFINITIONS
+from roseplay.traffic.run_figures import DEFINITIONS
 
 TERMS = {
     "tokens / s": "Tokens generated a second, by all requests together, over the last two seconds.",

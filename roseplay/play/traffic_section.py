@@ -6,6 +6,7 @@ from typing import Any
 
 import gradio as gr
 
+from roseplay.play.answer_settings import whole_number
 from roseplay.play.bursts import (
     ANSWER_STEP,
     DEFAULT_ANSWER,
@@ -19,7 +20,6 @@ from roseplay.play.controls import StopSlider, slider
 from roseplay.play.markup import OWN, STEADY, html, section
 from roseplay.play.page_host import PageHost
 from roseplay.play.session import check_tab_id
-from roseplay.play.settings import whole_number
 from roseplay.play.stops import RATE
 from roseplay.play.web import assets
 from roseplay.play.web.calls import EVENT, refusals_as_errors, warn

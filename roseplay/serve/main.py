@@ -163,10 +163,10 @@ def _serve_one(options: Options, listener: socket.socket, interrupts: Interrupts
 def _serve_replicas(options: Options, replicas: range, listener: socket.socket, interrupts: Interrupts) -> None:
     """Serve engines on Ray Serve."""
     from roseplay.serve.app import ServedEngine
+    from roseplay.serve.ray.deployment_settings import RaySettings
     from roseplay.serve.ray.local import local_engine
     from roseplay.serve.ray.monitor import RayMonitor
     from roseplay.serve.ray.routes import replicas_router
-    from roseplay.serve.ray.settings import RaySettings
 
     least, most = replicas[0], replicas[-1] if len(replicas) > 1 else None
     grace_s, round_robin = options.server.grace_s, options.round_robin

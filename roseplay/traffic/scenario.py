@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.traffic.arrivals import burst, fixed_interval, poisson
-from roseplay.traffic.figures import FIGURES
 from roseplay.traffic.prompts import Prompt, PromptMix, PromptSource
+from roseplay.traffic.run_figures import FIGURES
 from roseplay.traffic.workload import Workload, make_workload
 
 SIDES = ("before", "after")

@@ -16,7 +16,7 @@ from roseplay.formats.text import number_text, ratio_text
 from roseplay.lab.report import metric_rows, text_report
 from roseplay.lab.summary import summary
 from roseplay.traffic.difference import least_ratio
-from roseplay.traffic.figures import FIGURES
+from roseplay.traffic.run_figures import FIGURES
 from roseplay.traffic.scenarios import SCENARIOS
 
 DOCUMENT = json.loads(Path(__file__).with_name("result.json").read_text())

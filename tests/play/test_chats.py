@@ -16,9 +16,9 @@ from gradio_client.exceptions import AppError
 from roseplay import Engine
 from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
+from roseplay.play.answer_settings import MAX_SYSTEM_CHARS, NAMES, Settings, TabSettings, read
 from roseplay.play.chats import MAX_TURNS, Chat, Turn, as_prompt
 from roseplay.play.playground import Playground
-from roseplay.play.settings import MAX_SYSTEM_CHARS, NAMES, Settings, TabSettings, read
 from tests.play.fake_engine import INFO, WORDS, FakeEngine
 
 TAB = "tab-of-a-test"

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from roseplay.config import Knobs, SamplingParams
 from roseplay.play.bursts import LABELS, MAX_SIZE
 from roseplay.play.demos import player as playing
+from roseplay.play.demos.caption_figures import caption, figures_of, ring
 from roseplay.play.demos.catalog import BUDGET, DEMOS
-from roseplay.play.demos.figures import caption, figures_of, ring
 from roseplay.play.demos.plan import ACT_S, plan, reading_s
 from roseplay.play.demos.player import DemoBusyError
 from roseplay.play.demos.script import Demo, DemoBurst, Scene

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from roseplay.config import Knobs
+from roseplay.play.answer_settings import NAMES
 from roseplay.play.model_picker import ModelPicker
-from roseplay.play.settings import NAMES
 from roseplay.play.web import assets
 from roseplay.play.web.server import create_app
 from roseplay.serve.guard import allowed_hosts

@@ -16,7 +16,7 @@ from roseplay.lab.results import parse_result
 from roseplay.play.playground import Playground
 from roseplay.play.web.server import create_app
 from roseplay.serve.guard import allowed_hosts
-from roseplay.traffic.figures import FIGURES
+from roseplay.traffic.run_figures import FIGURES
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.lab.fake_arms import QUICK, ended, fake_lab, wait_until
 from tests.play.fake_engine import FakeEngine

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from roseplay.play.settings import defaults
+from roseplay.play.answer_settings import defaults
 from tests.play.conftest import serving
 from tests.play.fake_engine import FakeEngine
 

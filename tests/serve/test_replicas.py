@@ -22,12 +22,12 @@ from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import StepEvent
 from roseplay.serve import main
 from roseplay.serve.ray.autoscaling import desired_replicas
+from roseplay.serve.ray.deployment_settings import RaySettings, num_cpus
 from roseplay.serve.ray.messages import Part
 from roseplay.serve.ray.monitor import merged
 from roseplay.serve.ray.remote_stream import RemoteStream
 from roseplay.serve.ray.resident_blocks import ResidentBlocks, unpack
 from roseplay.serve.ray.routing import Candidate, leading, ranked
-from roseplay.serve.ray.settings import RaySettings, num_cpus
 from roseplay.serve.ray.shared_stream import SharedStream
 from tests.each_line import at_each_line
 

@@ -12,8 +12,8 @@ from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.formats.text import shown
 from roseplay.play.bursts import Burst
 from roseplay.play.chat_service import ChatService
+from roseplay.play.demos.caption_figures import caption, figures_of, figures_of_sent, ring
 from roseplay.play.demos.catalog import DEMOS, STORIES
-from roseplay.play.demos.figures import caption, figures_of, figures_of_sent, ring
 from roseplay.play.demos.plan import ACT_S, STORY_TOKENS, Plan, plan, reading_s
 from roseplay.play.demos.script import Demo, DemoBurst, Scene
 from roseplay.play.requests import Requests

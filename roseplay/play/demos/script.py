@@ -43,12 +43,12 @@ class Scene:
 
     Attributes:
         caption: sentences, each as its forms: the first form whose figures are all known is shown, and a sentence with
-            no such form is left out. A figure is a placeholder such as ``{first_longest}``; ``figures.py`` says which there
+            no such form is left out. A figure is a placeholder such as ``{first_longest}``; ``caption_figures.py`` says which there
             are and when. ``**`` and ``[[ ]]`` as in ``story.text.segments``.
         knobs: set when it begins.
         stories: whether the lanes are kept streaming.
         burst: sent when it begins; the scene then lasts until it is answered, at most ``plan.ACT_S``.
-        rings: what is pointed at, see ``figures.ring``.
+        rings: what is pointed at, see ``caption_figures.ring``.
         read_s: how long its caption is read; by default, as long as its words take.
     """
 

@@ -23,13 +23,13 @@ from roseplay.engine.errors import EngineError
 from roseplay.engine.stream import Stream
 from roseplay.formats.json_text import json_object
 from roseplay.formats.text import shown
+from roseplay.play.answer_settings import NAMES, read, whole_number
 from roseplay.play.bursts import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_RATE
 from roseplay.play.chats import Message
 from roseplay.play.demos.catalog import DEMOS
 from roseplay.play.page_host import PageHost
 from roseplay.play.prompt_bar import DEFAULT_LANES
 from roseplay.play.session import check_tab_id
-from roseplay.play.settings import NAMES, read, whole_number
 from roseplay.play.stops import read_knob
 from roseplay.play.web.calls import Endpoints, refusal, refusals_as_errors, warn
 from roseplay.play.web.page_events import add_events

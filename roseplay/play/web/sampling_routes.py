@@ -10,10 +10,10 @@ from starlette.concurrency import run_in_threadpool
 
 from roseplay.formats.json_text import strict_json
 from roseplay.formats.text import shown
+from roseplay.play.answer_settings import NAMES, read, whole_number
 from roseplay.play.chat_service import ChatService
 from roseplay.play.page_host import PageHost
 from roseplay.play.session import check_lane, check_tab_id
-from roseplay.play.settings import NAMES, read, whole_number
 
 
 def sampling_router(host: PageHost) -> APIRouter:

@@ -16,11 +16,11 @@ from roseplay.serve.drain import Drain
 from roseplay.serve.guard import allowed_hosts
 from roseplay.serve.options import KEY_VARIABLE
 from roseplay.serve.ray.deployment import replicas
+from roseplay.serve.ray.deployment_settings import RaySettings
 from roseplay.serve.ray.engine import RayEngine
 from roseplay.serve.ray.extra import serve
 from roseplay.serve.ray.monitor import RayMonitor
 from roseplay.serve.ray.routes import replicas_router
-from roseplay.serve.ray.settings import RaySettings
 
 if TYPE_CHECKING:
     from roseplay.engine.client import Engine

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from roseplay.serve.ray.deployment_settings import RaySettings
 from roseplay.serve.ray.extra import serve
 from roseplay.serve.ray.replica import Replica
-from roseplay.serve.ray.settings import RaySettings
 
 ROUTER = "roseplay.serve.ray.router:PrefixRouter"
 POLICY = "roseplay.serve.ray.autoscaling:policy"

@@ -25,9 +25,9 @@ from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.stream import Listener
 from roseplay.engine.telemetry import RequestEvent, Telemetry
 from roseplay.formats.text import one_line
-from roseplay.serve.ray.figures import ReplicaFigures
 from roseplay.serve.ray.messages import NO_CHANGES, About, KnobChanges, Part
 from roseplay.serve.ray.remote_stream import RemoteStream
+from roseplay.serve.ray.replica_figures import ReplicaFigures
 
 logger = logging.getLogger(__name__)
 

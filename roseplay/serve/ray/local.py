@@ -11,9 +11,9 @@ import roseplay.serve.ray.environment  # noqa: F401  # before Ray
 from roseplay.engine.errors import EngineStartError
 from roseplay.engine.start import open_tokenizer
 from roseplay.serve.ray.deployment import replicas
+from roseplay.serve.ray.deployment_settings import RaySettings, num_cpus
 from roseplay.serve.ray.engine import RayEngine, what_failed
 from roseplay.serve.ray.extra import ray, serve
-from roseplay.serve.ray.settings import RaySettings, num_cpus
 
 START_TIMEOUT_S = 900.0
 

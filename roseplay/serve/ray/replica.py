@@ -17,12 +17,12 @@ from roseplay.engine.client import Engine
 from roseplay.serve.follower import Follower
 from roseplay.serve.metrics import Metrics
 from roseplay.serve.ray.autoscaling import KV_USAGE
+from roseplay.serve.ray.deployment_settings import RaySettings
 from roseplay.serve.ray.extra import serve
-from roseplay.serve.ray.figures import FigureCounter, ReplicaFigures
 from roseplay.serve.ray.loopback import keep_on_loopback
 from roseplay.serve.ray.messages import NO_CHANGES, About, KnobChanges, Part
+from roseplay.serve.ray.replica_figures import FigureCounter, ReplicaFigures
 from roseplay.serve.ray.resident_blocks import ResidentBlocks
-from roseplay.serve.ray.settings import RaySettings
 from roseplay.serve.ray.shared_stream import SharedStream
 
 MOST_REPORTED = 2000  # hashes of resident blocks

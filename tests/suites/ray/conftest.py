@@ -11,10 +11,10 @@ import pytest
 from roseplay.config import EngineConfig, Knobs
 from roseplay.engine.start import open_tokenizer
 from roseplay.serve.app import ServedEngine
+from roseplay.serve.ray.deployment_settings import RaySettings
 from roseplay.serve.ray.engine import RayEngine
 from roseplay.serve.ray.monitor import RayMonitor
 from roseplay.serve.ray.routes import replicas_router
-from roseplay.serve.ray.settings import RaySettings
 from tests.serve.conftest import serving
 
 MODEL = "tiny-chat"
