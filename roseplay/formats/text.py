@@ -1,14 +1,12 @@
-"""Values, numbers and errors as short text for people."""
+"""Values and errors as short text for people."""
 
 from __future__ import annotations
 
-from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 _VALUE = 80  # characters of a value
 _LINE = 400
 _NAME = 200
-_EXACT = Context(prec=400)  # a float has at most 309 digits before its point
 
 
 def shown(value: Any) -> str:
@@ -32,38 +30,3 @@ def one_line(error: object) -> str:
 def is_name(value: object) -> bool:
     """Returns whether another program's name of something is text that can be shown as it is, also on a terminal."""
     return isinstance(value, str) and 0 < len(value) <= _NAME and value.isprintable()
-
-
-def number_text(value: float | None) -> str:
-    """Returns about three significant digits, with thousands separated by a narrow space; a dash for ``None``."""
-    if value is None:
-        return "–"
-    digits = 0 if value == int(value) or abs(value) >= 100 else 1 if abs(value) >= 10 else 2
-    return f"{_rounded(value, digits):,}".replace(",", "\u202f")
-
-
-def ratio_text(ratio: float | None) -> str:
-    """Returns a ratio such as ``0.15×``; a dash for ``None``."""
-    if ratio is None:
-        return "–"
-    return f"{_rounded(ratio, 3 if ratio < 0.1 else 2 if ratio < 10 else 1) if ratio else 0}×"
-
-
-def range_text(low: float | None, high: float | None) -> str:
-    """Returns a range such as ``13.6–14.3``, or nothing where its ends read alike."""
-    ends = [number_text(low), number_text(high)]
-    return "" if ends[0] == ends[1] else "–".join(ends)
-
-
-def _rounded(value: float, digits: int) -> Decimal:
-    """Returns a value with so many digits, halves rounded up as the page's scripts round them."""
-    return Decimal(value).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP, _EXACT)
-
-
-def setting_text(value: Any, none: str = "∞") -> str:
-    """Returns a setting's value; ``none`` stands for null, which for a knob means no limit."""
-    if value is None:
-        return none
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return f"{value:g}" if isinstance(value, float) else str(value)

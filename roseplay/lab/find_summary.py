@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from roseplay.formats.text import number_text
+from roseplay.formats.numbers import number_text
 from roseplay.lab.experiment import Varied
 from roseplay.lab.points import runs_text, spread, value_text, values_of
 from roseplay.lab.sweep_summary import changes, figure_text

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from roseplay.config import Knobs
-from roseplay.formats.text import number_text
+from roseplay.formats.numbers import number_text
 from roseplay.lab.experiment import Experiment, Point, Value, Varied
 from roseplay.lab.load import Load
 from roseplay.lab.summary import MEASURES, keeps

@@ -7,8 +7,8 @@ from html import escape
 from typing import Any
 
 from roseplay.config import GPU_KNOBS
+from roseplay.formats.numbers import number_text, range_text, ratio_text, setting_text
 from roseplay.formats.report_page import charts, heading, report_page, table
-from roseplay.formats.text import number_text, range_text, ratio_text, setting_text
 from roseplay.lab.comparison_charts import comparison_charts
 from roseplay.lab.find_summary import PROMISES
 from roseplay.lab.point_charts import VALUE_AXIS, point_charts

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 from roseplay.formats.json_text import strict_json
+from roseplay.formats.numbers import setting_text
 from roseplay.formats.spreadsheet import spreadsheet
-from roseplay.formats.text import setting_text
 from roseplay.lab import sweep
 from roseplay.lab.document import VERSION, check_document
 from roseplay.lab.find_summary import Search, find_summary, is_kept, wants_more

@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from roseplay.formats.text import number_text, ratio_text
+from roseplay.formats.numbers import number_text, ratio_text
 from roseplay.traffic.difference import spread_text
 from roseplay.traffic.scenarios import SCENARIOS
 

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from roseplay.formats.text import number_text
+from roseplay.formats.numbers import number_text
 from roseplay.traffic.run_figures import FIGURES
 
 LEAST_REPEATS = 3  # fewer say nothing of a spread

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from roseplay.formats.text import number_text, range_text
+from roseplay.formats.numbers import number_text, range_text
 from roseplay.lab.experiment import Varied
 from roseplay.lab.knee import PROMISED, Fall, bend, broken, falls, overtaken, rate_knee
 from roseplay.lab.points import RATE, runs_text, spread, value_text, values_of

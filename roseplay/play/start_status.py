@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roseplay.core.progress import STAGES, Progress
+from roseplay.formats.numbers import megabytes_text
 
 # What each stage is called, and what it is while there is nothing to count.
 _WORDS = {
@@ -51,9 +52,9 @@ class Stage:
             return about
         if self.ended is not None or progress.done == progress.total:
             size = progress.total or progress.done
-            return f"{_megabytes(size)} MB, {about}" if size else about
-        of = f" of {_megabytes(progress.total)}" if progress.total else ""
-        return f"{_megabytes(progress.done)}{of} MB" + (f", {progress.note}" if progress.note else "")
+            return f"{megabytes_text(size)} MB, {about}" if size else about
+        of = f" of {megabytes_text(progress.total)}" if progress.total else ""
+        return f"{megabytes_text(progress.done)}{of} MB" + (f", {progress.note}" if progress.note else "")
 
     def seconds(self, now: float) -> float:
         return (now if self.ended is None else self.ended) - self.began if self.began is not None else 0.0
@@ -183,9 +184,3 @@ class StartStatus:
         if stage is self._now and stage.ended is None:
             return "running" if self.failure is None else "failed"
         return "done" if stage.ended is not None else "skipped" if passed else "waiting"
-
-
-def _megabytes(size: int) -> str:
-    """Returns bytes in MB, as whole ones from 10 on."""
-    megabytes = size / 1e6
-    return f"{megabytes:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}") if megabytes >= 10 else f"{megabytes:.1f}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roseplay.formats.text import setting_text
+from roseplay.formats.numbers import setting_text
 from roseplay.recording.reader import Recording
 from roseplay.recording.run_state import RequestRun, RunState, TokenRun
 

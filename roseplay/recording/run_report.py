@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from roseplay.formats.numbers import number_text, setting_text
 from roseplay.formats.report_page import charts as as_html
 from roseplay.formats.report_page import heading, report_page, table
-from roseplay.formats.text import number_text, setting_text
 from roseplay.recording import charts
 from roseplay.recording.reader import Recording
 from roseplay.recording.run import Run, changes_text

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from roseplay.formats.text import range_text
+from roseplay.formats.numbers import range_text
 from tests.browser.conftest import PHONE, Served, ask, reload
 
 Open = Callable[..., Page]

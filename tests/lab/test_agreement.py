@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from roseplay.formats.text import number_text, ratio_text
+from roseplay.formats.numbers import number_text, ratio_text
 from roseplay.lab.report import metric_rows, text_report
 from roseplay.lab.summary import summary
 from roseplay.traffic.difference import least_ratio

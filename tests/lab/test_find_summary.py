@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from roseplay.formats.text import number_text
+from roseplay.formats.numbers import number_text
 from roseplay.lab.find import grid_between
 from roseplay.lab.find_summary import Search, find_summary, is_kept, is_sure, misses, votes, wants_more
 from roseplay.lab.points import FIGURES_OF_A_RUN

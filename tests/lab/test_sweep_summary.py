@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roseplay.formats.text import number_text
+from roseplay.formats.numbers import number_text
 from roseplay.lab.points import FIGURES_OF_A_RUN
 from roseplay.lab.results import parse_result
 from roseplay.lab.sweep_summary import sweep_summary

@@ -10,11 +10,12 @@ import pytest
 
 from roseplay.config import Knobs
 from roseplay.engine.telemetry import StepEvent
+from roseplay.formats.numbers import whole
 from roseplay.play.bursts import default_traffic
 from roseplay.play.demos.catalog import DEMOS
 from roseplay.play.demos.plan import ACT_S, plan
 from roseplay.play.playground import Playground
-from roseplay.play.story.text import plain, whole
+from roseplay.play.story.text import plain
 from roseplay.traffic.pace import Speed
 from tests.play.conftest import wait_until
 from tests.play.fake_engine import INFO

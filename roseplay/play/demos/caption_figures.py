@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from roseplay.formats.numbers import whole
 from roseplay.play.bursts import Burst
 from roseplay.play.demos.script import Forms
 from roseplay.play.story.burst_facts import BurstFacts
-from roseplay.play.story.text import Segments, segments, whole
+from roseplay.play.story.text import Segments, segments
 from roseplay.traffic.difference import difference
 
 Figures = Mapping[str, str]

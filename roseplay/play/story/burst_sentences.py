@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from roseplay.formats.numbers import many, whole
 from roseplay.play.story.burst_facts import NOTICED_MS, BurstFacts
-from roseplay.play.story.text import Segments, knob_text, many, segments, whole
+from roseplay.play.story.text import Segments, knob_text, segments
 from roseplay.traffic.difference import Difference, difference
 
 _MUCH_SAVED = 0.5  # of the prompt tokens

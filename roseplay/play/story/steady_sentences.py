@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from roseplay.formats.numbers import whole
 from roseplay.play.story.steady_facts import SteadyFacts
-from roseplay.play.story.text import Segments, knob_text, segments, whole
+from roseplay.play.story.text import Segments, knob_text, segments
 from roseplay.traffic.difference import Difference, difference
 
 _SIMILAR_RATE = 1.25

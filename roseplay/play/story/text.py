@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from roseplay.config import Knobs
+from roseplay.formats.numbers import whole
 from roseplay.settings import settings_of
 
 Segments = list[list[str]]
@@ -32,16 +33,6 @@ def segments(text: str) -> Segments:
 def plain(sentence: Segments) -> str:
     """Returns the sentence without emphasis."""
     return "".join(text for text, _ in sentence)
-
-
-def whole(value: float) -> str:
-    """Returns a number without decimals, its thousands separated by a narrow space."""
-    return f"{round(value):,}".replace(",", "\u202f")
-
-
-def many(count: int, word: str) -> str:
-    """``many(2, "answer")`` is ``2 answers``."""
-    return f"{whole(count)} {word}{'' if count == 1 else 's'}"
 
 
 def knob_text(name: str, value: Any) -> str:

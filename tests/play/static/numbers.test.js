@@ -1,7 +1,6 @@
 import { written } from "./page.js";
 import assert from "node:assert/strict";
 import test from "node:test";
-import { figureText, rangeText, ratioText } from "../../../roseplay/play/static/lab/words.js";
 import { format } from "../../../roseplay/play/static/shared/format.js";
 import { median, niceAxis, quantile } from "../../../roseplay/play/static/shared/numbers.js";
 
@@ -43,7 +42,7 @@ test("figures in words", () => {
 test("figures read as in the sentences of the server", () => {
   const { values, pairs, figures, ratios, ranges } = written;
   assert.ok(values.length > 400);
-  assert.deepEqual(values.map(figureText), figures);
-  assert.deepEqual(values.map(ratioText), ratios);
-  assert.deepEqual(pairs.map(rangeText), ranges);
+  assert.deepEqual(values.map(format.figure), figures);
+  assert.deepEqual(values.map(format.ratio), ratios);
+  assert.deepEqual(pairs.map(format.range), ranges);
 });

@@ -12,7 +12,7 @@ import pytest
 from deno import find_deno_bin
 
 from roseplay.core.cache_miss import MissReason
-from roseplay.formats.text import number_text, range_text, ratio_text
+from roseplay.formats.numbers import number_text, range_text, ratio_text
 from tests.play.static.given import given
 
 FILES = sorted(Path(__file__).parent.glob("*.test.js"))

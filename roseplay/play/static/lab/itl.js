@@ -12,7 +12,6 @@ import { both, drawCurve, drawLimit, filled, last, MARGIN, samplesOf } from "./d
 import { lookOf, ring } from "./draw.js";
 import { ARMS, lab } from "./state.js";
 import { createView } from "./view.js";
-import { valueText } from "./words.js";
 
 const { ms } = format;
 /** @type {[string, number][]} */
@@ -128,7 +127,7 @@ function nameOf(arm) {
   if (!lab.document) return arm;
   const { knobs, config, differs, label } = lab.document.arms[arm];
   if (differs.length !== 1) return `${arm} ${label}`;
-  const value = valueText({ ...config, ...knobs }[differs[0]]);
+  const value = format.value({ ...config, ...knobs }[differs[0]]);
   return `${arm} ${value === "∞" ? "unlimited" : value}`;
 }
 

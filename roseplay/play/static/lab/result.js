@@ -2,8 +2,9 @@
  * sentences say as well. */
 import { make, svg, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
+import { format } from "../shared/format.js";
+import { abHead } from "../shared/table.js";
 import { lab, meaning } from "./state.js";
-import { figureText, rangeText, ratioText, tableHead } from "./words.js";
 
 const CLIP = 3, WIDE = 48, HALF_PX = 22, LEAST_PX = 1.5; // ratio bars end at 8x
 const VERDICTS = { better: "B is better", worse: "B is worse", within: "no clear difference", unknown: "" };
@@ -33,7 +34,7 @@ export function mount(element) {
   const key = svg(10, 8, ["rect", { x: 0, y: 1, width: 8, height: 6, fill: "var(--rp-ink)" }]);
   subtitle = element.querySelector(".rp-sub");
   body = make("tbody");
-  table = make("table", "rp-lab-table rp-lab-res", tableHead("metric", "B / A", make("span", "", key, "better")), body);
+  table = make("table", "rp-lab-table rp-lab-res", abHead("metric", "B / A", make("span", "", key, "better")), body);
   plot.classList.add("rp-lab-scroll");
   plot.append(table);
   on("lab", (what) => ["document", "summary", "library"].includes(what) && show());
@@ -51,7 +52,7 @@ function row(metric) {
     look,
     head(name, title, " ", make("small", "", unit)),
     ...figures,
-    make("td", "", ratioText(ratio)),
+    make("td", "", format.ratio(ratio)),
     drawing,
   );
 }
@@ -59,8 +60,8 @@ function row(metric) {
 const head = (name, ...inside) => make("th", { scope: "row", title: meaning(name) }, ...inside);
 
 function figure(arm, value, range, unit) {
-  const td = make("td", arm.toLowerCase(), figureText(value), make("small", "rp-range", rangeText(range)));
-  if (range[0] !== null) td.title = `${arm}: ${range.map(figureText).join(" to ")} ${unit} over the repeats`;
+  const td = make("td", arm.toLowerCase(), format.figure(value), make("small", "rp-range", format.range(range)));
+  if (range[0] !== null) td.title = `${arm}: ${range.map(format.figure).join(" to ")} ${unit} over the repeats`;
   return td;
 }
 

@@ -1,11 +1,12 @@
 /* What A and B run with, a row a setting, each cell editable. Rows that differ stand first. */
 import { make, makeButton, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
+import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
 import { segmented } from "../shared/legend.js";
+import { abHead } from "../shared/table.js";
 import { setValue, swapArms } from "./plan.js";
 import { ARMS, lab, meaning, say } from "./state.js";
-import { tableHead, valueText } from "./words.js";
 
 const UNLIMITED = /^(∞|unlimited|inf|infinity|none|null|)$/i;
 
@@ -22,7 +23,7 @@ export function mount(element) {
   subtitle = element.querySelector(".rp-sub");
   body = make("tbody");
   plot.classList.add("rp-lab-scroll");
-  plot.append(make("table", "rp-lab-table rp-lab-set", tableHead("setting", "acts on"), body));
+  plot.append(make("table", "rp-lab-table rp-lab-set", abHead("setting", "acts on"), body));
   on("lab", (what) => what === "plan" && show());
   show();
 }
@@ -94,7 +95,7 @@ function cell(row, arm) {
 const set = (row, arm, value) => setValue(arm, row.group, row.name, value);
 
 function onOff(row, arm, value) {
-  const button = makeButton(valueText(value));
+  const button = makeButton(format.value(value));
   button.setAttribute("role", "switch");
   button.setAttribute("aria-checked", String(Boolean(value)));
   button.onclick = () => set(row, arm, !value);
@@ -115,7 +116,7 @@ function choice(row, arm, value) {
 
 function textBox(row, arm, value) {
   const input = make("input"), unlimited = row.setting.none === "unlimited";
-  const shown = value === null && !unlimited ? "auto" : valueText(value);
+  const shown = value === null && !unlimited ? "auto" : format.value(value);
   Object.assign(input, { type: "text", inputMode: "numeric", value: shown, autocomplete: "off", spellcheck: false });
   input.onfocus = () => input.select();
   input.onkeydown = (event) => {

@@ -1,4 +1,4 @@
-/* Figures as the page writes them. */
+/* Figures as the page writes them; the server writes the same, see roseplay/formats/numbers.py. */
 
 const THIN = "\u202f"; // a narrow space that does not break
 
@@ -32,6 +32,22 @@ export const format = {
   limit: (v) => (v == null ? "∞" : count(v)),
   /** A setting's value. */
   value: (v) => v == null ? "∞" : v === true ? "on" : v === false ? "off" : String(v),
+  /** A figure with about three digits. */
+  figure: (value) => {
+    const size = Math.abs(value ?? 0);
+    if (value == null || size >= 100 || Number.isInteger(value)) return count(value);
+    return value.toFixed(size >= 10 ? 1 : 2);
+  },
+  /** The range of a figure, or nothing where its ends read alike. */
+  range: (range) => {
+    const [low, high] = range.map(format.figure);
+    return range.length < 2 || low === high ? "" : `${low}–${high}`;
+  },
+  /** A ratio such as 0.15×. */
+  ratio: (ratio) => {
+    if (ratio === null) return "–";
+    return `${ratio === 0 ? "0" : ratio.toFixed(ratio < 0.1 ? 3 : ratio < 10 ? 2 : 1)}×`;
+  },
   /** Milliseconds as seconds, from one second on. */
   seconds: (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`),
 };

@@ -75,3 +75,9 @@ export class AsTable {
     }, Math.max(0, EVERY_MS - (performance.now() - this.readAt)));
   }
 }
+
+/** The head of a table with a column for A and one for B behind the first. */
+export function abHead(first, ...more) {
+  const cells = [first, make("i", "rp-ab", "A"), make("i", "rp-ab b", "B"), ...more];
+  return make("thead", "", make("tr", "", ...cells.map((inside) => make("th", { scope: "col" }, inside))));
+}

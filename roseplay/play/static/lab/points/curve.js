@@ -8,7 +8,6 @@ import { legendEntry, legendLine } from "../../shared/legend.js";
 import { sharp } from "../../shared/pen.js";
 import { lab, shownPoints } from "../state.js";
 import { createView } from "../view.js";
-import { figureText, rangeText } from "../words.js";
 import { latencyAxis, throughputAxis, valueAxis } from "./axes.js";
 import { answerRow, earlierSweep, promisesOf, rowsOf, settingLabel } from "./document.js";
 
@@ -81,7 +80,7 @@ function draw(pen, area, T, what, scale) {
   drawAxes(pen, area, { x: across.ticks, y: up.ticks }, T);
   pen.line(area.x0, sharp(level), area.x1, sharp(level), T.ink3, [1, 2]);
   const find = document.kind === "find", at = find ? area.x1 - 6 : area.x0 + 6;
-  pen.text(`promise: ≤ ${figureText(promise)} ms`, at, level - 5, T.ink3, find ? "right" : "left");
+  pen.text(`promise: ≤ ${format.figure(promise)} ms`, at, level - 5, T.ink3, find ? "right" : "left");
   path(pen, before, T.ink3, [4, 3], 1);
   const inOrder = find ? [...marks].sort((a, b) => a.x - b.x) : marks;
   path(pen, inOrder, find ? T.line2 : T.ink, [], find ? 1 : 1.75);
@@ -184,10 +183,10 @@ function read(_area, point, { figure }, scale) {
 }
 
 function words({ setting }, row, figure) {
-  const { median, range } = row.figures[figure], between = rangeText(range);
+  const { median, range } = row.figures[figure], between = format.range(range);
   const rate = row.figures.output_tokens_per_s;
-  const said = [`${valueWords(setting, row.value)}: ${figureText(median)} ms${between ? ` (${between})` : ""}`];
-  if (rate) said.push(`${figureText(rate.median)} tok/s`);
+  const said = [`${valueWords(setting, row.value)}: ${format.figure(median)} ms${between ? ` (${between})` : ""}`];
+  if (rate) said.push(`${format.figure(rate.median)} tok/s`);
   return [...said, row.kept ? "both promises kept" : "a promise broken"].join(", ");
 }
 

@@ -1,11 +1,11 @@
 /* Goodput of a sweep: a bar for each value, the peak dark. */
 import { drawBase, drawLevels, drawWords } from "../../shared/chart/axes.js";
 import { evenTicks, linear } from "../../shared/chart/scale.js";
-import { sharp } from "../../shared/pen.js";
+import { format } from "../../shared/format.js";
 import { niceAxis } from "../../shared/numbers.js";
+import { sharp } from "../../shared/pen.js";
 import { lab, shownPoints } from "../state.js";
 import { createView } from "../view.js";
-import { figureText, rangeText } from "../words.js";
 import { evenAxis, valueAxis } from "./axes.js";
 import { valueWords } from "./curve.js";
 import { rowsOf } from "./document.js";
@@ -48,7 +48,7 @@ function draw(pen, area, T) {
     const x = across.x(row);
     g.fillStyle = i === best ? T.ink : T.decode;
     g.fillRect(x - wide / 2, y(good(row)), wide, area.y1 - y(good(row)));
-    if (i === best) pen.text(figureText(good(row)), x, y(good(row)) - 4, T.ink, "center", true);
+    if (i === best) pen.text(format.figure(good(row)), x, y(good(row)) - 4, T.ink, "center", true);
   });
   if (rate) diagonal(pen, area, scale, T);
   drawBase(pen, area, T);
@@ -63,10 +63,10 @@ function diagonal(pen, area, { across, y, max, rows }, T) {
 }
 
 function words({ setting }, row) {
-  const { median, range } = row.figures.goodput_req_s, between = rangeText(range);
+  const { median, range } = row.figures.goodput_req_s, between = format.range(range);
   const kept = row.figures.kept_pct.median;
-  return `${valueWords(setting, row.value)}: ${figureText(median)} req/s${between ? ` (${between})` : ""}, ` +
-    `${figureText(kept)} % of the requests`;
+  return `${valueWords(setting, row.value)}: ${format.figure(median)} req/s${between ? ` (${between})` : ""}, ` +
+    `${format.figure(kept)} % of the requests`;
 }
 
 function read(area, point) {

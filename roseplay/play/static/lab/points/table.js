@@ -5,7 +5,6 @@ import { format } from "../../shared/format.js";
 import { given } from "../../shared/given.js";
 import { exportTable } from "../files.js";
 import { lab, meaning, shownPoints, shownResult } from "../state.js";
-import { figureText, rangeText } from "../words.js";
 import { valueWords } from "./curve.js";
 import { answerRow, rowsOf, settingLabel } from "./document.js";
 
@@ -82,9 +81,9 @@ function head({ setting }, columns, find) {
 function cell(row, name) {
   const { median, range } = row.figures[name];
   const ranged = name === "ttft_p95_ms" || name === "itl_p99_ms";
-  const words = `${figureText(median)}${name === "kept_pct" && median !== null ? " %" : ""}`;
+  const words = `${format.figure(median)}${name === "kept_pct" && median !== null ? " %" : ""}`;
   const values = { title: meaning(name), "data-figure": name };
-  return make("td", values, words, ranged ? make("small", "rp-range", rangeText(range)) : "");
+  return make("td", values, words, ranged ? make("small", "rp-range", format.range(range)) : "");
 }
 
 function verdict(row, answer) {

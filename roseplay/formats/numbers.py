@@ -1,0 +1,58 @@
+"""Numbers as text for people, with thousands separated by a narrow space; ``static/shared/format.js`` writes the same."""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any
+
+_EXACT = Context(prec=400)  # a float has at most 309 digits before its point
+
+
+def whole(value: float) -> str:
+    """Returns a number without decimals."""
+    return f"{round(value):,}".replace(",", "\u202f")
+
+
+def many(count: int, word: str) -> str:
+    """``many(2, "answer")`` is ``2 answers``."""
+    return f"{whole(count)} {word}{'' if count == 1 else 's'}"
+
+
+def megabytes_text(size: int) -> str:
+    """Returns bytes in MB, without the unit; without decimals from 10 MB on."""
+    return whole(size / 1e6) if size >= 10e6 else f"{size / 1e6:.1f}"
+
+
+def number_text(value: float | None) -> str:
+    """Returns about three significant digits; a dash for ``None``."""
+    if value is None:
+        return "–"
+    digits = 0 if value == int(value) or abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{_rounded(value, digits):,}".replace(",", "\u202f")
+
+
+def ratio_text(ratio: float | None) -> str:
+    """Returns a ratio such as ``0.15×``; a dash for ``None``."""
+    if ratio is None:
+        return "–"
+    return f"{_rounded(ratio, 3 if ratio < 0.1 else 2 if ratio < 10 else 1) if ratio else 0}×"
+
+
+def range_text(low: float | None, high: float | None) -> str:
+    """Returns a range such as ``13.6–14.3``, or nothing where its ends read alike."""
+    ends = [number_text(low), number_text(high)]
+    return "" if ends[0] == ends[1] else "–".join(ends)
+
+
+def _rounded(value: float, digits: int) -> Decimal:
+    """Returns a value with so many digits, halves rounded up as the page's scripts round them."""
+    return Decimal(value).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP, _EXACT)
+
+
+def setting_text(value: Any, none: str = "∞") -> str:
+    """Returns a setting's value; ``none`` stands for null, which for a knob means no limit."""
+    if value is None:
+        return none
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
