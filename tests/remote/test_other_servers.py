@@ -23,7 +23,7 @@ from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import LoadEvent, TokensEvent
 from roseplay.remote import exchange
 from roseplay.remote.engine import HttpEngine
-from roseplay.remote.sentences import failure
+from roseplay.remote.sentences import failure, refusal
 from roseplay.remote.stream import HttpStream
 from roseplay.remote.timings import Timings
 from tests.remote.servers import Script, at_a_port, error, event, wait_until, words
@@ -257,6 +257,20 @@ def test_usage_is_left_out_where_it_is_refused() -> None:
 )
 def test_refusals_are_the_servers_sentences(refused: Response, says: str) -> None:
     assert says in failed(ask(Script([], refuse=lambda body: refused)))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (401, b"", "the server does not accept the key"),
+        (403, b"<html>", "the server does not accept the key"),
+        (402, b"", "the server replied with status 402"),
+        (401, b'{"error": {"message": "Pay first."}}', "Pay first."),
+    ],
+)
+def test_a_refusal_without_a_sentence_of_the_server_s_gets_one(status: int, body: bytes, said: str) -> None:
+    refused = refusal(status, body)
+    assert (refused.status, str(refused)) == (status, said)
 
 
 def test_what_a_server_adds_to_its_chunks_is_no_refusal() -> None:
