@@ -1,4 +1,4 @@
-"""Whether what makes steps faster on this machine computes what plain torch does."""
+"""Checks that the optimisations used on this machine compute the same as plain torch."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from roseplay.own_models import EMBEDDED
 
 # Off, so that torch alone computes every step.
 PLAIN = {"pack_weights": False, "fuse_ops": False, "record_steps": False, "attention": "reference"}
-# How far a log-probability may lie from plain torch's: rounding, through all layers.
+# The largest difference of a log-probability from plain torch's that rounding in all layers may explain.
 TOLERANCES = {"float32": 1e-3, "bfloat16": 0.25}
-_PROMPTS = (5, 40, 300)  # tokens: read as decodes, by one kernel, and by several of its pieces
+_PROMPTS = (5, 40, 300)  # lengths in tokens: computed as decodes, by one kernel, and by several of its pieces
 _NEW_TOKENS = 24
 _SEED = 7
 
 
 @dataclass(frozen=True)
 class Check:
-    """The answers of one device in one dtype beside those of plain torch.
+    """A comparison of one device's answers in one dtype with those of plain torch.
 
     Attributes:
         ok: whether they agree.
-        difference: the largest between log-probabilities of the same tokens.
-        compared: tokens that were compared.
+        difference: the largest difference between log-probabilities of the same token.
+        compared: number of tokens compared.
     """
 
     device: str
@@ -43,12 +43,12 @@ class Check:
 
 
 def check(device: str, dtype: str) -> Check:
-    """Compares greedy answers of the embedded model, all of it fast against none; takes a few seconds."""
+    """Compares greedy answers of the embedded model with and without all optimisations; takes a few seconds."""
     return compare(device, dtype, _answers(device, dtype, PLAIN), _answers(device, dtype, {}))
 
 
 def compare(device: str, dtype: str, plain: Sequence[Stream], fast: Sequence[Stream]) -> Check:
-    """Compares answers with log-probabilities, up to rounding and up to the first of two tokens that are equally likely."""
+    """Compares answers and log-probabilities up to rounding; an answer only up to a tie between likeliest tokens."""
     tolerance, difference, compared, ok = TOLERANCES[dtype], 0.0, 0, True
     for expected, found in zip(plain, fast, strict=True):
         for ours, theirs, at in zip(found.token_ids, expected.token_ids, range(_NEW_TOKENS), strict=False):
@@ -58,7 +58,7 @@ def compare(device: str, dtype: str, plain: Sequence[Stream], fast: Sequence[Str
                 break
             compared += 1
             difference = max(difference, abs(found.logprobs[at].logprob - likeliest[ours]))
-            if ours != theirs:  # two tokens that are equally likely up to rounding; what follows differs
+            if ours != theirs:  # allowed if both are equally likely up to rounding; later tokens differ
                 ok = ok and likeliest[theirs] - likeliest[ours] <= tolerance
                 break
     return Check(device, dtype, ok and compared > 0 and difference <= tolerance, difference, compared)

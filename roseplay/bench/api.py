@@ -74,7 +74,7 @@ class _Served(ServedApi):
     """A server under the loads of this benchmark."""
 
     def load(self, count: int, args: argparse.Namespace) -> dict[str, Any]:
-        """Send so many requests at once and read all answers."""
+        """Send ``count`` requests at once and read all answers."""
         before, began = self._cpu_s(), time.perf_counter()
         seen = asyncio.run(asyncio.wait_for(self._all(count, args.max_new_tokens), args.time_limit_s))
         took = time.perf_counter() - began
@@ -95,7 +95,7 @@ class _Served(ServedApi):
         }
 
     def _cpu_s(self) -> tuple[float, float]:
-        """Processor seconds of the serving thread, and of the worker."""
+        """Returns the processor seconds of the serving thread and of the worker."""
         workers = (pid for pid in self.family() if pid != self.pid)
         return cpu_s(Path(f"/proc/{self.pid}/task/{self.pid}/stat")), sum(
             cpu_s(Path(f"/proc/{pid}/stat")) for pid in workers

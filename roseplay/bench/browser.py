@@ -24,7 +24,7 @@ _ARGUMENTS = (
 _READY_MS = 60_000
 _IDLE_WITHIN_MS = 120_000
 _SETTLE_S = 6.0  # from the first tokens to the first figure
-_LOOK_S, _NEAR = 1.0, 0.03  # how often a rate is looked at, and how near it must be
+_LOOK_S, _NEAR = 1.0, 0.03  # how often the rate is checked, and the relative error that is tolerated
 _TOKENS = "() => [Rose.store.tokens.end, performance.now()]"
 _WARM_UP_TOKENS = 64
 _SAMPLE_S = 30.0
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 class _Visit:
-    """One browser at one server."""
+    """A browser that visits one server."""
 
     def __init__(self, args: argparse.Namespace, served: ServedPage, browser: Any) -> None:
         self._args, self._served = args, served
@@ -74,7 +74,7 @@ class _Visit:
         second.close()
         document: dict[str, Any] = {"first_visit": first, "second_visit": again}
         pages = [page, *(self._open()[1] for _ in range(self._args.tabs - 1))]
-        page.bring_to_front()  # what is behind draws once a second
+        page.bring_to_front()  # pages in the background draw only once a second
         self._warm_up(page)
         self._load(page)
         self._hold_to_rate(page, _SETTLE_S)
@@ -88,7 +88,7 @@ class _Visit:
         return document
 
     def _open(self) -> tuple[dict[str, Any], Any]:
-        """Open the page and wait until all of it is there; returns the measurements of this visit, and the page."""
+        """Open the page and wait until it is complete; returns the measurements of this visit, and the page."""
         page = self._context.new_page()
         began = time.perf_counter()
         page.goto(self._served.address)
@@ -100,13 +100,13 @@ class _Visit:
         return {**page.evaluate(probe.FIRST_VISIT), "ready_ms": ready}, page
 
     def _warm_up(self, page: Any) -> None:
-        """So that nothing is compiled, and no memory is asked for, while it counts."""
+        """Run a short load, so that nothing is compiled and no memory is allocated during the measurement."""
         self._load(page, _WARM_UP_TOKENS)
         self._wait_until_idle(page)
 
     def _hold_to_rate(self, page: Any, seconds: float) -> float:
-        """Let time pass with the engine slowed down to the rate asked for, or not at all where it does not reach it;
-        returns the last slow motion. A step costs more the longer the answers are, so it is looked at again and again."""
+        """Keep up the load for this time, with the engine slowed down to the requested rate if it is faster. Checks the
+        rate repeatedly, since steps cost more as answers grow. Returns the last slow motion."""
         until = time.monotonic() + seconds
         while True:
             before, began = page.evaluate(_TOKENS)
@@ -122,18 +122,18 @@ class _Visit:
                 self._served.call("set_knobs", knobs={"slow_motion": slow})
 
     def _load(self, page: Any, tokens: int | None = None) -> None:
-        """Fill the page's lanes and send the others."""
+        """Fill the page's lanes and send the other requests."""
         longest = page.evaluate("() => Rose.store.info.max_model_len") - 512
         tokens = min(tokens or longest, longest)
         self._served.load(page.evaluate("() => Rose.tab"), self._args.lanes, self._args.others, tokens)
 
     def _wait_until_idle(self, page: Any) -> None:
-        """Until the page knows of nobody that is still being answered."""
+        """Wait until the page has requests, and then until it has none left to answer."""
         page.wait_for_function("() => Rose.store.open.size > 0", timeout=_IDLE_WITHIN_MS)
         page.wait_for_function("() => Rose.store.open.size === 0", timeout=_IDLE_WITHIN_MS)
 
     def _keep_up(self, page: Any, seconds: float) -> None:
-        """Let time pass; whenever the answers have ended, send the load again."""
+        """Keep up the load for this time, sending it again whenever all answers have ended."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             page.wait_for_timeout(250)
@@ -141,7 +141,7 @@ class _Visit:
                 self._load(page)
 
     def _soak(self, page: Any) -> list[dict[str, float]]:
-        """MB held by the browser's heap and by the server's processes, again and again."""
+        """Keep up the load and print and return samples of the memory of the browser and the server, in MB."""
         session = self._context.new_cdp_session(page)
         session.send("Performance.enable")
         began, samples = time.monotonic(), []

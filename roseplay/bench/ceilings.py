@@ -1,4 +1,4 @@
-"""What a machine can do at best: how fast it reads memory, and how fast it multiplies large matrices."""
+"""A machine's upper limits: how fast it reads memory, and how fast it multiplies large matrices."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _REPEATS = 5
 
 
 def read_bandwidth(device: str = "cpu") -> float:
-    """Returns bytes a second of one pass of reading over 512 MB, by all of torch's threads.
+    """Returns the bytes a second of one pass of reading over 512 MB, by all of torch's threads.
 
-    A decode step, which reads every weight once, is measured against it. On a GPU it is a copy's, read and write together,
-    which is what its memory gives at best.
+    Decode steps, which read every weight once, are measured against it. On a GPU it is the rate of a copy, reading and
+    writing together, which is the most that its memory achieves.
     """
-    import torch  # bad flags are told before it has loaded
+    import torch  # here, to report bad flags before it is loaded
 
     if device.startswith("cuda"):
         source = torch.ones(_BYTES, dtype=torch.uint8, device=device)
@@ -28,7 +28,7 @@ def read_bandwidth(device: str = "cpu") -> float:
 
 
 def matmul_flops(device: str, size: int, dtype: str = "bfloat16") -> float:
-    """Returns floating-point operations a second of a square matrix product of random numbers."""
+    """Returns the floating-point operations a second of a product of two random ``size`` × ``size`` matrices."""
     import torch
 
     a, b = (torch.randn((size, size), dtype=getattr(torch, dtype), device=device) for _ in range(2))
@@ -36,7 +36,7 @@ def matmul_flops(device: str, size: int, dtype: str = "bfloat16") -> float:
 
 
 def median_seconds(call: Callable[[], Any], device: str) -> float:
-    """Returns the median time of a call, after two that are not counted."""
+    """Returns the median time of a call in seconds, after two calls to warm up."""
     return statistics.median([_seconds(call, device) for _ in range(_REPEATS + 2)][2:])
 
 

@@ -48,7 +48,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Run all contestants in turn; print and return medians, ranges and ratios of their tokens/s."""
+    """Run all contestants in turn; print and return the medians, ranges and ratios of their tokens/s."""
     contest, runs = _contest(args), args.warmup_runs + args.repeat_runs
     rates = play_in_turn(contest, args.peers, dict(args.command), runs=runs, time_limit_s=args.time_limit_s)
     counted = {name: found[args.warmup_runs :] for name, found in rates.items()}
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def play_in_turn(
     contest: Contest, names: Sequence[str], commands: Mapping[str, str], *, runs: int, time_limit_s: float = 600.0
 ) -> dict[str, list[float]]:
-    """Returns the tokens/s of each contestant's runs: of those of ``PEERS``, and of commands by their names."""
+    """Returns the tokens/s of each contestant's runs, by name. ``names`` are keys of ``PEERS``."""
     rates: dict[str, list[float]] = {name: [] for name in (*names, *commands)}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as peers:
         spec = Path(folder) / "contest.json"
@@ -90,7 +90,7 @@ def play_in_turn(
 
 
 def random_prompts(model: str, lengths: Sequence[int], seed: int) -> list[list[int]]:
-    """Returns prompts of token ids that the model has."""
+    """Returns prompts of random token ids in the model's vocabulary."""
     from roseplay.model.loader import decoder_config  # takes seconds
 
     vocab_size, rng = decoder_config(model).vocab_size, random.Random(seed)
@@ -98,8 +98,8 @@ def random_prompts(model: str, lengths: Sequence[int], seed: int) -> list[list[i
 
 
 def _contest(args: argparse.Namespace) -> Contest:
-    """Returns prompts of random token ids, the same for the same flags, as long as the repeats say."""
-    flags.engine_config(args)  # a bad value is told before any contestant starts
+    """Returns a contest with prompts of random token ids, which the flags determine."""
+    flags.engine_config(args)  # to report bad values before any contestant starts
     repeats = args.prompt_repeats
     lengths = [args.prompt_tokens * repeats[i % len(repeats)] for i in range(args.num_requests)]
     return Contest(
@@ -113,7 +113,7 @@ def _contest(args: argparse.Namespace) -> Contest:
 
 
 class Peer:
-    """A contestant's process, which is given up when it takes longer than ``time_limit_s`` over an answer."""
+    """A contestant's process, which is killed if it takes longer than ``time_limit_s`` to answer."""
 
     def __init__(self, name: str, contest: Contest, time_limit_s: float) -> None:
         self.name, self._time_limit_s = name, time_limit_s
@@ -128,7 +128,7 @@ class Peer:
         self._ask(json.dumps(asdict(contest)))
 
     def run(self) -> dict[str, Any]:
-        """What ``peers.py`` tells of one run; raises ``BenchmarkError`` when the run fails or gives too few tokens."""
+        """Returns the results of a run by ``peers.py``; raises ``BenchmarkError`` if it fails or has too few tokens."""
         told: dict[str, Any] = self._ask("run")
         if told["tokens"] != self._tokens:
             raise BenchmarkError(f"{self.name} gave {told['tokens']} tokens where {self._tokens} were asked for")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 STAGES = ("schedule", "prepare", "forward", "sample", "publish")
 _PROMPTS_SEED = 5
 _SPARE_BLOCKS = 2
-_SETTLING_STEPS = 2  # after the last prompt, before steps count
+_SETTLING_STEPS = 2  # steps after the last prompt that are not measured
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class DecodeSteps:
     """Consecutive steps that decode one token for each request of a full batch.
 
     Attributes:
-        period_ms: from one step's start to the next one's.
-        stages_ms: median of each stage; ``publish`` is what is left of the period: taking tokens over and telling them.
-        prefill_tokens_per_s: prompt tokens over the time of the steps that computed only such.
-        device_ms: the device's time in each of these steps.
-        replayed: share of them that was replayed as a graph.
+        period_ms: from the start of each step to the start of the next.
+        stages_ms: median of each stage; ``publish`` is the rest of the period: recording and publishing tokens.
+        prefill_tokens_per_s: prompt tokens divided by the time of the steps that computed only prompts.
+        device_ms: the device's time in each step.
+        replayed: share of the steps that were replayed as graphs.
     """
 
     period_ms: list[float]
@@ -71,10 +71,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def measure(
     args: argparse.Namespace, cells: list[tuple[int, int]], **settings: Any
 ) -> tuple[EngineInfo, list[dict[str, Any]]]:
-    """Returns the engine's properties and the figures of each cell, which is a batch size and a context.
+    """Returns the engine's properties and the figures of each cell, a batch size and a context.
 
-    One engine decodes all cells in turn, in an order of its own each time, so that a busy moment of the machine does not
-    lie on one of them. ``settings`` are fields of ``EngineConfig``, which win over the flags.
+    One engine decodes all cells in turn, each time in a different random order, so that a busy moment of the machine
+    does not always affect the same one. ``settings`` are fields of ``EngineConfig``, which override the flags.
+
+    Raises:
+        ValueError: a flag's value is bad, or the engine cannot start.
+        BenchmarkError: a request failed, or too few steps decoded the whole batch.
     """
     most, longest = (max(sizes) for sizes in zip(*cells, strict=True))
     if args.num_blocks is None:
@@ -95,8 +99,8 @@ def measure(
 
 
 def bytes_per_step(info: EngineInfo, batch: int, context: int, new_tokens: int) -> int:
-    """The bytes of weights, keys and values that a decode step reads, in the middle of the answers, and of recurrent states,
-    which it reads and writes."""
+    """Returns the bytes that a decode step moves halfway through the answers: weights, keys and values, which are read,
+    and recurrent states, which are read and written."""
     cached = batch * (context + new_tokens / 2) * info.kv_bytes_per_token
     return info.weight_bytes + int(cached) + 2 * batch * info.state_bytes
 
@@ -127,13 +131,13 @@ def _figures(
 def decode_batch(
     engine: Engine, batch_size: int, context: int, max_new_tokens: int, *, time_limit_s: float = 600.0
 ) -> DecodeSteps:
-    """One batch from its prompts to its end; raises ``BenchmarkError`` when a request fails or too few steps are alike."""
+    """Decodes one batch to its end; raises ``BenchmarkError`` if a request fails or no two steps in a row are full."""
     engine.clear_cache()
     rng = random.Random(_PROMPTS_SEED)
     cursor = engine.telemetry.since(0)[0]
     params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
     prompts = [[rng.randrange(engine.info.vocab_size) for _ in range(context)] for _ in range(batch_size)]
-    engine.pause()  # all in one step, so that they decode together to the end
+    engine.pause()  # so that all begin in one step and decode together to the end
     streams = [engine.submit(prompt, params) for prompt in prompts]
     engine.resume()
     for stream in streams:

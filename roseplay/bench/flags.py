@@ -1,4 +1,4 @@
-"""The benchmarks' flags, and what they mean to an engine and to its traffic."""
+"""The benchmarks' flags, and the engines and traffic that they describe."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from roseplay.traffic.workload import Workload, make_workload
 if TYPE_CHECKING:
     from roseplay.engine.client import Engine
 
-# Benchmarks size the pool in blocks, and --worker is a flag of those that compare where the loop runs.
+# Benchmarks size the pool in blocks, and only some have --worker (see ``add_worker_flag``).
 _NOT_FLAGS = ("kv_cache_memory", "worker")
 
 
 def add(group: Any, flag: str, default: Any, help: str, **options: Any) -> None:
-    """Add a flag whose help shows its default, if it has one; numbers are whole, from 1 on, unless the default is not."""
+    """Add a flag whose help shows its default, if any. Its type is float if the default's is, else integers from 1."""
     shown = "" if default is None else " (default: %(default)s)"
     options.setdefault("type", float if isinstance(default, float) else at_least(1))
     group.add_argument(flag, default=default, help=help + shown, **options)
 
 
 def add_engine_flags(parser: argparse.ArgumentParser, *, model: str | None = EMBEDDED) -> None:
-    """Flags of ``EngineConfig``; ``model`` is the default of ``--model``, None the one that the page takes."""
+    """Add the flags of ``EngineConfig``; ``model`` is the default of ``--model``; None means the page's default."""
     group = parser.add_argument_group("engine")
     help = (
         f"name, path, GGUF file, hub id, or a bundled shape to run with --random-weights: {', '.join(shapes.names())}"
@@ -41,20 +41,20 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model: str | None = EMB
 
 
 def add_worker_flag(parser: Any, default: str) -> None:
-    """``--worker``, for benchmarks that compare or that decide where the engine's loop runs."""
+    """Add ``--worker``, for benchmarks in which it matters where the engine's loop runs."""
     add_field_flags(parser, EngineConfig, only=("worker",), defaults={"worker": default}, fill=True)
 
 
 def add_knob_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags of ``Knobs``."""
+    """Add the flags of ``Knobs``."""
     group = parser.add_argument_group("knobs")
     add_field_flags(group, Knobs, leave_out=("slow_motion",), fill=True)
-    # Known, so that it can be refused by its name.
+    # Accepted here so that it can be refused with an explanation.
     group.add_argument("--slow-motion", type=float, default=1.0, help=argparse.SUPPRESS)
 
 
 def add_run_flags(parser: argparse.ArgumentParser, *, repeat_runs: int = 1, keep_cache: bool = False) -> None:
-    """Flags of how often a workload is played, and where its figures go; ``--keep-cache`` only where it is read."""
+    """Add flags for the number of runs and the output file, and ``--keep-cache`` if the benchmark supports it."""
     group = parser.add_argument_group("runs")
     add(group, "--warmup-runs", 1, "runs that are not counted", type=at_least(0))
     add(group, "--repeat-runs", repeat_runs, "runs that are; the median is told")
@@ -65,12 +65,12 @@ def add_run_flags(parser: argparse.ArgumentParser, *, repeat_runs: int = 1, keep
 
 
 def add_json_flag(group: Any) -> None:
-    """``--json FILE``."""
+    """Add ``--json FILE``."""
     add(group, "--json", None, "write the figures there as JSON, for programs", type=writable_file, metavar="FILE")
 
 
 def add_traffic_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags of a workload."""
+    """Add the flags of a workload."""
     group = parser.add_argument_group("traffic")
     add(group, "--prompt", "Hello", "text of a prompt; without a tokenizer its words count", type=str)
     add_repeats_flag(group)
@@ -82,39 +82,39 @@ def add_traffic_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_repeats_flag(group: Any) -> None:
-    """``--prompt-repeats``, for traffic with prompts of several lengths."""
+    """Add ``--prompt-repeats``, for traffic with prompts of several lengths."""
     help = "how often a prompt repeats its text, taken in turn by the requests: 1,1,1,64 is three short, one long"
     add(group, "--prompt-repeats", "1", help, type=list_of_integers, metavar="N,N,...")
 
 
 def engine_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the flags of ``add_engine_flags`` by ``EngineConfig``'s names, fit for JSON."""
+    """Returns the flags of ``add_engine_flags`` as fields of ``EngineConfig``, with values for JSON."""
     return {name: getattr(args, name) for name in settings_of(EngineConfig) if name not in _NOT_FLAGS}
 
 
 def engine_config(args: argparse.Namespace) -> EngineConfig:
-    """Raises ``ValueError`` for a bad value."""
+    """Returns the engine's configuration; raises ``ValueError`` for a bad value."""
     return EngineConfig(**engine_settings(args))
 
 
 def knobs(args: argparse.Namespace) -> Knobs:
-    """Raises ``ValueError`` for a bad value."""
+    """Returns the knobs; raises ``ValueError`` for a bad value."""
     return Knobs(**given_fields(Knobs, vars(args)))
 
 
 def open_engine(args: argparse.Namespace, knobs: Knobs, **settings: Any) -> Engine:
-    """Returns a started engine; ``settings`` are fields of ``EngineConfig``, which win over the flags.
+    """Returns a started engine; ``settings`` are fields of ``EngineConfig``, which override the flags.
 
-    Raises ``EngineStartError`` (a ``ValueError``) with one line for the user.
+    Raises ``EngineStartError`` (a ``ValueError``) with a one-line message for the user.
     """
     config = dataclasses.replace(engine_config(args), **settings)
-    from roseplay.engine.client import Engine  # bad flags are told before torch has loaded
+    from roseplay.engine.client import Engine  # here, to report bad flags before torch is loaded
 
     return Engine(args.model, config=config, knobs=knobs)
 
 
 def workload(args: argparse.Namespace, source: PromptSource) -> Workload:
-    """Raises ``ValueError`` for a bad value."""
+    """Returns the workload; raises ``ValueError`` for a bad value."""
     return make_workload(
         source,
         fixed_interval(args.num_requests, args.submit_interval_ms / 1e3),
@@ -125,7 +125,7 @@ def workload(args: argparse.Namespace, source: PromptSource) -> Workload:
 
 
 def at_least(least: int) -> Any:
-    """Returns a reader of integers of at least so much."""
+    """Returns a parser of integers of at least ``least``."""
 
     def integer(text: str) -> int:
         value = int(text)
@@ -137,7 +137,7 @@ def at_least(least: int) -> Any:
 
 
 def list_of_integers(text: str) -> list[int]:
-    """Reads ``1,8,32``; each at least 1."""
+    """Parses integers of at least 1, such as ``1,8,32``."""
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
@@ -148,7 +148,7 @@ def list_of_integers(text: str) -> list[int]:
 
 
 def writable_file(text: str) -> Path:
-    """Returns an argument's path, if a file can be made there."""
+    """Returns an argument's path if its directory exists."""
     path = Path(text)
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written: no such directory")

@@ -26,14 +26,14 @@ from roseplay.bench.runs import BenchmarkError
 from roseplay.traffic.environment import environment
 
 _LATE = {"skipped": "the time was up"}
-_DTYPES = ("float32", "bfloat16")  # whose answers are checked
+_DTYPES = ("float32", "bfloat16")  # in which answers are checked
 # Shares of the bandwidth or of the matrix rate that rows should reach.
 _ONE_SMALL, _EIGHT_BILLION, _PREFILL, _ATTENTION = 0.55, 0.7, 0.5, 0.8
 _SMALL_PUBLISHED = "serving engines, 0.6 to 1B, one stream: 12 to 52%; single-kernel decoders 67 to 78%"
 
 
 def groups() -> list[Group]:
-    """All rows, the most telling first: a run that is cut short has lost the least."""
+    """Returns all rows, the most informative first, so that a run that is cut short loses the least."""
     decode = gpu_rows.decode_row
     return [
         Group([Row("gpt2 64 x 512", gpu_rows.against_generate_batch)]),
@@ -80,7 +80,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure, print and return everything. Raises ``BenchmarkError`` where the answers are wrong."""
+    """Measure, print and return everything. Raises ``BenchmarkError`` if answers are wrong."""
     _require_gpu(args)
     began = time.monotonic()
     checks = [] if args.no_checks else _checked(args.device)
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _checked(device: str) -> list[answers.Check]:
-    """The answers of the embedded model on a device. Raises ``BenchmarkError`` where they are wrong."""
+    """Check the embedded model's answers on a device; raises ``BenchmarkError`` if they are wrong."""
     found = []
     for dtype in _DTYPES:
         found.append(answers.check(device, dtype))
@@ -120,7 +120,7 @@ def _checked(device: str) -> list[answers.Check]:
 
 
 def _require_gpu(args: argparse.Namespace) -> None:
-    """Raises ``ValueError`` where nothing can be measured."""
+    """Raises ``ValueError`` if nothing can be measured on the device."""
     if args.device == "cpu":
         if not args.tiny:
             raise ValueError("it measures GPUs: on a CPU only --tiny runs, to see that everything does")
@@ -144,7 +144,7 @@ def _emulated(on: bool) -> contextlib.AbstractContextManager[None]:
 def _measure(
     group: Group, rows: list[Row], machine: Machine, late: Callable[[], bool]
 ) -> Iterator[tuple[Row, dict[str, Any]]]:
-    """The figures of rows, one after the other, on their group's engine; or why there are none."""
+    """Yields the rows with their figures, measured on their group's engine, or the reason why there are none."""
     if not rows or late():
         yield from ((row, _LATE) for row in rows)
         return
@@ -164,14 +164,14 @@ def _measure(
 
 
 def _judged(row: Row, found: dict[str, Any]) -> dict[str, Any]:
-    """What was found beside what should be reached and what others published."""
+    """Returns the figures with the row's goal and with published ones."""
     if row.goal is not None and "share" in found:
         found |= {"goal": row.goal, "reached": found["share"] >= row.goal}
     return {**found, "published": row.published} if row.published else found
 
 
 def _attempt(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What it finds, or why it could not."""
+    """Returns the figures measured, or the error, and the seconds taken."""
     began = time.monotonic()
     try:
         found = measure()

@@ -1,7 +1,7 @@
-"""The Triton attention kernels by themselves: how near to a GPU's limits they come.
+"""Measures how close the Triton attention kernels alone come to a GPU's limits.
 
-Decode attention is set against the copy bandwidth, and prompt attention against the rate of a large matrix product, both
-measured in the same run. Whether the kernels are right is tested in ``tests/suites/gpu``.
+Decode attention is compared with the copy bandwidth, and prompt attention with the rate of a large matrix product, both
+measured in the same run. ``tests/suites/gpu`` tests whether the kernels are correct.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from roseplay.model.batch import PagedBatch, build_batch
 from roseplay.model.kv_cache import KVCache, LayerShape
 
 _BLOCK_SIZE = 16
-_FAR_BEYOND_CACHES = 2**29  # bytes that the layers of a timed launch hold together
+_FAR_BEYOND_CACHES = 2**29  # total bytes of the layers in a timed launch
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A workload of one attention layer: ``rows`` are (new tokens, tokens with those in the cache)."""
+    """A workload of one attention layer: ``rows`` are (new tokens, all tokens including cached ones)."""
 
     name: str
     rows: tuple[tuple[int, int], ...]
@@ -44,18 +44,18 @@ class Shape:
 
     @property
     def attend_bytes(self) -> int:
-        """The least that attention moves: keys and values once, queries, output."""
+        """The fewest bytes that attention can move: keys and values once, queries, and output."""
         numbers = 2 * sum(context for _, context in self.rows) * self.kv_heads + 2 * self.num_tokens * self.heads
         return numbers * self.dim * self.dtype.itemsize
 
     @property
     def append_bytes(self) -> int:
-        """The least that appending moves: keys and values, read and written."""
+        """The fewest bytes that appending can move: keys and values, read and written."""
         return 4 * self.num_tokens * self.kv_heads * self.dim * self.dtype.itemsize
 
     @property
     def flops(self) -> float:
-        """Of both products, over the keys that are seen: half of the square where nothing was cached."""
+        """Operations of both products over the visible keys: half of the square if nothing was cached."""
         pairs = sum(count * (context - (count - 1) / 2) for count, context in self.rows)
         return 4.0 * pairs * self.heads * self.dim
 
@@ -82,7 +82,7 @@ TINY = Shape("tiny", ((1, 40), (3, 17)), 4, 2, 32, torch.float32)
 
 
 def measure(machine: Machine, engine: None) -> dict[str, Any]:
-    """Time attention and append by themselves, medians of replays of a graph over layers that no cache holds.
+    """Time attention and append alone: medians of replays of a graph, over too many layers for any cache to hold.
 
     Each entry of ``"decode"``, ``"prefill"`` and ``"append"`` has ``name`` and ``seconds`` of one layer; decodes and appends
     ``bytes_per_s`` and ``bandwidth_fraction`` of the copy bandwidth, prefills ``flops_per_s`` and ``matmul_fraction``.
@@ -112,7 +112,7 @@ def measure(machine: Machine, engine: None) -> dict[str, Any]:
 
 
 def _seconds(shape: Shape, device: torch.device, *, append: bool = False) -> float:
-    """Of one layer's attention (or append), on random numbers."""
+    """Returns the seconds of one layer's attention (or append) on random numbers."""
     num_blocks = sum(-(-context // _BLOCK_SIZE) for _, context in shape.rows) + 1
     pool = 2 * num_blocks * shape.kv_heads * _BLOCK_SIZE * shape.dim * shape.dtype.itemsize
     layers = max(1, min(64, math.ceil(_FAR_BEYOND_CACHES / pool))) if device.type == "cuda" else 2
@@ -150,7 +150,7 @@ def _seconds(shape: Shape, device: torch.device, *, append: bool = False) -> flo
 
 
 def _batch(shape: Shape, num_blocks: int, device: torch.device) -> PagedBatch:
-    """The shape's rows as a step, with blocks that lie anywhere in the pool."""
+    """Returns the shape's rows as a step, with blocks scattered over the pool."""
     blocks = random.Random(0).sample(range(1, num_blocks), num_blocks - 1)
     entries = []
     for number, (count, context) in enumerate(shape.rows):

@@ -1,4 +1,4 @@
-"""What a row of ``roseplay bench gpu`` is, and what it is measured on."""
+"""The rows of ``roseplay bench gpu``, and the machine that they are measured on."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ TINY = {
 
 @dataclass(frozen=True)
 class Machine:
-    """Where rows are measured, and its ceilings, measured in the same run.
+    """The device that rows are measured on, with its ceilings, measured in the same run.
 
     Attributes:
-        tiny: a small model and few tokens, to see that everything runs.
-        folder: for the small model.
-        bandwidth: of a copy, bytes read and written a second.
-        matmul_flops: of a large bfloat16 product, operations a second.
+        tiny: use a small model and few tokens, to see that everything runs.
+        folder: holds the small model.
+        bandwidth: bytes read and written a second by a copy.
+        matmul_flops: operations a second of a large bfloat16 product.
     """
 
     device: str
@@ -41,14 +41,14 @@ class Machine:
         return tiny if self.tiny else full
 
     def model(self, shape: str) -> str:
-        """The shape, or the small model in its place."""
+        """Returns the shape, or the path of the small model in its place."""
         if not self.tiny:
             return shape
         (self.folder / "config.json").write_text(json.dumps(TINY))
         return str(self.folder)
 
     def settings(self, dtype: str) -> dict[str, Any]:
-        """Fields of ``EngineConfig`` for an engine that is measured."""
+        """Returns fields of ``EngineConfig`` for an engine to measure."""
         tiny = {"attention": "reference", "worker": "thread", "threads": 1, "dtype": "float32", "num_blocks": 512}
         full = {"worker": "process", "dtype": dtype}
         return {"device": self.device, "random_weights": True, **(tiny if self.tiny else full)}
@@ -73,9 +73,9 @@ class Row:
     """One row of the table.
 
     Attributes:
-        measure: gives its figures, ``figure``, what they come to in words, and ``share`` of what the GPU could do at best.
-        goal: the share it should reach; None for none.
-        published: shares that others published, in words.
+        measure: returns its figures, among them ``figure``, a summary, and ``share``, of the GPU's upper limit.
+        goal: the share that it should reach, if any.
+        published: shares that others have published, as text.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows that share an engine, see ``Machine.engine``; without a shape they bring what they need themselves."""
+    """Rows that share an engine, see ``Machine.engine``. Without a shape, rows make what they need themselves."""
 
     rows: list[Row]
     shape: str | None = None

@@ -1,4 +1,4 @@
-"""What ``roseplay bench gpu`` measures, a row each: its workload and its figures."""
+"""The measurements of ``roseplay bench gpu``, one for each row: their workloads and figures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALL_ON = {"overlap": True, "cuda_graphs": True}
 
 
 def in_turn(machine: Machine, engine: Engine, run: Callable[[], Any]) -> dict[str, list[Any]]:
-    """The same under each of ``SETTINGS``, again and again, so that a slow minute hits all of them; the first is dropped."""
+    """Returns repeated runs under each of ``SETTINGS``, in turn so that a slow minute affects all; drops the first."""
     found: dict[str, list[Any]] = {name: [] for name in SETTINGS}
     for _ in range(machine.repeats + 1):
         for name, knobs in SETTINGS.items():
@@ -41,11 +41,11 @@ def _prompts(engine: Engine, lengths: Iterable[int], seed: int = 7) -> list[list
     return [[rng.randrange(3, engine.info.vocab_size) for _ in range(length)] for length in lengths]
 
 
-# -- decodes against what their bytes cost
+# -- decodes against the time to read their bytes
 
 
 def decode_row(title: str, batch_size: int, context: int, goal: float | None = None, published: str = "") -> Row:
-    """A decode step's time as a share of the roofline: the bytes of weights and KV over the copy bandwidth."""
+    """Returns a row for a decode step's share of its roofline: the bytes of weights and KV over the copy bandwidth."""
 
     def measure(machine: Machine, engine: Engine) -> dict[str, Any]:
         batch, length = machine.size(batch_size, min(batch_size, 3)), machine.size(context, 20)
@@ -84,7 +84,7 @@ def decode_row(title: str, batch_size: int, context: int, goal: float | None = N
 
 
 def against_generate_batch(machine: Machine, engine: None) -> dict[str, Any]:
-    """GPT-2, 64 requests of 512 new tokens at once, and transformers' ``generate_batch`` on the same in turn."""
+    """GPT-2, 64 requests of 512 new tokens at once, in turn with transformers' ``generate_batch`` on the same work."""
     model, requests = machine.model("gpt2-124m"), machine.size(64, 4)
     contest = Contest(
         model=model,
@@ -97,7 +97,7 @@ def against_generate_batch(machine: Machine, engine: None) -> dict[str, Any]:
     failed = None
     try:
         rates = play_in_turn(contest, ("roseplay", "generate_batch"), {}, runs=machine.repeats + 1)
-    except BenchmarkError as error:  # of generate_batch; else the next line raises it again
+    except BenchmarkError as error:  # if generate_batch failed; otherwise the next line raises it again
         rates, failed = play_in_turn(contest, ("roseplay",), {}, runs=machine.repeats + 1), str(error)
     medians = {name: statistics.median(found[1:]) for name, found in rates.items()}
     ours = medians["roseplay"]
@@ -159,12 +159,12 @@ def steady_arrivals(machine: Machine, engine: Engine) -> dict[str, Any]:
 
 
 def long_prompt(machine: Machine, engine: Engine) -> dict[str, Any]:
-    """A prompt of 8k tokens: its operations over the device's time, as a share of a large product's rate."""
+    """A prompt of 8k tokens: its operations a second of device time, as a share of a large product's rate."""
     from roseplay.model.loader import decoder_config
 
     length = machine.size(8192, 200)
     config = decoder_config(machine.model("qwen3-8b"))
-    head_numbers = config.vocab_size * config.hidden_size  # of the output layer, which one token needs
+    head_numbers = config.vocab_size * config.hidden_size  # in the output layer, which only one token needs
     numbers = engine.info.weight_bytes // (4 if engine.info.dtype == "float32" else 2)
     flops = 2 * (numbers - head_numbers) * length + 2 * head_numbers
     flops += 2 * config.num_hidden_layers * config.num_attention_heads * config.head_dim * length**2  # half is masked
@@ -202,7 +202,7 @@ def kernels(machine: Machine, engine: None) -> dict[str, Any]:
 
 
 def idle_share(machine: Machine, engine: None) -> dict[str, Any]:
-    """How long the GPU does nothing while a batch decodes: between kernels, as the profiler sees them."""
+    """The share of time in which the GPU idles between kernels while a batch decodes, from the profiler."""
     batch, length, new_tokens = machine.size(64, 3), machine.size(256, 20), machine.size(900, 40)
     found: dict[str, float] = {}
     on_gpu = machine.device.startswith("cuda")
@@ -222,7 +222,7 @@ def idle_share(machine: Machine, engine: None) -> dict[str, Any]:
                 found[name] = _idle_now(0.25) if on_gpu else 0.0
                 for stream in streams:
                     stream.result(120)
-    gc.collect()  # an engine in a thread leaves its memory to the collector, and what is measured next may need it
+    gc.collect()  # frees the memory of the engine, which ran in a thread, for the next measurement
     if on_gpu:
         import torch
 
@@ -235,7 +235,7 @@ def idle_share(machine: Machine, engine: None) -> dict[str, Any]:
 
 
 def _start_profiler(device: str) -> None:
-    """Its first use takes seconds, in which a batch would have ended."""
+    """Use the profiler once: its first use takes seconds, in which a batch would end."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -244,7 +244,7 @@ def _start_profiler(device: str) -> None:
 
 
 def _idle_now(seconds: float) -> float:
-    """Share of ``seconds`` from now on in which no kernel and no copy runs."""
+    """Returns the share of the next ``seconds`` in which no kernel and no copy runs."""
     import torch
     from torch.autograd import DeviceType  # type: ignore[attr-defined]
     from torch.profiler import ProfilerActivity, profile
@@ -261,7 +261,7 @@ def _idle_now(seconds: float) -> float:
 
 
 def idle_of(spans: list[tuple[float, float]]) -> float:
-    """Share of the time from the first start to the last end that no span covers; ``spans`` are sorted by start."""
+    """Returns the share of the time from the first start to the last end that no span covers; ``spans`` are sorted."""
     if not spans:
         raise RuntimeError("the profiler saw nothing run")
     busy, end = 0.0, spans[0][0]

@@ -54,7 +54,7 @@ def _print(document: dict[str, Any], batches: list[int], contexts: list[int]) ->
 
 
 def draw(document: dict[str, Any], file: Path) -> None:
-    """A page with two charts: ms a step, and its share of the bandwidth, a line a context."""
+    """Write a page with two charts, of ms a step and the share of the bandwidth, with a line for each context."""
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 

@@ -1,4 +1,4 @@
-"""``roseplay bench``: measures an engine from outside, by its public API."""
+"""``roseplay bench``: measures an engine from outside, through its public API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BENCHMARKS = (streaming, decode, grid, compare, page, browser, api, ray, gpu)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one benchmark; 0 when it gave figures, 1 when it could not, 2 when it was asked for the wrong thing."""
+    """Run one benchmark; returns 0 if it has figures, 1 if it failed, 2 for bad arguments, 130 if interrupted."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["scenario"]:
         return scenario.main(arguments[1:])
@@ -24,8 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         document = args.run(args)
         if args.json is not None:
             args.json.write_text(json.dumps(document, indent=2) + "\n")
-    except BenchmarkError as error:
-        return _say(args, error, 1)
+    except (BenchmarkError, TimeoutError) as error:  # TimeoutError is an OSError
+        return _say(args, str(error) or "it took too long", 1)
     except (ValueError, OSError) as error:  # EngineStartError is a ValueError
         return _say(args, error, 2)
     except KeyboardInterrupt:
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> Parser:
-    """Each benchmark is a module, whose docstring is its help: the first line in a few words, the rest in full."""
+    """Returns the parser. A benchmark's help is its module's docstring: the first line as summary, the rest in full."""
     parser = Parser(prog="roseplay bench", description="Measure an engine.")
     commands = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
     for module in BENCHMARKS:

@@ -37,7 +37,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_page_flags(group: Any, *, others: int, tabs: str) -> None:
-    """What a page in use is like."""
+    """Add flags that describe a page in use."""
     flags.add_worker_flag(group, "process")
     flags.add(group, "--lanes", 4, "lanes that stream", type=int, choices=range(1, MAX_LANES + 1))
     flags.add(group, "--others", others, "requests of a burst that stream beside them", type=flags.at_least(0))
@@ -47,7 +47,7 @@ def add_page_flags(group: Any, *, others: int, tabs: str) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run both arms in turn; print and return the medians of their ITL percentiles and the ratios run by run."""
     found: dict[str, list[dict[str, float]]] = {"page": [], "headless": []}
-    _, lengths = _run_page(args)  # not counted: it tells how long the page's prompts are
+    _, lengths = _run_page(args)  # not counted: determines the lengths of the page's prompts
     for number in range(args.repeat_runs):
         for arm in list(found) if number % 2 else list(found)[::-1]:
             gaps = _run_page(args)[0] if arm == "page" else _run_headless(args, lengths)
@@ -79,7 +79,7 @@ def _print(args: argparse.Namespace, document: dict[str, Any]) -> None:
 
 
 def page_flags(args: argparse.Namespace) -> list[str]:
-    """The engine's flags for ``roseplay play``."""
+    """Returns the engine's flags for ``roseplay play``."""
     given: list[str] = []
     for name, value in {**flags.engine_settings(args), "worker": args.worker}.items():
         flag = name.replace("_", "-")
@@ -91,7 +91,7 @@ def page_flags(args: argparse.Namespace) -> list[str]:
 
 
 def _run_page(args: argparse.Namespace) -> tuple[list[float], list[int]]:
-    """Every ITL in ms of the last run, and the prompts' lengths in tokens."""
+    """Returns every ITL in ms of the last run, and the prompts' lengths in tokens."""
     with ServedPage(page_flags(args)) as page:
         tabs = [PollingTab(page.port, f"benchmark-{number}") for number in range(args.tabs)]
         for _ in range(1 + args.warmup_runs):
@@ -102,7 +102,7 @@ def _run_page(args: argparse.Namespace) -> tuple[list[float], list[int]]:
 
 
 def _ask(page: ServedPage, tab: PollingTab, args: argparse.Namespace) -> tuple[list[float], list[int]]:
-    """Send the load; wait until all have ended, and read their ITLs and the prompts' lengths from the polls."""
+    """Send the load and wait until all requests have ended; returns their ITLs and prompt lengths from the polls."""
     wanted = page.load(tab.tab, args.lanes, args.others, args.max_new_tokens, args.seed)
     deadline = time.monotonic() + args.time_limit_s
     while True:
@@ -118,7 +118,7 @@ def _ask(page: ServedPage, tab: PollingTab, args: argparse.Namespace) -> tuple[l
 
 
 def _run_headless(args: argparse.Namespace, lengths: list[int]) -> list[float]:
-    """The ITLs of the same lengths on an engine alone, in a process of its own."""
+    """Returns the ITLs in ms of prompts of these lengths on an engine alone, in its own process."""
     contest = Contest(
         model=args.model,
         config={**flags.engine_settings(args), "worker": args.worker},

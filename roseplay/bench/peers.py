@@ -1,8 +1,9 @@
-"""The contestants of ``roseplay bench compare``, each in a process of its own that answers when it is asked.
+"""The contestants of ``roseplay bench compare``, each in its own process, which runs on request.
 
-Run as a program with a name from ``PEERS``. The first line of its input is a contest as JSON; each further line is one run, answered by:
-``{"wall_s", "tokens"}``, this engine's with every ITL as ``"itl_ms"``. All get the same model, prompts of the same token ids, arrival times, dtype and threads, take the
-likeliest token each time and go on past end-of-sequence tokens.
+Run as a program with a name from ``PEERS``. The first line of its input is a contest as JSON, answered by ``"ready"``.
+Each further line starts a run, answered by ``{"wall_s", "tokens"}`` and, from this engine, every ITL as ``"itl_ms"``.
+All contestants get the same model, prompts of token ids, arrival times, dtype and threads, decode greedily, and go on
+past end-of-sequence tokens.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ Run = Callable[[], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Contest:
-    """What is run.
+    """The work of each run.
 
     Attributes:
         config: fields of ``EngineConfig``.
-        arrivals_s: when each prompt is sent, from the start of a run.
-        keep_cache: whether this engine's runs start with what those before have left in its prefix cache.
+        arrivals_s: when each prompt is sent, in seconds from the start of a run.
+        keep_cache: whether this engine keeps its prefix cache from run to run.
     """
 
     model: str
@@ -62,7 +63,7 @@ def _roseplay(contest: Contest) -> Run:
 
 
 def _generate_batch(contest: Contest) -> Run:
-    """transformers' continuous batching: the manager that ``generate_batch`` makes, kept between runs."""
+    """transformers' continuous batching: the manager behind ``generate_batch``, kept between runs."""
     from transformers import ContinuousBatchingConfig, GenerationConfig
 
     model = _transformers_model(contest, "sdpa")
@@ -95,7 +96,7 @@ def _generate(contest: Contest) -> Run:
 
 
 def _generate_static(contest: Contest) -> Run:
-    """transformers' ``generate`` with static batches, each begun when its last prompt is there."""
+    """transformers' ``generate`` with static batches, each started when its last prompt has arrived."""
     return _generate_by(contest, contest.max_batch_size)
 
 
@@ -133,7 +134,7 @@ PEERS: dict[str, Callable[[Contest], Run]] = {
 
 
 def _arriving(contest: Contest) -> Any:
-    """The prompts, each not before its time."""
+    """Yields the prompts, each at its arrival time."""
     start = time.monotonic()
     for prompt, at in zip(contest.prompts, contest.arrivals_s, strict=True):
         time.sleep(max(0.0, start + at - time.monotonic()))
@@ -141,7 +142,7 @@ def _arriving(contest: Contest) -> Any:
 
 
 def _transformers_model(contest: Contest, attention: str) -> Any:
-    """The model as transformers loads it, with the same weights as the engine's."""
+    """Returns transformers' own model with the same weights as the engine's."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -150,7 +151,7 @@ def _transformers_model(contest: Contest, attention: str) -> Any:
     config = EngineConfig(**contest.config)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    # Our loader chooses device, dtype and random weights; what runs is then a plain model with those weights.
+    # Our loader chooses device, dtype and random weights; a plain model with those weights then runs.
     ours = load_model(contest.model, dataclasses.replace(config, pack_weights=False, fuse_ops=False))
     plain = AutoModelForCausalLM.from_config(ours.config, dtype=ours.dtype, attn_implementation=attention)
     plain.load_state_dict(ours.model.state_dict(), strict=False)
@@ -169,7 +170,7 @@ def main() -> None:
     sys.stdout.flush()
     import os
 
-    os._exit(0)  # background threads of a contestant must not keep it
+    os._exit(0)  # a contestant's background threads must not keep the process alive
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A tab without a browser: it asks ``/ui/delta`` for what a page asks, as often, and keeps the replies."""
+"""A tab without a browser, which polls ``/ui/delta`` as a page does and keeps the replies."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import time
 from typing import Any
 from urllib.parse import urlencode
 
-POLL_S = 0.1  # as static/shared/poll.js: so long from one question to the next
+POLL_S = 0.1  # from one request to the next, as in static/shared/poll.js
 
 
 class PollingTab(threading.Thread):
-    """Polls on one kept connection until ``close``, with the cursor, boot id, tab id and text lengths a page sends.
+    """Polls on one persistent connection until ``close``, with the cursor, boot id, tab id and text lengths of a page.
 
     Args:
-        port: of the page's server on this machine.
-        tab: its id; lanes that were asked with it come with its polls.
+        port: the page server's port on this machine.
+        tab: its id; replies include this tab's lanes.
     """
 
     def __init__(self, port: int, tab: str) -> None:
@@ -43,14 +43,14 @@ class PollingTab(threading.Thread):
             pause = max(0.0, asked + POLL_S - time.monotonic())
 
     def frames(self) -> list[dict[str, Any]]:
-        """Every frame so far, each once."""
+        """Returns all frames received so far, without duplicates."""
         found: dict[int, dict[str, Any]] = {}
         for body in list(self._replies):
             found.update((frame["seq"], frame) for frame in json.loads(body)["frames"])
         return [found[number] for number in sorted(found)]
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop polling."""
         self._closed.set()
         self.join(30)
         self._connection.close()

@@ -1,15 +1,15 @@
-"""What is asked of a real page while it is measured: a script for the browser, and the figures it answers.
+"""Measures a real page: a script to run in the browser, and the figures that it returns.
 
 A token counts as on the screen at the first animation frame after the page has put its text into its lane, which the
-page does while it handles a poll's reply (``missing`` counts how often a look did not find it there); its time is the engine's,
-and so is the page's clock, which lags behind by the way of a poll's reply (a few milliseconds on one machine).
+page does while it handles a poll's reply (``missing`` counts checks that did not find it there). Its own time is from
+the engine's clock; the page's copy of that clock lags by the transfer of a reply (a few milliseconds on one machine).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-# Run before the page's own scripts; `roseProbe.start()` begins, `roseProbe.read()` answers and goes on.
+# Run before the page's own scripts. `roseProbe.start()` begins; `roseProbe.read()` returns figures and goes on.
 SCRIPT = """
 window.roseProbe = (function () {
   const waiting = [], shown = [], frames = [], told = new Map();
@@ -89,7 +89,7 @@ window.roseProbe = (function () {
 })();
 """
 
-# How long the first visit takes, and what it loads: times in ms since the page was asked for.
+# How long the first visit takes and how much it loads; times in ms since the page was requested.
 FIRST_VISIT = """() => {
   const paint = performance.getEntriesByName("first-contentful-paint")[0];
   const loaded = performance.getEntriesByType("resource").filter((e) => !e.name.includes("/ui/delta"));
@@ -103,7 +103,7 @@ FIRST_VISIT = """() => {
 
 
 def figures(read: dict[str, Any]) -> dict[str, Any]:
-    """Returns the figures to report: rates per second, and the p50 and p95 of the time to the screen in ms."""
+    """Returns the figures to report: rates per second, and p50, p95 and p99 of the time to the screen in ms."""
     from roseplay.traffic.metrics import percentile
 
     seconds, latencies = read["seconds"], read["latencies"]

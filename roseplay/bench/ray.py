@@ -26,9 +26,9 @@ from roseplay.bench.server_process import cpu_s
 from roseplay.traffic.environment import environment
 
 PROMPT_TOKENS, QUESTION_TOKENS, ANSWER_TOKENS = 8, 12, 4
-LEAST_ID, MOST_ID = 10, 2000  # of tokens, in any vocabulary
-AT_A_TIME = 2  # requests of the routing
-RUNNING_BLOCKS = 28  # what runs takes, beside the heads
+LEAST_ID, MOST_ID = 10, 2000  # range of token ids that any vocabulary has
+AT_A_TIME = 2  # concurrent requests when measuring the routing
+RUNNING_BLOCKS = 28  # blocks for running requests, besides the heads
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure both; print and return the medians of the runs, and ratios within them."""
+    """Measure the hop and the routing; print and return the medians of the runs, and ratios within them."""
     document: dict[str, Any] = {}
     if args.only != "routing":
         document["hop"] = _hop(args)
@@ -82,7 +82,7 @@ def _hop(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _streams(server: ServedApi, args: argparse.Namespace) -> dict[str, float]:
-    rng = random.Random()  # no prompt is cached from a run before
+    rng = random.Random()  # so that no prompt is cached from an earlier run
 
     async def all_streams() -> list[Any]:
         asked = ({"prompt": _token_ids(rng, PROMPT_TOKENS), "max_tokens": most} for _ in range(args.streams))
@@ -110,7 +110,7 @@ def _routing(args: argparse.Namespace) -> dict[str, Any]:
     size = args.block_size
     half = args.heads * (args.head_tokens // size) // 2 + RUNNING_BLOCKS
     engine = ["--threads", "1", "--block-size", str(size), "--max-batch-size", "8", "--num-blocks"]
-    two = [str(half + 1), "--ray", "--replicas", "2"]  # no request has block 0
+    two = [str(half + 1), "--ray", "--replicas", "2"]  # plus block 0, which no request uses
     arms = {
         "engine": [*engine, str(2 * half + 1)],
         "prefix": [*engine, *two],
@@ -126,7 +126,7 @@ def _routing(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _hit_rate(given: list[str], args: argparse.Namespace, seed: int) -> float:
-    """Prompt tokens that were not computed, of all; with an empty cache at first."""
+    """Returns the share of prompt tokens that were cached, starting with an empty cache."""
     rng = random.Random(seed)
     heads = [_token_ids(rng, args.head_tokens) for _ in range(args.heads)]
     prompts = [head + _token_ids(rng, QUESTION_TOKENS) for head in heads for _ in range(args.questions)]

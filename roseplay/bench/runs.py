@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class BenchmarkError(RuntimeError):
-    """A run that gives no figures: it was given up, or requests failed. The message is one line for the user."""
+    """A run has no figures, since it timed out or requests failed. The message is one line for the user."""
 
 
 def play_once(engine: Engine, workload: Workload, *, keep_cache: bool = False, time_limit_s: float = 600.0) -> Metrics:
-    """One run; starts with an empty prefix cache unless ``keep_cache``.
+    """Play the workload once and return its metrics; starts with an empty prefix cache unless ``keep_cache``.
 
     Raises:
         ValueError: slow motion is on, or the engine refuses a request of the workload.
@@ -28,7 +28,7 @@ def play_once(engine: Engine, workload: Workload, *, keep_cache: bool = False, t
         raise ValueError("slow motion is on: its times are stretched on purpose, so benchmarks refuse it")
     if not keep_cache:
         engine.clear_cache()
-    gc.collect()  # not in the middle of a run
+    gc.collect()  # so that it does not happen during the run
     played = Driver(engine, workload, time_limit_s=time_limit_s).run()
     if played.stopped is not None:
         raise BenchmarkError(f"the run was given up after {time_limit_s:g} s: send less, or raise --time-limit-s")

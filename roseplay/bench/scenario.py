@@ -20,7 +20,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _translated(argv: Sequence[str]) -> Iterator[str]:
-    """The flags by the lab's names; without ``--warmup-runs``, since the lab warms its engines up by itself."""
+    """Yields the flags under the lab's names, without ``--warmup-runs``: the lab warms its engines up itself."""
     words = iter(argv)
     for word in words:
         flag, equals, value = word.partition("=")

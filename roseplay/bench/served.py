@@ -1,4 +1,4 @@
-"""The page's server as a benchmark needs it: in a process of its own, driven by its public endpoints."""
+"""The page's server for benchmarks, in its own process and driven through its public endpoints."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _GIVE_UP_S = 120.0
 
 
 class ServedPage(ServerProcess):
-    """``roseplay play``.
+    """A process that runs ``roseplay play``.
 
     Args:
-        flags: of its command line besides ``--port``.
+        flags: of its command line, without ``--port``.
     """
 
     def __init__(self, flags: list[str]) -> None:
@@ -24,7 +24,7 @@ class ServedPage(ServerProcess):
         self._parameters = self._named_endpoints()
 
     def call(self, endpoint: str, **arguments: Any) -> Any:
-        """Call a named endpoint; what is not given takes its default. Raises ``BenchmarkError`` when it refuses."""
+        """Call a named endpoint; missing arguments take their defaults. Raises ``BenchmarkError`` if it refuses."""
         data = [arguments.pop(name, default) for name, default in self._parameters[endpoint]]
         if arguments:
             raise TypeError(f"/{endpoint} takes no {', '.join(arguments)}")
@@ -34,8 +34,8 @@ class ServedPage(ServerProcess):
         return reply["data"][0]
 
     def load(self, tab: str, lanes: int, others: int, max_new_tokens: int, seed: int = 1) -> set[int]:
-        """Fill the lanes of a tab and send a burst of others besides; returns the ids of all requests."""
-        self.call("new_chat", tab=tab)  # else the prompts would grow from run to run
+        """Fill the lanes of a tab and send a burst of other requests; returns the ids of all requests."""
+        self.call("new_chat", tab=tab)  # otherwise the prompts would grow from run to run
         answer = {"max_new_tokens": max_new_tokens, "temperature": 0, "ignore_eos": True}
         ids: set[int] = set()
         for lane in range(1, lanes + 1):
@@ -46,7 +46,7 @@ class ServedPage(ServerProcess):
         return ids
 
     def resident_mb(self) -> float:
-        """Memory that the server and its children hold, in MB; 0 where the system does not tell."""
+        """Returns the memory in MB that the server and its children hold; 0 if the system does not report it."""
         return sum(self.family().values()) / 1000
 
     def _named_endpoints(self) -> dict[str, list[tuple[str, Any]]]:

@@ -1,4 +1,4 @@
-"""``roseplay serve`` as a benchmark needs it: in a process of its own, asked by a client that does as little as possible."""
+"""``roseplay serve`` for benchmarks, in its own process, with a client that does as little as possible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONNECT_WITHIN_S = 60.0
 
 @dataclass
 class Seen:
-    """What the client sees of one streamed answer; times are of ``perf_counter``."""
+    """One streamed answer as the client sees it: ``status_s`` is a duration, ``times`` are from ``perf_counter``."""
 
     status: int = 0
     status_s: float = 0.0
@@ -25,10 +25,10 @@ class Seen:
 
 
 class ServedApi(ServerProcess):
-    """``roseplay serve``; ``model`` is the name that requests give.
+    """A process that runs ``roseplay serve``; ``model`` is the model's name in requests.
 
     Args:
-        flags: of its command line besides ``--port``.
+        flags: of its command line, without ``--port``.
     """
 
     def __init__(self, flags: list[str]) -> None:
@@ -36,7 +36,7 @@ class ServedApi(ServerProcess):
         self.model = self.said.rsplit("(", 1)[1].split(",")[0]
 
     async def stream(self, asked: Mapping[str, Any]) -> Seen:
-        """Returns what came of a streamed completion with these fields; the client takes processor time from the server."""
+        """Requests a streamed completion with these fields. The client takes processor time from the server."""
         body = json.dumps({"model": self.model, "ignore_eos": True, **asked, "stream": True}).encode()
         head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nConnection: close\r\n"
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -1,4 +1,4 @@
-"""A server of ours in a process of its own, as benchmarks measure it."""
+"""A roseplay server in its own process, for benchmarks to measure."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _END_WITHIN_S = 30.0
 
 
 class ServerProcess:
-    """A command of roseplay that serves at a free port of this machine, and ends with the context.
+    """A roseplay command that serves on a free port of this machine until the context ends.
 
     Args:
         command: ``play`` or ``serve``.
-        flags: of its command line besides ``--port``.
+        flags: of its command line, without ``--port``.
 
     Attributes:
-        said: the line in which it says where it is.
+        said: the line in which it prints its address.
 
     Raises:
-        BenchmarkError: it did not start.
+        BenchmarkError: the server did not start.
     """
 
     def __init__(self, command: str, flags: list[str]) -> None:
         arguments = [sys.executable, "-m", "roseplay", command, "--port", "0", *flags]
         self._process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self._process.stdout is not None and self._process.stderr is not None
-        self.said = self._process.stdout.readline()  # the server ends by itself when it cannot start
+        self.said = self._process.stdout.readline()  # the server exits if it cannot start
         if " is live at " not in self.said:
-            why = self.said.strip() or self._process.stderr.read().strip().rpartition("\n")[2]  # after how far it was
+            why = self.said.strip() or self._process.stderr.read().strip().rpartition("\n")[2]  # after progress
             raise BenchmarkError(f"the server did not start: {why}")
         self.pid = self._process.pid
         self.address = self.said.split(" is live at ")[1].split(" ")[0]
@@ -56,7 +56,7 @@ class ServerProcess:
             self._process.wait()
 
     def family(self) -> dict[int, int]:
-        """Returns the memory in kB of the server's process and of all that it has started, directly or not, by pid."""
+        """Returns the memory in kB of the server's process and all its descendants, by pid."""
         listed = subprocess.run(["ps", "-eo", "ppid=,pid=,rss="], capture_output=True, text=True).stdout
         children: dict[int, list[int]] = {}
         resident: dict[int, int] = {}
@@ -64,13 +64,13 @@ class ServerProcess:
             children.setdefault(parent, []).append(child)
             resident[child] = size
         found = [self.pid]
-        for pid in found:  # grows meanwhile
+        for pid in found:  # grows during the loop
             found += children.get(pid, [])
         return {pid: resident.get(pid, 0) for pid in found}
 
 
 def cpu_s(stat: Path) -> float:
-    """Returns the processor seconds in a ``stat`` of /proc; 0 if its process has ended."""
+    """Returns the processor seconds in a ``stat`` file of /proc; 0 if its process has ended."""
     try:
         fields = stat.read_text().rpartition(")")[2].split()
     except OSError:

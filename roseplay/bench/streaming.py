@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         runs = [play_once(engine, workload, **how) for _ in range(args.warmup_runs + args.repeat_runs)]
         runs = runs[args.warmup_runs :]
         info = engine.info
-        # Of an even number of runs, the slower of the two in the middle.
+        # Of an even number of runs, the slower of the middle two.
         median = sorted(runs, key=lambda run: run.output_tokens_per_s)[(len(runs) - 1) // 2]
         _print(args, info, runs, median)
         return {

@@ -1,1 +1,1 @@
-"""``roseplay doctor``: what this machine has, what the engine makes of it, and what is missing."""
+"""``roseplay doctor``: reports what this machine has, how the engine uses it, and what is missing."""

@@ -1,4 +1,4 @@
-"""What this machine has and what it reaches: versions, instructions, read bandwidth and matrix rate, and its GPU."""
+"""Describes and measures this machine: versions, CPU instructions, read bandwidth, matrix rate, and its GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from roseplay.bench.ceilings import matmul_flops, read_bandwidth
 from roseplay.traffic.environment import environment, version
 
 PACKAGES = ("torch", "transformers", "numba", "triton", "gradio")
-# What the kernels ask for, by LLVM's names.
+# Instruction sets that the kernels look for, by LLVM's names.
 FEATURES = ("avx2", "fma", "avx512f", "avx512bf16", "avx512vnni", "amx-tile", "amx-bf16", "amx-int8")
 _CPU_MATRIX, _GPU_MATRIX = 1024, 8192
 
@@ -19,8 +19,8 @@ class Device:
     """A device that models can run on.
 
     Attributes:
-        bandwidth: bytes a second: a CPU's of reading, a GPU's of a copy, read and write together.
-        matmul_flops: of a large product, operations a second, by dtype.
+        bandwidth: bytes a second: when reading on a CPU, read and written by a copy on a GPU.
+        matmul_flops: operations a second of a large matrix product, by dtype.
     """
 
     name: str
@@ -30,12 +30,12 @@ class Device:
 
 
 def packages() -> dict[str, str | None]:
-    """Returns the installed versions of what the engine uses; None for what is not installed."""
+    """Returns the installed versions of the packages that the engine uses; None if not installed."""
     return {name: version(name) for name in PACKAGES}
 
 
 def features() -> list[str]:
-    """Returns which of ``FEATURES`` the kernels use on this CPU; without Numba, torch's name for what it uses."""
+    """Returns which of ``FEATURES`` the kernels can use on this CPU; without Numba, torch's name for its CPU level."""
     try:
         from roseplay.kernels.cpu.features import has, has_amx
     except ImportError:  # Numba is an extra
@@ -47,7 +47,7 @@ def features() -> list[str]:
 
 
 def devices() -> list[Device]:
-    """Measures the CPU, and the GPU that torch can use, if there is one; takes a few seconds."""
+    """Measures the CPU, and the GPU if torch can use one; takes a few seconds."""
     import torch
 
     about = environment(threads=torch.get_num_threads(), device="cpu")
@@ -58,7 +58,7 @@ def devices() -> list[Device]:
 
 
 def missing_gpu() -> str | None:
-    """Returns what to do where there is a GPU that torch cannot use; None otherwise."""
+    """Returns advice if there is a GPU that torch cannot use; None otherwise."""
     import torch
 
     if torch.cuda.is_available() or shutil.which("nvidia-smi") is None:

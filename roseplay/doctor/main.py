@@ -1,4 +1,4 @@
-"""The command: gathers what there is to say about this machine, and prints it."""
+"""The command: examines this machine and prints the findings."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns 0; 1 when answers on this machine are wrong, 2 when the flags or the model are."""
+    """Run the doctor; returns 1 if answers on this machine are wrong, 2 if the flags or the model are, otherwise 0."""
     args = _parser().parse_args(argv)
     args.model, said = choose_model(args.model)
     if said:
         print(f"roseplay doctor: {said}", file=sys.stderr)
     try:
-        flags.engine_config(args)  # bad values are told before torch has loaded
+        flags.engine_config(args)  # to report bad values before torch is loaded
         findings = _examine(args)
     except (ValueError, OSError) as error:  # EngineStartError is a ValueError
         print(f"roseplay doctor: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What the doctor found, as text and as JSON."""
+"""The doctor's findings, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDTH, _LABEL = 118, 30
 
 @dataclass(frozen=True)
 class Findings:
-    """What was found: see ``machine``, ``EngineInfo`` and ``check``. ``missing`` says what would make it faster."""
+    """The findings; see ``machine``, ``EngineInfo`` and ``Check``. ``missing`` lists possible speed-ups."""
 
     versions: Mapping[str, str | None]
     features: list[str]
@@ -27,11 +27,11 @@ class Findings:
 
     @property
     def ok(self) -> bool:
-        """Whether every answer was right."""
+        """Whether all answers were right."""
         return all(check.ok for check in self.checks)
 
     def document(self) -> dict[str, Any]:
-        """Everything, fit for JSON: bytes and operations a second, seconds, plain numbers."""
+        """Returns everything as values for JSON, in bytes and operations a second, and seconds."""
         return {
             "versions": dict(self.versions),
             "cpu_features": self.features,
@@ -42,7 +42,7 @@ class Findings:
         }
 
     def text(self) -> str:
-        """Returns the same for a terminal."""
+        """Returns the findings as text for a terminal."""
         versions = ", ".join(f"{name} {version or '(not installed)'}" for name, version in self.versions.items())
         lines = [*_entry("versions", versions), ""]
         for device in self.devices:

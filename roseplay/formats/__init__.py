@@ -1,1 +1,1 @@
-"""How text, JSON, tables and reports are written and read; knows nothing of engines."""
+"""Reads and writes text, JSON, tables and reports, independently of engines."""

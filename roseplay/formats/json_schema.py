@@ -3,11 +3,12 @@
 The page's reader of recordings (``static/replay/recording.js``) gets the same schema and makes the same checks, so that
 both accept the same files. A schema is itself JSON, one of:
 
-- ``number``, ``whole``, ``text``, ``flag``: a finite number, an integer, a string (``most``: its length), a boolean
+- ``number``, ``whole``, ``text``, ``flag``: a finite number, an integer, a string (of at most ``most`` characters), a
+  boolean
 - ``choice``: one of ``values``
 - ``scalar``: a number, text, a boolean or null; ``any``: anything
-- ``list``: items of one schema, which errors count from 1 if ``numbered``
-- ``row``: a list with a schema for each of its ``columns``, the last of which may be missing
+- ``list``: items of the schema ``of``; if ``numbered``, errors give an item's number, from 1
+- ``row``: a list with a schema for each of its ``columns``, the last ``missing`` of which may be absent
 - ``object``: ``fields`` with their schemas; other fields have the schema ``rest``, or any value if there is none
 
 ``null``: null is allowed as well. ``optional``: the field may be missing.
@@ -22,7 +23,7 @@ from typing import Any
 
 Schema = dict[str, Any]
 
-FAR = 1e12  # of times in milliseconds: some thirty years
+FAR = 1e12  # for times in milliseconds: about thirty years
 _MOST = 2**31 - 1  # the page's integer columns are 32 bits wide
 _FAR_SCALAR = 1e15
 FLAG: Schema = {"type": "flag"}
@@ -46,7 +47,7 @@ def list_of(of: Schema, **more: Any) -> Schema:
 
 
 def row(columns: dict[str, Schema], missing: int = 0) -> Schema:
-    """``missing``: how many of the last columns a row may lack."""
+    """Returns the schema of a row that may lack up to ``missing`` of its last columns."""
     return {"type": "row", "columns": columns, "missing": missing}
 
 
@@ -67,7 +68,7 @@ def optional(schema: Schema, *names: str) -> dict[str, Schema]:
 
 
 def check(value: Any, schema: Schema, where: str = "") -> None:
-    """Raises ``ValueError`` that says where ``value`` does not match, as in ``steps, t0 should be a number``."""
+    """Raises ``ValueError`` if ``value`` does not match, with the place, as in ``steps, t0 should be a number``."""
     _check([value], schema, where)
 
 
@@ -137,7 +138,7 @@ def _fields(objects: Sequence[Any], schema: Schema, where: str) -> None:
 
 
 def _words(schema: Schema) -> str:
-    """Returns what a value of this schema is, in words."""
+    """Returns a description of this schema's values."""
     kind = schema["type"]
     if kind in ("number", "whole"):
         noun = "a whole number" if kind == "whole" else "a number"

@@ -1,4 +1,4 @@
-"""JSON as roseplay writes it, compact, and as it reads what others sent: requests strictly, answers of servers tolerantly."""
+"""Writes compact JSON, and parses JSON from others: requests strictly, servers' answers tolerantly."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-# Kept: making one takes longer than most values take to encode.
+# Reused: making one takes longer than encoding most values.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # Python joins pairs as it reads them
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # Python joins pairs when parsing
 
 
 def encode(value: Any) -> bytes:
-    """Returns compact JSON in UTF-8. A number that is not finite becomes null, as in JavaScript: JSON has none."""
+    """Returns compact JSON in UTF-8. Numbers that are not finite, which JSON lacks, become null, as in JavaScript."""
     try:
         text = _ENCODER.encode(value)
     except ValueError:
@@ -26,7 +26,7 @@ def strict_json(text: bytes) -> Any:
     """Parse JSON as the standard defines it: UTF-8, no NaN or infinity, no unpaired surrogate in a string.
 
     Raises:
-        ValueError: one line that says what is wrong; it calls the text "the body", as of an HTTP request.
+        ValueError: a one-line description of the problem, which calls the text "the body", as of an HTTP request.
     """
     try:
         value = json.loads(text.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
@@ -42,9 +42,9 @@ def strict_json(text: bytes) -> Any:
 
 
 def tolerant_json(data: bytes) -> Any:
-    """Parse JSON of a server that may be faulty, so that nothing of it does harm further on.
+    """Parse JSON from a server that may be faulty, replacing values that could cause errors later.
 
-    A number that is not finite becomes ``None``; half of a surrogate pair, and what is not UTF-8, becomes U+FFFD.
+    Numbers that are not finite become ``None``; unpaired surrogates and invalid UTF-8 become U+FFFD.
 
     Raises:
         ValueError: it is not JSON.
@@ -61,7 +61,7 @@ def tolerant_json(data: bytes) -> Any:
 
 
 def json_object(value: Any, name: str, example: str) -> dict[str, Any]:
-    """Returns an object that a program sent as such or as JSON text; raises ``ValueError`` with its ``name``."""
+    """Returns an object that was sent as such or as JSON text; raises ``ValueError`` with its ``name`` for others."""
     if isinstance(value, str):
         try:
             value = json.loads(value or "{}")

@@ -1,4 +1,4 @@
-"""Numbers as text for people, with thousands separated by a narrow space; ``static/shared/format.js`` writes the same."""
+"""Formats numbers for display, with narrow spaces between thousands, as ``static/shared/format.js`` does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def megabytes_text(size: int) -> str:
 
 
 def number_text(value: float | None) -> str:
-    """Returns about three significant digits; a dash for ``None``."""
+    """Returns a number with about three significant digits; a dash for ``None``."""
     if value is None:
         return "–"
     digits = 0 if value == int(value) or abs(value) >= 100 else 1 if abs(value) >= 10 else 2
@@ -39,18 +39,18 @@ def ratio_text(ratio: float | None) -> str:
 
 
 def range_text(low: float | None, high: float | None) -> str:
-    """Returns a range such as ``13.6–14.3``, or nothing where its ends read alike."""
+    """Returns a range such as ``13.6–14.3``, or "" if its ends look the same."""
     ends = [number_text(low), number_text(high)]
     return "" if ends[0] == ends[1] else "–".join(ends)
 
 
 def _rounded(value: float, digits: int) -> Decimal:
-    """Returns a value with so many digits, halves rounded up as the page's scripts round them."""
+    """Returns a value with ``digits`` decimal places, halves rounded up as in the page's scripts."""
     return Decimal(value).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP, _EXACT)
 
 
 def setting_text(value: Any, none: str = "∞") -> str:
-    """Returns a setting's value; ``none`` stands for null, which for a knob means no limit."""
+    """Returns a setting's value as text; ``none`` stands for ``None``, which for a knob means no limit."""
     if value is None:
         return none
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""A report as one self-contained HTML page, which needs no server: its style, its tables and its charts."""
+"""Reports as self-contained HTML pages, which need no server: their style, tables and charts."""
 
 from __future__ import annotations
 
@@ -63,19 +63,19 @@ td:first-child, .notes td:last-child { font-family: VAR(sans); color: VAR(ink2);
 
 
 def report_page(title: str, parts: Iterable[str]) -> str:
-    """Returns the page with these parts, which are HTML already."""
+    """Returns a page of these parts, which must be HTML."""
     style = _STYLE
     for name, value in {**COLOURS, "sans": SANS, "mono": MONO}.items():
         style = style.replace(f"VAR({name})", value)
     style = _fonts() + style
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
-    icon = '<link rel="icon" href="data:,">'  # else a browser requests one
+    icon = '<link rel="icon" href="data:,">'  # otherwise a browser requests one
     return f'<!doctype html><html lang="en"><head>{head}{icon}<style>{style}</style></head><body>{"".join(parts)}</body></html>'
 
 
 @functools.cache
 def _fonts() -> str:
-    """Returns the page's fonts as rules of CSS, which Gradio brings along; nothing where it has no such files."""
+    """Returns CSS rules for the page's fonts, which come with Gradio; "" if it has no such files."""
     gradio = importlib.util.find_spec("gradio")
     if gradio is None or gradio.origin is None:
         return ""
@@ -96,11 +96,11 @@ def heading(title: str, sub: object = "") -> str:
 
 
 def table(rows: Sequence[Sequence[str]], head: Sequence[str] = (), *, marked: int = 0, notes: bool = False) -> str:
-    """Returns a table of cells that are HTML already.
+    """Returns a table of cells, which must be HTML.
 
     Args:
-        marked: how many rows from the first on are highlighted.
-        notes: the last column is text.
+        marked: number of rows to highlight, from the first.
+        notes: whether the last column is text.
     """
     lines = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
     opening = ['<tr class="differs">'] * marked + ["<tr>"] * (len(rows) - marked)
@@ -110,7 +110,7 @@ def table(rows: Sequence[Sequence[str]], head: Sequence[str] = (), *, marked: in
 
 
 def figure(x: str, y: str) -> go.Figure:
-    """Returns an empty chart with these titles of its axes."""
+    """Returns an empty chart with these axis titles."""
     import plotly.graph_objects as go
 
     axis = {
@@ -127,7 +127,7 @@ def figure(x: str, y: str) -> go.Figure:
             "paper_bgcolor": COLOURS["surface"],
             "plot_bgcolor": COLOURS["surface"],
             "font": {"family": SANS, "size": 11, "color": COLOURS["ink3"]},
-            # Above it is a row for words about lines, which stand just over the plot.
+            # Leaves a row just above the plot for the labels of lines.
             "legend": {"orientation": "h", "x": 1, "xanchor": "right", "y": 1.09, "yanchor": "bottom"},
             "hoverlabel": {
                 "font": {"color": COLOURS["ink"]},
@@ -141,7 +141,7 @@ def figure(x: str, y: str) -> go.Figure:
 
 
 def words_above(figure: go.Figure, text: str, *, x: float = 0, xref: str = "paper", colour: str = "ink3") -> None:
-    """Put words into the row above the plot, where no data is; ``x`` is where they begin."""
+    """Put text that begins at ``x`` into the row above the plot, clear of the data."""
     figure.add_annotation(
         text=text,
         showarrow=False,
@@ -164,7 +164,7 @@ def log_axis(figure: go.Figure, axis: Literal["xaxis", "yaxis"], low: float, hig
 
 
 def charts(figures: Iterable[go.Figure]) -> list[str]:
-    """Returns the charts as HTML; the first brings plotly itself along."""
+    """Returns the charts as HTML; the first includes plotly."""
     from plotly.io import to_html
 
     config = {"displaylogo": False, "responsive": True}

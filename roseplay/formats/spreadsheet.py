@@ -1,4 +1,4 @@
-"""CSV that spreadsheets open and do not run."""
+"""CSV that is safe to open in a spreadsheet: no text runs as a formula."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def spreadsheet(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
 
 
 def cell(text: str | None) -> str | None:
-    """Returns somebody's text for a cell: what a spreadsheet would run as a formula is preceded by an apostrophe."""
+    """Returns untrusted text for a cell, with an apostrophe before text that a spreadsheet would run as a formula."""
     return "'" + text if text and text[0] in "=+-@\t\r" else text

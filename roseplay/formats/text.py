@@ -1,4 +1,4 @@
-"""Values and errors as short text for people."""
+"""Formats values and errors as short text for display."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ _NAME = 200
 
 
 def shown(value: Any) -> str:
-    """Returns a value as Python writes it, truncated, for the sender of what is refused."""
+    """Returns a value's truncated ``repr``, for messages that refuse it."""
     if isinstance(value, str | list | tuple) and len(value) > _VALUE:
         value = value[:_VALUE]
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # an integer with more digits than Python converts; deeply nested lists
+    except (ValueError, RecursionError):  # an integer with more digits than Python converts, or deeply nested lists
         return f"a {type(value).__name__}"
     return text if len(text) <= _VALUE else text[:_VALUE] + "…"
 
 
 def one_line(error: object) -> str:
-    """Returns an error's message as one line, truncated and without control characters: it may repeat what was sent."""
+    """Returns an error's message as one line, truncated and without control characters: it may contain user input."""
     text = " ".join(str(error)[: 4 * _LINE].split())
     text = "".join(char if char.isprintable() else "\ufffd" for char in text)
     return text if len(text) <= _LINE else text[:_LINE] + "…"
 
 
 def is_name(value: object) -> bool:
-    """Returns whether another program's name of something is text that can be shown as it is, also on a terminal."""
+    """Returns whether a name from another program is text that can be displayed as it is, even on a terminal."""
     return isinstance(value, str) and 0 < len(value) <= _NAME and value.isprintable()

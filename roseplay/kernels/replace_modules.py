@@ -1,4 +1,4 @@
-"""Replacing a model's modules by faster ones, after comparing both on random inputs."""
+"""Replaces a model's modules by faster ones, after comparing both on random inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROTARY = "apply_rotary_pos_emb"
 
 @torch.inference_mode()
 def replace_modules(model: PreTrainedModel, make: Callable[[nn.Module], nn.Module | None]) -> int:
-    """Replace each module by what ``make`` returns for it, unless that is None; returns the number of replacements."""
+    """Replace each module for which ``make`` returns another; returns the number of replacements."""
     replaced = 0
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
@@ -32,8 +32,8 @@ def replace_modules(model: PreTrainedModel, make: Callable[[nn.Module], nn.Modul
 def replace_gelus(model: PreTrainedModel) -> int:
     """Replace GELUs that are written out term by term (GPT-2's ``gelu_new``) by torch's; returns their number.
 
-    Both are the tanh approximation and agree up to rounding. Written out it is seven passes over the widest activations
-    of the model, a few percent of a decode step on a CPU.
+    Both are the tanh approximation and agree up to rounding. Written out, it takes seven passes over the widest
+    activations of the model, a few percent of a decode step on a CPU.
     """
 
     def own(module: nn.Module) -> nn.Module | None:
@@ -46,13 +46,13 @@ def parts_of_rms_norm(module: nn.Module) -> tuple[nn.Parameter, float] | None:
     """Returns the weight ``[dim]`` and the epsilon of a module whose name and attributes are those of an RMS norm,
     else None.
 
-    Norms that take more than their input, such as a gate, are others.
+    Norms with further inputs, such as a gate, do not count.
     """
     return _parts_of_norm(module, inputs=1)
 
 
 def parts_of_gated_rms_norm(module: nn.Module) -> tuple[nn.Parameter, float] | None:
-    """Returns the same of an RMS norm that takes a gate beside its input."""
+    """Returns the same for an RMS norm that takes a gate besides its input."""
     return _parts_of_norm(module, inputs=2)
 
 
@@ -61,7 +61,7 @@ def _parts_of_norm(module: nn.Module, inputs: int) -> tuple[nn.Parameter, float]
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     if "RMSNorm" not in type(module).__name__ or not isinstance(eps, float):
         return None
-    if len(inspect.signature(type(module).forward).parameters) != 1 + inputs:  # self is one
+    if len(inspect.signature(type(module).forward).parameters) != 1 + inputs:  # and self
         return None
     return (weight, eps) if isinstance(weight, nn.Parameter) and weight.dim() == 1 else None
 
@@ -74,13 +74,13 @@ def agrees(
     given = [random_like((1, _TOKENS + number, dim), like)[:, :_TOKENS] for number in range(inputs)]
     try:
         return same(plain(*given), new(*given))
-    except (AttributeError, RuntimeError, TypeError, ValueError):  # not the module that its name suggests
+    except (AttributeError, RuntimeError, TypeError, ValueError):  # not what its name suggests
         return False
 
 
 @torch.inference_mode()
 def replace_rotary(model: PreTrainedModel, rotate: Callable[..., Any], fits: Callable[..., bool]) -> int:
-    """Let attention modules apply rotary embeddings by ``rotate(q, k, cos, sin)``, for inputs that it ``fits``, if it
+    """Make attention modules apply rotary embeddings by ``rotate(q, k, cos, sin)``, for inputs that it ``fits``, if it
     agrees with their own function; returns the number of modules.
 
     A module's forward looks up the rotary function in the globals of its modelling file, so the module gets a copy of its
@@ -110,7 +110,7 @@ def replace_rotary(model: PreTrainedModel, rotate: Callable[..., Any], fits: Cal
 
 
 def with_globals(function: FunctionType, names: dict[str, Any]) -> FunctionType:
-    """Returns a copy of a function that finds these among the globals of its file."""
+    """Returns a copy of a function whose globals include these names."""
     found = {**function.__globals__, **names}
     copied = FunctionType(function.__code__, found, function.__name__, function.__defaults__, function.__closure__)
     copied.__kwdefaults__ = function.__kwdefaults__
@@ -118,7 +118,7 @@ def with_globals(function: FunctionType, names: dict[str, Any]) -> FunctionType:
 
 
 def _choose(plain: Callable[..., Any], rotate: Callable[..., Any], fits: Callable[..., bool]) -> Callable[..., Any]:
-    """Returns a function that calls ``rotate`` for inputs that it fits, else ``plain``."""
+    """Returns a function that calls ``rotate`` for inputs that it supports (``fits``), else ``plain``."""
 
     def apply(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *args: Any, **more: Any) -> Any:
         if args or more or not fits(q, k, cos, sin):
@@ -137,12 +137,12 @@ def _rotations_agree(
         return False
     try:
         return all(same(x, y) for x, y in zip(plain(q, k, cos, sin), rotate(q, k, cos, sin), strict=True))
-    except (RuntimeError, TypeError, ValueError):  # made for other shapes
+    except (RuntimeError, TypeError, ValueError):  # does not support these shapes
         return False
 
 
 def random_like(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-    """Random numbers of ``like``'s dtype and device, the same in every call, without using torch's global generator."""
+    """Returns random numbers of ``like``'s dtype and device, equal in every call, without torch's global generator."""
     generator = torch.Generator(like.device).manual_seed(sum(shape))
     return torch.randn(shape, generator=generator, device=like.device).to(like.dtype) * 3
 

@@ -1,1 +1,1 @@
-"""Runs as files: recorded as frames, read again, exported as a trace, a table of tokens and a report."""
+"""Records runs as frames in a file, reads them back, and exports them as traces, tables and reports."""

@@ -1,7 +1,7 @@
-"""The state of every KV block, as frames and snapshots tell it: in rows that may each stand for a run of blocks.
+"""The state of every KV block, as in frames and snapshots: in rows that may each describe several adjacent blocks.
 
-A row is ``[block, references, owner, findable]``, or with a fifth column ``count``, which says that this block and those
-numbered after it are in the same state. An owner of -1 is none.
+A row is ``[block, references, owner, findable]``, optionally with a fifth column, ``count``: the number of blocks from
+this one on that are in the same state. An owner of -1 is none.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy.typing as npt
 
 State = tuple[int, int, int]  # references, owner, findable
 FREE: State = (0, -1, 0)
-_NO_OWNER = np.array([[0], [1], [0]])  # added to a state before it is kept: memory that nobody has written to is free
+_NO_OWNER = np.array([[0], [1], [0]])  # added to a state before it is stored, so that zeroed memory means free
 
 
 class BlockStates:
-    """The newest state of each block; memory is taken up to the highest number that was ever used.
+    """The newest state of each block; takes memory for blocks up to the highest number used so far.
 
     Args:
-        snapshot: one made before, with ``blocks`` and ``blocks_used``.
+        snapshot: the state to begin with, with ``blocks`` and ``blocks_used``.
 
     Attributes:
-        used: blocks above this number were never handed out. Pools hand out unused blocks in the order of their numbers.
+        used: blocks above this number were never allocated. Pools allocate unused blocks in the order of their numbers.
     """
 
     def __init__(self, snapshot: Mapping[str, Any] | None = None) -> None:
@@ -35,7 +35,7 @@ class BlockStates:
             self._reserve(snapshot.get("blocks_used", 0))
 
     def change(self, newest: Mapping[int, State]) -> list[list[int]]:
-        """Apply new states by block. Returns rows of those that have changed, or that are used for the first time."""
+        """Apply new states by block. Returns the rows of blocks that changed or are used for the first time."""
         changed = sorted(block for block, state in newest.items() if block > self.used or state != self._state(block))
         if not changed:
             return []
@@ -44,7 +44,7 @@ class BlockStates:
         return self._rows(np.array(changed))
 
     def freed(self) -> dict[int, State]:
-        """Returns new states by block for a pool that begins anew: each block that is not free becomes so."""
+        """Returns the new states by block when the pool is reset: every block that is not free becomes free."""
         return dict.fromkeys(self._held().tolist(), FREE)
 
     def take(self, rows: Iterable[Sequence[int]]) -> None:
@@ -55,14 +55,14 @@ class BlockStates:
             self._states[:, block:end] = [[references], [owner + 1], [findable]]
 
     def snapshot(self) -> dict[str, Any]:
-        """Returns ``blocks``, rows of those that are not free, and ``blocks_used``."""
+        """Returns ``blocks``, the rows of blocks that are not free, and ``blocks_used``."""
         return {"blocks": self._rows(self._held()), "blocks_used": self.used}
 
     def _held(self) -> npt.NDArray[np.int64]:
         return np.flatnonzero(self._states.any(axis=0))
 
     def _rows(self, blocks: npt.NDArray[np.int64]) -> list[list[int]]:
-        """Returns the rows of these blocks, in rising order: one row for neighbours in the same state."""
+        """Returns the rows of these blocks, in ascending order, with one row for neighbours in the same state."""
         states = self._states[:, blocks]
         begins = np.ones(len(blocks), dtype=bool)
         begins[1:] = (np.diff(blocks) != 1) | (states[:, 1:] != states[:, :-1]).any(axis=0)
@@ -76,7 +76,7 @@ class BlockStates:
         return references, owner - 1, findable
 
     def _reserve(self, block: int) -> None:
-        """Have room for blocks up to this number, which are used from now on."""
+        """Make room for blocks up to this number and mark them as used."""
         self.used = max(self.used, block)
         room = self._states.shape[1]
         if block >= room:

@@ -13,13 +13,13 @@ from roseplay.traffic.metrics import percentile
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_LEAST_APART = 0.06  # of a chart's width: numbers of changes that are closer share a place
-_FAR_OFF = 20  # a worst gap so many medians long needs a logarithmic axis
+_LEAST_APART = 0.06  # of a chart's width: changes closer than this share a label
+_FAR_OFF = 20  # ratio of the worst gap to the median above which the axis is logarithmic
 _DASHES = {50: "solid", 95: "4px,3px", 99: "1.5px,2.5px"}  # by percentile
 
 
 def itl(run: Run) -> go.Figure:
-    """Inter-token latency: a point for each token, coloured by kind of request, with percentiles as lines."""
+    """Returns inter-token latency: a point for each token, coloured by kind of request, and percentiles as lines."""
     figure = new_figure("seconds", "ms")
     gaps = run.gaps()
     groups: dict[str, list[Any]] = {}
@@ -42,7 +42,7 @@ def itl(run: Run) -> go.Figure:
         if value is not None:
             figure.add_hline(value, line={"color": COLOURS["ink3"], "width": 1, "dash": dash})
             words.append(f"p{percent} {value:.1f}")
-    figure.update_xaxes(title_text=f"seconds<br>{' · '.join(words)}")  # beside their lines they would overlap
+    figure.update_xaxes(title_text=f"seconds<br>{' · '.join(words)}")  # next to their lines they would overlap
     figure.update_layout(margin_b=56)
     if ordered and ordered[-1] > _FAR_OFF * (percentile(ordered, 50) or math.inf):
         log_axis(figure, "yaxis", max(0.1, ordered[0]), ordered[-1])
@@ -51,7 +51,7 @@ def itl(run: Run) -> go.Figure:
 
 
 def ttft(run: Run) -> go.Figure:
-    """Share of requests that had their first token within a time: a curve for each burst, and one for the rest."""
+    """Returns the share of requests with a first token by a time: a curve for each burst, and one for the rest."""
     figure = new_figure("ms", "% of requests")
     groups: dict[str, list[float]] = {}
     for request in run.requests.values():
@@ -69,7 +69,7 @@ def ttft(run: Run) -> go.Figure:
 
 
 def step_tokens(run: Run) -> go.Figure:
-    """Tokens that each step computed; a bar is as wide as its step took."""
+    """Returns the tokens that each step computed; a bar's width is its step's duration."""
     figure = new_figure("seconds", "tokens")
     widths = [max(0.0005, (step.t1 - step.t0) / 1000) for step in run.steps]
     starts = [_seconds(run, step.t0) for step in run.steps]
@@ -132,14 +132,14 @@ def _hue(name: str, number: int) -> str:
 
 
 def _shades(run: Run) -> list[dict[str, Any]]:
-    """Returns boxes behind the periods in slow motion."""
+    """Returns shapes that shade the periods in slow motion."""
     look = {"type": "rect", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below"}
     look |= {"fillcolor": COLOURS["well"], "line": {"width": 0}}
     return [{**look, "x0": _seconds(run, since), "x1": _seconds(run, until)} for since, until, _ in run.slowed()]
 
 
 def _knobs(figure: go.Figure, run: Run) -> go.Figure:
-    """Adds a line where a knob was changed, with its number in the table of changes above, and shades slow motion."""
+    """Add a line at each knob change, with its number in the table of changes above, and shade slow motion."""
     for factor in sorted({factor for *_, factor in run.slowed()}):
         box = {
             "symbol": "square",
@@ -150,7 +150,7 @@ def _knobs(figure: go.Figure, run: Run) -> go.Figure:
         figure.add_scatter(x=[None], y=[None], mode="markers", marker=box, name=f"slow motion ×{factor:g}")
     numbers = enumerate(run.knobs, 1)
     placed = [(number, _seconds(run, t)) for number, (t, *_) in numbers]
-    # All at once: each add_vline or add_vrect checks all the others again.
+    # Add all at once: each add_vline or add_vrect would validate all the others again.
     across = {"type": "line", "xref": "x", "yref": "paper", "y0": 0, "y1": 1}
     lines = [{**across, "x0": x, "x1": x, "line": {"color": COLOURS["rose"], "width": 1}} for _, x in placed]
     figure.update_layout(shapes=[*_shades(run), *lines])

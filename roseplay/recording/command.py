@@ -1,4 +1,4 @@
-"""``roseplay export``: make a trace, tables or a report of a recording, without an engine."""
+"""``roseplay export``: make a trace, tables or a report from a recording, without an engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FLAGS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the requested files; returns 2 if that was not possible."""
+    """Write the requested files; returns 2 if that fails."""
     parser = Parser(prog="roseplay export", description="Make files of a recorded run (app.py --record FILE).")
     parser.add_argument("recording", metavar="RECORDING", help="a recording, JSONL")
     for flag, about in _FLAGS.items():

@@ -1,7 +1,7 @@
 """Exports made in a child process.
 
-Reading a recording takes about 35 times its size in memory and a second of Python for each MB. In the page's process
-some of that memory would stay, and every stream and poll would wait for the interpreter.
+Reading a recording takes about 35 times its size in memory and a second of Python for each MB. In the page's process,
+some of that memory would never be returned, and every stream and poll would wait for the interpreter.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _LIMIT_S = 900.0  # for one export: the largest recording takes a minute on an i
 
 
 class ExportError(RuntimeError):
-    """An export failed; one line."""
+    """An export failed; the message is one line."""
 
 
 def export_in_process(kind: str, lines: Iterable[bytes]) -> BinaryIO:
-    """Make one export at a time; returns it as a temporary file that is deleted when closed.
+    """Returns an export as a temporary file that is deleted when closed. Exports are made one at a time.
 
     Raises:
-        ExportError: the export failed.
+        ExportError: the export failed, or had to wait too long for others.
     """
     if not _ONE_AT_A_TIME.acquire(timeout=_QUEUE_S):
         raise ExportError("other exports are still being made: try again later")
@@ -49,7 +49,7 @@ def _export(kind: str, lines: Iterable[bytes]) -> BinaryIO:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, where))}
     command = [sys.executable, "-m", __name__, kind]
     try:
-        made = tempfile.TemporaryFile(prefix="roseplay-")  # noqa: SIM115 - its reader closes it
+        made = tempfile.TemporaryFile(prefix="roseplay-")  # noqa: SIM115 - the caller closes it
     except OSError as error:
         raise ExportError(f"the {kind} could not be made: {error.strerror or error}") from None
     try:
@@ -75,7 +75,7 @@ def _export(kind: str, lines: Iterable[bytes]) -> BinaryIO:
 
 
 def pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields the lines joined to pieces of about ``PIECE_BYTES``."""
+    """Yields the lines joined into pieces of about ``PIECE_BYTES``."""
     gathered, size = [], 0
     for line in lines:
         gathered.append(line)
@@ -94,7 +94,7 @@ def _end_with_parent(parent: int) -> None:
 
 
 def main() -> None:
-    """The child: reads a recording from standard input, writes the export to standard output."""
+    """The child process: reads a recording from standard input and writes the export to standard output."""
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     lines = sys.stdin.buffer.read().splitlines(keepends=True)
     sys.stdout.buffer.write(export(sys.argv[1], lines))

@@ -1,4 +1,4 @@
-"""The files that can be made of a recording."""
+"""The files that a recording can be exported to."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ KINDS = {
 
 
 def export(kind: str, lines: Iterable[bytes], name: str = "this run") -> bytes:
-    """Returns the file of this kind; raises ``ValueError`` for an unknown kind or a broken recording."""
+    """Returns the content of this kind of file; raises ``ValueError`` for an unknown kind or a broken recording."""
     if kind not in KINDS:
         raise ValueError(f"there is no export of kind {kind!r}: use one of {', '.join(KINDS)}")
     return b"".join(lines) if kind == "recording" else make(kind, parse(lines, name))
 
 
 def make(kind: str, recording: Recording) -> bytes:
-    """Returns a trace, a table of tokens or of requests, the traffic, or a report of a recording."""
+    """Returns a recording as a trace, a table of tokens or requests, traffic, or a report."""
     makers = {"trace": trace, "tokens": tokens, "requests": requests, "traffic": traffic, "report": run_report}
     return makers[kind](recording)

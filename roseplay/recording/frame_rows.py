@@ -1,4 +1,4 @@
-"""The columns of a frame's rows: there are many rows, so JSON holds them as lists, and ``COLUMNS`` beside them once.
+"""The columns of a frame's rows. As there are many rows, JSON holds them as lists, and their column names once.
 
 A snapshot and a recording's header carry ``COLUMNS``; readers find a value by its column's name. Names are those of
 the engine's records; times are milliseconds of the page's clock (``frames.PageTime``).
@@ -15,8 +15,8 @@ class StepRow(NamedTuple):
     """One step, as in ``StepRecord``; block counts are taken after it. ``device_ms`` and ``host_ms`` are durations.
 
     ``graph``: whether the step was replayed (as a CUDA graph, or on a CPU from its recording) rather than computed
-    eagerly; ``None`` where there was no choice or it is not known. ``limit``: see ``step_limit``; ``None`` in recordings
-    that do not have it. ``state_slots`` and ``states_kept``: 0 for a model without recurrent layers, too.
+    eagerly; ``None`` if there was no choice or it is unknown. ``limit``: see ``step_limit``; ``None`` in recordings
+    that lack it. ``state_slots`` and ``states_kept``: 0 for a model without recurrent layers.
     """
 
     step_id: int
@@ -47,8 +47,8 @@ class StepRow(NamedTuple):
 class TokenRow(NamedTuple):
     """One token as it was published; ``itl_ms`` is ``None`` for a request's first token.
 
-    ``step_id``: the step that made it. Where a server computes, which does not tell its steps, tokens that arrived here
-    together have a number in common.
+    ``step_id``: the step that made it. Another server does not report its steps: there, tokens that arrived together
+    share a number.
     """
 
     request_id: int
@@ -57,7 +57,7 @@ class TokenRow(NamedTuple):
     step_id: int
 
 
-# Recordings without column names were made with exactly these, in this order.
+# Recordings without column names have exactly these, in this order.
 COLUMNS: dict[str, list[str]] = {
     "steps": list(StepRow._fields),
     "entries": list(EntryRecord._fields),

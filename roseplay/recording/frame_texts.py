@@ -1,4 +1,4 @@
-"""The texts of a frame: of new tokens, and of new requests' prompts. Frames sent to browsers have neither."""
+"""The texts of a frame's new tokens and of its new requests' prompts. Frames sent to browsers have neither."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 LONGEST_TITLE = 400
 
 
-# Of one tab in one frame: ``[request id, title]`` of new requests, and ``[request id, token index, text]``, where pieces
-# with the same index are joined.
+# One tab's texts in one frame: ``[request id, title]`` of new requests, and ``[request id, token index, text]``, where
+# pieces with the same index are joined.
 Texts = tuple[list[list[Any]], list[list[Any]]]
 
 
 @dataclass(slots=True)
 class _Taken:
-    """How much of a request's text earlier frames have."""
+    """How much of a request's text is in earlier frames."""
 
     due: int = 0
     tokens: int = 0
@@ -49,7 +49,7 @@ class TextCollector:
             touched.add(token[0])
         for request_id in touched:
             tracked = self._registry.get(request_id)
-            if tracked:  # else its sender is about to register it, and this text goes with the next token's
+            if tracked:  # else its sender is about to register it; this text is taken with the next token's
                 found[tracked.tab][1].extend(self._new_texts(tracked, self._taken[request_id]))
         self._forget()
         return found
@@ -70,6 +70,6 @@ class TextCollector:
         return texts
 
     def _forget(self) -> None:
-        """Drop requests with the registry: the last token's text may come a frame after the end."""
+        """Drop ended requests once the registry has: the last token's text may come a frame after the end."""
         for request_id in [i for i, taken in self._taken.items() if taken.ended and self._registry.get(i) is None]:
             del self._taken[request_id]

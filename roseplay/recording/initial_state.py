@@ -1,7 +1,7 @@
-"""The state in which a recording begins: what is needed to understand its first frame.
+"""The state at the beginning of a recording, needed to understand its first frame.
 
-A bounded recording drops its oldest frames. What still matters of them is kept here: which requests are alive and how
-far they are, the blocks, the knobs, the figures, and the texts so far.
+A bounded recording drops its oldest frames. Their lasting effects are kept here: the live requests and their progress,
+the blocks, the knobs, the figures, and the texts so far.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ class InitialState:
     """The state before the first frame that is kept.
 
     Args:
-        knobs: at that time.
-        t: that time, in ms of the page's clock.
-        absent: what another server does not report, with the reasons, at that time.
+        knobs: their values at ``t``.
+        t: the initial time, in ms of the page's clock.
+        absent: what another server does not report at ``t``, with the reasons.
     """
 
     def __init__(self, knobs: dict[str, Any], t: float, absent: Mapping[str, str] | None = None) -> None:
@@ -29,7 +29,7 @@ class InitialState:
         self._words: dict[int, list[Any]] = {}  # request -> [tab, title, text]
 
     def fold(self, frame: dict[str, Any], words: Iterable[tuple[str, list[Any], list[Any]]] = ()) -> None:
-        """Apply a frame that is dropped; its texts as (tab, titles, texts)."""
+        """Apply a dropped frame, with its texts as (tab, titles, texts)."""
         self.state.take(with_rows(frame))
         self._absent = frame.get("absent", self._absent)
         self._load = (frame.get("loads") or [self._load])[-1]
@@ -43,7 +43,7 @@ class InitialState:
             del self._words[request_id]
 
     def snapshot(self, may_read: Callable[[str], bool]) -> dict[str, Any]:
-        """Returns a poll's snapshot, with ``words``: ``[request id, title, text so far]`` of readable tabs."""
+        """Returns a snapshot as for a poll, with ``words``: ``[request id, title, text so far]`` of readable tabs."""
         state = self.state
         return {
             "t": state.t,

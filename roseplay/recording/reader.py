@@ -1,4 +1,4 @@
-"""Reads a recording, and says what is wrong with one that cannot be read."""
+"""Reads recordings, and reports what is wrong with those that cannot be read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from roseplay.settings import defaults_of
 
 
 class RecordingError(ValueError):
-    """A file is not a recording, or damaged. The message names the file and the line."""
+    """A file is not a recording, or is damaged. The message names the file and, for a damaged frame, the line."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Recording:
     """A recorded run.
 
     Attributes:
-        name: of the file, for messages.
-        header: the first line: ``info``, ``knobs``, ``environment``, ``snapshot``, and when and with what it was made.
-        frames: oldest first, as ``/ui/delta`` sent them, with ``titles`` and ``texts`` where those were recorded.
+        name: the file's name, for messages.
+        header: the first line: ``info``, ``knobs``, ``environment``, ``snapshot``, the time and roseplay's version.
+        frames: oldest first, as sent by ``/ui/delta``, with ``titles`` and ``texts`` if they were recorded.
         cut: the last line was incomplete, as after a crash, and was dropped.
     """
 
@@ -47,14 +47,14 @@ class Recording:
 
 @cache
 def demo_path() -> Path | None:
-    """Returns the recorded run that ships with roseplay: inside an installed package, beside it in the repository."""
+    """Returns the path of the recorded run that ships with roseplay: in an installed package, or in the repository."""
     package = Path(roseplay.__file__).parent
     places = (package / "assets" / "demo.jsonl", package.parent / "assets" / "demo.jsonl")
     return next((place for place in places if place.is_file()), None)
 
 
 def read(path: str | Path) -> Recording:
-    """Read a recording from a file. Raises ``RecordingError``, one line, whatever is wrong with the file."""
+    """Read a recording from a file. Raises ``RecordingError``, with a one-line message, if that fails."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -116,7 +116,7 @@ def _header(line: bytes, name: str) -> dict[str, Any]:
 
 
 def _frame(line: bytes, schema: Schema, columns: dict[str, list[str]]) -> dict[str, Any]:
-    """Returns a frame with its rows as named tuples; raises ``ValueError`` that says what is wrong."""
+    """Returns a frame with its rows as named tuples; raises ``ValueError`` if it is invalid."""
     frame = _json(line)
     check(frame, schema)
     _check_runs(frame["blocks"])
@@ -126,14 +126,14 @@ def _frame(line: bytes, schema: Schema, columns: dict[str, list[str]]) -> dict[s
 
 
 def _check_runs(blocks: Iterable[list[int]]) -> None:
-    """Raises ``ValueError`` for a run of blocks that goes beyond the largest pool: a state is kept for each of its blocks."""
+    """Raises ``ValueError`` for blocks beyond the largest pool: memory is taken for the state of each."""
     for block, _, _, _, *more in blocks:
         if more and block + more[0] > MAX_BLOCKS:
             raise ValueError(f"blocks, count should end at block {MAX_BLOCKS:,} at most")
 
 
 def with_rows(frame: dict[str, Any], columns: dict[str, list[str]] = COLUMNS) -> dict[str, Any]:
-    """Returns the frame with its steps, their entries and its tokens as named tuples, by the names of the columns."""
+    """Returns the frame with its steps, their entries and its tokens as named tuples, matched by column name."""
     entry = _row_maker(EntryRecord, columns["entries"])
     step, token = _row_maker(StepRow, columns["steps"]), _row_maker(TokenRow, columns["tokens"])
     steps = [row._replace(entries=[entry(part) for part in row.entries]) for row in map(step, frame["steps"])]
@@ -141,7 +141,7 @@ def with_rows(frame: dict[str, Any], columns: dict[str, list[str]] = COLUMNS) ->
 
 
 def _row_maker(kind: Any, names: list[str]) -> Callable[[list[Any]], Any]:
-    """Returns a function from a list with these columns to a named tuple; columns it does not know are left out."""
+    """Returns a function that turns a list with these columns into a named tuple, ignoring unknown columns."""
     if names[: len(kind._fields)] == list(kind._fields):
         return lambda row: kind(*row[: len(kind._fields)])
     places = [(place, name) for place, name in enumerate(names) if name in kind._fields]
@@ -149,7 +149,7 @@ def _row_maker(kind: Any, names: list[str]) -> Callable[[list[Any]], Any]:
 
 
 def _json(line: bytes) -> Any:
-    """Raises ``ValueError`` for what is not JSON, including ``NaN`` and ``Infinity``."""
+    """Parse JSON; raises ``ValueError`` for anything else, including ``NaN`` and ``Infinity``."""
     try:
         return json.loads(line, parse_constant=_no_constant)
     except (ValueError, RecursionError):

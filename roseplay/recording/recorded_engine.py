@@ -1,4 +1,4 @@
-"""The engine of a recording: what it was, without anything that it could still do."""
+"""The engine of a recording: its facts can be read, but it cannot run requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_ENGINE = "this page replays a recording and has no engine: start it without -
 
 
 class RecordedEngine(NotInspectable):
-    """Has the recorded facts and refuses everything else with ``ValueError``."""
+    """Provides the recorded facts; what would need a running engine raises ``ValueError``."""
 
     capabilities = Capabilities.without(dict.fromkeys(("knobs", "pause", "clear_cache", "inspect"), NO_ENGINE))
     clock = SYSTEM_CLOCK
@@ -50,7 +50,7 @@ class RecordedEngine(NotInspectable):
         return False
 
     def abort_all(self) -> int:
-        """Returns 0, as ``abort`` does ``False``."""
+        """Returns 0: all requests have ended."""
         return 0
 
     def set_knobs(self, **changes: Any) -> Knobs:

@@ -53,14 +53,17 @@ class _Kept:
 
 
 class Recorder:
-    """The newest frames of a run with their texts. One thread calls ``take``; the rest is thread-safe.
+    """Keeps the newest frames of a run with their texts. One thread calls ``take``; the rest is thread-safe.
 
     Args:
         about: returns the engine's ``info`` and its ``environment``.
-        knobs: at the start; later changes are in the frames.
-        absent: what another server does not report, likewise.
-        file: a new file for every line with all texts. Each line is written at once, so that the file is complete
-            whenever the program ends. Raises ``OSError`` if it cannot be made, ``FileExistsError`` if it exists.
+        knobs: their initial values; later changes are in the frames.
+        absent: what another server does not report initially; later changes are in the frames.
+        file: path of a new file, to which each line is written at once with all texts, so that it is complete whenever
+            the program ends.
+
+    Raises:
+        OSError: the file cannot be made; ``FileExistsError`` if it exists.
     """
 
     def __init__(
@@ -100,11 +103,11 @@ class Recorder:
             raise
 
     def take(self, frame: dict[str, Any], encoded: bytes) -> None:
-        """Keep a frame and drop old ones beyond the limits. Never raises: the page does not depend on it."""
+        """Keep a frame and drop old ones beyond the limits. Never raises: the page must go on if recording fails."""
         try:
             self._take(frame, encoded)
             self._failing = False
-        except BaseException:  # a panic in an extension is no Exception
+        except BaseException:  # a panic in an extension module is not an Exception
             if not self._failing:
                 _log.exception("a frame could not be recorded")
             self._failing = True
@@ -129,7 +132,7 @@ class Recorder:
         self._initial.fold(json.loads(kept.frame), inside)
 
     def _write(self, line: bytes) -> None:
-        """Write a line to the file, unbuffered: what the system has accepted survives the end of this program."""
+        """Write a line to the file, if any, unbuffered, so that it survives the end of this program."""
         if not self._out:
             return
         try:
@@ -143,7 +146,7 @@ class Recorder:
         assert self._out is not None
         rest = memoryview(line)
         try:
-            while rest:  # a nearly full disk accepts a part and reports an error for the next one
+            while rest:  # a nearly full disk accepts a part and reports an error only for the next
                 rest = rest[self._out.write(rest) :]
         except OSError:
             with contextlib.suppress(OSError):
@@ -152,7 +155,7 @@ class Recorder:
         self._whole += len(line)
 
     def lines(self, tab_id: str = "") -> Iterator[bytes]:
-        """Yields what is kept as the lines of a recording, with the texts of this tab's requests only."""
+        """Yields the lines of a recording of the frames kept, with the texts of this tab's requests only."""
         may_read = _only(tab_id)
         with self._lock:
             header, kept = self._header(may_read), list(self._kept)
@@ -173,7 +176,7 @@ class Recorder:
         return encode(header) + b"\n"
 
     def figures(self) -> dict[str, Any]:
-        """Returns how much is kept: ``seconds``, ``frames``, ``steps``, ``requests``, ``tokens``, ``bytes``."""
+        """Returns how much is kept, as ``seconds``, ``frames``, ``steps``, ``requests``, ``tokens`` and ``bytes``."""
         with self._lock:
             kept = list(self._kept)
             size = self._size
@@ -200,5 +203,5 @@ def _everything(tab_id: str) -> bool:
 
 
 def _only(tab_id: str) -> Callable[[str], bool]:
-    """Returns a predicate for this tab; no tab may read programs' requests, which have none."""
+    """Returns a predicate that is true for this tab only: no tab may read the requests of programs, whose tab is ""."""
     return lambda tab: bool(tab) and tab == tab_id

@@ -1,4 +1,4 @@
-"""What is known about each request besides its stream: who sent it, its prompt's progress, what sharing saved."""
+"""Facts about each request that are not in its stream: its sender, its prompt's progress, and the tokens saved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from roseplay.engine.messages import EntryRecord
 from roseplay.engine.stream import Stream
 
-MOST_SENDERS = 1 << 14  # requests whose sender is known after they have gone
+MOST_SENDERS = 1 << 14  # requests whose sender is remembered
 
 Kind = Literal["lane", "burst", "steady", "own", "api"]
 
@@ -23,17 +23,17 @@ class TrackedRequest:
     Attributes:
         stream: the engine's stream (text, token times, metrics).
         kind: ``lane``, ``burst``, ``steady`` and ``own`` (traffic from a file) were sent from a tab, ``api`` by a program.
-        lane: number of its lane in the tab, from 1; ``None`` for bursts and programs.
+        lane: number of its lane in the tab, from 1; ``None`` for other traffic.
         burst: id of its burst.
-        title: its prompt, for people.
+        title: its prompt, as displayed.
         tab: id of the tab whose lease keeps it alive; "" for programs, which have none.
         computed, target: prompt tokens in its blocks, and how many it needs.
-        thinking: its prompt ends with the beginning of a part in which the model thinks.
+        thinking: its prompt ends with ``<think>``, so that its answer begins with the model's thinking.
         stopping: an abort was requested; the current step is finished first.
-        cached, shared: tokens of ``computed`` found in blocks of earlier steps, and computed by others in the same
-            step.
+        cached, shared: tokens of ``computed`` found in blocks of earlier steps, and those computed by other requests in
+            the same step.
         reached: the most prompt tokens that its blocks ever held; a preemption does not lower it.
-        counted: prompt tokens that are in the totals.
+        counted: its prompt tokens included in the totals.
     """
 
     stream: Stream
@@ -69,7 +69,7 @@ class TrackedRequest:
 
 
 class Sender(NamedTuple):
-    """Who sent a request: a tab, "" for programs, and its lane, ``None`` for other traffic."""
+    """The sender of a request: a tab, or "" for a program, and the lane, or ``None`` for other traffic."""
 
     tab: str
     lane: int | None
@@ -77,11 +77,11 @@ class Sender(NamedTuple):
 
 @dataclass(slots=True)
 class PrefillTotals:
-    """Sums of prompt tokens over all requests since the server started, of lanes, bursts and programs.
+    """Sums of prompt tokens over all requests since the server started, from lanes, bursts and programs.
 
-    ``computed`` counts each prompt token once: what a preempted request computes again counts neither as computed nor
-    as saved. When all requests have completed, ``prompt_tokens = computed + cached + shared``; the rest of a prompt
-    that was stopped early is in none of them. ``blocks_saved``: whole blocks that saved tokens would have filled.
+    ``computed`` counts each prompt token once: tokens that a preempted request computes again count neither as computed
+    nor as saved. When all requests have completed, ``prompt_tokens = computed + cached + shared``; the rest of a prompt
+    that was stopped early is in none of these. ``blocks_saved``: whole blocks that the saved tokens would have filled.
     """
 
     requests: int = 0
@@ -101,7 +101,7 @@ class PrefillTotals:
 
 
 class RequestRegistry:
-    """All live requests, and for a while those that have ended, by id.
+    """All live and recently ended requests, by id.
 
     The engine reports a submission from its own thread, possibly before ``submit`` has returned the request's id. While
     one of our submissions is in progress, an unknown request therefore has no known sender: ``find`` returns ``None``,
@@ -121,7 +121,7 @@ class RequestRegistry:
 
     @contextmanager
     def submitting(self) -> Iterator[Callable[[TrackedRequest], None]]:
-        """A context for a call of ``submit``; yields the function that registers the request."""
+        """Returns a context for a call of ``submit``; it yields the function that registers the request."""
         with self._lock:
             self._submitting += 1
         try:
@@ -141,11 +141,11 @@ class RequestRegistry:
         return self._requests.get(request_id)
 
     def sender(self, request_id: int) -> Sender | None:
-        """Returns who sent a request through this page, also after it has gone; ``None`` where that is not known."""
+        """Returns the sender of a request made through this page, even after it was forgotten; ``None`` if unknown."""
         return self._senders.get(request_id)
 
     def find(self, request_id: int, stream: Stream | None) -> TrackedRequest | None:
-        """Returns the request, registered as a program's if it has no sender here; ``None`` while that is not known.
+        """Returns the request; an unknown one is registered as a program's, or gives ``None`` while we submit another.
 
         A request without a stream ended long ago and is not registered again.
         """
@@ -156,7 +156,7 @@ class RequestRegistry:
             return tracked
 
     def submitted(self, tracked: TrackedRequest) -> None:
-        """Count a request once."""
+        """Add a request to the totals; called once for each."""
         self.totals.requests += 1
         self.totals.prompt_tokens += tracked.prompt_tokens
         tracked.counted = tracked.prompt_tokens
@@ -169,7 +169,7 @@ class RequestRegistry:
             self._account(tracked, entry.computed, entry.cached, entry.shared)
 
     def settle(self, tracked: TrackedRequest) -> None:
-        """Account for what is known of an ended request only now.
+        """Account for facts about a request that are known only when it has ended.
 
         Steps may have been reported before it was registered, and a server counts a prompt's tokens at the end.
         """
@@ -180,7 +180,7 @@ class RequestRegistry:
         self._account(tracked, tracked.stream.computed_prompt_tokens, metrics.cached_tokens, metrics.shared_tokens)
 
     def _account(self, tracked: TrackedRequest, computed: int, cached: int, shared: int) -> None:
-        """Count only what exceeds earlier counts: progress falls back when a preempted request starts again."""
+        """Add only what exceeds earlier counts: progress falls back when a preempted request starts again."""
         totals, saved = self.totals, tracked.cached + tracked.shared
         more = max(0, cached + shared - saved)
         if more:

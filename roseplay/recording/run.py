@@ -1,4 +1,4 @@
-"""A recording as requests and steps, from which trace, table and report are made."""
+"""A recording as requests and steps, from which traces, tables and reports are made."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Run:
     Attributes:
         requests: by id, in order of arrival.
         steps: oldest first.
-        knobs: ``(t, step, {name: [old, new]})``.
-        start, end: ms of the page's clock.
+        knobs: their changes, ``(t, step, {name: [old, new]})``.
+        start, end: times of the first and the last event, in ms of the page's clock.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -36,7 +36,7 @@ class Run:
         self._slow_motion = [(float("-inf"), header["knobs"]["slow_motion"]), *factors]
 
     def _take_words(self) -> None:
-        """Give the requests their titles and texts, where those were recorded."""
+        """Set the requests' titles and texts, if they were recorded."""
         titles = [(request_id, title) for request_id, title, _ in self.recording.header["snapshot"].get("words", ())]
         for frame in self.recording.frames:
             titles += frame["titles"]
@@ -50,7 +50,7 @@ class Run:
         return self.requests.setdefault(request_id, RequestRun(request_id))
 
     def slow_motion(self, t: float) -> float:
-        """Returns by what factor steps were stretched at that time; 1 is not at all."""
+        """Returns the factor by which steps were stretched at time ``t``; 1 if they were not."""
         return float(next(factor for since, factor in reversed(self._slow_motion) if since <= t))
 
     def slowed(self) -> list[tuple[float, float, float]]:
@@ -61,12 +61,12 @@ class Run:
         return [(since, end, factor) for since, end, factor in stretches if factor > 1 and end > since]
 
     def gaps(self) -> list[tuple[RequestRun, TokenRun, float]]:
-        """Returns every ITL with its request and token, of all requests."""
+        """Returns every ITL of all requests, as ``(request, token, ms)``."""
         return [
             (r, token, token.itl_ms) for r in self.requests.values() for token in r.tokens if token.itl_ms is not None
         ]
 
 
 def changes_text(changes: dict[str, list[Any]]) -> str:
-    """Returns ``prefill_max_tokens 512 → 64`` and further changes, separated by commas."""
+    """Returns the changes as text, such as ``prefill_max_tokens 512 → 64``, separated by commas."""
     return ", ".join(f"{name} {setting_text(old)} → {setting_text(new)}" for name, (old, new) in changes.items())

@@ -1,4 +1,4 @@
-"""A run as one HTML page: charts, statistics, settings."""
+"""A run as one HTML page of charts, statistics and settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHARTS = (
     ("KV blocks", "after each step; a diamond is a preemption", charts.kv_blocks),
     ("Time to first token", "share of requests", charts.ttft),
 )
-_UNLIMITED = ("max_step_tokens",)  # engine properties for which null means no limit
+_UNLIMITED = ("max_step_tokens",)  # engine properties whose null means no limit
 
 
 def run_report(recording: Recording) -> bytes:

@@ -1,7 +1,7 @@
-"""What the frames of a run say, applied one after the other: the one reducer of frames in Python.
+"""Applies the frames of a run one after the other to a state: the only reducer of frames in Python.
 
-With history it holds all that happened, for exports; without, what holds now, which is where a recording begins whose
-oldest frames were dropped.
+With history, the state holds everything that happened, for exports. Without, it holds only the present, with which a
+recording begins after its oldest frames were dropped.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class TokenRun(NamedTuple):
 
 @dataclass(slots=True)
 class RequestRun:
-    """One request. Times are ms of the page's clock, ``None`` for what did not happen or came before the recording.
+    """One request. Times are ms of the page's clock, ``None`` for events that never happened or precede the recording.
 
     Attributes:
-        thinking: its prompt ends with the beginning of a part in which the model thinks.
+        thinking: its prompt ends with ``<think>``, so that its answer begins with the model's thinking.
         computed, target, cached, shared: progress of its prompt, as in ``EntryRecord``.
-        arrived: when it was due, where its traffic says so: an engine that is busy may take it later.
+        arrived: when it was due, if its traffic has such times: a busy engine may take it later.
         sent_ms: from its submission until its last byte had been sent to another server.
-        last, itl_max: time of its newest token, and its longest gap between two.
+        last, itl_max: time of its newest token, and the longest gap between two of its tokens.
         preemptions: how often it was preempted.
-        miss: why part of its prompt was not cached, as in ``core/cache_miss.py``; ``None`` where all of it was.
-        skipped: tokens it had that are not in ``tokens``: they came before the recording begins.
+        miss: why part of its prompt was not cached, as in ``core/cache_miss.py``; ``None`` if all of it was.
+        skipped: number of its tokens that are not in ``tokens``, as they precede the recording.
         texts: by token index; empty if they were not recorded.
         preempted, resumed, copied: times of these events.
     """
@@ -94,7 +94,7 @@ class RequestRun:
 
     @property
     def tpot_ms(self) -> float | None:
-        """Mean time per output token after the first, so far; undefined for fewer than two tokens."""
+        """Mean time per output token after the first, so far; ``None`` for fewer than two tokens."""
         if self.num_tokens < 2 or self.first is None or self.last is None:
             return None
         return (self.last - self.first) / (self.num_tokens - 1)
@@ -104,17 +104,17 @@ class RequestRun:
         return None if self.first is None or self.submitted is None else self.first - self.submitted
 
     def update(self, about: dict[str, Any]) -> None:
-        """Take over what an event or a snapshot says of it."""
+        """Copy the fields that an event or a snapshot has."""
         for name in _ABOUT:
             if name in about:
                 setattr(self, name, about[name])
 
     def about(self) -> dict[str, Any]:
-        """Returns it as a snapshot has it."""
+        """Returns its fields as in a snapshot."""
         return {**{name: getattr(self, name) for name in _ABOUT}, "tokens": self.num_tokens}
 
     def ran(self, t: float) -> None:
-        """It was in a step, or preempted by one before it ran: an earlier preemption ends."""
+        """Note that a step ran it, or preempted it before it ran: an earlier preemption ends."""
         if len(self.preempted) > len(self.resumed):
             self.resumed.append(t)
 
@@ -123,8 +123,8 @@ class RunState:
     """The state of a run after the frames taken so far.
 
     Args:
-        snapshot: of a recording's header, in which it begins.
-        knobs: at that time.
+        snapshot: the initial state, from a recording's header.
+        knobs: their initial values.
         history: keep every step, token and knob change, and requests that have ended.
 
     Attributes:
@@ -132,8 +132,8 @@ class RunState:
         requests: by id, in order of arrival.
         steps: oldest first.
         changes: of the knobs, ``(t, step, {name: [old, new]})``.
-        blocks: their states.
-        states: of a model with recurrent layers, the slots that are not free, ``[request, tokens]``.
+        blocks: the KV blocks' states.
+        states: the state slots that are not free, for a model with recurrent layers: ``{slot: [request, tokens]}``.
     """
 
     def __init__(self, snapshot: dict[str, Any], knobs: dict[str, Any], *, history: bool) -> None:
@@ -147,7 +147,7 @@ class RunState:
         self.stats: dict[str, Any] | None = snapshot.get("stats")
         self.burst: dict[str, Any] | None = snapshot.get("burst")
         self._history = history
-        self._latest: dict[int, StepRow] = {}  # by number; a restarted worker counts from 0 again
+        self._latest: dict[int, StepRow] = {}  # by step id; a restarted worker counts from 0 again
         for request_id, about in snapshot.get("requests", ()):
             request = self.requests[request_id] = RequestRun(request_id, skipped=about.get("tokens", 0))
             request.update(about)
@@ -182,7 +182,7 @@ class RunState:
                 del self.requests[request_id]
 
     def _known(self, request_ids: Sequence[int]) -> list[RequestRun]:
-        """Returns these requests. Steps may mention one before its submission, and after its end."""
+        """Returns those of these requests that are kept: steps may name one before its submission or after its end."""
         if self._history:
             return [self.requests.setdefault(request_id, RequestRun(request_id)) for request_id in request_ids]
         return [self.requests[request_id] for request_id in request_ids if request_id in self.requests]

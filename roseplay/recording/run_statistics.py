@@ -1,4 +1,4 @@
-"""Statistics of a run, as its report shows them; ``roseplay.traffic.metrics`` has the definitions."""
+"""Statistics of a run for its report; ``roseplay.traffic.metrics`` has the definitions."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def run_statistics(run: Run) -> list[Statistic]:
 
 
 def _slowed(run: Run) -> list[Statistic]:
-    """Returns a row for the time in slow motion, if there was any."""
+    """Returns a row for the time spent in slow motion, if any."""
     stretches = run.slowed()
     if not stretches:
         return []
@@ -79,7 +79,7 @@ def _in_slow_motion(run: Run) -> str:
 
 
 def _saved(run: Run) -> dict[int, int]:
-    """Prompt tokens that each request was spared, counted once however often it was preempted."""
+    """Returns the prompt tokens saved for each request, counted once however often it was preempted."""
     most: dict[int, int] = {}
     for step in run.steps:
         for entry in step.entries:

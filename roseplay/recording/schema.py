@@ -23,7 +23,7 @@ from roseplay.recording.frame_rows import COLUMNS, StepRow, TokenRow
 from roseplay.settings import Number, Setting, Switch, Whole, settings_of
 
 FORMAT = 2
-OLDEST_FORMAT = 1  # that can be read: a row of blocks stood for one block
+OLDEST_FORMAT = 1  # the oldest that can be read: each of its rows describes one block
 MARK = "roseplay_recording"  # the header's field that holds the format
 MAX_LANES = 8  # of a tab
 MAX_BLOCKS = 2**24  # the page keeps nine bytes per block
@@ -56,7 +56,7 @@ _INFO = object_of(
 
 
 def _knob(setting: Setting) -> Schema:
-    """Returns a knob's value as a recording has it; upper limits may have been others when it was made."""
+    """Returns the schema of a knob's value. Recordings may be older: upper limits of whole numbers are not checked."""
     values = setting.values
     if isinstance(values, Whole):
         return whole(values.least or 0, null=bool(values.none))
@@ -72,7 +72,7 @@ _CHANGES = object_of(
 )
 _MISS = object_of(
     {
-        "reason": text(100),  # of ``core/cache_miss.py``; readers say nothing of those that they do not know
+        "reason": text(100),  # see ``core/cache_miss.py``; readers ignore unknown ones
         **optional(whole(), "found"),
         **optional(whole(null=True), "position", "request", "step"),
     },
@@ -128,7 +128,7 @@ _BURST = object_of(
     null=True,
 )
 _ABSENT = object_of({}, rest=text())
-# What another server said of its load at a time: see ``engine.telemetry.LoadEvent``.
+# The load that another server reported at a time: see ``engine.telemetry.LoadEvent``.
 _LOAD_FIGURES = {
     **optional(whole(null=True), "running", "waiting", "preemptions"),
     **optional(number(0, null=True), "kv_usage", "prefix_queries", "prefix_hits"),
@@ -168,7 +168,7 @@ _SNAPSHOT = object_of(
         **optional(_LOAD, "load"),
     }
 )
-# Of rows with named columns; a recording's header may name further ones, in any order.
+# Schemas of rows with named columns; a recording's header may name further columns, in any order.
 ROWS: dict[str, dict[str, Schema]] = {
     "steps": {
         **dict.fromkeys(StepRow._fields, whole()),
@@ -193,7 +193,7 @@ _EVENT = row(
 HEADER = object_of(
     {
         "info": _INFO,
-        # A recording may be older than a knob; the times in it need slow motion.
+        # A recording may be older than a knob; only slow motion is required, to interpret the times.
         "knobs": object_of(
             {name: {**it, "optional": name != "slow_motion"} for name, it in _KNOBS.items()}, rest=_SCALAR
         ),
@@ -206,7 +206,7 @@ HEADER = object_of(
 FRAME = object_of(
     {
         "t": number(),
-        "steps": list_of({}),  # by ``frame_schema``
+        "steps": list_of({}),  # set by ``frame_schema``
         "tokens": list_of({}),
         "requests": list_of(_EVENT),
         "knobs": list_of(row({"t": number(), "step": whole(-1), "changes": _CHANGES})),
@@ -228,7 +228,7 @@ def frame_schema(columns: dict[str, list[str]]) -> Schema:
     """Returns the schema of frames whose rows have these columns.
 
     Raises:
-        ValueError: a column that every row needs is not there.
+        ValueError: a required column is missing, or a known one is repeated.
     """
     rows = {name: _named_row(name, columns[name]) for name in ROWS}
     rows["steps"]["columns"]["entries"] = list_of(rows["entries"])

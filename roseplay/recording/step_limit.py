@@ -1,4 +1,4 @@
-"""What stopped the next admission or the next token of a step: what has to change for the engine to be faster."""
+"""The limiting factor of each step: what has to change for the engine to be faster."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ def limit_of(record: StepRecord, max_waiting: int) -> str:
     """Returns one of ``LIMITS``.
 
     ``queue``: it is full, and further requests are refused. ``batch``, ``blocks``, ``slots``, ``prefill``: requests or
-    prompts wait for a place in the batch, for KV blocks, for a state slot, for a budget of prompt tokens. Where nobody waits, the step itself is the
-    limit: ``host`` if the device was idle for more than half of it, else ``prefill`` or ``decode``, whichever had more
-    tokens.
+    prompts wait for a place in the batch, KV blocks, a state slot, or a budget of prompt tokens. If none wait, the step
+    itself is the limit: ``host`` if the device was idle for more than half of it, else ``prefill`` or ``decode``,
+    whichever had more tokens.
 
     Args:
         max_waiting: the length of the queue, as in ``EngineConfig``.

@@ -1,4 +1,4 @@
-"""A run as tables: a row per token, a row per request, and its traffic, to be played again."""
+"""A run as tables with a row per token or per request, and as traffic that can be played again."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ REQUEST_COLUMNS = (
 
 
 def tokens(recording: Recording) -> bytes:
-    """Returns CSV in UTF-8, tokens in order of their times.
+    """Returns CSV in UTF-8, tokens in order of time.
 
     ``slow_motion`` is the factor by which the token's step was stretched; ``time_ms`` counts from the run's first
     event, ``token`` from 0 in each request. Unknown values are empty, such as the ITL of a first token and texts that
-    were not recorded. A text that a spreadsheet would run as a formula is preceded by an apostrophe.
+    were not recorded. An apostrophe precedes text that a spreadsheet would run as a formula.
     """
     run = Run(recording)
     rows = []
@@ -48,10 +48,10 @@ def tokens(recording: Recording) -> bytes:
 def requests(recording: Recording) -> bytes:
     """Returns CSV in UTF-8, requests in order of arrival.
 
-    ``submitted_ms`` counts from the run's first event. ``late_ms`` is how much later than its traffic wanted it was submitted;
-    ``sent_ms`` when, after that, its last byte went to another server. ``worst_gap_ms`` is the longest time between two tokens of the answer,
-    ``cache_miss`` why part of the prompt was not cached.
-    Unknown values are empty, such as titles that were not recorded and the finish reason of a request that goes on.
+    ``submitted_ms`` counts from the run's first event. ``late_ms`` is the time from the intended arrival to submission,
+    ``sent_ms`` from submission until the last byte was sent to another server, and ``worst_gap_ms`` the longest between
+    two tokens of the answer; ``cache_miss`` is why part of the prompt was not cached. Unknown values are empty, such as
+    titles that were not recorded and the finish reason of a request that is still running.
     """
     run = Run(recording)
     rows = []
@@ -68,12 +68,12 @@ def requests(recording: Recording) -> bytes:
 
 
 def traffic(recording: Recording) -> bytes:
-    """Returns JSONL as ``traffic.own`` reads it, requests by arrival.
+    """Returns JSONL that ``traffic.own`` reads, requests in order of arrival.
 
-    Prompts are given by their lengths: a recording has titles, not prompts. Arrivals are those that were intended, where
-    they were recorded. Left out are requests that were submitted before the recording begins or have no answer token,
-    and what such a file cannot hold: prompts over ``MAX_PROMPT``, and all but the newest ``MAX_REQUESTS`` of the last
-    ``MAX_ARRIVAL_S``. Answers are cut to ``MAX_ANSWER_TOKENS``.
+    Prompts are given by their lengths: a recording has titles, not prompts. Arrivals are the intended ones if recorded.
+    Omits requests that began before the recording or have no answer token, and what such a file cannot hold: prompts
+    over ``MAX_PROMPT``, and all but the newest ``MAX_REQUESTS`` of the last ``MAX_ARRIVAL_S``. Answers are cut to
+    ``MAX_ANSWER_TOKENS``.
     """
     found = [
         OwnRequest(

@@ -1,4 +1,4 @@
-"""A run as a trace in Chrome's format, which ui.perfetto.dev and chrome://tracing open from a file.
+"""Exports a run as a trace in Chrome's format, for ui.perfetto.dev and chrome://tracing.
 
 Process 1 is the engine: a track of steps, and counters. Process 2 has a track for each request: queued, prefill chunks,
 decodes, and marks for events. Times are microseconds since the run's first event.
@@ -18,12 +18,12 @@ from roseplay.recording.run import Run, changes_text
 from roseplay.recording.run_state import RequestRun
 
 ENGINE, REQUESTS = 1, 2
-STEPS = 1  # the engine's one track; a request's track is numbered from 1 in the order of arrival
+STEPS = 1  # the engine's only track; requests' tracks are numbered from 1 in order of arrival
 Event = dict[str, Any]
 
 
 def trace(recording: Recording) -> bytes:
-    """Returns the whole run as one JSON object, events in order of their times."""
+    """Returns the whole run as one JSON object, with events in order of time."""
     events = _Events(Run(recording))
     header = recording.header
     document = {
@@ -128,7 +128,7 @@ class _Events:
             yield self._mark(REQUESTS, tid, "finished", request.finished, "t", **about)
 
     def _work(self, request: RequestRun, tid: int) -> Iterator[Event]:
-        """Yields what each step did for the request."""
+        """Yields an event for each step's work on the request."""
         made = {id(token.step): (index, token) for index, token in enumerate(request.tokens, request.skipped)}
         for step, entry in self._parts[request.request_id]:
             args: dict[str, Any] = {"step": step.step_id, "step_prompt_tokens": step.prompt_tokens}

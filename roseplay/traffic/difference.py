@@ -1,7 +1,7 @@
 """The one rule for whether a figure differs between two settings, A and B.
 
-Whatever compares runs asks here, so that a table, its bars and the sentences beside it cannot disagree: B is better or
-worse only where the values of all repeats lie apart and their medians differ by a least ratio.
+Everything that compares runs uses it, so that a table, its bars and the sentences beside it cannot disagree. B is
+better or worse only if the two ranges of values do not overlap and the medians differ by at least ``least_ratio``.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One figure of A and of B.
+    """How one figure differs between A and B.
 
     Attributes:
         verdict: B is ``better`` or ``worse`` than A, or the difference is ``within`` the spread; ``unknown`` if one of
             them has no value.
-        a, b: medians over the repeats; ``None`` of no values.
+        a, b: medians over the repeats; ``None`` if there are no values.
         a_range, b_range: the lowest and the highest value.
         ratio: b / a; ``None`` if a is 0 or one of them is unknown.
-        repeats: values of the side that has fewer.
+        repeats: number of values on the side that has fewer.
     """
 
     verdict: Verdict
@@ -68,12 +68,12 @@ def difference(a: Sequence[float | None], b: Sequence[float | None], *, better: 
 
 
 def least_ratio(repeats: int) -> float:
-    """Returns the ratio of the medians below which nothing is said to differ."""
+    """Returns the smallest ratio of the medians that counts as a difference."""
     return LEAST_RATIO if repeats > 1 else LEAST_RATIO_OF_ONE_RUN
 
 
 def spread_text(repeats: int) -> str:
-    """Returns what a difference that is not clear is within, as in ``within the spread of 3 repeats``."""
+    """Returns the words that follow "within" for an unclear difference, such as ``the spread of 3 repeats``."""
     return f"the spread of {repeats} repeats" if repeats > 1 else "what one run each can tell"
 
 

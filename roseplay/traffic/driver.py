@@ -1,4 +1,4 @@
-"""Plays a workload against an engine through its public API and records what became of each request."""
+"""Plays a workload against an engine through its public API and records the outcome of each request."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from roseplay.engine.stream import Stream
 
 MAX_REQUESTS = 10_000
-POLL_S = 0.25  # until a stop is noticed while waiting for an answer
+POLL_S = 0.25  # between checks for a stop while waiting for an answer
 ABORT_GRACE_S = 10.0  # for aborted requests to end
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one arrival. Times are the engine's clock's, in ns.
+    """The outcome of one arrival. Times are in ns of the engine's clock.
 
     Attributes:
-        stream: the answer; ``None`` if ``submit`` refused.
-        due_ns: the intended arrival. The call is later where the one before it returned late, as it does under
-            blocking admission: a single thread sends all requests.
-        submit_start_ns, submit_end_ns: around the call of ``submit``.
-        refused: the message of a refusal.
+        stream: the answer; ``None`` if ``submit`` refused the request.
+        due_ns: the intended arrival. A single thread sends all requests, so ``submit`` is called later if the previous
+            call returned late, as under blocking admission.
+        submit_start_ns, submit_end_ns: start and end of the call of ``submit``.
+        refused: the message of the refusal, if any.
     """
 
     arrival: Arrival
@@ -127,7 +127,7 @@ class Driver:
         self._stop.set()
 
     def wait(self, timeout: float | None = None) -> Played:
-        """Returns the outcomes of what ``start`` began.
+        """Wait for the workload that ``start`` began; returns its outcomes or raises the error that ended it.
 
         Raises:
             TimeoutError: it has not ended after ``timeout`` seconds.
@@ -154,7 +154,7 @@ class Driver:
         start_ns = self._clock.now_ns()
         for sent, arrival in enumerate(self._workload):
             due_ns = start_ns + round(arrival.at_s * 1e9)
-            # Skip the call where nothing is to be waited for: in a burst it would cost time.
+            # Skip the call if there is nothing to wait for: in a burst it would cost time.
             pause = min(due_ns / 1e9, deadline) - self._now_s()
             if pause > 0:
                 self._clock.wait(self._stop, pause)

@@ -1,4 +1,4 @@
-"""How long a prompt is in tokens: counted where the engine tokenizes, estimated where a server does."""
+"""A prompt's length in tokens: counted if the engine tokenizes, estimated if a server does."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from roseplay.engine.engine_like import HasTokenizer, Prompt
 from roseplay.engine.prompts import encode_prompt
 
 CHARACTERS_PER_TOKEN = 4  # about right for English
-_MESSAGE_TOKENS = 6  # that a chat template adds to a message
+_MESSAGE_TOKENS = 6  # added to each message by a chat template
 
 
 def prompt_length(prompt: Prompt, engine: HasTokenizer) -> int:
-    """Returns the tokens of text, chat messages or token ids.
+    """Returns the number of tokens in text, chat messages or token ids.
 
     Raises:
         ValueError: the engine tokenizes and cannot encode the prompt.
@@ -24,7 +24,7 @@ def prompt_length(prompt: Prompt, engine: HasTokenizer) -> int:
 
 
 def estimated_tokens(text: str) -> int:
-    """Returns about how many tokens a text has, of a tokenizer that is not at hand."""
+    """Returns the estimated number of tokens in a text whose tokenizer is not available."""
     return -(-len(text) // CHARACTERS_PER_TOKEN)
 
 

@@ -1,4 +1,4 @@
-"""How fast an engine computes by now: as its start measured it, then as its steps, or a server's answers, show."""
+"""An engine's current speed: as measured at its start, then derived from its steps or a server's answers."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, TelemetryEvent
 from roseplay.traffic.pace import Speed
 
-# How many steps, steps that compute prompts, and answers of a server are looked back on. Their median counts: a machine that
-# was suspended, or busy with something else for a while, is not taken for a slow one.
+# Number of recent steps, steps that compute prompts, and answers of a server to consider. Their median is used, so that
+# a machine that was suspended, or busy with something else for a while, is not taken for a slow one.
 _STEPS, _PROMPTS, _ANSWERS = 31, 9, 5
-_LEAST_PROMPT, _LEAST_GAPS = 32, 4  # tokens and gaps that a measurement needs
-_PROMPT_FACTOR = 10  # how much faster a prompt's token is taken to be than an answer's where no long prompt was seen
+_LEAST_PROMPT, _LEAST_GAPS = 32, 4  # the fewest tokens, and gaps, that a measurement needs
+_PROMPT_FACTOR = 10  # how much faster a prompt's tokens are assumed to be than an answer's before a long prompt is seen
 _LEAST_S = 1e-7
 
 
 class MeasuredSpeed:
-    """Follows an engine's telemetry. One thread calls ``take``; ``speed`` may be read by any.
+    """Follows an engine's telemetry. One thread calls ``take``; any thread may read ``speed``.
 
     Args:
-        info: of the engine.
-        slow_motion: its knob at the time.
+        info: the engine's facts.
+        slow_motion: the current value of its knob.
 
     Attributes:
-        speed: ``None`` until something is known: another server has to answer a request first.
+        speed: ``None`` until it is known: another server has to answer a request first.
     """
 
     def __init__(self, info: EngineInfo, slow_motion: float = 1.0) -> None:
@@ -57,7 +57,7 @@ class MeasuredSpeed:
             self.speed = Speed(self._step.median_with(took_s - (tokens - 1) * now.token_s), now.token_s)
 
     def _take_answer(self, stream: Stream) -> None:
-        """A server says nothing of its steps; a gap between two tokens is one, and before the first its prompt is computed."""
+        """Take a gap between tokens for a step, and the rest of TTFT for the prompt: a server does not report steps."""
         metrics = stream.metrics
         if metrics.sent_ns is None or metrics.ttft_s is None or len(metrics.itl_s) < _LEAST_GAPS:
             return
@@ -70,12 +70,12 @@ class MeasuredSpeed:
 
 
 class _Recent:
-    """The last values of something, beginning with one that is known already."""
+    """The most recent values of a quantity, beginning with a known one if there is one."""
 
     def __init__(self, count: int, known: float | None = None) -> None:
         self._values: deque[float] = deque([] if known is None else [known], maxlen=count)
 
     def median_with(self, value: float) -> float:
-        """Returns the median of the last values and this one; of an even number the smaller of the two in the middle."""
+        """Add a value and return the median; of an even number of values, the lower of the middle two."""
         self._values.append(max(value, _LEAST_S))
         return median_low(self._values)

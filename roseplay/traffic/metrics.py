@@ -1,7 +1,7 @@
 """The metrics of a played workload: percentiles over requests or, for ITL, over all gaps between tokens.
 
-These definitions hold everywhere. Only completed requests count; aborted, failed and refused ones are counted apart,
-since the length of an interrupted answer says nothing about the engine.
+These definitions hold throughout roseplay. Only completed requests are measured; aborted, failed and refused ones are
+counted separately, since the length of an interrupted answer says nothing about the engine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """p50, p95 and p99 in milliseconds; ``None`` of no values."""
+    """p50, p95 and p99 in milliseconds; ``None`` if there are no values."""
 
     p50: float | None
     p95: float | None
@@ -28,13 +28,13 @@ class Percentiles:
 
     @classmethod
     def of_seconds(cls, seconds: Iterable[float | None]) -> Percentiles:
-        """Returns the percentiles of values in seconds; ``None`` among them (undefined for a request) is skipped."""
+        """Returns the percentiles of values in seconds, skipping ``None`` (undefined for a request)."""
         values = sorted(1e3 * value for value in seconds if value is not None)
         return cls(*(percentile(values, percent) for percent in (50, 95, 99)))
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float | None:
-    """Returns a percentile of sorted values, interpolated linearly; ``None`` of no values."""
+    """Returns a percentile of sorted values, interpolated linearly; ``None`` if there are no values."""
     if not 0 <= percent <= 100:
         raise ValueError(f"percent is {percent}: use 0 to 100")
     if not ordered:
@@ -55,16 +55,16 @@ class Metrics:
     """Metrics of one played workload.
 
     Attributes:
-        requests: sent; ``completed + aborted + failed + refused`` of them.
+        requests: number sent, ``completed + aborted + failed + refused``.
         ended_early: completed requests with fewer than ``max_new_tokens`` tokens, because of an end-of-sequence token
             or a stop.
         prompt_tokens, completion_tokens: of completed requests.
         cached_tokens, shared_tokens: of their prompt tokens, those served by the prefix cache, and those that
             another request of the same step computed.
-        preemptions: times that a completed request lost its blocks.
+        preemptions: how often completed requests lost their blocks.
         submit_wall_s: first call of ``submit`` to the return of the last.
         wall_s: first call of ``submit`` to the end of the last completed request.
-        submit: time in the call of ``submit``.
+        submit: duration of the call of ``submit``.
         queue: first scheduled − submit.
         ttft: first token − submit.
         ttft_from_arrival: first token − intended arrival, which is earlier than the call of ``submit`` where an

@@ -1,4 +1,4 @@
-"""Traffic from a file: JSONL, CSV, or conversations as ShareGPT writes them; and as JSONL again.
+"""Reads traffic from JSONL, CSV or conversations in ShareGPT's format, and writes it as JSONL.
 
 A request has an arrival in seconds, a prompt (text, or only its length in tokens) and an answer of an exact length. In
 JSONL each line is an object, in CSV the first row names the columns: ``arrival_s``, ``prompt`` or ``prompt_tokens``,
@@ -24,10 +24,10 @@ from roseplay.traffic.workload import Arrival, Workload
 MAX_BYTES = 8 * 2**20
 MAX_REQUESTS = 1000
 MAX_ARRIVAL_S = 3600.0  # from the first arrival to the last
-MAX_TIME_S = 1e11  # of an arrival as the file has it, which may be Unix time
+MAX_TIME_S = 1e11  # of an arrival in the file, which may be in Unix time
 MAX_PROMPT = 100_000  # characters, and tokens where only a length is given
 MAX_ANSWER_TOKENS = 4096
-DEFAULT_RATE_PER_S = 4.0  # of conversations, which have no arrivals
+DEFAULT_RATE_PER_S = 4.0  # for conversations, which have no arrival times
 _SHORT_WORDS = "the and for that with this from have they will what when your said each time make like".split()
 _FIELDS = ("arrival_s", "prompt", "prompt_tokens", "answer_tokens")
 _SHOWN = 60
@@ -48,15 +48,15 @@ class OwnRequest(NamedTuple):
 
 
 def parse_traffic(content: bytes, *, rate_per_s: float | None = None, seed: int = 0) -> list[OwnRequest]:
-    """Parse a file; returns its requests by arrival, the first at 0. What the content is shows in its first character.
+    """Returns a file's requests in order of arrival, the first at 0. The first character determines the format.
 
     Args:
-        rate_per_s: of Poisson arrivals, instead of those in the file; conversations have none, and arrive at
-            ``DEFAULT_RATE_PER_S`` if it is left out.
-        seed: of these arrivals.
+        rate_per_s: rate of Poisson arrivals to use instead of those in the file; for conversations, which have none,
+            ``DEFAULT_RATE_PER_S`` by default.
+        seed: seed of the Poisson arrivals.
 
     Raises:
-        ValueError: one sentence that names the line (of conversations: the item) and the field that is wrong.
+        ValueError: one sentence that names the invalid line (in conversations, the item) and field.
     """
     if len(content) > MAX_BYTES:
         raise ValueError(f"the traffic file is larger than {MAX_BYTES // 2**20} MiB: use a part of it")
@@ -94,7 +94,7 @@ def parse_rows(rows: Any) -> list[OwnRequest]:
 
 
 def from_first(requests: Sequence[OwnRequest]) -> list[OwnRequest]:
-    """Returns the requests by arrival, counted from the first; raises ``ValueError`` if they last too long."""
+    """Returns the requests in order of arrival, the first at 0; raises ``ValueError`` if they span too long a time."""
     ordered = sorted(requests, key=lambda request: request.arrival_s)
     zero = ordered[0].arrival_s
     if (lasts_s := ordered[-1].arrival_s - zero) > MAX_ARRIVAL_S:
@@ -106,10 +106,10 @@ def from_first(requests: Sequence[OwnRequest]) -> list[OwnRequest]:
 
 
 def at_rate(requests: Sequence[OwnRequest], rate_per_s: float) -> list[OwnRequest]:
-    """Returns the requests with arrivals stretched or compressed to this mean rate; their pattern stays.
+    """Returns the requests with arrivals stretched or compressed to this mean rate, keeping their pattern.
 
     Raises:
-        ValueError: all arrive at once, so that they have no rate.
+        ValueError: all arrive at once, so they have no rate.
     """
     span = requests[-1].arrival_s
     if not span:
@@ -139,16 +139,16 @@ def own_workload(
 ) -> tuple[Workload, list[int]]:
     """Returns the requests as a workload, and the prompts' lengths in tokens.
 
-    A prompt that is given by its length is that many random tokens, which share nothing with other prompts.
+    A prompt given only by its length becomes that many random tokens, which share nothing with other prompts.
 
     Args:
-        source_of: returns a source whose prompt is this text.
-        seed: of those ids.
-        room: most tokens of a request, prompt and answer together.
-        count: returns the tokens of a prompt.
+        source_of: returns a source of prompts that consist of this text.
+        seed: seed of the random tokens.
+        room: the most tokens of a request, prompt and answer together.
+        count: returns the number of tokens in a prompt.
 
     Raises:
-        ValueError: a request does not fit; it names the request.
+        ValueError: a request does not fit; the message names it.
     """
     workload: Workload = []
     lengths = []
@@ -175,9 +175,9 @@ def check_room(index: int, prompt_tokens: int, answer_tokens: int, room: int) ->
 
 
 def random_prompt(tokens: int, index: int, vocab_size: int, seed: int) -> list[int] | str:
-    """Returns the prompt of request ``index`` where only its length is given: ids drawn from the seed.
+    """Returns the prompt of request ``index`` if only its length is given: ids drawn from the seed.
 
-    Where the vocabulary is not known, its size being 0, it is text: as many short words, of about a token each.
+    If the vocabulary is unknown (``vocab_size`` is 0), it is text: as many short words of about one token each.
     """
     rng = random.Random(f"own traffic {seed} {index}")
     if not vocab_size:
@@ -271,7 +271,7 @@ def _checked(where: str, name: str, value: Any, low: float, high: float, *, whol
 
 
 def _number(text: str) -> float | str:
-    """Returns a cell's number, or the cell itself for the message that refuses it."""
+    """Returns a cell's number, or, for the error message, its text if it is not a finite number."""
     try:
         number = float(text)
     except ValueError:

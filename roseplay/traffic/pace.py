@@ -1,4 +1,4 @@
-"""Traffic at a model's pace: how fast an engine computes, and how large a burst it answers in a given time."""
+"""Fits traffic to a model's speed: how fast an engine computes, and how large a burst it answers in a given time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Self
 from roseplay.core.info import EngineInfo
 from roseplay.traffic.prompts import PromptMix
 
-# Tokens of one repetition of a prompt's body, and of what a chat template adds to a prompt: estimates.
+# Estimated tokens of one repetition of a prompt's body, and of what a chat template adds to a prompt.
 BODY_TOKENS, CHAT_TOKENS = 12, 30
 # The smallest burst that still shows something: requests, tokens of an answer, repetitions of a long body, tokens of a head.
 LEAST_REQUESTS, LEAST_ANSWER, LEAST_REPEATS, LEAST_HEAD = 8, 8, 8, 64
-SHRINK, _STEPS = 0.85, 30  # sizes that are tried: each this much smaller than the one before
+SHRINK, _STEPS = 0.85, 30  # factor from each size tried to the next, and the most sizes tried
 SLOW_MOTION = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
@@ -37,14 +37,14 @@ class Speed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How large a burst is: how many requests, how their prompts relate, and the tokens of each answer."""
+    """A burst's size: the number of requests, how their prompts relate, and the tokens of each answer."""
 
     requests: int
     answer: int
     mix: PromptMix
 
     def prompt_tokens(self, *, sharing: bool) -> int:
-        """Returns about how many prompt tokens are computed, with what prompts have in common computed once or each time."""
+        """Returns the estimated prompt tokens to compute; with ``sharing``, parts that prompts share count once."""
         cycle = self.mix.repeats
         bodies = [cycle[index % len(cycle)] * BODY_TOKENS for index in range(self.requests)]
         if sharing:
@@ -53,7 +53,7 @@ class Size:
         return sum(bodies) + self.requests * (CHAT_TOKENS + self.mix.head_tokens)
 
     def scaled(self, factor: float, *, prompts: bool = True) -> Size:
-        """Returns a smaller size: answers and, if wanted, prompts shrink by the factor, requests by its square root."""
+        """Returns a smaller size: answers and, if asked, prompts shrink by the factor, requests by its square root."""
         return Size(
             requests=max(min(LEAST_REQUESTS, self.requests), round(self.requests * math.sqrt(factor))),
             answer=max(min(LEAST_ANSWER, self.answer), round(self.answer * factor)),
@@ -70,12 +70,13 @@ def _shorter(mix: PromptMix, factor: float) -> PromptMix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """Under which a burst is answered.
+    """The conditions under which a burst is answered.
 
     Attributes:
-        places: answers that a step has room for, besides ``others``: answers that stream meanwhile.
+        places: how many of the burst's answers a step has room for.
+        others: answers of other traffic that stream at the same time.
         budget: the most prompt tokens of a step; ``None`` is unlimited.
-        sharing: what prompts have in common is computed once.
+        sharing: parts that prompts have in common are computed once.
     """
 
     places: int = 32
@@ -85,7 +86,7 @@ class Conditions:
 
 
 def answered_s(size: Size, speed: Speed, under: Conditions) -> float:
-    """Returns about how many seconds pass until a burst is answered."""
+    """Returns the estimated seconds until a burst is answered."""
     prompt_tokens, rounds = size.prompt_tokens(sharing=under.sharing), -(-size.requests // under.places)
     prefills = max(rounds, -(-prompt_tokens // under.budget) if under.budget else 1)
     streams = min(under.places, size.requests) + under.others
@@ -94,12 +95,12 @@ def answered_s(size: Size, speed: Speed, under: Conditions) -> float:
 
 
 def fitted(size: Size, takes_s: Callable[[Size], float], seconds: float, *, prompts: bool = True) -> Size:
-    """Returns the size, or the largest of those that are smaller in proportion that takes at most ``seconds``.
+    """Returns the size, scaled down as far as needed to take at most ``seconds``.
 
-    Where even the smallest takes longer, it is returned.
+    If even the smallest size tried takes longer, returns that one.
 
     Args:
-        takes_s: returns how long a size takes; a smaller one takes no longer.
+        takes_s: returns the seconds that a size takes; a smaller size must not take longer.
         prompts: whether prompts may be shortened too.
     """
     smaller = size
@@ -111,11 +112,11 @@ def fitted(size: Size, takes_s: Callable[[Size], float], seconds: float, *, prom
 
 
 def slow_motion(takes_s: float, watched_s: float) -> float:
-    """Returns the smallest factor at which what takes ``takes_s`` seconds lasts for ``watched_s``; at most the largest."""
+    """Returns the smallest of ``SLOW_MOTION`` that stretches ``takes_s`` to ``watched_s`` seconds, else the largest."""
     return next((factor for factor in SLOW_MOTION if factor * takes_s >= watched_s), SLOW_MOTION[-1])
 
 
 def sustained_rate(size: Size, speed: Speed, under: Conditions) -> float:
-    """Returns about how many such requests a second are answered without a growing queue."""
+    """Returns the estimated rate, in requests a second, that is answered without a growing queue."""
     prompt_s = size.prompt_tokens(sharing=under.sharing) / size.requests * speed.token_s
     return 1 / (prompt_s + size.answer * speed.step(under.places) / under.places)

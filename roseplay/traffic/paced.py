@@ -1,4 +1,4 @@
-"""A scenario at an engine's pace: fewer requests, shorter answers and lower rates where it is too slow for the usual ones."""
+"""Fits a scenario to an engine's speed: a slow engine gets fewer requests, shorter answers and lower rates."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from roseplay.config import Knobs
 from roseplay.traffic.pace import LEAST_REQUESTS, Conditions, Size, Speed, answered_s, fitted, sustained_rate
 from roseplay.traffic.scenario import PARAM_LIMITS, Scenario
 
-RUN_S = 20.0  # that a run takes at most, as planned
+RUN_S = 20.0  # the longest planned run
 
 
 def paced(scenario: Scenario, speed: Speed | None) -> Scenario:
-    """Returns the scenario with parameters at which each arm's run takes about ``RUN_S`` seconds at most.
+    """Returns the scenario scaled down so that each arm's run takes about ``RUN_S`` seconds at most.
 
-    Prompts stay as they are: they are what a scenario is about. Where the engine is fast enough, or its speed is not known,
-    nothing changes.
+    Prompts stay as they are: they are what a scenario is about. Nothing changes if the engine is fast enough or its
+    speed is unknown.
     """
     if speed is None:
         return scenario
@@ -25,7 +25,7 @@ def paced(scenario: Scenario, speed: Speed | None) -> Scenario:
     scenario = dataclasses.replace(scenario, num_requests=size.requests, max_new_tokens=size.answer)
     if scenario.rate_per_s is None:
         return scenario
-    # What the larger batch can just answer: the smaller one then falls behind, as at the usual rate of a fast engine.
+    # The most that the faster arm sustains: the slower one then falls behind, as at the usual rate on a fast engine.
     most = max(sustained_rate(size, speed, arm) for arm in under)
     rate = max(PARAM_LIMITS["rate_per_s"][0], min(scenario.rate_per_s, float(f"{most:.1g}")))
     requests = max(min(LEAST_REQUESTS, size.requests), min(size.requests, round(rate * RUN_S)))

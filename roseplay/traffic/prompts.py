@@ -1,4 +1,4 @@
-"""Prompts for a workload: text if there is a tokenizer or a server has one, token ids of exact lengths if not.
+"""Prompts for a workload: text if the engine or a server has a tokenizer, else token ids of exact lengths.
 
 A prompt is a shared head, a body repeated some number of times and, where prompts must differ, a tail of its own. The
 four kinds of burst are settings of these three, see ``KINDS``.
@@ -28,7 +28,7 @@ HEAD_SENTENCES = (
 )
 
 
-# Requests take these in turn; a small model can answer each.
+# Requests take these in turn; a small model can answer all of them.
 QUESTIONS = (
     "What is a KV block and why is the cache cut into blocks?",
     "What does the prefix cache do for a prompt that comes back?",
@@ -58,7 +58,7 @@ class Encoder(Protocol):
 
 
 class EstimatedTokens:
-    """Stands in for the tokenizer of a server, which only the server has: so many characters to a token."""
+    """Stands in for a server's tokenizer, which is not available here: assumes a number of characters per token."""
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         return [0] * estimated_tokens(text)
@@ -69,8 +69,8 @@ class TextPrompts:
 
     Args:
         bodies: one text, or several that requests take in turn.
-        tokenizer: measures shared heads; needed for them only.
-        chat: give each text as a user's chat message, for the model's chat template.
+        tokenizer: measures shared heads; needed only for them.
+        chat: return each text as a user's chat message, for the model's chat template.
         seed: shuffles the sentences of the shared head.
     """
 
@@ -90,7 +90,7 @@ class TextPrompts:
     ) -> str | list[dict[str, str]]:
         """Returns the prompt of request ``index``: ``head body body … [index]``, joined by spaces.
 
-        While there are enough bodies, they differ by themselves and have no ``[index]``.
+        ``[index]`` is only added if ``unique`` is set, and not while there are enough bodies to tell prompts apart.
         """
         parts = [self.head(head_tokens)] if head_tokens else []
         parts += [self._bodies[index % len(self._bodies)]] * repeats
@@ -103,7 +103,7 @@ class TextPrompts:
         return TextPrompts(text, tokenizer=self._tokenizer, chat=self._chat, seed=self._seed)
 
     def head(self, num_tokens: int) -> str:
-        """Returns as few words, in sentences, as make at least ``num_tokens`` tokens.
+        """Returns the fewest words, in sentences, that have at least ``num_tokens`` tokens.
 
         Raises:
             ValueError: there is no tokenizer to count with.
@@ -117,7 +117,7 @@ class TextPrompts:
     def _grow_head(self, tokenizer: Encoder, num_tokens: int) -> str:
         rng = random.Random(f"head {self._seed}")
         words: list[str] = []
-        while len(words) < num_tokens:  # a word is at least one token; how many are needed is searched below
+        while len(words) < num_tokens:  # a word is at least one token; the number needed is searched below
             sentences = list(HEAD_SENTENCES)
             rng.shuffle(sentences)
             words += " ".join(sentences).split()
@@ -189,7 +189,7 @@ class PromptMix:
     Attributes:
         repeats: how often the body is repeated, taken in turn by the requests.
         unique: each prompt ends differently.
-        head_tokens: tokens that all prompts begin with.
+        head_tokens: length of the head that all prompts share.
     """
 
     repeats: tuple[int, ...] = (1,)
@@ -210,7 +210,7 @@ class PromptMix:
     def prompt(self, source: PromptSource, index: int) -> Prompt:
         """Returns the prompt of request ``index``."""
         return source.prompt(
-            # Equal prompts are all the first one, also if there are several bodies.
+            # Equal prompts are all the first one, even if there are several bodies.
             index if self.unique else 0,
             repeats=self.repeats[index % len(self.repeats)],
             unique=self.unique,
@@ -235,8 +235,8 @@ def prompt_source(
 ) -> TextPrompts | TokenPrompts:
     """Returns a source of prompts for an engine.
 
-    They are text if it has a tokenizer, or is a server, of whose tokens lengths are estimated; else ids, as many per body
-    as its text has words.
+    Prompts are text if the engine has a tokenizer or is a server, whose token counts are estimated; otherwise ids, one
+    for each word of the body.
     """
     tokenizer = engine.tokenizer if engine.info.tokenizes else EstimatedTokens()
     if tokenizer is not None:

@@ -12,8 +12,8 @@ class Figure:
     """One figure.
 
     Attributes:
-        name: in documents; ends with its unit.
-        unit: for people; "" for a plain count.
+        name: key in documents; ends with the unit.
+        unit: as displayed; "" for a plain count.
     """
 
     name: str
@@ -49,7 +49,7 @@ FIGURES: Mapping[str, Figure] = {
     )
 }
 
-# What figures mean, by what they measure.
+# What each figure, or group of figures such as TTFT's percentiles, measures.
 DEFINITIONS: Mapping[str, str] = {
     "output_tokens_per_s": "Answer tokens a second, all requests together.",
     "goodput_req_s": "Requests a second whose first token and own p99 gap are within the limits (the SLO).",

@@ -25,18 +25,18 @@ class Scenario:
     """Traffic that demonstrates what one switch does.
 
     Attributes:
-        name: on a command line.
-        title, card: name and one line for people.
+        name: as given on the command line.
+        title, card: displayed name and one-line description.
         look: two sentences: what to look for, and what it costs.
         watch: the figure that should improve, see ``figures.FIGURES``.
-        price: the figure that gets worse for it, if any.
+        price: the figure that gets worse in return, if any.
         mix: how its prompts relate.
         prompt: text of each prompt, instead of the texts of the source.
-        num_requests: of a run.
+        num_requests: requests in a run.
         arrivals: all at once, at a fixed interval, or independent of each other; the latter two at ``rate_per_s``.
         max_new_tokens: exact length of each answer; end-of-sequence tokens are ignored.
-        knobs, config: knobs, and fields of ``EngineConfig``, of both arms.
-        before, after, config_before, config_after: the same of one arm.
+        knobs, config: knobs, and fields of ``EngineConfig``, that both arms set.
+        before, after, config_before, config_after: the same for one arm.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Scenario:
         return params
 
     def changed(self, params: Mapping[str, Any]) -> Scenario:
-        """Returns the scenario with other traffic.
+        """Returns the scenario with these parameters of its traffic changed.
 
         Raises:
             ValueError: an unknown parameter, or a bad value.
@@ -113,8 +113,8 @@ class Scenario:
         """Returns its traffic; the same source and seed give the same list.
 
         Args:
-            room: longer prompts are scaled down, all by the same factor, to this many tokens.
-            count: returns the tokens of a prompt.
+            room: the most tokens of a prompt; if any is longer, all are scaled down by the same factor.
+            count: returns the number of tokens in a prompt.
 
         Raises:
             ValueError: not even the smallest prompt fits.
@@ -154,7 +154,7 @@ PARAM_LIMITS: Mapping[str, tuple[float, float]] = {
 
 
 def checked_param(name: str, value: Any) -> float | str:
-    """Returns the value if it is a number within the parameter's limits, or a text; raises ``ValueError``."""
+    """Returns a parameter's value: a number within its limits, or a prompt; raises ``ValueError`` if it is invalid."""
     if name == "prompt":
         if not isinstance(value, str) or not 0 < len(value) <= MAX_PROMPT:
             raise ValueError(f"prompt must be text of 1 to {MAX_PROMPT} characters")
@@ -163,7 +163,7 @@ def checked_param(name: str, value: Any) -> float | str:
 
 
 def checked_number(name: str, value: Any, low: float, high: float, *, whole: bool = True) -> float:
-    """Returns a number within these limits, an ``int`` if it must be whole; raises ``ValueError``."""
+    """Returns the number, as an ``int`` if it must be whole; raises ``ValueError`` if it is outside the limits."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not low <= value <= high or (whole and value % 1):
         raise ValueError(f"{name} is {value!r}: use {'a whole number' if whole else 'a number'} from {low} to {high}")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from roseplay.traffic.prompts import KINDS, PromptMix
 from roseplay.traffic.scenario import Scenario
 
-# For scenarios that do not show sharing: without it prompts with a common beginning are as expensive as others.
+# For scenarios not about sharing: without it, prompts with a common beginning cost as much as others.
 _NO_SHARING = {"prefix_cache": False, "same_step_sharing": False}
 
 SCENARIOS: Mapping[str, Scenario] = {

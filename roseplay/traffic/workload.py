@@ -1,4 +1,4 @@
-"""A workload: which request arrives when, decided before the first one is sent.
+"""A workload: a list of requests and their arrival times, fixed before the first one is sent.
 
 Two engines, or one engine under two settings, do the same work when they play the same list.
 """
@@ -41,7 +41,7 @@ def make_workload(
     params: SamplingParams | None = None,
     seed: int = 0,
 ) -> Workload:
-    """Returns one arrival for each time. Requests that sample get seeds counted up from ``seed``.
+    """Returns one arrival for each time. Requests that sample without a seed get consecutive ones from ``seed``.
 
     The tag of a request is the number of times its body is repeated, as in ``x64``.
     """

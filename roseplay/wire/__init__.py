@@ -1,1 +1,1 @@
-"""Telemetry between engines: KV events and forward pass metrics as vLLM, SGLang and Dynamo know them."""
+"""Exchanges telemetry with other engines: KV events and forward pass metrics as in vLLM, SGLang and Dynamo."""

@@ -1,4 +1,4 @@
-"""Numbers for cached blocks that other engines name by hashes only, so that a block map can show them."""
+"""Numbers for cached blocks that other engines identify only by hashes, so that a block map can show them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roseplay.wire.problems import Problems
 
 
 class BlockState(NamedTuple):
-    """A row of a frame: a block that can be found or not, with no holders, since nobody knows them."""
+    """A row of a frame: whether a block can be found. It has no references or owner, which are unknown."""
 
     block: int
     references: int
@@ -21,14 +21,14 @@ class BlockState(NamedTuple):
 
 
 class BlockNumbers:
-    """Numbers blocks from 1 in order of arrival; the lowest number of a removed block is used again first.
+    """Numbers blocks from 1 in order of arrival, reusing numbers of removed blocks first, lowest first.
 
     Args:
-        most: numbers are below this.
+        most: upper limit of the numbers, exclusive.
 
     Attributes:
         highest: the highest number so far.
-        block_size: tokens of a block, ``None`` before the first.
+        block_size: tokens per block; ``None`` before the first.
     """
 
     def __init__(self, problems: Problems, most: int = MAX_BLOCKS) -> None:
@@ -45,7 +45,7 @@ class BlockNumbers:
         return len(self._numbers)
 
     def take(self, event: KvEvent) -> Iterator[BlockState]:
-        """Yields the blocks that an event changes."""
+        """Apply an event; yields the blocks that it changes."""
         if not isinstance(event, BlockStored | BlockRemoved):
             yield from self.clear()
         elif event.medium is not None and event.medium.lower() != "gpu":
@@ -59,7 +59,7 @@ class BlockNumbers:
                 yield from self._remove((event.group_idx, block_hash))
 
     def clear(self) -> Iterator[BlockState]:
-        """Yields all blocks as removed."""
+        """Remove all blocks; yields their new states."""
         for key in list(self._numbers):
             yield from self._remove(key)
 

@@ -1,4 +1,4 @@
-"""``roseplay import``: make a recording of another engine's telemetry, for the page to replay."""
+"""``roseplay import``: make a recording from another engine's telemetry, for the page to replay."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DESCRIPTION = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the recording; returns 2 if that was not possible."""
+    """Write the recording; returns 2 if that fails."""
     options = _parser().parse_args(argv)
     endpoints = [options.kv_events, options.forward_pass]
     if bool(options.files) == any(endpoints):
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError("; ".join(["nothing to show was found", *run.problems.lines()]))
         with options.out.open("xb") as file:
             file.writelines(run.lines())
-    except (ImportError, ValueError) as error:  # of these ImportError: the extra is missing
+    except (ImportError, ValueError) as error:  # ImportError: the extra is not installed
         return _refuse(str(error))
     except OSError as error:
         return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
@@ -69,7 +69,7 @@ def _seconds(text: str) -> float:
 
 
 def _run(options: Any) -> ImportedRun:
-    """Returns the run of the files, or of what arrives; Ctrl-C ends listening early."""
+    """Returns the run read from the files or received from the sockets; Ctrl-C stops listening early."""
     from roseplay.wire.reader import SocketReader, read_files
 
     if options.files:

@@ -1,7 +1,7 @@
-"""The packages of the extra ``wire``. What needs them imports them from here, so that one place says how to get them.
+"""The packages of the extra ``wire``. Import them from here, so that one place explains how to install them.
 
 Raises:
-    ImportError: on import, one line, if one of them is missing.
+    ImportError: on import, with a one-line message, if one of them is missing.
 """
 
 from __future__ import annotations
@@ -14,4 +14,4 @@ except ImportError as error:
 
 
 class WireError(ValueError):
-    """A message is not of its format. The message says what is wrong in one line."""
+    """A message has the wrong format, or an endpoint is invalid. The text describes the problem in one line."""

@@ -1,6 +1,6 @@
-"""Forward pass metrics, version 1: what each step of an engine computed, in sums. vLLM, SGLang and Dynamo publish them.
+"""Forward pass metrics, version 1, as vLLM, SGLang and Dynamo publish them: sums of what each step computed.
 
-A message is a msgpack map; Dynamo's trace files have the same as JSON. Fields that a reader does not know are ignored.
+A message is a msgpack map; Dynamo's trace files hold the same as JSON. Readers ignore unknown fields.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
 
 class ScheduledRequests(msgspec.Struct, frozen=True):
-    """The requests of a step. Variances are those of the population.
+    """The requests of a step. Variances are population variances.
 
     Attributes:
         sum_prefill_tokens: prompt tokens computed.
-        var_prefill_length: of whole prompts' lengths.
-        sum_prefill_kv_tokens: of the same prompts, tokens that were computed before: cached ones and earlier chunks.
-        sum_decode_kv_tokens: context that decodes read.
+        var_prefill_length: variance of whole prompts' lengths.
+        sum_prefill_kv_tokens: tokens of these prompts that were computed before: cached ones and earlier chunks.
+        sum_decode_kv_tokens: tokens of context that decodes read.
     """
 
     num_prefill_requests: Count = 0
@@ -38,7 +38,7 @@ class ScheduledRequests(msgspec.Struct, frozen=True):
 
 
 class QueuedRequests(msgspec.Struct, frozen=True):
-    """The requests that wait after a step: new ones by their prompts, preempted ones as decodes."""
+    """The requests that wait after a step: new ones count as prefills, preempted ones as decodes."""
 
     num_prefill_requests: Count = 0
     sum_prefill_tokens: Sum = 0
@@ -49,10 +49,10 @@ class QueuedRequests(msgspec.Struct, frozen=True):
 
 
 class ForwardPassMetrics(msgspec.Struct, frozen=True):
-    """One step, or with nothing in it a sign of life of an idle engine.
+    """One step, or, if empty, a heartbeat of an idle engine.
 
     Attributes:
-        counter_id: counts an engine's messages.
+        counter_id: sequence number of the engine's messages.
         timing_scope: what ``wall_time`` measures.
         wall_time: seconds.
     """
@@ -75,12 +75,12 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encode_forward_pass(metrics: ForwardPassMetrics) -> bytes:
-    """Returns a message."""
+    """Returns the metrics as a msgpack message."""
     return _encoder.encode(metrics)
 
 
 def decode_forward_pass(payload: bytes) -> ForwardPassMetrics:
-    """Read a message; raises ``WireError`` for anything else and for other versions."""
+    """Returns the metrics of a message; raises ``WireError`` for anything else and for other versions."""
     return forward_pass_of(unpack(payload))
 
 

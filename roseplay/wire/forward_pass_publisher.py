@@ -1,4 +1,4 @@
-"""Publishes the metrics of each step, and while there are none a sign of life every second."""
+"""Publishes the metrics of each step, and a heartbeat every second while there are none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEARTBEAT_S = 1.0
 
 
 class ForwardPassPublisher:
-    """A PUB socket for forward pass metrics. For one thread at a time."""
+    """A PUB socket for forward pass metrics. Only one thread may use it at a time."""
 
     def __init__(self, context: Any, endpoint: str, worker_id: str) -> None:
         self.publication = Publication(context, endpoint)
@@ -27,10 +27,10 @@ class ForwardPassPublisher:
         self._sent_at = time.monotonic()
 
     def skip(self) -> None:
-        """Note that metrics are missing."""
+        """Leave a gap in the numbers for metrics that are missing."""
         self.publication.skip()
 
     def beat(self) -> None:
-        """Publish a sign of life if nothing was published for a second."""
+        """Publish a heartbeat if nothing was published for ``HEARTBEAT_S``."""
         if time.monotonic() - self._sent_at >= HEARTBEAT_S:
             self.publish(ForwardPassMetrics(worker_id=self._worker_id))

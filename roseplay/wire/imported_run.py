@@ -1,7 +1,7 @@
-"""A recording made of another engine's steps and KV events, which the page replays as far as they go.
+"""A recording made from another engine's steps and KV events, for the page to replay.
 
-There are no requests, tokens, owners or references in them. What a recording cannot leave out is zero: cached and shared
-tokens, copies, host time; knobs are the defaults.
+They contain no requests, tokens, owners or references. Other figures that a recording requires are zero: cached and
+shared tokens, copies and host time. Knobs have their defaults.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from roseplay.wire.problems import Problems
 from roseplay.wire.trace_file import MOST_BYTES
 
 FRAME_MS = 100.0
-MOST_LATE_MS = 250.0  # that a message may have been under way, so that its step is drawn later than it was
+MOST_LATE_MS = 250.0  # the most by which a step may be drawn later than it was reported
 LATEST_MS = FAR / 2  # of the run; recordings hold no later times
 TOO_LATE = "messages of a time that is years after the first one's"
 DEFAULT_BLOCK_SIZE = 16
@@ -48,12 +48,12 @@ _UNKNOWN: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of a run is taken.
+    """Limits on the size of a run.
 
     Attributes:
-        rows: that are kept in memory, about 0.5 kB each: steps, changes of blocks, and frames.
-        blocks: their numbers are below this.
-        file_bytes: that are read of each file, once decompressed.
+        rows: the most rows (steps, changes of blocks, and frames) kept in memory, of about 0.5 kB each.
+        blocks: upper limit of block numbers, exclusive.
+        file_bytes: the most bytes read from each file, after decompression.
     """
 
     rows: int = 300_000
@@ -63,7 +63,7 @@ class Limits:
 
 @dataclass
 class _Frame:
-    """A tenth of a second."""
+    """The events of a tenth of a second."""
 
     begins: float
     t: float
@@ -73,11 +73,11 @@ class _Frame:
 
 
 class ImportedRun:
-    """Collects a run in memory, of one worker and rank: those that are heard first.
+    """Collects a run in memory, from the first worker and rank that report.
 
     Args:
-        name: of the engine; by default its worker's.
-        source: where it comes from, for the header.
+        name: the engine's name; by default its worker's.
+        source: where the data comes from, for the header.
         began: when the run began.
     """
 
@@ -110,7 +110,7 @@ class ImportedRun:
 
     @property
     def blocks(self) -> int:
-        """The most blocks that were cached at a time."""
+        """The most blocks that were cached at one time."""
         return self._blocks.highest
 
     @property
@@ -119,13 +119,13 @@ class ImportedRun:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many rows have come as are kept, so that nothing more is taken."""
+        """Whether the limit of rows has been reached, so that nothing more is taken."""
         return self._rows >= self._limits.rows
 
-    # -- what arrives
+    # -- incoming messages
 
     def take_metrics(self, t: float, metrics: ForwardPassMetrics) -> None:
-        """Take a step that was reported at ``t``, in ms of the run; or that there was none."""
+        """Take a step, or a heartbeat, that was reported at ``t``, in ms of the run."""
         if not self._takes(t):
             return
         worker = metrics.worker_id, metrics.dp_rank
@@ -144,7 +144,7 @@ class ImportedRun:
             self._frame(t).stats = stats
 
     def _takes(self, t: float) -> bool:
-        """Returns whether there is room for what happened at ``t``; what there is no room for is counted."""
+        """Returns whether a message from time ``t`` can be taken; counts those that cannot."""
         if t > LATEST_MS:
             self.problems.skip(TOO_LATE)
         elif self.is_full:
@@ -154,8 +154,8 @@ class ImportedRun:
         return False
 
     def _add_step(self, t: float, metrics: ForwardPassMetrics, running: int, waiting: int) -> float:
-        """Add a step's bar and return its end. Steps do not overlap: of several reports that arrive together, all but the
-        first are drawn later than they were, unless that would be too late."""
+        """Add a step and return its end. Steps must not overlap: of several reports that arrive together, all but the
+        first are placed later than they were, or shortened if that would be by more than ``MOST_LATE_MS``."""
         wall = 1000 * metrics.wall_time
         end = max(t, self._step_end + wall)
         if end > t + MOST_LATE_MS:
@@ -192,7 +192,7 @@ class ImportedRun:
         self._change(t, list(islice(changes, self._limits.rows - self._rows)))
 
     def clear_blocks(self, t: float) -> None:
-        """The publisher has started anew: nothing of what was cached is known to be."""
+        """Remove all blocks: the publisher has restarted, so it is unknown which ones are cached."""
         self._change(t, list(self._blocks.clear()))
 
     def _change(self, t: float, changes: list[Any]) -> None:
@@ -201,7 +201,7 @@ class ImportedRun:
             self._rows += len(changes)
 
     def _frame(self, t: float) -> _Frame:
-        """Returns the frame for what happens at ``t``."""
+        """Returns the frame for events at ``t``."""
         last = self._frames[-1] if self._frames else None
         if last is None or t >= last.begins + FRAME_MS:
             last = _Frame(t, t)
@@ -239,7 +239,7 @@ class ImportedRun:
         }
 
     def _info(self) -> EngineInfo:
-        """What is unknown of the engine is "unknown" or 0."""
+        """Returns the engine's facts; unknown ones are "unknown" or 0."""
         name = self._name or (self._worker and self._worker[0]) or "another engine"
         texts = dict.fromkeys(("architecture", "device", "dtype", "attention"), "unknown")
         counts = ("num_parameters", "weight_bytes", "vocab_size", "max_model_len", "kv_bytes_per_token", "threads")

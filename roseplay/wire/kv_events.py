@@ -1,7 +1,7 @@
 """KV cache events as vLLM and SGLang publish them: which blocks entered a prefix cache, and which left it.
 
-A batch is msgpack. Newer versions write maps, whose events are tagged by ``type``; older ones arrays, with the event's
-name first; some an array of maps. Readers accept any mixture, and fields that they do not know.
+A batch is msgpack. Newer versions write maps whose events are tagged by ``type``, older ones arrays that begin with the
+event's name, and some an array of maps. Readers accept any mixture of these, and ignore unknown fields.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any, NamedTuple
 
 from roseplay.wire.extra import WireError, msgspec
 
-BlockHash = int | bytes  # SGLang's and older vLLM's are integers, vLLM's newer ones are digests
+BlockHash = int | bytes  # integers in SGLang and older versions of vLLM, digests in newer ones
 
 
 class BlockStored(msgspec.Struct, tag=True, omit_defaults=True, frozen=True):
-    """Full blocks that follow each other in a prompt can be found.
+    """Full, consecutive blocks of a prompt were added to the cache.
 
-    Fields without a default are always written, since vLLM's own readers insist on them.
+    Fields without a default are always written, since vLLM's own readers require them.
 
     Attributes:
-        parent_block_hash: of the block before the first of them; None at a prompt's beginning.
-        token_ids: of all of them; pairs where drafts for speculative decoding are cached by pairs of tokens.
-        medium: where they are, such as ``GPU`` or ``CPU``.
-        group_idx: the KV cache group, of models whose layers have different caches.
+        parent_block_hash: hash of the block before the first; None at a prompt's beginning.
+        token_ids: tokens of all blocks; pairs if drafts for speculative decoding are cached by pairs of tokens.
+        medium: where the blocks are stored, such as ``GPU`` or ``CPU``.
+        group_idx: the KV cache group, for models whose layers have different caches.
     """
 
     block_hashes: list[BlockHash]
@@ -40,7 +40,7 @@ class BlockStored(msgspec.Struct, tag=True, omit_defaults=True, frozen=True):
 
 
 class BlockRemoved(msgspec.Struct, tag=True, omit_defaults=True, frozen=True):
-    """Blocks can no longer be found."""
+    """Blocks were removed from the cache."""
 
     block_hashes: list[BlockHash]
     medium: str | None
@@ -48,14 +48,14 @@ class BlockRemoved(msgspec.Struct, tag=True, omit_defaults=True, frozen=True):
 
 
 class AllBlocksCleared(msgspec.Struct, tag=True, frozen=True):
-    """No block can be found."""
+    """All blocks were removed from the cache."""
 
 
 KvEvent = BlockStored | BlockRemoved | AllBlocksCleared
 
 
 class KvEventBatch(msgspec.Struct, omit_defaults=True, frozen=True):
-    """What one step changed, in order; ``ts`` is in seconds since 1970."""
+    """The changes of one step, in order; ``ts`` is in seconds since 1970."""
 
     ts: float
     events: list[KvEvent]
@@ -63,7 +63,7 @@ class KvEventBatch(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 class DecodedBatch(NamedTuple):
-    """A batch with the events that could be read, and for each other one what is wrong with it."""
+    """A batch with the events that could be read, and for each of the others a description of its problem."""
 
     batch: KvEventBatch
     skipped: list[str]
@@ -72,7 +72,7 @@ class DecodedBatch(NamedTuple):
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (BlockStored, BlockRemoved, AllBlocksCleared)}
 _NAMES = {name: kind.__struct_fields__ for name, kind in _KINDS.items()}
 _BATCH = KvEventBatch.__struct_fields__
-_NULLABLE = dict.fromkeys(("parent_block_hash", "lora_id", "medium", "lora_name"))  # some versions do not have them
+_NULLABLE = dict.fromkeys(("parent_block_hash", "lora_id", "medium", "lora_name"))  # absent in some versions
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder()
 
@@ -86,10 +86,10 @@ def encode_kv_events(batch: KvEventBatch, *, array_like: bool = False) -> bytes:
 
 
 def decode_kv_events(payload: bytes) -> DecodedBatch:
-    """Read a batch of either form; an event that cannot be read does not spoil the others.
+    """Read a batch of either form, skipping events that cannot be read.
 
     Raises:
-        WireError: it is no batch at all.
+        WireError: it is not a batch at all.
     """
     fields = _named(unpack(payload), _BATCH, "a KV event batch")
     events = fields.get("events")
@@ -107,7 +107,7 @@ def decode_kv_events(payload: bytes) -> DecodedBatch:
 
 
 def unpack(payload: bytes) -> Any:
-    """Returns what msgpack holds; raises ``WireError`` if it is none."""
+    """Decode msgpack; raises ``WireError`` if it is invalid."""
     try:
         return _decoder.decode(payload)
     except (msgspec.MsgspecError, RecursionError, ValueError):

@@ -1,4 +1,4 @@
-"""Publishes what enters and leaves the prefix cache as KV events, and again on request what a subscriber has missed."""
+"""Publishes changes of the prefix cache as KV events, and replays recent ones on request."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from roseplay.wire.sockets import SEQUENCE_BYTES, Publication, bound_socket, seq
 
 KEPT_BATCHES = 10_000
 END = -1  # the sequence number that ends a replay
-MEDIUM = "GPU"  # what vLLM calls the memory that the model computes in; routers look for it
-_REPLAYS_AT_ONCE = 4  # before events go on; a slow client's queue holds as many
-_REPLAY_SHARE = 0.2  # of the time of the thread that publishes, at most
+MEDIUM = "GPU"  # vLLM's name for the memory that the model computes in; routers expect it
+_REPLAYS_AT_ONCE = 4  # answered before publishing continues; a slow client's queue holds as many
+_REPLAY_SHARE = 0.2  # the most of the publishing thread's time to spend on replays
 _UNSIGNED = 2**64 - 1
 
 
 class KvEventPublisher:
-    """A PUB socket for batches of events, and a ROUTER socket that sends the kept ones again. For one thread at a time.
+    """A PUB socket for batches of events, and a ROUTER socket that replays kept ones. Used by one thread at a time.
 
-    A client of the second socket sends an empty frame and the number of the first batch that it wants, and gets one
-    message for each batch that is kept from there on: an empty frame, the number, the batch; at the end the number -1.
+    A client of the second socket sends an empty frame and the number of the first batch that it wants. It gets a
+    message for each kept batch from there on (an empty frame, the number, the batch), and finally one numbered -1.
 
     Args:
         endpoint, replay_endpoint: where to listen.
-        block_size: tokens of a KV block.
-        array_like: write the arrays of older versions.
+        block_size: tokens per KV block.
+        array_like: write arrays as older versions do.
+        keep: number of the newest batches kept for replays.
     """
 
     def __init__(
@@ -50,10 +51,10 @@ class KvEventPublisher:
         self._block_size = block_size
         self._array_like = array_like
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=keep)
-        self._replays_from = 0.0  # in seconds of the monotonic clock: until then requests wait
+        self._replays_from = 0.0  # replay requests wait until then, in seconds of the monotonic clock
 
     def publish(self, events: Iterable[CacheEvent]) -> None:
-        """Publish what one step changed; nothing, if it changed nothing."""
+        """Publish the changes of one step, if there are any."""
         found = kv_events_of(events, self._block_size)
         if found:
             batch = KvEventBatch(time.time(), found, 0)
@@ -61,11 +62,11 @@ class KvEventPublisher:
             self._kept.append((self.publication.send(payload), payload))
 
     def skip(self) -> None:
-        """Note that a batch is missing, which cannot be sent again either."""
+        """Leave a gap in the numbers for a missing batch, which cannot be replayed either."""
         self.publication.skip()
 
     def serve_replays(self) -> int:
-        """Answer requests that have arrived, or drop invalid ones; returns how many. Others wait for a later call."""
+        """Answer some pending requests, dropping invalid ones; returns how many. The rest wait for a later call."""
         begun = time.monotonic()
         if begun < self._replays_from:
             return 0
@@ -85,8 +86,8 @@ class KvEventPublisher:
 
 
 def kv_events_of(events: Iterable[CacheEvent], block_size: int) -> list[KvEvent]:
-    """Returns the events as others know them, with neighbours of one kind as one: blocks that follow each other in a
-    prompt, or any that were removed. Hashes are unsigned, as theirs are."""
+    """Returns the events in the common format, with unsigned hashes. Merges adjacent events that store consecutive
+    blocks of a prompt, or that remove blocks."""
     found: list[KvEvent] = []
     for run in _runs(list(events)):
         first = run[0]
@@ -102,7 +103,7 @@ def kv_events_of(events: Iterable[CacheEvent], block_size: int) -> list[KvEvent]
 
 
 def _runs(events: list[CacheEvent]) -> list[list[CacheEvent]]:
-    """Returns the events in runs of those that can be told as one."""
+    """Returns the events in runs of those that can be merged into one."""
     runs: list[list[CacheEvent]] = [[event] for event in events[:1]]
     for before, event in pairwise(events):
         follows = isinstance(event, Stored) and isinstance(before, Stored) and event.parent_hash == before.block_hash

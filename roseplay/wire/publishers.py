@@ -1,4 +1,4 @@
-"""Publishes an engine's telemetry for as long as it is open: KV events, forward pass metrics, or both."""
+"""Publishes an engine's telemetry until closed: KV events, forward pass metrics, or both."""
 
 from __future__ import annotations
 
@@ -18,32 +18,34 @@ from roseplay.wire.step_sums import StepSums
 
 POLL_S = 0.02
 CLOSE_TIMEOUT_S = 5.0
-LINGER_MS = 200  # that closing leaves for the last messages to be sent
+LINGER_MS = 200  # time to send the last messages when closing
 logger = logging.getLogger(__name__)
 
 
 class Publishers(AbstractContextManager["Publishers"]):
-    """Follows the engine's telemetry in a thread of its own, so that the engine never waits for a subscriber.
+    """Follows the engine's telemetry in its own thread, so that the engine never waits for a subscriber.
 
-    What the telemetry's ring has dropped before this thread came to it is counted and not sent; what a subscriber is too
-    slow to read is dropped for that subscriber. Both show as gaps in the numbers of the messages.
+    Events that the telemetry's ring dropped before this thread read them are counted and not sent; messages that a
+    subscriber is too slow to read are dropped for that subscriber. Both leave gaps in the messages' numbers.
 
     Args:
         engine: made with ``kv_events=True`` if these are to be published. It is not kept alive.
-        kv_events_port: where KV events are published, 0 for any free port.
-        forward_pass_port: where forward pass metrics are published, 0 for any free port.
-        host: the address to listen at; by default only this machine can subscribe, and there is no password.
-        kv_replay_port: where KV events can be asked for again; by default the port after ``kv_events_port``.
-        worker_id: names the engine in its metrics; by default a random one.
+        kv_events_port: port for KV events, 0 for any free one; by default they are not published.
+        forward_pass_port: port for forward pass metrics, 0 for any free one; by default they are not published.
+        host: the address to listen on; by default only this machine can subscribe. There is no password.
+        kv_replay_port: port for replays of KV events; by default the one after ``kv_events_port``.
+        worker_id: the engine's name in its metrics; by default a random one.
+        topic: topic of the KV events' messages.
+        array_like: write KV events as arrays, as older versions do.
 
     Attributes:
-        kv: publishes KV events; ``None`` if it does not.
-        forward_pass: publishes forward pass metrics; ``None`` if it does not.
-        dropped: telemetry events that came to nobody, or could not be published.
+        kv: publishes KV events; ``None`` without them.
+        forward_pass: publishes forward pass metrics; ``None`` without them.
+        dropped: number of telemetry events that were not published.
 
     Raises:
         ValueError: the engine keeps no KV events.
-        OSError: a port cannot be listened at.
+        OSError: cannot listen on a port.
     """
 
     def __init__(
@@ -93,12 +95,12 @@ class Publishers(AbstractContextManager["Publishers"]):
         self.close()
 
     def close(self) -> None:
-        """Publish what there is, and stop; closing twice is allowed."""
+        """Publish the remaining events and stop; closing twice is allowed."""
         self._closing.set()
         self._thread.join(CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
-        """The thread; from here on the sockets are its own."""
+        """The thread's loop; once it runs, only this thread uses the sockets."""
         try:
             open_ = True
             while open_:
@@ -111,19 +113,19 @@ class Publishers(AbstractContextManager["Publishers"]):
             self._context.destroy(linger=LINGER_MS)
 
     def _note_failure(self) -> None:
-        """Log what was raised, the first time: a fault that lasts comes fifty times a second."""
+        """Log the current exception, but only the first: a lasting fault recurs fifty times a second."""
         if not self._failed:
             logger.exception("telemetry could not be published")
         self._failed = True
 
     def _follow(self) -> None:
-        """Publish what has happened since the last time."""
+        """Publish the events since the last call."""
         cursor, events = self._telemetry.since(self._cursor)
         self._note_missing(cursor - self._cursor - len(events))
         for event in events:
             try:
                 self._publish(event)
-            except Exception:  # the others are published all the same
+            except Exception:  # publish the others all the same
                 self._note_failure()
                 self._note_missing(1)
         self._cursor = cursor
@@ -133,14 +135,14 @@ class Publishers(AbstractContextManager["Publishers"]):
             self.forward_pass.beat()
 
     def _note_missing(self, count: int) -> None:
-        """This many events were dropped before they could be published."""
+        """Count events that were not published, and leave a gap in the messages' numbers."""
         self.dropped += count
         for publisher in (self.kv, self.forward_pass):
             if count and publisher is not None:
                 publisher.skip()
 
     def _publish(self, event: TelemetryEvent) -> None:
-        """KV events from before it was opened are published too, for those who ask for them again; steps are not."""
+        """Publish an event. KV events from before the start are published too, for replays; steps are not."""
         if self.kv is not None and isinstance(event, StepEvent):
             self.kv.publish(event.record.cache_events)
         if self.forward_pass is not None:

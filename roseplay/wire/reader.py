@@ -1,4 +1,4 @@
-"""Reads another engine's telemetry into a run: from its sockets while it works, or from files."""
+"""Reads another engine's telemetry into a run, from its sockets while it runs or from files."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ KV_EVENTS, FORWARD_PASS = "KV events", "forward pass metrics"
 
 
 class SocketReader:
-    """Subscriptions to one engine's endpoints; its clock begins when it is made.
+    """Subscribes to one engine's endpoints; the run's time begins when this object is made.
 
     Args:
         kv_events, forward_pass: endpoints; at least one.
-        kv_replay: where missed KV events, and those from before, can be asked for.
-        replay_timeout_s: seconds after which an answer to that is given up.
+        kv_replay: endpoint for replays of missed and earlier KV events.
+        replay_timeout_s: seconds to wait for a replay.
 
     Raises:
-        WireError: an endpoint is none.
+        WireError: an endpoint is invalid.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class SocketReader:
         self._asked_before = False
 
     def read(self, seconds: float) -> None:
-        """Take what arrives within this time."""
+        """Take the messages that arrive within this time."""
         poller = zmq.Poller()
         for subscription in (self._kv, self._forward_pass):
             if subscription is not None:
@@ -73,7 +73,7 @@ class SocketReader:
             self._take_received()
 
     def close(self) -> None:
-        """Unsubscribe."""
+        """End the subscriptions."""
         self._context.destroy(linger=0)
 
     def _take_received(self) -> None:
@@ -109,7 +109,7 @@ class SocketReader:
 
 
 def read_files(paths: Iterable[Path], name: str | None = None, limits: Limits | None = None) -> ImportedRun:
-    """Returns the run in Dynamo's files of forward pass metrics, in the given order; raises ``OSError``."""
+    """Reads Dynamo's files of forward pass metrics, in the given order, as one run; may raise ``OSError``."""
     paths, limits = list(paths), limits or Limits()
     problems = Problems()
     run = ImportedRun(problems, ", ".join(path.name for path in paths), name, limits=limits)
@@ -122,7 +122,7 @@ def read_files(paths: Iterable[Path], name: str | None = None, limits: Limits | 
             elif zero is None:
                 zero, t = time_ms - t, t
                 run.began = datetime.datetime.fromtimestamp(max(0.0, zero) / 1000, datetime.UTC)
-            elif time_ms - zero > LATEST_MS:  # the next one's time may be right
+            elif time_ms - zero > LATEST_MS:  # later records may have the right time
                 problems.skip(TOO_LATE)
                 continue
             else:

@@ -1,4 +1,4 @@
-"""Publishing sockets: messages of three frames (topic, sequence number, payload) that no slow subscriber holds up."""
+"""Publishing sockets, for messages of three frames (topic, sequence number, payload). Slow subscribers do not block."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 from roseplay.wire.extra import zmq
 
 SEQUENCE_BYTES = 8  # big-endian
-HIGH_WATER_MARK = 10_000  # messages that wait for a subscriber; it misses further ones
-_MOST_RECEIVED = 4096  # bytes of a frame: topics to subscribe to and numbers are short; who sends more is disconnected
+HIGH_WATER_MARK = 10_000  # the most messages that wait for a subscriber; it misses further ones
+_MOST_RECEIVED = 4096  # bytes per frame; a client that sends more than a short topic or number is disconnected
 
 
 def endpoint_of(host: str, port: int) -> str:
-    """Returns the endpoint to bind; port 0 is any free one."""
+    """Returns the endpoint to bind; port 0 means any free one."""
     name = f"[{host}]" if ":" in host else host
     return f"tcp://{name}:{port or '*'}"
 
 
 def bound_socket(context: Any, kind: int, endpoint: str, high_water_mark: int = HIGH_WATER_MARK) -> Any:
-    """Returns a new socket that listens at ``endpoint``; raises ``OSError``, one line, if it cannot."""
+    """Returns a new socket that listens at ``endpoint``; raises ``OSError``, with a one-line message, if it cannot."""
     socket = context.socket(kind)
     socket.linger = 0
     socket.sndhwm = high_water_mark
@@ -48,14 +48,14 @@ class Publication:
         self.next = 0
 
     def send(self, payload: bytes) -> int:
-        """Send a message to whoever has room for it, and return its number."""
+        """Send a message to the subscribers whose queues have room, and return its number."""
         number = self.next
         self.next += 1
         self._socket.send_multipart([self._topic, sequence_bytes(number), payload], zmq.NOBLOCK)
         return number
 
     def skip(self) -> None:
-        """Leave a gap in the numbers, so that subscribers know that something is missing."""
+        """Skip a number, so that subscribers notice that a message is missing."""
         self.next += 1
 
 

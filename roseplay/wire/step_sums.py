@@ -1,4 +1,4 @@
-"""From the engine's telemetry to forward pass metrics: sums over the requests of each step."""
+"""Turns the engine's telemetry into forward pass metrics: sums over the requests of each step."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from roseplay.engine.messages import StepRecord
 from roseplay.engine.telemetry import RequestEvent, StepEvent, TelemetryEvent
 from roseplay.wire.forward_pass import ForwardPassMetrics, QueuedRequests, ScheduledRequests
 
-MOST_CONTEXTS = 1 << 15  # requests whose context is known: several times the most that can run
+MOST_CONTEXTS = 1 << 15  # requests whose context is kept: several times the most that can run
 
 
 class StepSums:
-    """Follows requests as far as the sums need: how long waiting prompts are, and how much context decodes read.
+    """Tracks what the sums need: the lengths of waiting prompts, and the context that decodes read.
 
     Args:
         timing_scope: what a step record's ``device_ns`` measures.
-        most_contexts: of how many requests the context is kept.
+        most_contexts: the most requests whose context is kept.
     """
 
     def __init__(self, worker_id: str, timing_scope: str, most_contexts: int = MOST_CONTEXTS) -> None:
         self._worker_id = worker_id
         self._timing_scope = timing_scope
         self._most_contexts = most_contexts
-        self._prompts: dict[int, int] = {}  # of requests that no step has admitted, in order of arrival
-        self._preempted: dict[int, int] = {}  # context that they had, and compute again
-        self._contexts: dict[int, int] = {}  # tokens in a request's blocks; who was in a step last comes last
+        self._prompts: dict[int, int] = {}  # lengths, for requests not yet admitted, in order of arrival
+        self._preempted: dict[int, int] = {}  # tokens of context that they lost and must compute again
+        self._contexts: dict[int, int] = {}  # tokens in a request's blocks, the most recently run request last
 
     def take(self, event: TelemetryEvent) -> ForwardPassMetrics | None:
         """Returns the metrics of a step; ``None`` for other events, and for records of steps that computed nothing."""
@@ -73,14 +73,14 @@ class StepSums:
         )
 
     def _set_context(self, request_id: int, tokens: int) -> None:
-        """Requests may be in a step after they have ended: those that were in none for longest are forgotten instead."""
+        """Set a context and drop the least recently used. The end of a request cannot drop it: a step may follow."""
         self._contexts.pop(request_id, None)
         self._contexts[request_id] = tokens
         if len(self._contexts) > self._most_contexts:
             del self._contexts[next(iter(self._contexts))]
 
     def _queued(self, waiting: int) -> QueuedRequests:
-        """Returns the queue of ``waiting`` requests; more may have been submitted than the worker had seen by then."""
+        """Returns sums over the ``waiting`` requests that the worker knew of; more may have been submitted since."""
         contexts = list(self._preempted.values())[:waiting]
         fresh = waiting - len(contexts)
         prompts = list(self._prompts.values())[:fresh]

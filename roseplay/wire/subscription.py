@@ -1,4 +1,4 @@
-"""One subscription to numbered messages: finds gaps in the numbers, and asks once for what is missing."""
+"""A subscription to numbered messages, which detects gaps in the numbers and requests missing messages once."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from roseplay.wire.problems import Problems
 from roseplay.wire.sockets import SEQUENCE_BYTES, sequence_bytes
 
 REPLAY_TIMEOUT_S = 2.0
-_MOST_WAITING = 100_000  # messages that arrive while a replay is read
+_MOST_WAITING = 100_000  # messages queued, such as those that arrive while a replay is read
 _AT_ONCE = 1000
 
 
 class Subscription:
-    """A SUB socket, and for replays a DEALER socket each time.
+    """A SUB socket, and a new DEALER socket for each replay.
 
     Args:
-        endpoint: as in ``tcp://127.0.0.1:5557`` or ``ipc:///tmp/socket``.
+        endpoint: for example ``tcp://127.0.0.1:5557`` or ``ipc:///tmp/socket``.
         name: of the messages, for reports.
-        replay_endpoint: where missing messages are asked for; without one they are lost.
-        replay_timeout_s: seconds after which a replay is given up.
+        replay_endpoint: where to request missing messages; without it they are lost.
+        replay_timeout_s: seconds to wait for a replay.
 
     Attributes:
-        socket: to be polled.
+        socket: the SUB socket, for polling.
 
     Raises:
-        WireError: an endpoint is none.
+        WireError: an endpoint is invalid.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class Subscription:
         self._name = name
         self._problems = problems
         self._replay_endpoint, self._replay_timeout_s = replay_endpoint, replay_timeout_s
-        self._last: int | None = None  # the number of the newest message, live or sent again
+        self._last: int | None = None  # the number of the newest message, live or replayed
         self._last_live: int | None = None
         self.socket = _connected(context, zmq.SUB, endpoint)
         if replay_endpoint is not None:
-            _connected(context, zmq.DEALER, replay_endpoint).close()  # so that a bad address is reported now
+            _connected(context, zmq.DEALER, replay_endpoint).close()  # to report a bad address now
 
     def history(self) -> Iterator[bytes]:
         """Yields the payloads from before the subscription that the publisher still has, the oldest first."""
@@ -59,7 +59,7 @@ class Subscription:
                 yield payload
 
     def received(self) -> Iterator[bytes | None]:
-        """Yields the payloads that have arrived, in order; ``None`` where the publisher has started anew."""
+        """Yields the payloads that have arrived, in order; ``None`` where the publisher has restarted."""
         for _ in range(_AT_ONCE):
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -78,14 +78,14 @@ class Subscription:
             yield None
             self._last = -1
         elif self._last is not None and number <= self._last:
-            return  # it was among those sent again
+            return  # it has been replayed already
         if self._last is not None and number > self._last + 1:
             yield from self._missing(self._last + 1, number)
         self._last = number
         yield payload
 
     def _missing(self, start: int, end: int) -> Iterator[bytes]:
-        """Yields what can still be had of the messages from ``start`` to before ``end``."""
+        """Yields the payloads from ``start`` to before ``end`` that can still be replayed, and counts the others."""
         found = 0
         if self._replay_endpoint is not None:
             for _, payload in self._fetch(start, end):
@@ -123,7 +123,7 @@ class Subscription:
 
 
 def _connected(context: Any, kind: int, endpoint: str) -> Any:
-    """Returns a new socket; raises ``WireError`` if the endpoint is none."""
+    """Returns a new socket connected to the endpoint; raises ``WireError`` if that is invalid."""
     socket = context.socket(kind)
     socket.linger = 0
     socket.rcvhwm = _MOST_WAITING

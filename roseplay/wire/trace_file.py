@@ -1,4 +1,4 @@
-"""Reads the files of forward pass metrics that Dynamo writes: JSON lines, mostly compressed."""
+"""Reads the files of forward pass metrics that Dynamo writes: JSON lines, usually compressed."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _GZIP = b"\x1f\x8b"
 
 
 class Observed(NamedTuple):
-    """One record: when it was observed, in ms since 1970 or since the writer started; ``None`` where it does not say."""
+    """One record, and when it was observed, in ms since 1970 or since the writer started; ``None`` if unknown."""
 
     time_ms: float | None
     metrics: ForwardPassMetrics
 
 
 def read_trace(path: Path, problems: Problems, most_bytes: int = MOST_BYTES) -> Iterator[Observed]:
-    """Yields a file's records in order; lines that are none are counted, and so is an end that is missing.
+    """Yields a file's records in order. Invalid lines and a truncated or damaged end are counted in ``problems``.
 
     Args:
-        most_bytes: that are read, once decompressed.
+        most_bytes: the most bytes read, after decompression.
 
     Raises:
         OSError: the file cannot be read.
@@ -64,7 +64,7 @@ def _lines(file: IO[bytes], problems: Problems, most_bytes: int) -> Iterator[byt
 
 
 def _record(line: bytes) -> Observed:
-    """Returns a line's record, whole, without its envelope, or the metrics alone; raises ``WireError`` for others."""
+    """Returns a line's record, which may lack its envelope or be only the metrics; raises ``WireError`` for others."""
     try:
         outer: Any = msgspec.json.decode(line)
     except (msgspec.MsgspecError, RecursionError, ValueError):

@@ -1,4 +1,4 @@
-"""What makes steps on a CPU faster apart from attention: packed weights, fused operations, recorded steps."""
+"""Speeds up steps on a CPU, apart from attention: packed weights, fused operations, recorded steps."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ class CPUAccelerator(Accelerator):
     """Packed weights, fused operations and recorded steps for models on a CPU.
 
     Attributes:
-        recording: when steps are recorded and replayed; a subclass may set others.
-        recorded: the recorded steps; None where blocks are not read in place, or with ``record_steps`` off.
+        recording: options for when steps are recorded and replayed; a subclass may set others.
+        recorded: the recorded steps; None if blocks are not read in place, ``record_steps`` is off, or the model is
+            split over processes.
     """
 
     recording = RecordingOptions()
@@ -58,7 +59,7 @@ class CPUAccelerator(Accelerator):
         missing = no_kernels(loaded.dtype)
         if missing is not None:
             logger.warning("%s", missing)
-        records = config.record_steps and config.tensor_parallel_size == 1  # what processes exchange is not recorded
+        records = config.record_steps and config.tensor_parallel_size == 1  # exchanges of processes are not recorded
         if records and isinstance(backend, CPUBackend) and backend.in_place:
             self.recorded = RecordedSteps(forward, loaded.max_model_len, config.block_size, self.recording, states)
             if config.block_size >= WARM_UP_LEN and loaded.max_model_len >= WARM_UP_LEN:

@@ -27,7 +27,7 @@ def silu_times(both: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
-    """GELU by its tanh approximation, of a tensor of any shape; rounded once."""
+    """Returns GELU by its tanh approximation, of a tensor of any shape; rounded once."""
     x = x.contiguous()
     out = torch.empty_like(x)
     share_rows(_gelu_tanh(x.dtype == torch.bfloat16), (x, out), -(-x.numel() // _GELU_CHUNK), x.numel())

@@ -1,9 +1,9 @@
-"""Up to 32 rows times one strip of 32 outputs by AMX, whose registers are tiles of 16 rows of 64 bytes.
+"""Multiplies up to 32 rows by one strip of 32 outputs with AMX, whose registers are tiles of 16 rows of 64 bytes.
 
 One instruction multiplies a tile of x, rows of 32 bfloat16, by a tile of the strip, 16 pairs of numbers for 16 outputs, and
-adds to a tile of sums, rows of 16 float32. A strip as ``matmul.lay_out`` makes it holds such tiles already, two side by
-side. The other instruction does so with rows of 64 int8, 16 fours of uint8, and sums in int32. (Intel, Architectures
-Software Developer's Manual, volume 1, chapter 18.)
+adds to a tile of sums, rows of 16 float32. Strips made by ``matmul.lay_out`` consist of such tiles, two side by side.
+The other instruction does the same with rows of 64 int8, 16 groups of four uint8, and sums in int32. (Intel,
+Architectures Software Developer's Manual, volume 1, chapter 18.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STEP = 32  # numbers of a row that one instruction multiplies
 CONFIG_BYTES = 64
 _PAIR_BYTES = 128  # of a strip: two numbers for each of 32 outputs
 _STEP_BYTES = STEP // 2 * _PAIR_BYTES
-_AHEAD = 4096  # bytes that a strip is prefetched ahead: two steps
+_AHEAD = 4096  # bytes by which a strip is prefetched ahead: two steps
 
 # Registers: sums of two blocks of rows by two halves of the strip, then two tiles of x and two of the strip.
 _SUMS, _X, _STRIP = ((0, 1), (2, 3)), (4, 5), (6, 7)
@@ -34,7 +34,7 @@ _SUMS, _X, _STRIP = ((0, 1), (2, 3)), (4, 5), (6, 7)
 @numba.njit(inline="always")
 def configure(config, rows):
     """Write the sizes of all registers for products of ``rows`` rows, at most 32, to ``config``, uint8 ``[64]`` of zeros."""
-    config[0] = 1  # the only palette there is
+    config[0] = 1  # the only palette that exists
     low, high = min(rows, 16), max(rows - 16, 0)
     for tile in range(8):
         of_second = tile == 2 or tile == 3 or tile == 5
@@ -45,7 +45,7 @@ def configure(config, rows):
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load_config(context, config):
-    """Set the registers' sizes; they are zeroed."""
+    """Set the registers' sizes, and zero them."""
 
     def generate(context, builder, signature, args):
         _Tiles(builder).asm("ldtilecfg ($0)", args[0])
@@ -56,7 +56,7 @@ def load_config(context, config):
 
 @intrinsic  # type: ignore[untyped-decorator]
 def release(context):
-    """Give the registers back, so that the kernel need not save them when it switches threads."""
+    """Release the registers, so that the operating system need not save them when it switches threads."""
 
     def generate(context, builder, signature, args):
         _Tiles(builder).asm("tilerelease")
@@ -70,8 +70,8 @@ def multiply(context, x, row_bytes, strip, steps, sums, sum_bytes, blocks, fetch
     """Write rows of x times a strip to ``sums``, float32 ``[rows, 32]``, or int32 where x is int8.
 
     Args:
-        row_bytes: from row to row of x; ``sum_bytes``: of the sums.
-        steps: how many times 64 bytes a row has.
+        row_bytes: stride of the rows of x; ``sum_bytes``: of the sums.
+        steps: length of a row in units of 64 bytes.
         blocks: 1 or 2 (a literal) blocks of up to 16 rows, as configured.
         fetch: 1 (a literal) to prefetch the strip.
         add: 1 (a literal) to add to the sums.
@@ -89,7 +89,7 @@ def multiply(context, x, row_bytes, strip, steps, sums, sum_bytes, blocks, fetch
 
 @numba.njit(inline="always")
 def multiply_rows(config, configured, x, row_bytes, strip, steps, sums, rows, fetch):
-    """``multiply`` for up to 32 rows, whose number is configured where ``configured`` rows are; returns ``rows``."""
+    """``multiply`` for up to 32 rows, first configuring that number if it is not ``configured``; returns ``rows``."""
     if rows != configured:
         configure(config, rows)
         load_config(address(config, 0))
@@ -126,7 +126,7 @@ def finish(context, sums, bias, out, out_stride, rows):
 
 
 class _Tiles:
-    """Emits AMX instructions. LLVM does not use these registers itself, so that they stay as they are in between."""
+    """Emits AMX instructions. LLVM does not use these registers itself, so they keep their contents in between."""
 
     def __init__(self, builder: Any) -> None:
         self.builder = builder

@@ -12,9 +12,9 @@ _ALIGNED = 64
 
 
 class Arena:
-    """Allocates tensors, and reuses the memory of those that nothing refers to any more.
+    """Allocates tensors, and reuses the memory of those that are no longer referenced.
 
-    ``reset`` frees all of it for another step: only one step at a time can use the memory.
+    ``reset`` frees all memory for another step: only one step at a time can use it.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Arena:
 
     @property
     def in_use(self) -> int:
-        """The number of allocated tensors that something refers to."""
+        """The number of allocated tensors that are still referenced."""
         return len(self._allocated)
 
     def reset(self) -> None:
@@ -44,7 +44,7 @@ class Arena:
         return torch.frombuffer(part, dtype=like.dtype).as_strided(like.shape, like.stride())
 
     def alias(self, x: torch.Tensor) -> torch.Tensor:
-        """Returns a tensor on the memory of ``x`` that does not keep it in use; ``x`` itself if that is not the arena's."""
+        """Returns a tensor on the memory of ``x`` that does not keep it in use; ``x`` itself if not the arena's."""
         if x.is_mkldnn:
             return x
         if not x.numel():  # it has no address
@@ -85,7 +85,7 @@ class Arena:
 
 
 def _bytes_of(x: torch.Tensor) -> int:
-    """Returns bytes from the first element of a tensor to its last."""
+    """Returns the bytes from the first element of a tensor to the end of its last."""
     if not x.numel():
         return x.element_size()
     last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))

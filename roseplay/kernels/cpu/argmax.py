@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from roseplay.kernels.cpu.rows import share_rows, takes
 from roseplay.kernels.cpu.simd import INT, INTS, LANES, Emitter, advance, array_at, kernel, pointer
 
-# In order keys (see ``_order``): how many int32 lie below that of -inf, and the key of +inf.
+# For order keys (see ``_order``): the number of int32 below that of -inf before the shift, and the key of +inf.
 _SHIFT, _INFINITY = 0x7FFFFF, 0x7F800000 - 0x7FFFFF
 
 
@@ -38,7 +38,7 @@ def can_argmax(x: torch.Tensor) -> bool:
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def _largest(context, at, numbers):
-    """The largest order key (see ``_order``) of ``numbers`` numbers, a literal and a multiple of 16."""
+    """Returns the largest order key (see ``_order``) of ``numbers`` numbers, a literal and a multiple of 16."""
     bf16 = at.dtype.bitwidth == 16
     count = numbers.literal_value // LANES
 
@@ -65,8 +65,8 @@ def _largest(context, at, numbers):
     inline="always"
 )  # not a closure of the kernel: Numba's cache does not recognise kernels that hold functions
 def _order(bits, bf16):
-    """The order key of a number: an integer that compares as the number does. -inf has -2**31, +inf ``_INFINITY``, and
-    every NaN a larger one.
+    """Returns the order key of a number: an integer that compares as the number does. -inf has -2**31, +inf
+    ``_INFINITY``, and every NaN a larger one.
 
     As integers, the bits of floats compare as the floats do, except that negative ones are in reverse. The shift moves
     the NaNs with a sign bit, which come before -inf, past the largest int32.

@@ -1,4 +1,4 @@
-"""How the parts of a step are computed on this CPU, in words, and what makes them slower than they could be."""
+"""Describes how the parts of a step are computed on this CPU, and what makes them slower than they could be."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def choices_of(
     """Returns how a loaded model's steps are computed.
 
     Args:
-        recorded: the recorded steps, None where steps are not recorded.
+        recorded: the recorded steps; None if steps are not recorded.
     """
     missing = no_kernels(model.dtype)
     return (
@@ -46,7 +46,7 @@ def choices_of(
 
 
 def no_kernels(dtype: torch.dtype) -> str | None:
-    """Returns why there are no kernels for a dtype, and what to do; None where there are."""
+    """Returns why there are no kernels for a dtype, and what to do about it; None if there are."""
     if numba is None:
         return NO_NUMBA
     if takes(dtype):
@@ -79,7 +79,7 @@ def _small_operations(config: EngineConfig, missing: str | None) -> Choice:
 
 
 def _states(model: PreTrainedModel, config: EngineConfig, missing: str | None) -> list[Choice]:
-    """Nothing for a model without recurrent layers."""
+    """Returns an empty list for a model without recurrent layers."""
     layers = [forward for _, forward in stateful_modules(model)]
     in_place = sum(layer.in_place is not None for layer in layers)
     if not layers:

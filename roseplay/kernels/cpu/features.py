@@ -1,7 +1,7 @@
-"""What this CPU has: every question about its instructions is answered here.
+"""The CPU's features: the only place that checks which instructions it has.
 
-Numba compiles for other instructions than the machine's with ``NUMBA_CPU_NAME`` and ``NUMBA_CPU_FEATURES`` (such as
-``haswell`` and ``+avx2,+fma``); then only the features named there count, so that a machine can stand in for a lesser one.
+With ``NUMBA_CPU_NAME`` and ``NUMBA_CPU_FEATURES`` (such as ``haswell`` and ``+avx2,+fma``), Numba compiles for another
+CPU. Then only the features named there count, so that a machine can stand in for a lesser one.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from functools import cache
 import numba
 from llvmlite import binding
 
-# Linux hands out the state of AMX's tiles only to processes that ask (arch/x86/kernel/fpu/xstate.c).
+# Linux grants the state of AMX's tiles only to processes that request it (arch/x86/kernel/fpu/xstate.c).
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
 
 
 def has(*names: str) -> bool:
-    """Returns whether the CPU has all of these features, named as LLVM names them."""
+    """Returns whether the CPU has all of these features, by LLVM's names."""
     found = _features()
     return all(found.get(name, False) for name in names)
 
@@ -46,7 +46,7 @@ def _features() -> Mapping[str, bool]:
 
 
 def _is_granted() -> bool:
-    """Ask for the tiles' state, for all threads of the process; returns whether it is granted."""
+    """Request the tiles' state, for all threads of the process; returns whether it is granted."""
     if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
         return False
     try:

@@ -23,10 +23,10 @@ from roseplay.kernels.replace_modules import (
 
 
 def fuse(model: PreTrainedModel, reporter: Reporter | None = None) -> None:
-    """Replace norms, rotary embeddings, GELUs, updates of recurrent states and, where gate and up are one product
+    """Replace norms, rotary embeddings, GELUs, updates of recurrent states and, if gate and up are one product
     (``pack_linears``), gated SiLUs.
 
-    ``reporter`` counts these, each of which may have to be compiled first.
+    ``reporter`` receives the progress: each may have to be compiled first.
     """
     parts: list[Callable[[], object]] = [
         lambda: update_in_place(model),
@@ -137,7 +137,7 @@ class FusedGate(nn.Module):
         assert isinstance(plain.down_proj, nn.Module)
         self.down_proj = plain.down_proj
         self.dim = both.sizes[0]
-        self._both = [both]  # in a list, so that it is no submodule
+        self._both = [both]  # in a list, so that it is not a submodule
 
     @classmethod
     def of(cls, module: nn.Module) -> FusedGate | None:

@@ -1,8 +1,8 @@
 """Matrix products with weights in int8: a byte for each number, so that a decode step reads half of what bfloat16 reads.
 
-Each output channel of a weight has a scale of its own, and so has each row of x, which is rounded to int8 when it comes
-(W8A8 with dynamic scales, as vLLM calls it). The CPU multiplies four pairs of bytes a lane at once, one byte signed and the
-other not, so that a weight is stored plus 128; what that adds, 128 times the sum of x's row, is subtracted again.
+Each output channel of a weight has its own scale, and so does each row of x, which is rounded to int8 on arrival (W8A8
+with dynamic scales in vLLM's terms). The CPU multiplies four pairs of bytes a lane at once, one byte signed and the
+other unsigned, so weights are stored plus 128; the excess, 128 times the sum of x's row, is subtracted again.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from roseplay.kernels.cpu.simd import (
 )
 from roseplay.kernels.cpu.tiles import MOST_ROWS, STRIP, multiply_rows
 
-STEP = 64  # numbers that rows are padded to a multiple of
-OFFSET = 128  # of weights, which makes them unsigned
+STEP = 64  # rows are padded to a multiple of this many numbers
+OFFSET = 128  # added to weights to make them unsigned
 _LARGEST = 127
 _COLLIDING_BYTES, _LINE = 2048, 64  # see ``matmul``
 _AHEAD = 4096  # bytes
@@ -58,7 +58,7 @@ def available() -> bool:
 
 @cache
 def has_tiles() -> bool:
-    """Returns whether it does so in AMX's tiles."""
+    """Returns whether this CPU multiplies bytes in AMX's tiles."""
     return has_amx() and has("amx-int8")
 
 
@@ -88,9 +88,9 @@ def multiply(
         strips: the weight, as ``lay_out`` returns it.
         scales, bias: float32 ``[32 * strips]``, padded with zeros.
         sizes: ``(in, out)``.
-        tiles_from: use AMX's tiles, where the CPU has them, from so many rows on; None for never.
+        tiles_from: the fewest rows for which to use AMX's tiles, if the CPU has them; None for never.
 
-    Raises ``RuntimeError`` when the last size of x is not the weight's.
+    Raises ``RuntimeError`` if the last size of x is not the weight's.
     """
     inner, outer = sizes
     if x.shape[-1] != inner:
@@ -174,7 +174,7 @@ def _by_vectors(bf16: bool) -> Any:
                 first = begin + here * tile // tiles
                 count = begin + here * (tile + 1) // tiles - first
                 to = advance(out, first * outer + strip * STRIP)
-                # Each tile prefetches its part of the next strip; with one only, the strip itself.
+                # Each tile prefetches its part of the next strip; a single tile, the strip itself.
                 following = strip * size + (ahead if tiles == 1 else size + size * tile // tiles)
                 multiply_rows(
                     advance(x, first * stride), stride, advance(weight, strip * size), address(zeros, 0), 0,
@@ -192,7 +192,7 @@ def _by_vectors(bf16: bool) -> Any:
 
 @cache
 def _by_tiles(bf16: bool) -> Any:
-    """Returns the same in AMX's tiles."""
+    """Returns the same kernel for AMX's tiles."""
     item, bits = (types.uint16, np.uint16) if bf16 else (types.float32, np.float32)
     most = amx.MOST_ROWS
 

@@ -17,22 +17,22 @@ _LARGEST = 127
 
 
 def quantize(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns ``weight [out, in]`` rounded to int8, and float32 scales ``[out]`` that it is multiplied with."""
+    """Returns ``weight [out, in]`` rounded to int8, and the float32 scales ``[out]`` to multiply it by."""
     scales = weight.float().abs().amax(1) / _LARGEST
     inverse = torch.where(scales > 0, 1 / scales, 0.0)
     return (weight.float() * inverse[:, None]).round().to(torch.int8), scales
 
 
 def saved_bytes(dtype: torch.dtype, inner: int, outer: int) -> int:
-    """Returns how many bytes less a layer reads in int8 than in ``dtype``."""
+    """Returns how many fewer bytes a layer reads in int8 than in ``dtype``."""
     return inner * outer * (torch.empty(0, dtype=dtype).element_size() - 1) - 4 * outer
 
 
 class Int8Linear(nn.Module):
     """A linear layer in int8 for CPUs.
 
-    By our own products x is rounded to int8 too (``int8``). On a CPU without their instructions torch widens the weight and
-    multiplies in float32.
+    Our own products round x to int8 too (``int8``). On a CPU without the instructions for them, torch widens the weight
+    and multiplies in float32.
 
     Args:
         weight: ``[out, in]``, float32 or bfloat16, on the CPU. It is copied.
@@ -52,12 +52,12 @@ class Int8Linear(nn.Module):
         self.scales[: self.out_features] = scales
         if bias is not None:
             self.bias[: self.out_features] = bias.detach()
-        # As ``PackedLinear`` has it.
+        # As in ``PackedLinear``.
         self.weight = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
 
     @property
     def used(self) -> str:
-        """What multiplies, in words."""
+        """Describes how the layer multiplies."""
         return f"int8 by {self.products.used}" if self.strips else "int8, widened by torch"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -3,8 +3,8 @@
 A decode step multiplies every weight by a few rows, which should take no longer than reading the weight. The weight is
 laid out in strips of 32 outputs, in the order in which it is read. The sums of a tile, a few rows times one strip, stay
 in registers until they are complete, and while the tiles of one strip are computed the next strip is prefetched, so that
-memory is read all the time. The numbers of a row are added in the same order however many rows there are: a request's
-tokens do not depend on what else is in its step.
+memory is read all the time. The numbers of a row are added in the same order for any number of rows, so that a
+request's tokens do not depend on the other requests in its step.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from roseplay.kernels.cpu.rows import copy_row, copy_rows
 from roseplay.kernels.cpu.simd import address, advance, kernel, pointer
 from roseplay.kernels.cpu.tiles import STRIP, most_rows, multiply_rows
 
-# Most tiles, and bytes, of a block of rows of x, which stays in the second-level cache while all strips pass.
+# The most tiles, and bytes, of a block of rows of x, which stays in the second-level cache while all strips are read.
 _TILES_OF_BLOCK, _BLOCK_BYTES = 8, 2**19
 _LINE = 64  # bytes
-# Rows whose distance is a multiple of this map to few sets of the first-level cache, and the rows of a tile would evict
-# each other: where there are more than a few, they are copied with other distances.
+# Rows whose distance is a multiple of this map to few sets of the first-level cache, so that the rows of a tile would
+# evict each other: more than a few are therefore copied with another distance.
 _COLLIDING_BYTES, _FEW_ROWS = 2048, 4
-_AHEAD = 4096  # bytes: with one tile only, the strip itself is prefetched this far ahead
-_ALONE_BYTES = 2**14  # of a weight whose product is done before another thread has started
+_AHEAD = 4096  # bytes by which a single tile prefetches the strip itself ahead
+_ALONE_BYTES = 2**14  # below this size of a weight, its product is done before another thread has started
 _PIECES_A_THREAD = 8
 
 # Indices of the kernel's arguments: addresses, its own first, then sizes.
@@ -39,7 +39,7 @@ _KERNEL, _X, _WEIGHT, _BIAS, _OUT, _ROWS, _INNER, _OUTER, _BLOCKS, _GROUPS = ran
 
 
 def fits(weight: torch.Tensor) -> bool:
-    """Returns whether a weight ``[out, in]`` can be laid out: float32, or bfloat16 of an even ``in``."""
+    """Returns whether a weight ``[out, in]`` can be laid out: float32, or bfloat16 with an even ``in``."""
     return most_rows(weight.dtype) > 0 and (weight.dtype == torch.float32 or weight.shape[1] % 2 == 0)
 
 
@@ -61,10 +61,10 @@ def multiply(
     Args:
         strips: the weight, as ``lay_out`` returns it.
         bias: float32 ``[32 * strips]``, padded with zeros.
-        tiles_from: use AMX's tiles, where the CPU has them, from so many rows on; None for never. They take bfloat16 of an
-            ``in`` that is a multiple of 32, everything else is multiplied by vectors.
+        tiles_from: the fewest rows for which to use AMX's tiles, if the CPU has them; None for never. They need
+            bfloat16 and an ``in`` that is a multiple of 32; everything else is multiplied in vectors.
 
-    Raises ``RuntimeError`` when the dtype or the last size of x is not the weight's.
+    Raises ``RuntimeError`` if the dtype or the last size of x is not the weight's.
     """
     inner = strips.shape[1] * strips.shape[3]
     if x.dtype != strips.dtype or x.shape[-1] != inner:
@@ -82,9 +82,9 @@ def multiply(
 
 
 def partition(rows: int, strips: torch.Tensor, most: int) -> tuple[int, int]:
-    """Returns how many blocks of rows and groups of strips a product is split into, each pair a piece of work: blocks
-    that fit the second-level cache, and no more groups than keep all threads busy, because each reads the rows of its
-    block again."""
+    """Returns the numbers of blocks of rows and of groups of strips that a product is split into; each pair is a piece
+    of work. Blocks fit the second-level cache; groups are just enough to keep all threads busy, because each reads the
+    rows of its block again."""
     threads, bytes_of_row = torch.get_num_threads(), strips[0].numel() // STRIP * strips.element_size()
     tiles = max(1, min(_TILES_OF_BLOCK, _BLOCK_BYTES // (most * bytes_of_row)))
     blocks = max(1, -(-rows // (tiles * most)))
@@ -144,7 +144,7 @@ def _product(dtype: torch.dtype) -> Any:
 
 @cache
 def _tile_product() -> Any:
-    """Returns the same in AMX's tiles, for bfloat16 of an ``inner`` that is a multiple of 32."""
+    """Returns the same kernel for AMX's tiles, for bfloat16 with an ``inner`` that is a multiple of 32."""
     most = amx.MOST_ROWS
 
     def product(args, piece):
@@ -162,7 +162,7 @@ def _tile_product() -> Any:
             for first in range(begin, end, most):
                 count = min(most, end - first)
                 tile, to = advance(x, first * inner), advance(out, first * outer + strip * STRIP)
-                # The first rows bring the strip from memory, all others find it in a cache.
+                # The first rows read the strip from memory, all others from a cache.
                 configured = amx.multiply_rows(
                     config, configured, tile, 2 * inner, at, steps, address(sums, 0), count, first == begin
                 )

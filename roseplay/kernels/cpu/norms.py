@@ -1,4 +1,4 @@
-"""RMS norms and layer norm in one compiled pass; written out in torch they are eight calls and more."""
+"""RMS norms and layer norm in one compiled pass; written out in torch they take eight calls or more."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from roseplay.kernels.cpu.simd import LANES, array_at, float_bits, float_from_bi
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, *, plus_one: bool) -> torch.Tensor:
-    """RMS norm of ``x [..., dim]``, scaled by ``weight [dim]`` after rounding, as Llama does, or with ``plus_one`` by
-    ``1 + weight`` before rounding, as Gemma does."""
+    """Returns the RMS norm of ``x [..., dim]``, scaled by ``weight [dim]`` after rounding, as in Llama, or with
+    ``plus_one`` by ``1 + weight`` before rounding, as in Gemma."""
     x = x.contiguous()
     out, dim = torch.empty_like(x), x.shape[-1]
     compute = _rms_norm(x.dtype == torch.bfloat16, plus_one)
@@ -27,7 +27,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, *, plus_one: boo
 
 
 def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
-    """Layer norm of ``x [..., dim]`` with ``weight`` and ``bias`` ``[dim]``, rounded once."""
+    """Returns the layer norm of ``x [..., dim]`` with ``weight`` and ``bias`` ``[dim]``, rounded once."""
     x = x.contiguous()
     out, dim = torch.empty_like(x), x.shape[-1]
     compute = _layer_norm(x.dtype == torch.bfloat16)
@@ -36,7 +36,7 @@ def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: f
 
 
 def gated_rms_norm(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """RMS norm of ``x [..., dim]``, scaled by ``weight [dim]`` after rounding, times the SiLU of ``gate [..., dim]``."""
+    """Returns the RMS norm of ``x [..., dim]``, scaled by ``weight [dim]`` after rounding, times SiLU of ``gate``."""
     x, gate = x.contiguous(), gate.contiguous()
     out, dim = torch.empty_like(x), x.shape[-1]
     compute = _gated_rms_norm(x.dtype == torch.bfloat16)

@@ -1,5 +1,4 @@
-"""Weights laid out once, at load, in the order in which matrix kernels read them: those of ``matmul`` where the CPU has
-512-bit vectors, else oneDNN's.
+"""Lays out weights once, at load, in the order in which matrix kernels read them: ``matmul``'s, or else oneDNN's.
 
 ``F.linear`` lays out its weight in every call, which for the few rows of a decode step takes about as long as the product
 itself.
@@ -60,7 +59,7 @@ class PackedLinear(nn.Module):
 
     @property
     def used(self) -> str:
-        """What multiplies, in words."""
+        """Describes how the layer multiplies."""
         return self.products.used
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -86,10 +85,10 @@ class MergedLinear:
     """Linear layers with the same input, computed as one product with their weights stacked.
 
     The model calls them one by one (``MergedPart``). The first call computes all of them; the others return their part of
-    the result if their input is the same tensor, and else compute again.
+    the result if their input is the same tensor, and otherwise compute again.
 
     Args:
-        make: of a weight and a bias the layer that computes them, by default ``PackedLinear``.
+        make: returns the layer that computes a weight and a bias; by default ``PackedLinear``.
     """
 
     def __init__(self, layers: list[nn.Linear], make: Make | None = None) -> None:
@@ -138,12 +137,12 @@ def pack_linears(
 ) -> int:
     """Replace a model's linear layers by packed ones; returns how many.
 
-    The plain weights are freed one by one, except those that something else refers to: a tied embedding, or a model that
-    the caller holds.
+    The plain weights are freed one by one, except those that are referenced elsewhere: by a tied embedding, or a model
+    that the caller holds.
 
     Args:
         together: layers with the same input, in the order in which they are called (``SharedInputs``).
-        reporter: counts the layers.
+        reporter: receives the progress, in layers.
         int8: round their weights to int8.
         plain: ids of layers that are left as they are (``SharedInputs.bypassed``).
     """
@@ -160,7 +159,7 @@ def pack_linears(
         for name, child in list(module.named_children()):
             if id(child) in plain:
                 continue
-            # Subclasses may do more than multiply.
+            # Not subclasses, which may do more than multiply.
             if type(child) is nn.Linear and child.weight.dtype in _DTYPES:
                 group = groups.get(id(child))
                 if group is None:
@@ -182,7 +181,7 @@ def pack_linears(
 def linear_sizes(
     model: PreTrainedModel, together: list[list[nn.Linear]], plain: frozenset[int] = frozenset()
 ) -> Iterator[tuple[int, int]]:
-    """Yields ``(in, out)`` of the products of a model's linear layers, once they are packed; see ``pack_linears``."""
+    """Yields ``(in, out)`` of the products that a model's linear layers become; arguments as for ``pack_linears``."""
     grouped = {id(layer) for group in together for layer in group} | plain
     for group in together:
         yield group[0].in_features, sum(layer.out_features for layer in group)
@@ -194,11 +193,11 @@ def linear_sizes(
 
 
 class SharedInputs:
-    """While entered, finds linear layers of one parent that are called one after another with the same tensor.
+    """Finds linear layers of one parent that are called one after another with the same tensor, while entered.
 
     Attributes:
-        groups: the layers with the same input, in the order of their calls; complete at the exit.
-        bypassed: ids of layers that were not called though their parent was: it computes with their weights itself.
+        groups: the layers with the same input, in the order of their calls; complete on exit.
+        bypassed: ids of layers that were not called although their parent was: it uses their weights directly.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -229,7 +228,7 @@ class SharedInputs:
         self._open = self._input = None
         uncalled = self._parents.keys() - self._called.keys()
         self.bypassed = frozenset(layer for layer in uncalled if self._parents[layer] in self._ran)
-        # A layer that is called several times in a pass belongs to no group.
+        # A layer that is called several times in a pass belongs to none.
         self.groups = [g for g in self.groups if len(g) > 1 and all(self._called[id(layer)] == 1 for layer in g)]
 
     def _saw_parent(self, module: nn.Module, args: tuple[Any, ...]) -> None:

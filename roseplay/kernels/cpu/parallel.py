@@ -1,4 +1,4 @@
-"""Running kernels compiled by Numba on all threads: one kernel, or a program of many, one after another.
+"""Runs kernels compiled by Numba on all threads: one kernel, or a program of many, one after another.
 
 Waking a thread takes as long as a small kernel, so threads are woken once for a whole step of a model. A program is a
 list of kernels, each split into pieces. Every thread goes through the list: it takes pieces of a kernel while there are
@@ -51,11 +51,11 @@ def share_out(
     """Call a kernel for each of its pieces, on as many threads as torch uses.
 
     Args:
-        kernel: a C function (``simd.kernel``) of a pointer to int64, its own address and then ``arguments``, and of the
-            number of a piece.
+        kernel: a C function (``simd.kernel``) of a pointer to int64, its own address followed by ``arguments``, and of
+            the number of a piece.
         hold: objects that own memory the arguments point to; referenced as long as the call can be repeated.
-        light: the kernel is done sooner than a thread wakes up, so that it wakes none.
-        rows: int64 ``[1]``: there are ``pieces`` for each of so many rows, a number that may change between calls.
+        light: the kernel takes less time than waking a thread, so it wakes none.
+        rows: int64 ``[1]``, a number of rows that may change between calls; there are ``pieces`` for each row.
     """
     tape.run(Work(kernel, arguments, pieces, hold, light, rows))
 
@@ -112,17 +112,17 @@ class Program:
 
 
 def _aligned(numbers: int) -> Any:
-    """int64 zeros, aligned to a cache line."""
+    """Returns int64 zeros, aligned to a cache line."""
     memory = np.zeros(numbers + _LINE // 8, np.int64)
     skip = -memory.ctypes.data % _LINE // 8
     return memory[skip : skip + numbers]
 
 
 def _use_threads(number: int) -> None:
-    """Have Numba use as many threads as torch.
+    """Make Numba use as many threads as torch.
 
-    Numba's first call starts its threads and sets OpenMP's number of threads, which is torch's number as well where both
-    use the same OpenMP library; it is set back.
+    Numba's first call starts its threads and sets OpenMP's number of threads, which is also torch's if both use the
+    same OpenMP library; this sets it back.
     """
     if getattr(_of_thread, "threads", None) == number:
         return
@@ -134,15 +134,15 @@ def _use_threads(number: int) -> None:
 
 @cache
 def _yield_address() -> int:
-    """Returns the address of ``sched_yield``; 0 where the system has none."""
+    """Returns the address of ``sched_yield``; 0 if the system has none."""
     function = getattr(ctypes.CDLL(None), "sched_yield", None) if platform.system() != "Windows" else None
     return ctypes.cast(function, ctypes.c_void_p).value or 0 if function else 0
 
 
 @cache
 def parallel_for() -> Any:
-    """Returns a function that calls a kernel for all pieces, in parallel. Compiled once for all kernels, because a
-    parallel loop takes longer to compile than they do."""
+    """Returns a function that calls a kernel for all pieces, in parallel. It is compiled once for all kernels, because
+    a parallel loop takes longer to compile than they do."""
 
     def parallel_for_pieces(arguments, pieces):
         for piece in numba.prange(pieces):
@@ -164,7 +164,7 @@ def serial_for() -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def atomic_increment(context, counter):
-    """Add 1 to a counter; returns the value before."""
+    """Add 1 to a counter; returns its previous value."""
 
     def generate(context, builder, signature, args):
         return builder.atomic_rmw("add", args[0], ir.Constant(ir.IntType(64), 1), "acq_rel")
@@ -174,7 +174,7 @@ def atomic_increment(context, counter):
 
 @intrinsic  # type: ignore[untyped-decorator]
 def atomic_load(context, counter):
-    """The value of a counter; reads after it see what other threads wrote before they incremented it."""
+    """Returns a counter's value; later reads see what other threads wrote before they incremented it."""
 
     def generate(context, builder, signature, args):
         return builder.load_atomic(args[0], "acquire", 8)

@@ -1,7 +1,7 @@
-"""Which kind of product is the fastest on this machine: measured when a model is loaded, on the size of its own layers.
+"""Chooses the fastest kind of product on this machine, measured when a model is loaded, at the sizes of its layers.
 
-There are up to three kinds: AMX's tiles, vectors of AVX-512, AVX2 or NEON (both on ``matmul``'s strips), and oneDNN's. Which one wins
-differs from CPU to CPU and with the number of rows, and no list of CPUs is ever complete.
+There are up to three kinds: AMX's tiles, vectors of AVX-512, AVX2 or NEON (both on ``matmul``'s strips), and oneDNN's.
+Which is fastest depends on the CPU and the number of rows, and no list of CPUs is ever complete.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ TILES, ONEDNN = "AMX tiles", "oneDNN"
 VECTORS = "AVX-512" if matmul is None or has("avx512f") else "NEON" if has_neon() else "AVX2"
 ROWS = (1, 8, 32, 128)  # for which products are measured: decode steps, and a prompt
 _REPEATS = 3
-_MOST_BYTES = 2**23  # of a weight that is measured; a larger one is cut to fewer outputs
-_ALL_BYTES = 2**25  # of the weights that are read in turn, so that they come from memory
-_CLEARLY = 0.85  # of the time: what is measured varies from start to start
+_MOST_BYTES = 2**23  # of a measured weight; larger ones are cut to fewer outputs
+_ALL_BYTES = 2**25  # of the weights that are multiplied in turn, so that they are read from memory
+_CLEARLY = 0.85  # share of another kind's time that counts as clearly faster: measurements vary from start to start
 
 Microseconds = Mapping[str, Mapping[int, float]]
 
@@ -43,8 +43,8 @@ class Products:
 
     Attributes:
         strips: whether weights are laid out for ``matmul``, else for oneDNN.
-        tiles_from: least number of rows that are multiplied by AMX's tiles, None for never.
-        measured: microseconds of a product by its kind and number of rows; empty where there was no choice.
+        tiles_from: the fewest rows that are multiplied by AMX's tiles; None for never.
+        measured: microseconds of a product by kind and number of rows; empty if there was no choice.
         size: ``(in, out)`` of the products that were measured.
     """
 
@@ -55,7 +55,7 @@ class Products:
 
     @property
     def used(self) -> str:
-        """What multiplies, in words."""
+        """Describes the products in use."""
         if not self.strips:
             return ONEDNN
         if self.tiles_from is None:
@@ -64,7 +64,7 @@ class Products:
 
     @property
     def times(self) -> str:
-        """What was measured, in words; empty where nothing was."""
+        """Describes the measurements; "" if there were none."""
         if not self.measured:
             return ""
         times = (f"{kind} {'/'.join(f'{of[rows]:.0f}' for rows in ROWS)}" for kind, of in self.measured.items())
@@ -76,7 +76,7 @@ class Products:
 
 
 def default_products(dtype: torch.dtype, *, quantized: bool = False) -> Products:
-    """Returns what is used where nothing was measured, for weights of a dtype or for those in int8."""
+    """Returns the products to use without measuring, for weights of a dtype or, if ``quantized``, in int8."""
     if quantized:
         strips = int8 is not None and int8.available()
         return Products(strips, 1 if strips and int8.has_tiles() else None)
@@ -108,8 +108,9 @@ def choose(dtype: torch.dtype, sizes: Iterable[tuple[int, int]], *, quantized: b
 def decide(measured: Microseconds, size: tuple[int, int] = (0, 0)) -> Products:
     """Returns the fastest products by the geometric mean over the numbers of rows.
 
-    Tiles alone, or else vectors alone, are left only for what is clearly faster: then a request's tokens depend neither on
-    what else is in its steps nor on what a start happened to measure, and all of a recorded step runs in the same threads.
+    Tiles alone, or else vectors alone, are preferred unless another choice is clearly faster. With them, a request's
+    tokens depend neither on the other requests in its steps nor on the measurements, and a recorded step runs entirely
+    in the same threads.
     """
 
     def mean_log(of: Mapping[int, float]) -> float:
@@ -135,7 +136,7 @@ Run = Callable[[torch.Tensor, int], torch.Tensor]
 
 
 def _kinds(dtype: torch.dtype, inner: int, outer: int) -> dict[str, Run]:
-    """Returns the kinds of product there are, each as a function of x and of the number of a weight."""
+    """Returns the available kinds of product, each as a function of x and of the number of a weight."""
     weight = (torch.arange(inner * outer, dtype=torch.int32) % 251 - 125).to(dtype).div_(125).view(outer, inner)
     copies = max(1, _ALL_BYTES // (weight.numel() * weight.element_size()))
     strips = [matmul.lay_out(weight) for _ in range(copies)]
@@ -169,7 +170,7 @@ def _kinds_of_int8(inner: int, outer: int) -> dict[str, Run]:
 
 
 def _right(kinds: dict[str, Run], weight: torch.Tensor, dtype: torch.dtype) -> dict[str, Run]:
-    """Returns those kinds that compute the product with ``weight``, float32 ``[out, in]``."""
+    """Returns the kinds that correctly compute the product with ``weight``, float32 ``[out, in]``."""
     inner = weight.shape[1]
     for kind, run in list(kinds.items()):
         x = torch.linspace(-1, 1, 3 * inner).to(dtype).view(3, inner)
@@ -181,7 +182,7 @@ def _right(kinds: dict[str, Run], weight: torch.Tensor, dtype: torch.dtype) -> d
 
 
 def _measure(kinds: Mapping[str, Run], dtype: torch.dtype, inner: int) -> Microseconds:
-    """Returns the shortest time of each kind for each number of rows, the kinds in turn."""
+    """Returns the shortest time of each kind for each number of rows, measuring the kinds in turn."""
     measured: dict[str, dict[int, float]] = {kind: {} for kind in kinds}
     for rows in ROWS:
         x, turn = torch.ones((rows, inner), dtype=dtype), 0

@@ -1,18 +1,18 @@
-"""Small steps on a CPU as recorded lists of calls: what CUDA graphs are on a GPU.
+"""Records small steps on a CPU as lists of calls, as CUDA graphs do on a GPU.
 
 A decode step of a small model spends more time in the Python code of its modules and in torch's dispatcher than in
 computing. For a given number of tokens this is always the same list of operations on tensors of the same shapes. The
-list is recorded once for each of some sizes, and other sizes are padded to these. While a step is recorded, each
+list is recorded once for each of several sizes, and other sizes are padded to these. While a step is recorded, each
 operation is intercepted (``recorder``) and its result gets the memory that it has in all replays (``arena``). A replay
-writes tokens, positions and block tables to the static inputs and calls the list, in which the attention kernels find
-how many decodes and how many spans of prompts there are this time.
+writes tokens, positions and block tables to the static inputs and calls the list; the attention kernels read the
+current numbers of decodes and of spans of prompts from the inputs.
 
 A recording is checked before it is used: its first replay, with other tokens than it was recorded with, must give the
 logits of the model itself. A model whose operations depend on values is not recorded.
 
-Of a model with recurrent layers only decodes are recorded: steps in which each row is one token that is not its request's
-first. The rows' state slots are a static input, padding reads and writes slot 0. Its states are not what they were once a
-step has run, unlike keys and values, so they are put back before a step is computed again.
+For a model with recurrent layers only decodes are recorded: steps in which each row is one token that is not its
+request's first. The rows' state slots are a static input; padding reads and writes slot 0. Unlike keys and values,
+states are changed by a step, so they are restored before a step is computed again.
 """
 
 from __future__ import annotations
@@ -41,26 +41,27 @@ from roseplay.model.states import StatePool
 
 logger = logging.getLogger(__name__)
 
-# Tokens of the steps that are recorded. Sizes in between are padded, by at most a third, below 12, where a step takes as
-# long as reading the weights, and by fewer tokens than Python's part of a step is worth. Above the last size it is small.
+# Tokens of the steps that are recorded. Other sizes are padded: below 12, where a step takes as long as reading the
+# weights, by at most a third; above, by fewer tokens than Python's share of a step is worth, which is small above the
+# last size.
 SIZES = (*range(1, 9), *range(12, 33, 4), *range(40, 65, 8), *range(80, 129, 16), *range(160, 513, 32))
 MAX_PADDING = 2  # a step is padded to at most this many times its size while a better-fitting size is not recorded
-# Of how many tokens logits are computed where not all are wanted: with few rows the last product takes as long as reading
-# its weight.
+# Numbers of tokens whose logits are computed if not all are wanted: with few rows, the last product takes as long as
+# reading its weight.
 _LOGITS = (16, 32, 64, 128, 256, 512)
-WARM_UP_LEN = 3  # tokens of a request, in one block, as which ``warm_up`` records decodes
+WARM_UP_LEN = 3  # tokens of the requests, in one block each, with which ``warm_up`` records decodes
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingOptions:
-    """When steps are recorded, and which are replayed.
+    """Options for when steps are recorded, and which are replayed.
 
     Attributes:
         record_after: steps of a size that run unrecorded first: recording and checking take as long as a few steps,
             which delays tokens.
-        max_unwanted: most tokens of a step that are padding while a better-fitting size is not recorded, and most
-            whose logits are computed without being wanted.
-        warm_up_tokens: largest size that is recorded at the start.
+        max_unwanted: the most tokens of padding in a step while a better-fitting size is not recorded, and the most
+            tokens whose logits are computed without being wanted.
+        warm_up_tokens: the largest size that is recorded at the start.
         warm_up_s: seconds after which no further size is recorded at the start.
     """
 
@@ -74,12 +75,12 @@ class RecordedStep:
     """A recorded step of one size: its static inputs, its tape, and the logits that it computes.
 
     Args:
-        num_logits: of how many tokens it computes logits; as many as it has tokens for all of them.
+        num_logits: the number of tokens whose logits it computes; its number of tokens for all of them.
         tables: ``[tokens, most blocks]``, static block tables, whose memory all sizes share.
         stateful: the model has recurrent layers, so that only decodes are recorded.
 
     Attributes:
-        checked: whether a replay gave the model's logits, for steps without prompts and for steps with some.
+        checked: whether a replay gave the model's logits, for steps without and with prompts.
     """
 
     def __init__(self, num_logits: int, tables: Ints, block_size: int, *, stateful: bool) -> None:
@@ -122,7 +123,7 @@ class RecordedStep:
         return self._wanted(host)
 
     def _load(self, host: HostBatch) -> HostBatch:
-        """Copy the batch to the static inputs; returns it as it is padded, by tokens that are written to block 0."""
+        """Copy the batch to the static inputs; returns it padded with tokens that are written to block 0."""
         size, wanted = len(self._tables), len(host.logits_rows)
         num_logits = wanted if self._logits_rows is None else len(self._logits_rows)
         if host.num_tokens < size or wanted < num_logits:
@@ -149,11 +150,11 @@ class RecordedSteps:
         forward: computes a batch's logits, ``[wanted, vocabulary]``.
         max_model_len: tokens of the longest request; ``block_size``: of a block.
         options: when to record and replay.
-        states: that ``forward`` reads and writes; None for a model without recurrent layers.
+        states: the states that ``forward`` reads and writes; None for a model without recurrent layers.
 
     Attributes:
-        decodes_only: whether no other steps are recorded.
-        refused: why steps are not recorded, None when they are.
+        decodes_only: whether only decodes are recorded.
+        refused: why steps are not recorded; None if they are.
     """
 
     def __init__(
@@ -166,12 +167,12 @@ class RecordedSteps:
     ) -> None:
         self._forward, self._block_size, self._options = forward, block_size, options
         longest = max(max_model_len, options.max_unwanted)  # of a request, or of padding
-        # Rows that are never written take no memory: the system allocates pages when they are written.
+        # Rows that are never written take no memory: the system allocates pages on the first write.
         self._tables = np.zeros((SIZES[-1], -(-longest // block_size)), np.int64)
         self._arena = Arena()
         self._steps: dict[tuple[int, int], RecordedStep] = {}  # by numbers of tokens and of logits
         self._seen: Counter[int] = Counter()  # by the number of tokens
-        self._takes_prompts = True  # until a recording shows that they cannot be
+        self._takes_prompts = True  # until a recording shows that prompts cannot be replayed
         self._states = states
         self.decodes_only = states is not None
         self.refused: str | None = None
@@ -224,14 +225,14 @@ class RecordedSteps:
         return self._takes_prompts or not _has_prompts(host)
 
     def _key(self, size: int, host: HostBatch) -> tuple[int, int]:
-        """Returns the numbers of tokens and of logits of the recording that computes the batch with ``size`` tokens."""
+        """Returns the numbers of tokens and of logits of the recording of ``size`` tokens for the batch."""
         wanted = len(host.logits_rows)
         if size - wanted <= self._options.max_unwanted:
             return size, size
         return size, min(size, _LOGITS[bisect_left(_LOGITS, wanted)])
 
     def _record_or_check(self, key: tuple[int, int], host: HostBatch) -> torch.Tensor | None:
-        """Record a step, or check it if it is recorded; returns the wanted logits, None if the model must compute them."""
+        """Record a step, or check a recorded one; returns the wanted logits, or None if the model must compute them."""
         states = self._read_states(host)
         try:
             return self._check(self._steps[key], host, states) if key in self._steps else self._record(key, host)
@@ -243,7 +244,7 @@ class RecordedSteps:
             return None
 
     def _record(self, key: tuple[int, int], host: HostBatch) -> torch.Tensor | None:
-        """Record a step; returns the wanted logits, None where it turns out that prompts cannot be recorded."""
+        """Record a step; returns the wanted logits, or None if its prompts turn out not to be recordable."""
         size, num_logits = key
         step = RecordedStep(num_logits, self._tables[:size], self._block_size, stateful=self.decodes_only)
         logits = step.record(host, self._arena, self._forward)
@@ -259,10 +260,10 @@ class RecordedSteps:
         return logits
 
     def _check(self, step: RecordedStep, host: HostBatch, states: list[torch.Tensor]) -> torch.Tensor:
-        """Run the replay and the model; returns the model's logits. Raises ``NotReplayableError`` when they differ.
+        """Run the replay and the model; returns the model's logits. Raises ``NotReplayableError`` if they differ.
 
         Args:
-            states: of the rows before the step.
+            states: the rows' states before the step.
         """
         replayed = step.replay(host).clone()
         replayed_states = self._read_states(host)
@@ -281,7 +282,7 @@ class RecordedSteps:
         return logits
 
     def _read_states(self, host: HostBatch) -> list[torch.Tensor]:
-        """Copies of the states of a batch's rows, in all layers."""
+        """Returns copies of the states of a batch's rows, in all layers."""
         if self._states is None:
             return []
         slots = torch.from_numpy(host.state_slots)
@@ -303,5 +304,5 @@ class RecordedSteps:
 
 
 def _has_prompts(host: HostBatch) -> bool:
-    """Returns whether some rows attend in spans of queries, not token by token."""
+    """Returns whether some rows attend in spans of queries rather than token by token."""
     return not host.decodes_only and int(np.diff(host.cu_seqlens_q).max()) > SHORT_QUERIES

@@ -1,4 +1,4 @@
-"""Recording torch's operations as they run, each with its result in the memory that it has in every replay."""
+"""Records torch's operations as they run, each with its result in the memory that it has in every replay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNFIT = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch
 
 
 class NotReplayableError(RuntimeError):
-    """A step does something that cannot be recorded; the message says what."""
+    """A step does something that cannot be recorded, as the message explains."""
 
 
 class Recorder(TorchDispatchMode):
@@ -44,7 +44,7 @@ class Recorder(TorchDispatchMode):
             raise NotReplayableError(f"{func} packs a weight in every step")
         mutable = func._schema.is_mutable
         if not mutable and any(_share_memory(x, y) for x in found for y in _tensors([args, *kwargs.values()])):
-            return result  # a view: replays see it through its base
+            return result  # a view: replays update it through its base
         if any(tag in func.tags for tag in _UNFIT) and not _indexes_by_integers(func, args):
             raise NotReplayableError(f"{func} depends on values or on random numbers")
         # The recorded calls must not keep memory from being reused later in the step.
@@ -67,7 +67,7 @@ class Recorder(TorchDispatchMode):
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
-    """Returns the tensors among an operation's arguments, also in lists."""
+    """Yields the tensors among an operation's arguments, including those in lists."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
@@ -76,14 +76,14 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
 
 
 def _mapped(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
-    """Returns an argument with each of its tensors changed."""
+    """Returns an argument with ``change`` applied to each of its tensors."""
     if isinstance(value, torch.Tensor):
         return change(value)
     return type(value)(_mapped(change, part) for part in value) if isinstance(value, list | tuple) else value
 
 
 def _indexes_by_integers(func: Any, args: Any) -> bool:
-    """Returns whether an operation is indexing without masks, whose results have sizes that depend on values."""
+    """Returns whether an operation indexes without masks: with masks, the sizes of results depend on values."""
     if func._overloadpacket is not torch.ops.aten.index:
         return False
     return all(index is None or index.dtype == torch.int64 for index in args[1])
@@ -123,7 +123,7 @@ _out_overloads: dict[Any, tuple[Any, list[str]] | None] = {}
 
 
 def _find_out_overload(func: Any, args: Any, kwargs: Any, found: list[torch.Tensor]) -> tuple[Any, list[str]] | None:
-    """Returns the overload that writes to given tensors, and its names of the arguments for them; None if none does."""
+    """Returns the overload that writes to given tensors, and the names of its arguments for them; None if none does."""
     for name in func._overloadpacket.overloads():
         overload = getattr(func._overloadpacket, name)
         names = [argument.name for argument in overload._schema.arguments if argument.is_out]
@@ -133,7 +133,7 @@ def _find_out_overload(func: Any, args: Any, kwargs: Any, found: list[torch.Tens
         addresses = [x.data_ptr() for x in outs]
         try:
             overload(*args, **kwargs, **dict(zip(names, outs, strict=True)))
-        except (RuntimeError, TypeError):  # made for other arguments
+        except (RuntimeError, TypeError):  # does not take these arguments
             continue
         if addresses == [x.data_ptr() for x in outs] and all(map(same_bits, found, outs)):
             return overload, names

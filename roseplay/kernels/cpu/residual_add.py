@@ -1,5 +1,5 @@
-"""Residual additions, so that a recorded step has no call of torch's between its own kernels, which would end a program
-of ``parallel`` twice a layer."""
+"""Residual additions, so that a recorded step has no torch calls between its own kernels: these would end a program of
+``parallel`` twice a layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rotary embeddings in one compiled pass; written out in torch they are fourteen calls."""
+"""Rotary embeddings in one compiled pass; written out in torch they take fourteen calls."""
 
 from __future__ import annotations
 

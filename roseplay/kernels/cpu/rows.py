@@ -16,7 +16,7 @@ from roseplay.kernels.cpu.parallel import share_out
 
 _DTYPES = (torch.float32, torch.bfloat16)
 _LIGHT_NUMBERS = 2**15  # fewer are not worth waking a thread
-_PIECE_NUMBERS = 2**11  # a microsecond's work, about as long as it takes to reach a waiting thread
+_PIECE_NUMBERS = 2**11  # a microsecond's work, about the time to reach a waiting thread
 
 
 def takes(dtype: torch.dtype) -> bool:
@@ -36,7 +36,7 @@ def share_rows(
 
     Args:
         kernel: its arguments are the tensors' addresses, ``rows``, the number of pieces, then ``sizes``.
-        tensors: the first one has as many numbers as are computed.
+        tensors: the first one determines how many numbers are computed.
         hold: as for ``share_out``.
     """
     numbers = tensors[0].numel()
@@ -47,7 +47,7 @@ def share_rows(
 
 @numba.njit(inline="always")
 def _rounded(bits):
-    """float32 bits of the nearest bfloat16, ties to even."""
+    """Returns the float32 bits of the nearest bfloat16, ties to even."""
     odd = (bits >> np.uint32(16)) & np.uint32(1)
     return (bits + np.uint32(0x7FFF) + odd) & np.uint32(0xFFFF0000)
 

@@ -1,7 +1,7 @@
 """Vectors of 16 float32 and raw pointers for kernels compiled by Numba, through its extension interface.
 
-Where sums must stay in registers, loops that the compiler vectorises by itself are several times slower than vectors
-written as LLVM instructions. LLVM maps these to the machine's registers (one of AVX-512, two of AVX2, four of NEON).
+If sums must stay in registers, loops that the compiler vectorises itself are several times slower than vectors written
+as LLVM instructions. LLVM maps these to the machine's registers (one of AVX-512, two of AVX2, four of NEON).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _marked(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def compiled(function: Callable[..., None], **options: Any) -> Any:
-    """Compile a function that Python calls; the machine code is cached on disk where Numba can write."""
+    """Compile a function that Python calls; the machine code is cached on disk if Numba can write there."""
     options = {"nogil": True, "error_model": "numpy", **options}
     function = _marked(function)
     try:
@@ -115,7 +115,7 @@ class Emitter:
         return b.trunc(b.lshr(bits, sixteen), ir.VectorType(ir.IntType(16), LANES))
 
     def exp(self, x: Any) -> Any:
-        """``e**x`` for x up to 0; below -87 it is e**-87."""
+        """Returns ``e**x`` for x up to 0; below -87, e**-87."""
         b = self.builder
         y = b.fmul(x, ir.Constant(FLOATS, [1.4426950408889634] * LANES), flags=FAST)
         y = self.call(f"llvm.maxnum.v{LANES}f32", FLOATS, y, ir.Constant(FLOATS, [-126.0] * LANES))
@@ -130,7 +130,7 @@ class Emitter:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def address(context, array, index):
-    """Pointer to an element of a C-contiguous array, indexed as if it had one dimension."""
+    """Returns a pointer to an element of a C-contiguous array, indexed as if it had one dimension."""
     signature = types.CPointer(array.dtype)(array, index)
 
     def generate(context, builder, signature, args):
@@ -141,7 +141,7 @@ def address(context, array, index):
 
 @intrinsic  # type: ignore[untyped-decorator]
 def advance(context, at, numbers):
-    """A pointer ``numbers`` elements further on."""
+    """Returns a pointer advanced by ``numbers`` elements."""
 
     def generate(context, builder, signature, args):
         return builder.gep(args[0], [args[1]])
@@ -151,7 +151,7 @@ def advance(context, at, numbers):
 
 @intrinsic  # type: ignore[untyped-decorator]
 def pointer(context, place, kind):
-    """An address as a pointer to numbers of a type."""
+    """Returns an address as a pointer to numbers of a type."""
     signature = types.CPointer(kind.dtype)(place, kind)
 
     def generate(context, builder, signature, args):
@@ -162,7 +162,7 @@ def pointer(context, place, kind):
 
 @numba.njit(inline="always")
 def array_at(place, kind, first, count):
-    """``count`` numbers of a type as an array, from the ``first`` one at an address on."""
+    """Returns ``count`` numbers of a type as an array, from the ``first`` one at an address on."""
     return numba.carray(advance(pointer(place, kind), first), count)
 
 
@@ -174,7 +174,7 @@ def float_bits(number: float) -> int:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def float_from_bits(context, bits):
-    """The float64 with the bits of an int64."""
+    """Returns the float64 with the bits of an int64."""
 
     def generate(context, builder, signature, args):
         return builder.bitcast(args[0], ir.DoubleType())

@@ -1,7 +1,7 @@
-"""A list of the calls that compute one step of a model, recorded while the step runs and called again for other steps.
+"""The list of calls that compute one step of a model, recorded while the step runs and repeated for other steps.
 
-Kernels of this package take addresses instead of tensors, so torch's dispatcher does not see them: they are called
-through ``run``, which appends them to the tape of the thread that is recording.
+Kernels of this package take addresses instead of tensors, so torch's dispatcher does not see them. They are called
+through ``run``, which appends them to the tape of the current thread if it is recording.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _recording = threading.local()
 
 
 class Tape:
-    """Recorded calls. Attributes: calls: in order, each without arguments."""
+    """Recorded ``calls``, in order; each takes no arguments."""
 
     def __init__(self) -> None:
         self.calls: list[Callable[[], Any]] = []
@@ -26,7 +26,7 @@ class Tape:
             call()
 
     def join(self) -> None:
-        """Replace consecutive calls of one type by one call, where the type has a function ``joined`` for that."""
+        """Replace consecutive calls of one type by a single call if the type has a function ``joined`` for that."""
         calls: list[Callable[[], Any]] = []
         for kind, neighbours in groupby(self.calls, type):
             alike = list(neighbours)
@@ -44,7 +44,7 @@ def run(call: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def record(tape: Tape) -> Iterator[None]:
-    """While entered, calls of this thread through ``run`` are appended to the tape."""
+    """Append this thread's calls through ``run`` to the tape while entered."""
     _recording.tape = tape
     try:
         yield

@@ -1,7 +1,8 @@
-"""A few rows times one strip of 32 outputs: the innermost part of every product, in registers of AVX-512, AVX2 or NEON.
+"""Multiplies a few rows by one strip of 32 outputs, the innermost part of every product, in AVX-512, AVX2 or NEON.
 
-A strip is float32 ``[steps, 32]``, bfloat16 ``[steps, 32, 2]``, where an instruction multiplies two numbers a lane, or uint8
-``[steps, 32, 4]``, where it multiplies four, by the int8 of x, seen as int32 ``[rows, steps]``. Sums of the last are int32.
+A strip is float32 ``[steps, 32]``; bfloat16 ``[steps, 32, 2]``, where an instruction multiplies two numbers a lane; or
+uint8 ``[steps, 32, 4]``, where it multiplies four by the int8 of x, viewed as int32 ``[rows, steps]``, with sums in
+int32.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def available(dtype: torch.dtype) -> bool:
 
 @cache
 def most_rows(dtype: torch.dtype) -> int:
-    """Most rows of a tile of this dtype on this CPU; 0 where ``multiply_rows`` has no instructions for it."""
+    """Returns the most rows of a tile of this dtype on this CPU; 0 if ``multiply_rows`` has no instructions for it."""
     if available(dtype):
         return MOST_ROWS
     return _MOST_ROWS_NARROW if dtype == torch.float32 and (has("avx2", "fma") or has_neon()) else 0
@@ -46,8 +47,8 @@ def multiply_rows(
 ):
     """Write ``rows`` rows of x times a strip, plus the rows of ``initial``, to ``out``; at most ``most`` (a literal) rows.
 
-    Strides are in numbers, from row to row. ``initial`` is float32; sums are rounded where ``out`` is bfloat16 (as uint16).
-    With each cache line of the strip that is read, the next ``line`` bytes from ``ahead`` on are prefetched.
+    Strides are in numbers, from row to row. ``initial`` is float32; sums are rounded if ``out`` is bfloat16 (as
+    uint16). With each cache line of the strip that is read, the next ``line`` bytes from ``ahead`` on are prefetched.
     """
 
     def generate(context, builder, signature, args):
@@ -98,8 +99,8 @@ class _Tile(Emitter):
 
     Attributes:
         lanes: float32 numbers of a register.
-        register: how assembly calls such registers.
-        spare: registers beside the sums.
+        register: such registers' name in assembly.
+        spare: registers besides the sums.
     """
 
     lanes, register, spare = LANES, "v", 2
@@ -149,8 +150,8 @@ class _Tile(Emitter):
     def multiply_add(self, given: list[Any], count: int) -> list[Any]:
         """Emit ``count`` steps of the inner loop, as assembly; returns the sums after them.
 
-        ``given`` is the sums, pointers to the strip and to every third row of x, and the row stride in bytes: an address
-        of x86 can add one or two strides.
+        ``given`` holds the sums, pointers to the strip and to every third row of x, and the row stride in bytes: an x86
+        address can add one or two strides.
         """
         sums = len(self.sums)
         outputs = sums + self.spare
@@ -201,7 +202,7 @@ class _NarrowTile(_Tile):
 
 
 class _NeonTile(_Tile):
-    """The same in NEON's 32 registers of 4 float32: sums of 3 rows take 24 of them. As LLVM's instructions, for any CPU."""
+    """The same in NEON's 32 registers of 4 float32: sums of 3 rows take 24 of them. Written in LLVM's instructions."""
 
     lanes = LANES // 4
 

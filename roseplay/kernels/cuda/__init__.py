@@ -1,1 +1,1 @@
-"""For GPUs: attention and rotary embeddings in Triton, steps as CUDA graphs; and a CPU that goes the same way for tests."""
+"""Kernels for GPUs: attention and rotary embeddings in Triton, steps as CUDA graphs, and an emulation on CPUs."""

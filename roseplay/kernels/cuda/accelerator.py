@@ -1,4 +1,4 @@
-"""What makes steps on a GPU faster apart from attention: fused operations, and steps as CUDA graphs."""
+"""Speeds up steps on a GPU, apart from attention: fused operations, and steps as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CudaAccelerator(Accelerator):
 
     Attributes:
         buckets: sizes of the graphs; a subclass may set others.
-        graphs: the captured graphs; None where the model is split over processes, which no graph of one of them can replay.
+        graphs: the captured graphs; None if the model is split over processes, which a graph of one cannot replay.
     """
 
     runs_ahead = True
@@ -121,7 +121,7 @@ class CudaAccelerator(Accelerator):
 def _compile_variants(
     forward: Forward, loaded: LoadedModel, backend: TritonBackend, block_size: int, reporter: Reporter
 ) -> None:
-    """Run steps with every variant of the attention kernels, so that no request waits for one to be compiled."""
+    """Run steps with every variant of the attention kernels, so that no request has to wait for a compilation."""
     limit = loaded.max_model_len
     for _ in backend.variants(-(-limit // block_size) * block_size):
         reporter.expect(1)

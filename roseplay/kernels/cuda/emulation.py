@@ -1,6 +1,6 @@
-"""Running steps on a CPU as on a GPU: with graphs, which call the recorded function again, and with steps that run ahead.
+"""Runs steps on a CPU as on a GPU: with graphs, which call the recorded function again, and with steps that run ahead.
 
-This is not faster. It runs the GPU's code in tests, and in ``roseplay bench gpu --device cpu``.
+This is not faster. It serves to run the GPU's code in tests and in ``roseplay bench gpu --device cpu``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from roseplay.model.accelerator import accelerator_for, register_accelerator
 
 @contextlib.contextmanager
 def emulate_gpu(decodes: tuple[int, ...] = (1, 2, 4, 8, 16), mixed: tuple[int, ...] = (16, 64)) -> Iterator[None]:
-    """While entered, models that this process loads to the CPU run their steps as on a GPU.
+    """While entered, models that this process loads on the CPU run their steps as on a GPU.
 
     Args:
-        decodes, mixed: sizes of graphs, see ``make_buckets``; by default few, because capturing takes time.
+        decodes, mixed: sizes of graphs, see ``make_buckets``; few by default, because capturing takes time.
     """
     cpu = accelerator_for(torch.device("cpu"))
 

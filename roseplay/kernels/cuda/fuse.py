@@ -1,7 +1,7 @@
 """Small operations of a decoder in one kernel each, on a GPU.
 
-A decode of a small model is hundreds of kernels, each of which takes at least a microsecond or two, even in a graph. A
-norm that is written out is seven of them, for which torch has one; a rotary embedding is ten, which are one in Triton.
+A decode of a small model takes hundreds of kernels, each of at least a microsecond or two, even in a graph. A norm that
+is written out takes seven of them, for which torch has one; a rotary embedding takes ten, or one in Triton.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def fuse_norms(model: PreTrainedModel) -> int:
 
 
 def fuse_rotary(model: PreTrainedModel) -> int:
-    """Let attention modules rotate queries and keys in one launch; returns their number. Needs Triton."""
+    """Make attention modules rotate queries and keys in one launch; returns their number. Needs Triton."""
     from roseplay.kernels.cuda import rotary as rotary_triton
 
     return replace_rotary(model, rotary_triton.rotate, rotary_triton.fits)

@@ -1,13 +1,13 @@
-"""Whole steps as CUDA graphs: the launches of a step are captured once for each of some sizes, and replayed.
+"""Whole steps as CUDA graphs: the launches of a step are captured once for each of several sizes, and replayed.
 
-A model's step is hundreds of small launches, many of which take the host longer than the GPU. A CUDA graph is one launch,
-and reads its inputs from the addresses at which it was captured: here a set of static buffers, to which every step's
-padded batch is copied. As in vLLM and nano-vllm there is a graph for each of a few padded sizes, captured largest first,
-all in one memory pool. Mixed steps of prompts and decodes are replayed too, which needs attention whose launches are the
-same for any batch that fits the buffers, as the Triton backend's are.
+A model's step takes hundreds of small launches, many of which take the host longer than the GPU. A CUDA graph is one
+launch, and reads its inputs from the addresses at which it was captured: here a set of static buffers, to which every
+step's padded batch is copied. As in vLLM and nano-vllm, there is a graph for each of a few padded sizes, captured
+largest first, all in one memory pool. Mixed steps of prompts and decodes are replayed too, which needs attention whose
+launches are the same for any batch that fits the buffers, such as the Triton backend's.
 
-Of a model with recurrent layers only decodes are captured: steps in which each row is one token that is not its request's
-first. The rows' state slots are a static input, padding reads and writes slot 0.
+For a model with recurrent layers only decodes are captured: steps in which each row is one token that is not its
+request's first. The rows' state slots are a static input; padding reads and writes slot 0.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from roseplay.model.upload import pack_ints
 
 logger = logging.getLogger(__name__)
 
-# Padded sizes in tokens, of steps of decodes only and of mixed steps. Each size of a mixed step has three numbers of rows:
-# as many as there may be decodes, those of a default batch, and few, for steps that are mostly prompts, for which attention
-# uses larger tiles.
+# Padded sizes in tokens, for steps of decodes only and for mixed steps. Each mixed size has three numbers of rows: as
+# many as there may be decodes, those of a default batch, and few, for steps of mostly prompts, for which attention uses
+# larger tiles.
 DECODES = (1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256)
 MIXED = (32, 64, 128, 256, 384, 512, 768, 1024)
 SOME_ROWS, TOKENS_OF_A_ROW, LEAST_FEW = 33, 128, 32
@@ -41,7 +41,7 @@ SOME_ROWS, TOKENS_OF_A_ROW, LEAST_FEW = 33, 128, 32
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A padded size: ``tokens`` in ``rows`` rows, with logits of ``logits`` tokens. Steps of decodes have as many rows as
+    """A padded size: ``tokens`` in ``rows`` rows, with logits of ``logits`` tokens. Decode steps have as many rows as
     tokens."""
 
     tokens: int
@@ -53,14 +53,14 @@ class Bucket:
         return self.tokens == self.rows
 
     def holds(self, host: HostBatch) -> bool:
-        """Returns whether the step fits. Beside prompts, padding needs a row of its own."""
+        """Returns whether the step fits. In mixed steps, padding needs its own row."""
         if host.num_tokens > self.tokens or host.logits_rows.shape[0] > self.logits:
             return False
         return host.decodes_only if self.decodes_only else host.num_rows < self.rows
 
 
 def make_buckets(decodes: tuple[int, ...] = DECODES, mixed: tuple[int, ...] = MIXED) -> list[Bucket]:
-    """Buckets of steps of decodes, then of mixed steps, each smallest first. Mixed ones have an extra row for padding."""
+    """Returns buckets of decode steps, then of mixed ones, smallest first. Mixed ones have an extra row for padding."""
     found = [Bucket(tokens, tokens, tokens) for tokens in sorted(decodes)]
     for tokens in sorted(mixed):
         most = min(tokens, max(decodes))
@@ -93,11 +93,11 @@ class CudaGraph:
         self._stream = stream
 
     def capture(self, run: Callable[[], None]) -> None:
-        """Run once without capturing, to initialise what a first run does and to check that nothing waits for the device;
+        """Run once without capturing, for first-time initialisation and to check that nothing waits for the device;
         then capture.
 
-        Raises what ``run`` raises, and ``RuntimeError`` for operations that cannot be captured; torch's allocator is then
-        as before.
+        Raises any exception of ``run``, and ``RuntimeError`` for operations that cannot be captured; torch's allocator
+        is then as before.
         """
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream), waiting_is_an_error():
@@ -116,12 +116,12 @@ class CudaGraph:
     def _abandon(self) -> None:
         """End a capture that failed.
 
-        If the capture has become invalid, ``capture_end`` raises before it informs torch's allocator, which would go on to
-        allocate from the graphs' pool and to keep freed memory.
+        If the capture has become invalid, ``capture_end`` raises before it informs torch's allocator, which would then
+        continue to allocate from the graphs' pool and to keep freed memory.
         """
         with contextlib.suppress(Exception):
             self._graph.capture_end()
-        with contextlib.suppress(Exception):  # raises if the allocator was informed
+        with contextlib.suppress(Exception):  # raises if the allocator has been informed
             end_allocation(self._pool)
         self._graph.reset()
 
@@ -130,7 +130,7 @@ class CudaGraph:
 
 
 def end_allocation(pool: Any) -> None:
-    """Stop torch's allocator from allocating in a pool, and release the pool. Raises if it does not allocate there."""
+    """Stop torch's allocator from allocating in a pool, and release the pool. Raises if it is not allocating there."""
     device = torch.cuda.current_device()
     torch._C._cuda_endAllocateToPool(device, pool)
     torch._C._cuda_releasePool(device, pool)
@@ -152,7 +152,7 @@ def waiting_is_an_error() -> Iterator[None]:
 
 
 def cuda_graphs(device: torch.device) -> Callable[[], Graph]:
-    """Returns a function that makes graphs which share one memory pool."""
+    """Returns a function that makes graphs that share one memory pool."""
     with torch.cuda.device(device):
         pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
     return lambda: CudaGraph(pool, stream)
@@ -175,7 +175,7 @@ class RecordedGraph:
 
 
 class _OnDeviceOnly:
-    """Replaces the host's copies of what changes from replay to replay: reading it raises ``RuntimeError``."""
+    """Replaces the host's copies of values that change from replay to replay: reading it raises ``RuntimeError``."""
 
     def _refuse(self, *args: Any) -> NoReturn:
         raise RuntimeError("it reads lengths or block tables on the host, which a graph cannot")
@@ -192,12 +192,12 @@ class StepGraphs:
         table_columns: blocks of the longest request.
         new_graph: makes an empty graph.
         buckets: sizes, see ``make_buckets``.
-        states: that ``forward`` reads and writes; None for a model without recurrent layers.
+        states: the states that ``forward`` reads and writes; None for a model without recurrent layers.
 
     Attributes:
-        buckets: those sizes that the model's steps can have.
-        decodes_only: whether no other steps are captured.
-        refused: why there are no graphs, None when there are.
+        buckets: the sizes that the model's steps can have.
+        decodes_only: whether only decode steps are captured.
+        refused: why there are no graphs; None if there are.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class StepGraphs:
         """Capture all sizes, largest first, so that smaller ones reuse its memory. Writes only to block 0 of the KV cache
         and to state slot 0.
 
-        If the model cannot be captured, there are no graphs and ``refused`` says why.
+        If the model cannot be captured, there are no graphs, and ``refused`` is the reason.
         """
         reporter.begin("warm-up", len(self.buckets), "steps")
         for bucket in sorted(self.buckets, key=lambda bucket: (bucket.tokens, bucket.rows), reverse=True):
@@ -274,7 +274,7 @@ class StepGraphs:
         self._logits[: logits.shape[0]].copy_(logits)
 
     def _static_batch(self, bucket: Bucket) -> tuple[PagedBatch, torch.Tensor]:
-        """Views of the buffers, which are loaded with one token in block 0 and padding; and that of the state slots."""
+        """Returns views of the buffers, loaded with one token in block 0 and padding, and of the state slots."""
         padded = self._load(bucket, dummy_batch(1, row_tokens=1, block_size=self._block_size), None)
         views = self._ints[: _ints(bucket)].split(_sections(bucket))
         ids, positions, slots, cu_seqlens_q, seq_lens, rows, state_slots = views
@@ -287,7 +287,7 @@ class StepGraphs:
             seq_lens=seq_lens,
             block_tables=self._tables[: bucket.rows],
             logits_rows=rows,
-            host_cu_seqlens_q=padded.cu_seqlens_q,  # only tells whether all rows are single tokens, which does not change
+            host_cu_seqlens_q=padded.cu_seqlens_q,  # only determines whether all rows are single tokens, which is fixed
             host_seq_lens=unknown,
             host_block_tables=unknown,
             host_state_slots=unknown,
@@ -315,10 +315,10 @@ class StepGraphs:
 
 
 def _sections(bucket: Bucket) -> list[int]:
-    """Sizes of input_ids, positions, slot_mapping, cu_seqlens_q, seq_lens, logits_rows, state_slots."""
+    """Returns the sizes of input_ids, positions, slot_mapping, cu_seqlens_q, seq_lens, logits_rows, state_slots."""
     return [bucket.tokens, bucket.tokens, bucket.tokens, bucket.rows + 1, bucket.rows, bucket.logits, bucket.rows]
 
 
 def _ints(bucket: Bucket) -> int:
-    """Numbers in the static buffer of a bucket, without block tables."""
+    """Returns the length of a bucket's static buffer, without block tables."""
     return sum(_sections(bucket))

@@ -1,4 +1,4 @@
-"""Rotary embeddings of queries and keys in one Triton launch; written out in torch they are ten kernels a layer."""
+"""Rotary embeddings of queries and keys in one Triton launch; written out in torch they take ten kernels a layer."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Attention for CPUs: blocks read where they lie, by kernels that Numba compiles."""
+"""Attention for CPUs, by kernels that Numba compiles and that read blocks in place."""

@@ -1,4 +1,4 @@
-"""Appending to KV blocks and attending to them in place, compiled by Numba where that is installed.
+"""Appends to KV blocks and attends to them in place, compiled by Numba if that is installed.
 
 Gathering blocks first, as plain torch must, reads and writes every key and value once more. This file has the calls; the
 loops over rows and blocks are in ``decode_loops`` and ``prompt_loops``, the computation on a block in ``decode_vectors``
@@ -50,7 +50,7 @@ def attend_in_place(
     decodes: Decodes,
     params: AttentionParams,
 ) -> None:
-    """Single queries attend to their cached tokens.
+    """Make single queries attend to their cached tokens.
 
     Args:
         q: ``[tokens, heads, k_dim]``, float32 or bfloat16.
@@ -84,14 +84,14 @@ def attend_in_place(
         threads,
         *decodes.arguments(),
     ]
-    # Sinks that were converted are a tensor of the step, which a replay computes again: a reference would keep its memory
-    # from being reused.
+    # Converted sinks are a tensor of the step, which a replay computes again: a reference would prevent its memory from
+    # being reused.
     hold = (floats, decodes, sink if params.sinks is None else None)
     share_out(kernel, arguments, shares, hold, rows=decodes.count)
 
 
 def prompt_span(q: torch.Tensor, keys: torch.Tensor) -> int | None:
-    """Most queries of a span for ``attend_prompts``; None if it does not support the dtype or shape of q and keys."""
+    """Returns the most queries of a span for ``attend_prompts``; None if it does not support their dtype or shape."""
     if q.dtype != keys.dtype or not prompt_loops.fits(q.dtype, keys.shape[-1]):
         return None
     return prompt_loops.span_queries(q.shape[1] // keys.shape[1])
@@ -105,7 +105,7 @@ def attend_prompts(
     spans: Spans,
     params: AttentionParams,
 ) -> None:
-    """Spans of queries attend to the cached tokens up to each of them; arguments are as for ``attend_in_place``.
+    """Make spans of queries attend to the cached tokens up to each query; arguments are as for ``attend_in_place``.
 
     In bfloat16, probabilities are rounded before they are multiplied by values, as torch does.
     """
@@ -129,18 +129,18 @@ def attend_prompts(
 
 
 def _floats(params: AttentionParams) -> tuple[np.ndarray, np.ndarray]:
-    """float32 arrays: scaling and softcap (0 for none); the sinks (one that is not read, for none)."""
+    """Returns float32 arrays: scaling and softcap (0 for none), and the sinks (for none, one that is not read)."""
     sink = np.zeros(1, np.float32) if params.sinks is None else params.sinks.float().contiguous().numpy()
     return np.array([params.scaling, params.softcap or 0.0], np.float32), sink
 
 
 def _head_shares(kv_heads: int, threads: int) -> int:
-    """Returns how many pieces of work the KV heads of a row are split into: at least one a thread where there are
-    enough heads, so that threads get equal work however long the rows are; and no more, because the heads of a block
-    are adjacent."""
+    """Returns how many pieces of work the KV heads of a row are split into: at least one a thread if there are enough
+    heads, so that threads get equal work whatever the rows' lengths; and no more, because the heads of a block are
+    adjacent."""
     return next(shares for shares in range(min(threads, kv_heads), kv_heads + 1) if kv_heads % shares == 0)
 
 
 def _heads_dense(x: torch.Tensor) -> torch.Tensor:
-    """``x [tokens, heads, dim]``, copied unless the heads of a token are contiguous; tokens may have any stride."""
+    """Returns ``x [tokens, heads, dim]``, copied unless a token's heads are contiguous; tokens may have any stride."""
     return x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous()

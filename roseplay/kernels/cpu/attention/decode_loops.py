@@ -1,8 +1,8 @@
 """The compiled loops over tokens to append, and over single queries and the blocks that they attend to.
 
-A thread walks over a row's blocks once, with some of its KV heads, and all query heads of a group read a block while it
-is in the first-level cache. Blocks lie anywhere in memory, where the processor prefetches little by itself, so each
-block is prefetched while the one before it is computed.
+A thread goes through a row's blocks once, with some of its KV heads, and all query heads of a group read a block while
+it is in the first-level cache. Blocks are scattered in memory, so the processor prefetches little by itself: each block
+is prefetched while the previous one is computed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _load_queries(query, q, order, scaling, bf16):
 
 @numba.njit(inline="always")
 def add_sinks(total, weight, top, sinks):
-    """Count a sink in the softmax of each row as a token without a value; row i has ``sinks[i % len(sinks)]``."""
+    """Add a sink to the softmax of each row, as a token without a value; row i has ``sinks[i % len(sinks)]``."""
     for row in range(len(total)):
         sink = sinks[row % len(sinks)]
         highest = max(top[row], sink)
@@ -89,8 +89,8 @@ def attend(bf16_q: bool, bf16: bool, group: int, k_dim: int, v_dim: int, block_s
     """Returns the kernel for one shape of layer; a piece of its work is one share of one row's KV heads.
 
     Args:
-        bf16_q: q and out are bfloat16 (as uint16), else float32; ``bf16``: the same of keys and values.
-        group: query heads of a KV head.
+        bf16_q: q and out are bfloat16 (as uint16), else float32; ``bf16``: the same for keys and values.
+        group: query heads per KV head.
         capped: there is a softcap.
     """
     k_order, v_order = lane_order(k_dim, bf16), lane_order(v_dim, bf16)

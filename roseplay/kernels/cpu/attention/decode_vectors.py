@@ -1,7 +1,7 @@
 """The query heads of a group attend to up to 16 tokens of a block, in explicit vectors of 16 float32.
 
-In bfloat16, the order of numbers in vectors (``lane_order``) is not that in memory: two numbers are loaded as one 32-bit
-word, of which the upper half is the second number and the lower half, shifted up, the first.
+In bfloat16, the order of numbers in vectors (``lane_order``) differs from that in memory: two numbers are loaded as one
+32-bit word, whose upper half is the second number and whose lower half, shifted up, is the first.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class AttentionEmitter(Emitter):
         return b.fadd(*(b.shuffle_vector(x, y, ir.Constant(INTS, lanes)) for lanes in (near, far)), flags=FAST)
 
     def scores(self, queries: list[list[Any]], keys: Any, tokens: int, k_dim: int) -> list[Any]:
-        """For each head a vector: the dot products of its query with the keys of 16 tokens, one token a lane.
+        """Returns a vector for each head: the dot products of its query with the keys of 16 tokens, one token a lane.
 
         The 16 vectors of partial sums are added in pairs, which halves their number four times. Lanes from ``tokens`` on
         repeat the last token.
@@ -92,7 +92,7 @@ class AttentionEmitter(Emitter):
         return b.fmul(cap, self.call(f"llvm.copysign.v{LANES}f32", FLOATS, tanh, x))
 
     def visible(self, begin: Any, end: Any, tokens: int) -> Any:
-        """Returns a mask of the lanes whose token is one of ``begin`` to ``end - 1``, and below ``tokens``."""
+        """Returns a mask of the lanes whose token is from ``begin`` to ``end - 1``, and below ``tokens``."""
         b, lanes = self.builder, ir.Constant(INTS, list(range(LANES)))
         there = ir.Constant(ir.VectorType(ir.IntType(1), LANES), [lane < tokens for lane in range(LANES)])
         first, last = (self.broadcast(b.trunc(bound, INT)) for bound in (begin, end))
@@ -127,7 +127,7 @@ def attend_tokens(context, query, keys, values, begin, end, softcap, top, weight
         query: pointer to the heads' queries, times the scale, each in ``lane_order`` and whole vectors.
         keys, values: pointers to the first token's; float32, or bfloat16 as uint16.
         begin, end: the visible tokens, counted from the first.
-        softcap: used where ``shape`` says that there is one.
+        softcap: used if ``shape`` is ``capped``.
         top, weight, total: pointers to each head's running maximum, sum, and weighted values (in ``lane_order``).
         shape: ``"heads,k_dim,v_dim,tokens,capped"``, a literal; at most 16 tokens.
     """

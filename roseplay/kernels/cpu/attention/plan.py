@@ -1,4 +1,4 @@
-"""Which tokens of a batch attend one by one and which in spans of a prompt; computed once a step.
+"""Plans which tokens of a batch attend one by one and which in spans of a prompt; computed once a step.
 
 Kernels get the arrays by address.
 """
@@ -26,7 +26,7 @@ class Rows:
     Attributes:
         tokens: ``[rows]``, each row's (first) token in the batch.
         tables: ``[rows, most blocks]``, block tables.
-        count: ``[1]``, how many of the rows there are: arrays may be longer.
+        count: ``[1]``, the number of rows in use: arrays may be longer.
     """
 
     tokens: Ints
@@ -39,14 +39,14 @@ class Rows:
         return (self.tokens,)
 
     def arguments(self) -> list[int]:
-        """Returns the kernel's arguments: the addresses of the arrays and of the count, the width of the tables."""
+        """Returns the kernel's arguments: the addresses of the arrays and of the count, and the width of the tables."""
         if not self._arguments:
             arrays = (*self.numbers(), self.tables, self.count)
             self._arguments.extend([*(array.ctypes.data for array in arrays), self.tables.shape[1]])
         return self._arguments
 
     def refill(self, rows: Rows | None) -> None:
-        """Overwrite the rows with others of the same kind, None for none; there must be space for them."""
+        """Overwrite the rows with others of the same kind, or none if None; there must be space for them."""
         if rows is None:
             self.count[0] = 0
             return
@@ -88,7 +88,7 @@ class Spans(Rows):
 
 
 class Plan:
-    """How the tokens of one batch attend. Arguments are as in ``HostBatch``."""
+    """The plan of how the tokens of one batch attend. Arguments are as in ``HostBatch``."""
 
     def __init__(self, cu_seqlens_q: Ints, seq_lens: Ints, block_tables: Ints) -> None:
         self._cu_seqlens_q, self._seq_lens, self._block_tables = cu_seqlens_q, seq_lens, block_tables
@@ -118,7 +118,7 @@ class Plan:
         return not self._decodes_only and self._prompts.size > 0
 
     def prompt_rows(self) -> Sequence[int]:
-        """Returns the batch's rows that are prompts, for a backend that attends to each by itself."""
+        """Returns the batch's rows that are prompts, for a backend that computes each separately."""
         rows: list[int] = self._prompts.tolist()
         return rows
 
@@ -143,7 +143,7 @@ class Plan:
             if not rows.size:
                 return None
             counts = self._counts[rows]
-            # How many tokens of its row follow each token.
+            # The number of tokens in its row after each token.
             back = np.repeat(np.cumsum(counts), counts) - np.arange(counts.sum()) - 1
             tokens = np.repeat(self._cu_seqlens_q[rows + 1], counts) - 1 - back
             seq_lens = np.repeat(seq_lens[rows], counts) - back
@@ -168,17 +168,17 @@ class Plan:
 
 
 class StaticPlan:
-    """The plan of a recorded step: its arrays stay where they are, and are refilled for each batch.
+    """The plan of a recorded step: its arrays keep their addresses and are refilled for each batch.
 
-    Calls are as for ``Plan``.
+    It has the same methods as ``Plan``.
 
     Args:
-        batch: the first one.
-        tables: ``[tokens, most blocks]``, memory for block tables, as many as the step has tokens.
+        batch: the first batch.
+        tables: ``[tokens, most blocks]``, memory for as many block tables as the step has tokens.
 
     Attributes:
-        in_place: whether all layers attend to prompts by calls that can be repeated. Where one asked for ``prompt_rows``
-            instead, it got none, and a step that has prompts is wrong.
+        in_place: whether all layers attend to prompts by calls that can be repeated. A layer that asks for
+            ``prompt_rows`` instead gets none, and the result of a step with prompts is wrong.
     """
 
     def __init__(self, batch: PagedBatch, tables: Ints) -> None:
@@ -215,7 +215,7 @@ class StaticPlan:
         return self._spans[most]
 
     def refill(self, host: HostBatch) -> None:
-        """Overwrite the arrays with those of a batch of at most as many tokens."""
+        """Overwrite the arrays with those of a batch that has no more tokens than the step."""
         self._plan = Plan(host.cu_seqlens_q, host.seq_lens, host.block_tables)
         for reach, decodes in self._decodes.items():
             decodes.refill(self._plan.decodes(reach))

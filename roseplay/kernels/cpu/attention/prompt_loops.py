@@ -1,9 +1,10 @@
 """The compiled loops of prompt attention: many queries of one request attend to its cached tokens.
 
 After FlashAttention (Dao et al. 2022). Both products, queries with keys and probabilities with values, are computed by the
-tiles of ``cpu.tiles``, bfloat16 by those of ``cpu.amx`` where the CPU has them. A piece of work is a span of queries under one KV head. It goes through the cached tokens in
-chunks: it lays a chunk's keys and values out as strips, which all tiles of its queries then read from the second-level
-cache. Tiles whose queries see no token of a chunk skip it.
+tiles of ``cpu.tiles``, or, in bfloat16, by those of ``cpu.amx`` if the CPU has them. A piece of work is a span of
+queries under one KV head. It goes through the cached tokens in chunks: it lays out a chunk's keys and values as strips,
+which all tiles of its queries then read from the second-level cache. Tiles whose queries see no token of a chunk skip
+it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from roseplay.kernels.cpu.simd import LANES, address, advance, array_at, kernel,
 from roseplay.kernels.cpu.tiles import MOST_ROWS, STRIP, available, multiply_tile
 
 KEY_CHUNK = 128  # cached tokens, a multiple of STRIP
-_SPAN_ROWS = 192  # rows of a span, queries times heads of a group, which share the cost of laying out a chunk
+_SPAN_ROWS = 192  # rows of a span (queries times heads of a group), which share the cost of laying out a chunk
 _FLOAT_BYTES = 4
 
 # Indices of the kernel's arguments: addresses, its own first, then sizes.
@@ -47,13 +48,13 @@ def by_tiles(dtype: torch.dtype) -> bool:
 
 
 def span_queries(group: int) -> int:
-    """Most queries of a span, where ``group`` query heads share a KV head."""
+    """Returns the most queries of a span if ``group`` query heads share a KV head."""
     return max(1, _SPAN_ROWS // group)
 
 
 @numba.njit(inline="always")
 def _copy_cached(cache, table, head, kv_heads, block_size, dim, first, rows):
-    """Copy the cached keys or values of one KV head, of tokens ``first`` and on, to ``rows``."""
+    """Copy the cached keys or values of one KV head, from token ``first`` on, to ``rows``."""
     for i in range(len(rows)):
         block, offset = table[(first + i) // block_size], (first + i) % block_size
         begin = ((block * kv_heads + head) * block_size + offset) * dim
@@ -62,7 +63,7 @@ def _copy_cached(cache, table, head, kv_heads, block_size, dim, first, rows):
 
 @numba.njit(inline="always")
 def _lay_out(keys, values, key_strips, value_strips, tokens, step):
-    """Lay out tokens' keys and values as strips: a strip of keys is 32 tokens, a strip of values 32 of their numbers."""
+    """Lay out tokens' keys and values as strips: of 32 tokens for keys, and of 32 of their numbers for values."""
     k_wide, v_wide = keys.shape[1], values.shape[1]
     for strip in range((tokens + STRIP - 1) // STRIP):
         for half in range(STRIP // LANES):
@@ -85,7 +86,7 @@ def _lay_out(keys, values, key_strips, value_strips, tokens, step):
 
 @numba.njit(inline="always")
 def _first_seen(position, window, chunk):
-    """The first token that the one at ``position`` sees, as ``Reach.first``; at most one of the two is not 0."""
+    """Returns the first token that the one at ``position`` sees, as ``Reach.first``; ``window`` or ``chunk`` is 0."""
     if chunk:
         return position - position % chunk
     return position + 1 - window if window else 0
@@ -103,7 +104,7 @@ def _write_out(out, total, weight, group, heads, bf16):
 
 @numba.njit(inline="always")
 def _multiply(x, stride, strip, words, out, out_stride, zeros, rows, tiled):
-    """Write ``rows`` rows of x times a strip to ``out``: those of a tile (a literal)."""
+    """Write ``rows`` rows of x (the rows of a tile, a literal) times a strip to ``out``."""
     if tiled:
         amx.multiply(x, 2 * stride, strip, words // LANES, out, _FLOAT_BYTES * out_stride, 2, 0, 0)
     else:
@@ -126,10 +127,10 @@ def attend(bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capp
     Args:
         bf16: queries, keys, values and out are bfloat16 (as uint16), else float32.
         group, capped: as in ``decode_loops.attend``.
-        tiled: bfloat16 is multiplied by AMX's tiles.
+        tiled: multiply bfloat16 by AMX's tiles.
     """
     most, step = amx.MOST_ROWS if tiled else MOST_ROWS, 2 if bf16 else 1
-    k_words = k_dim // step  # a word is what a lane multiplies: a float32 or two bfloat16
+    k_words = k_dim // step  # a word is what a lane holds: a float32 or two bfloat16
     k_wide = -(-k_words // LANES) * LANES * step
     k_words = k_wide // step if tiled else k_words
     v_wide = -(-v_dim // STRIP) * STRIP
@@ -139,7 +140,7 @@ def attend(bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capp
 
     def attend(args, piece):
         kv_heads, window, chunk = args[KV_HEADS], args[WINDOW], args[CHUNK]
-        # The last spans see the most tokens, and are started first.
+        # The last spans see the most tokens, so they start first.
         span, head = pointer(args[SPANS], types.int64)[0] - 1 - piece // kv_heads, piece % kv_heads
         token = pointer(args[TOKENS], types.int64)[span]
         count = pointer(args[COUNTS], types.int64)[span]

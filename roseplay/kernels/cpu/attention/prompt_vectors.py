@@ -1,4 +1,4 @@
-"""Prompt attention apart from its two products, in explicit vectors: softmax, and laying out keys and values."""
+"""Prompt attention without its two products, in explicit vectors: softmax, and the layout of keys and values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def online_softmax_update(context, scores, probabilities, vectors, begin, end, s
 
     Args:
         scores: pointer to float32, whole vectors of 16; overwritten.
-        probabilities: pointer to the unnormalised probabilities that are written: float32, or bfloat16 as uint16.
+        probabilities: pointer to which the unnormalised probabilities are written: float32, or bfloat16 as uint16.
         begin, end: the visible tokens, counted from the first score.
         softcap: used if ``capped`` (a literal) is not 0.
         top, weight: pointers to the running maximum and sum.

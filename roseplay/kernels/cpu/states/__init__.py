@@ -1,1 +1,1 @@
-"""Single tokens of layers with a recurrent state, computed in one pass over the states, which stay in their slots."""
+"""Computes single tokens of layers with a recurrent state in one pass over the states, which stay in their slots."""

@@ -1,4 +1,4 @@
-"""One more token of a causal depthwise convolution, whose state is its last inputs."""
+"""Computes the next token of a causal depthwise convolution, whose state is its last inputs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def causal_conv1d_update(
 @cache
 def _update(item: Any, state_item: Any, inputs: int, width: int, activated: bool) -> Any:
     bf16, state_bf16 = item is types.uint16, state_item is types.uint16
-    skip = inputs - width + 1  # of the inputs and the new one
+    skip = inputs - width + 1  # of the inputs, including the new one
 
     def causal_conv1d_update(args, piece):
         x_stride, channels, chunks = args[2], args[8], args[9]

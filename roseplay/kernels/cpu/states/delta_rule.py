@@ -1,8 +1,8 @@
-"""One more token of the gated delta rule (Yang et al. 2024, arXiv:2412.06464), in one reading and one writing of the state.
+"""Computes the next token of the gated delta rule (Yang et al. 2024, arXiv:2412.06464) in one pass over the state.
 
-With a state S ``[k_dim, v_dim]`` that has decayed, the rule adds ``k (beta (v - S^T k))^T`` to it and returns ``S^T q``
-of the new one, which is ``S^T q`` of the old one plus ``(k . q)`` times what was added for k: both products come from one
-reading.
+To a decayed state S ``[k_dim, v_dim]``, the rule adds ``k (beta (v - S^T k))^T`` and returns ``S^T q`` of the result,
+which is ``S^T q`` of the old state plus ``(k . q)`` times ``beta (v - S^T k)``: one pass of reading gives both
+products.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from roseplay.kernels.cpu.simd import array_at, kernel
 from roseplay.kernels.cpu.states.layout import check, check_unpacked, head_rows, item_of
 from roseplay.model.states import SlotStates
 
-_EPS = 1e-6  # of the queries' and keys' norms
+_EPS = 1e-6  # in the norms of queries and keys
 
 
 def recurrent_gated_delta_rule(
@@ -35,7 +35,7 @@ def recurrent_gated_delta_rule(
     use_qk_l2norm_in_kernel: bool = False,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the rule for one token of each row, whose state is updated where it is.
+    """Apply the rule to one token of each row, updating its state in place.
 
     Args:
         query, key: ``[rows, 1, k_heads, k_dim]``, float32 or bfloat16; ``value``: ``[rows, 1, v_heads, v_dim]``, the same.

@@ -1,5 +1,5 @@
-"""One more token of a Mamba layer (Gu and Dao 2023, arXiv:2312.00752), whose channels have steps of their own, in one pass over
-the state."""
+"""Computes the next token of a Mamba layer (Gu and Dao 2023, arXiv:2312.00752), in which each channel has its own step,
+in one pass over the state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def selective_state_update(
     z: torch.Tensor,
     **kwargs: Any,
 ) -> torch.Tensor:
-    """``state * exp(dt A) + dt x B``, times C, plus ``D x``, for one token of each row; the state is updated where it is.
+    """``state * exp(dt A) + dt x B``, times C, plus ``D x``, for one token of each row; updates the state in place.
 
     Args:
         state: ``[slots, channels, size]``, float32 or bfloat16.

@@ -1,5 +1,5 @@
-"""One more token of a Mamba 2 layer (Dao and Gu 2024, arXiv:2405.21060), whose heads have one step each, in one pass over the
-state."""
+"""Computes the next token of a Mamba 2 layer (Dao and Gu 2024, arXiv:2405.21060), in which each head has one step, in
+one pass over the state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def selective_state_update(
     z: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> torch.Tensor:
-    """``state * exp(dt A) + dt x B^T``, times C, plus ``D x``, for one token of each row; the state is updated where it is.
+    """``state * exp(dt A) + dt x B^T``, times C, plus ``D x``, for one token of each row; updates the state in place.
 
     Args:
         state: ``[slots, heads, dim, size]``, float32 or bfloat16.

@@ -1,4 +1,4 @@
-"""What Mamba and Mamba 2 compute alike: the steps of a token, and its output from what the states give."""
+"""Parts that Mamba and Mamba 2 share: the steps of a token, and its output from the states' results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roseplay.kernels.cpu.rows import round_row
 
 @numba.njit(inline="always")
 def to_steps(numbers, biases, bf16):
-    """Make ``softplus(numbers + biases)`` of float32 numbers in place; ``bf16``: torch would compute it in bfloat16."""
+    """Compute ``softplus(numbers + biases)`` of float32 numbers in place; ``bf16``: torch would use bfloat16."""
     for i in range(len(numbers)):
         numbers[i] += biases[i]
     if bf16:
@@ -26,7 +26,7 @@ def to_steps(numbers, biases, bf16):
 
 @numba.njit(inline="always")
 def add_skipped(out, skipped, bf16):
-    """Add ``skipped``, the inputs times D, to what the states give; rounds both first."""
+    """Add ``skipped``, the inputs times D, to the states' results; with ``bf16``, rounds both first."""
     if bf16:
         round_row(out)
         round_row(skipped)
@@ -36,7 +36,7 @@ def add_skipped(out, skipped, bf16):
 
 @numba.njit(inline="always")
 def multiply_by_gate(out, gate, bf16):
-    """Multiply by the SiLU of ``gate``, which has whole vectors of 16."""
+    """Multiply ``out`` by the SiLU of ``gate``, which has whole vectors of 16."""
     silu(gate)
     if bf16:
         round_row(out)

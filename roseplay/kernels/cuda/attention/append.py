@@ -1,4 +1,4 @@
-"""Writing the keys and values of a layer to their slots, in one Triton launch."""
+"""Writes the keys and values of a layer to their slots in one Triton launch."""
 
 from __future__ import annotations
 

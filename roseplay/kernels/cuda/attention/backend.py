@@ -2,7 +2,7 @@
 
 Nothing here reads values from the device, and launches depend only on shapes, so that a step can be captured in a CUDA
 graph and replayed with other values in the batch's tensors. A graph captured with one token a row can be replayed for
-batches of at most one token a row, any other graph for every batch that fits its tensors.
+batches of at most one token a row, and any other graph for every batch that fits its tensors.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from roseplay.model.attention.pattern import Reach
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
 
-# The interpreter has no multiprocessors; with this number it splits contexts as a GPU does.
+# The interpreter has no multiprocessors; this number makes it split contexts as a GPU does.
 _INTERPRETED_PROCESSORS = 4
 _INTERPRETED_SHARED_MEMORY = 227 * 1024
-# Numbers of one layer's keys that a program of the append kernel copies: 16 bytes for each of its 128 threads.
+# Numbers of a layer's keys that a program of the append kernel copies: 16 bytes for each of its 128 threads.
 _APPEND_NUMBERS = 1024
 # Numbers of the parts that a program of the join kernel holds.
 _JOIN_NUMBERS = 8192
@@ -44,7 +44,7 @@ _LOG2_E = math.log2(math.e)  # the kernels' exponentials are powers of 2
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A launch of the attention kernel: ``grid`` is query tiles, parts of heads, splits of each context."""
+    """A launch of the attention kernel; ``grid`` is query tiles, parts of heads, and splits of each context."""
 
     tiles: Tiles
     decode_only: bool
@@ -60,8 +60,8 @@ def available() -> bool:
 class TritonBackend:
     """See ``AttentionBackend`` for the calls.
 
-    The result of tokens after the last row (padding of a bucket) is 0; their keys and values go to the slots in the batch,
-    where -1 means block 0.
+    The result for tokens after the last row (padding of a bucket) is 0; their keys and values are written to the slots
+    in the batch, where -1 means block 0.
 
     Raises ``ValueError`` without Triton, or without a CUDA device unless Triton interprets.
     """
@@ -80,8 +80,8 @@ class TritonBackend:
         self._forced: tuple[int, int] | None = None  # splits, and keys of the longest context
 
     def variants(self, most_keys: int) -> Iterator[None]:
-        """In each iteration, attention is launched with another number of splits, of those that contexts of up to
-        ``most_keys`` keys may have: each is a kernel of its own, to be compiled before requests arrive."""
+        """Iterates over the numbers of splits that contexts of up to ``most_keys`` keys may have: in each iteration,
+        attention is launched with one of them. Each is a separate kernel, to be compiled before requests arrive."""
         try:
             splits = 1
             while splits <= max_splits(most_keys, _LEAST_BLOCK_N):
@@ -139,7 +139,7 @@ class TritonBackend:
         return out
 
     def _plan(self, layer: int, num_heads: int, batch: PagedBatch, reach: Reach) -> _Plan:
-        """What to launch; the same for layers of one shape, so computed once a step."""
+        """Returns the launch, which is the same for layers of one shape and therefore computed once a step."""
         kv_heads, block_size, k_dim = self.cache.keys[layer].shape[1:]
         v_dim = self.cache.values[layer].shape[-1]
         name = ("triton", num_heads, kv_heads, k_dim, v_dim, reach.most)
@@ -193,7 +193,7 @@ class TritonBackend:
 
     @cached_property
     def _device(self) -> tuple[int, int]:
-        """The number of multiprocessors, and the bytes of shared memory that a program may use."""
+        """The number of multiprocessors, and the bytes of shared memory available to a program."""
         if self.cache.device.type != "cuda":
             return _INTERPRETED_PROCESSORS, _INTERPRETED_SHARED_MEMORY
         import triton

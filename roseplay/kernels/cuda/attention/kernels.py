@@ -1,4 +1,4 @@
-"""Paged attention in Triton: one kernel for prompts, decodes and both together, and one that joins split contexts.
+"""Paged attention in Triton: one kernel for prompts, decodes or both together, and one that joins split contexts.
 
 After FlashAttention-2 (online softmax over tiles), FlashDecoding (split contexts), PagedAttention (block tables) and the
 unified kernel of vLLM (ragged rows found by binary search in a grid of a fixed size). Scores are scaled to base 2, because
@@ -13,7 +13,7 @@ import triton.language as tl
 
 @triton.jit
 def _find_row(cu_seqlens_q, tile, num_rows, BLOCK_Q: tl.constexpr):
-    """The row of a query tile; ``num_rows`` for tiles after the last row.
+    """Returns the row of a query tile; ``num_rows`` for tiles after the last row.
 
     The tiles of row r begin at ``cu_seqlens_q[r] // BLOCK_Q + r``, which leaves enough tiles for the rows before it.
     """
@@ -31,7 +31,7 @@ def _find_row(cu_seqlens_q, tile, num_rows, BLOCK_Q: tl.constexpr):
 
 @triton.jit
 def _place_tile(cu_seqlens_q, seq_lens, num_rows, BLOCK_Q: tl.constexpr, DECODE: tl.constexpr):
-    """This program's query tile: ``tile, row, q_begin, q_len, seq_len, begin``.
+    """Returns this program's query tile: ``tile, row, q_begin, q_len, seq_len, begin``.
 
     The tile begins at token ``begin`` of the ``q_len`` tokens of ``row``, which begin at token ``q_begin`` of the batch and
     are the last of a context of ``seq_len`` tokens. ``q_len`` is 0 for padding.
@@ -56,7 +56,7 @@ def _place_tile(cu_seqlens_q, seq_lens, num_rows, BLOCK_Q: tl.constexpr, DECODE:
 
 @triton.jit
 def _first_seen(position, WINDOW: tl.constexpr, CHUNK: tl.constexpr):
-    """The first position that a token sees, as ``Reach.first``; one of the two is not 0."""
+    """Returns the first position that a token sees, as ``Reach.first``; ``WINDOW`` or ``CHUNK`` is not 0."""
     if CHUNK:
         return position - position % CHUNK
     else:
@@ -136,7 +136,7 @@ def _attend_context(
     WINDOW: tl.constexpr, CHUNK: tl.constexpr, SOFTCAP: tl.constexpr,
     WIDEN: tl.constexpr, PRECISION: tl.constexpr, DECODE: tl.constexpr,
 ):  # fmt: skip
-    """``_attend_tiles`` for key tiles ``first`` to ``last - 1``, with masks only where some token does not see some key."""
+    """``_attend_tiles`` for key tiles ``first`` to ``last - 1``, with masks only where a token does not see a key."""
     if DECODE:  # one loop: memory is the bottleneck, not masks, and a second loop would have to fill its pipeline
         acc, total, top = _attend_tiles(
             acc, total, top, queries, position, end, first, last, keys, values, table,
@@ -226,7 +226,7 @@ def attend_kernel(
     if SPLITS > 1:
         place += split * num_tokens.to(tl.int64) * NUM_HEADS
     first_position = seq_len - q_len + begin
-    end = first_position + num_here  # of the keys that any of these tokens sees
+    end = first_position + num_here  # of the keys that any of these tokens see
     first = 0
     if WINDOW or CHUNK:
         first = tl.maximum(_first_seen(first_position, WINDOW, CHUNK), 0) // BLOCK_N

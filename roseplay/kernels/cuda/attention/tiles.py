@@ -1,7 +1,7 @@
-"""How the Triton kernel partitions its work: tile sizes by head size, and the number of splits of long contexts.
+"""Partitions the Triton kernel's work: tile sizes by head size, and the number of splits of long contexts.
 
-All of it depends only on shapes that are fixed when a CUDA graph is captured: numbers of tokens and rows with padding, the
-width of the block tables, the heads. The actual lengths of contexts are not used.
+Both depend only on shapes that are fixed when a CUDA graph is captured: numbers of tokens and rows with padding, the
+width of the block tables, and the heads. The actual lengths of contexts are not used.
 
 A tile has ``block_q`` tokens with all query heads of one KV head, because these read the same keys: ``block_m`` rows of a
 matrix product. A decode of a model with 4 query heads per KV head uses 4 rows of at least 16; the wasted arithmetic costs
@@ -19,7 +19,7 @@ MOST_SPLITS = 64
 # Contexts are split if there are fewer programs for each multiprocessor: decodes are bound by memory and need several at
 # once, one prompt keeps a multiprocessor busy.
 _DECODES_PER_PROCESSOR, _PROMPTS_PER_PROCESSOR = 4, 1
-# Joining shorter splits, in tiles, costs more than splitting gains.
+# In tiles: joining shorter splits costs more than splitting gains.
 _LEAST_TILES_OF_A_SPLIT = 2
 
 
@@ -77,15 +77,15 @@ def choose_tiles(
     itemsize: int,
     shared_memory: int,
 ) -> Tiles:
-    """Returns the tiles for ``group`` query heads on each KV head.
+    """Returns the tiles for ``group`` query heads per KV head.
 
     Args:
         decode_only: no row has more than one token.
         num_tokens, num_rows: of the batch, with padding; a batch is "mixed" if its rows do not fill a tile on average.
         itemsize: bytes of a number in the cache.
-        shared_memory: bytes that a program may use; stages, then keys, then rows are reduced until it fits.
+        shared_memory: bytes available to a program; stages, then keys, then rows are reduced until it fits.
 
-    Raises ``ValueError`` when nothing fits, or a head has more than 512 numbers.
+    Raises ``ValueError`` if nothing fits, or a head has more than 512 numbers.
     """
     width = max(64, next_power_of_2(max(k_dim, v_dim)))
     if width > 512:
@@ -93,7 +93,7 @@ def choose_tiles(
     table = _TABLE[max(itemsize, 2)][width]
     tiles = _with_heads(table["prefill"], group)
     if decode_only:
-        # A large group may fill more than 16 rows, so that its keys are read once for more heads.
+        # A large group may fill more than 16 rows, so that keys are read once for more heads.
         block_m = min(max(16, next_power_of_2(group)), table["mixed"].block_m)
         tiles = _with_heads(replace(table["decode"], block_m=block_m), group)
     elif num_tokens < num_rows * tiles.block_q:
@@ -128,7 +128,7 @@ def choose_splits(*, decode_only: bool, programs: int, most_keys: int, block_n: 
 
     Args:
         programs: the number of programs without splitting.
-        most_keys: most keys that a query tile may read.
+        most_keys: the most keys that a query tile may read.
     """
     wanted = num_processors * (_DECODES_PER_PROCESSOR if decode_only else _PROMPTS_PER_PROCESSOR)
     most = max_splits(most_keys, block_n)
