@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from roseplay.arguments import Parser
-from roseplay.bench import api, browser, compare, decode, gpu, grid, page, ray, scenario, streaming
+from roseplay.bench import api, browser, compare, decode, gpu, grid, page, ray, streaming
 from roseplay.bench.runs import BenchmarkError
 
 BENCHMARKS = (streaming, decode, grid, compare, page, browser, api, ray, gpu)
@@ -16,10 +16,7 @@ BENCHMARKS = (streaming, decode, grid, compare, page, browser, api, ray, gpu)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one benchmark; returns 0 if it has figures, 1 if it failed, 2 for bad arguments, 130 if interrupted."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:1] == ["scenario"]:
-        return scenario.main(arguments[1:])
-    args = _parser().parse_args(arguments)
+    args = _parser().parse_args(argv)
     try:
         document = args.run(args)
         if args.json is not None:
@@ -43,7 +40,6 @@ def _parser() -> Parser:
         command = commands.add_parser(name, help=about.rstrip("."), description=description)
         module.add_flags(command)
         command.set_defaults(run=module.run)
-    commands.add_parser("scenario", help="old name of `roseplay lab SCENARIO`")
     return parser
 
 
