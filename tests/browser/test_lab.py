@@ -60,7 +60,7 @@ def table(page: Page) -> list[str]:
 
 def shown(page: Page) -> Any:
     """The document that the Lab shows."""
-    return page.evaluate("() => Rose.lab.document")
+    return page.wait_for_function("() => Rose.lab.document").json_value()
 
 
 def type_number(page: Page, name: str, value: float) -> None:

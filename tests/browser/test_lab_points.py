@@ -38,6 +38,12 @@ def run(page: Page) -> None:
     expect(page.locator("#lab-run")).to_be_enabled(timeout=RUN_MS)
 
 
+def loaded(page: Page, what: str, but: str = "") -> Any:
+    """The result of a run, which the page fetches once it has ended; ``but``: the id of the one before."""
+    script = f"(but) => Rose.lab.{what} && Rose.lab.{what}.id !== but && Rose.lab.{what}"
+    return page.wait_for_function(script, arg=but).json_value()
+
+
 def small_sweep(page: Page) -> dict[str, Any]:
     """Run a sweep of two rates; returns its document."""
     open_lab(page)
@@ -48,7 +54,7 @@ def small_sweep(page: Page) -> dict[str, Any]:
     for name, value in (("repeats", 1), ("max_new_tokens", 4), ("seed", 5)):
         number(page, name, value)
     run(page)
-    return page.evaluate("() => Rose.lab.points.sweep")
+    return loaded(page, "points.sweep")
 
 
 def cells(page: Page) -> list[list[str]]:
@@ -112,7 +118,7 @@ def test_a_search_finds_a_value_and_applies_it(live: Served, open_page: Open) ->
     for name, value in (("repeats", 1), ("num_requests", 3), ("max_new_tokens", 4)):
         number(page, name, value)
     run(page)
-    document = page.evaluate("() => Rose.lab.points.find")
+    document = loaded(page, "points.find")
     assert document["promises"] == {"itl_p99_ms": 90_000, "ttft_p95_ms": 90_000}
     assert document["summary"]["answer"] == 48, "everything keeps such promises"
     expect(page.locator(".rp-lab-found")).to_have_text("Prefill budget 48 is the smallest that keeps both promises.")
@@ -167,7 +173,7 @@ def test_traffic_of_a_file_is_swept_and_compared(live: Served, open_page: Open, 
     expect(page.locator("#lab-num_requests")).to_be_hidden()
     number(page, "repeats", 1)
     run(page)
-    document = page.wait_for_function("() => Rose.lab.document").json_value()
+    document = loaded(page, "document")
     assert [request[1:] for request in document["traffic"]["requests"]] == [[12, 3], [8, 3], [30, 3]]
     path.write_text("arrival_s,prompt_tokens,answer_tokens\n0,5,3\n0.1,6,3\n0.2,7,3\n")
     with page.expect_file_chooser() as chooser:
@@ -176,14 +182,14 @@ def test_traffic_of_a_file_is_swept_and_compared(live: Served, open_page: Open, 
     expect(page.locator(".rp-lab-name")).to_be_hidden()
     number(page, "repeats", 1)
     run(page)
-    document = page.wait_for_function("() => Rose.lab.document").json_value()
+    document = loaded(page, "document", but=document["id"])
     assert [request[1] for request in document["traffic"]["requests"]] == [5, 6, 7], "the new file, not the one before"
     choose(page, "Sweep")
     page.get_by_label("Change").select_option("max_batch_size")
     for name, value in (("from", 1), ("to", 2), ("points", 2)):
         fill(page, name, value)
     run(page)
-    sweep = page.evaluate("() => Rose.lab.points.sweep")
+    sweep = loaded(page, "points.sweep")
     assert sweep["traffic"]["name"] == "mine.csv"
     assert [point["requests"] for point in sweep["points"]] == [3, 3]
     path.write_text("arrival_s,prompt_tokens,answer_tokens\n0,12,many\n")

@@ -24,7 +24,7 @@ from roseplay.play.playground import Playground
 from roseplay.play.web.server import create_app
 from roseplay.serve.guard import allowed_hosts
 
-WAIT_S = 15.0  # for anything; a machine may be busy
+WAIT_S = 60.0  # for anything; a machine may be busy
 SOON_S = 5.0  # for what is to happen within a second
 TOKENS = 20
 CLIENTS: dict[str, tuple[Any, SamplingParams]] = {

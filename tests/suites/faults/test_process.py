@@ -127,8 +127,8 @@ def test_a_worker_that_is_stopped_for_a_while_goes_on(served, expected, outcome)
         )
     finally:
         os.kill(worker, signal.SIGCONT)
+        engine.set_knobs(slow_motion=1.0)
     wait_until(lambda: page.health()[0] == 200, "the health is good again")
-    engine.set_knobs(slow_motion=1.0)
     for name, stream in streams.items():
         expect_right(name, stream.result(WAIT_S), expected)
     assert engine.worker_pid == worker
