@@ -17,8 +17,7 @@ def listen(host: str, port: int, *, accept: bool = True) -> socket.socket:
     """Bind a port before the model is loaded, so that a port in use is reported at once.
 
     Args:
-        accept: whether clients may connect and wait for their answers already; else they are refused until the server
-            runs.
+        accept: whether clients may already connect and wait; else they are refused until the server runs.
 
     Raises:
         OSError: the port cannot be used; the message says so and what to do.

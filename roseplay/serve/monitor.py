@@ -124,8 +124,7 @@ def metrics_router(monitor: Monitor) -> APIRouter:
     def metrics() -> Response:
         """Figures of the engine and of the server, under vLLM's names.
 
-        In the text format, whatever else a scraper would take: as OpenMetrics the library writes vLLM's colons as
-            underscores.
+        In the text format, whatever else a scraper would take: as OpenMetrics the library writes vLLM's colons as underscores.
         """
         try:
             body = monitor.exposition()

@@ -19,12 +19,10 @@ class SharedStream:
     """The requests of one ingress, on the replica's event loop.
 
     Each request has a Ray stream of its own, and each item of it costs both processes about a millisecond, however
-    small. So one of these streams, the carrier, brings the parts of all requests, and the others only their own last
-    part.
+    small. So one of these streams, the carrier, brings the parts of all requests; the others only their last part.
 
     If a carrier's request is aborted, the parts that the ingress has not read yet are lost. So the next carrier sends
-    all answers again from the beginning, a last part is always the whole answer, and the ingress skips what it already
-    has.
+    all answers again from the beginning, a last part is always the whole answer, and the ingress skips what it has.
 
     Args:
         clock: of the engine.
