@@ -1,4 +1,4 @@
-"""Sentences with emphasis, as the page draws them: lists of ``[text, style]``."""
+"""Sentences with emphasis, in the page's format: lists of ``[text, style]``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KNOBS = settings_of(Knobs)
 
 
 def segments(text: str) -> Segments:
-    """Returns a sentence in which ``**words**`` are bold and ``[[words]]``, bold or not, a setting's value."""
+    """Parse a sentence: ``**words**`` are bold, and ``[[words]]``, bold or not, are a setting's value."""
     found: Segments = []
     style = ""
     for part in _MARK.split(text):
@@ -35,12 +35,12 @@ def plain(sentence: Segments) -> str:
 
 
 def whole(value: float) -> str:
-    """Returns a number without decimals, its thousands separated by a narrow space."""
+    """Returns a number without decimals, with a narrow space between thousands."""
     return f"{round(value):,}".replace(",", "\u202f")
 
 
 def many(count: int, word: str) -> str:
-    """``many(2, "answer")`` is ``2 answers``."""
+    """Returns a count with its noun: ``many(2, "answer")`` is ``2 answers``."""
     return f"{whole(count)} {word}{'' if count == 1 else 's'}"
 
 
