@@ -1,10 +1,10 @@
-/* What the tables of the Lab share: heads, settings and figures in words. */
+/* Shared by the tables of the Lab: heads, and settings and figures in words. */
 import { make } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 
 export const valueText = format.value;
 
-/** The head of a table with a column for A and one for B behind the first. */
+/** The head of a table with columns for A and B after the first. */
 export function tableHead(first, ...more) {
   const cells = [first, make("i", "rp-ab", "A"), make("i", "rp-ab b", "B"), ...more];
   return make("thead", "", make("tr", "", ...cells.map((inside) => make("th", { scope: "col" }, inside))));
@@ -20,7 +20,7 @@ export function figureText(value) {
   return value.toFixed(size >= 10 ? 1 : 2);
 }
 
-/** The range of a figure, or nothing where its ends read alike. */
+/** The range of a figure, or "" if its ends look the same. */
 export function rangeText(range) {
   const [low, high] = range.map(figureText);
   return range.length < 2 || low === high ? "" : `${low}–${high}`;
