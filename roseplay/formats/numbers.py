@@ -14,7 +14,7 @@ def whole(value: float) -> str:
 
 
 def many(count: int, word: str) -> str:
-    """``many(2, "answer")`` is ``2 answers``."""
+    """Returns a count with its noun: ``many(2, "answer")`` is ``2 answers``."""
     return f"{whole(count)} {word}{'' if count == 1 else 's'}"
 
 

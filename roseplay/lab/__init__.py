@@ -1,1 +1,1 @@
-"""Experiments: the same seeded traffic under two settings, A and B, each on a fresh engine, and how they compare."""
+"""Experiments: the same seeded traffic under different settings, each on a fresh engine, and their comparison."""

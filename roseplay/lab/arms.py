@@ -1,4 +1,4 @@
-"""The engines of an experiment: how each arm's configuration is made, and how its engine is opened."""
+"""Makes each arm's configuration and opens its engine."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from roseplay.lab.spec import ARM_CONFIG, Arm
 from roseplay.remote.address import ServerAddress
 from roseplay.traffic.workload import Workload
 
-ArmConfig = EngineConfig | ServerAddress  # what the engine of an arm is made of
+ArmConfig = EngineConfig | ServerAddress  # from which an arm's engine is opened
 OpenEngine = Callable[..., Any]
 _POOL = ("num_blocks", "kv_cache_memory")
 
 
 class LiveEngine(HasTokenizer, Protocol):
-    """The engine beside which an experiment runs, and like which the engines of its arms are configured."""
+    """The engine that an experiment runs beside, whose configuration the arms' engines start from."""
 
     @property
     def model(self) -> Any: ...
@@ -47,10 +47,10 @@ class LiveEngine(HasTokenizer, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClosedEngine:
-    """What is known of an engine after it was closed; a job takes one where no live engine serves beside it.
+    """The properties of an engine that was closed; a job takes one if there is no live engine.
 
     Attributes:
-        memory: free once the engine is closed.
+        memory: free memory after closing the engine.
     """
 
     model: Any
@@ -66,7 +66,7 @@ class ClosedEngine:
         """Open an engine, read its properties, and close it.
 
         Raises:
-            EngineStartError: the engine did not start; one line.
+            EngineStartError: the engine did not start; the message is one line.
         """
         with closing(open_engine(model, config, Knobs(), threading.Event())) as engine:
             info, free = engine.info, engine.free_memory()
@@ -81,14 +81,14 @@ class ClosedEngine:
         return self.memory
 
     def pause(self) -> None:
-        """Nothing to do: it serves no requests."""
+        """Do nothing: it serves no requests."""
 
     def resume(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 def open_engine(model: Any, config: ArmConfig, knobs: Knobs, cancelled: threading.Event) -> EngineLike:
-    """Returns a started engine, or a server; raises ``EngineStartError``, also once ``cancelled`` is set."""
+    """Returns a started engine, or a server; raises ``EngineStartError`` on failure and once ``cancelled`` is set."""
     if isinstance(config, ServerAddress):
         return open_server(model, config, knobs, cancelled)
     from roseplay.engine.client import Engine
@@ -97,20 +97,20 @@ def open_engine(model: Any, config: ArmConfig, knobs: Knobs, cancelled: threadin
 
 
 def arm_configs(live: LiveEngine | Servers, arms: Mapping[str, Arm], *, varied: bool = False) -> dict[str, ArmConfig]:
-    """Returns each arm's config: the live engine's, changed by what the arm sets; or its server's address.
+    """Returns each arm's config: the live engine's with the arm's changes, or its server's address.
 
     Args:
-        varied: a knob is varied besides.
+        varied: whether the experiment also varies a knob.
 
     Raises:
-        ValueError: settings that exclude each other, or that the device does not support.
+        ValueError: settings exclude each other, or the device does not support them.
     """
     if isinstance(live, Servers):
         return dict(live.of_arms(arms, varied=varied))
     configs: dict[str, ArmConfig] = {}
     for name, arm in arms.items():
         changes: dict[str, Any] = dict(arm.config)
-        if any(changes.get(setting) is not None for setting in _POOL):  # overrides how the live engine's pool is sized
+        if any(changes.get(setting) is not None for setting in _POOL):  # overrides the sizing of the live engine's pool
             changes = {**dict.fromkeys(_POOL), **changes}
         changes["worker"] = "process" if isinstance(live.model, str) else "thread"
         if "url" in changes:
@@ -129,7 +129,7 @@ def arm_configs(live: LiveEngine | Servers, arms: Mapping[str, Arm], *, varied: 
 def sized(
     config: EngineConfig, live: EngineInfo, workload: Workload, prompt_tokens: list[int], at_once: int | None = None
 ) -> EngineConfig:
-    """Returns ``config`` with a pool that holds the whole workload, unless a pool size was chosen.
+    """Returns ``config`` with a pool that holds the whole workload, unless it already has a pool size.
 
     Args:
         at_once: hold only this many requests, the longest ones.
@@ -153,7 +153,7 @@ def room(configs: Mapping[str, ArmConfig], live: EngineInfo) -> int:
 
 
 def settings(config: ArmConfig, info: EngineInfo) -> dict[str, Any]:
-    """Returns the effective values of the engine settings that an arm may set; of a server, where it is."""
+    """Returns the effective values of the engine settings that an arm may set; for a server, its URL."""
     if isinstance(config, ServerAddress):
         return {"url": config.url}
     return {name: getattr(info, name, getattr(config, name)) for name in ARM_CONFIG}

@@ -1,4 +1,4 @@
-"""``roseplay lab``: run an experiment from the command line, without the page."""
+"""``roseplay lab``: runs an experiment from the command line, without the page."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         experiment = parse_experiment(body, Speed.of(live.info))
         job = Job(experiment, live, keep, run_limit_s=options.run_limit_s, keep_cache=options.keep_cache)
         _follow(job)
-        for document in results:  # what is complete, also of a job that failed
+        for document in results:  # complete results, even if the job failed
             _write(document, options)
         if job.state != "done":
             return _refuse(job.error or "the experiment was stopped", 1)
@@ -70,7 +70,7 @@ def _model(options: argparse.Namespace) -> str:
 
 
 def _follow(job: Job) -> None:
-    """Run a job to its end and report finished runs on standard error."""
+    """Run a job to its end, reporting finished runs on standard error."""
     job.start()
     shown, ended = 0, False
     try:

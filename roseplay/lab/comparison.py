@@ -23,12 +23,12 @@ class Comparison(Experiment):
 
     @property
     def answer_tokens(self) -> int:
-        """The tokens of all answers of a run."""
+        """Number of tokens in all answers of a run."""
         return self.traffic.answer_tokens if self.traffic else self.scenario.num_requests * self.scenario.max_new_tokens
 
     @property
     def most_repeats(self) -> int:
-        """The repeats after which it ends in any case."""
+        """The largest number of repeats."""
         if self.max_spread_pct is None:
             return self.repeats
         fit = spec.MAX_OUTPUT_TOKENS // (len(ARMS) * self.answer_tokens)
@@ -41,7 +41,7 @@ class Comparison(Experiment):
         ]
 
     def again(self, points: Sequence[Point]) -> Sequence[Point]:
-        """Returns both arms while the spread is larger than asked for."""
+        """Returns both arms while the spread is larger than requested."""
         most, runs = self.max_spread_pct, [run for point in points for run in point.runs]
         if most is None or len(points[0].runs) >= self.most_repeats:
             return []
@@ -60,10 +60,10 @@ class Comparison(Experiment):
 
 
 def parse_comparison(body: Mapping[str, Any], speed: Speed | None = None) -> Comparison:
-    """Parse a comparison as a page or a program sends it: the fields of ``experiment.parse_common``.
+    """Parse a comparison from a page or a program, with the fields of ``experiment.parse_common``.
 
     Raises:
-        ValueError: one sentence for the sender.
+        ValueError: the experiment is invalid; the message is one sentence for the sender.
     """
     body = checked_object(body, "an experiment", (*FIELDS, "b"))
     comparison = Comparison(**parse_common(body, ARMS, 1, speed))

@@ -1,4 +1,4 @@
-"""The charts of a comparison in a report: how long gaps and first tokens took in either arm."""
+"""The charts of a comparison in a report: ITL and TTFT in both arms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TAIL_TICKS = (0, 50, 90, 99, 99.9, 99.99)
 
 
 def comparison_charts(document: Mapping[str, Any]) -> list[tuple[str, str, go.Figure]]:
-    """Returns charts with their titles and what they show."""
+    """Returns (title, description, chart) for each chart."""
     return [
         ("Inter-token latency", "gaps at most this long, both axes on a logarithm", _itl_tail(document)),
         ("Time to first token", "share of requests", _ttft_cdf(document)),
@@ -36,7 +36,7 @@ def _pooled(document: Mapping[str, Any], arm: str, key: str) -> list[float]:
 
 
 def _itl_tail(document: Mapping[str, Any]) -> go.Figure:
-    """Percentiles on a scale of -log10(1 - p), which includes the worst gap."""
+    """Draw the percentiles of gaps on a scale of -log10(1 - p), which includes the worst gap."""
     chart = figure("ms", "share of gaps")
     top = 1.0
     known: list[float] = []
@@ -68,13 +68,13 @@ def _ttft_cdf(document: Mapping[str, Any]) -> go.Figure:
 
 
 def _limit(chart: go.Figure, limit: float, x: float) -> None:
-    """Add the line of a limit; ``x`` is its place on the axis, on a logarithmic one the exponent."""
+    """Draw a limit as a line; ``x`` is its position on the axis (the exponent on a logarithmic one)."""
     chart.add_vline(x=limit, line={"dash": "dot", "width": 1, "color": COLOURS["ink3"]})
     words_above(chart, f"limit {limit:g}", x=x, xref="x")
 
 
 def _thinned(values: list[float], most: int = 2000) -> list[float]:
-    """Returns about ``most`` points of a curve; its sparse tail is kept whole."""
+    """Returns about ``most`` points of a curve, with its whole sparse tail."""
     if len(values) <= most:
         return values
     tail = most // 2

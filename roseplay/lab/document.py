@@ -1,4 +1,4 @@
-"""The result of an experiment as a self-contained JSON document: its types, and a check of what a file holds."""
+"""The result of an experiment as a self-contained JSON document: its types, and a check of a file's content."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from roseplay.formats.text import one_line
 from roseplay.lab.spec import MAX_REPEATS
 
 VERSION = 2
-FAR = 1e12  # of times in milliseconds: some thirty years
+FAR = 1e12  # limit for times in milliseconds: some thirty years
 
 
 def _scalar(value: Any) -> Any:
-    """Raises an error for what is no number, text, true, false or null, or too long to show."""
+    """Returns a number, text, true, false or null; raises an error for anything else, or if it is too long to show."""
     if (isinstance(value, str) and len(value) <= 2000) or value is None:
         return value
     if isinstance(value, int | float) and abs(value) <= 1e15:
@@ -31,7 +31,7 @@ Whole = Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)]
 Scalar = Annotated[float | bool | str | None, PlainValidator(_scalar)]
 Plain = dict[Annotated[str, Field(max_length=200)], Scalar]
 ArmName = Literal["A", "B"]
-# Start and end in ms; tokens of prompts and of answers; requests that run and that wait; blocks in use.
+# Start and end in ms; tokens of prompts and of answers; running and waiting requests; blocks in use.
 Step = tuple[Number, Number, Count, Count, Count, Count, Count]
 
 
@@ -40,7 +40,7 @@ class Request(TypedDict):
 
     index: Count
     arrival_ms: Count
-    intended_arrival_ms: NotRequired[Number]  # not in results of earlier versions
+    intended_arrival_ms: NotRequired[Number]  # missing in results of earlier versions
     prompt_tokens: Count
     completion_tokens: Count
     submit_ms: Count
@@ -55,7 +55,7 @@ class Request(TypedDict):
 
 
 class Run(TypedDict):
-    """A run of an arm; ``None`` is what a server does not tell."""
+    """A run of an arm; ``None`` stands for what a server does not report."""
 
     arm: ArmName
     repeat: Count
@@ -69,7 +69,7 @@ class Run(TypedDict):
 
 
 class ArmSettings(TypedDict):
-    """The settings of an arm; of two, the names of those that differ, and these in words."""
+    """The settings of an arm; if there are two arms, also the settings that differ, by name and in words."""
 
     knobs: Plain
     config: Plain
@@ -90,7 +90,7 @@ class TwoArms(OneArm):
 
 
 class RunFigures(TypedDict):
-    """The figures of a run at one value."""
+    """The figures of a run at one value of the varied setting."""
 
     output_tokens_per_s: Count | None
     goodput_req_s: Count | None
@@ -105,7 +105,7 @@ class RunFigures(TypedDict):
 
 
 class MeasuredPoint(TypedDict):
-    """A value of the setting that is varied, ``None`` for no limit, and the figures of its runs."""
+    """A value of the varied setting, ``None`` for no limit, and the figures of its runs."""
 
     value: Count | None
     requests: Whole
@@ -120,14 +120,14 @@ class Limits(TypedDict):
 
 
 class Promises(TypedDict):
-    """The most that a search allows, in ms."""
+    """The upper limits that a search must keep, in ms."""
 
     itl_p99_ms: Count
     ttft_p95_ms: Count
 
 
 class Traffic(TypedDict):
-    """Requests in place of a scenario's; ``traffic.own`` checks them."""
+    """Requests that replace a scenario's; ``traffic.own`` checks them."""
 
     name: Text
     requests: list[Any]
@@ -150,11 +150,11 @@ class _Result(TypedDict):
     params: Plain
     traffic: NotRequired[Traffic]
     limits: Limits
-    summary: NotRequired[Any]  # is computed from the rest, also of a file that has one
+    summary: NotRequired[Any]  # computed from the rest, even if a file has one
 
 
 class ComparisonResult(_Result):
-    """Two arms, with each request and each step of their runs, in the order in which they ran."""
+    """The result of a comparison: the runs of both arms in their order, with each request and step."""
 
     kind: Literal["compare"]
     arms: TwoArms
@@ -164,7 +164,7 @@ class ComparisonResult(_Result):
 
 
 class SweepResult(_Result):
-    """The measured values of a setting, of those that were asked for."""
+    """The result of a sweep: the requested values of a setting, and those measured so far."""
 
     kind: Literal["sweep"]
     arms: OneArm
@@ -175,7 +175,7 @@ class SweepResult(_Result):
 
 
 class FindResult(_Result):
-    """The values that a search has tried, in this order, and its baseline."""
+    """The result of a search: its baseline, and the values it has tried, in order."""
 
     kind: Literal["find"]
     arms: OneArm
@@ -191,7 +191,7 @@ _RESULT: TypeAdapter[Result] = TypeAdapter(Annotated[Result, Field(discriminator
 
 
 def check_document(document: Any) -> Result:
-    """Returns the document itself, a result of this version; raises ``ValueError`` that says in one line what is wrong with it."""
+    """Returns the document itself if it is a result of this version; otherwise raises ``ValueError`` with one line."""
     known = isinstance(document, dict) and document.get("roseplay_lab") == VERSION
     if not known or document.get("kind") not in ("compare", "sweep", "find"):
         raise ValueError("this is no result of the lab: open one that the lab exported")
@@ -203,7 +203,7 @@ def check_document(document: Any) -> Result:
 
 
 def _sentence(error: ValidationError) -> str:
-    """Returns what is wrong first, as in ``the result, runs 2, itl_ms 31: input should be a valid number``."""
+    """Returns the first error, as in ``the result, runs 2, itl_ms 31: input should be a valid number``."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = "the result"
     for part in first["loc"][1:]:  # the first is the kind

@@ -1,4 +1,4 @@
-"""The engines of the two arms: opened together or one at a time, warmed up, and closed."""
+"""Opens the arms' engines, together or one at a time, warms them up and closes them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from roseplay.core.info import EngineInfo
 from roseplay.lab.arms import ArmConfig, OpenEngine
 from roseplay.lab.measuring import RunError, StoppedError
 
-CLOSE_S = 0.3  # then an engine's process is killed, so that Stop does not wait for a step
+CLOSE_S = 0.3  # after which an engine's process is killed, so that Stop does not wait for a step
 
 
 class ArmEngines:
     """One engine for each arm; arms with equal configs share one.
 
     Args:
-        model: what the engines load.
+        model: the model to load.
         configs, knobs: by arm.
-        in_turn: close one engine before the next is opened.
+        in_turn: close each engine before opening the next.
         open_engine: see ``arms.open_engine``.
         warm_up: called with an arm and its engine before the arm's first run on that engine.
-        give_up: cancels engines that are starting; it is also set when one of them fails.
+        give_up: cancels starting engines; also set when one of them fails.
 
     Attributes:
         infos: by arm, once its engine has been opened.
@@ -49,7 +49,7 @@ class ArmEngines:
         self._failure: str | None = None
 
     def start(self) -> None:
-        """Open and warm up all engines; with ``in_turn`` this is left to ``get``.
+        """Open and warm up all engines; with ``in_turn``, ``get`` does so instead.
 
         Raises:
             StoppedError: the start was cancelled.
@@ -58,7 +58,7 @@ class ArmEngines:
         if self._in_turn:
             return
         one_each = {config: arm for arm, config in self._configs.items()}
-        with ThreadPoolExecutor(len(one_each), "roseplay-lab-start") as pool:  # most of a start is imports
+        with ThreadPoolExecutor(len(one_each), "roseplay-lab-start") as pool:  # starting is mostly importing
             for arm in one_each.values():
                 pool.submit(self._start, arm)
         self._check()
@@ -66,7 +66,7 @@ class ArmEngines:
             self.get(arm)
 
     def get(self, arm: str, knobs: Knobs | None = None) -> Any:
-        """Returns the arm's engine, warmed up and with ``knobs``, by default the arm's; raises what ``start`` raises."""
+        """Returns the arm's engine, warmed up, with ``knobs`` or else the arm's own; raises the errors of ``start``."""
         config = self._configs[arm]
         if config not in self._open:
             self.close()

@@ -1,4 +1,4 @@
-"""An experiment: points, each with settings and traffic, which are measured in rounds under the same conditions."""
+"""An experiment: points, each with settings and traffic, measured in rounds under the same conditions."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Point:
     """Settings under which traffic is measured, and the runs so far.
 
     Attributes:
-        label: as the progress names it, such as ``A`` or ``6 req/s``.
-        title: as errors name it, such as ``arm A``.
-        arm: on whose engine it is measured.
-        value: of the setting that is varied; ``None`` is no limit.
-        runs: as the result holds them.
+        label: its name in the progress, such as ``A`` or ``6 req/s``.
+        title: its name in errors, such as ``arm A``.
+        arm: the arm on whose engine it is measured.
+        value: of the varied setting; ``None`` means no limit.
+        runs: in the result's format.
     """
 
     label: str
@@ -56,10 +56,10 @@ class Experiment(Load, ABC):
     """A checked experiment: a comparison, a sweep or a search.
 
     Attributes:
-        kind: which of them.
-        varied: the setting that is varied; ``None`` where arms are compared.
+        kind: ``compare``, ``sweep`` or ``find``.
+        varied: the setting that is varied; ``None`` if arms are compared.
         max_spread_pct: repeat until the spread of a figure is at most this.
-        rounds: how many rounds over all points it begins with.
+        rounds: number of initial rounds over all points.
     """
 
     kind: ClassVar[Kind]
@@ -80,36 +80,36 @@ class Experiment(Load, ABC):
 
     @abstractmethod
     def again(self, points: Sequence[Point]) -> Sequence[Point]:
-        """Returns the points of another round, none at the end."""
+        """Returns the points of the next round; none at the end."""
 
     @abstractmethod
     def record(self, run: dict[str, Any]) -> dict[str, Any]:
-        """Returns what the result holds of a run, from its ``measuring.run_record``."""
+        """Returns the part of a run's ``measuring.run_record`` that the result keeps."""
 
     @abstractmethod
     def result(self, points: Sequence[Point]) -> dict[str, Any] | None:
-        """Returns the fields of the result that only this kind has, or ``None`` before there is something to keep."""
+        """Returns the result's fields that only this kind has; ``None`` while there is nothing to keep."""
 
 
 def in_turn(items: Sequence[Item], number: int) -> Sequence[Item]:
-    """Returns the order of the round of this number, from 0 on: there and back, so that a drift meets all alike."""
+    """Returns the order of round ``number``: forward if even, else backward, so that drift affects all alike."""
     return items if number % 2 == 0 else items[::-1]
 
 
 def parse_common(
     body: Mapping[str, Any], arms: Sequence[str], repeats: int, speed: Speed | None = None
 ) -> dict[str, Any]:
-    """Returns the fields of ``Experiment`` from those that all kinds share.
+    """Returns the fields of ``Experiment``, parsed from the fields that all kinds share.
 
-    ``a`` and ``b`` are ``{"knobs": {…}, "config": {…}}``, applied to the defaults; an arm that is missing is the
-    scenario's. ``traffic`` is described at ``lab.own_traffic.parse_own_traffic``; with it no scenario is needed.
+    ``a`` and ``b`` are ``{"knobs": {…}, "config": {…}}``, applied to the defaults; a missing arm is the scenario's.
+    For ``traffic``, see ``lab.own_traffic.parse_own_traffic``; with it no scenario is needed.
 
     Args:
-        repeats: by default.
+        repeats: their default number.
         speed: of the engine, see ``spec.parse_load``.
 
     Raises:
-        ValueError: one sentence for the sender.
+        ValueError: a field is invalid; the message is one sentence for the sender.
     """
     seed = parse_seed(body.get("seed"))
     scenario, traffic = parse_load(body, seed, speed)

@@ -19,11 +19,11 @@ _FIELDS = ("setting", "from", "to", *PROMISES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Find(Experiment):
-    """A checked search: a sweep that chooses its next value. It begins with the baseline, what its answer is held against.
+    """A checked search: a sweep that chooses its next value. It begins with a baseline for comparison.
 
     Attributes:
-        grid: the values to choose from, in rising order.
-        promises: the most ITL p99 and TTFT p95, in ms.
+        grid: the values to choose from, in increasing order.
+        promises: upper limits for ITL p99 and TTFT p95, in ms.
     """
 
     kind: ClassVar[Kind] = "find"
@@ -33,7 +33,7 @@ class Find(Experiment):
 
     @property
     def rounds(self) -> int:
-        """None: what is measured next depends on what was measured."""
+        """0: the next measurement always depends on the previous ones."""
         return 0
 
     @property
@@ -44,7 +44,7 @@ class Find(Experiment):
         return [point_at(self, self.varied, value, self) for value in dict.fromkeys((*self.grid, self.baseline))]
 
     def again(self, points: Sequence[Point]) -> Sequence[Point]:
-        """Returns the value to measure: that of the baseline, then what the search tries next."""
+        """Returns the point to measure next: the baseline, then the search's next value."""
         *_, following = self._walk(points)
         return [] if following is None else [following]
 
@@ -52,14 +52,14 @@ class Find(Experiment):
         return figures(run, self.limits)
 
     def result(self, points: Sequence[Point]) -> dict[str, Any] | None:
-        """Returns the tries that are complete, once the baseline is."""
+        """Returns the complete tries, once the baseline is complete."""
         baseline, tries, _ = self._walk(points)
         if baseline is None:
             return None
         return {"promises": dict(self.promises), "grid": list(self.grid), "baseline": baseline, "points": tries}
 
     def _walk(self, points: Sequence[Point]) -> tuple[dict[str, Any] | None, list[dict[str, Any]], Point | None]:
-        """Returns the baseline if it is complete, the tries that are, and the value to measure next if there is one."""
+        """Returns the baseline if complete, the complete tries, and the point to measure next, if there is one."""
         at, tries = {point.value: point for point in points}, []
         baseline = at[self.baseline]
         if not self._is_complete(baseline):
@@ -71,7 +71,7 @@ class Find(Experiment):
         return of_point(baseline), tries, None if value is None else at[value]
 
     def _is_complete(self, point: Point) -> bool:
-        """Whether a value has its repeats; one that the search judges, as many more as make its verdict sure."""
+        """Whether a value has its repeats and, if the search judges it, as many more as a sure verdict needs."""
         runs = len(point.runs)
         if runs < self.repeats or runs >= MORE_RUNS * self.repeats:
             return runs >= self.repeats
@@ -79,17 +79,17 @@ class Find(Experiment):
 
 
 def parse_find(body: Mapping[str, Any], speed: Speed | None = None) -> Find:
-    """Parse a search as a page or a program sends it.
+    """Parse a search from a page or a program.
 
     ``find`` is ``{"setting": "prefill_max_tokens", "itl_p99_ms": 20, "ttft_p95_ms": 250, "from": 16, "to": 2048}``; the
     setting may also be ``max_batch_size``. The other fields are those of ``experiment.parse_common``, without ``b`` and
-    ``max_spread_pct``. A value whose repeats do not agree is measured more often, see ``find_summary.is_sure``.
+    ``max_spread_pct``. A value whose repeats disagree is measured more often, see ``find_summary.is_sure``.
 
     Args:
         speed: of the engine, see ``spec.parse_load``.
 
     Raises:
-        ValueError: one sentence for the sender.
+        ValueError: the search is invalid; the message is one sentence for the sender.
     """
     body = checked_object(body, "a body with find", (*FIELDS, "find"))
     if body.get("max_spread_pct") is not None:
@@ -110,6 +110,6 @@ def parse_find(body: Mapping[str, Any], speed: Speed | None = None) -> Find:
 
 
 def grid_between(low: int, high: int) -> tuple[int, ...]:
-    """Returns low, high, and the powers of two between them with the values halfway, each once."""
+    """Returns low, high, and between them the powers of two and the values halfway between those, each once."""
     steps = {base << power for power in range(21) for base in (2, 3)} | {1}
     return tuple(sorted({low, high, *(step for step in steps if low < step < high)} if low < high else {low}))

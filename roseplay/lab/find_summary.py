@@ -1,4 +1,4 @@
-"""The search itself, and what it found: the tries with their verdicts, the answer, its price, and what it holds for."""
+"""The search itself, and its findings: the tries with their verdicts, the answer, its price, and where it applies."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from roseplay.lab.sweep_summary import changes, figure_text
 from roseplay.traffic.run_figures import FIGURES
 
 PROMISES = ("itl_p99_ms", "ttft_p95_ms")
-SMALLEST = ("prefill_max_tokens",)  # of the others, the largest value is wanted
-MORE_RUNS = 3  # times the repeats are the most runs of a value whose verdict is not sure
+SMALLEST = ("prefill_max_tokens",)  # for other settings, the largest value is wanted
+MORE_RUNS = 3  # a value with an unsure verdict has at most this many times the repeats as runs
 _PRICE = ("ttft_p95_ms", "ttft_p99_ms", "e2e_p99_ms", "output_tokens_per_s")
 
 Point = Mapping[str, Any]
@@ -23,12 +23,12 @@ Promises = Mapping[str, float]
 class Search:
     """Bisection for the smallest (for a batch: the largest) value of a grid that keeps both promises.
 
-    ITL is taken to rise with the value, and TTFT to fall. Where that does not hold, the answer is still a value that
-    was tried and kept both, whose neighbour on the grid was tried and did not.
+    It assumes that ITL rises with the value, and TTFT falls. If that is not so, the answer is still a value that was
+    tried and kept both, while its neighbour on the grid was tried and did not.
 
     Attributes:
-        left: the first and the last place of the grid that may still be the answer; the first is greater at the end.
-        best: place of the best value that kept both; ``None`` so far.
+        left: first and last index in the grid that may still be the answer; at the end, the first is the greater one.
+        best: index of the best value that kept both; ``None`` if there is none yet.
     """
 
     def __init__(self, grid: Sequence[int], setting: Varied) -> None:
@@ -46,19 +46,19 @@ class Search:
         return sum(self.left) // 2
 
     def record(self, kept: bool, *, more: bool) -> None:
-        """Take in the try of ``next``. ``more``: if it broke a promise, a greater value comes closer."""
+        """Record the try of ``next``: whether it kept both promises and, if not, whether a greater value is closer."""
         low, high = self.left
         middle = self._middle
         if kept:
             self.best = middle
             upward = not self._smallest
-        else:  # with a value that kept both, only those between the two are left
+        else:  # once a value kept both, only those between it and this one are left
             upward = more if self.best is None else self._smallest
         self.left = (middle + 1, high) if upward else (low, middle - 1)
 
 
 def misses(point: Point, promises: Promises) -> dict[str, float]:
-    """Returns by how much a point breaks each promise that it breaks, as a share of the limit; medians count."""
+    """Returns by what share of the limit a point's median exceeds each promise that it breaks."""
     found = {name: spread(point, name)["median"] for name in PROMISES}
     return {
         name: value / promises[name] - 1
@@ -73,19 +73,19 @@ def is_kept(point: Point, promises: Promises) -> bool:
 
 
 def is_sure(point: Point, promises: Promises, repeats: int) -> bool:
-    """Whether the verdict of a point's runs would hold if it was measured again.
+    """Whether the verdict of a point's runs would hold if it were measured again.
 
     It is Wald's sequential sign test: the runs on one side of a limit must outnumber those on the other by ``repeats``.
-    With 3, a value of whose runs four in five are within the limit is taken for one that breaks it in 1.5 % of cases.
-    Where runs fall on either side by chance, ``MORE_RUNS`` ends it, and the median decides. One promise that is surely
-    broken is enough; otherwise both must surely be kept.
+    With 3, a value with four in five runs within the limit is mistaken for one that breaks it in 1.5 % of cases. If
+    runs fall on either side by chance, ``MORE_RUNS`` ends the test, and the median decides. One surely broken promise
+    is enough; otherwise both must surely be kept.
     """
     sides = [(2 * within - known, min(repeats, known)) for within, known in votes(point, promises).values()]
     return any(lead <= -least < 0 for lead, least in sides) or all(lead >= least for lead, least in sides)
 
 
 def votes(point: Point, promises: Promises) -> dict[str, tuple[int, int]]:
-    """Returns for each promise in how many runs its figure is within the limit, and in how many it was measured."""
+    """Returns for each promise the number of runs within its limit, and the number in which it was measured."""
     found = {name: [value for value in values_of(point, name) if value is not None] for name in PROMISES}
     return {name: (sum(value <= promises[name] for value in known), len(known)) for name, known in found.items()}
 
@@ -97,12 +97,12 @@ def wants_more(point: Point, promises: Promises) -> bool:
 
 
 def find_summary(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the ``summary`` of a search, which follows from its tries.
+    """Returns the ``summary`` of a search, derived from its tries.
 
-    Each try has the number of its runs, in how many each figure is ``within`` its limit, and whether that is ``sure``.
+    Each try has its number of runs, the number with each figure ``within`` its limit, and whether that is ``sure``.
 
-    ``answer`` is the value found, ``closest`` the one that misses by least where none keeps both; ``None`` otherwise,
-    and both before the search is at its end.
+    ``answer`` is the value found; if none keeps both promises, ``closest`` is the one that misses by least. The other
+    is ``None``, and so are both until the search has ended.
     """
     grid, promises, tries = document["grid"], document["promises"], document["points"]
     search = Search(grid, document["setting"])
@@ -175,14 +175,14 @@ def _closest(document: Mapping[str, Any], point: Point) -> str:
 
 
 def _unsure(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:
-    """Says where the runs do not agree on a promise that is broken."""
+    """Returns a sentence on the values whose runs disagree on a broken promise, if there are any."""
     rows = [row for row in summary["points"] if not row["sure"]]
     values = "; ".join(f"at {value_text(document['setting'], row['value'])}, {_within(row)}" for row in rows)
     return [f"Not sure: {values}, so another search may find one."] if rows else []
 
 
 def _within(row: Mapping[str, Any]) -> str:
-    """Returns in how many runs of a try the figures are within their limits, where that is not the same in all."""
+    """Returns words on how many runs of a try are within the limits, for figures on which the runs disagree."""
     return " and ".join(
         f"{FIGURES[name].title} is within its limit in {row['within'][name]} of {row['runs']} runs"
         for name in row["close"]

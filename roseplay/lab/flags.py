@@ -11,9 +11,9 @@ from roseplay.lab.spec import ARMS, DEFAULT_LIMITS, LENGTHS, MAX_REPEATS
 from roseplay.remote.address import add_server_address_flags
 from roseplay.traffic.scenarios import SCENARIOS
 
-# What --sweep and --find take, and the names that the lab has for it.
+# The arguments of --sweep and --find, and the lab's names for them.
 VARIED = {"rate": "rate_per_s", "prefill-budget": "prefill_max_tokens", "batch": "max_batch_size"}
-NOT_FLAGS = ("seed", "worker", "telemetry_steps", "kv_events")  # of the engine's settings
+NOT_FLAGS = ("seed", "worker", "telemetry_steps", "kv_events")  # engine settings without a flag
 _DESCRIPTION = (
     "Play the same seeded traffic under two settings, A and B, each on a fresh engine of its own, in the order "
     "A B B A ..., and say in sentences how they differ."
@@ -35,7 +35,7 @@ scenarios:
 
 
 def parser() -> Parser:
-    """Returns the command line of ``roseplay lab``."""
+    """Returns the command-line parser of ``roseplay lab``."""
     scenarios = "\n".join(f"  {name:<18} {scenario.card}" for name, scenario in SCENARIOS.items())
     lab = Parser(
         prog="roseplay lab",

@@ -1,4 +1,4 @@
-"""What the flags of ``roseplay lab`` ask for: an experiment, and the engine's settings."""
+"""Turns the flags of ``roseplay lab`` into an experiment and the engine's settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_SWEEP, _OF_FIND = ("points", "seconds"), ("itl_p99", "ttft_p95")
 
 
 def engine_config(options: argparse.Namespace) -> EngineConfig:
-    """Returns the engine settings that both arms start from; raises ``ValueError`` for a bad value."""
+    """Returns the engine settings from which both arms start; raises ``ValueError`` for a bad value."""
     given = given_fields(EngineConfig, vars(options))
     settings = {name: value for name, value in given.items() if name not in NOT_FLAGS}  # --seed is the experiment's
     if settings and options.url is not None:
@@ -40,7 +40,7 @@ def experiment_body(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the experiment as ``parse_experiment`` reads it: the spec file, overridden by the flags.
 
     Raises:
-        ValueError: one sentence for the user.
+        ValueError: the file or a flag is invalid; the message is one sentence for the user.
     """
     body = {} if options.spec is None else _read_spec(Path(options.spec))
     named = {
@@ -55,11 +55,11 @@ def experiment_body(options: argparse.Namespace) -> dict[str, Any]:
         body["params"] = {}
     if body.get("scenario") is None and body.get("traffic") is None:
         raise ValueError("name a scenario, or a file with --spec (--help lists the scenarios)")
-    parse_experiment(body)  # a file may hold anything; what follows relies on the types
+    parse_experiment(body)  # a file may contain anything; the code below relies on the types
     for part, names in (("params", (*PARAM_LIMITS, "prompt")), ("limits", DEFAULT_LIMITS)):
         given = {name: value for name in names if (value := getattr(options, name)) is not None}
         if options.traffic is not None:
-            given.pop("rate_per_s", None)  # is the traffic's
+            given.pop("rate_per_s", None)  # belongs to the traffic
         if given:
             body[part] = {**(body.get(part) or {}), **given}
     servers = [address.url for address in server_addresses(vars(options))]
@@ -75,7 +75,7 @@ def experiment_body(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _varied(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns ``sweep`` or ``find`` as the lab reads it, if asked for; raises ``ValueError`` for flags that do not fit."""
+    """Returns ``sweep`` or ``find`` as the lab reads it, if requested; raises ``ValueError`` for incompatible flags."""
     asked = [name for name in ("sweep", "find") if getattr(options, name) is not None]
     if len(asked) == 2:
         raise ValueError("use either --sweep or --find")
@@ -97,7 +97,7 @@ def _varied(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _at_server(body: Mapping[str, Any], arm: str, url: str, *, alone: bool) -> dict[str, Any]:
-    """Returns an arm for a server. Of the scenario's settings it has the knobs, unless two servers are compared."""
+    """Returns an arm for a server, with the scenario's knobs unless two servers are compared."""
     given = body.get(arm.lower())
     if given is None and alone and "sweep" not in body and "find" not in body and body.get("scenario") in SCENARIOS:
         scenario = find_scenario(body["scenario"])
@@ -106,7 +106,7 @@ def _at_server(body: Mapping[str, Any], arm: str, url: str, *, alone: bool) -> d
 
 
 def _read_traffic(path: Path, rate_per_s: float | None, seed: int) -> dict[str, Any]:
-    """Returns a file as an experiment's ``traffic``; raises ``ValueError`` that says what is wrong with it."""
+    """Returns a file as an experiment's ``traffic``; raises ``ValueError``, which says what is wrong with it."""
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     if rate_per_s is not None:
@@ -119,7 +119,7 @@ def _read_traffic(path: Path, rate_per_s: float | None, seed: int) -> dict[str, 
 
 
 def _read_spec(path: Path) -> dict[str, Any]:
-    """Read an experiment, or a result to repeat; raises ``ValueError`` if the file is neither."""
+    """Read an experiment, or a result to repeat, from a file; raises ``ValueError`` if it is neither."""
     try:
         content = strict_json(path.read_bytes())
     except ValueError:
@@ -130,7 +130,7 @@ def _read_spec(path: Path) -> dict[str, Any]:
 
 
 def _arm_changes(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Returns settings such as ``["prefill_max_tokens=64"]`` as the knobs and engine settings of an arm."""
+    """Parse settings such as ``["prefill_max_tokens=64"]`` into the knobs and engine settings of an arm."""
     knobs = Knobs().to_dict()
     changes: dict[str, dict[str, Any]] = {"knobs": {}, "config": {}}
     for setting in settings:
@@ -155,7 +155,7 @@ def _changed_arm(body: Mapping[str, Any], arm: str, changes: Mapping[str, Mappin
 def _value(name: str, text: str) -> Any:
     setting = {**settings_of(Knobs), **settings_of(EngineConfig)}.get(name)
     if setting is not None and isinstance(setting.values, Choice):
-        return text  # "none" is one of its words
+        return text  # "none" may be one of its values
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     for kind in (int, float):

@@ -1,4 +1,4 @@
-"""A running experiment: its points measured in rounds, in a thread, with the live engine paused and engines of its own."""
+"""A running experiment: a thread measures its points in rounds on its own engines while the live engine is paused."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _log = logging.getLogger(__name__)
 
 
 class Job:
-    """Runs an experiment beside a live engine, which is paused meanwhile. What is complete when it is stopped or fails is kept.
+    """Runs an experiment while the live engine is paused. If it is stopped or fails, complete measurements are kept.
 
     Args:
         live: a live engine or a ``ClosedEngine``; the experiment's engines are configured like it.
         keep: stores the result and returns its id.
         open_engine: ``arms.open_engine`` by default.
         run_limit_s: a run that takes longer fails.
-        keep_cache: begin a run with what the runs before it left in the prefix cache of its engine.
+        keep_cache: start each run with the prefix cache that earlier runs left in its engine.
 
     Attributes:
         state: ``starting``, ``running``, ``done``, ``stopped`` or ``error``.
         error: one line, if it failed.
-        result: id of the result, once there is one.
+        result: ID of the result, once there is one.
 
     Raises:
         ValueError: the experiment cannot be run with this model; nothing has been started.
@@ -77,9 +77,9 @@ class Job:
         self._engines: ArmEngines | None = None
         self._runs: list[RunProgress] = []
         self._rounds = [self._plan(in_turn(self._points, number)) for number in range(experiment.rounds)]
-        self._so_far: dict[str, Any] | None = None  # replaced as a whole, since other threads read it
+        self._so_far: dict[str, Any] | None = None  # replaced as a whole, because other threads read it
         self._stop = threading.Event()
-        self._give_up = threading.Event()  # cancels starting engines: stopped, or one of them failed
+        self._give_up = threading.Event()  # cancels starting engines, on a stop or when one fails
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="roseplay-lab", daemon=True)
 
@@ -87,12 +87,12 @@ class Job:
         self._thread.start()
 
     def stop(self) -> None:
-        """End as soon as possible; returns at once and may be called again."""
+        """Ask the job to end as soon as possible; returns at once. Idempotent."""
         self._stop.set()
         self._give_up.set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end; returns whether all engines are closed and the live one is resumed."""
+        """Wait for the end; returns whether it came: all engines are closed and the live one is resumed."""
         return self._ended.wait(timeout)
 
     @property
@@ -100,9 +100,9 @@ class Job:
         return not self._ended.is_set()
 
     def status(self) -> dict[str, Any]:
-        """Returns the state and the progress, as the page shows them.
+        """Returns the state and the progress, for the page.
 
-        ``so_far`` is the result of a sweep or a search as it would be if it were stopped now, without ``traffic``; ``None``
+        ``so_far`` is the result that a sweep or a search would have if stopped now, without ``traffic``; ``None``
         before there is one.
         """
         runs = list(self._runs)
@@ -121,7 +121,7 @@ class Job:
         }
 
     def _plan(self, points: Sequence[Point]) -> list[tuple[Point, RunProgress]]:
-        """Plan a round over points."""
+        """Plan a round over these points and add its runs to the progress."""
         planned = []
         for point in points:
             repeat = sum(run.arm == point.label for run in self._runs) + 1
@@ -144,7 +144,7 @@ class Job:
             finally:
                 if self._engines is not None:
                     self._engines.close()
-                with suppress(EngineError):  # closed together with the server
+                with suppress(EngineError):  # it was closed with the server
                     self._live.resume()
         except StoppedError:
             state = "stopped"
@@ -154,12 +154,12 @@ class Job:
             _log.exception("an experiment failed")
             error = f"{type(failure).__name__}: {failure}".split("\n", 1)[0]
         if state == "error" and self._stop.is_set():
-            state = "stopped"  # interrupted work raises errors of its own
+            state = "stopped"  # interrupted work raises various errors
         self.state, self.error = state, error if state == "error" else None
         self._ended.set()
 
     def _measure(self) -> None:
-        """Measure round after round, and keep what is complete at the end."""
+        """Measure round after round; finally keep the complete measurements."""
         engines = self._open()
         self._check_stop()
         self.state = "running"
@@ -177,7 +177,7 @@ class Job:
                 self.result = self._keep(document)
 
     def _measure_point(self, engines: ArmEngines, point: Point, run: RunProgress) -> None:
-        """Measure a point once more."""
+        """Measure a point once and record the run."""
         self._check_stop()
         engine = engines.get(point.arm, point.knobs)
         run.start()
@@ -193,11 +193,11 @@ class Job:
         run.finish()
         record = run_record(point.arm, run.repeat, played, steps, engine.capabilities)
         point.runs.append(self.experiment.record(record))
-        if self.experiment.varied is not None:  # the requests of a comparison would be too much to tell each time
+        if self.experiment.varied is not None:  # a comparison's requests are too much data to publish each time
             self._tell()
 
     def _open(self) -> ArmEngines:
-        """Open the engines, together or in turn as memory allows."""
+        """Open the engines, together or one at a time as memory allows."""
         longest = max(self._loads.values(), key=lambda load: len(load.workload))
         at_once = max(point.knobs.max_batch_size for point in self._points)
         try:
@@ -231,13 +231,13 @@ class Job:
             raise StoppedError
 
     def _tell(self) -> None:
-        """Have ``status`` tell what has been measured, as it grows."""
+        """Publish the measurements so far in ``status``."""
         document = self._document()
         if document is not None:
             self._so_far = {name: value for name, value in document.items() if name != "traffic"}
 
     def _document(self) -> dict[str, Any] | None:
-        """Returns the result of what has been measured; ``None`` before anything is complete."""
+        """Returns the result of the measurements so far; ``None`` before anything is complete."""
         own = self.experiment.result(self._points)
         if own is None or self._engines is None:
             return None

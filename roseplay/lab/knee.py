@@ -1,4 +1,4 @@
-"""Where a sweep turns: the knee of a rate, the bend of a setting's latency, and rates whose figures contradict each other."""
+"""Turning points of a sweep: the knee of a rate, the bend of a setting's latency, and contradicting rates."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 from roseplay.lab.points import spread, values_of
 from roseplay.traffic.difference import difference
 
-PROMISED = {"ttft_p95_ms": "ttft_ms", "itl_p99_ms": "itl_ms"}  # a promise's figures, and the names of their limits
-LEAST_BEND = 0.2  # how far a bend lies below the straight line, as a share of the latency's range
+PROMISED = {"ttft_p95_ms": "ttft_ms", "itl_p99_ms": "itl_ms"}  # a promise's figures -> the names of their limits
+LEAST_BEND = 0.2  # how far below the straight line a bend must lie, as a share of the latency's range
 
 Point = Mapping[str, Any]
 Points = Sequence[Point]
 
 
 class Fall(NamedTuple):
-    """A figure that is clearly lower at a higher rate: places of both rates, and their ratio, above 1."""
+    """A figure that is clearly lower at a higher rate: indices of both rates, and the figures' ratio, above 1."""
 
     low: int
     high: int
@@ -26,7 +26,7 @@ class Fall(NamedTuple):
 
 
 def broken(point: Point, limits: Mapping[str, float]) -> list[str]:
-    """Returns the promised figures whose medians are above their limits; a TTFT that is not known is, too."""
+    """Returns the promised figures whose medians exceed their limits; an unknown TTFT counts as exceeding."""
     medians = {name: spread(point, name)["median"] for name in PROMISED}
     found = [
         name for name, limit in PROMISED.items() if (median := medians[name]) is not None and median > limits[limit]
@@ -35,18 +35,18 @@ def broken(point: Point, limits: Mapping[str, float]) -> list[str]:
 
 
 def rate_knee(kept: Sequence[bool]) -> int | None:
-    """Returns the place of the largest rate up to which every rate keeps the promise.
+    """Returns the index of the largest rate up to which every rate keeps the promise.
 
-    ``None`` where there is none within the range: the lowest rate breaks it, or all of them keep it.
+    ``None`` if there is none within the range: the lowest rate breaks the promise, or all of them keep it.
 
     Args:
-        kept: by rising rate, whether it keeps the promise.
+        kept: whether each rate keeps the promise, in increasing order.
     """
     return kept.index(False) - 1 if kept[0] and not all(kept) else None
 
 
 def falls(points: Points, figures: Sequence[str]) -> list[Fall]:
-    """Returns where a lower rate is worse than a higher one by ``traffic.difference``, which more load cannot explain."""
+    """Returns where a lower rate is worse than a higher one by ``traffic.difference``, which load cannot explain."""
     found = []
     for figure in figures:
         values = [values_of(point, figure) for point in points]
@@ -59,7 +59,7 @@ def falls(points: Points, figures: Sequence[str]) -> list[Fall]:
 
 
 def overtaken(kept: Sequence[bool]) -> tuple[list[int], list[int]]:
-    """Returns the places of rates that break the promise though a higher one keeps it, and of those higher ones."""
+    """Returns the indices of rates that break the promise although a higher one keeps it, and of those higher ones."""
     first = kept.index(False) if False in kept else len(kept)
     higher = [place for place in range(first, len(kept)) if kept[place]]
     lower = [place for place in range(first, higher[-1] if higher else first) if not kept[place]]
@@ -67,21 +67,22 @@ def overtaken(kept: Sequence[bool]) -> tuple[list[int], list[int]]:
 
 
 def contradicting(points: Points, limits: Mapping[str, float]) -> set[int]:
-    """Returns the places of rates that contradict each other: by a figure that falls, or by which of them keep the promise."""
+    """Returns the indices of contradicting rates, by a falling figure or by which of them keep the promise."""
     lower, higher = overtaken([not broken(point, limits) for point in points])
     return {*lower, *higher, *(place for fall in falls(points, list(PROMISED)) for place in (fall.low, fall.high))}
 
 
 def bend(points: Points, latency: str) -> int | None:
-    """Returns the place of the point after which latency rises most steeply, if there is one.
+    """Returns the index of the point after which latency rises most steeply, if there is one.
 
     The definition is that of Satopää, Albrecht, Irwin and Raghavan, "Finding a 'Kneedle' in a Haystack" (2011), for a
-    rising convex curve: with the logarithm of the values, as they are spaced, and latency scaled to 0 to 1, the point
-    farthest below the straight line. Noise has such a point too. It counts only if it lies ``LEAST_BEND`` below the line,
-    and by ``traffic.difference`` latency at the last point is clearly worse than there, and at no point before it.
+    rising convex curve: the point farthest below the straight line, with latency and the values' logarithms scaled to
+    0 to 1 (the values are spaced by equal factors). Noise has such a point too. So it counts only if it lies
+    ``LEAST_BEND`` below the line and, by ``traffic.difference``, the last point's latency is clearly worse than its
+    own while no earlier one's is.
 
     Args:
-        latency: name of the figure; its medians over the repeats are used.
+        latency: name of the figure, of which the medians over the repeats are used.
     """
     known = [place for place, point in enumerate(points) if spread(point, latency)["median"] is not None]
     if len(known) < 3:

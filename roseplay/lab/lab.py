@@ -38,18 +38,18 @@ class LabBusyError(RuntimeError):
 
 
 class Store:
-    """The newest results by id, in memory; a browser keeps those that should last."""
+    """The newest results by ID, in memory; to last, they are kept in the browser."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._documents: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     def keep(self, document: dict[str, Any]) -> str:
-        """Store a result that was made here; returns its id."""
+        """Store a result that was made here; returns its ID."""
         return self._keep(document["id"], document)
 
     def keep_opened(self, document: dict[str, Any]) -> str:
-        """Store a result from a file under an id made from its content: its own id may be taken here."""
+        """Store a result from a file under an ID derived from its content: its own ID may be taken. Returns the ID."""
         text = json.dumps({**document, "summary": None}, sort_keys=True)
         return self._keep("file-" + hashlib.sha256(text.encode()).hexdigest()[:12], document)
 
@@ -66,13 +66,13 @@ class Store:
 
 
 def parse_experiment(body: Any, speed: Speed | None = None) -> Experiment:
-    """Returns what a body asks for: a sweep or a search if it has ``sweep`` or ``find``, else a comparison.
+    """Parse an experiment: a sweep or a search if it has ``sweep`` or ``find``, otherwise a comparison.
 
     Args:
-        speed: of the engine: what the body does not say of a scenario's traffic is at its pace.
+        speed: of the engine: parameters of a scenario's traffic that are missing are chosen for this speed.
 
     Raises:
-        ValueError: one sentence for the sender.
+        ValueError: the experiment is invalid; the message is one sentence for the sender.
     """
     if not isinstance(body, Mapping):
         raise ValueError('an experiment is a JSON object, such as {"scenario": "token-budget"}')
@@ -85,12 +85,12 @@ class Lab:
     """Experiments beside a live engine.
 
     Args:
-        engine: the live engine; it is paused while an experiment runs. Or a server: then experiments use it, and
-            ``servers``.
+        engine: the live engine, which is paused while an experiment runs; or a server, which experiments then use,
+            along with ``servers``.
         open_engine: ``arms.open_engine`` by default.
-        servers: further ones, with which it can be compared.
-        store: of results; an empty one by default.
-        speed: returns how fast the engine computes; by default as its start measured it.
+        servers: further servers to compare with it.
+        store: for results; an empty one by default.
+        speed: returns how fast the engine computes; by default as measured at its start.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Lab:
         """Start an experiment, see ``parse_experiment``.
 
         Raises:
-            ValueError: a bad experiment, or one that this model cannot run.
+            ValueError: the experiment is invalid, or this model cannot run it.
             LabBusyError: another is running, or the lab is closed.
         """
         with self._lock:
@@ -135,7 +135,7 @@ class Lab:
         return job
 
     def stop(self) -> bool:
-        """Stop the running experiment; returns at once whether there was one."""
+        """Stop the running experiment, without waiting; returns whether there was one."""
         job = self._job
         if job is None or not job.running:
             return False
@@ -143,18 +143,18 @@ class Lab:
         return True
 
     def close(self, timeout: float = 10.0) -> None:
-        """Stop for good, and wait until all engines of the lab are closed, at most for ``timeout`` seconds."""
+        """Stop for good, and wait up to ``timeout`` seconds until all engines of the lab are closed."""
         with self._lock:
             self._closed = True
         if self.stop() and self._job is not None:
             self._job.wait(timeout)
 
     def job(self, job_id: str) -> Job | None:
-        """Returns the newest experiment if it has this id."""
+        """Returns the latest experiment if it has this ID."""
         return self._job if self._job is not None and self._job.job_id == job_id else None
 
     def describe(self) -> dict[str, Any]:
-        """Returns what the page's tab needs: scenarios (``own`` is that of a file), knobs, settings and the state."""
+        """Returns the page's data for its tab: scenarios (``own`` for traffic from a file), knobs, settings, state."""
         knobs = Knobs().to_dict() if self._engine.capabilities.knobs else {}
         knobs.pop("slow_motion", None)
         info, speed = self._engine.info, self._speed()
@@ -189,7 +189,7 @@ class Lab:
         }
 
     def _arms(self, scenario: Scenario) -> dict[str, Any]:
-        """Returns what a scenario sets in each arm and in both; of servers, what can be set from here."""
+        """Returns a scenario's settings in each arm and in both; for servers, only those that can be set from here."""
         arms: dict[str, Any] = {arm.lower(): scenario_arm(scenario, arm) for arm in ARMS}
         arms["common"] = {"knobs": dict(scenario.knobs), "config": dict(scenario.config)}
         if not isinstance(self._engine, Servers):

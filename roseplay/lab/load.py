@@ -1,4 +1,4 @@
-"""The traffic of an experiment: the same prompts and arrival times in every run of both arms."""
+"""The traffic of an experiment: the same prompts and arrival times in every run."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ WARM_UP_TOKENS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What is sent.
+    """The traffic to send.
 
     Attributes:
         scenario: with the requested parameters.
-        traffic: takes the place of its requests.
-        seed: decides prompts and arrival times.
+        traffic: replaces the scenario's requests.
+        seed: determines prompts and arrival times.
     """
 
     scenario: Scenario
@@ -35,10 +35,10 @@ class Load:
     seed: int = 0
 
     def at_rate(self, rate_per_s: float, seconds: float | None) -> Load:
-        """Returns the same traffic at this rate, ``seconds`` long if that is given.
+        """Returns the same traffic at this rate, lasting ``seconds`` if given.
 
         Raises:
-            ValueError: too many requests, or traffic that has no rate.
+            ValueError: there would be too many requests, or the traffic has no rate.
         """
         if self.traffic is not None:
             return Load(scenario=self.scenario, traffic=self.traffic.at_rate(rate_per_s), seed=self.seed)
@@ -63,11 +63,11 @@ class PlayedLoad(NamedTuple):
 def make_load(load: Load, engine: HasTokenizer, room: int) -> PlayedLoad:
     """Returns a load as it will be played.
 
-    A scenario's prompts are scaled down to what the model accepts, and an answer gets at most half of that. Traffic of
-    one's own is sent as it is.
+    A scenario's prompts are scaled down to what the model accepts, and an answer gets at most half of that. The user's
+    own traffic is sent unchanged.
 
     Raises:
-        ValueError: not even short prompts fit; or a request of one's own does not.
+        ValueError: not even short prompts fit, or a request of the user's own traffic does not.
     """
     questions = list(QUESTIONS)
     random.Random(f"questions {load.seed}").shuffle(questions)
@@ -90,7 +90,7 @@ def make_load(load: Load, engine: HasTokenizer, room: int) -> PlayedLoad:
 
 
 def warm_up(workload: Workload, prompt_tokens: list[int]) -> Workload:
-    """Returns a few requests of the workload, the longest among them, so that first-time costs are not measured."""
+    """Returns a few requests of the workload, including the longest, so that first-time costs are not measured."""
     longest = max(range(len(workload)), key=prompt_tokens.__getitem__)
     chosen = [longest, *(index for index in range(len(workload)) if index != longest)][:WARM_UP_REQUESTS]
     params = SamplingParams(max_new_tokens=WARM_UP_TOKENS, ignore_eos=True)

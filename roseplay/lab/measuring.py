@@ -38,7 +38,7 @@ def measure_run(
     keep_cache: bool = False,
     on_sent: Callable[[Outcome], None] | None = None,
 ) -> tuple[Played, list[StepRecord]]:
-    """Run the workload, from a cold cache unless it is kept; returns the outcomes, and the steps that computed something.
+    """Run the workload, from a cold cache unless it is kept; returns the outcomes and all steps that did any work.
 
     Raises:
         StoppedError: ``stop`` was set; requests may still be running.
@@ -75,7 +75,7 @@ def measure_run(
 
 
 def _from_cold(engine: EngineLike, workload: Workload) -> Workload:
-    """Clear the prefix cache. Where that is not possible, the prompts are returned with a beginning that no other run has."""
+    """Clear the prefix cache. If that is impossible, return the prompts with a beginning that is unique to this run."""
     if engine.capabilities.clear_cache:
         engine.clear_cache()
         return workload
@@ -104,10 +104,10 @@ def _check(played: Played, time_limit_s: float) -> None:
 def run_record(
     arm: str, repeat: int, played: Played, steps: list[StepRecord], told: Capabilities | None = None
 ) -> dict[str, Any]:
-    """Returns a run as a result holds it; times are ms since the first submit.
+    """Returns a run in the result's format; times are in ms since the first submit.
 
     Args:
-        told: what the engine reports; all by default.
+        told: what the engine reports; by default everything.
     """
     told = told or Capabilities()
     zero_ns = played.outcomes[0].submit_start_ns

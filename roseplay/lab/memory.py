@@ -1,4 +1,4 @@
-"""Decides before any engine is started whether an experiment fits into memory beside the live engine."""
+"""Checks before any engine is started whether an experiment fits into memory beside the live engine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from roseplay.lab.servers import Servers
 from roseplay.traffic.workload import Workload
 
 MIB, GIB = 2**20, 2**30
-USABLE = 0.98  # of the free memory: other programs allocate and free as well
-# Besides weights and KV cache: imports and, on a GPU, its context, activations and captured graphs.
+USABLE = 0.98  # share of the free memory: other programs also allocate and free some
+# Memory besides weights and KV cache: imports and, on a GPU, its context, activations and captured graphs.
 GPU_OVERHEAD, PROCESS_OVERHEAD, THREAD_OVERHEAD = 2 * GIB, GIB // 2, GIB // 8
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -30,7 +30,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Bytes that an engine takes, and where: ``"cpu"``, the live engine's device, or ``None`` for an unknown device."""
+    """Bytes that an engine needs, and where: ``"cpu"``, the live engine's device, or ``None`` for an unknown device."""
 
     place: str | None
     weights: int
@@ -49,18 +49,18 @@ def fit(
     workload: Workload,
     prompt_tokens: list[int],
 ) -> Fit:
-    """Choose how the arms' engines are opened: all at once if they fit, else one at a time.
+    """Choose whether to open the arms' engines all at once, if they fit, or one at a time.
 
-    A pool whose size was not chosen holds the whole workload; or, if memory is too short for that, as many of its
-    longest requests as run at once. Arms with equal configs share an engine.
+    A pool without a chosen size holds the whole workload or, if memory is too short for that, as many of its longest
+    requests as run at once. Arms with equal configs share an engine.
 
     Args:
         live: the live engine.
         max_batch_size: the larger of the two arms' knobs.
-        prompt_tokens: of each request of ``workload``.
+        prompt_tokens: number for each request of ``workload``.
 
     Raises:
-        ValueError: not even one engine at a time fits; a sentence with the numbers and a way out.
+        ValueError: not even one engine at a time fits; the message has the numbers and a remedy.
     """
     if isinstance(live, Servers):  # nothing is started
         return Fit(configs, in_turn=False)
@@ -77,7 +77,7 @@ def fit(
 
 
 def need(live: LiveEngine, config: EngineConfig) -> Need:
-    """Estimate the memory of an engine with ``config``, which includes a pool size, and the live engine's model."""
+    """Estimate the memory of an engine with the live engine's model and ``config``, which includes a pool size."""
     info, place = live.info, _place(live, config)
     item_bytes = _ITEM_BYTES[info.dtype]
     if config.dtype != live.config.dtype:
@@ -125,7 +125,7 @@ def _refusal(live: LiveEngine, free: FreeMemory, needs: list[Need]) -> str:
 
 
 def _advice(live: LiveEngine, free: FreeMemory, largest: Need, bytes_free: int) -> str:
-    """Returns the flag with which the live engine leaves enough memory, if there is one."""
+    """Returns advice on a flag with which the live engine leaves enough memory, if there is one."""
     info, config = live.info, live.config
     missing = math.ceil(largest.total / USABLE) - bytes_free
     block_bytes = info.block_size * info.kv_bytes_per_token

@@ -1,4 +1,4 @@
-"""Traffic of one's own as an experiment has it, in place of a scenario's requests."""
+"""The user's own traffic in an experiment, in place of a scenario's requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from roseplay.traffic.scenario import MAX_RATE_PER_S, Scenario, checked_number
 
 MAX_NAME = 80
 
-# What is compared under traffic of one's own when no scenario is named.
+# Stands in when the user's own traffic is used and no scenario is named.
 OWN = Scenario(
     name="own-traffic",
     title="Own traffic",
@@ -33,15 +33,15 @@ class OwnTraffic:
 
     @property
     def answer_tokens(self) -> int:
-        """Tokens of all answers."""
+        """Number of tokens in all answers."""
         return sum(request.answer_tokens for request in self.requests)
 
     def at_rate(self, rate_per_s: float) -> OwnTraffic:
-        """Returns the same requests at another mean rate; raises ``ValueError`` if all are at once."""
+        """Returns the same requests at another mean rate; raises ``ValueError`` if all arrive at once."""
         return OwnTraffic(self.name, tuple(at_rate(self.requests, rate_per_s)))
 
     def of(self, scenario: Scenario) -> Scenario:
-        """Returns the scenario as it is described with these requests in place of its own."""
+        """Returns the scenario with a description that fits these requests instead of its own."""
         title = scenario.title if scenario is OWN else f"{scenario.title}, own traffic"
         longest = max(request.answer_tokens for request in self.requests)
         return dataclasses.replace(
@@ -55,22 +55,22 @@ class OwnTraffic:
         )
 
     def figures(self) -> dict[str, Any]:
-        """Returns its name, how many requests it has and over how many seconds they arrive."""
+        """Returns the name, the number of requests and the seconds over which they arrive."""
         return {"name": self.name, "requests": len(self.requests), "span_s": round(self.requests[-1].arrival_s, 3)}
 
     def document(self) -> dict[str, Any]:
-        """Returns it as a result holds it and ``parse_own_traffic`` reads it."""
+        """Returns the traffic in the format of a result, which ``parse_own_traffic`` reads."""
         return {"name": self.name, "requests": [list(request) for request in self.requests]}
 
 
 def parse_own_traffic(given: Any, seed: int) -> OwnTraffic:
-    """Parse traffic as a page or a program sends it.
+    """Parse traffic from a page or a program.
 
-    Either ``{"text": "…"}``, a file's content as ``traffic.own`` reads it, with an optional ``rate_per_s``; or
-    ``{"requests": [[arrival_s, prompt, answer_tokens], …]}``, as in a result. ``name`` is the file's.
+    It is either ``{"text": "…"}``, a file's content in the format of ``traffic.own``, with an optional ``rate_per_s``;
+    or ``{"requests": [[arrival_s, prompt, answer_tokens], …]}``, as in a result. ``name`` is the file's.
 
     Raises:
-        ValueError: one sentence for the sender.
+        ValueError: the traffic is invalid; the message is one sentence for the sender.
     """
     given = checked_object(given, "traffic", ("name", "text", "requests", "rate_per_s"))
     name, text, rate = given.get("name", ""), given.get("text"), given.get("rate_per_s")
@@ -90,7 +90,7 @@ def parse_own_traffic(given: Any, seed: int) -> OwnTraffic:
 
 
 def checked_object(value: Any, what: str, keys: Sequence[str] | Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Returns a JSON object that has no other keys than these; ``None`` is an empty one. Raises ``ValueError``."""
+    """Returns a JSON object, empty for ``None``; raises ``ValueError`` for other types and for keys not in ``keys``."""
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):

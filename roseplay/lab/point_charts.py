@@ -1,4 +1,4 @@
-"""The charts of a sweep or a search in a report: curves with ranges and promises, or tries by their number."""
+"""The charts of a sweep or a search in a report: curves with ranges and promises, or tries by number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _LIMIT_OF = {"ttft_p95_ms": "ttft_ms", "itl_p99_ms": "itl_ms"}
-_FAR = 1.5  # how far above the data, as a ratio, a limit may be that is still drawn: beyond, it would flatten the data
+_FAR = 1.5  # a limit is drawn up to this ratio above the data: farther up it would flatten the data
 _HEADROOM = 1.08
 _BESIDE = 0.1  # of a decade, on both sides of the values
 _MOST_TICKS = 12
@@ -25,12 +25,12 @@ VALUE_AXIS = {RATE: "rate, req/s", **{name: settings_of(Knobs)[name].label.lower
 
 Document = Mapping[str, Any]
 Points = Sequence[Mapping[str, Any]]
-Drawn = tuple[str, str, Any]  # title, what it shows, chart
+Drawn = tuple[str, str, Any]  # title, description, chart
 Known = Sequence[tuple[Mapping[str, Any], Any, Any]]
 
 
 def point_charts(document: Document) -> list[Drawn]:
-    """Returns charts with their titles and what they show."""
+    """Returns (title, description, chart) for each chart."""
     return _sweep_charts(document) if document["kind"] == "sweep" else _find_charts(document)
 
 
@@ -48,7 +48,7 @@ def _sweep_charts(document: Document) -> list[Drawn]:
 
 
 def _sweep_chart(document: Document, name: str, against: str | None, ringed: int | None, what: str) -> go.Figure:
-    """Returns the curve of a figure; the point at the place ``ringed`` has a ring."""
+    """Returns the curve of a figure, with a ring around point ``ringed``."""
     points, setting = document["points"], document["setting"]
     chart = _axes(document, points, name, against)
     known = _known(points, name, against)
@@ -92,7 +92,7 @@ def _find_charts(document: Document) -> list[Drawn]:
 
 
 def _tries(chart: go.Figure, points: Mapping[int, Mapping[str, Any]], name: str, kept: bool) -> None:
-    """Draw tries by their number."""
+    """Draw tries by number."""
     fill, ink = (COLOURS["ink"], COLOURS["surface"]) if kept else (COLOURS["surface"], COLOURS["ink"])
     known = {number: found for number, point in points.items() for found in _known([point], name, None)}
     chart.add_scatter(
@@ -124,7 +124,7 @@ def _axes(document: Document, points: Points, name: str, against: str | None) ->
 
 
 def _tick_words(values: Sequence[float]) -> list[str]:
-    """Returns the words at ticks on a logarithmic axis; none where they would reach those before."""
+    """Returns the labels of ticks on a logarithmic axis; empty where they would overlap the previous one."""
     least = (values[-1] / values[0]) ** (1 / _MOST_TICKS)
     words, last = [], 0.0
     for value in values:
@@ -134,7 +134,7 @@ def _tick_words(values: Sequence[float]) -> list[str]:
 
 
 def _known(points: Points, name: str, against: str | None) -> Known:
-    """Returns the points whose figures could be measured, with the spreads of both axes."""
+    """Returns the points whose figures could be measured, with their spreads on both axes."""
     exact = ({"median": point["value"], "range": [point["value"]] * 2} for point in points)
     across = (spread(point, against) for point in points) if against else exact
     found = zip(points, across, (spread(point, name) for point in points), strict=True)
@@ -154,7 +154,7 @@ def _bars(spreads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _values(known: Known) -> dict[str, Any]:
-    """Returns what a trace needs to show medians, and the ranges of its figure."""
+    """Returns a trace's arguments that show medians, and the ranges of its figure."""
     return {
         "x": [x["median"] for _, x, _ in known],
         "y": [y["median"] for _, _, y in known],
@@ -163,15 +163,15 @@ def _values(known: Known) -> dict[str, Any]:
 
 
 def _level(chart: go.Figure, level: float, words: str, dash: str) -> None:
-    """Draw a line across the chart, with its words in the legend, where they cover nothing.
+    """Draw a line across the chart, with its label in the legend, where it covers nothing.
 
-    A line so far above the data that they would look flat only gets words.
+    A line so far above the data that they would look flat gets only a label.
     """
     top = chart.layout.yaxis.range[1]
     near = level <= _FAR * top
     name = words.format(level) + ("" if near else ", above the chart")
     line = {"dash": dash, "width": 1.25, "color": COLOURS["ink3"]}
-    # A legend lists traces, so an empty one stands for the line.
+    # A legend lists only traces, so an empty one represents the line.
     chart.add_scatter(x=[None], y=[None], mode="lines", line=line, name=name, showlegend=True)
     if near:
         chart.add_hline(y=level, line=line)

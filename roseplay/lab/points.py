@@ -1,4 +1,4 @@
-"""The values of a setting that a sweep or a search has measured: their figures, and how they are named."""
+"""The measured values of a sweep or a search: their figures, and their names in text."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def point_at(experiment: Experiment, setting: Varied, value: Value, load: Load) 
 
 
 def of_point(point: Point) -> dict[str, Any]:
-    """Returns a point as the result holds it."""
+    """Returns a point in the result's format."""
     requests = point.load.traffic.requests if point.load.traffic else range(point.load.scenario.num_requests)
     return {"value": point.value, "requests": len(requests), "runs": list(point.runs)}
 
 
 def value_text(setting: Varied, value: Value) -> str:
-    """Returns a value as sentences name it, as in ``6 req/s`` and ``prefill budget 64``."""
+    """Returns a value's name in sentences, such as ``6 req/s`` or ``prefill budget 64``."""
     if setting == RATE:
         return f"{number_text(value)} req/s"
     label = settings_of(Knobs)[setting].label.lower()
@@ -50,18 +50,18 @@ def values_of(point: Mapping[str, Any], figure: str) -> list[float | None]:
 
 
 def runs_text(points: Iterable[Mapping[str, Any]]) -> str:
-    """Returns how many runs there are of each point, as in ``3 to 9 runs``."""
+    """Returns the points' numbers of runs in words, as in ``3 to 9 runs``."""
     counts = sorted({len(point["runs"]) for point in points})
     return " to ".join(map(str, dict.fromkeys((counts[0], counts[-1])))) + (" run" if counts == [1] else " runs")
 
 
 def verdict_text(row: Mapping[str, Any]) -> str:
-    """Returns what a table says of a row of a summary, as in ``kept, not sure``; a sweep's rows are not judged further."""
+    """Returns the verdict on a summary's row for a table, as in ``kept, not sure``; a sweep's rows count as sure."""
     return ("kept" if row["kept"] else "broken") + ("" if row.get("sure", True) else ", not sure")
 
 
 def spread(point: Mapping[str, Any], figure: str) -> dict[str, Any]:
-    """Returns median and range of a figure over the repeats; ``None`` where it could not be measured."""
+    """Returns median and range of a figure over the repeats; ``None`` for both if it could not be measured."""
     known = [value for value in values_of(point, figure) if value is not None]
     if not known:
         return {"median": None, "range": [None, None]}

@@ -12,7 +12,7 @@ from roseplay.traffic.driver import Outcome
 
 @dataclass(slots=True)
 class RunProgress:
-    """One run, not started at first."""
+    """The progress of one run, initially not started."""
 
     arm: str
     repeat: int
@@ -41,7 +41,7 @@ class RunProgress:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start, or the total once finished."""
+        """Seconds since the start; the total once finished."""
         if self.seconds is not None:
             return self.seconds
         return 0.0 if self.started is None else time.monotonic() - self.started
@@ -61,7 +61,7 @@ class RunProgress:
 
 
 def seconds_left(runs: list[RunProgress]) -> float | None:
-    """Estimate from finished runs, preferably those of the same arm; ``None`` before the first has finished."""
+    """Estimate the time left from finished runs, preferably of the same arm; ``None`` before the first has finished."""
     known: dict[str, list[float]] = {run.arm: [] for run in runs}
     for run in runs:
         if run.seconds is not None:

@@ -1,4 +1,4 @@
-"""A result of any kind as one self-contained HTML file, and as lines of text: sentences, charts, table, settings, origin."""
+"""Reports a result of any kind as a self-contained HTML file or as text: sentences, charts, table, settings, origin."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Document = Mapping[str, Any]
 
 
 def html_report(document: Document) -> str:
-    """Returns the report of a checked document that has its summary, as one HTML file."""
+    """Returns the report of a checked document with a summary, as one HTML file."""
     compares = document["kind"] == "compare"
     what, rows_title = _TITLES[document["kind"]]
     drawn = comparison_charts(document) if compares else point_charts(document)
@@ -102,7 +102,7 @@ def _cell(found: Mapping[str, Any]) -> str:
 
 
 def _settings(document: Document) -> str:
-    """Returns a table of settings with a column for each arm; first those that differ."""
+    """Returns a table of settings with a column for each arm; those that differ come first."""
     arms = list(document["arms"].values())
     differs = arms[0].get("differs", ())
     names = [(part, name) for part in ("knobs", "config") for name in arms[0][part] if name != document.get("setting")]
@@ -126,7 +126,7 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 
 def text_report(document: Document) -> list[str]:
-    """Returns a result as lines: what was measured, its sentences, and a line for each figure or value with its ranges."""
+    """Returns a result as lines of text: title, sentences, and a line for each figure or value with its range."""
     title = f"{document['title']}: {document['model']} on {document['device']}, {document['dtype']}"
     sentences = document["summary"]["sentences"]
     if document["kind"] != "compare":

@@ -1,4 +1,4 @@
-"""Any result of the lab: completed by its summary, read from a file, repeated, and as a table."""
+"""Handles results of any kind: adds their summaries, reads them from files, repeats them, and writes tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUMMARIES = {"compare": summary, "sweep": sweep_summary, "find": find_summary}
 
 
 def completed(document: dict[str, Any]) -> dict[str, Any]:
-    """Returns a document of runs with what follows from them: how the arms differ, and the summary."""
+    """Returns a document of runs completed with the differences between its arms, and the summary."""
     if document["kind"] == "compare":
         a, b = (document["arms"][arm] for arm in ARMS)
         differs = [name for part in ("knobs", "config") for name in a[part] if a[part][name] != b[part][name]]
@@ -32,7 +32,7 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _label(arm: Mapping[str, Any], differs: list[str]) -> str:
-    """Returns an arm in a few words: the settings in which it differs from the other."""
+    """Returns a short label for an arm: the settings in which it differs from the other."""
     values = {**arm["knobs"], **arm["config"]}
     named = (f"{name.replace('_', ' ')} {setting_text(values[name], 'unlimited')}" for name in differs)
     return ", ".join(named) or "the same"
@@ -42,7 +42,7 @@ def parse_result(content: bytes) -> dict[str, Any]:
     """Parse and check a result from a file; its summary is computed again.
 
     Raises:
-        ValueError: what is wrong with it, in one sentence.
+        ValueError: it is invalid; the message is one sentence on what is wrong.
     """
     if len(content) > MAX_BYTES:
         raise ValueError(f"the file is larger than {MAX_BYTES // 2**20} MiB: that is no result of the lab")
@@ -55,7 +55,7 @@ def parse_result(content: bytes) -> dict[str, Any]:
 
 
 def checked(document: Any) -> dict[str, Any]:
-    """Returns a result as one of this version, checked; raises ``ValueError`` as ``parse_result``."""
+    """Returns a result, checked and converted to this version; raises the ``ValueError`` of ``parse_result``."""
     document = dict(check_document(_of_this_version(document)))
     if document["kind"] == "sweep":
         _check_values(document)
@@ -69,12 +69,12 @@ def checked(document: Any) -> dict[str, Any]:
 
 
 def is_result(document: Mapping[str, Any]) -> bool:
-    """Whether this says that it is a result of the lab, of any version."""
+    """Whether the document is marked as a result of the lab, of any version."""
     return any(name in document for name in ("roseplay_lab", "roseplay_sweep", "roseplay_find"))
 
 
 def _of_this_version(document: Any) -> Any:
-    """Returns a result of version 1, which had a mark for each kind, as one of this version; anything else as it is."""
+    """Convert a result of version 1, which had a mark for each kind, to this one; returns anything else unchanged."""
     if not isinstance(document, dict):
         return document
     if document.get("roseplay_lab") == 1:
@@ -88,7 +88,7 @@ def _of_this_version(document: Any) -> Any:
 
 
 def _check_values(document: Mapping[str, Any]) -> None:
-    """Raises ``ValueError`` if the values are not those that were asked for, in rising order."""
+    """Raises ``ValueError`` if the values are not the first of those asked for, in increasing order."""
     asked, values = document["asked"], [point["value"] for point in document["points"]]
     rising = all(low < high for low, high in pairwise((0, *asked)))
     if not rising or len(asked) > sweep.MAX_POINTS or values != asked[: len(values)]:
@@ -96,7 +96,7 @@ def _check_values(document: Mapping[str, Any]) -> None:
 
 
 def _check_tries(document: Mapping[str, Any]) -> None:
-    """Raises ``ValueError`` if the tries are not those that the search makes on this grid."""
+    """Raises ``ValueError`` if the tries are not those that the search would make on this grid."""
     search = Search(document["grid"], document["setting"])
     for point in document["points"]:
         if point["value"] is None or point["value"] != search.next:
@@ -109,7 +109,7 @@ def experiment_of(document: Any) -> dict[str, Any]:
     """Returns the comparison that produced a result, as ``parse_experiment`` reads it, so that it can be repeated.
 
     It includes the engine settings in which the arms differ and those that the scenario sets. Other settings, which
-    both arms had in common, come from the engine that it is repeated with.
+    both arms had in common, are then those of the engine that repeats it.
 
     Raises:
         ValueError: the document is not the result of a comparison.
@@ -136,7 +136,7 @@ def experiment_of(document: Any) -> dict[str, Any]:
 
 
 def points_csv(document: Mapping[str, Any]) -> bytes:
-    """Returns the table of a sweep's values or a search's tries as CSV: for each figure its median and its range."""
+    """Returns the table of a sweep's values or a search's tries as CSV, with the median and range of each figure."""
     rows = document["summary"]["points"]
     names = SHOWN if document["kind"] == "sweep" else list(rows[0]["figures"])
     own = ["kept", "runs", *(["sure"] if document["kind"] == "find" else [])]

@@ -1,6 +1,6 @@
 """Three sentences about a comparison: the effect, its price, and whether both arms did the same work.
 
-What each says of a figure is the verdict of its row, which the table and its bars show as well.
+What they say about a figure is the verdict of its row, which the table and its bars show as well.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from roseplay.traffic.scenarios import SCENARIOS
 Row = Mapping[str, Any]
 Rows = Mapping[str, Row]
 
-# What a table says of B.
+# Verdicts on B in tables.
 VERDICTS: Mapping[str, str] = {"better": "better", "worse": "worse", "within": "within the spread", "unknown": "–"}
 # These explain other figures; they are never the effect.
 _EXPLAIN = ("computed_tokens", "saved_tokens", "kv_pool_tokens")
@@ -25,11 +25,11 @@ _WORK = ("output_tokens_per_s", "goodput_req_s")
 
 
 def sentences(rows: Rows, scenario: str, same_tokens: bool | None) -> list[str]:
-    """Returns the three sentences; an unknown scenario has no figure of its own to watch.
+    """Returns the three sentences; for an unknown scenario, no particular figure is watched.
 
     Args:
         rows: of a summary, by name.
-        same_tokens: whether all runs generated the same; None of other servers, whose models and prompts may differ.
+        same_tokens: whether all runs generated the same tokens; None for servers, whose models and prompts may differ.
     """
     known = SCENARIOS.get(scenario)
     watch, promised = (known.watch, known.price) if known else (None, None)
@@ -40,7 +40,7 @@ def sentences(rows: Rows, scenario: str, same_tokens: bool | None) -> list[str]:
 
 
 def _effect(rows: Rows, watch: str | None) -> Row | None:
-    """Returns the watched row if it is clear, else the largest gain of B, if there is one."""
+    """Returns the watched row if it is clear, otherwise B's largest gain, if there is one."""
     if watch is not None and is_clear(rows[watch]):
         return rows[watch]
     found = (row for row in rows.values() if row["name"] not in _EXPLAIN)
@@ -61,7 +61,7 @@ def _first(rows: Rows, watch: str | None, effect: Row | None) -> str:
 def _price(rows: Rows, effect: Row | None, promised: str | None) -> tuple[str, set[str]]:
     """Returns the sentence and the names of the figures in it.
 
-    The promised figure is said whatever came of it. Where B is the worse arm, the sentence is about what it gains.
+    The promised figure is mentioned whatever its verdict. If B is the worse arm, the sentence is about its gains.
     """
     opening, wanted = ("In return", "better") if effect and effect["verdict"] == "worse" else ("The price", "worse")
     said = {effect["name"]} if effect else set()
@@ -75,7 +75,7 @@ def _price(rows: Rows, effect: Row | None, promised: str | None) -> tuple[str, s
             said.add(name)
     arrival = rows["ttft_from_arrival_p95_ms"]
     if arrival["verdict"] not in ("unknown", rows["ttft_p95_ms"]["verdict"]) and arrival["name"] not in said:
-        parts.append(_facts(arrival, inside=True))  # in one arm, clients waited before they could submit
+        parts.append(_facts(arrival, inside=True))  # in one arm, requests waited before they were submitted
         said.add(arrival["name"])
     more = [row for row in rows.values() if row["verdict"] == wanted and row["name"] not in said]
     if more:
@@ -129,7 +129,7 @@ def _values(row: Row) -> str:
 
 
 def brief(row: Row) -> str:
-    """Returns a clause such as ``TTFT p99 1.31×``, marked where that is no clear difference."""
+    """Returns a clause such as ``TTFT p99 1.31×``, with a note if the difference is not clear."""
     title = _inside(row["title"])
     if row["verdict"] == "unknown":
         return f"{title} could not be measured"

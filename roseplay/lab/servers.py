@@ -1,4 +1,4 @@
-"""Experiments on other servers: nothing is started for them, each arm names the server that its runs go to."""
+"""Experiments on other servers: no engines are started; each arm names the server for its runs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ logger = logging.getLogger(__name__)
 
 
 class MeasuredServer(HttpEngine):
-    """A server while it is measured; its settings are put back afterwards.
+    """A server that is being measured; its settings are restored afterwards.
 
     Args:
-        keeps_settings: leave them as they are.
+        keeps_settings: do not change its settings.
     """
 
     def __init__(self, address: ServerAddress, *, keeps_settings: bool) -> None:
@@ -43,14 +43,14 @@ class MeasuredServer(HttpEngine):
 
 
 class Servers:
-    """The servers that an experiment may use. A job takes it as its live engine, which serves nothing itself.
+    """The servers that an experiment may use. Takes the place of a job's live engine, but serves nothing itself.
 
     Args:
-        addresses: the first is that of arms that name none.
+        addresses: the first is the default for arms that name no server.
         info, capabilities: of the first.
 
     Attributes:
-        keeps_settings: whether no arm names any, so that each server is measured with its own.
+        keeps_settings: whether no arm has settings, so that each server is measured with its own.
     """
 
     tokenizer: ClassVar[None] = None
@@ -64,15 +64,15 @@ class Servers:
 
     @property
     def model(self) -> Servers:
-        """What ``open_server`` opens."""
+        """The first argument of ``open_server``."""
         return self
 
     @classmethod
     def at(cls, addresses: Sequence[ServerAddress]) -> Servers:
-        """Ask the first what it is.
+        """Connect to the first server to find out its properties.
 
         Raises:
-            EngineStartError: it does not answer, or refuses; one line.
+            EngineStartError: it does not answer, or refuses; the message is one line.
         """
         first = addresses[0]
         with closing(HttpEngine(first.url, api_key=first.api_key, model=first.model)) as engine:
@@ -82,10 +82,10 @@ class Servers:
         """Returns the server of each arm.
 
         Args:
-            varied: a setting is varied besides.
+            varied: whether the experiment also varies a setting.
 
         Raises:
-            ValueError: settings that cannot be changed from here, or a server that was not named at the start.
+            ValueError: a setting cannot be changed from here, or a server was not named at the start.
         """
         self.keeps_settings = not varied and all(arm.knobs == Knobs() for arm in arms.values())
         return {name: self._of_arm(name, arm, varied) for name, arm in arms.items()}
@@ -102,12 +102,12 @@ class Servers:
         return self.addresses[url]
 
     def pause(self) -> None:
-        """Nothing to do: whoever else uses a server goes on doing so."""
+        """Do nothing: other clients may go on using the servers."""
 
     def resume(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 def open_server(servers: Servers, address: ServerAddress, knobs: Knobs, cancelled: threading.Event) -> MeasuredServer:
-    """Returns a server as an arm's engine; raises ``EngineStartError``. What the other arguments say is not for servers."""
+    """Returns a server as an arm's engine; raises ``EngineStartError``. ``knobs`` and ``cancelled`` are ignored."""
     return MeasuredServer(address, keeps_settings=servers.keeps_settings)

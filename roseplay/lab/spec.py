@@ -1,4 +1,4 @@
-"""The parts of an experiment, parsed: its traffic, the settings of an arm, limits and numbers."""
+"""Parses the parts of an experiment: its traffic, the settings of an arm, limits and numbers."""
 
 from __future__ import annotations
 
@@ -20,29 +20,28 @@ MAX_REPEATS = 20
 LENGTHS = (1, 4, 10)
 MAX_SEED = 2**31 - 1
 MAX_NAME = 80
-MAX_OUTPUT_TOKENS = 200_000  # of all runs together: the result holds a number for each
+MAX_OUTPUT_TOKENS = 200_000  # in all runs together: the result has a number for each
 DEFAULT_LIMITS = {"ttft_ms": 500.0, "itl_ms": 50.0}
 
-# The others belong to the server, or would make it another experiment.
+# The other settings belong to the server, or would change what the experiment measures.
 ARM_CONFIG = tuple(name for name, setting in settings_of(EngineConfig).items() if setting.lab)
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """The settings of an engine: all knobs, and the fields of ``EngineConfig`` that it sets, or the ``url`` of its server."""
+    """The settings of an engine: all knobs, and the ``EngineConfig`` fields that it sets or its server's ``url``."""
 
     knobs: Knobs
     config: Mapping[str, Any]
 
 
 def parse_load(body: Mapping[str, Any], seed: int, speed: Speed | None = None) -> tuple[Scenario, OwnTraffic | None]:
-    """Returns the scenario with the requested parameters, and the traffic that takes the place of its requests, if any.
+    """Returns the scenario with the requested parameters, and the traffic that replaces its requests, if any.
 
-    Parameters that are not requested are at the engine's pace, where its speed is given. ``length`` multiplies the number
-    of requests.
+    Other parameters are adapted to the engine's speed, if given. ``length`` multiplies the number of requests.
 
     Raises:
-        ValueError: an unknown scenario, bad parameters or bad traffic.
+        ValueError: the scenario is unknown, or its parameters or the traffic are invalid.
     """
     params = checked_object(body.get("params"), "params")
     length = parse_length(body.get("length"))
@@ -59,20 +58,20 @@ def parse_load(body: Mapping[str, Any], seed: int, speed: Speed | None = None) -
 
 
 def check_output(tokens: int) -> None:
-    """Raises ``ValueError`` if runs generate more tokens than a result holds."""
+    """Raises ``ValueError`` if runs would generate more tokens than a result can hold."""
     if tokens > MAX_OUTPUT_TOKENS:
         raise ValueError(f"this would generate {tokens:,} tokens, at most {MAX_OUTPUT_TOKENS:,} are kept: send less")
 
 
 def parse_length(value: Any) -> int:
-    """Returns how many times as many requests to send, 1 for ``None``; raises ``ValueError``."""
+    """Returns the factor for the number of requests, 1 for ``None``; raises ``ValueError``."""
     if value is not None and (isinstance(value, bool) or value not in LENGTHS):
         raise ValueError(f"length is {value!r}: use {', '.join(map(str, LENGTHS[:-1]))} or {LENGTHS[-1]}")
     return 1 if value is None else int(value)
 
 
 def parse_max_spread(value: Any) -> float | None:
-    """Returns the spread below which no more repeats are wanted, in percent, if any; raises ``ValueError``."""
+    """Returns the spread, in percent, below which repeats stop, if there is one; raises ``ValueError``."""
     return None if value is None else checked_number("max_spread_pct", value, 0.1, 100, whole=False)
 
 
@@ -82,7 +81,7 @@ def parse_seed(value: Any) -> int:
 
 
 def find_scenario(name: Any) -> Scenario:
-    """Returns the scenario of that name; raises ``ValueError`` that lists the names."""
+    """Returns the scenario of that name; raises ``ValueError``, which lists the names."""
     scenario = SCENARIOS.get(name) if isinstance(name, str) else None
     if scenario is None:
         raise ValueError(f"there is no scenario {name!r}: use one of {', '.join(SCENARIOS)}")
@@ -99,7 +98,7 @@ def parse_limits(limits: Any) -> dict[str, float]:
 
 
 def scenario_arm(scenario: Scenario, arm: str) -> dict[str, dict[str, Any]]:
-    """Returns what a scenario sets in one arm only."""
+    """Returns the settings that a scenario makes in this arm only."""
     return scenario.own(SIDE[arm])
 
 
@@ -124,7 +123,7 @@ def parse_arm(scenario: Scenario, arm: str, given: Any) -> Arm:
 
 
 def parse_name(value: Any) -> str | None:
-    """Returns the name somebody gave it, if any; raises ``ValueError``."""
+    """Returns the experiment's name, if it was given one; raises ``ValueError``."""
     if value is None or value == "":
         return None
     if not isinstance(value, str) or len(value) > MAX_NAME:

@@ -1,4 +1,4 @@
-"""How far the repeats of a figure lie apart, and whether more of them are wanted."""
+"""The spread of a figure over its repeats, and whether more repeats are needed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Sequence
 from roseplay.formats.numbers import number_text
 from roseplay.traffic.run_figures import FIGURES
 
-LEAST_REPEATS = 3  # fewer say nothing of a spread
-MOST_PCT = 1000.0  # stands for any, also of a median of 0
+LEAST_REPEATS = 3  # fewer say nothing about a spread
+MOST_PCT = 1000.0  # upper limit, also used for a median of 0
 _DOUBT = 0.05
 
 Values = Sequence[float | None]
 
 
 def spread_pct(values: Values) -> float | None:
-    """Returns the spread of repeats as percent of their median; ``None`` of no values.
+    """Returns the spread of repeats in percent of their median; ``None`` if there are no values.
 
-    It is the range in which the median of endless repeats lies with 95 % confidence, by the sign test: of 3 to 8 repeats
-    the whole range, of 9 the range without the lowest and the highest, of 20 without five at either end; of fewer than 6
-    it is less certain. The whole range would only grow with more repeats, this one shrinks.
+    It is the 95 % confidence interval of the true median by the sign test: with 3 to 8 repeats the whole range, with 9
+    the range without the lowest and the highest, with 20 without five at either end; with fewer than 6 the confidence
+    is lower. The whole range would only grow with more repeats; this one shrinks.
     """
     known = sorted(value for value in values if value is not None)
     if not known:
@@ -32,14 +32,14 @@ def spread_pct(values: Values) -> float | None:
 
 
 def is_small(values: Values, most_pct: float) -> bool:
-    """Whether the spread of enough repeats is at most this; also where nothing could be measured."""
+    """Whether there are enough repeats and their spread is at most ``most_pct``, or nothing could be measured."""
     found = spread_pct(values)
     return len(values) >= LEAST_REPEATS and (found is None or found <= most_pct)
 
 
 def _left_out(count: int) -> int:
-    """Returns how many values at either end of ``count`` the median is beyond with less than ``_DOUBT``."""
-    out, beyond = 0, 2 * (1 + count)  # ways, of 2 ** count, in which at most one value is on one side of it
+    """Returns how many of ``count`` values can be dropped at either end while the doubt stays within ``_DOUBT``."""
+    out, beyond = 0, 2 * (1 + count)  # of 2 ** count outcomes, those with at most one value on one side of the median
     while beyond <= _DOUBT * 2**count:
         out += 1
         beyond += 2 * math.comb(count, out + 1)
@@ -47,7 +47,7 @@ def _left_out(count: int) -> int:
 
 
 def still_text(name: str, pct: float, repeats: int) -> str:
-    """Returns the sentence about a spread that has not become as small as asked for."""
+    """Returns the sentence about a spread that has not become as small as requested."""
     title = FIGURES[name].title
     if repeats < LEAST_REPEATS:
         return f"The spread of {title} is not known: that needs {LEAST_REPEATS} repeats."

@@ -1,4 +1,4 @@
-"""The summary of a result: a row for each figure, and three sentences."""
+"""The summary of a comparison: a row for each figure, and three sentences."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Limits = Mapping[str, float]
 
 
 def summary(document: Mapping[str, Any], limits: Limits | None = None) -> dict[str, Any]:
-    """Returns the ``summary`` of a result, for its own limits or others.
+    """Returns the ``summary`` of a comparison's result, for its own limits or others.
 
-    Values are medians over the repeats, ranges their lowest and highest. ``ratio`` is b / a, ``None`` if a is 0;
-    ``verdict`` is that of ``traffic.difference``, the one rule for what is a difference. ``spread`` is there if a largest
-    spread was asked for.
+    Values are medians over the repeats; ranges are their lowest and highest. ``ratio`` is b / a, ``None`` if a is 0;
+    ``verdict`` comes from ``traffic.difference``, the only rule for what counts as a difference. ``spread`` is present
+    if a largest spread was requested.
     """
     limits = document["limits"] if limits is None else limits
     runs = {arm: [run for run in document["runs"] if run["arm"] == arm] for arm in ARMS}
@@ -52,7 +52,7 @@ def watched_values(runs: Sequence[Run], name: str, limits: Limits) -> dict[str, 
 
 
 def _spread(runs: Sequence[Run], name: str, limits: Limits, most: float) -> dict[str, Any]:
-    """Returns the spread of the scenario's figure in each arm, in percent, and whether both are as small as asked for."""
+    """Returns the spread of the scenario's figure in each arm, in percent, and whether both are small enough."""
     values = watched_values(runs, name, limits)
     pct = {f"{arm.lower()}_pct": spread_pct(values[arm]) for arm in ARMS}
     return {"figure": name, **pct, "reached": all(is_small(values[arm], most) for arm in ARMS)}
@@ -74,7 +74,7 @@ def _row(
 
 
 def figure_row(name: str, values: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
-    """Returns the row of a figure, from its values in the repeats of each arm."""
+    """Returns the row of a figure from its values in the repeats of each arm."""
     figure = FIGURES[name]
     found = difference(values["A"], values["B"], better=figure.better)
     return {
@@ -101,7 +101,7 @@ def _per_second(count: float, run: Run) -> float:
 
 
 def _of_requests(key: str, percent: float) -> Callable[[Run, Limits], float | None]:
-    """``key`` may be missing, in a result of an earlier version."""
+    """Returns a measure of a percentile over requests; ``key`` may be missing in results of earlier versions."""
     return lambda run, _: percentile(sorted(v for r in run["requests"] if (v := r.get(key)) is not None), percent)
 
 
@@ -110,7 +110,7 @@ def _of_gaps(percent: float) -> Callable[[Run, Limits], float | None]:
 
 
 def _computed(run: Run) -> int | None:
-    """Returns the prompt tokens that were computed; of a server that tells no steps, those that were not cached."""
+    """Returns the number of computed prompt tokens; for a server that reports no steps, of those not cached."""
     if run["steps"]:
         return sum(step[2] for step in run["steps"])
     if run["saved_tokens"] is None:
@@ -142,6 +142,6 @@ MEASURES: Mapping[str, Callable[[Run, Limits], float | None]] = {
 
 
 def _pool_tokens(config: Mapping[str, Any]) -> int | None:
-    """Returns the tokens that an arm's KV cache holds; ``None`` where a server does not tell."""
+    """Returns how many tokens an arm's KV cache holds; ``None`` if a server does not report it."""
     blocks, size = config.get("num_blocks"), config.get("block_size")
     return (blocks - 1) * size if isinstance(blocks, int) and isinstance(size, int) else None

@@ -1,4 +1,4 @@
-"""A sweep: one setting from a to b in n steps under the same traffic, measured in rounds over all values on one engine."""
+"""A sweep: one setting at several values under the same traffic, measured in rounds over all values on one engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from roseplay.traffic.scenario import MAX_RATE_PER_S, checked_number
 
 MAX_POINTS = 32
 MAX_SECONDS = 60.0
-MOST_RUNS = 2  # times the repeats are the most runs of a rate that contradicts another
+MOST_RUNS = 2  # a rate that contradicts another has at most this many times the repeats as runs
 _FIELDS = ("setting", "from", "to", "points", "seconds")
 
 
@@ -27,13 +27,13 @@ _FIELDS = ("setting", "from", "to", "points", "seconds")
 class Sweep(Experiment):
     """A checked sweep.
 
-    It measures in rounds over all values, rising and falling in turn, so that a minute in which the machine is slow falls
-    on all of them. After them, values are measured again whose spread is larger than asked for, and rates that contradict
-    each other, see ``knee.contradicting``: these up to ``MOST_RUNS`` times the repeats.
+    It measures in rounds over all values, alternately rising and falling, so that a slow minute of the machine affects
+    all of them. Afterwards it measures again the values whose spread is larger than requested and, up to ``MOST_RUNS``
+    times the repeats, rates that contradict each other (see ``knee.contradicting``).
 
     Attributes:
-        values: in rising order.
-        seconds: how long requests arrive at each value; ``None``: until all are sent.
+        values: in increasing order.
+        seconds: how long requests arrive at each value; ``None`` means until all are sent.
     """
 
     kind: ClassVar[Kind] = "sweep"
@@ -42,7 +42,7 @@ class Sweep(Experiment):
     seconds: float | None
 
     def loads(self) -> dict[Value, Load]:
-        """Returns what is sent at each value; raises ``ValueError`` for traffic that has no such rate."""
+        """Returns the traffic for each value; raises ``ValueError`` if the traffic cannot have such a rate."""
         if self.varied == RATE:
             return {value: self.at_rate(value, self.seconds) for value in self.values}
         if self.seconds is None:
@@ -80,18 +80,18 @@ class Sweep(Experiment):
 
 
 def parse_sweep(body: Mapping[str, Any], speed: Speed | None = None) -> Sweep:
-    """Parse a sweep as a page or a program sends it.
+    """Parse a sweep from a page or a program.
 
     ``sweep`` is ``{"setting": "rate_per_s", "from": 1, "to": 12, "points": 12, "seconds": 5}``; the setting may also be
     ``prefill_max_tokens`` or ``max_batch_size``. Rates are evenly spaced, the others by equal factors. ``seconds`` is
-    how long requests arrive at each value; without it, the scenario's number of requests is sent. The other fields
-    are those of ``experiment.parse_common``, without ``b``.
+    how long requests arrive at each value; without it, the scenario's number of requests is sent. The other fields are
+    those of ``experiment.parse_common``, without ``b``.
 
     Args:
         speed: of the engine, see ``spec.parse_load``.
 
     Raises:
-        ValueError: one sentence for the sender.
+        ValueError: the sweep is invalid; the message is one sentence for the sender.
     """
     body = checked_object(body, "a body with sweep", (*FIELDS, "sweep"))
     common = parse_common(body, ("A",), 3, speed)
@@ -119,7 +119,7 @@ def parse_sweep(body: Mapping[str, Any], speed: Speed | None = None) -> Sweep:
 
 
 def spaced(first: float, last: float, count: int, *, whole: bool) -> list[float]:
-    """Returns values from first to last: evenly spaced; or whole numbers by equal factors, each once."""
+    """Returns values from first to last: evenly spaced or, if ``whole``, distinct integers spaced by equal factors."""
     if whole:
         return sorted({round(first * (last / first) ** (step / (count - 1))) for step in range(count)})
     return [round(first + (last - first) * step / (count - 1), 4) for step in range(count)]

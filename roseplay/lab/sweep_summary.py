@@ -1,4 +1,4 @@
-"""What a sweep shows: its figures with their ranges, the knee, the peak of goodput, and sentences."""
+"""The summary of a sweep: its figures with their ranges, the knee, the peak of goodput, and sentences."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Points = Sequence[Mapping[str, Any]]
 
 
 def sweep_summary(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the ``summary`` of a sweep, which follows from its points and limits.
+    """Returns the ``summary`` of a sweep, derived from its points and limits.
 
-    Each point has median and range of its figures, and whether the promise is kept: median TTFT p95 and ITL p99 within
-    the limits. ``knee`` is the place of the largest rate up to which every rate keeps the promise, of a setting the place
-    after which ITL p99 turns up; ``peak`` that of the highest goodput, where it rises up to there and falls from there on.
-    Both are ``None`` where there is none within the range.
+    Each point has the median and range of its figures, and whether it keeps the promise: median TTFT p95 and ITL p99
+    within the limits. ``knee`` is the index of the largest rate up to which every rate keeps the promise or, for other
+    settings, after which ITL p99 rises steeply. ``peak`` is the index of the highest goodput, if it rises up to there
+    and falls afterwards. Both are ``None`` if there is none within the range.
     """
     points, setting, limits = document["points"], document["setting"], document["limits"]
     rows = [
@@ -70,12 +70,12 @@ def sweep_summary(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def latency_of(setting: Varied) -> str:
-    """Returns the latency that a sweep of this setting is about."""
+    """Returns the latency figure that matters in a sweep of this setting."""
     return "ttft_p95_ms" if setting == RATE else "itl_p99_ms"
 
 
 def goodput_peak(points: Points) -> tuple[int, list[int]]:
-    """Returns the place of the highest goodput, and the places that are not clearly below it."""
+    """Returns the index of the highest goodput, and the indices of values that are not clearly below it."""
     medians = [spread(point, "goodput_req_s")["median"] or 0.0 for point in points]
     peak = max(range(len(points)), key=medians.__getitem__)
     best = values_of(points[peak], "goodput_req_s")
@@ -88,7 +88,7 @@ def goodput_peak(points: Points) -> tuple[int, list[int]]:
 
 
 def goodput_dips(points: Points, peak: int) -> list[int]:
-    """Returns the places at which goodput is clearly lower than at a value that is farther from the peak."""
+    """Returns the indices at which goodput is clearly lower than at a value farther from the peak."""
     values = [values_of(point, "goodput_req_s") for point in points]
 
     def is_dip(place: int) -> bool:
@@ -99,11 +99,11 @@ def goodput_dips(points: Points, peak: int) -> list[int]:
 
 
 def _is_peak(points: Points, peak: int, ties: Sequence[int], dips: Sequence[int]) -> bool:
-    return not ties and not dips and 0 < peak < len(points) - 1  # beyond an end there may be more
+    return not ties and not dips and 0 < peak < len(points) - 1  # beyond the ends it may be higher
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Returns figures of one point against those of another, as in ``TTFT p95 2.4×, ITL p99 1.1× (within the spread)``."""
+    """Returns figures of a point relative to another's, as in ``TTFT p95 2.4×, ITL p99 1.1× (within the spread)``."""
     rows = [figure_row(name, {"A": values_of(before, name), "B": values_of(after, name)}) for name in names]
     return ", ".join(brief(row) for row in rows if row["ratio"] is not None) or "nothing that could be measured"
 
@@ -117,7 +117,7 @@ def figure_text(point: Mapping[str, Any], name: str) -> str:
 
 
 def _knee_sentence(points: Points, limits: Mapping[str, float], kept: Sequence[bool]) -> str:
-    """Says up to which rate all keep the promise, and which rates contradict that."""
+    """Returns the sentence on the rate up to which all keep the promise, and on rates that contradict it."""
     place = rate_knee(kept)
     at = points[-1 if place is None else place]
     value, last = _rate(at), _rate(points[-1])
@@ -139,7 +139,7 @@ def _knee_sentence(points: Points, limits: Mapping[str, float], kept: Sequence[b
 
 
 def _fall_sentence(points: Points, fall: Fall) -> str:
-    """Says of a figure that it does not rise with the rate."""
+    """Returns the sentence that a figure does not rise with the rate."""
     low, high = points[fall.low], points[fall.high]
     figures = f"{figure_text(low, fall.figure)} at {_rate(low)} and {figure_text(high, fall.figure)} at {_rate(high)}"
     return f"{FIGURES[fall.figure].title} does not rise with the rate throughout: it is {figures}."
@@ -163,7 +163,7 @@ def _rate(point: Mapping[str, Any]) -> str:
 
 
 def _listed(points: Points, places: Sequence[int]) -> str:
-    """Returns rates as in ``57.1, 72.9 and 88.6 req/s``."""
+    """Returns rates as a list such as ``57.1, 72.9 and 88.6 req/s``."""
     *others, last = (number_text(points[place]["value"]) for place in places)
     return f"{', '.join(others)} and {last} req/s" if others else f"{last} req/s"
 
@@ -192,7 +192,7 @@ def _peak_sentence(points: Points, setting: Varied, peak: int, ties: Sequence[in
 
 
 def _wide_sentence(wide: Points, setting: Varied, latency: str) -> str:
-    """Says at which values more repeats did not make the spread as small as asked for."""
+    """Returns the sentence on values whose spread more repeats did not make small enough."""
     values = [(point, spread_pct(values_of(point, latency))) for point in wide]
     named = ", ".join(f"{value_text(setting, point['value'])} ({number_text(pct)} %)" for point, pct in values)
     return f"The spread of {FIGURES[latency].title} was still wide after {runs_text(wide)} at {named}."

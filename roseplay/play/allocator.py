@@ -1,4 +1,4 @@
-"""How the C library of the page's process treats freed memory."""
+"""Controls how the C library of the page's process treats freed memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _ARENAS = 2
 
 
 def return_freed_memory() -> bool:
-    """Have freed memory returned to the system from now on; returns whether the C library supports it (glibc does).
+    """Have freed memory returned to the system from now on; returns whether the C library supports that (glibc does).
 
-    By default glibc raises the size above which a buffer gets pages of its own to that of the largest one freed so far,
-    up to 32 MB, and keeps twice that in each of up to eight arenas per core. A server whose threads now and then build
-    large replies holds hundreds of MB of free memory after an hour. A process that computes should not call this: its
+    By default, glibc raises the size above which a buffer gets pages of its own to that of the largest one freed so
+    far, up to 32 MB, and keeps twice that in each of up to eight arenas per core. After an hour, a server whose threads
+    sometimes build large replies holds hundreds of MB of free memory. A process that computes should not call this: its
     buffers would be returned and requested again in every step.
     """
     if not sys.platform.startswith("linux"):

@@ -1,4 +1,4 @@
-"""The settings of a tab's answers: those of all its lanes, and those of single lanes."""
+"""The settings for a tab's answers: those of all its lanes, and those of single lanes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _WHOLE_TEXT = re.compile(r"[+-]?[0-9]{1,20}")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings of one lane; values are checked as ``SamplingParams`` checks them and raise ``ValueError``.
+    """The settings of one lane; values are checked as in ``SamplingParams``, which raises ``ValueError``.
 
     Attributes:
         system: system prompt; "" for none.
-        seed: gives the same answer each time; ``None`` draws another one each time, in each lane.
+        seed: gives the same answer each time; ``None`` samples another one each time, in each lane.
         The others as in ``SamplingParams``.
     """
 
@@ -45,7 +45,7 @@ class Settings:
         self.params()
 
     def params(self, seed: int | None = None) -> SamplingParams:
-        """Returns them for the engine; ``seed`` overrides its own unless it is ``None``."""
+        """Returns the settings for the engine; ``seed`` overrides their own unless it is ``None``."""
         values = {name: getattr(self, name) for name in NAMES if name != "system"}
         return SamplingParams(**{**values, "seed": self.seed if seed is None else seed})
 
@@ -54,17 +54,16 @@ class Settings:
         return dataclasses.replace(self, **read(changes))
 
 
-# Of models whose authors recommend nothing. SmolLM2 repeats itself without a penalty: of six questions, three answers.
+# For models whose authors recommend nothing. Without a penalty, SmolLM2 repeated itself in three of six answers.
 _OURS: Mapping[str, Mapping[str, float]] = {SMOLLM2_NAME: {"repetition_penalty": 1.1}}
 
 NAMES = tuple(field.name for field in dataclasses.fields(Settings))
 
 
 def defaults(info: EngineInfo) -> Settings:
-    """Returns the defaults for a model: its author's, where there are any, else ours; at most half of its length for an
-    answer.
+    """Returns the defaults for a model: its author's, if any, else ours; an answer gets at most half of the context.
 
-    An author who says how tokens are drawn has said all of it: what is left out then is neutral.
+    If the author recommends any sampling parameters, those left out are neutral.
     """
     recommended = dict(info.sampling_defaults)
     if recommended.keys() & {"temperature", "top_p", "top_k", "min_p"}:
@@ -75,10 +74,11 @@ def defaults(info: EngineInfo) -> Settings:
 
 
 def read(changes: Any) -> dict[str, Any]:
-    """Parse settings as programs and text boxes give them: an object or JSON of one, numbers possibly as text.
+    """Parse settings from programs and text boxes: an object or its JSON, with numbers possibly as text.
 
-    An empty or zero ``top_k`` keeps all tokens, an empty ``seed`` is none; ``stop`` is a list, or text with one string
-    per line in which ``\\n`` stands for a line break. Raises ``ValueError`` for an unknown name or an invalid number.
+    An empty or zero ``top_k`` keeps all tokens, an empty ``seed`` means none; ``stop`` is a list, or text with one
+    string per line in which ``\\n`` stands for a line break. Raises ``ValueError`` for an unknown name or an invalid
+    number.
     """
     changes = json_object(changes, "the settings", '{"temperature": 0.2}')
     unknown = sorted(set(changes) - set(NAMES))
@@ -124,7 +124,7 @@ def whole_number(value: Any, name: str) -> int:
 
 
 class TabSettings:
-    """A tab's changes of the defaults: for all its lanes (0), and for single ones, which take precedence."""
+    """A tab's changes to the defaults: for all its lanes (0), and for single ones, which take precedence."""
 
     def __init__(self) -> None:
         self._changes: dict[int, dict[str, Any]] = {}
@@ -136,10 +136,10 @@ class TabSettings:
         return dataclasses.replace(defaults, **{**self._changes.get(0, {}), **own})
 
     def change(self, lane: int, changes: Mapping[str, Any], defaults: Settings, max_model_len: int) -> None:
-        """Change settings of one lane, or of all with lane 0; lanes keep their own settings then.
+        """Change settings of one lane, or for lane 0 those of all, while lanes keep their own settings.
 
         Raises:
-            ValueError: a bad value, or more new tokens than the model takes; nothing has been changed.
+            ValueError: a value is invalid, or there are more new tokens than the model accepts; nothing has changed.
         """
         values = read(changes)
         with self._lock:
@@ -152,13 +152,13 @@ class TabSettings:
         return [name for name in NAMES if name in self._changes.get(lane, {})]
 
     def reset(self, lane: int) -> None:
-        """Reset a lane to the settings of all lanes; with lane 0, all lanes to the defaults."""
+        """Reset a lane to the settings of all lanes, or for lane 0, all lanes to the defaults."""
         with self._lock:
             self._changes.pop(lane, None)
 
 
 def checked_system(system: Any) -> str:
-    """Returns a system prompt, "" for ``None``; raises ``ValueError`` if it is no text or too long."""
+    """Returns a system prompt, "" for ``None``; raises ``ValueError`` if it is not text or too long."""
     if not isinstance(system, str | None):
         raise ValueError(f"system is {shown(system)}: use text")
     if system and len(system) > MAX_SYSTEM_CHARS:
@@ -167,7 +167,7 @@ def checked_system(system: Any) -> str:
 
 
 def check_length(max_new_tokens: int, max_model_len: int) -> None:
-    """Raises ``ValueError`` if an answer of that length leaves no room for a prompt."""
+    """Raises ``ValueError`` if an answer of this length leaves no room for a prompt."""
     if max_new_tokens >= max_model_len:
         raise ValueError(
             f"max_new_tokens is {max_new_tokens}, but prompt and answer together have {max_model_len} tokens: "

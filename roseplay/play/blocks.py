@@ -1,7 +1,7 @@
-"""What the page shows of one KV block, and what of it a tab may read.
+"""What the page shows of one KV block, and which part of it a tab may read.
 
-Text belongs to its sender: a tab reads a block's text if one of its own requests holds the block, or held it last. Of
-other blocks it gets the number of tokens only, which every tab sees on the map.
+Text belongs to its sender: a tab can read a block's text if one of its own requests holds the block, or held it last.
+Of other blocks it only gets the number of tokens, which every tab sees on the map.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 from roseplay.engine.messages import BlockChange, BlockInfo
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 
-INSPECT_S = 3.0  # the engine replies between two steps, which slow motion may stretch
+INSPECT_S = 3.0  # timeout; the engine replies between two steps, which slow motion may prolong
 
 
 class BlockTabs:
-    """Which tab's request held each block last: cached text stays private.
+    """Tracks which tab's request held each block last, so that cached text stays private.
 
-    A step may compute a request before it is registered; its blocks get their tab by ``registered``. Only one thread may call
-    ``take``, ``registered`` and ``clear``.
+    A step may compute a request before it is registered; ``registered`` then assigns its blocks to their tab. Only one
+    thread may call ``take``, ``registered`` and ``clear``.
     """
 
     def __init__(self, registry: RequestRegistry) -> None:
@@ -27,7 +27,7 @@ class BlockTabs:
         self._unregistered: dict[int, int] = {}  # block -> request
 
     def take(self, change: BlockChange) -> None:
-        """Record who holds a block now; without a holder it stays with the last one as long as it can be found."""
+        """Record a block's new holder; without one, it stays with the last one as long as the cache can find it."""
         if change.owner >= 0 or not change.findable:
             self._tabs.pop(change.block, None)
             self._unregistered.pop(change.block, None)
@@ -39,12 +39,12 @@ class BlockTabs:
                 self._unregistered[change.block] = change.owner
 
     def clear(self) -> None:
-        """Forget all blocks: another pool takes their place."""
+        """Forget all blocks, because another pool replaces them."""
         self._tabs.clear()
         self._unregistered.clear()
 
     def registered(self, tracked: TrackedRequest) -> None:
-        """Give the blocks that the request held before it was registered to its tab."""
+        """Assign the blocks that the request held before it was registered to its tab."""
         for block, owner in list(self._unregistered.items()):
             if owner == tracked.request_id:
                 self._tabs[block] = tracked.tab
@@ -60,7 +60,7 @@ class BlockTabs:
 
 
 def describe_block(info: BlockInfo, tokenizer: Any, *, readable: bool) -> dict[str, Any]:
-    """Returns a block as JSON; ``depth`` counts from its prompt's first block, ``text`` is null if not readable."""
+    """Returns a block as JSON; ``depth`` counts from its prompt's first block, ``text`` is null unless ``readable``."""
     text = None
     if readable and info.token_ids:
         text = tokenizer.decode(info.token_ids) if tokenizer else " ".join(map(str, info.token_ids))

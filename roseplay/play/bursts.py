@@ -1,4 +1,4 @@
-"""Bursts: many requests at once, and what sharing saved of their prompts."""
+"""Bursts: many requests at once, and how much of their prompts sharing saved."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LABELS = {"unique": "unique", "equal": "equal", "shared_head": "shared head", "m
 
 REPEATED = "What is a KV block?"
 
-# What the page's controls are set to, unless the model is too slow for it.
+# Defaults of the page's controls, unless the model is too slow for them.
 DEFAULT_KIND, DEFAULT_BURST, DEFAULT_ANSWER, DEFAULT_RATE = "shared_head", 20, 64, 4.0
 ANSWER_STEP = 16
-_ANSWERED_S = 8.0  # that people watch a burst
+_ANSWERED_S = 8.0  # how long people watch a burst
 
 
 def default_traffic(speed: Speed | None) -> dict[str, float]:
-    """Returns ``burst``, ``answer`` and ``rate`` for the page's controls: what a model of this speed answers in good time."""
+    """Returns the controls' defaults ``burst``, ``answer`` and ``rate``, which suit a model of this speed."""
     size = Size(requests=DEFAULT_BURST, answer=DEFAULT_ANSWER, mix=KINDS[DEFAULT_KIND])
     rate = DEFAULT_RATE
     if speed is not None:
@@ -36,7 +36,7 @@ def default_traffic(speed: Speed | None) -> dict[str, float]:
 
 
 def _half(rate: float) -> float:
-    """Returns half of a rate, with one significant digit."""
+    """Returns half of a rate, rounded to one significant digit."""
     return max(0.1, float(f"{rate / 2:.1g}"))
 
 
@@ -53,23 +53,23 @@ def burst_prompts(engine: HasTokenizer, kind: str, size: int, seed: int, mix: Pr
     """Returns the prompts of a burst; the same arguments give the same prompts.
 
     Args:
-        mix: how they relate; by default as those of the kind.
+        mix: how the prompts relate; by default, as usual for the kind.
     """
     return (mix or KINDS[kind]).prompts(traffic_source(engine, kind, seed), size)
 
 
 def label_of(kind: str, mix: PromptMix | None = None) -> str:
-    """Returns what the prompts of a burst are called."""
+    """Returns the name of a burst's kind of prompts."""
     if mix is None or mix.repeats == KINDS[kind].repeats:
         return LABELS[kind]
     return "·".join(map(str, mix.repeats)) + " mix"
 
 
 def traffic_source(engine: HasTokenizer, kind: str, seed: int) -> PromptSource:
-    """Returns where the prompts of bursts and of steady traffic come from.
+    """Returns the source of prompts for bursts and steady traffic.
 
-    They begin with the seed, so that two bursts share no prefix: otherwise the second would find the first one's
-    prompts in the prefix cache, and whatever was changed in between would seem to have helped.
+    Prompts begin with the seed, so that two bursts share no prefix: otherwise the second would find the first one's
+    prompts in the prefix cache, and any change made in between would seem to have helped.
     """
     turn = seed % len(QUESTIONS)
     bodies = [f"{seed}: {question}" for question in QUESTIONS[turn:] + QUESTIONS[:turn]]
@@ -89,13 +89,13 @@ class Burst:
         self.label = label_of(kind, mix)
         self.size = size
         self.seed = seed
-        self.answer = answer  # tokens of each
+        self.answer = answer  # tokens per request
         self.requests: list[TrackedRequest] = []
         self._block_size = block_size
         self._sent: dict[str, Any] | None = None
 
     def figures(self) -> dict[str, Any]:
-        """Returns prompt tokens of the burst (in all, computed, saved) and its times to first token."""
+        """Returns the burst's prompt tokens (total, computed, saved) and its times to first token."""
         saved = [tracked.cached + tracked.shared for tracked in self.requests]
         ttft = sorted(tracked.ttft_s for tracked in self.requests if tracked.ttft_s is not None)
         return {

@@ -1,4 +1,4 @@
-"""What is asked: in the lanes of all tabs, with the settings of their answers, and by programs."""
+"""The chats in the lanes of all tabs, with the settings of their answers, and the prompts of programs."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class ChatService:
     """The chats of all tabs. Thread-safe.
 
     Args:
-        tabs: whose chats they are.
-        requests: where prompts go.
+        tabs: the tabs with the chats.
+        requests: submits the prompts.
     """
 
     def __init__(self, tabs: Tabs, requests: Requests) -> None:
@@ -48,7 +48,7 @@ class ChatService:
         system: str | None = None,
         edit: bool = False,
     ) -> list[int]:
-        """Continue the chats of some lanes, each with its own seed; returns the requests' ids.
+        """Continue the chats of some lanes, each with its own seed; returns the requests' IDs.
 
         An unfinished answer in a lane is aborted first. ``params`` and ``system`` default to the lane's settings; with
         ``edit`` the prompt replaces the lane's last question.
@@ -71,7 +71,7 @@ class ChatService:
     def ask(
         self, prompt: str, params: SamplingParams, *, system: str = "", messages: Sequence[Message] | None = None
     ) -> TrackedRequest:
-        """Submit one request of a program: no tab, no lane, no lease. ``messages`` take the place of ``prompt``.
+        """Submit one request of a program, without tab, lane or lease. ``messages`` replace ``prompt``.
 
         Raises:
             ValueError: the prompt is empty, malformed or too long.
@@ -87,12 +87,12 @@ class ChatService:
         return self._requests.submit(as_prompt(turns, self._engine), params, kind="api")
 
     def regenerate(self, *, lanes: Sequence[int], tab_id: str) -> list[int]:
-        """Ask the last question of these lanes again with another seed; returns the requests' ids.
+        """Ask the last question of these lanes again with another seed; returns the requests' IDs.
 
         Lanes without a question are skipped.
 
         Raises:
-            ValueError: no lane has one.
+            ValueError: no lane has a question.
         """
         tab, turn, ids = self._open(tab_id), next(self._sends), []
         for lane in [tab.lane(number) for number in lanes]:
@@ -105,7 +105,7 @@ class ChatService:
         return ids
 
     def new_chat(self, *, lanes: Sequence[int], tab_id: str) -> int:
-        """Abort and clear the chats of these lanes; returns how many there were."""
+        """Abort and clear the chats of these lanes; returns how many had one."""
         tab = self._open(tab_id)
         cleared = [lane for lane in [tab.lane(number) for number in lanes] if lane.chat.turns]
         for lane in cleared:
@@ -115,7 +115,7 @@ class ChatService:
         return len(cleared)
 
     def _open(self, tab_id: str) -> Tab:
-        """Returns the tab, whose chats are about to change."""
+        """Returns the tab, whose chats are about to change, after ending its demo."""
         tab = self._tabs.open(tab_id)
         tab.end_demo()
         return tab
@@ -140,20 +140,20 @@ class ChatService:
         }
 
     def set_settings(self, changes: Mapping[str, Any], *, lane: int, tab_id: str) -> Settings:
-        """Change settings of one lane, or of all with lane 0; returns the new ones. Raises ``ValueError``."""
+        """Change settings of one lane, or of all for lane 0; returns the new settings. Raises ``ValueError``."""
         check_lane(lane, least=0)
         tab, info = self._tabs.open(tab_id), self._engine.info
         tab.settings.change(lane, changes, defaults(info), info.max_model_len)
         return self.settings(tab_id, lane)
 
     def reset_settings(self, *, lane: int, tab_id: str) -> Settings:
-        """Reset a lane to the settings of all lanes; with lane 0, all lanes to the defaults."""
+        """Reset a lane to the settings of all lanes, or for lane 0, all lanes to the defaults."""
         check_lane(lane, least=0)
         self._tabs.open(tab_id).settings.reset(lane)
         return self.settings(tab_id, lane)
 
     def _ask(self, tab: Tab, lane: Lane, question: str, params: SamplingParams, system: str, *, instead: bool) -> int:
-        """Submit the next turn of a lane's chat, or ``instead`` replace its last one; returns the request's id."""
+        """Submit the next turn of a lane's chat or, if ``instead``, replace the last one; returns the request's ID."""
         with lane.chat.lock:
             before = lane.chat.turns[:-1] if instead else lane.chat.turns
             prompt, left_out = next_prompt(

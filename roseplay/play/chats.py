@@ -1,4 +1,4 @@
-"""A chat: its turns, how many of them fit into the next prompt, and where each token lies in an answer's text."""
+"""A chat: its turns, how many of them fit into the next prompt, and where each token is in an answer's text."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from roseplay.traffic.lengths import prompt_length
 from roseplay.traffic.metrics import ms, percentile
 
 MAX_TURNS = 64
-MAX_CHARS = 200_000  # of a chat, questions and answers together
+MAX_CHARS = 200_000  # per chat, questions and answers together
 MAX_MESSAGES = 256  # in one conversation sent by a program
 ROLES = ("system", "user", "assistant", "tool")
 CHARS_PER_TOKEN = 16
 MAX_PROMPT_CHARS = 1_000_000
 
-_TAG_TOKENS = 12  # of "<think>" and white space behind it, at most
+_TAG_TOKENS = 12  # at most, for "<think>" and the white space after it
 
 Message = Mapping[str, Any]
 
@@ -37,8 +37,8 @@ class Answer:
     """An answer so far.
 
     Attributes:
-        text: of the tokens below; once ended, including what the end added.
-        ends: characters of ``text`` up to the end of each token; the last token also has the text behind it.
+        text: of the tokens below; once ended, including text that the end added.
+        ends: where in ``text`` each token ends, in characters; text after the last token's end also belongs to it.
         times_ns: when each token was published.
         figures: state, counts and latencies, see ``figures_of``.
     """
@@ -54,9 +54,9 @@ class Turn:
 
     Args:
         question: as the user wrote it.
-        left_out: earlier turns that did not fit into its prompt.
-        thinking: its prompt ends with the beginning of a part in which the model thinks.
-        no_role: there is a system prompt, for which the model's chat template has no role.
+        left_out: number of earlier turns that did not fit into its prompt.
+        thinking: whether its prompt ends with the beginning of a part in which the model thinks.
+        no_role: whether it has a system prompt for which the model's chat template has no role.
     """
 
     def __init__(self, question: str, left_out: int = 0, thinking: bool = False, no_role: bool = False) -> None:
@@ -88,7 +88,7 @@ class Turn:
         return Answer(text, ends[:count], times[:count], figures)
 
     def settle(self) -> None:
-        """Keep the answer as it is and release its request, because the chat continues."""
+        """Freeze the answer and release its request, because the chat continues."""
         if self._settled is None:
             answer = self.answer
             if answer.figures.get("reason") is None:
@@ -97,7 +97,7 @@ class Turn:
 
     @property
     def in_history(self) -> bool:
-        """Whether later prompts include it: not if it failed or was stopped before its first word."""
+        """Whether later prompts include this turn: not if it failed or was stopped before its first word."""
         answer = self.answer
         return answer.figures.get("state") != "error" and bool(answer.text.strip())
 
@@ -107,10 +107,10 @@ class Turn:
 
 
 class Chat:
-    """The turns of a lane, oldest first. Readers take ``state``, which is replaced as a whole; writers hold ``lock``.
+    """The turns of a lane, oldest first. Readers use ``state``, which is replaced as a whole; writers hold ``lock``.
 
-    Each change of the list of turns gets a new edition number, unique among all chats of the server, so that a page can
-    tell whether the edition that it remembers is of this chat.
+    Each change to the list of turns gets a new edition number, unique among all chats of the server, so that a page can
+    tell whether the edition that it remembers belongs to this chat.
     """
 
     editions = itertools.count(1)
@@ -128,7 +128,7 @@ class Chat:
         return self.turns[-1] if self.turns else None
 
     def append(self, before: Sequence[Turn], turn: Turn) -> None:
-        """Replace the turns by ``before`` and this new one; the oldest are dropped beyond the limits."""
+        """Replace the turns with ``before`` and this new one; the oldest beyond the limits are dropped."""
         for earlier in before:
             earlier.settle()
         kept = list(before)[-(MAX_TURNS - 1) :]
@@ -142,7 +142,7 @@ class Chat:
         self.state = (next(self.editions), ())
 
     def send_again(self) -> None:
-        """Have pages that showed something else in its place get all of its turns."""
+        """Have pages fetch all turns again, since they showed something else in this chat's place."""
         with self.lock:
             if not self.state[0]:
                 return  # it was never used
@@ -153,7 +153,7 @@ class Chat:
 
 
 def messages_of(system: str, turns: Sequence[Turn], question: str, tokenizer: Any | None) -> list[dict[str, str]]:
-    """Returns a conversation as chat messages; the system prompt stands before the first question if it has no role."""
+    """Returns a conversation as chat messages; a system prompt without a role is put before the first question."""
     messages = []
     for turn in turns:
         messages.append({"role": "user", "content": turn.question})
@@ -166,20 +166,20 @@ def messages_of(system: str, turns: Sequence[Turn], question: str, tokenizer: An
 
 
 def has_no_role(system: str, tokenizer: Any | None) -> bool:
-    """Whether there is a system prompt, and the model's chat template takes none."""
+    """Whether there is a system prompt that the model's chat template does not accept."""
     return bool(system.strip()) and not takes_system_role(tokenizer)
 
 
 def max_prompt_chars(max_model_len: int) -> int:
-    """Returns the most characters of a prompt, all its messages together, that is tokenized to see whether it fits.
+    """Returns the most characters, over all messages, of a prompt that is tokenised to see whether it fits.
 
-    Tokenizing takes time in proportion to the text; in practice no text with more characters per token fits.
+    The time to tokenise is proportional to the length; in practice, no text with more characters per token fits.
     """
     return min(CHARS_PER_TOKEN * max_model_len, MAX_PROMPT_CHARS)
 
 
 def check_chars(chars: int, max_model_len: int) -> None:
-    """Raises ``ValueError`` for a prompt of too many characters."""
+    """Raises ``ValueError`` if a prompt has too many characters."""
     limit = max_prompt_chars(max_model_len)
     if chars > limit:
         raise ValueError(f"the prompt has {chars:,} characters: use at most {limit:,} with this model")
@@ -193,9 +193,9 @@ def checked_prompt(prompt: Any) -> str:
 
 
 def checked_messages(messages: Any) -> list[Message]:
-    """Returns chat messages with nothing but role and content; raises ``ValueError``.
+    """Returns chat messages with only role and content; raises ``ValueError`` if they are invalid.
 
-    Only the usual roles are accepted: many templates write a role into the prompt as it is, where it could act as a
+    Only the usual roles are accepted: many templates write a role verbatim into the prompt, where it could act as a
     control token.
     """
     if isinstance(messages, str):
@@ -220,8 +220,8 @@ def checked_messages(messages: Any) -> list[Message]:
 def as_prompt(messages: Sequence[Message], engine: HasTokenizer) -> Any:
     """Returns messages as a prompt for ``engine.submit``.
 
-    That is the messages if the model has a chat template or a server applies it, plain text if not, and one token per
-    byte without a tokenizer.
+    This is the messages if the model has a chat template or a server applies one, otherwise plain text or, without a
+    tokenizer, one token per byte.
     """
     if not engine.info.tokenizes:
         return list(messages)
@@ -234,7 +234,7 @@ def as_prompt(messages: Sequence[Message], engine: HasTokenizer) -> Any:
 
 
 def title_of(prompt: Any) -> str:
-    """Returns a prompt for people: in a chat, the last message."""
+    """Returns a prompt for display: in a chat, the last message."""
     if isinstance(prompt, str):
         return prompt
     if prompt and isinstance(prompt[-1], Mapping):
@@ -250,10 +250,10 @@ def next_prompt(
     max_new_tokens: int,
     engine: HasTokenizer,
 ) -> tuple[Any, int]:
-    """Returns the prompt that asks ``question`` after the newest ``turns`` that fit, and how many were left out.
+    """Returns the prompt that asks ``question`` after the newest ``turns`` that fit, and the number of those left out.
 
-    The prompt is token ids, or messages for a server; an answer of ``max_new_tokens`` fits as well. The question is never
-    left out: if it does not fit, ``submit`` raises, or the server refuses it.
+    The prompt is token ids, or messages for a server, with room for an answer of ``max_new_tokens``. The question is
+    never left out: if it does not fit, ``submit`` raises an error, or the server refuses it.
     """
     info: EngineInfo = engine.info
     history = [turn for turn in turns if turn.in_history]
@@ -279,7 +279,7 @@ def next_prompt(
 
 
 def begins_thinking(prompt: Any, tokenizer: Any | None) -> bool:
-    """Whether a prompt of token ids ends with ``<think>``: some chat templates write it, so that the answer begins inside."""
+    """Whether a prompt of token ids ends with ``<think>``, which some templates add: the answer begins inside it."""
     if tokenizer is None or not prompt or not isinstance(prompt[-1], int):
         return False
     end = tokenizer.decode(prompt[-_TAG_TOKENS:], skip_special_tokens=False)
@@ -287,7 +287,7 @@ def begins_thinking(prompt: Any, tokenizer: Any | None) -> bool:
 
 
 def figures_of(tracked: TrackedRequest) -> dict[str, Any]:
-    """Returns state, counts and latencies of a request, for a lane."""
+    """Returns a request's state, counts and latencies, for a lane."""
     stream, metrics = tracked.stream, tracked.stream.metrics
     return {
         "state": state_of(tracked),
@@ -306,7 +306,7 @@ def figures_of(tracked: TrackedRequest) -> dict[str, Any]:
 def state_of(tracked: TrackedRequest) -> str:
     """Returns ``queued``, ``prefill``, ``decode``, ``stopping``, ``done``, ``stopped`` or ``error``.
 
-    ``waiting``: for the first token from another server, which does not say whether it has begun.
+    ``waiting`` is for the first token from another server, which does not report whether it has begun.
     """
     reason = tracked.stream.finish_reason
     if reason is not None:

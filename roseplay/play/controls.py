@@ -1,7 +1,7 @@
 """The rail's sliders and switches for the engine's knobs.
 
-Each has ``live/knobs.js`` call ``/set_knobs``. A knob may also change elsewhere, in another tab or by a program. The page
-learns of it from its poll, and the script moves the controls through the event ``sync`` as soon as the user does not hold them.
+Each calls ``/set_knobs`` through ``live/knobs.js``. Another tab or a program may also change a knob. The page learns of
+this from its poll, and the script moves the controls through the event ``sync`` once the user is not holding them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from roseplay.play.web.calls import EVENT
 from roseplay.settings import Switch, settings_of
 
 SETTINGS = settings_of(Knobs)
-# The knobs that have a control. What saves prompt tokens stands first among the switches; slow motion is of both kinds.
+# The knobs that have a control. Switches that save prompt tokens come first; slow motion has a control of its own.
 _CONTROLLED = tuple(knob for knob in SETTINGS if SETTINGS[knob].control and knob != "slow_motion")
 _SAVING = ("prefix_cache", "same_step_sharing")
 SLIDERS = tuple(knob for knob in _CONTROLLED if not isinstance(SETTINGS[knob].values, Switch))
@@ -29,7 +29,7 @@ SLOW_FACTOR = 10
 
 
 def slider_stops() -> dict[str, Stops]:
-    """Returns the positions of sliders by knob, where they are not even."""
+    """Returns the positions of the sliders whose positions are not evenly spaced, by knob."""
     found = {knob: stops_of(knob) for knob in SLIDERS}
     return {knob: stops for knob, stops in found.items() if stops}
 
@@ -45,7 +45,7 @@ def slider(
     step: float = 1,
     bare: bool = False,
 ) -> gr.Slider:
-    """A slider in the page's style; ``bare``: without its number box."""
+    """Returns a slider in the page's style; with ``bare``, without its number box."""
     classes = ["rp-slider", "rp-nonum"] if bare else ["rp-slider"]
     return gr.Slider(
         low, high, value, step=step, label=label, info=hint, buttons=[], min_width=0, interactive=True, elem_id=name,
@@ -67,7 +67,7 @@ def switch(label: str, hint: str, on: bool, name: str) -> gr.Checkbox:
 
 
 def number_box(value: str, label: str, name: str) -> gr.Textbox:
-    """A small text field in place of a slider's own number box."""
+    """Returns a small text field that replaces a slider's own number box."""
     return gr.Textbox(
         value, label=label, container=False, show_label=False, min_width=0, elem_id=name, elem_classes="rp-num", max_lines=1,
         interactive=True,
@@ -88,7 +88,7 @@ class StopSlider:
 
 
 class KnobSlider(StopSlider):
-    """One for a knob."""
+    """A ``StopSlider`` for a knob."""
 
     def __init__(self, host: PageHost, knob: str, stops: Stops) -> None:
         setting = SETTINGS[knob]
@@ -102,7 +102,7 @@ class KnobSlider(StopSlider):
 
 
 class PlainControl:
-    """A switch, or a slider on which each whole number has its place, for one knob."""
+    """A switch, or a slider over all whole numbers, for one knob."""
 
     def __init__(self, host: PageHost, knob: str) -> None:
         setting, name, value = SETTINGS[knob], IDS[knob], host.knobs()[knob]
@@ -119,7 +119,7 @@ class PlainControl:
 
 
 class SlowMotion:
-    """A switch, and a box for the factor."""
+    """The control for slow motion: a switch, and a box for the factor."""
 
     def __init__(self, host: PageHost) -> None:
         setting, value = SETTINGS["slow_motion"], host.knobs()["slow_motion"]
@@ -153,7 +153,7 @@ class Controls:
         self.sync = html("", elem_id="rp-sync", js_on_load=assets.mount("live/knobs.js", "sync"))
 
     def wire(self, traffic: list[Any]) -> None:
-        """Connect the controls; those of ``traffic`` follow the model's pace and context, which the page learns later."""
+        """Connect the controls; those of ``traffic`` adapt to the model's speed and context, known only later."""
         for control in self._controls:
             control.wire()
         shown = [*(element for control in self._controls for element in control.shows), *traffic]

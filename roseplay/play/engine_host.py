@@ -1,4 +1,4 @@
-"""The engine behind a page: started while the page is served already, and replaced by one of another model on demand."""
+"""The engine behind a page: started while the page is already served, and replaced on demand by another model's."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:  # a start imports them after the page
     from roseplay.play.playground import Playground
     from roseplay.serve.submissions import Submissions
 
-TELL_PAGES_S = 3.0  # that the server goes on after a failed start; hidden pages ask once a second
-PAGE_OPENS_WITHIN_S = 10.0  # after it was asked for; until then its first poll may still come
+TELL_PAGES_S = 3.0  # how long the server goes on after a failed start; hidden pages poll once a second
+PAGE_OPENS_WITHIN_S = 10.0  # how long after a page was requested its first poll may still come
 CLOSE_WITHIN_S = 5.0
 _log = logging.getLogger(__name__)
 
 
 class LoadBusyError(RuntimeError):
-    """A model is being loaded, or there is nothing to cancel; one line."""
+    """A model is being loaded, or there is nothing to cancel; the message is one line."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -38,17 +38,17 @@ class Start:
 
     Attributes:
         model, config: of the engine.
-        name: of the model, for people.
-        knobs: that it starts with.
-        ids: numbers its requests, and those of the engines after it.
-        page_is_made: set once this process has imported what the page needs. Two threads that import large libraries get
-            in each other's way, and the page comes first; a worker's process loads its model meanwhile.
-        after: the playground before, which has ended.
-        number: counts the starts that succeeded.
-        cancelled: set to give it up.
-        resources: closed with the engine, just before it.
-        status: how far it is.
-        playground: once the engine is live.
+        name: the model's display name.
+        knobs: the engine's initial knobs.
+        ids: numbers its requests, and those of later engines.
+        page_is_made: set once this process has imported what the page needs. Two threads that import large libraries
+            slow each other down, and the page comes first; a worker's process loads its model meanwhile.
+        after: the previous playground, which has ended.
+        number: counts the successful starts.
+        cancelled: set to cancel the start.
+        resources: closed just before the engine.
+        status: its progress.
+        playground: set once the engine is live.
     """
 
     model: str
@@ -68,17 +68,17 @@ class Start:
 
 
 class EngineHost:
-    """A ``PageHost``. Makes an engine and its playground in a thread of its own, and again for another model.
+    """A ``PageHost`` that makes an engine and its playground in a thread of its own, and again for another model.
 
-    It is ``starting`` at first, then ``live`` or ``failed``. ``switch`` ends what runs and starts again; where that fails,
-    the model before is loaded once more.
+    It is first ``starting``, then ``live`` or ``failed``. ``switch`` ends the running engine and starts another; if
+    that fails, the previous model is loaded again.
 
     Args:
         make: makes the playground of a start: reports to its ``status.take``, imports nothing large before
             ``page_is_made`` is set, and gives up once it is ``cancelled``. Raises ``ValueError``, ``OSError``,
-            ``ImportError`` or ``RuntimeError`` with one line for the user if it cannot be done.
-        model, config, knobs: of the first engine; ``name`` is the model's for people, by default what loads it.
-        command: a command to try if that fails.
+            ``ImportError`` or ``RuntimeError`` with one line for the user on failure.
+        model, config, knobs: of the first engine; ``name`` is the model's display name, ``model`` by default.
+        command: a command to suggest if that fails.
     """
 
     def __init__(
@@ -95,13 +95,13 @@ class EngineHost:
         self.first_model = model
         self._make, self._command = make, command
         self._start = Start(model, name or model, config, dict(knobs), itertools.count(), self.page_is_made)
-        self._before: Start | None = None  # what a start that fails goes back to
+        self._before: Start | None = None  # to which a failed start returns
         self._lock = threading.Lock()
         self._over, self._closing = threading.Event(), threading.Event()
         self._asked_at: float | None = None
         self._thread = threading.Thread(target=self._run_first, name="roseplay-start", daemon=True)
 
-    # -- what the page asks for, of the playground that is live at that moment
+    # -- the interface for the page, on the currently live playground
 
     replaying: str | None = None
 
@@ -129,7 +129,7 @@ class EngineHost:
         return self.playground.chats
 
     def knobs(self) -> dict[str, Any]:
-        """Returns the engine's knobs, or those that it starts with."""
+        """Returns the engine's knobs; before it is live, its initial ones."""
         return dict(self.playground.knobs() if self.live else self._start.knobs)
 
     def set_knobs(self, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,11 +144,11 @@ class EngineHost:
     def delta(self, since: int, *, boot: str = "", tab_id: str = "", have: str = "") -> bytes:
         return self.playground.delta(since, boot=boot, tab_id=tab_id, have=have)
 
-    # -- how it is
+    # -- state
 
     @property
     def status(self) -> StartStatus:
-        """How far the start is that runs, or that ran last."""
+        """The progress of the current or last start."""
         return self._start.status
 
     @property
@@ -167,7 +167,7 @@ class EngineHost:
 
     @property
     def model(self) -> str:
-        """What is live, or being loaded."""
+        """The model that is live or being loaded."""
         return self._start.model
 
     @property
@@ -176,27 +176,27 @@ class EngineHost:
 
     @property
     def goes_back_to(self) -> str | None:
-        """The name of the model that is loaded again if the start that runs is cancelled; None where it cannot be."""
+        """Name of the model that is loaded again if the running start is cancelled; None if it cannot be cancelled."""
         return self._before.name if self._before is not None and not self.over else None
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the start is over; returns whether it is."""
         return self._over.wait(timeout)
 
-    # -- what it does
+    # -- actions
 
     def begin(self) -> None:
         """Begin the first start."""
         self._thread.start()
 
     def switch(self, model: str, config: EngineConfig, *, name: str | None = None) -> None:
-        """End what runs, with that reason, and load another model; returns at once.
+        """End the running engine, giving that as the reason, and load another model; returns at once.
 
         Args:
-            name: of the model for people; by default what loads it.
+            name: the model's display name, ``model`` by default.
 
         Raises:
-            LoadBusyError: a model is being loaded, or the server ends.
+            LoadBusyError: a model is being loaded, or the server is shutting down.
         """
         with self._lock:
             if self._closing.is_set():
@@ -213,10 +213,10 @@ class EngineHost:
             self._thread.start()
 
     def cancel(self) -> str:
-        """Give up the start that runs and return to the model before; returns its name.
+        """Cancel the running start and return to the previous model; returns its name.
 
         Raises:
-            LoadBusyError: no start runs, or there is no model before it.
+            LoadBusyError: no start is running, or there is no previous model.
         """
         with self._lock:
             before = self.goes_back_to
@@ -226,7 +226,7 @@ class EngineHost:
             return before
 
     def close(self) -> None:
-        """Give the start up, or close the engine that it has made."""
+        """Cancel the start, or close the engine that it has made."""
         with self._lock:
             self._closing.set()
             self._start.cancelled.set()
@@ -255,12 +255,12 @@ class EngineHost:
             failure = self._attempt(start)
             if failure is not None and before.playground is not None and not self._closing.is_set():
                 self._go_back(before, start, failure)
-        except BaseException as error:  # what ran could not be ended
+        except BaseException as error:  # the previous engine could not be ended
             _log.exception("the model could not be changed")
             self._start.status.fail(f"{type(error).__name__}: {one_line(error)}", "")
         finally:
             self._before = None
-            before.playground = None  # with all that it keeps of its engine
+            before.playground = None  # frees everything that it keeps of its engine
             self._over.set()
 
     def _go_back(self, before: Start, failed: Start, failure: str) -> None:
@@ -284,7 +284,7 @@ class EngineHost:
         )  # fmt: skip
 
     def _attempt(self, start: Start) -> str | None:
-        """Make the playground of a start; returns why that failed."""
+        """Make the playground of a start; returns the error message if that failed."""
         try:
             playground = self._make(start)
             playground.start()
@@ -293,7 +293,7 @@ class EngineHost:
             return None
         except (ValueError, OSError, ImportError, RuntimeError) as error:
             failure = one_line(error) or type(error).__name__
-        except BaseException as error:  # a panic in an extension is no Exception
+        except BaseException as error:  # a panic in an extension is not an Exception
             _log.exception("the engine could not be started")
             failure = f"{type(error).__name__}: {one_line(error)}"
         start.status.fail(failure, self._command if start.after is None else "")
@@ -302,10 +302,10 @@ class EngineHost:
     # -- pages that are open
 
     def asked(self) -> None:
-        """Note that a page was asked for, or asks how far the start is."""
+        """Note that a page was requested, or polls the start's progress."""
         self._asked_at = time.monotonic()
 
     def tell_pages(self, ended: threading.Event) -> None:
-        """Give pages that are open the time to ask once more why it failed."""
+        """Give open pages the time to poll once more, so that they show why the start failed."""
         if self._asked_at is not None and time.monotonic() - self._asked_at < PAGE_OPENS_WITHIN_S:
             ended.wait(TELL_PAGES_S)

@@ -1,4 +1,4 @@
-"""Making the engine of a page, and its playground, as the command line asks for."""
+"""Makes a page's engine and playground according to the command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 def host_engine(options: Options, command: str) -> EngineHost:
-    """Returns a host of the engine that the command line asks for, whose start has not begun."""
+    """Returns a host for the engine that the command line asks for, whose start has not begun."""
 
     def make(start: Start) -> Playground:
         engine = _attach(options.addresses[0]) if options.addresses else _load(start)
@@ -54,9 +54,9 @@ def _playground(engine: EngineLike, options: Options, start: Start) -> Playgroun
 
 
 def record_name(record: str, number: int) -> str:
-    """Returns the name of the file of a run's ``number``-th engine, or of a later one if that is there.
+    """Returns the file name for recording a run's ``number``-th engine, with a higher number if that file exists.
 
-    A recording has one engine: where another is loaded, it ends, and the run goes on in another file.
+    A recording has one engine: when another is loaded, it ends, and the run continues in another file.
     """
     if number == 1:
         return record

@@ -1,8 +1,8 @@
-"""From telemetry to what the browser polls: ten frames a second, encoded once and shared by all tabs.
+"""Turns telemetry into frames for browsers to poll: ten a second, encoded once and shared by all tabs.
 
 A frame is a JSON object with the steps, tokens, request events and knob changes since the last frame and, four times a
-second, the figures of the KPI strip. Times are milliseconds since ``PageTime.zero_ns``. While nothing happens there are no
-frames.
+second, the figures of the KPI strip. Times are in milliseconds since ``PageTime.zero_ns``. While nothing happens, there
+are no frames.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 from roseplay.recording.step_limit import limit_of
 from roseplay.traffic.metrics import ms, percentile
 
-KEEP_S = 30.0  # of frames, and of requests that have ended
+KEEP_S = 30.0  # how long frames, and requests that have ended, are kept
 STATS_S = 0.25
 _NO_STATE = [-1, 0]
 _AS_RECORDED = [name for name in StepRow._fields if name not in ("t0", "t1", "device_ms", "host_ms", "limit")]
@@ -46,7 +46,7 @@ Tap = Callable[[dict[str, Any], bytes], None]
 
 
 class PageTime:
-    """Times of the engine's clock as milliseconds since the page's server started."""
+    """Converts times of the engine's clock to milliseconds since the page's server started."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -83,7 +83,7 @@ class FrameRing:
         return encoded
 
     def since(self, cursor: int) -> tuple[int, list[bytes] | None]:
-        """Returns the next cursor and the frames from ``cursor`` on, ``None`` if they are no longer all there."""
+        """Returns the next cursor and the frames from ``cursor`` on; ``None`` instead if some are no longer kept."""
         with self._lock:
             missing = self.next - cursor
             if cursor < 1 or missing < 0 or missing > len(self._frames):
@@ -91,13 +91,13 @@ class FrameRing:
             return self.next, [self._frames[i][1] for i in range(len(self._frames) - missing, len(self._frames))]
 
     def restart(self) -> None:
-        """Drop all frames and leave a gap in the numbers, so that every browser starts again from a snapshot."""
+        """Drop all frames and skip a number, so that every browser starts again from a snapshot."""
         with self._lock:
             self._frames.clear()
             self.next += 1
 
     def recent(self, span_ms: float) -> tuple[int, list[bytes]]:
-        """Returns the next cursor and the newest frames: a page opened while nothing happens shows the last."""
+        """Returns the next cursor and the frames of the ``span_ms`` up to the newest, however long ago that was."""
         with self._lock:
             since = self._frames[-1][0] - span_ms if self._frames else 0.0
             return self.next, [encoded for t, encoded in self._frames if t >= since]
@@ -107,10 +107,10 @@ class FrameBuilder:
     """Turns telemetry events into frames. Only one thread may call ``tick``.
 
     Args:
-        story: says what happened.
+        story: describes what happened.
         max_waiting: the length of the engine's queue.
-        remote: another server computes.
-        absent: returns what it cannot report, with the reasons.
+        remote: whether another server computes.
+        absent: returns what the engine cannot report, with the reasons.
         tap: called with every frame, as an object and encoded.
     """
 
@@ -147,11 +147,11 @@ class FrameBuilder:
     def tick(
         self, events: Sequence[TelemetryEvent], burst: Burst | None = None, demo: dict[str, Any] | None = None
     ) -> bool:
-        """Make a frame of these events, of changes in the newest burst and of a demo's caption.
+        """Make a frame from these events, the changes in the newest burst, and a demo's caption.
 
-        Returns whether there was anything.
+        Returns whether a frame was made.
 
-        If that fails, charts miss the events, and browsers get a snapshot instead of the frame.
+        If it fails, charts miss the events, and browsers get a snapshot instead of the frame.
         """
         held, self._held = self._held, []
         try:
@@ -161,7 +161,7 @@ class FrameBuilder:
             raise
 
     def _skip(self, held: Sequence[RequestEvent], events: Sequence[TelemetryEvent]) -> None:
-        """Keep what a snapshot needs of events that made no frame: which requests there are, and the blocks."""
+        """Keep what a snapshot needs from events that made no frame: the requests and the blocks."""
         requests = [*held, *(event for event in events if isinstance(event, RequestEvent))]
         self._held = [
             event
@@ -217,7 +217,7 @@ class FrameBuilder:
         return True
 
     def _due_figures(self) -> dict[str, Any] | None:
-        """Returns the KPI figures if they have changed and the last ones are old enough."""
+        """Returns the KPI figures if they have changed and are due again."""
         now = time.monotonic()
         if now - self._figures_at < STATS_S:
             return None
@@ -237,16 +237,16 @@ class FrameBuilder:
                 newest = self.blocks.freed()
                 self.block_tabs.clear()
             for change in record.block_changes:
-                self.block_tabs.take(change)  # each: a request may come and go within one frame
+                self.block_tabs.take(change)  # every change: a request may come and go within one frame
                 newest[change.block] = (change.references, change.owner, int(change.findable))
         return self.blocks.change(newest)
 
     def states(self) -> list[list[int]]:
-        """Returns the slots of recurrent states that are not free, as in a frame: ``[slot, request, tokens]``."""
+        """Returns the used slots of recurrent states, as in a frame: ``[slot, request, tokens]``."""
         return [[slot, *state] for slot, state in sorted(self._states.items())]
 
     def _add_changed_states(self, records: list[StepRecord], frame: dict[str, Any]) -> None:
-        """Add the newest content of each slot that these steps changed; most models have none."""
+        """Add the newest content of each slot of recurrent states that these steps changed; most models have none."""
         changes = (change for record in records for change in record.state_changes)
         newest = {change.slot: [change.request_id, change.tokens] for change in changes}
         changed = {slot: about for slot, about in newest.items() if about != self._states.get(slot, _NO_STATE)}
@@ -278,7 +278,7 @@ class FrameBuilder:
         frame.setdefault("loads", []).append(self.load)
 
     def _add_absent(self, frame: dict[str, Any]) -> None:
-        """Tell what cannot be reported where that has changed: a server's first answers may show that more can be."""
+        """Add what cannot be reported if that has changed: a server's first answers may show that it reports more."""
         absent = dict(self._absent())
         if absent != self.absent:
             frame["absent"] = self.absent = absent
@@ -317,7 +317,7 @@ class FrameBuilder:
 
 
 def describe(tracked: TrackedRequest, page_time: PageTime) -> dict[str, Any]:
-    """Returns who sent a request, the length of its prompt and, where its traffic says so, when it was due."""
+    """Returns a request's origin, the length of its prompt and, if its traffic is scheduled, when it was due."""
     about: dict[str, Any] = {
         "kind": tracked.kind,
         "lane": tracked.lane,
@@ -330,7 +330,7 @@ def describe(tracked: TrackedRequest, page_time: PageTime) -> dict[str, Any]:
 
 
 def history(tracked: TrackedRequest, registry: RequestRegistry, page_time: PageTime) -> dict[str, Any]:
-    """Returns the sum of a request's events so far, for a tab that missed them."""
+    """Returns a summary of a request's events so far, for a tab that missed them."""
     metrics = tracked.stream.metrics
     times = {
         "submitted": metrics.submitted_ns,
@@ -354,7 +354,7 @@ def history(tracked: TrackedRequest, registry: RequestRegistry, page_time: PageT
 
 
 def outcome(tracked: TrackedRequest) -> dict[str, Any]:
-    """Returns how a request ended; a server says only then how many tokens its prompt had."""
+    """Returns how a request ended; only then does a server report the length of its prompt."""
     stream, metrics = tracked.stream, tracked.stream.metrics
     return {
         "prompt_tokens": tracked.prompt_tokens,

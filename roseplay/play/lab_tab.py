@@ -1,8 +1,8 @@
-"""The page's tab Lab: one scenario under two settings, A and B, and the results of both in the same charts; a sweep of one
+"""The page's Lab tab: a scenario under two settings, A and B, with both results in the same charts; a sweep of one
 setting; or a search for the value that keeps two promises.
 
-The controls are Gradio's; the tab's scripts (``static/lab``) send what they do to the lab's routes, so that a run of
-several minutes occupies no event of the page.
+The controls are Gradio's; the tab's scripts (``static/lab``) send their input to the lab's routes, so that a run of
+several minutes does not occupy an event of the page.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from roseplay.play.web import assets
 from roseplay.play.web.calls import EVENT
 from roseplay.play.web.scripts import LAB
 
-# Parameters of scenarios; the tab hides those that the chosen one does not have.
+# Parameters of scenarios; the tab hides those that the chosen scenario does not have.
 PARAMS = (("num_requests", "Requests"), ("rate_per_s", "Rate, 1/s"), ("max_new_tokens", "Answer"))
 
 _MODES = (
@@ -41,7 +41,7 @@ _RESULTS = (
 
 
 def number(label: str, name: str, value: float | None = None, **settings: Any) -> gr.Number:
-    """A small number box with its label above it."""
+    """Returns a small number box with its label above it."""
     return gr.Number(
         value,
         label=label,
@@ -59,7 +59,7 @@ def _view(name: str, template: str, module: str, *events: str) -> gr.HTML:
 
 
 class LabTab:
-    """Builds the tab where it is made; ``wire`` connects its controls to its scripts."""
+    """Builds the tab where it is created; ``wire`` connects its controls to its scripts."""
 
     def __init__(self) -> None:
         with gr.Column(elem_id="rp-lab-rail", min_width=0):

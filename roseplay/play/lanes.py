@@ -1,4 +1,4 @@
-"""A lane: one chat of one tab, and what of it the tab does not have yet."""
+"""A lane: one chat of one tab, and the part of it that the tab does not have yet."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 from roseplay.play.chats import Answer, Chat, Turn
 from roseplay.recording.schema import MAX_LANES
 
-_RATE_TOKENS = 32  # a lane's tok/s is over this many tokens
+_RATE_TOKENS = 32  # a lane's tok/s is measured over this many tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a tab has of a lane.
+    """What a tab already has of a lane.
 
-    That is the edition of its chat and, of the newest turn in it, the request, characters, tokens and the stamp of the
-    figures. All earlier turns it has completely.
+    This is the edition of its chat and, for the newest turn in it, the request, the number of characters and tokens,
+    and the stamp of the figures. It has all earlier turns completely.
     """
 
     edition: int
@@ -30,7 +30,7 @@ class Seen:
 
 
 def parse_seen(have: str) -> dict[int, Seen]:
-    """Parse ``have`` of a poll: lanes separated by commas, each its number and a ``Seen``, joined by dots.
+    """Parse ``have`` of a poll: lanes separated by commas, each the lane's number and a ``Seen``, joined by dots.
 
     Unreadable parts count as not seen.
     """
@@ -51,10 +51,10 @@ class Lane:
         self.chat = Chat()
 
     def update(self, seen: Seen | None, now_ns: int, ms: Callable[[int], float]) -> dict[str, Any] | None:
-        """Returns what a tab lacks that has ``seen``, ``None`` if nothing. ``ms`` converts engine times to the page's.
+        """Returns what a tab that has ``seen`` lacks, ``None`` if nothing. ``ms`` converts engine times to the page's.
 
-        ``turns`` are new or have grown; ``order`` lists all turns by request if the list has changed. The other figures
-        are the newest turn's.
+        ``turns`` are those that are new or have grown; ``order`` lists all turns by request if the list has changed.
+        The other figures are the newest turn's.
         """
         edition, turns = self.chat.state
         if edition == 0:
@@ -83,15 +83,15 @@ class Lane:
 
 
 def lacks(seen: Seen | None, turn: Turn) -> bool:
-    """Whether a tab lacks part of a turn. Its newest one may have grown since."""
+    """Whether a tab may lack part of a turn: the newest one that it has may have grown since."""
     return seen is None or turn.born > seen.edition or turn.request_id == seen.request_id
 
 
 def turn_update(turn: Turn, answer: Answer, seen: Seen | None, ms: Callable[[int], float]) -> dict[str, Any]:
-    """Returns what a tab lacks of a turn.
+    """Returns the part of a turn that a tab lacks.
 
-    ``widths`` are the lengths of new tokens in UTF-16 units, as JavaScript counts; ``times`` when they were published,
-    in hundredths of a millisecond since the previous token, for the first token since the page's zero.
+    ``widths`` are the lengths of new tokens in UTF-16 units, as JavaScript counts them; ``times`` are when they were
+    published, in hundredths of a millisecond since the previous token or, for the first token, since the page's zero.
     """
     had = seen if seen and seen.request_id == turn.request_id and seen.edition >= turn.born else None
     if had and (had.chars > len(answer.text) or had.tokens > len(answer.ends)):
@@ -116,7 +116,7 @@ def turn_update(turn: Turn, answer: Answer, seen: Seen | None, ms: Callable[[int
 
 
 def utf16(text: str) -> int:
-    """Returns the length of a text in UTF-16 units, as JavaScript counts."""
+    """Returns the length of a text in UTF-16 units, as JavaScript counts them."""
     return len(text) + sum(char > "\uffff" for char in text)
 
 

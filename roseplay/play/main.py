@@ -1,4 +1,4 @@
-"""Start the page: read the command line, bind the port, serve while the model is loaded, report when it is ready."""
+"""``roseplay play``: binds the port, serves the page while the model is loaded, and reports when it is ready."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from roseplay.serve.interrupts import Interrupts
 from roseplay.serve.listening import address_of, announce, answers, listen
 from roseplay.serve.main import warn_if_open
 
-READY_PATHS = ("/health", "/")  # what must answer before the page counts as ready
-LOOK_S = 0.2  # how often it is looked whether another model is being loaded
+READY_PATHS = ("/health", "/")  # must answer before the page counts as ready
+LOOK_S = 0.2  # interval of checks whether another model is being loaded
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve the page until interrupted; returns 2 if it could not start."""
+    """Serve the page until interrupted; returns 2 if the server could not start."""
     options, interrupts = parse(argv), Interrupts()
     options.server.configure_logging()
     if threading.current_thread() is threading.main_thread():
         _end_in_order_at_signals(interrupts)
     try:
         return _main(options, interrupts)
-    except KeyboardInterrupt:  # while it was starting
+    except KeyboardInterrupt:  # during the start
         return 130
 
 
@@ -57,12 +57,12 @@ def _main(options: Options, interrupts: Interrupts) -> int:
 
 
 def _play(listener: socket.socket, options: Options, interrupts: Interrupts) -> int:
-    """Serve the page of an engine, from before it is live."""
+    """Serve the page of an engine, even before that is live."""
     if options.record and Path(options.record).exists():  # checked before the model is loaded
         return _refuse(f"{options.record!r} is there already: name a new file with --record, or remove it")
     if options.chosen is not None and not options.addresses:
         print(f"roseplay: {options.chosen}", file=sys.stderr)
-    if options.config.worker == "process":  # else this process computes
+    if options.config.worker == "process":  # otherwise this process computes
         return_freed_memory()
     host = host_engine(options, _command_to_try(options))
     console = StartConsole(host.status)
@@ -79,11 +79,11 @@ def _serve_from_the_start(
     host: EngineHost, console: StartConsole, listener: socket.socket, options: Options, interrupts: Interrupts
 ) -> int:
     """Serve the page until it is interrupted or the first start has failed."""
-    server = make_server(host, options, interrupts)  # imports Gradio, for some seconds
+    server = make_server(host, options, interrupts)  # imports Gradio, which takes some seconds
     interrupts.check()
     host.page_is_made.set()
     address, ended = address_of(listener, options.server.host), threading.Event()
-    # Else the model is among this process's objects.
+    # Otherwise this process's objects include the model.
     lasting = bool(options.addresses) or options.config.worker == "process"
     follow = threading.Thread(target=_follow, args=(host, console, server, address, ended, lasting), daemon=True)
     follow.start()
@@ -100,10 +100,10 @@ def _serve_from_the_start(
 def _follow(
     host: EngineHost, console: StartConsole, server: Any, address: str, ended: threading.Event, lasting: bool
 ) -> None:
-    """Report the address of the page, and when an engine is live; end the server if the first could not be started.
+    """Report the page's address, and when an engine is live; end the server if the first one could not be started.
 
     Args:
-        lasting: whether what this process has loaded by then lasts as long as the process.
+        lasting: whether everything that this process has loaded by then lasts as long as the process.
     """
     if not host.over and answers(address + "/", server):
         console.say(f"roseplay: the page is at {address}, the engine is not live yet")
@@ -112,9 +112,9 @@ def _follow(
     console.stop()
     if host.live:
         if lasting:
-            from roseplay.engine.processes import freeze_objects  # takes long before the engine is there
+            from roseplay.engine.processes import freeze_objects  # a slow import while the engine is not there
 
-            freeze_objects()  # a collection of all of Gradio's and torch's objects delays a poll by 0.4 s
+            freeze_objects()  # a garbage collection over all of Gradio's and torch's objects delays a poll by 0.4 s
         _announce_live(host, address, server)
         _follow_changes(host, address, server, ended)
     elif host.status.failure is not None:
@@ -130,7 +130,7 @@ def _announce_live(host: EngineHost, address: str, server: Any) -> None:
 
 
 def _follow_changes(host: EngineHost, address: str, server: Any, ended: threading.Event) -> None:
-    """Show the start of each further model, and report what came of it."""
+    """Show the start of each further model, and report its outcome."""
     while not ended.wait(LOOK_S):
         if host.over:
             continue
@@ -143,12 +143,12 @@ def _follow_changes(host: EngineHost, address: str, server: Any, ended: threadin
         if status.failure is not None:
             _refuse(f"{status.model} could not be loaded: {status.failure.message}")
         elif host.live:
-            with contextlib.suppress(EngineError):  # it is replaced already
+            with contextlib.suppress(EngineError):  # it has already been replaced
                 _announce_live(host, address, server)
 
 
 def _command_to_try(options: Options) -> str:
-    """Returns what may well start where these options do not: the embedded model, without settings."""
+    """Returns a command that may work if these options fail: the embedded model, without settings."""
     program = "python app.py" if sys.argv[0].endswith("app.py") else "roseplay play"
     return f"{program} --model {EMBEDDED}"
 
@@ -179,7 +179,7 @@ def _serve(
     interrupts: Interrupts,
     said: Callable[[str], str],
 ) -> None:
-    """Run the server; ``said`` returns what it reports for its address."""
+    """Run the server; ``said`` returns the announcement for its address."""
     server = make_server(host, options, interrupts)
     address = address_of(listener, options.server.host)
     threading.Thread(target=announce, args=(address, READY_PATHS, said(address), server), daemon=True).start()
@@ -187,7 +187,7 @@ def _serve(
 
 
 def make_server(host: PageHost, options: Options, interrupts: Interrupts) -> Any:
-    """Returns the server of a playground, as a ``uvicorn.Server`` that has not started."""
+    """Returns a page's server, a ``uvicorn.Server`` that has not started."""
     import uvicorn
 
     from roseplay.play.web.server import create_app
@@ -197,8 +197,8 @@ def make_server(host: PageHost, options: Options, interrupts: Interrupts) -> Any
     asked, drain = options.server, Drain()
     hosts = allowed_hosts(asked.host, asked.allow_host)
     picker = None
-    if isinstance(host, EngineHost) and not options.addresses:  # else the model runs elsewhere, or ran once
-        from roseplay.play.model_picker import ModelPicker  # imports transformers, which a replay does without
+    if isinstance(host, EngineHost) and not options.addresses:  # otherwise the model runs elsewhere, or is replayed
+        from roseplay.play.model_picker import ModelPicker  # imports transformers, which a replay does not need
 
         picker = ModelPicker(host, trusted=options.is_private, models=options.models, asked=options.asked)
     app = create_app(
@@ -216,7 +216,7 @@ def make_server(host: PageHost, options: Options, interrupts: Interrupts) -> Any
         return DrainingServer(config, drain, asked.grace_s, interrupts)
 
     def stop_lab() -> None:
-        with contextlib.suppress(EngineError):  # the engine is not live yet
+        with contextlib.suppress(EngineError):  # the engine is still starting
             host.playground.lab.close(timeout=0.0)
 
     def abort_all() -> None:

@@ -1,4 +1,4 @@
-"""Pieces of the page's own HTML. Gradio runs them as templates: whatever is not constant goes through ``plain``."""
+"""Pieces of the page's own HTML. Gradio treats them as templates, so whatever is not constant needs ``plain``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import roseplay
 from roseplay.play.terms import KEYS, TERMS
 from roseplay.play.web import assets
 
-# What means something in a JavaScript template string or in Handlebars, both of which Gradio makes of a component's HTML.
+# Characters with a meaning in JavaScript template strings or Handlebars, into which Gradio turns a component's HTML.
 _TEMPLATE = {ord(sign): f"&#{ord(sign)};" for sign in "`$\\{}@"}
 
 LOGO = (
@@ -34,7 +34,7 @@ KNOBS_BUTTON = (
 
 
 def term(name: str, text: str | None = None) -> str:
-    """A word of the glossary, by default the name itself, as a button that explains it: see ``live/terms.js``."""
+    """Returns a button that explains a term of the glossary (see ``live/terms.js``), labelled ``text`` or its name."""
     about = f'data-term="{escape(name)}" aria-expanded="false" aria-haspopup="dialog"'
     return f'<button type="button" class="rp-term" {about}>{escape(text or name)}</button>'
 
@@ -56,7 +56,7 @@ _SAVINGS = {"Last burst": "burst", "In all": "all"}
 
 
 def _savings(title: str, name: str) -> str:
-    """One account of prompt tokens, which ``live/savings.js`` fills."""
+    """Returns one summary of prompt tokens, which ``live/savings.js`` fills."""
     return (
         f'<div class="rp-of-{name}"{"" if name == "burst" else " hidden"}><h3 title="{escape(TERMS[title])}"><b>{title}</b>'
         '<span>none yet</span></h3><div class="rp-bar" aria-hidden="true"><i></i><i class="rose"></i></div>'
@@ -90,25 +90,25 @@ HELP = (
 
 
 def plain(text: object) -> str:
-    """Text for an element or an attribute of a component's HTML: shown as it is, never run."""
+    """Escape text for an element or attribute of a component's HTML: it is shown verbatim, never run."""
     return escape(str(text)).translate(_TEMPLATE)
 
 
 def html(template: str, **settings: Any) -> gr.HTML:
-    """A piece of the page without any of Gradio's own looks. ``js_on_load`` runs once it is there."""
+    """Returns a piece of the page without Gradio's styles. ``js_on_load`` runs once it is on the page."""
     settings.setdefault("js_on_load", None)
     return gr.HTML(html_template=template, apply_default_css=False, padding=False, container=False, **settings)
 
 
 def kpi(label: str, name: str, *, spark: bool = False, bar: bool = False) -> str:
-    """A figure of the header; ``live/figures.js`` fills it."""
+    """Returns a figure of the header, which ``live/figures.js`` fills."""
     more = '<canvas width="56" height="24" aria-hidden="true"></canvas>' if spark else ""
     more += '<u aria-hidden="true"><i></i></u>' if bar else ""
     return f'<div class="rp-kpi {name}"><span>{term(label)}</span><b>–</b>{more}</div>'
 
 
 def section(title: str, hint: str, name: str) -> gr.HTML:
-    """The head of a section of the rail."""
+    """Returns the head of a section of the rail."""
     return html(
         f"<h3>{term(title)}<span>{hint}</span></h3>",
         elem_classes="rp-sechead",
@@ -117,9 +117,9 @@ def section(title: str, hint: str, name: str) -> gr.HTML:
 
 
 def panel(name: str, title: str, sub: str, module: str) -> gr.HTML:
-    """A view: a head of 30 pixels over a box that a module of the page fills.
+    """Returns a view: a head of 30 pixels above a box that a module of the page fills.
 
-    The part of the title behind a comma is not shown; it distinguishes views of the same name.
+    The part of the title after a comma is not shown; it distinguishes views of the same name.
     """
     return html(
         f'<div class="rp-ph"><h3>{term(title, title.split(",")[0])}</h3><span class="rp-sub">{sub}</span>'

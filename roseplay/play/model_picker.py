@@ -1,4 +1,4 @@
-"""Which models a page's visitors may load, what is known of each, and loading one in place of what runs."""
+"""Lists the models that a page's visitors may load, with what is known about each, and loads one."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from roseplay.play.engine_host import EngineHost
 from roseplay.play.options import engine_settings
 from roseplay.settings import settings_of
 
-# Of ``EngineConfig``, what goes with a model.
+# The fields of ``EngineConfig`` that belong to a model.
 SETTINGS = ("dtype", "quantization", "num_blocks", "kv_cache_memory", "max_model_len")
 _POOL = ("num_blocks", "kv_cache_memory")
 MAX_NAME = 4096
-_LOOK_S = 2.0  # for a running engine to say how much memory is free
+_LOOK_S = 2.0  # timeout for a running engine to report its free memory
 
 
 class NotOfferedError(ValueError):
-    """Who may reach this server may not load that; one line."""
+    """Visitors of this server may not load that; the message is one line."""
 
 
 class ModelPicker:
@@ -32,12 +32,12 @@ class ModelPicker:
 
     Args:
         host: of the engine.
-        trusted: whether all who reach the server may choose from this machine's files: it listens on the loopback address,
-            or asks for a key.
-        models: what the operator offers; then nothing else is listed or loaded. Without, all of this machine's models,
-            and whatever path or hub id is typed, where visitors are ``trusted``.
-        asked: the engine's settings that the command line names.
-        catalog: of this machine.
+        trusted: whether all clients may choose from this machine's files, because the server listens on the loopback
+            address or requires a key.
+        models: those that the operator offers; nothing else is listed or loaded. If empty, and visitors are
+            ``trusted``, all of this machine's models and any path or hub ID that is typed.
+        asked: the engine settings given on the command line.
+        catalog: of this machine's models.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ModelPicker:
     # -- the list
 
     def figures(self) -> dict[str, Any]:
-        """Returns what is loaded, what can be loaded, and how much memory there is for it."""
+        """Returns the loaded model, those that can be loaded, and the memory for them."""
         entries, complete = (given(self._models, self._catalog), True) if self._models else self._catalog.entries()
         room = self._room()
         return {
@@ -81,7 +81,7 @@ class ModelPicker:
         }
 
     def _with_current(self, entries: Sequence[ModelEntry]) -> list[ModelEntry]:
-        """Returns the entries, first what runs where it is none of them."""
+        """Returns the entries, preceded by the current model if it is not one of them."""
         model = self._host.model
         if any(entry.model == model for entry in entries):
             return list(entries)
@@ -107,11 +107,11 @@ class ModelPicker:
             return status.note or None
 
     def _settings(self) -> dict[str, Any]:
-        """Returns what the engine that runs, or starts, was given."""
+        """Returns the settings of the engine that is running or starting."""
         return {name: getattr(self._host.config, name) for name in SETTINGS}
 
     def _room(self) -> int | None:
-        """Returns the bytes that are free once what runs has been closed; None while nothing runs."""
+        """Returns the bytes that would be free without the running engine; None if none is running."""
         try:
             engine = self._host.engine
             free: FreeMemory = engine.free_memory(_LOOK_S)
@@ -124,15 +124,15 @@ class ModelPicker:
     # -- loading
 
     def load(self, body: Any) -> str:
-        """End what runs and load another model; returns its name at once.
+        """End the running engine and load another model; returns its name at once.
 
         Args:
-            body: ``model`` and, of ``SETTINGS``, what shall not be as usual.
+            body: ``model`` and any of ``SETTINGS`` that differ from the defaults.
 
         Raises:
-            ValueError: it cannot be served, or a setting is wrong; one line. What runs goes on.
-            NotOfferedError: it is not for this client.
-            LoadBusyError: another is being loaded.
+            ValueError: it cannot be served, or a setting is wrong; one line. The running engine goes on.
+            NotOfferedError: this client may not load it.
+            LoadBusyError: another model is being loaded.
         """
         if not isinstance(body, Mapping):
             raise ValueError('the body must be a JSON object, such as {"model": "tiny-chat"}')
@@ -162,12 +162,15 @@ class ModelPicker:
         return entry
 
     def _config(self, model: str, changes: Mapping[str, Any]) -> EngineConfig:
-        """Returns the engine's settings: the command line's, whose ``SETTINGS`` are its own model's alone; null is as usual."""
+        """Returns the engine's settings: the command line's (``SETTINGS`` only for its own model) with ``changes``.
+
+        A change to null restores the default.
+        """
         if changes and not self._trusted:
             raise NotOfferedError("the engine's settings cannot be chosen here: name the model alone")
         of_first = model == self._host.first_model
         asked = {name: value for name, value in self._asked.items() if of_first or name not in SETTINGS}
-        if changes.keys() & set(_POOL):  # one of them takes the place of the other
+        if changes.keys() & set(_POOL):  # each replaces the other
             changes = {**dict.fromkeys(_POOL), **changes}
         for name, value in changes.items():
             asked.pop(name, None)
@@ -176,12 +179,12 @@ class ModelPicker:
         return engine_settings(model, asked)
 
     def cancel(self) -> str:
-        """Give up the load that runs; returns the model that is loaded again. Raises ``LoadBusyError``."""
+        """Cancel the running load; returns the model that is loaded again. Raises ``LoadBusyError``."""
         return self._host.cancel()
 
 
 def _read(name: str, value: Any) -> Any:
-    """Returns a setting's value, also from text."""
+    """Returns a setting's value, parsed if it is text; raises ``ValueError``."""
     setting = settings_of(EngineConfig)[name]
     try:
         return setting.read(value) if isinstance(value, str) else value
@@ -190,7 +193,7 @@ def _read(name: str, value: Any) -> Any:
 
 
 def _too_large(entry: ModelEntry, room: int | None) -> str | None:
-    """Returns why a model does not fit into memory, even once what runs has been closed."""
+    """Returns why a model does not fit into memory even without the running engine; None if it does."""
     if entry.weight_bytes is None or room is None or entry.weight_bytes <= room:
         return None
     return (

@@ -1,4 +1,4 @@
-"""Traffic in an open loop: a thread sends requests when they are due, whether or not earlier ones have been answered."""
+"""Open-loop traffic: a thread sends requests when they are due, whether or not earlier ones have been answered."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.formats.text import one_line
 from roseplay.recording.request_registry import TrackedRequest
 
-MOST_WAITING = 64  # requests of one traffic that wait in the queue
-_LOOK_S = 0.5  # how often it looks whether its tab is still there
+MOST_WAITING = 64  # queued requests at which a traffic stops
+_LOOK_S = 0.5  # interval of checks whether its tab is still there
 
-# Submits request ``index``, which was due at a time of the engine's clock.
+# Submits request ``index``, which was due at this time of the engine's clock.
 Send = Callable[[int, int], TrackedRequest]
 
 
 class OpenLoop(ABC):
-    """Traffic of one tab, sent by a thread of its own from ``start`` on. Subclasses say what is due when.
+    """Traffic of one tab, sent by its own thread from ``start`` on. Subclasses define what is due when.
 
     Args:
         name: of the thread.
-        is_watched: whether somebody still looks at the tab; once nobody does, the traffic ends.
+        is_watched: returns whether the tab is still open; once it is not, the traffic ends.
         clock: the engine's.
     """
 
@@ -33,7 +33,7 @@ class OpenLoop(ABC):
         self._clock = clock
         self._stopping = threading.Event()
         self._abort = False
-        self._unfinished: list[TrackedRequest] = []  # replaced, never changed: others read it
+        self._unfinished: list[TrackedRequest] = []  # replaced, never changed: other threads read it
         self._sent = 0
         self._begun_ns = clock.now_ns()
         self._ended_ns: int | None = None
@@ -44,7 +44,7 @@ class OpenLoop(ABC):
         self._thread.start()
 
     def stop(self, *, abort: bool = False) -> None:
-        """Send no more; what was sent is answered. ``abort``: a request that is being submitted now is aborted."""
+        """Send no more; sent requests are still answered. ``abort``: abort a request that is being submitted now."""
         self._abort = self._abort or abort
         self._stopping.set()
 
@@ -53,7 +53,7 @@ class OpenLoop(ABC):
         return self._ended_ns is None and not self._stopping.is_set()
 
     def figures(self) -> dict[str, Any]:
-        """Returns whether it runs, what was sent and answered, and why it stopped by itself, if it did."""
+        """Returns whether it is running, how much was sent and answered, and why it stopped by itself, if it did."""
         sent = self._sent
         unfinished = [tracked for tracked in self._unfinished if not tracked.finished]
         return {
@@ -67,21 +67,21 @@ class OpenLoop(ABC):
 
     @abstractmethod
     def _due(self) -> float | None:
-        """Returns when the next request is due, in seconds since the beginning; ``None`` if none follows."""
+        """Returns when the next request is due, in seconds since the beginning; ``None`` if there are no more."""
 
     @abstractmethod
     def _send(self) -> Send:
-        """Returns what submits it."""
+        """Returns the function that submits the next request."""
 
     def _limit(self) -> str | None:
-        """Returns why it has to stop, if it has."""
+        """Returns why it has to stop; ``None`` if it does not."""
         if not self._is_watched():
             return "its tab has gone"
         waiting = _waiting(self._unfinished)
         return f"{waiting} requests were waiting, the limit is {MOST_WAITING}" if waiting >= MOST_WAITING else None
 
     def _seconds(self) -> float:
-        """Returns how long it has run."""
+        """Returns how long it has run, in seconds."""
         until = self._clock.now_ns() if self._ended_ns is None else self._ended_ns
         return (until - self._begun_ns) / 1e9
 
@@ -94,7 +94,7 @@ class OpenLoop(ABC):
             self._ended_ns = self._clock.now_ns()
 
     def _send_all(self) -> str | None:
-        """Send requests until there is a reason to stop; returns it, ``None`` where all were sent or ``stop`` was called."""
+        """Send requests until it has to stop; returns why, ``None`` if all were sent or ``stop`` was called."""
         while not self._stopping.is_set():
             reason = self._limit()
             due = self._due()
@@ -117,6 +117,6 @@ def _waiting(requests: list[TrackedRequest]) -> int:
 
 
 def _waits(request: TrackedRequest) -> bool:
-    """Another server does not say when it has begun with a request: until its first token, it may wait."""
+    """Whether a request may be waiting: another server does not report its start, so until its first token."""
     metrics = request.stream.metrics
     return metrics.scheduled_ns is None and metrics.first_token_ns is None and not request.finished

@@ -1,4 +1,4 @@
-"""The page's command line: every field of EngineConfig and of Knobs is a flag."""
+"""The page's command line, with a flag for every field of EngineConfig and Knobs."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from roseplay.remote.address import ServerAddress, add_server_address_flags, ser
 from roseplay.serve.guard import is_loopback
 from roseplay.serve.options import KEY_VARIABLE, ServerOptions, add_server_flags, server_options
 
-# Defaults that differ from the library's. In a process of its own the engine does not compete with serving the page for
-# the interpreter (``roseplay bench page`` measures it).
+# Defaults that differ from the library's. In its own process, the engine does not compete with the page's server for
+# the interpreter (``roseplay bench page`` measures the effect).
 _DEFAULTS = {"worker": "process"}
 PORT = 7860
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What the command line asked for.
+    """The parsed command line.
 
     Attributes:
-        chosen: what there is to say of the model where none was asked for.
-        addresses: of the server that is shown in place of an engine of our own, and of one that the lab compares with it.
-        asked: the engine's settings that the command line names.
-        models: that the page offers; without them, those of this machine, where only its owner can reach the page.
+        chosen: message about the model that was chosen because none was asked for.
+        addresses: of the server to show instead of an own engine, and of one that the lab compares with it.
+        asked: the engine settings given on the command line.
+        models: those that the page offers; if empty, and the page is private, this machine's.
     """
 
     model: str
@@ -45,7 +45,7 @@ class Options:
 
     @property
     def is_private(self) -> bool:
-        """Whether only this machine's users reach the page, or those who have the key."""
+        """Whether the page can be reached only from this machine or with the key."""
         server = self.server
         return server.api_key is not None or (is_loopback(server.host) and not server.allow_host)
 
@@ -70,7 +70,7 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     own_key = server.api_key is not None and server.api_key != os.environ.get(KEY_VARIABLE)
     if (
         addresses and addresses[0].api_key is None and own_key
-    ):  # not a key of the environment, which is the page's alone
+    ):  # not a key from the environment, which is only for the page
         addresses = (dataclasses.replace(addresses[0], api_key=server.api_key), *addresses[1:])
     return Options(
         *(model, server, server.for_engine(config), knobs),
@@ -82,20 +82,20 @@ def parse(argv: Sequence[str] | None = None) -> Options:
 
 
 def engine_settings(model: str, asked: Mapping[str, Any]) -> EngineConfig:
-    """Returns the settings of a model's engine: those ``asked`` for, and for the rest what suits a page and the model.
+    """Returns the settings of a model's engine: those ``asked`` for, and otherwise what suits the page and the model.
 
-    Raises ``ValueError`` for what does not fit together.
+    Raises ``ValueError`` if settings contradict each other.
     """
     return EngineConfig(**{**_DEFAULTS, **defaults_for(model, asked, watched=True), **asked})
 
 
 def _names(lists: Sequence[str] | None) -> tuple[str, ...]:
-    """Returns the names of some lists, each once."""
+    """Returns the names in some comma-separated lists, each once."""
     return tuple(dict.fromkeys(name.strip() for names in lists or () for name in names.split(",") if name.strip()))
 
 
 def _check_replay(parser: Parser, arguments: dict[str, Any]) -> None:
-    """A replay has no engine: flags that would set one up are refused rather than ignored."""
+    """Refuse flags that configure an engine: a replay has none, and ignoring them would mislead."""
     given = {**given_fields(EngineConfig, arguments), **given_fields(Knobs, arguments)}
     absent = ("model", "models", "record", "kv_events_port", "forward_pass_port", "otlp_traces_endpoint")
     given |= {name: 1 for name in absent if arguments[name] is not None}
@@ -105,7 +105,7 @@ def _check_replay(parser: Parser, arguments: dict[str, Any]) -> None:
 
 
 def _check_url(parser: Parser, arguments: dict[str, Any]) -> None:
-    """The engine runs elsewhere: flags that would set one up are refused rather than ignored."""
+    """Refuse flags that configure an engine: it runs elsewhere, and ignoring them would mislead."""
     given: list[str] = [*given_fields(EngineConfig, arguments), *given_fields(Knobs, arguments)]
     absent = ("replay", "models", "kv_events_port", "forward_pass_port", "otlp_traces_endpoint")
     given += [name for name in absent if arguments[name] is not None]

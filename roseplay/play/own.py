@@ -1,4 +1,4 @@
-"""Traffic of one's own, from a file, played on the running engine at the file's arrival times."""
+"""The user's own traffic from a file, played on the running engine at the file's arrival times."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from roseplay.traffic.own import parse_traffic
 
 
 def read_own(content: bytes, name: str) -> OwnTraffic:
-    """Read a file as ``traffic.own`` describes it. Raises ``ValueError`` with a sentence that names the line."""
+    """Read a file in the format of ``traffic.own``; raises ``ValueError`` with a sentence that names the line."""
     if len(name) > MAX_NAME:
         raise ValueError(f"the name of the traffic is {shown(name)}: use at most {MAX_NAME} characters")
     return OwnTraffic(name, tuple(parse_traffic(content)))
 
 
 class FileTraffic(OpenLoop):
-    """The traffic that a tab plays from a file. It ends when all requests have been sent.
+    """Traffic that a tab plays from a file. It ends when all requests have been sent.
 
     Args:
-        seed: of prompts that are given by their lengths.
-        is_watched: whether somebody still looks at the tab; once nobody does, the traffic ends.
+        seed: for prompts that are given by their lengths.
+        is_watched: returns whether the tab is still open; once it is not, the traffic ends.
         clock: the engine's.
     """
 
@@ -35,7 +35,7 @@ class FileTraffic(OpenLoop):
         self._file, self._seed, self._submit = file, seed, send
 
     def figures(self) -> dict[str, Any]:
-        """Returns the file's figures and the seed as well."""
+        """Returns the loop's figures with the file's and the seed."""
         return {**super().figures(), **self._file.figures(), "seed": self._seed}
 
     def _due(self) -> float | None:

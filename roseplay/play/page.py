@@ -1,4 +1,4 @@
-"""The page: what stands where. Gradio's own controls on the left, lanes in the middle, live views on the right."""
+"""The layout of the page: Gradio's own controls on the left, lanes in the middle, live views on the right."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from roseplay.recording.schema import FRAME, HEADER, MAX_BLOCKS, ROWS
 
 
 def page_head(host: PageHost) -> str:
-    """For the document's head: all styles, what has to run before anything is drawn, and what ``given.js`` reads."""
+    """Returns markup for the document's head: all styles, the script to run first, and data for ``given.js``."""
     given = {
         "terms": CONTROLS,
         "glossary": GLOSSARY,
@@ -35,7 +35,7 @@ def page_head(host: PageHost) -> str:
         "plotly": assets.plotly_address(),
         "recordingShape": {"header": HEADER, "frame": FRAME, "rows": ROWS, "most_blocks": MAX_BLOCKS},
         "columns": COLUMNS,
-        # How long each takes here the page learns from its first poll.
+        # The page learns from its first poll how long each takes here.
         "demos": [{"name": demo.name, "title": demo.title, "shows": demo.shows} for demo in DEMOS.values()],
         "recordedDemo": demo_path() is not None,
         "recording": host.replaying,
@@ -45,7 +45,7 @@ def page_head(host: PageHost) -> str:
 
 
 def build_page(host: PageHost, *, picks: bool = False) -> gr.Blocks:
-    """The page of one playground, with its named endpoints; ``picks``: its model can be chosen."""
+    """Returns the page of one playground, with its named endpoints; ``picks``: visitors can choose its model."""
     with gr.Blocks(title="roseplay", fill_width=True, analytics_enabled=False) as page:
         _header(picks)
         with gr.Tabs(elem_id="rp-tabs"):

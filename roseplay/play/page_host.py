@@ -1,4 +1,4 @@
-"""What the page's routes, controls and endpoints are given: the owner of the playground, which may not be live yet."""
+"""The interface for the page's routes, controls and endpoints: an owner of a playground, which may not be live yet."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:  # a start imports them after the page
 
 
 class PageHost(Served, Protocol):
-    """A playground that is live, the host of an engine that starts or is changed, or a recording.
+    """A live playground, the host of an engine that is starting or being replaced, or a recording.
 
-    Nothing that it returns may be kept: another engine has another playground. While none is live, everything that needs
-    one raises ``EngineError`` with a sentence.
+    Do not keep anything that it returns: another engine has another playground. While none is live, everything that
+    needs one raises ``EngineError`` with a sentence.
     """
 
     replaying: str | None
@@ -24,19 +24,19 @@ class PageHost(Served, Protocol):
 
     @property
     def playground(self) -> Playground:
-        """The one that is live; raises ``EngineError`` while there is none, ``ValueError`` in a replay."""
+        """The live playground; raises ``EngineError`` while there is none, ``ValueError`` in a replay."""
 
     @property
     def chats(self) -> ChatService: ...
 
     def knobs(self) -> dict[str, Any]:
-        """Returns the engine's knobs, or those that it starts with."""
+        """Returns the engine's knobs; before it is live, its initial ones."""
 
     def recording(self, tab_id: str = "") -> Iterator[bytes]:
-        """Yields the run so far, line by line, with the texts of this tab's requests only."""
+        """Yields the run so far, line by line, with only the texts of this tab's requests."""
 
     def recorded(self) -> dict[str, Any]:
-        """Returns how much of the run is kept, see ``Recorder.figures``."""
+        """Returns how much of the run has been kept, see ``Recorder.figures``."""
 
     def delta(self, since: int, *, boot: str = "", tab_id: str = "", have: str = "") -> bytes:
         """Returns the reply to one poll, as JSON."""

@@ -1,4 +1,4 @@
-"""The playground: what the page's buttons and endpoints do to the engine. One per server.
+"""The playground: the actions of the page's buttons and endpoints on the engine. One per server.
 
 Every method is thread-safe, and none waits for the model (unless ``admission`` is ``blocking``).
 """
@@ -41,17 +41,17 @@ _log = logging.getLogger(__name__)
 
 
 class Playground:
-    """An engine, the tabs that look at it, and the thread that makes frames of its telemetry.
+    """An engine, the tabs that show it, and the thread that turns its telemetry into frames.
 
     Args:
         engine: the caller closes it.
-        tabs: with a clock of their own in tests.
-        record: a new file for the run. Raises ``OSError`` if it cannot be made.
-        servers: with which the lab may compare the engine, where that is a server.
-        after: the playground of the engine before, which has ended: its tabs and the lab's results are kept.
+        tabs: for tests, with a clock of their own.
+        record: a new file for the run. Raises ``OSError`` if it cannot be created.
+        servers: those with which the lab may compare the engine, if that is itself a server.
+        after: the playground of the previous engine, which has ended; its tabs and the lab's results are kept.
 
     Attributes:
-        notice: a line for every page until its reader dismisses it.
+        notice: a line that every page shows until it is dismissed.
     """
 
     replaying: str | None = None  # see ``PageHost``
@@ -104,7 +104,7 @@ class Playground:
 
     @property
     def playground(self) -> Playground:
-        """Itself: it is its own ``PageHost``."""
+        """This playground, which is its own ``PageHost``."""
         return self
 
     def start(self) -> None:
@@ -117,13 +117,13 @@ class Playground:
         self._recorder.close()
 
     def end(self, reason: str) -> None:
-        """Close it with its engine; answers under way, and the recording, end with ``reason``. Chats keep their texts."""
+        """Close it and its engine: unfinished answers and the recording end with ``reason``; chats keep their texts."""
         self._stop_all()
         self.engine.close(reason=reason)
         if not self._thread.is_alive():
             self._story.say("model", self._time.now(), [segments(f"**{reason[0].upper()}{reason[1:]}.**")])
             with contextlib.suppress(Exception):
-                self.tick()  # the last frame: how each request ended
+                self.tick()  # the last frame shows how each request ended
         self._recorder.close()
         self.tabs.leave_engine()
 
@@ -135,12 +135,12 @@ class Playground:
         if self._thread.is_alive():
             self._thread.join(timeout=5)
 
-    # -- what people and programs do
+    # -- actions of people and programs
 
     def stop(self, *, tab_id: str = "", lane: int | None = None, ids: list[int] | None = None) -> int:
-        """Abort a tab's requests (all, or one lane's), or those with these ids, or without either all there are.
+        """Abort a tab's requests (all, or one lane's), or those with these IDs, or without either all requests.
 
-        Steady traffic and traffic from a file of the tab, or all there is, ends unless a lane or ids are given.
+        Without a lane or IDs, steady traffic and traffic from files also end, in the tab or in all.
 
         Returns how many were aborted.
         """
@@ -158,11 +158,11 @@ class Playground:
         return sum(self.requests.abort(request_id) for request_id in doomed)
 
     def start_demo(self, name: str, tab_id: str) -> Demo:
-        """Begin a demo in a tab. Whatever is sent from that tab, and any change of a knob, ends it.
+        """Begin a demo in a tab. Anything sent from that tab, and any change of a knob, ends it.
 
         Raises:
-            ValueError: there is no such demo, no tab, a demo or the lab is running, or another server's knobs cannot be
-                changed or its cache not be cleared.
+            ValueError: there is no such demo or no tab; a demo or the lab is running; or this is another server, whose
+                knobs cannot be changed or whose cache cannot be cleared.
         """
         reasons = self.engine.capabilities.reasons
         if why := reasons.get("knobs") or reasons.get("clear_cache"):
@@ -172,7 +172,7 @@ class Playground:
         return self.demos.start(name, tab_id)
 
     def set_knobs(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Change any of the knobs, all or none; returns all of them. Raises ``ValueError`` that names what is wrong."""
+        """Change some knobs, all or none of them; returns all knobs. Raises ``ValueError`` if one is wrong."""
         if changes:
             self.demos.stop(keep=changes)
             self.engine.set_knobs(**changes)
@@ -193,10 +193,10 @@ class Playground:
         return describe_block(info, self.engine.tokenizer, readable=readable)
 
     def prompt(self, request_id: int, tab_id: str = "") -> dict[str, Any]:
-        """Returns what of a request's prompt was cached and why not more, with its text if the tab sent it.
+        """Returns how much of a request's prompt was cached and why not more, with its text if the tab sent it.
 
         Raises:
-            ValueError: the request is not known, or no longer.
+            ValueError: the request is unknown, or has been forgotten.
         """
         tracked, tab = self.requests.registry.get(request_id), self.tabs.get(tab_id)
         if tracked is None and tab is not None:
@@ -206,11 +206,11 @@ class Playground:
         return describe_prompt(tracked, self.requests.registry, self.engine.tokenizer, tab_id=tab_id)
 
     def recording(self, tab_id: str = "") -> Iterator[bytes]:
-        """Yields the run so far, line by line, with the texts of this tab's requests only."""
+        """Yields the run so far, line by line, with only the texts of this tab's requests."""
         return self._recorder.lines(tab_id)
 
     def recorded(self) -> dict[str, Any]:
-        """Returns how much of the run is kept, see ``Recorder.figures``."""
+        """Returns how much of the run has been kept, see ``Recorder.figures``."""
         return self._recorder.figures()
 
     def _about(self) -> dict[str, Any]:
@@ -274,12 +274,12 @@ class Playground:
                 self.tick()
                 failing = False
             except BaseException:  # even a panic in an extension: without this thread the page would freeze
-                if not failing:  # one traceback for a lasting fault, not ten a second
+                if not failing:  # one traceback for a persistent error, not ten a second
                     _log.exception("a frame could not be made")
                 failing = True
 
     def tick(self) -> bool:
-        """Make the frame that is due, and abort the requests of tabs whose lease has expired."""
+        """Make the next frame, and abort the requests of tabs whose lease has expired."""
         for tracked in self.tabs.expire():
             self.engine.abort(tracked.request_id)
         self._cursor, events = self.engine.telemetry.since(self._cursor)

@@ -1,4 +1,4 @@
-"""The prompt bar under the lanes: how many lanes there are, which of them are asked, the prompt, Send."""
+"""The prompt bar under the lanes: the number of lanes, the lanes to ask, the prompt, and Send."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL_LANES = "all lanes"
 
 
 class PromptBar:
-    """Builds the bar where it is made; ``wire`` connects it to the script of the lanes."""
+    """Builds the bar where it is created; ``wire`` connects it to the script of the lanes."""
 
     def __init__(self) -> None:
         numbers = [str(n) for n in range(1, MAX_LANES + 1)]
@@ -44,5 +44,5 @@ class PromptBar:
         self.count.input(None, [self.count, self.to], self.to, js=shows, **EVENT)
         self.to.input(None, self.to, None, js=to, **EVENT)
         self.sampling.click(None, None, None, js=assets.call("lanes/sampling.js", "toggle"), **EVENT)
-        # A reloaded page is as it was built; the tab remembers how many lanes it showed.
+        # A reloaded page has its initial state, but the tab remembers how many lanes it showed.
         lanes.restore(None, None, self.count, js=assets.call("lanes/lanes.js", "lanesShown"), **EVENT)

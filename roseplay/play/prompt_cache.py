@@ -1,8 +1,8 @@
-"""Why part of a prompt was not cached, as far as a tab may know it.
+"""Explains why part of a prompt was not cached, as far as a tab may know.
 
-A prompt is shown to the tab that sent it, and how another prompt goes on only where that stands in one of the tab's own
-lanes. Of other people's prompts nobody learns where exactly they differ either: from that they could be guessed token by
-token. Nor does anybody learn whose prompt is nearest to theirs: a guessed token would show in that.
+A prompt is shown only to the tab that sent it, and the continuation of another prompt only if that is in one of the
+tab's own lanes. It is not shown where a prompt differs from other people's, because those could then be guessed token
+by token; nor whose prompt is nearest, because that would reveal whether a guessed token is right.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from roseplay.core.cache_miss import Miss, MissReason
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 
-MOST_BEFORE, MOST_AFTER = 160, 80  # tokens of a prompt that are shown before and behind the first one that was computed
+MOST_BEFORE, MOST_AFTER = 160, 80  # tokens of a prompt that are shown before and after the first computed one
 
 
 def miss_of(tracked: TrackedRequest, registry: RequestRegistry) -> dict[str, Any] | None:
-    """Returns why part of a request's prompt was not cached, for all tabs; ``None`` where all of it was.
+    """Returns why part of a request's prompt was not cached, for all tabs; ``None`` if all of it was.
 
-    ``position`` and ``request`` are ``None`` unless what it differs from came from the same tab. Where a whole block is
-    the same and still being computed, ``request`` says by whom.
+    ``position`` and ``request`` are ``None`` unless the prompt that it differs from came from the same tab. If a whole
+    block is the same but still being computed, ``request`` is the one that computes it.
     """
     miss = tracked.stream.miss
     if miss is None:
@@ -45,11 +45,11 @@ def _is_own(miss: Miss, tracked: TrackedRequest, registry: RequestRegistry) -> b
 def describe_prompt(
     tracked: TrackedRequest, registry: RequestRegistry, tokenizer: Any, *, tab_id: str
 ) -> dict[str, Any]:
-    """Returns what of a request's prompt was cached, as JSON.
+    """Returns which part of a request's prompt was cached, as JSON.
 
-    ``text`` is null unless the tab sent it: the part that was ``found``, the token that ``differs``, and the ``rest``; ``cut``
-    counts tokens left out at both ends. ``nearest`` has the lane of the nearest prompt and how that goes on, null unless it
-    stands in a lane of the tab.
+    ``text`` is null unless the tab sent it: the part that was ``found``, what is the ``same`` after it, the token that
+    ``differs``, and the ``rest``; ``cut`` counts tokens left out at both ends. ``nearest`` has the lane of the nearest
+    prompt and its continuation, null unless that is in a lane of the tab.
     """
     miss, told = tracked.stream.miss, miss_of(tracked, registry)
     own = bool(tab_id) and tracked.tab == tab_id
@@ -71,7 +71,7 @@ def _pieces(ids: list[int], told: dict[str, Any] | None, tokenizer: Any) -> dict
     found = told["found"] if told is not None else len(ids)
     position = told["position"] if told is not None and told["position"] is not None else found
     first, end = max(0, found - MOST_BEFORE), min(len(ids), position + MOST_AFTER)
-    # Of one text, so that spaces and characters of several tokens come out right.
+    # Taken from one text, so that spaces and characters made of several tokens come out right.
     ends = [len(_decode(tokenizer, ids[first:stop]).rstrip("\ufffd")) for stop in (found, position, position + 1)]
     text = _decode(tokenizer, ids[first:end])
     differs = told is not None and told["reason"] == "differs" and told["position"] is not None

@@ -1,4 +1,4 @@
-"""A playground without an engine, which shows a recording."""
+"""A page host without an engine, which shows a recording."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from roseplay.serve.submissions import Submissions
 
 
 class ReplayServer:
-    """A ``PageHost`` with the recorded settings, which refuses whatever needs an engine.
+    """A ``PageHost`` with the recorded settings, which refuses everything that needs an engine.
 
     Args:
         path: a recording. Raises ``RecordingError`` if it cannot be read.
@@ -40,7 +40,7 @@ class ReplayServer:
         self._knobs = dict(recording.header["knobs"])
         self.submissions = Submissions()
         self.engine: EngineLike = RecordedEngine(recording)
-        self.chats = ChatService(Tabs(), Requests(self.engine))  # its settings can be read
+        self.chats = ChatService(Tabs(), Requests(self.engine))  # for reading its settings
         frames = recording.frames
         self._figures = {
             "seconds": round((frames[-1]["t"] - frames[0]["t"]) / 1000, 1) if frames else 0.0,
@@ -64,15 +64,15 @@ class ReplayServer:
         return dict(self._knobs)
 
     def recording(self, tab_id: str = "") -> Iterator[bytes]:
-        """Yields the file, line by line, with all texts: its owner shows it to all who can reach the page."""
+        """Yields the file, line by line, with all texts: its owner shows it to everyone who can reach the page."""
         return iter(self._lines)
 
     def recorded(self) -> dict[str, Any]:
-        """Returns the same as ``Recorder.figures``, of the file."""
+        """Returns the same as ``Recorder.figures``, for the file."""
         return dict(self._figures)
 
     def delta(self, since: int, *, boot: str = "", tab_id: str = "", have: str = "") -> bytes:
-        """Returns an empty snapshot: the page does not poll here, and for other clients nothing ever happens."""
+        """Returns an empty snapshot: the page does not poll in a replay, and for other clients nothing ever happens."""
         snapshot = {"info": dataclasses.asdict(self.engine.info), "knobs": self._knobs, "t": 0.0, "requests": []}
         more: dict[str, Any] = {"blocks": [], "stats": None, "burst": None}
         head = {"boot_id": self.boot_id, "next": 1, "reset": True, "snapshot": {**snapshot, **more}, "now": 0.0}

@@ -1,4 +1,4 @@
-"""Everything that chats, traffic and programs submit passes through here, so that it is known who sent which request."""
+"""Submits all requests of chats, traffic and programs, so that each request's sender is known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Requests:
 
     Attributes:
         engine: computes them.
-        registry: what is known of each, for frames and recordings.
+        registry: what is known about each request, for frames and recordings.
     """
 
     def __init__(self, engine: EngineLike) -> None:
@@ -33,12 +33,12 @@ class Requests:
         thinking: bool = False,
         due_ns: int | None = None,
     ) -> TrackedRequest:
-        """Submit a request; raises as ``EngineLike.submit``.
+        """Submit a request; raises the errors of ``EngineLike.submit``.
 
         Args:
             kind, tab, lane, burst, thinking: see ``TrackedRequest``.
-            title: the prompt for people; by default its text, or of a chat the last message's.
-            due_ns: when its traffic wanted it to be submitted.
+            title: the prompt for display; by default its text, or in a chat that of the last message.
+            due_ns: when the request was scheduled to be submitted.
         """
         with self.registry.submitting() as enter:
             tracked = TrackedRequest(
@@ -54,7 +54,7 @@ class Requests:
         return tracked
 
     def abort(self, request_id: int) -> bool:
-        """End a request with ``abort``; returns ``False`` if it is unknown or has ended."""
+        """End a request with ``abort``; returns false if it is unknown or has ended."""
         if not self.engine.abort(request_id):
             return False
         tracked = self.registry.get(request_id)

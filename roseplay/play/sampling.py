@@ -1,8 +1,8 @@
-"""The sampling panel: how answers are drawn, in all lanes or in one. It opens from the prompt bar, over the steps.
+"""The sampling panel: how answers are sampled, in all lanes or in one. It opens from the prompt bar, above the steps.
 
-Gradio provides the controls; ``sampling.js`` sends what is typed into them to ``POST /ui/sampling``, one request after
-the other, and shows the reply. Gradio's own events are not ordered: each uses a connection of its own, so an older
-reply may come last and undo what has been typed meanwhile.
+Gradio provides the controls; ``sampling.js`` sends their input to ``POST /ui/sampling``, one request after the other,
+and shows the reply. Gradio's own events are not ordered: each uses its own connection, so an older reply may come last
+and undo what has been typed meanwhile.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SamplingPanel:
 
 
 def _words(name: str) -> tuple[str, str, str]:
-    """Label, hint and element id of a setting's control."""
+    """Returns label, hint and element id of a setting's control."""
     setting = settings_of(SamplingParams)[name]
     return setting.label, setting.hint, setting.control
 

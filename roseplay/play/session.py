@@ -1,4 +1,4 @@
-"""Tabs: which requests belong to which, and how long each is kept.
+"""Tabs: which requests belong to each, and how long it is kept.
 
 A request belongs to the engine, not to a page event: closing or reloading a page loses nothing. Each tab holds a lease
 that any poll renews; when it expires, the tab's requests are aborted and the tab is forgotten.
@@ -26,15 +26,15 @@ class Playing(Protocol):
     """A demo that plays in a tab."""
 
     def end(self) -> None:
-        """End it, and wait until everything is as it was before; does nothing when the demo itself calls it."""
+        """End it and wait until everything is restored; does nothing if the demo itself calls it."""
 
 
 class Tab:
-    """One tab of one browser: its lanes, its settings, and its requests that have not ended.
+    """One tab of one browser: its lanes, settings and unfinished requests.
 
     Attributes:
         traffic: the newest of each kind, which may have ended.
-        demo: the one that plays in it.
+        demo: the demo that is playing in it.
     """
 
     def __init__(self, tab_id: str, now: float) -> None:
@@ -49,7 +49,7 @@ class Tab:
         self._put_aside: dict[int, Lane] | None = None
 
     def put_lanes_aside(self) -> None:
-        """Show empty lanes, as for a demo, until ``put_lanes_back``. Answers in the tab's own lanes go on."""
+        """Show empty lanes, for a demo, until ``put_lanes_back``. Answers in the tab's own lanes go on."""
         with self._lock:
             if self._put_aside is None:
                 self._put_aside, self.lanes = self.lanes, _cleared(self.lanes)
@@ -62,12 +62,12 @@ class Tab:
                 self.lanes, self._put_aside = {**_cleared(self.lanes), **self._put_aside}, None
 
     def end_demo(self) -> None:
-        """End the demo that plays here, if there is one: somebody uses the tab for something else."""
+        """End the demo that is playing here, if any, because the tab is used for something else."""
         if self.demo is not None:
             self.demo.end()
 
     def take_traffic(self, kind: str, loop: OpenLoop) -> None:
-        """Put it in place of the traffic of this kind so far, which sends no more."""
+        """Replace the tab's traffic of this kind, which sends no more."""
         with self._lock:
             before = self.traffic.get(kind)
             self.traffic = {**self.traffic, kind: loop}
@@ -75,7 +75,7 @@ class Tab:
             before.stop()
 
     def lane(self, number: int) -> Lane:
-        """Returns lane ``number``, made when first used; raises ``ValueError`` if there is no such lane."""
+        """Returns lane ``number``, created on first use; raises ``ValueError`` if there is no such lane."""
         check_lane(number)
         return self.lanes.setdefault(number, Lane(number))
 
@@ -87,7 +87,7 @@ class Tab:
         return [tracked for tracked in self._requests if not tracked.finished]
 
     def leave_engine(self) -> None:
-        """The engine has ended: keep what was said, without its requests, and have pages get it anew."""
+        """Keep chats without their requests, because the engine has ended, and have pages fetch them again."""
         self.traffic = {}
         for lane in list(self.lanes.values()):
             with lane.chat.lock:
@@ -96,19 +96,19 @@ class Tab:
             lane.chat.send_again()
 
     def find(self, request_id: int) -> TrackedRequest | None:
-        """Returns the request of a turn in one of its lanes that no other turn has followed yet."""
+        """Returns the request of a turn in one of its lanes; ``None`` if another turn has followed."""
         turns = (turn for lane in list(self.lanes.values()) for turn in lane.chat.turns)
         return next((turn.tracked for turn in turns if turn.request_id == request_id), None)
 
     def updates(self, have: str, now_ns: int, ms: Callable[[int], float]) -> list[dict[str, Any]]:
-        """Returns what this tab lacks of its lanes, see ``lanes.parse_seen`` and ``Lane.update``."""
+        """Returns the parts of its lanes that this tab lacks, see ``lanes.parse_seen`` and ``Lane.update``."""
         seen = parse_seen(have)
         found = (lane.update(seen.get(lane.number), now_ns, ms) for lane in list(self.lanes.values()))
         return [lane for lane in found if lane is not None]
 
 
 def _cleared(numbers: Iterable[int]) -> dict[int, Lane]:
-    """Returns empty lanes, which pages that show something in their places empty too."""
+    """Returns empty lanes; pages that show something in their places clear it."""
     lanes = {number: Lane(number) for number in numbers}
     for lane in lanes.values():
         lane.chat.clear()
@@ -122,14 +122,14 @@ def check_lane(number: int, least: int = 1) -> None:
 
 
 def check_tab_id(tab_id: Any) -> str:
-    """Returns the tab's id; raises ``ValueError`` if it is invalid."""
+    """Returns the tab's ID; raises ``ValueError`` if it is invalid."""
     if not isinstance(tab_id, str) or not _TAB_ID.fullmatch(tab_id):
         raise ValueError("a tab's id is 8 to 64 letters, digits, - or _")
     return tab_id
 
 
 class Tabs:
-    """All tabs by id. A tab is known from its first request on."""
+    """All tabs by ID. A tab is known from its first request on."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, lease_s: float = LEASE_S) -> None:
         self._clock = clock
@@ -141,7 +141,7 @@ class Tabs:
         return len(self._tabs)
 
     def open(self, tab_id: str) -> Tab:
-        """Returns the tab, made if it is new; raises ``ValueError`` for an invalid id."""
+        """Returns the tab, created if it is new; raises ``ValueError`` for an invalid ID."""
         check_tab_id(tab_id)
         with self._lock:
             tab = self._tabs.setdefault(tab_id, Tab(tab_id, self._clock()))
@@ -163,7 +163,7 @@ class Tabs:
         return tab
 
     def leave_engine(self) -> None:
-        """The engine has ended: all tabs keep what was said in their lanes."""
+        """Have all tabs keep the texts in their lanes, because the engine has ended."""
         for tab in self.all():
             tab.leave_engine()
 

@@ -1,4 +1,4 @@
-"""Shows a start in the terminal: one line that changes, or, where the output is no terminal, a line now and then."""
+"""Shows a start's progress: in a terminal, one line that changes; in other output, a line now and then."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TextIO
 from roseplay.play.start_status import StartStatus
 
 LOOK_S = 0.2
-AGAIN_S = 10.0  # without a terminal, a stage that lasts is shown again
+AGAIN_S = 10.0  # without a terminal, a long stage is shown again after this time
 _BAR = 24
 _ERASE = "\r\x1b[K"
 
@@ -34,7 +34,7 @@ class StartConsole:
         self._thread.start()
 
     def stop(self) -> None:
-        """Show no more, and take the line that changes away."""
+        """Show no more, and remove the changing line."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(5)
@@ -42,7 +42,7 @@ class StartConsole:
             self._write(_ERASE)
 
     def say(self, line: str) -> None:
-        """Show a line that stays."""
+        """Show a permanent line."""
         self._write((_ERASE if self._is_terminal else "") + line + "\n")
 
     def _follow(self) -> None:
@@ -50,8 +50,8 @@ class StartConsole:
             self.look()
 
     def look(self) -> None:
-        """Show what has changed; called every ``LOOK_S``."""
-        if self._status.failure is not None:  # which is reported in another line
+        """Show changes; called every ``LOOK_S``."""
+        if self._status.failure is not None:  # which is reported on another line
             return
         stage, sentence, share = self._status.terminal_line()
         if self._is_terminal:

@@ -1,4 +1,4 @@
-"""What the start of an engine has done so far: for the page, for ``/health`` and for the terminal."""
+"""The progress of an engine's start, for the page, ``/health`` and the terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from roseplay.core.progress import STAGES, Progress
 from roseplay.formats.numbers import megabytes_text
 
-# What each stage is called, and what it is while there is nothing to count.
+# Each stage's title, and its description while there is nothing to count.
 _WORDS = {
     "libraries": ("Libraries", "PyTorch and transformers"),
     "download": ("Download", "from the Hugging Face hub"),
@@ -19,12 +19,12 @@ _WORDS = {
     "kernels": ("Kernels", "compiled once, then kept"),
     "warm-up": ("Warm-up", "one step of every size"),
 }
-_ESTIMATE_FROM_S = 1.0  # of a stage; before, an estimate of what is left would be a guess
+_ESTIMATE_FROM_S = 1.0  # into a stage; earlier, an estimate of the time left would be a guess
 
 
 @dataclass
 class Stage:
-    """One stage: when it began and ended, in seconds of the clock, and how far it is."""
+    """One stage: when it began and ended, in seconds of the clock, and its progress."""
 
     name: str
     began: float | None = None
@@ -37,7 +37,7 @@ class Stage:
 
     @property
     def share(self) -> float | None:
-        """How much of it is done, from 0 to 1; None where that is not known."""
+        """Completed share, from 0 to 1; None if unknown."""
         if self.ended is not None:
             return 1.0
         progress = self.progress
@@ -45,7 +45,7 @@ class Stage:
 
     @property
     def words(self) -> str:
-        """How far it is, or what it is."""
+        """The stage's progress, or its description."""
         progress = self.progress
         about = progress.note if progress is not None and progress.note else _WORDS[self.name][1]
         if progress is None or progress.unit != "bytes":
@@ -60,7 +60,7 @@ class Stage:
         return (now if self.ended is None else self.ended) - self.began if self.began is not None else 0.0
 
     def left_s(self, now: float) -> float | None:
-        """About how many more seconds it takes; None unless bytes are fetched or read, and some time has passed."""
+        """Estimate the seconds left; None unless bytes are being fetched or read and some time has passed."""
         progress, spent = self.progress, self.seconds(now)
         share = self.share
         counted = progress is not None and progress.unit == "bytes" and not progress.note
@@ -71,7 +71,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a start failed: the stage's title, a sentence, and a command to try."""
+    """A failed start: the stage's title, the reason as a sentence, and a command to try."""
 
     stage: str
     message: str
@@ -87,7 +87,7 @@ class StartStatus:
 
     Attributes:
         failure: why it failed; None unless it has.
-        note: why the start before failed, for which this one makes up; "" if there is nothing to say.
+        note: why the previous start failed, if this one recovers from that; otherwise "".
     """
 
     def __init__(self, model: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -101,7 +101,7 @@ class StartStatus:
         self._failed_at: float | None = None
 
     def take(self, progress: Progress) -> None:
-        """Take what the engine reports."""
+        """Take the engine's report of its progress."""
         with self._lock:
             stage = self._stages[progress.stage]
             if stage is not self._now:
@@ -111,12 +111,12 @@ class StartStatus:
             stage.progress = progress
 
     def end(self) -> None:
-        """The engine is live."""
+        """End the start: the engine is live."""
         with self._lock:
             self._end()
 
     def fail(self, message: str, command: str) -> None:
-        """The start has failed; the stage that it was in does not end."""
+        """Mark the start as failed; its current stage does not end."""
         with self._lock:
             self._failed_at = self._clock()
             self.failure = Failure(self._now.title if self._now is not None else "", message, command)
@@ -127,7 +127,7 @@ class StartStatus:
 
     @property
     def sentence(self) -> str:
-        """How far the start is, in one line."""
+        """Returns the start's progress in one line."""
         with self._lock:
             return self._sentence()
 
@@ -135,7 +135,7 @@ class StartStatus:
         return " ".join(filter(None, self._parts()))
 
     def _parts(self) -> tuple[str, str]:
-        """Returns the sentence in two parts: what there is to say, and the rest of it."""
+        """Returns the message in two parts: its main sentence, and the details."""
         if self.failure is not None:
             return f"{self.model} could not be started.", self.failure.message
         stage = self._now
@@ -146,7 +146,7 @@ class StartStatus:
         return f"{self.model} is loading.", f"{stage.title}, {stage.words}.{more}"
 
     def terminal_line(self) -> tuple[str, str, float | None]:
-        """Returns the stage's title, the sentence with the stage's seconds, and how much of the stage is done."""
+        """Returns the stage's title, the sentence with the stage's seconds, and the stage's completed share."""
         with self._lock:
             stage = self._now
             if stage is None:
@@ -154,7 +154,7 @@ class StartStatus:
             return stage.title, f"{self._sentence()} {stage.seconds(self._clock()):.0f} s", stage.share
 
     def figures(self) -> dict[str, Any]:
-        """Returns all of it, for the page."""
+        """Returns the whole status, for the page."""
         with self._lock:
             now, failure = self._clock() if self._failed_at is None else self._failed_at, self.failure
             stages = list(self._stages.values())

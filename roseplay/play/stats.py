@@ -1,4 +1,4 @@
-"""The figures of the header that the server makes: rates and counts. The page adds the latencies."""
+"""The header's figures that the server computes: rates and counts. The page adds the latencies."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ CAPACITY = 1 << 16
 
 
 class Stats:
-    """Tokens a second over the last two seconds, and counts as of the newest step, or as another server reported last.
+    """Tokens per second over the last two seconds, and counts as of the newest step or another server's last report.
 
     Args:
-        remote: another server computes, so that there are no records of steps.
+        remote: whether another server computes, so that there are no step records.
     """
 
     def __init__(self, *, remote: bool = False) -> None:
@@ -38,10 +38,10 @@ class Stats:
         self._load = load
 
     def live(self, unfinished: int) -> None:
-        """Set how many requests have not ended: an idle engine makes no step records that could say so.
+        """Set the number of unfinished requests, since an idle engine makes no step records that could show it.
 
-        A server may have other clients: where it says how many requests it has, these count. Where it does not, nobody
-        knows how many of ours wait.
+        Another server may have other clients, so the numbers that it reports take precedence. If it reports none, it is
+        unknown how many of our requests wait.
         """
         load = self._load
         if load is not None and load.running is not None and load.waiting is not None:

@@ -1,6 +1,6 @@
-"""Steady traffic: requests arrive at a rate, whether or not earlier ones have been answered, until it is stopped.
+"""Steady traffic: until stopped, requests arrive at a rate, whether or not earlier ones have been answered.
 
-That is an open loop: when the engine falls behind, its queue grows, as behind a public service.
+This is an open loop: when the engine falls behind, its queue grows, as in a public service.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from roseplay.play.bursts import LABELS, kind_of
 from roseplay.play.open_loop import OpenLoop, Send
 from roseplay.traffic.arrivals import Spacing, endless
 
-LEAST_RATE, MOST_RATE = 0.1, 50.0  # requests a second
+LEAST_RATE, MOST_RATE = 0.1, 50.0  # requests per second
 MOST_S = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class SteadyPlan:
-    """What arrives. Raises ``ValueError`` for a value out of range.
+    """The requests to send. Raises ``ValueError`` for a value out of range.
 
     Attributes:
-        rate: requests a second, on average.
-        spacing: ``poisson`` draws the gaps between requests, ``even`` keeps them equal.
-        kind: of the prompts, as of a burst.
+        rate: requests per second, on average.
+        spacing: ``poisson`` draws random gaps between requests, ``even`` keeps them equal.
+        kind: of the prompts, as for a burst.
         max_new_tokens: of each answer.
         seed: the same seed gives the same prompts, and with ``poisson`` the same gaps.
     """
@@ -52,7 +52,7 @@ class SteadyTraffic(OpenLoop):
     """The steady traffic of one tab.
 
     Args:
-        is_watched: whether somebody still looks at the tab; once nobody does, the traffic ends.
+        is_watched: returns whether the tab is still open; once it is not, the traffic ends.
         clock: the engine's.
     """
 
@@ -60,7 +60,7 @@ class SteadyTraffic(OpenLoop):
         self, plan: SteadyPlan, send: Send, is_watched: Callable[[], bool], clock: Clock = SYSTEM_CLOCK
     ) -> None:
         super().__init__("roseplay-steady", is_watched, clock)
-        self._order = plan, send  # replaced as one
+        self._order = plan, send  # replaced together
         self._followed: tuple[SteadyPlan, Send] | None = None  # the order under which the next request is due
         self._arrivals: Iterator[float] = iter(())
         self._next = 0, 0.0  # the request that is due next, and when
@@ -70,11 +70,11 @@ class SteadyTraffic(OpenLoop):
         return self._order[0]
 
     def change(self, plan: SteadyPlan, send: Send) -> None:
-        """Go on under another plan: requests are numbered on, and the next one comes a gap of the new rate later."""
+        """Continue with another plan: request numbers go on, and the next one comes after a gap at the new rate."""
         self._order = plan, send
 
     def figures(self) -> dict[str, Any]:
-        """Returns the plan as well."""
+        """Returns the loop's figures with the plan's."""
         plan = self.plan
         return {**super().figures(), **dataclasses.asdict(plan), "label": LABELS[plan.kind]}
 
@@ -92,7 +92,7 @@ class SteadyTraffic(OpenLoop):
         return self._followed[1]
 
     def _from_now(self, plan: SteadyPlan) -> Iterator[float]:
-        """Yields the seconds at which the next requests arrive. After a change the seed's gaps go on, from now."""
+        """Yields when the next requests arrive, in seconds. After a change, the seed's gaps go on from now."""
         arrivals = islice(endless(plan.spacing, plan.rate, seed=plan.seed), max(0, self._sent - 1), None)
         begun = self._seconds() - next(arrivals) if self._sent else 0.0
         return (begun + at_s for at_s in arrivals)

@@ -1,4 +1,4 @@
-"""The positions of a slider: values that grow in factors at equal distances, with "unlimited" at the end."""
+"""The positions of a slider: evenly spaced values that grow by factors, with "unlimited" at the end."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ UNLIMITED = "∞"
 
 @dataclass(frozen=True)
 class Stops:
-    """The values of a slider's positions; ``None`` is unlimited, and stands twice at the end to set it apart.
+    """The values of a slider's positions; ``None`` is unlimited, and comes twice at the end to set it apart.
 
     Attributes:
-        marks: the values that are named under the track.
+        marks: the values that are labelled below the track.
     """
 
     name: str
@@ -47,17 +47,17 @@ class Stops:
         return int(word)
 
     def ticks(self) -> str:
-        """Returns HTML of the scale under the track."""
+        """Returns HTML for the scale below the track."""
         last = len(self.values) - 1
         marks = (f'<span style="--p:{self.place(v) / last:.4f}">{self.text(v)}</span>' for v in self.marks)
         return f'<div class="rp-ticks" aria-hidden="true">{"".join(marks)}</div>'
 
 
 class RateStops(Stops):
-    """The positions of a slider of requests a second, which always has an end."""
+    """The positions of a slider for requests per second, which are always limited."""
 
     def parse(self, text: str) -> float:
-        """Parse a typed rate; raises ``ValueError`` unless steady traffic can have it."""
+        """Parse a typed rate; raises ``ValueError`` if steady traffic cannot have it."""
         try:
             rate = float(_word(text))
         except ValueError:
@@ -82,7 +82,7 @@ _KNOBS = settings_of(Knobs)
 
 
 def stops_of(knob: str) -> Stops | None:
-    """Returns the positions of a knob's slider; ``None`` if it cannot be unlimited, and each value is a position."""
+    """Returns the positions of a knob's slider; ``None`` if each value is a position: it cannot be unlimited."""
     setting = _KNOBS[knob]
     if not setting.control or not setting.values.none:
         return None
@@ -90,10 +90,10 @@ def stops_of(knob: str) -> Stops | None:
 
 
 def read_knob(knob: str, text: str) -> Any:
-    """Parse what is typed into a knob's box; text of knobs without a box stays as it is.
+    """Parse the text in a knob's box; text for knobs without a box is returned unchanged.
 
     Raises:
-        ValueError: one sentence that says what the knob takes.
+        ValueError: the text is invalid; the message is one sentence on what the knob accepts.
     """
     if knob == "slow_motion":
         try:

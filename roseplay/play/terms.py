@@ -1,4 +1,4 @@
-"""What the words on the page mean: shown beside them when somebody asks, or when the pointer rests on them."""
+"""Explanations of the page's terms, shown beside them on request or when the pointer rests on them."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ TERMS = {
 }
 
 
-# What the popover of a word says besides its meaning: an example and notes on it; the figures to watch, between ** and **, when it changes; what it
-# costs; and vLLM's metrics that are nearest to it.
+# The contents of a term's popover besides its meaning: an example with notes; the figures to watch (between ** and **)
+# when it changes; its cost; and vLLM's nearest metrics.
 _MORE: dict[str, dict[str, Any]] = {
     "tokens / s": {
         "watch": "It rises with **Max batch** until memory or the processor is used up.",
@@ -130,17 +130,17 @@ _MORE: dict[str, dict[str, Any]] = {
     "Steps": {"watch": "Dotted lines wait, wide dark bars compute a prompt; a diamond is a preemption."},
 }
 
-# The glossary as the page's scripts have it.
+# The glossary for the page's scripts.
 GLOSSARY = {term: {"what": what, **_MORE.get(term, {})} for term, what in TERMS.items()}
 
 
 def _explained(kind: type) -> dict[str, str]:
-    """``Temperature (temperature): what it does``, by the id of the control."""
+    """Returns explanations such as ``Temperature (temperature): what it does``, by the control's id."""
     named = {name: setting for name, setting in settings_of(kind).items() if setting.control}
     return {it.control: f"{it.label} ({name}): {it.explanation}" for name, it in named.items()}
 
 
-# For Gradio's own controls that are not explained by a popover, by the id of the element.
+# For Gradio's own controls without a popover, by element id.
 CONTROLS = {
     **_explained(SamplingParams),
     "burst": "Send a burst (key b).",
@@ -154,7 +154,7 @@ CONTROLS = {
     "sampling-system": "System prompt: what the model is told before the conversation. It counts as prompt tokens.",
 }
 
-# For the Lab: its settings by name, its controls by the id of the element, its figures by name.
+# For the Lab: its settings by name, its controls by element id, its figures by name.
 LAB = {
     **{name: f"{name}: {it.explanation}" for kind in (EngineConfig, Knobs) for name, it in settings_of(kind).items()},
     "slow_motion": "slow_motion: refused here, since it would stretch what is measured.",
@@ -178,7 +178,7 @@ LAB = {
     "same_tokens": "Whether A and B gave the very same tokens. Where two tokens are nearly as likely, rounding may choose between them.",
 }
 
-# The catalogue of settings as the page's scripts have it.
+# The catalogue of settings for the page's scripts.
 SETTINGS = {
     group: {
         name: {**setting.to_dict(), "default": defaults_of(kind)[name]} for name, setting in settings_of(kind).items()

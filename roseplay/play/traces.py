@@ -1,4 +1,4 @@
-"""The tab Traces: download the current run, or open one that was recorded. ``static/traces`` fills it."""
+"""The Traces tab, to download the current run or open a recorded one. ``static/traces`` fills it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIGURES = {"seconds": "length", "steps": "steps", "requests": "requests", "toke
 
 
 def traces(host: PageHost) -> None:
-    """Build the tab's content where this is called."""
+    """Build the tab's content in the current Gradio context."""
     html(_content(host.replaying), elem_id="rp-traces-all", js_on_load=assets.mount("traces/traces.js"))
 
 

@@ -1,4 +1,4 @@
-"""The rail's section Traffic: bursts and Stop all, steady traffic, and traffic from a file."""
+"""The rail's Traffic section: bursts and Stop all, steady traffic, and traffic from a file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from roseplay.play.web.calls import EVENT, refusals_as_errors, warn
 
 
 class TrafficSection:
-    """Builds the section where it is made; ``wire`` connects its buttons."""
+    """Builds the section where it is created; ``wire`` connects its buttons."""
 
     def __init__(self, host: PageHost) -> None:
         self._host = host
@@ -55,7 +55,7 @@ class TrafficSection:
         names = ("slid", "changed", "controlValues")
         slid, changed, shown = (assets.call("live/steady.js", name) for name in names)
         self.rate.slider.input(None, self.rate.slider, self.rate.box, js=slid, **EVENT)
-        # Queued, since only then a warning reaches the user.
+        # Queued, since only then do warnings reach the user.
         typed = gr.on(
             [self.rate.box.submit, self.rate.box.blur], self._typed, self.rate.shows, self.rate.shows, **EVENT
         )  # fmt: skip
@@ -64,7 +64,7 @@ class TrafficSection:
         self.steady.tell(self._tell, None, None, **EVENT)
 
     def _typed(self, place: Any, text: Any) -> list[Any]:
-        """The rate that was typed, or where it cannot be, that of the slider."""
+        """Returns the rate that was typed or, if that is invalid, the slider's."""
         try:
             rate: Any = RATE.parse(text)
         except ValueError as error:
@@ -73,7 +73,7 @@ class TrafficSection:
         return [RATE.place(rate), RATE.text(rate)]
 
     def _tell(self, event: gr.EventData) -> None:
-        """Say why it stopped by itself."""
+        """Show a warning on why steady traffic stopped by itself."""
         with refusals_as_errors():
             steady = self._host.playground.tabs.open(check_tab_id(getattr(event, "tab", None))).traffic.get("steady")
         reason = steady.figures()["stopped"] if steady else "the server no longer knew this tab"

@@ -1,4 +1,4 @@
-"""Traffic that is sent from a tab or by a program: bursts, steady traffic, and requests from a file."""
+"""Traffic from a tab or a program: bursts, steady traffic, and requests from a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from roseplay.traffic.lengths import prompt_length
 from roseplay.traffic.own import OwnRequest, check_room, random_prompt
 from roseplay.traffic.prompts import KINDS, Prompt, PromptMix
 
-LOOPS = ("steady", "file")  # traffic that goes on until it is stopped: steady, and the requests of a file
+LOOPS = ("steady", "file")  # kinds of traffic that go on for a while: steady, and the requests of a file
 _FIRST_SEED = 7
 
 
@@ -30,11 +30,11 @@ class TrafficService:
     """Sends bursts, steady traffic and traffic from files to an engine. Thread-safe.
 
     Args:
-        tabs: where traffic comes from.
-        requests: where it goes.
+        tabs: the sources of traffic.
+        requests: submits it.
 
     Attributes:
-        newest_burst: the burst that was begun last.
+        newest_burst: the last burst that was begun.
     """
 
     def __init__(self, tabs: Tabs, requests: Requests) -> None:
@@ -55,12 +55,12 @@ class TrafficService:
     ) -> Burst:
         """Submit many requests at once, each with an answer of exactly ``max_new_tokens`` tokens.
 
-        Without a seed each burst has other prompts, and without a mix those of its kind. If the engine accepts only some of
-        the requests, the burst is that large.
+        Without a seed, each burst has different prompts; without a mix, the usual ones for its kind. If the engine
+        accepts only some of the requests, the burst consists of those.
 
         Raises:
-            ValueError: a bad size, kind or seed.
-            EngineBusyError: the engine accepts none.
+            ValueError: the size, kind or seed is invalid.
+            EngineBusyError: the engine accepts none of the requests.
         """
         if not 1 <= size <= MAX_SIZE:
             raise ValueError(f"a burst of {shown(size)} is not possible: use 1 to {MAX_SIZE} requests")
@@ -90,12 +90,12 @@ class TrafficService:
     def start_steady(
         self, *, rate: float, spacing: Spacing, kind: str, max_new_tokens: int, seed: int | None, tab_id: str
     ) -> SteadyTraffic:
-        """Send requests at a rate for as long as somebody looks at the tab, in place of its steady traffic so far.
+        """Send requests at a rate while the tab is open, in place of its previous steady traffic.
 
-        Without a seed, traffic that runs goes on with its own: no prompt comes again because the rate was changed.
+        Without a seed, running traffic keeps its own, so that changing the rate does not repeat prompts.
 
         Raises:
-            ValueError: a bad rate, spacing, kind or seed, no tab, or answers that the model cannot have.
+            ValueError: the rate, spacing, kind or seed is invalid, there is no tab, or the answers are too long.
         """
         if not tab_id:
             raise ValueError("steady traffic needs the id of a tab: it ends when that tab no longer polls")
@@ -130,7 +130,7 @@ class TrafficService:
         return steady
 
     def stop(self, kind: str, tab_id: str = "", *, abort: bool = False) -> list[OpenLoop]:
-        """Send no more traffic of a kind, of ``LOOPS``, from a tab or from all; returns what there was, running or not.
+        """Send no more traffic of a kind in ``LOOPS``, from a tab or from all; returns what there was, running or not.
 
         Args:
             abort: abort a request that is being submitted now.
@@ -145,7 +145,7 @@ class TrafficService:
         """Read a file of traffic.
 
         Raises:
-            ValueError: one sentence that names the line that is wrong, or the request that the model cannot take.
+            ValueError: one sentence names the invalid line, or the request that the model cannot take.
         """
         file, info = read_own(content, name), self._engine.info
         room = min(info.max_model_len, (info.num_blocks - 1) * info.block_size)
@@ -154,12 +154,12 @@ class TrafficService:
         return file
 
     def start_own(self, content: bytes, *, name: str = "", seed: int | None = None, tab_id: str) -> FileTraffic:
-        """Send a file's requests at its times, in place of the file that the tab plays so far.
+        """Send a file's requests at its times, in place of the file that the tab is playing.
 
-        Without a seed, prompts that are given by their lengths differ each time, as those of bursts do.
+        Without a seed, prompts that are given by their lengths differ each time, like those of bursts.
 
         Raises:
-            ValueError: see ``check_own``; or a bad seed, or no tab. Nothing has been sent then.
+            ValueError: see ``check_own``; or the seed is invalid, or there is no tab. Nothing has been sent.
         """
         if not tab_id:
             raise ValueError("traffic from a file needs the id of a tab: it ends when that tab no longer polls")
@@ -183,7 +183,7 @@ class TrafficService:
         return own
 
     def _length(self, index: int, request: OwnRequest) -> int:
-        """Returns the prompt tokens of request ``index``."""
+        """Returns the number of prompt tokens of request ``index``."""
         if isinstance(request.prompt, int):
             return request.prompt
         try:

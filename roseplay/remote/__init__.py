@@ -1,1 +1,1 @@
-"""An engine's client for other people's servers: whatever speaks OpenAI's API."""
+"""A client, with an engine's interface, for other servers with OpenAI's API."""

@@ -1,4 +1,4 @@
-"""Where another server is and what it asks for, and the flags that say so."""
+"""Another server's address, key and model, and the flags that set them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """What ``HttpEngine`` is made of.
+    """The server that an ``HttpEngine`` connects to.
 
     Attributes:
         url: of the API, such as ``http://host:8000/v1``.
-        api_key: None where it asks for none; never shown.
-        model: one that it serves; None is the first that it lists.
+        api_key: None if the server requires none; never shown.
+        model: one that it serves; None means the first that it lists.
     """
 
     url: str
@@ -37,12 +37,12 @@ def add_server_address_flags(group: Any) -> None:
 
 
 def key_variable(flag: str) -> str:
-    """Returns the environment variable that takes the place of a flag with a key."""
+    """Returns the environment variable that can replace a flag for a key."""
     return "ROSEPLAY_" + flag.removeprefix("--").replace("-", "_").upper()
 
 
 def server_addresses(arguments: Mapping[str, Any]) -> tuple[ServerAddress, ...]:
-    """Returns the servers that are named: none, one or two.
+    """Returns the servers that the flags name: none, one or two.
 
     Raises:
         ValueError: only the second is named, or both are the same.

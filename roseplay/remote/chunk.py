@@ -1,4 +1,4 @@
-"""One chunk of a server's answer: its piece of text, why it ended, and what the server counted and measured."""
+"""One chunk of a server's answer: its piece of text, its finish reason, and the server's token counts and times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roseplay.formats.json_schema import FAR
 from roseplay.formats.json_text import tolerant_json
 from roseplay.remote.sentences import RefusedError, sentence_in
 
-# Every other word that a server says (eos_token, content_filter, …) is some kind of stop.
+# All other finish reasons (eos_token, content_filter, …) count as a stop.
 _REASONS = {
     "length": FinishReason.LENGTH,
     "abort": FinishReason.ABORT,
@@ -21,12 +21,12 @@ _REASONS = {
 
 
 REQUEST_FAILED = "the server says that the request failed"
-_MOST = 2**31 - 1  # tokens: what columns of the page and of recordings can hold
+_MOST = 2**31 - 1  # tokens: the most that columns of the page and of recordings can hold
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of a request as the server counted them; ``cached`` is None where it does not say."""
+    """Token counts of a request from the server; ``cached`` is None if it does not report it."""
 
     prompt: int
     completion: int
@@ -35,11 +35,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class AnswerChunk:
-    """What a chunk says.
+    """The content of a chunk.
 
     Attributes:
-        text: a piece of the answer, of its reasoning too; "" for a token without text; None where there is no token.
-        finish_reason: in the last chunk that has a choice.
+        text: a piece of the answer or its reasoning; "" for a token without text; None if there is no token.
+        finish_reason: set in the last chunk that has a choice.
     """
 
     text: str | None = None
@@ -49,10 +49,10 @@ class AnswerChunk:
 
 
 def parse_chunk(data: bytes) -> AnswerChunk:
-    """Returns what the JSON of an event, or of a whole answer, says.
+    """Parse the JSON of an event, or of a complete answer.
 
     Raises:
-        RefusedError: it is an error, or no JSON object.
+        RefusedError: it is an error, or not a JSON object.
     """
     try:
         document = tolerant_json(data)
@@ -76,7 +76,7 @@ def parse_chunk(data: bytes) -> AnswerChunk:
 
 
 def _text(choice: Mapping[str, Any], *, ended: bool) -> str | None:
-    """A chunk that only begins or ends an answer has no text, and a chat's first one names the role."""
+    """Returns a chunk's text; None if it only ends or begins an answer, as a chat's first chunk with the role does."""
     part = choice.get("delta") or choice.get("message") or {}
     found = [choice.get("text")]
     if isinstance(part, dict):
@@ -101,7 +101,7 @@ def _usage(document: Mapping[str, Any]) -> Usage | None:
 
 
 def _times(document: Mapping[str, Any]) -> ServerTimes | None:
-    """Times under vLLM's names (``--enable-per-request-metrics``), or llama.cpp's."""
+    """Returns times given under vLLM's names (``--enable-per-request-metrics``) or llama.cpp's."""
     metrics, timings = _within(document, "metrics"), _within(document, "timings")
     queue, first = _seconds(metrics.get("queue_time_ms")), _seconds(metrics.get("time_to_first_token_ms"))
     prefill, decode = None, _seconds(metrics.get("generation_time_ms"))

@@ -1,4 +1,4 @@
-"""The thread in which all of a server's streams are read, and the connections to it."""
+"""The connections to a server, and the thread that reads all its streams."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ CONNECT_S = 10.0
 
 
 class Connection:
-    """An event loop in a thread of its own. It ends with ``close``.
+    """An event loop in a thread of its own, which ends with ``close``.
 
-    Each request has a connection of its own, however many there are: none waits here for another's to end. A stream may be
-    silent for any time: whether the server is still there is asked elsewhere.
+    Each request has a connection of its own, however many there are, and never waits here for another to end. A stream
+    may be silent for any length of time: ``Monitor`` checks whether the server is still there.
 
     Attributes:
-        lateness: of what is sent and read here.
+        lateness: how late requests are sent and answers read here.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Connection:
     # -- any thread
 
     def start(self, stream: HttpStream, path: str, body: dict[str, Any]) -> None:
-        """Send a request whose stream is live already."""
+        """Send a request whose stream is already live."""
         self._call(partial(self._start, stream, path, body))
 
     def cancel(self, stream: HttpStream) -> None:
@@ -66,7 +66,7 @@ class Connection:
         self._call(partial(self._end_all, reason, error))
 
     def close(self, timeout: float) -> None:
-        """End every stream with ``abort``, and the thread."""
+        """End every stream with ``abort``, and end the thread."""
         if self._closed:
             return
         self._closed = True
@@ -110,7 +110,7 @@ class Connection:
 
     def _ended(self, stream: HttpStream, task: asyncio.Task[None]) -> None:
         self._tasks.pop(stream.request_id, None)
-        if task.cancelled():  # perhaps before it had begun
+        if task.cancelled():  # possibly before it began
             self._live.end(stream, FinishReason.ABORT)
         elif (error := task.exception()) is not None:
             self._live.end(stream, FinishReason.ERROR, f"the request failed ({type(error).__name__})")
@@ -130,5 +130,5 @@ class Connection:
 def _client(headers: Mapping[str, str], keep_idle_s: float) -> httpx.AsyncClient:
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=keep_idle_s)
     timeout = httpx.Timeout(None, connect=CONNECT_S)
-    whole = {"Accept-Encoding": "identity"}  # compressed events would come in lumps
+    whole = {"Accept-Encoding": "identity"}  # compressed events would arrive in batches
     return httpx.AsyncClient(limits=limits, timeout=timeout, headers={**headers, **whole}, trust_env=False)

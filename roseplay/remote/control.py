@@ -1,4 +1,4 @@
-"""What is asked of a server beside its streams: models, metrics, health, knobs."""
+"""Requests to a server besides its streams: models, metrics, health, knobs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from roseplay.remote.timings import USUAL
 
 
 class Control:
-    """Asks from any thread.
+    """Sends such requests; may be used from any thread.
 
     Args:
         url: of the API, with or without ``/v1``.
-        reply_s: seconds until a whole reply has to be there, where a question says nothing else.
+        reply_s: default timeout for a complete reply, in seconds.
 
     Attributes:
         root: the address without ``/v1``.
-        headers: of every request, the streams' too.
+        headers: of every request, including streams.
 
     Raises:
-        ValueError: the address or the key cannot be used; one line, which repeats neither a key nor a password.
+        ValueError: the address or the key cannot be used; the message is one line without any key or password.
     """
 
     def __init__(self, url: str, api_key: str | None = None, reply_s: float = USUAL.reply_s) -> None:
@@ -42,25 +42,25 @@ class Control:
         self._questions.close()
 
     def get(self, path: str, timeout: float | None = None) -> Reply:
-        """Returns the reply, whatever its status; raises ``httpx.HTTPError`` if there is none within ``timeout`` seconds."""
+        """Returns the reply, whatever its status; raises ``httpx.HTTPError`` if none comes in ``timeout`` seconds."""
         return self._questions.ask("GET", path, self._reply_s if timeout is None else timeout)
 
     def text(self, path: str, timeout: float | None = None) -> str | None:
-        """Returns the text at a path; ``None`` where there is none."""
+        """Returns the text at a path; ``None`` if there is none."""
         reply = self.get(path, timeout)
         return reply.text if reply.status == 200 else None
 
     def document(self, path: str) -> dict[str, Any]:
-        """Returns the JSON object at a path; empty where there is none."""
+        """Returns the JSON object at a path; empty if there is none."""
         reply = self.get(path)
         return json_object(reply.content) if reply.status == 200 else {}
 
     def post(self, path: str) -> Reply:
-        """Returns the reply to a request without a body, whatever its status; raises ``httpx.HTTPError`` if there is none."""
+        """Returns the reply to an empty request, whatever its status; raises ``httpx.HTTPError`` if there is none."""
         return self._questions.ask("POST", path, self._reply_s)
 
     def patch(self, path: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Send changes and return the reply; raises ``RefusedError`` with the server's sentence."""
+        """Send changes and return the reply; raises ``RefusedError`` with the server's message."""
         reply = self._questions.ask("PATCH", path, self._reply_s, json=dict(changes))
         if reply.status != 200:
             raise refusal(reply.status, reply.content)
@@ -68,7 +68,7 @@ class Control:
 
 
 def _checked(url: str) -> str:
-    """Returns the address. It is shown on the page and in recordings, so that nothing secret may be part of it."""
+    """Returns the address. It is shown on the page and in recordings, so nothing secret may be part of it."""
     try:
         parsed = httpx.URL(url.strip())
     except (httpx.InvalidURL, UnicodeError, TypeError) as error:
@@ -81,7 +81,7 @@ def _checked(url: str) -> str:
 
 
 def json_object(content: bytes) -> dict[str, Any]:
-    """Returns a reply's JSON object; empty if it is none."""
+    """Returns a reply's JSON object; empty if the reply is not one."""
     try:
         document = tolerant_json(content)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What is particular to each kind of server: its name, its names of sampling parameters, and how its metrics are had."""
+"""The peculiarities of each kind of server: its name, names of sampling parameters, and how to enable its metrics."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class Dialect:
     """One kind of server.
 
     Attributes:
-        title: what people call it.
-        neutral: sampling fields with the values that switch them off; these are always sent, since the server or its model has
-            other defaults. Without them, a field is only sent where it asks for something: a strict server refuses what
-            OpenAI's API does not have.
-        renamed: its names of fields, where they are not vLLM's.
-        metrics_hint: how it is started so that it has metrics; "" where it always has, or never.
-        clear_hint, cached_hint, times_hint: how it is started so that its prefix cache can be cleared, and so that its
-            answers say how much of their prompts was cached, and how long they waited; likewise.
-        counts_chunks: each chunk says how many tokens there were so far, if ``continuous_usage_stats`` asks for it.
+        title: its common name.
+        neutral: sampling fields with the values that switch them off. These are always sent, since the server or its
+            model may have other defaults. Other fields are sent only if they have an effect: a strict server refuses
+            those that OpenAI's API does not have.
+        renamed: its names of fields, where they differ from vLLM's.
+        metrics_hint: how to start it with metrics; "" if it always has them, or never.
+        clear_hint, cached_hint, times_hint: likewise, how to start it so that its prefix cache can be cleared, and so
+            that its answers report how much of their prompts was cached and how long they waited.
+        counts_chunks: whether each chunk has the token count so far if ``continuous_usage_stats`` asks for it.
     """
 
     title: str
@@ -36,7 +36,7 @@ class Dialect:
 UNKNOWN = Dialect("this server")
 _VLLM_NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 
-# By what a server says its models are owned by.
+# By the ``owned_by`` of a server's models.
 DIALECTS = {
     "roseplay": Dialect("roseplay", _VLLM_NEUTRAL, counts_chunks=True),
     "vllm": Dialect(

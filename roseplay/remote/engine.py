@@ -1,4 +1,4 @@
-"""A server as an engine: what ``Engine`` is to its users, over any API like OpenAI's."""
+"""A server as an engine: the interface of ``Engine``, over any API like OpenAI's."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ CLEAR_ATTEMPTS = 6
 class HttpEngine(NotInspectable):
     """A model that a server serves, with the interface of ``Engine``.
 
-    All times are of this process's clock: TTFT is from ``submit`` to the first piece of text that arrived here. What the
-    server cannot report or do, ``capabilities`` says, with the reason.
+    All times are on this process's clock: TTFT is from ``submit`` to the first piece of text that arrived here.
+    ``capabilities`` lists what the server cannot report or do, with the reason.
 
     Args:
         url: of the API, such as ``http://host:8000/v1``.
         model: one that it serves; by default the first that it lists.
-        config: only ``telemetry_steps`` and ``max_waiting`` have a meaning: how many events are kept, and what a page takes
-            for the length of the server's queue.
-        timings: how long the server and its replies are waited for.
+        config: only ``telemetry_steps`` (how many events are kept) and ``max_waiting`` (the assumed length of the
+            server's queue) have an effect.
+        timings: timeouts for the server and its replies.
 
     Attributes:
-        address: what it was made of.
-        server: the server as it was found.
-        info: the same as an engine's; what is not known is 0, "" or assumed.
+        address: the server's address, key and model, as given.
+        server: the server's properties, as found while attaching.
+        info: as an engine's; unknown values are 0, "" or assumed.
         tokenizer: None: prompts are text, messages or token ids, as the server takes them.
 
     Raises:
-        EngineStartError: the server cannot be reached, refuses the key, or has no such model; one line that says what to do.
+        EngineStartError: the server cannot be reached, refuses the key, or has no such model; one line says what to do.
     """
 
     tokenizer = None
@@ -105,7 +105,7 @@ class HttpEngine(NotInspectable):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What can be seen of the server and done to it, as far as is known: its answers may show more."""
+        """What the server is known to report and support; its answers may show more."""
         return self._live.capabilities
 
     # -- requests
@@ -118,13 +118,14 @@ class HttpEngine(NotInspectable):
         on_update: Listener | None = None,
         due_ns: int | None = None,
     ) -> HttpStream:
-        """Send a request and return its stream at once. What the server refuses ends the stream with its sentence.
+        """Send a request and return its stream at once. If the server refuses it, the stream ends with its message.
 
         Args:
             prompt: text or token ids, sent to ``/v1/completions``, or messages, sent to ``/v1/chat/completions``.
             params: how tokens are chosen and when the answer ends; greedy and 128 tokens by default.
-            on_update: called from the reading thread whenever something arrived for the stream; must return quickly.
-            due_ns: when its traffic wanted it to be submitted, for ``client_delay``.
+            on_update: called from the reading thread whenever something has arrived for the stream; must return
+                quickly.
+            due_ns: when the request was scheduled to be submitted, for ``client_delay``.
 
         Raises:
             ValueError: the prompt is empty or of another kind, or log-probabilities are asked for.
@@ -136,7 +137,7 @@ class HttpEngine(NotInspectable):
         token_ids = body["prompt"] if isinstance(body.get("prompt"), list) else []
         stream = HttpStream(next(self._ids), token_ids, params, self.abort, submitted_ns, on_update)
         stream.metrics.due_ns = due_ns
-        with self._lock:  # else a stream could be added after all have ended
+        with self._lock:  # otherwise a stream could be added after all have ended
             self._check_alive()
             self._live.add(stream)
             self._connection.start(stream, path, body)
@@ -144,7 +145,7 @@ class HttpEngine(NotInspectable):
         return stream
 
     def abort(self, request_id: int) -> bool:
-        """End a request with ``abort`` by closing its connection; returns ``False`` if it is unknown or has ended."""
+        """End a request with ``abort`` by closing its connection; returns false if it is unknown or has ended."""
         stream = self._live.get(request_id)
         if stream is None:
             return False
@@ -152,31 +153,31 @@ class HttpEngine(NotInspectable):
         return True
 
     def abort_all(self) -> int:
-        """End every live request; returns how many there were."""
+        """End all unfinished requests; returns their number."""
         return sum(self.abort(stream.request_id) for stream in self._live.all())
 
     @property
     def room(self) -> int:
-        """How many more requests may wait, of what a page takes for the length of the server's queue."""
+        """Number of further requests that may wait, given the assumed length of the server's queue."""
         return max(0, self.config.max_waiting - self._live.count)
 
     @property
     def num_unfinished(self) -> int:
-        """Requests that have been submitted here and have not ended; the server may have others."""
+        """Number of requests that were submitted here and have not ended; the server may have others."""
         return self._live.count
 
     # -- steering
 
     @property
     def knobs(self) -> Knobs:
-        """As they were found, or last set here; the defaults where the server does not tell them."""
+        """The knobs as last read or set here; the defaults if the server does not report them."""
         return self._knobs
 
     def set_knobs(self, **changes: Any) -> Knobs:
         """Change knobs of the server; returns all of them.
 
         Raises:
-            ValueError: a knob or value that the server refuses, or one without settings that can be changed.
+            ValueError: the server refuses a knob or value, or has no settings that can be changed.
             EngineError: the server does not reply, or the engine is closed.
         """
         self._check_alive()
@@ -194,7 +195,7 @@ class HttpEngine(NotInspectable):
         return found
 
     def _take_knobs(self) -> None:
-        """Ask for the server's settings: somebody else may have changed them."""
+        """Read the server's settings, since another client may have changed them."""
         if self.server.knobs is None or not self._knob_lock.acquire(blocking=False):
             return
         try:
@@ -202,12 +203,12 @@ class HttpEngine(NotInspectable):
             if found is not None:
                 self._publish(found)
         except httpx.HTTPError:
-            pass  # whether the server is there is asked elsewhere
+            pass  # ``Monitor`` checks whether the server is there
         finally:
             self._knob_lock.release()
 
     def _publish(self, found: Knobs) -> None:
-        """Take over settings; the caller holds the lock."""
+        """Take over settings and publish changes; the caller holds the lock."""
         old, new = self._knobs.to_dict(), found.to_dict()
         changed = {name: (old[name], new[name]) for name in new if old[name] != new[name]}
         self._knobs = found
@@ -218,12 +219,12 @@ class HttpEngine(NotInspectable):
         """Clear the server's prefix cache.
 
         Raises:
-            ValueError: it has no route for that.
+            ValueError: the server has no route for that.
             EngineError: it does not reply, or refuses.
         """
         self._check_alive()
         self.capabilities.require("clear_cache")
-        for attempt in range(CLEAR_ATTEMPTS):  # some refuse for a moment after the last answer
+        for attempt in range(CLEAR_ATTEMPTS):  # some servers refuse briefly after the last answer
             if attempt:
                 time.sleep(self._timings.clear_again_s)
             try:
@@ -240,22 +241,22 @@ class HttpEngine(NotInspectable):
     # -- health and life
 
     def health(self, timeout: float = 1.0) -> Health:
-        """Returns whether the server says that it is well, within ``timeout`` seconds."""
+        """Check whether the server reports within ``timeout`` seconds that it is healthy."""
         return Health(False, "the engine is closed") if self._closed else self._monitor.ask(timeout)
 
     @property
     def overdue(self) -> str | None:
-        """What is wrong with the server, in one line, as far as is known without asking it; ``None`` while it is well."""
+        """One line on what is known to be wrong with the server, without asking it; ``None`` while it is healthy."""
         return "the engine is closed" if self._closed else self._monitor.wrong
 
     @property
     def client_delay(self) -> str | None:
-        """Why this process, not the server, makes latencies longer, in one line; ``None`` while it does not."""
+        """One line on why this process, not the server, increases latencies; ``None`` while it does not."""
         return self._connection.lateness.words
 
     @property
     def alive(self) -> bool:
-        """Whether the engine accepts requests; a server that is away now may come back."""
+        """Whether the engine accepts requests; a server that is unreachable may come back."""
         return not self._closed
 
     def _check_alive(self) -> None:
@@ -263,9 +264,9 @@ class HttpEngine(NotInspectable):
             raise EngineError("the engine is closed")
 
     def close(self, timeout: float = CLOSE_TIMEOUT_S, *, reason: str | None = None) -> None:
-        """End all requests with ``abort``, or with ``reason`` as an error, and the threads; the server stays as it is.
+        """End all requests with ``abort``, or with ``reason`` as the error, and end the threads. Idempotent.
 
-        Closing twice is allowed.
+        The server is unaffected.
         """
         with self._lock:
             if self._closed:
@@ -284,7 +285,7 @@ class HttpEngine(NotInspectable):
 
 
 def _weakly(method: Any) -> Callable[[], object]:
-    """Returns a function that calls a bound method for as long as its object is there: a thread must not keep it."""
+    """Returns a function that calls a bound method while its object exists: a thread must not keep the object alive."""
     reference = weakref.WeakMethod(method)
 
     def call() -> object:

@@ -23,17 +23,17 @@ from roseplay.remote.stream import HttpStream
 logger = logging.getLogger(__name__)
 
 _DONE = b"[DONE]"
-MOST_REFUSAL = 1 << 16  # bytes of a refusal that are read: what says why is at its beginning
-MOST_PER_TOKEN = 4 << 10  # bytes of an answer for each token that was asked for
+MOST_REFUSAL = 1 << 16  # bytes of a refusal that are read: the reason comes first
+MOST_PER_TOKEN = 4 << 10  # bytes of an answer for each requested token
 
 
 class Exchanges:
-    """Sends requests and feeds their streams, each in a coroutine of its own.
+    """Sends requests and feeds their streams, each in its own coroutine.
 
     Args:
         root: the server's address, without ``/v1``.
         counts_chunks: see ``Dialect``.
-        refusal_s: for how long a refusal is read.
+        refusal_s: how long a refusal is read.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Exchanges:
         counts_chunks: bool,
         refusal_s: float,
     ) -> None:
-        # What is asked for of usage; shortened as the server refuses it.
+        # Options that ask for usage, best first; those that the server refuses are removed.
         self._usage = [{"include_usage": True}]
         if counts_chunks:
             self._usage.insert(0, {"include_usage": True, "continuous_usage_stats": True})
@@ -55,7 +55,7 @@ class Exchanges:
         self._refusal_s = refusal_s
 
     async def run(self, stream: HttpStream, path: str, body: dict[str, Any]) -> None:
-        """Feed a stream until it has ended; whatever goes wrong ends it with one line."""
+        """Feed a stream until it has ended; any error ends it with a message of one line."""
         self._lateness.sent(stream.metrics.due_ns or stream.metrics.submitted_ns, self._clock.now_ns())
         try:
             reason = await self._answer(stream, path, body)
@@ -81,7 +81,7 @@ class Exchanges:
         return await self._ask(stream, path, body)
 
     async def _ask(self, stream: HttpStream, path: str, body: dict[str, Any]) -> FinishReason:
-        """Send the request and read its answer; returns why that ended."""
+        """Send the request and read its answer; returns its finish reason."""
 
         async def trace(event: str, info: Any) -> None:
             if event == "http11.send_request_body.complete":
@@ -124,7 +124,7 @@ async def _refusal_of(response: httpx.Response, timeout: float) -> bytes:
 
 
 async def _bounded(response: httpx.Response, tokens: int) -> AsyncIterator[bytes]:
-    """Yields an answer's body; raises ``RefusedError`` if it is much longer than an answer of so many tokens."""
+    """Yields an answer's body; raises ``RefusedError`` if it is much longer than ``tokens`` tokens can be."""
     most = LONGEST_LINE + MOST_PER_TOKEN * tokens
     size = 0
     async for portion in response.aiter_bytes():
@@ -136,7 +136,7 @@ async def _bounded(response: httpx.Response, tokens: int) -> AsyncIterator[bytes
 
 
 class _Reading:
-    """What has been read of an answer."""
+    """The part of an answer that has been read."""
 
     def __init__(self, stream: HttpStream, live: LiveStreams) -> None:
         self._stream, self._live = stream, live

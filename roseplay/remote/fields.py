@@ -1,4 +1,4 @@
-"""Prompts and sampling parameters as the bodies of requests."""
+"""Turns prompts and sampling parameters into request bodies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from roseplay.config import SamplingParams
 from roseplay.remote.dialects import Dialect
 from roseplay.settings import defaults_of
 
-# Fields that OpenAI's API has, by our names; a server's own default may differ from ours, so they are always sent.
+# OpenAI's fields, by our names; always sent, since a server's defaults may differ from ours.
 _ALWAYS = {"max_new_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p"}
 _IF_ASKED = (
     *("presence_penalty", "frequency_penalty", "seed", "stop"),
@@ -18,7 +18,7 @@ _IF_ASKED = (
 
 
 def request_of(prompt: Any, params: SamplingParams, model: str, dialect: Dialect) -> tuple[str, dict[str, Any]]:
-    """Returns the path below ``/v1`` and the body of a request: messages are a chat, text and token ids a completion.
+    """Returns the path below ``/v1`` and the body of a request: a chat for messages, else a completion.
 
     Raises:
         ValueError: the prompt is empty or of another kind, or log-probabilities are asked for.

@@ -1,4 +1,4 @@
-"""Whether this process, not the server, makes requests and answers late: then TTFT and ITL measured here are too long."""
+"""Measures whether this process, not the server, delays requests and answers, and so makes TTFT and ITL too long."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _CAPACITY = 1 << 14
 
 
 class Lateness:
-    """How late requests were sent and answers could be read in the last seconds.
+    """How late requests were sent and answers were read in the last few seconds.
 
-    A request is late by what lies between the time when it was due, or was submitted, and the beginning of its sending:
-    how long the connection takes is the network's and the server's. What arrives is read late when the loop that reads all
-    streams is busy: a timer of that loop shows by how much.
+    A request's delay runs from when it was due, or submitted, to when sending began: the time to connect is due to the
+    network and the server. Answers are read late when the loop that reads all streams is busy: a timer on that loop
+    shows by how much.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -29,12 +29,12 @@ class Lateness:
         self._reads: deque[tuple[int, float]] = deque(maxlen=_CAPACITY)
 
     def sent(self, due_ns: int, sent_ns: int) -> None:
-        """Note a request that was due at one time and began to be sent at another."""
+        """Record when a request was due and when its sending began."""
         with self._lock:
             self._sends.append((sent_ns, (sent_ns - due_ns) / 1e6))
 
     async def watch(self) -> None:
-        """Measure by how much the running loop is late, until cancelled."""
+        """Measure how late the running loop is, until cancelled."""
         while True:
             begun_ns = self._clock.now_ns()
             await asyncio.sleep(_SAMPLE_S)
@@ -44,7 +44,7 @@ class Lateness:
 
     @property
     def words(self) -> str | None:
-        """What is late, in one line for people; ``None`` while nothing is."""
+        """One line for people on what is late; ``None`` while nothing is."""
         late = []
         if (send_ms := self._p95(self._sends)) > LATE_MS:
             late.append(f"requests are sent {send_ms:,.0f} ms after they are due")

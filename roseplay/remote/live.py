@@ -1,4 +1,4 @@
-"""The requests of a server that have not ended, and the telemetry of what arrives for them."""
+"""A server's unfinished requests, and the telemetry of what arrives for them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from roseplay.remote.stream import HttpStream
 
 logger = logging.getLogger(__name__)
 
-FLUSH_S = 0.02  # one event for the tokens of this time: with one for each, the telemetry's ring would soon be full
+FLUSH_S = 0.02  # interval of token events: with one for each token, the telemetry's ring buffer would soon be full
 UNKNOWN_ID = -1
 
 
 class LiveStreams:
-    """Feeds streams. Those who end one may call from any thread, all else is the loop's.
+    """Feeds streams. They may be ended from any thread; everything else happens on the loop's thread.
 
     Args:
-        capabilities: as they were found; what an answer proves is added.
+        capabilities: as found while attaching; those that an answer proves are added.
 
     Attributes:
-        heard_ns: when something last arrived from the server.
+        heard_ns: time of the last arrival from the server.
     """
 
     def __init__(self, telemetry: Telemetry, clock: Clock, capabilities: Capabilities) -> None:
@@ -58,7 +58,7 @@ class LiveStreams:
         return len(self._streams)
 
     def end(self, stream: HttpStream, reason: FinishReason, error: str | None = None) -> None:
-        """End a stream, unless it has ended."""
+        """End a stream unless it has already ended."""
         with self._lock:
             if self._streams.pop(stream.request_id, None) is None:
                 return
@@ -77,7 +77,7 @@ class LiveStreams:
     # -- the loop's thread
 
     def push(self, stream: HttpStream, text: str, time_ns: int, tokens: int = 1) -> None:
-        """A piece of an answer has arrived; all but the first of its tokens came without a gap."""
+        """Take a piece of an answer that has arrived; all its tokens but the first have a gap of 0."""
         if stream.finished:
             return
         last_ns = stream.metrics.last_token_ns
@@ -93,7 +93,7 @@ class LiveStreams:
         stream.notify()
 
     def correct(self, stream: HttpStream, usage: Usage | None, times: ServerTimes | None) -> None:
-        """The server has counted and measured a request that is about to end."""
+        """Take over the server's counts and times for a request that is about to end."""
         stream.correct(usage, times)
         if usage is not None and usage.cached is not None:
             self.learn("cached_tokens")
@@ -101,12 +101,12 @@ class LiveStreams:
             self.learn("server_times")
 
     def learn(self, name: str) -> None:
-        """Note that the server reports something after all."""
+        """Note that the server has a capability after all."""
         if not getattr(self.capabilities, name):
             self.capabilities = self.capabilities.adding(name)
 
     def _flush(self) -> None:
-        """Publish the tokens so far, before the end of a request that some of them may belong to."""
+        """Publish the tokens so far, ahead of the end of a request to which some of them may belong."""
         with self._lock:
             tokens, self._tokens = self._tokens, []
         if tokens:

@@ -1,4 +1,4 @@
-"""What servers report of their load in ``/metrics``, each under its own names."""
+"""Reads servers' load from ``/metrics``, where each kind uses its own names."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from roseplay.engine.telemetry import Load, LoadEvent
 
-# What recordings hold of a figure; one that is larger, or negative, is none.
+# The range of figures that recordings can hold; larger or negative ones are ignored.
 _MOST, _MOST_TOKENS = 2**31 - 1, 1e12
 _LARGEST_BLOCK, _MOST_BLOCKS = 2**16, 2**24
-# By which metrics tell several engines behind one address apart: vLLM's, ours, and SGLang's.
+# Labels that distinguish several engines behind one address: vLLM's and ours, and SGLang's.
 ENGINE_LABELS = ("engine", "dp_rank")
 _NUMBER = re.compile("[1-9][0-9]{0,8}")
 _SERIES = re.compile(r"([\w:]+)(?:\{(\w+)=(\w+)\})?")
-# Prometheus' text format, of which no more is read than is needed: the samples of a few families.
+# Prometheus' text format, as far as needed: the samples of a few families.
 _SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -25,14 +25,14 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class LoadNames:
-    """Where a kind of server reports its load.
+    """The names under which a kind of server reports its load.
 
     Attributes:
         prefix: of its families.
         dialect: the kind of server, a key of ``DIALECTS``.
-        figures: fields of ``Load``; each with the places that are looked at, in order, until one has samples. A place is
-            a family, or several to be added, and ``{label=value}`` chooses some of its samples.
-        blocks: the labels of a family of facts that have the size of a block and the number of blocks.
+        figures: fields of ``Load``, each with the places to try in order until one has samples. A place is a family, or
+            several to be added up, and ``{label=value}`` selects some of its samples.
+        blocks: an info family, and its labels with the size of a block and the number of blocks.
     """
 
     prefix: str
@@ -77,8 +77,8 @@ LOAD_NAMES = (
         {
             "running": ("llamacpp:requests_processing",),
             "waiting": ("llamacpp:requests_deferred",),
-            "kv_usage": ("llamacpp:kv_cache_usage_ratio",),  # gone from newer versions
-            # The first counts only what was computed.
+            "kv_usage": ("llamacpp:kv_cache_usage_ratio",),  # removed in newer versions
+            # The first counts only computed tokens.
             "prefix_queries": ("llamacpp:prompt_tokens_total + llamacpp:prompt_tokens_cached_total",),
             "prefix_hits": ("llamacpp:prompt_tokens_cached_total",),
         },
@@ -102,7 +102,7 @@ def load_names(text: str) -> LoadNames | None:
 
 
 def read_load(text: str, names: LoadNames, time_ns: int) -> LoadEvent:
-    """Returns the load that metrics tell, of all engines behind the server and, if there are several, of each."""
+    """Returns the load in the metrics: the total over all engines behind the server and, if there are several, each."""
     found: Samples = {}
     for name, labels, value in _samples(text, names.prefix):
         found.setdefault(name, []).append((labels, value))
@@ -115,7 +115,7 @@ Samples = dict[str, list[tuple[Labels, float]]]
 
 
 def _engine(labels: Labels) -> str | None:
-    """Returns which engine a sample is of, where it says so."""
+    """Returns the engine to which a sample belongs, if it has such a label."""
     return next((labels[name] for name in ENGINE_LABELS if labels.get(name)), None)
 
 
@@ -136,7 +136,7 @@ def _load(names: LoadNames, found: Samples) -> Load:
 
 
 def _values(place: str, found: Mapping[str, Iterable[tuple[Labels, float]]]) -> list[float] | None:
-    """The samples of a place; ``None`` unless each of its families has some."""
+    """Returns the samples of a place; ``None`` unless each of its families has some."""
     values: list[float] = []
     for name, label, wanted in _SERIES.findall(place):
         chosen = [value for labels, value in found.get(name, ()) if not label or labels.get(label) == wanted]
@@ -147,7 +147,7 @@ def _values(place: str, found: Mapping[str, Iterable[tuple[Labels, float]]]) -> 
 
 
 def read_blocks(text: str, names: LoadNames) -> tuple[int, int] | None:
-    """Returns the size of a KV block in tokens and the number of blocks, where metrics tell them."""
+    """Returns the size of a KV block in tokens and the number of blocks; ``None`` if the metrics lack them."""
     if names.blocks is None:
         return None
     family, *of = names.blocks
@@ -161,7 +161,7 @@ def read_blocks(text: str, names: LoadNames) -> tuple[int, int] | None:
 
 
 def _samples(text: str, prefix: str) -> Iterator[tuple[str, Labels, float]]:
-    """Yields name, labels and value of each sample whose name begins with ``prefix``; lines that cannot be read are skipped."""
+    """Yields name, labels and value of each sample whose name begins with ``prefix``; skips unreadable lines."""
     for line in text.splitlines():
         found = _SAMPLE.match(line) if line.startswith(prefix) else None
         if found is None:

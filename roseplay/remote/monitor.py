@@ -1,4 +1,4 @@
-"""Looks after a server: what its metrics say, and whether it is still there."""
+"""Monitors a server: its metrics, and whether it is still there."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ logger = logging.getLogger(__name__)
 
 
 class Monitor:
-    """Asks the server twice a second while requests run, seldom else, in a thread of its own.
+    """Polls the server in a thread of its own: twice a second while requests run, otherwise rarely.
 
-    A server whose streams are silent and which does not reply to anything else has gone: after ``stopped_s`` its
-    streams end with an error. One that says that it is unwell keeps them.
+    A server whose streams are silent and that does not reply to anything else counts as gone: after ``stopped_s`` its
+    streams end with an error. Those of a server that reports a problem go on.
 
     Args:
-        look_at_knobs: asks for the server's settings, where it has some; called at each look.
+        look_at_knobs: reads the server's settings, if it has any; called at each poll that it answers.
 
     Attributes:
-        wrong: what is wrong with the server, in one line; None while it is well.
+        wrong: one line on what is wrong with the server; None while it is healthy.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Monitor:
             self._thread.join(2 * self._timings.look_reply_s)
 
     def ask(self, timeout: float) -> Health:
-        """Ask the server whether it is well; any thread."""
+        """Check the server's health. May be called from any thread."""
         try:
             return self._said(self._control.get(self._server.health_path, timeout))
         except (httpx.HTTPError, RuntimeError) as error:  # the latter once the client is closed
@@ -86,7 +86,7 @@ class Monitor:
             idle = 0 if self._live.count else idle + 1
             if (
                 idle % self._timings.idle_looks == 1 or not idle
-            ):  # the first look after the last request tells that nothing runs
+            ):  # the first poll after the last request shows that nothing runs
                 try:
                     self._look()
                 except Exception:
@@ -107,7 +107,7 @@ class Monitor:
             self._look_at_knobs()
 
     def _scrape(self) -> bool:
-        """Publish what the metrics say, if that has changed; returns whether there was a reply."""
+        """Publish the load in the metrics if it has changed; returns whether there was a reply."""
         if self._server.metrics_path is None:
             return False
         try:

@@ -1,4 +1,4 @@
-"""Short questions to a server, each with a deadline and a limit for the whole of its reply."""
+"""Short requests to a server, each with a deadline and a size limit for its whole reply."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Reply(NamedTuple):
 
 
 class Questions:
-    """Asks from any thread, and waits for the reply.
+    """Sends requests from any thread and waits for the replies.
 
-    The timeouts of a client that blocks are for each read: a server that sends a byte now and then holds it up for ever. So an
-    event loop asks, in a thread of its own.
+    A blocking client's timeouts apply to each read: a server that sends a byte now and then could block it for ever. So
+    the requests are made by an event loop in a thread of its own.
 
     Args:
         root: of the server's paths.
@@ -38,7 +38,7 @@ class Questions:
     """
 
     def __init__(self, root: str, headers: Mapping[str, str]) -> None:
-        # Without the environment's proxies: a server on this machine is none of theirs.
+        # Ignores the environment's proxies: they cannot reach a server on this machine.
         self._client = httpx.AsyncClient(base_url=root, headers=dict(headers), timeout=None, trust_env=False)
         self._loop = asyncio.new_event_loop()
         self._closed = False
@@ -49,12 +49,12 @@ class Questions:
         """Returns the reply, whatever its status.
 
         Args:
-            timeout: seconds until the reply has ended.
+            timeout: seconds until the reply must have ended.
             options: of ``httpx.AsyncClient.request``, such as ``json``.
 
         Raises:
-            httpx.HTTPError: there is no reply, or not to the end, in time, or it is longer than ``MOST_REPLY``.
-            RuntimeError: this was closed.
+            httpx.HTTPError: there is no complete reply in time, or it is longer than ``MOST_REPLY``.
+            RuntimeError: the client is closed.
         """
         if self._closed:
             raise RuntimeError("no more questions can be asked: the client is closed")
@@ -62,7 +62,7 @@ class Questions:
         try:
             return question.result(
                 timeout + _CLOSE_S
-            )  # it ends by itself, unless its loop is held up or ends meanwhile
+            )  # it ends by itself, unless its loop is blocked or ends meanwhile
         except TimeoutError:
             question.cancel()
             raise httpx.ReadTimeout(f"no whole reply within {timeout:g} s") from None
@@ -70,7 +70,7 @@ class Questions:
             raise RuntimeError("the client was closed") from None
 
     def close(self) -> None:
-        """End the thread, and all questions with ``RuntimeError``. Closing twice is allowed."""
+        """End the thread, and all requests with ``RuntimeError``. Idempotent."""
         if self._closed:
             return
         self._closed = True

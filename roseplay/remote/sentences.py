@@ -1,4 +1,4 @@
-"""Refusals and failures of a server, as one line for people."""
+"""A server's refusals and failures, each as one line for people."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from roseplay.formats.text import one_line
 
 
 class RefusedError(Exception):
-    """The server refused a request; the message is the server's own sentence, if it said one.
+    """The server refused a request; the message is the server's own, if it sent one.
 
     Args:
-        status: of HTTP; 200 where the refusal came as an event of the stream.
+        status: HTTP status; 200 if the refusal came as an event of the stream.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -24,7 +24,7 @@ class RefusedError(Exception):
 
 
 def refusal(status: int, body: bytes) -> RefusedError:
-    """Returns the error for a reply that is no answer."""
+    """Returns the error for a reply that is not an answer."""
     try:
         document = tolerant_json(body)
     except ValueError:
@@ -36,7 +36,7 @@ def refusal(status: int, body: bytes) -> RefusedError:
 
 
 def sentence_in(document: Any) -> str | None:
-    """Returns what a server says in an error's JSON, in OpenAI's, FastAPI's or a plain shape."""
+    """Returns the message in an error's JSON, in OpenAI's, FastAPI's or a plain format."""
     if not isinstance(document, dict):
         return None
     for name in ("error", "detail", "message"):
@@ -51,14 +51,14 @@ def sentence_in(document: Any) -> str | None:
 
 
 def _fault(fault: Mapping[str, Any]) -> str | None:
-    """Returns a fault that FastAPI found, with the field that it is about."""
+    """Returns a validation error of FastAPI's with the field that it concerns."""
     place, said = fault.get("loc"), fault.get("msg")
     field = ".".join(str(part) for part in place[1:]) if isinstance(place, list) else ""
     return f"{field}: {said}" if field and isinstance(said, str) else said
 
 
 def failure(error: Exception, root: str) -> str:
-    """Returns what is wrong with a server that did not reply, or not to the end."""
+    """Returns what is wrong with a server that did not reply, or not completely."""
     match error:
         case httpx.ConnectTimeout():
             return f"{root} did not accept a connection in time"

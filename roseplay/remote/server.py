@@ -1,4 +1,4 @@
-"""What a server is and can report, asked of it while attaching."""
+"""A server's properties and what it can report, found out while attaching."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from roseplay.settings import settings_of
 KNOBS_PATH = "/v1/runtime_config"
 METRICS_PATHS = ("/metrics", "/prometheus/metrics")  # the second is TensorRT-LLM's
 CLEAR_PATHS = ("/reset_prefix_cache", "/flush_cache")  # vLLM's and ours, SGLang's
-# Where a server does not say how long a request may be, or how its KV cache is laid out.
+# For servers that do not report the longest request or the layout of their KV cache.
 ASSUMED_MODEL_LEN = 1 << 17
-_LONGEST = 1 << 27  # tokens of a request that are believed: the page has something for each block
+_LONGEST = 1 << 27  # most credible tokens of a request: the page draws something for each block
 ASSUMED_BLOCK_SIZE = 16
 
 _LENGTHS = ("max_model_len", "context_length", "max_context_length")
@@ -34,19 +34,19 @@ _LENGTHS = ("max_model_len", "context_length", "max_context_length")
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server as it was found.
+    """A server's properties, as found while attaching.
 
     Attributes:
-        model: the name of the model that is asked.
+        model: the name of the model to use.
         models: all names that it lists.
-        max_model_len: tokens of a prompt and its answer; None where it does not say.
-        metrics_path: where it has metrics; None where it has none.
-        names: of what its metrics say; None where they say nothing that is known: some say it only after a first request.
-        load: what its metrics said while attaching.
-        blocks: size and number of its KV blocks; None where it does not say.
-        knobs: its scheduler's settings; None where they cannot be changed.
-        health_path: a path that it answers while it is well.
-        clear_path: a path that clears its prefix cache; None where it has none.
+        max_model_len: most tokens of a prompt and its answer; None if it does not say.
+        metrics_path: where it has metrics; None if it has none.
+        names: names of its metrics; None if none is known, which may change: some appear only after a first request.
+        load: its load while attaching.
+        blocks: size and number of its KV blocks; None if it does not say.
+        knobs: its scheduler's settings; None if they cannot be changed.
+        health_path: a path that it answers while it is healthy.
+        clear_path: a path that clears its prefix cache; None if it has none.
     """
 
     model: str
@@ -63,7 +63,7 @@ class Server:
 
     @property
     def info(self) -> EngineInfo:
-        """It as an engine; what is not known is 0, "" or assumed."""
+        """The server described as an engine; unknown values are 0, "" or assumed."""
         longest = self.max_model_len or ASSUMED_MODEL_LEN
         size, count = self.blocks or (ASSUMED_BLOCK_SIZE, -(-longest // ASSUMED_BLOCK_SIZE))
         return EngineInfo(
@@ -84,7 +84,7 @@ class Server:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can report, as far as that is known before the first answer."""
+        """What the server is known to report before its first answer."""
         title = self.dialect.title
         reasons = {
             "blocks": f"{title}'s metrics do not name blocks",
@@ -113,7 +113,7 @@ class Server:
 
 
 def reported(load: Load) -> set[str]:
-    """Returns which capabilities a load shows."""
+    """Returns the capabilities that a load proves."""
     shown = {
         "queue": (load.running, load.waiting),
         "kv_usage": (load.kv_usage,),
@@ -127,10 +127,10 @@ def _hint(how: str) -> str:
 
 
 def attach(control: Control, model: str | None, time_ns: int) -> Server:
-    """Ask a server what it is.
+    """Find out a server's properties.
 
     Args:
-        model: the one to ask; by default the first that the server lists.
+        model: the model to use; by default the first that the server lists.
 
     Raises:
         EngineStartError: it cannot be reached, refuses the key, or has no such model; one line.
@@ -174,7 +174,7 @@ def _list_models(control: Control) -> list[dict[str, Any]]:
 
 
 def _choose(control: Control, listed: list[dict[str, Any]], model: str | None) -> dict[str, Any]:
-    """Returns what the server says of the model. One that it does not list is only believed where it lists none."""
+    """Returns the server's entry for the model. A model that it does not list is accepted only if it lists none."""
     for card in listed:
         if model in (None, card["id"]):
             return card
@@ -195,9 +195,9 @@ def _max_model_len(card: Mapping[str, Any]) -> int | None:
 
 
 def _metrics(control: Control) -> tuple[str | None, str]:
-    """Returns where the server has metrics, and these; None and "" where it has none.
+    """Returns the path of the server's metrics, and the metrics; None and "" if it has none.
 
-    A route that fails, or hangs, does not keep anyone from attaching.
+    A route that fails or hangs does not prevent attaching.
     """
     found: tuple[str | None, str] = None, ""
     for path in METRICS_PATHS:
@@ -217,7 +217,7 @@ def _knobs(control: Control) -> Knobs | None:
 
 
 def knobs_in(document: Mapping[str, Any]) -> Knobs | None:
-    """Returns the knobs of a runtime config; ``None`` if there are none, or of values that are not known here."""
+    """Returns the knobs of a runtime config; ``None`` if it has none, or has values that are unknown here."""
     found = document.get("knobs")
     if not isinstance(found, dict):
         return None
@@ -228,7 +228,7 @@ def knobs_in(document: Mapping[str, Any]) -> Knobs | None:
 
 
 def _clear_path(control: Control, owner: str) -> str | None:
-    """Ours is known; others are found in the list of routes that servers made with FastAPI have."""
+    """Returns the path that clears the cache: known for our server, otherwise looked up in FastAPI's list of routes."""
     if owner == "roseplay":
         return CLEAR_PATHS[0]
     with suppress(httpx.HTTPError):

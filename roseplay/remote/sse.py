@@ -1,4 +1,4 @@
-"""Server-sent events: the data of each, out of bytes that arrive in any portions."""
+"""Extracts the data of server-sent events from bytes that arrive in arbitrary portions."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ LONGEST_LINE = 4 << 20  # bytes: room for a whole answer in one event
 
 
 class EventLines:
-    """Collects bytes and returns the data of each event as it is complete.
+    """Collects bytes and returns the data of each event once it is complete.
 
-    Only line feeds end a line: text within JSON may hold other characters that Unicode counts as line separators.
+    Only line feeds end a line: text within JSON may contain other characters that Unicode counts as line separators.
     """
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, portion: bytes) -> list[bytes]:
-        """Returns the data of the events that this portion completes; raises ``RefusedError`` for a line that is too long."""
+        """Returns the data of the events that this portion completes; raises ``RefusedError`` if a line is too long."""
         head, *lines = portion.split(b"\n")
         self._rest += head
         if len(self._rest) > LONGEST_LINE:

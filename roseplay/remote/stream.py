@@ -1,4 +1,4 @@
-"""A stream whose tokens' ids are not known: text in pieces, as a server sends it."""
+"""A stream without token ids: text in pieces, as a server sends it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from roseplay.remote.chunk import Usage
 
 
 class HttpStream(Stream):
-    """The answer of a server.
+    """A server's answer.
 
-    What arrives are pieces of text. Where the server says how many tokens a piece holds, each has its time in
-    ``token_times_ns``, the same for all of a piece, and its end in ``text_ends``, likewise; elsewhere a piece counts as one
-    token. ``token_ids`` stays empty. At the end ``metrics.completion_tokens`` has the server's own number, where it gives
-    one; until then ``metrics.prompt_tokens`` is 0 unless the prompt was token ids.
+    It arrives in pieces of text. If the server reports how many tokens a piece has, all of them get the piece's time in
+    ``token_times_ns`` and its end in ``text_ends``; otherwise a piece counts as one token. ``token_ids`` stays empty.
+    At the end ``metrics.completion_tokens`` has the server's own number, if it reports one; until then
+    ``metrics.prompt_tokens`` is 0 unless the prompt was token ids.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class HttpStream(Stream):
             self.token_times_ns.append(time_ns)
 
     def correct(self, usage: Usage | None, times: ServerTimes | None) -> None:
-        """Take over what the server counted and measured, before the stream is finished.
+        """Take over the server's counts and times before the stream is finished.
 
-        It is not believed that an answer has more tokens than were asked for.
+        A completion count is capped at the number of tokens asked for.
         """
         if usage is not None:
             self.metrics.prompt_tokens = self.computed_prompt_tokens = usage.prompt

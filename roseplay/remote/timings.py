@@ -1,4 +1,4 @@
-"""How long a server and its replies are waited for."""
+"""Timeouts and intervals for a server and its replies."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from roseplay.engine.health import OVERDUE_S, STOPPED_S
 
 @dataclass(frozen=True)
 class Timings:
-    """All in seconds but ``idle_looks``.
+    """Timeouts and intervals, all in seconds except ``idle_looks``.
 
     Attributes:
-        reply_s: until the whole reply is there to what is asked beside the streams.
-        refusal_s: for how long the body of a refusal is read.
-        keep_idle_s: how long a connection without use is kept. Shorter than servers wait before they close one: one that is
-            closed while a request goes out fails it.
-        clear_again_s: between two attempts to clear the cache.
-        look_s: between two looks at the server while requests run.
-        idle_looks: while none runs, one look in so many asks the server.
-        look_reply_s: the same as ``reply_s``, for what a look asks.
-        overdue_s: without any sign of life, after which the server is said not to answer.
-        stopped_s: without any sign of life, after which its streams end with an error.
+        reply_s: timeout for the complete reply to a request other than a stream.
+        refusal_s: how long the body of a refusal is read.
+        keep_idle_s: how long an idle connection is kept. Shorter than servers keep theirs: a request fails if the
+            server closes its connection while it is being sent.
+        clear_again_s: time between two attempts to clear the cache.
+        look_s: time between two polls of the server while requests run.
+        idle_looks: while none runs, the server is asked only at every ``idle_looks``-th poll.
+        look_reply_s: as ``reply_s``, for a poll's requests.
+        overdue_s: time without any sign of life after which the server is reported as not answering.
+        stopped_s: time without any sign of life after which its streams end with an error.
     """
 
     reply_s: float = 10.0

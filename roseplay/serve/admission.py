@@ -1,6 +1,6 @@
-"""Refuses requests for which there is no room in the queue, before their bodies are read.
+"""Refuses requests for which the queue has no room, before their bodies are read.
 
-In a burst of a thousand, those that are refused should not wait behind those that are read, checked and tokenised.
+In a burst of a thousand, refusals should not wait for accepted requests to be read, checked and tokenised.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from roseplay.serve.errors import PREFIX, ApiError
 from roseplay.serve.served import Served
 
 _ASK = (f"{PREFIX}/completions", f"{PREFIX}/chat/completions")
-_ARRIVAL = "roseplay_arrival"  # in the scope
+_ARRIVAL = "roseplay_arrival"  # key in the ASGI scope
 
 
 class _Arrival:
-    """A request that was let in and takes a place of the queue that the engine does not know of yet."""
+    """An admitted request that takes a place in the queue before the engine knows of it."""
 
     def __init__(self, gate: AdmissionGate) -> None:
         self._gate, self._over = gate, False
@@ -27,7 +27,7 @@ class _Arrival:
             gate.arriving += 1
 
     def over(self) -> None:
-        """Give the place back; may be called again, from any thread."""
+        """Give the place back. May be called repeatedly and from any thread."""
         with self._gate.lock:
             if not self._over:
                 self._gate.arriving -= 1
@@ -35,10 +35,10 @@ class _Arrival:
 
 
 def submits(scope: Any) -> None:
-    """This request is submitted now, from any thread.
+    """Give back the place of a request that is about to be submitted. May be called from any thread.
 
-    Its place is given back before the engine takes it: counted twice it would keep out another request that there is
-    room for, while one that is let in too many is refused by the engine.
+    This happens before the engine takes the request: counted twice, it would keep out another request for which there
+    is room, while the engine itself refuses one that was admitted in excess.
     """
     arrival = scope.get(_ARRIVAL)
     if arrival is not None:
@@ -46,12 +46,12 @@ def submits(scope: Any) -> None:
 
 
 class AdmissionGate:
-    """ASGI middleware: 429 with ``Retry-After`` for requests of the API that exceed the room in the engine's queue."""
+    """ASGI middleware: 429 with ``Retry-After`` for API requests that exceed the room in the engine's queue."""
 
     def __init__(self, app: ASGIApp, served: Served) -> None:
         self._app, self._served = app, served
         self.arriving = 0
-        self.lock = threading.Lock()  # for ``arriving``
+        self.lock = threading.Lock()  # guards ``arriving``
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] not in _ASK:
@@ -71,5 +71,5 @@ class AdmissionGate:
     def _is_full(self) -> bool:
         try:
             return self.arriving >= self._served.engine.room
-        except EngineError:  # it is starting, which another gate says
+        except EngineError:  # it is starting, which another gate reports
             return False

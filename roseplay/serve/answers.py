@@ -1,4 +1,4 @@
-"""Answers in OpenAI's shapes: whole ones, and streams of chunks."""
+"""Answers in OpenAI's format: complete ones, and streams of chunks."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from roseplay.serve.prompt_text import PromptText
 from roseplay.serve.submitting import cancel_all
 
 _DONE = b"data: [DONE]\n\n"
-_IN_THREAD_FROM = 2000  # log-probabilities of an answer; to write so many takes a few milliseconds
+_IN_THREAD_FROM = 2000  # log-probabilities of an answer; encoding this many takes a few milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The streams of one request of a program, and what its answer is called.
+    """The streams of one API request, and how its answer is labelled.
 
     Attributes:
-        chat: it is a chat's, else a completion's.
-        answers_each: how many streams answer the same prompt, one after the other.
-        tokenizer: for the texts of tokens.
-        prompts: the texts of the prompts that the answers repeat; empty if they do not.
-        prompt_only: the prompts are all that was asked for, and what was drawn after them is not shown.
+        chat: whether it answers a chat; otherwise a completion.
+        answers_each: how many consecutive streams answer the same prompt.
+        tokenizer: gives the texts of tokens.
+        prompts: the texts of the prompts that the answers repeat; empty if they do not repeat them.
+        prompt_only: only the prompts were asked for; what was sampled after them is not shown.
     """
 
     streams: Sequence[Stream]
@@ -49,11 +49,11 @@ class Answer:
 
     @property
     def completion_id(self) -> str:
-        """What the client knows it by."""
+        """The answer's ID as the client sees it."""
         return f"{'chatcmpl' if self.chat else 'cmpl'}-{self.id}"
 
     async def whole(self) -> bytes:
-        """Wait for all streams and return the answer as JSON. Raises ``ApiError`` when one of them failed or was stopped."""
+        """Wait for all streams and return the answer as JSON. Raises ``ApiError`` if one failed or was stopped."""
         for stream in self.streams:
             async for _ in stream:
                 pass
@@ -61,13 +61,13 @@ class Answer:
         return await _built(self._document, self.streams)
 
     def _document(self) -> bytes:
-        # Choice by choice: while the encoder runs, no other thread does.
+        # Choice by choice: no other thread runs while the encoder does.
         choices = b",".join(encode(self._choice(number)) for number in range(len(self.streams)))
         end = encode({"usage": self.usage(), "metrics": metrics_of(self.streams[0].metrics)})
         return encode(self._head())[:-1] + b',"choices":[' + choices + b"]," + end[1:]
 
     async def events(self, usage: Usage) -> AsyncGenerator[bytes]:
-        """Server-sent events as tokens arrive; a stream that fails ends with an ``error``."""
+        """Yields server-sent events as tokens arrive; if a stream fails, an ``error`` ends the answer."""
         events = _Events(self, usage)
         to_begin = set(range(len(self.streams)))
         try:
@@ -75,11 +75,11 @@ class Answer:
                 async for number, chunk in chunks:
                     if chunk is None:
                         _raise_if_failed(self.streams[number])
-                    if number in to_begin:  # with the first token: clients take its time from the first choice
+                    if number in to_begin:  # with the first token: clients time it by the first choice
                         to_begin.remove(number)
                         if self.chat:
                             yield events.choice(number, {"delta": {"role": "assistant", "content": ""}})
-                        elif self.prompts:  # whose log-probabilities are there by now
+                        elif self.prompts:  # their log-probabilities are known by now
                             yield await _built(partial(events.prompt, number), [self.streams[number]])
                     if chunk is None:
                         yield events.choice(number, self._part(""), finish_reason=self._finish_reason(number))
@@ -100,7 +100,7 @@ class Answer:
         yield _DONE
 
     def _part(self, text: str) -> dict[str, Any]:
-        """What an event says of a text."""
+        """Returns an event's fields for a text."""
         return {"delta": {"content": text} if text else {}} if self.chat else {"text": text}
 
     def _head(self, *, streaming: bool = False) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class Answer:
         return str(FinishReason.LENGTH if self.prompt_only else self.streams[number].finish_reason)
 
     def _prompt(self, number: int) -> str:
-        """What the answer repeats of its prompt."""
+        """Returns the part of its prompt that the answer repeats."""
         return self.prompts[number // self.answers_each].text if self.prompts else ""
 
     def _texts(self, number: int) -> TokenTexts:
@@ -130,20 +130,20 @@ class Answer:
         return TokenTexts(self.streams[number], self.tokenizer, prompt)
 
     def _logprobs(self, number: int, begin: int, end: int) -> dict[str, Any] | None:
-        """Those of some of the answer's tokens, if they were asked for."""
+        """Returns the log-probabilities of the answer's tokens ``begin`` to ``end - 1``, if they were asked for."""
         if self.streams[number].params.logprobs is None:
             return None
         write = chat_logprobs if self.chat else completion_logprobs
         return write(self._texts(number), self.streams[number], begin, end)
 
     def _prompt_logprobs(self, number: int) -> dict[str, Any] | None:
-        """Those of the prompt's tokens, if they were asked for."""
+        """Returns the log-probabilities of the prompt's tokens, if they were asked for."""
         if self.streams[number].params.prompt_logprobs is None:
             return None
         return prompt_logprobs(self._texts(number), self.streams[number])
 
     def usage(self) -> dict[str, Any]:
-        """Counts each prompt once, however many answers it has."""
+        """Returns the token counts; each prompt counts once, however many answers it has."""
         firsts = [stream.metrics for stream in self.streams[:: self.answers_each]]
         prompt = sum(metrics.prompt_tokens for metrics in firsts)
         completion = 0 if self.prompt_only else sum(stream.metrics.completion_tokens for stream in self.streams)
@@ -157,7 +157,7 @@ class Answer:
 
 
 def metrics_of(metrics: RequestMetrics) -> dict[str, float | None]:
-    """Times of a request under vLLM's names (``--enable-per-request-metrics``)."""
+    """Returns a request's times under vLLM's names (``--enable-per-request-metrics``)."""
 
     def ms(seconds: float | None) -> float | None:
         return None if seconds is None else round(seconds * 1e3, 3)
@@ -183,7 +183,7 @@ def _raise_if_failed(stream: Stream) -> None:
 
 
 async def _built(build: Callable[[], bytes], streams: Sequence[Stream]) -> bytes:
-    """Returns what ``build`` writes of these streams; in a thread where it takes long, so that others are served meanwhile."""
+    """Returns the result of ``build``, called in a thread if it takes long, so as not to delay other requests."""
     values = sum(
         (len(stream.logprobs) + len(stream.prompt_logprobs)) * (1 + (stream.params.logprobs or 0)) for stream in streams
     )
@@ -195,7 +195,7 @@ def _event(document: dict[str, Any]) -> bytes:
 
 
 class _Events:
-    """Writes the events of one answer. What is the same in all of them is encoded once, since there is one for each token."""
+    """Writes the events of one answer. There is one for each token, so their common parts are encoded only once."""
 
     def __init__(self, answer: Answer, usage: Usage) -> None:
         self._answer = answer
@@ -210,13 +210,13 @@ class _Events:
         self._after_text = after + b',"logprobs":null,"finish_reason":null}' + self._tail
 
     def prompt(self, number: int) -> bytes:
-        """The event of the prompt that an answer repeats."""
+        """Returns the event with the prompt that an answer repeats."""
         answer = self._answer
         logprobs = answer._prompt_logprobs(number)
         return self.choice(number, answer._part(answer._prompt(number)), logprobs=logprobs)
 
     def text(self, number: int, chunk: Chunk) -> bytes:
-        """The event of an answer's next tokens."""
+        """Returns the event with an answer's next tokens."""
         if self._answer.streams[number].params.logprobs is None and chunk.text and not self._counts:
             return self._before_text[number] + encode(chunk.text) + self._after_text
         begin = self._sent[number]
@@ -225,7 +225,7 @@ class _Events:
         return self.choice(number, self._answer._part(chunk.text), logprobs=logprobs)
 
     def choice(self, number: int, part: dict[str, Any], **more: Any) -> bytes:
-        """An event of a choice with its fields and, if each event counts, with the choice's tokens so far."""
+        """Returns an event of a choice with these fields and, if every event has usage, its token count so far."""
         choice = {"index": number, **part, "logprobs": None, "finish_reason": None, **more}
         if not self._counts:
             return self._head + encode(choice) + self._tail
@@ -235,7 +235,7 @@ class _Events:
 
 
 async def _merged(streams: Sequence[Stream]) -> AsyncGenerator[tuple[int, Chunk | None]]:
-    """Yields the chunks of all streams as they arrive, each with its stream's place, and each stream's end as None."""
+    """Yields (stream's index, chunk) from all streams as chunks arrive; None as the chunk marks a stream's end."""
     if len(streams) == 1:  # by far the most frequent case: no task and no queue in between
         async for only in streams[0]:
             yield 0, only

@@ -1,4 +1,4 @@
-"""``/v1``: models, completions and chats, as OpenAI's clients expect them."""
+"""The routes below ``/v1``: models, completions and chats, as OpenAI's clients expect them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from roseplay.serve.served import Served
 from roseplay.serve.submitting import cancel_all, prepare_chat, prepare_completion, prompt_texts, submit_all
 
 if TYPE_CHECKING:
-    from roseplay.serve.traces import Traces  # an extra
+    from roseplay.serve.traces import Traces  # needs an extra
 
-_LOOK_S = 0.25  # how often it is asked whether a client that waits for a whole answer is still there
+_LOOK_S = 0.25  # interval of checks whether a client that waits for a complete answer is still connected
 
 
 def api_router(served: Served, traces: Traces | None = None) -> APIRouter:
-    """Returns the routes of an engine; ``traces`` is told of each request that it takes."""
+    """Returns the routes of an engine; ``traces`` follows each accepted request."""
     router = APIRouter(prefix=PREFIX, route_class=OpenAIRoute)
 
     @router.get("/models")
@@ -99,7 +99,7 @@ def _submitted(engine: EngineLike, body: CompletionBody | ChatBody, scope: Scope
 
 
 async def _until_left(answer: Answer, usage: Usage) -> AsyncIterator[bytes]:
-    """The answer's events; when the client leaves, this is closed, and the requests are aborted."""
+    """Yields the answer's events. When the client disconnects, this generator is closed and aborts the requests."""
     try:
         async with aclosing(answer.events(usage)) as events:
             async for event in events:
@@ -109,13 +109,13 @@ async def _until_left(answer: Answer, usage: Usage) -> AsyncIterator[bytes]:
 
 
 async def _whole(answer: Answer, request: Request) -> Response:
-    """The whole answer, unless the client leaves meanwhile."""
+    """Returns the complete answer, unless the client disconnects first."""
     waiting = asyncio.ensure_future(answer.whole())
     try:
         while not waiting.done():
             await asyncio.wait([waiting], timeout=_LOOK_S)
             if not waiting.done() and await request.is_disconnected():
-                return Response(status_code=499)  # nobody reads it
+                return Response(status_code=499)  # never read
         return Response(waiting.result(), media_type="application/json")
     finally:
         waiting.cancel()

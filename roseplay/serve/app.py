@@ -1,4 +1,4 @@
-"""The application for programs: the API, health and metrics, and what every server of ours has in front of its routes."""
+"""The web application for API clients: API, health, metrics, and the middleware that all our servers share."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from roseplay.serve.submissions import Submissions
 
 if TYPE_CHECKING:
     from roseplay.engine.engine_like import EngineLike
-    from roseplay.serve.traces import Traces  # an extra
+    from roseplay.serve.traces import Traces  # needs an extra
 
 MAX_PROMPT_BYTES_PER_TOKEN = (
-    64  # of a body: token ids or text in fully escaped JSON, and room to be told that it is too long
+    64  # token ids or text in fully escaped JSON, with room to reach the check that reports a prompt as too long
 )
 
 
 class ServedEngine:
-    """An engine that is live, served to programs alone. The caller closes it."""
+    """A running engine, served through the API alone. The caller closes it."""
 
     def __init__(self, engine: EngineLike) -> None:
         self.engine = engine
@@ -42,7 +42,7 @@ class ServedEngine:
         self.boot_id = uuid.uuid4().hex[:12]
 
     def set_knobs(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Change some knobs and return all; raises ``ValueError`` that names what is wrong."""
+        """Change some knobs and return all of them; raises ``ValueError``, which names what is wrong."""
         return self.engine.set_knobs(**changes).to_dict()
 
 
@@ -57,15 +57,15 @@ def create_app(
     monitor: Monitor | None = None,
     routers: Iterable[APIRouter] = (),
 ) -> FastAPI:
-    """Returns the application of an engine without a page.
+    """Returns the application of an engine without a web page.
 
     Args:
         hosts: names of the server, see ``guard.allowed_hosts``.
-        key: asked of every client, if there is one.
+        key: required of every client, unless None.
         drain: refuses new requests once it has begun.
-        traces: of the API's requests; closed with the application.
-        monitor: gives ``/metrics`` and logs requests; by default one of this engine.
-        routers: routes beside these.
+        traces: records the API's requests; closed with the application.
+        monitor: serves ``/metrics`` and logs requests; by default a new one for this engine.
+        routers: additional routes.
     """
     reporting = monitor or Monitor(served, log_requests=log_requests, traces=traces)
 
@@ -75,7 +75,7 @@ def create_app(
         try:
             yield
         finally:
-            await asyncio.to_thread(reporting.close)  # requests whose clients have left are still to be aborted
+            await asyncio.to_thread(reporting.close)  # requests of disconnected clients may still have to be aborted
 
     app = FastAPI(
         title="roseplay", docs_url=None, redoc_url=None, lifespan=lifespan
@@ -85,7 +85,7 @@ def create_app(
     app.add_middleware(AdmissionGate, served=served)
     add_gates(app, hosts, key, drain, reporting)
     app.include_router(health_router(served, drain))
-    for router in routers:  # before the API's, which answers all else below /v1
+    for router in routers:  # before the API's, which answers everything else below /v1
         app.include_router(router)
     add_program_routes(app, served, reporting, traces)
 
@@ -107,7 +107,7 @@ def add_program_routes(app: FastAPI, served: Served, monitor: Monitor, traces: T
 
 
 def add_gates(app: FastAPI, hosts: Iterable[str], key: str | None, drain: Drain, monitor: Monitor | None) -> None:
-    """Put what a request must pass in front of all routes, those that are mounted too; call it after other middleware."""
+    """Add the checks in front of all routes, mounted ones included. Call this after adding other middleware."""
     app.add_middleware(DrainGate, drain=drain)  # the last one added runs first
     if key is not None:
         app.add_middleware(KeyGate, key=key)

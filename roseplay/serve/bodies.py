@@ -1,7 +1,7 @@
-"""What programs may send: OpenAI's request bodies, with the fields that vLLM adds.
+"""Request bodies: OpenAI's, with the fields that vLLM adds.
 
-A field that has no effect here is refused by name, never ignored; null, and values that ask for nothing, are as if the field
-were not there.
+A field that has no effect here is refused by name, never ignored. Null, and values that ask for nothing, count as
+absent.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pydantic_core import PydanticCustomError
 from roseplay.formats.text import shown
 from roseplay.serve.errors import REFUSED
 
-MOST_ANSWERS = 64  # of one request: prompts times n
-MOST_PROMPT_LOGPROBS = 1 << 19  # that one answer repeats with its prompts, about 12 MB
-# Values that ask for nothing.
+MOST_ANSWERS = 64  # per request: prompts times n
+MOST_PROMPT_LOGPROBS = 1 << 19  # per answer that repeats its prompts, about 12 MB
+# Values that ask for nothing and are therefore accepted.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "best_of": (1,),
     "echo": (False,),
@@ -52,7 +52,7 @@ _WHY = {
 
 
 def _refused(field: str, why: str) -> PydanticCustomError:
-    """Returns the error of a validator that refuses one of a body's fields."""
+    """Returns the error with which a validator refuses one of a body's fields."""
     return PydanticCustomError(REFUSED, "{why}", {"field": field, "why": why})  # type: ignore[arg-type]
 
 
@@ -77,7 +77,7 @@ Usage = Literal["none", "last", "all"]
 
 
 class StreamOptions(_Body):
-    """Whether the last chunk says how many tokens there were, and (vLLM's) each one before how many there are so far."""
+    """Whether the last chunk has the token counts and, as in vLLM, each earlier one those so far."""
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
@@ -91,10 +91,10 @@ class StreamOptions(_Body):
 
 
 class Sampling(_Body):
-    """What completions and chats have in common. Ranges are those of ``SamplingParams``, which checks them.
+    """The fields that completions and chats share. ``SamplingParams`` defines and checks their ranges.
 
     Attributes:
-        prompt_field: the field of the prompt.
+        prompt_field: name of the field with the prompt.
     """
 
     prompt_field: ClassVar[str]
@@ -103,7 +103,7 @@ class Sampling(_Body):
     n: Annotated[int, Field(ge=1, le=MOST_ANSWERS)] = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
-    user: str | None = None  # names the sender; changes nothing
+    user: str | None = None  # names the sender; has no effect
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -111,7 +111,7 @@ class Sampling(_Body):
     frequency_penalty: float = 0.0
     seed: int | None = None
     stop: str | list[str] = Field(default_factory=list)
-    # vLLM's
+    # Added by vLLM.
     top_k: int = 0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
@@ -120,12 +120,12 @@ class Sampling(_Body):
 
     @property
     def limit(self) -> str:
-        """The field that limits the answer's tokens."""
+        """Name of the field that limits the answer's tokens."""
         return "max_tokens"
 
     @property
     def usage(self) -> Usage:
-        """Which chunks of a stream count tokens."""
+        """Which chunks of a stream contain token counts."""
         options = self.stream_options
         if options is None or not options.include_usage:
             return "none"
@@ -187,7 +187,7 @@ class Message(_Body):
         return content
 
     def as_prompt(self) -> dict[str, str]:
-        """The message as chat templates know it."""
+        """Returns the message as chat templates expect it."""
         content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         role = "system" if self.role == "developer" else self.role
         return {"role": role, "content": content, **({"name": self.name} if self.name is not None else {})}

@@ -1,4 +1,4 @@
-"""Limits for the bodies of requests: size and time."""
+"""Limits for request bodies: size and time."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from roseplay.serve.errors import refusal
 
-MAX_BODY = 1 << 20  # bytes, unless a route says otherwise
+MAX_BODY = 1 << 20  # bytes, for routes without a limit of their own
 BODY_WITHIN_S = 30.0
-DISCARDED = 64 << 20  # bytes of a refused body that are still read, so that its sender sees the refusal
+DISCARDED = 64 << 20  # bytes that are still read of a refused body, so that its sender sees the refusal
 DISCARD_WITHIN_S = 5.0
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 
 
 class BodyLimits:
-    """ASGI middleware that reads a body before anything else sees it: 413 if it is too large, 408 if it is too slow.
+    """ASGI middleware that reads each body before anything else does: 413 if it is too large, 408 if it is too slow.
 
     Args:
         max_bytes: returns the limit for a path.
@@ -89,7 +89,7 @@ async def read_body(receive: Receive, limit: float = math.inf) -> bytes:
 
 
 async def _discard(receive: Receive) -> None:
-    """Read on for a while: a client that is still sending would not see the refusal."""
+    """Keep reading for a while: a client that is still sending would not see the refusal."""
     size = 0
     try:
         async with asyncio.timeout(DISCARD_WITHIN_S):
@@ -103,7 +103,7 @@ async def _discard(receive: Receive) -> None:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """Returns a ``receive`` that yields a body that was already read, then what follows."""
+    """Returns a ``receive`` that first returns a body already read, then what follows."""
     left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

@@ -1,4 +1,4 @@
-"""The end of a server: requests of the API that run may finish, new ones are refused, within a grace time."""
+"""Graceful shutdown: within a grace period, running API requests may finish and new ones are refused."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from roseplay.serve.errors import PREFIX, refusal
 from roseplay.serve.interrupts import Interrupts
 
 _LOOK_S = 0.05
-_ABORTED_WITHIN_S = 5.0  # that the engine may take; it looks for aborts between two steps
+_ABORTED_WITHIN_S = 5.0  # the engine handles aborts between two steps
 _RETRY_AFTER_S = 5  # by then a successor, or a load balancer's next server, may answer
 
 
 class Drain:
-    """Counts the API's requests that run, and once begun refuses new ones."""
+    """Counts the API's running requests and, once begun, refuses new ones."""
 
     def __init__(self) -> None:
         self.began = False
@@ -34,7 +34,7 @@ class Drain:
 
 
 class DrainGate:
-    """ASGI middleware: 503 with ``Retry-After`` for new requests of the API once the drain has begun."""
+    """ASGI middleware: 503 with ``Retry-After`` for new API requests once the drain has begun."""
 
     def __init__(self, app: ASGIApp, drain: Drain) -> None:
         self._app, self._drain = app, drain
@@ -56,15 +56,15 @@ class DrainGate:
 
 
 class DrainingServer(uvicorn.Server):
-    """A server that at the first signal lets the API's requests finish, and at the second ends at once.
+    """A server that lets the API's requests finish at the first signal, and exits immediately at the second.
 
     Args:
         drain: of its application, see ``DrainGate``.
         grace_s: how long requests may take to finish after the first signal.
-        interrupts: those before the server handles signals; after one it starts and ends.
-        begin: called on another thread at the first signal, if requests run: ends what would keep them from finishing.
-        abort: called there at the second signal, or when the grace time is over: ends the requests that still run, so that
-            their clients are sent an error.
+        interrupts: signals received before the server handles them; after one it starts and exits at once.
+        begin: called on another thread at the first signal, if requests run; ends what would keep them from finishing.
+        abort: called there at the second signal, or after the grace period; ends the requests that still run, so that
+            their clients receive an error.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class DrainingServer(uvicorn.Server):
                 super().handle_exit(sig, None)
 
     def _wait(self, within_s: float, unless: Callable[[], bool] = lambda: False) -> None:
-        """Wait until no request runs, the time is over, or ``unless`` returns true."""
+        """Wait until no request runs, the time has passed, or ``unless`` returns true."""
         deadline = time.monotonic() + within_s
         while self._drain.running and time.monotonic() < deadline and not unless():
             time.sleep(_LOOK_S)

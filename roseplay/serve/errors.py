@@ -1,4 +1,4 @@
-"""Refusals and failures in OpenAI's shape."""
+"""Refusals and failures in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "/v1"
 METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
-REFUSED = "refused"  # the type of a validator's error that names its ``field`` itself
+REFUSED = "refused"  # type of a validation error that names its ``field`` itself
 RETRY_AFTER_S = 1
 _TYPES = {404: "not_found_error", 429: "rate_limit_error", 500: "server_error", 503: "service_unavailable_error"}
 
 
 class ApiError(Exception):
-    """What a program is told instead of an answer.
+    """An error that a client receives instead of an answer.
 
     Args:
-        status: of HTTP.
+        status: HTTP status.
         message: one line that says what to do.
-        param: the field of the request that is wrong.
-        code: a word for programs.
+        param: the request's field that is wrong.
+        code: machine-readable name of the error.
     """
 
     def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
@@ -41,7 +41,7 @@ class ApiError(Exception):
         self.status, self.message, self.param, self.code = status, one_line(message), param, code
 
     def document(self) -> dict[str, Any]:
-        """The body, as OpenAI's clients read it."""
+        """Returns the body in OpenAI's format."""
         kind = _TYPES.get(self.status, "invalid_request_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
@@ -51,18 +51,18 @@ class ApiError(Exception):
 
 
 def refusal(path: str, status: int, message: str, code: str | None = None) -> dict[str, Any]:
-    """Returns the body of a refusal before any route is reached: in OpenAI's shape for its clients, else in FastAPI's."""
+    """Returns the body of a refusal ahead of all routes: in OpenAI's format below ``/v1``, otherwise in FastAPI's."""
     if path.startswith(f"{PREFIX}/"):
         return ApiError(status, message, code=code).document()
     return {"detail": message}
 
 
 def under_their_name(error: ValueError, names: Mapping[str, str]) -> ApiError:
-    """Returns the refusal of a setting, under the name that the client gave it.
+    """Returns the refusal of a setting, under the client's name for it.
 
     Args:
-        error: its message begins with our name of the setting, as ``Setting.check`` has it.
-        names: the client's by ours.
+        error: its message begins with our name of the setting, as in ``Setting.check``.
+        names: maps our names to the client's.
     """
     ours, _, rest = str(error).partition(" ")
     return ApiError(400, f"{names.get(ours, ours)} {rest}", param=names.get(ours))
@@ -77,7 +77,7 @@ class _StrictRequest(Request):
 
 
 class OpenAIRoute(APIRoute):
-    """A route whose errors all have OpenAI's shape."""
+    """A route whose errors all have OpenAI's format."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -92,7 +92,7 @@ class OpenAIRoute(APIRoute):
 
 
 def refuse_other_methods(router: APIRouter) -> None:
-    """Add routes that answer 405 where a path of this router does not take a method; call it after the others were added."""
+    """Add routes that answer 405 to methods that the router's paths do not take. Call this after adding all others."""
     served: dict[str, set[str]] = {}
     for route in router.routes:
         if isinstance(route, APIRoute):
@@ -113,7 +113,7 @@ def _refusing(allowed: str) -> Callable[[Request], Response]:
 
 
 def api_error(error: Exception) -> ApiError:
-    """Returns what a program is told of an error; one that nobody expected is logged."""
+    """Returns an error as clients receive it; unexpected ones are logged."""
     match error:
         case ApiError():
             return error
@@ -134,9 +134,9 @@ def api_error(error: Exception) -> ApiError:
 
 
 def _invalid(error: RequestValidationError) -> ApiError:
-    """The first fault of a body that does not fit its model."""
+    """Returns the first error of a body that does not fit its model."""
     fault = error.errors()[0]
-    # Without the names of the types that a field may have.
+    # Leaves out the names of the types that a field may have.
     places = [p for p in map(str, fault["loc"][1:]) if p != "str" and not p.startswith(("list[", "function-"))]
     param = ".".join(places) or None
     if not places and fault["type"] == "model_attributes_type":

@@ -1,4 +1,4 @@
-"""Reads an engine's telemetry as it comes, for figures that must not miss an event."""
+"""Reads an engine's telemetry as it arrives, for figures that must not miss an event."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.errors import EngineError
 from roseplay.engine.telemetry import Telemetry, TelemetryEvent
 
-FOLLOW_S = 0.25  # far below the time in which the telemetry's log overflows
+FOLLOW_S = 0.25  # far less than the telemetry's log takes to overflow
 _log = logging.getLogger(__name__)
 
 Taker = Callable[[TelemetryEvent], None]
 
 
 class Followed(Protocol):
-    """Its engine may still be starting, and then raises ``EngineError``."""
+    """Something with an engine; while that is starting, the attribute raises ``EngineError``."""
 
     @property
     def engine(self) -> EngineLike: ...
 
 
 class Follower:
-    """Gives each event to some functions, once and in order, from a thread of its own.
+    """Calls functions with each event, once and in order, on a thread of its own.
 
-    What one of them raises is logged, the first time, and neither the others nor later events are missed. Where another
-    engine takes the first one's place, the rest of the first one's events come before those of the other.
+    The first exception of each function is logged; the other functions and later events are not affected. When another
+    engine takes the place of the first one, the rest of the first one's events come before those of the other.
 
     Args:
         begin: called with each engine, before its first event.
@@ -49,16 +49,16 @@ class Follower:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop after what has come so far."""
+        """Stop after the events so far."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
 
     def catch_up(self) -> None:
-        """Read what has come until now. Raises ``EngineError`` while the engine starts."""
+        """Read all events so far. Raises ``EngineError`` while the engine is starting."""
         with self._lock:
             if self._telemetry is not None:
-                self._read(self._telemetry)  # that of an engine that has ended, too
+                self._read(self._telemetry)  # even if its engine has ended
             engine = self._followed.engine
             if engine.telemetry is self._telemetry:
                 return
@@ -78,7 +78,7 @@ class Follower:
         try:
             take(event)
         except Exception:
-            if take not in self._failed:  # one traceback for a lasting fault, not one for each event
+            if take not in self._failed:  # one traceback for a persistent error, not one for each event
                 _log.exception("an event of the engine's telemetry could not be taken")
             self._failed.add(take)
 

@@ -1,5 +1,5 @@
-"""A histogram that takes the values of a whole step at once: there is one for each token, and locks for each would cost more
-than all else that is done for it."""
+"""A histogram that takes a whole step's values at once: there is one for each token, and locking for each would cost
+more than everything else done for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class GapHistogram(Collector):
     """One series with its labels. Only one thread may add values; any may collect.
 
     Args:
-        bounds: upper ends of the buckets, rising, without infinity.
+        bounds: upper ends of the buckets, in increasing order, without infinity.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Who may talk to the server: not pages of other sites, nor names rebound to this machine.
+"""Protects the server from pages of other sites and from names rebound to this machine (DNS rebinding).
 
-The page has no passwords; its protection is that it listens on the loopback address. Any web site can still send a
-browser on this machine there. So every request must name a known host, and one that changes something must come from a
-page of this server (or from no page at all, as programs do).
+The page has no passwords; it is protected by listening on the loopback address. Any web site can still make a browser
+on this machine send requests there. So every request must name a known host, and one that changes something must come
+from a page of this server (or from no page at all, as those of programs do).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OTHER_SITES = ("cross-site", "same-site")  # to a browser, another port of this
 
 
 def allowed_hosts(bound: str, more: Iterable[str] = ()) -> set[str]:
-    """Returns the server's names: the loopback ones, those in ``more``, and in a Hugging Face Space its own.
+    """Returns the server's names: the loopback's, those in ``more``, and in a Hugging Face Space the Space's own.
 
     Numeric addresses are always allowed if the server listens beyond the loopback: those cannot be rebound.
     """
@@ -50,15 +50,15 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """ASGI middleware: 403 for an unknown Host, and for requests by pages of other sites.
+    """ASGI middleware: 403 for an unknown Host, and for requests from pages of other sites.
 
-    Another site may link to the page and do nothing else. No reply allows its scripts to read it, or a page to frame it.
+    Another site may link to the page and do nothing else: no reply may be read by its scripts or framed by its pages.
     """
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
         self._app = app
         self._hosts = set(hosts)
-        # In a Space, Hugging Face's page has it in a frame.
+        # In a Space, Hugging Face's page shows it in a frame.
         framing = "'self' https://huggingface.co https://*.hf.space" if os.environ.get("SPACE_ID") else "'self'"
         self._policy = (b"content-security-policy", f"frame-ancestors {framing}".encode())
 
@@ -86,8 +86,8 @@ class Guard:
         return None
 
     def _sending(self, send: Send) -> Send:
-        """Returns a ``send`` that adds who may frame a reply, and drops headers that let other origins read it: Gradio
-        allows all ports of localhost."""
+        """Returns a ``send`` that limits which pages may frame a reply, and drops headers that let other origins read
+        it: Gradio allows all ports of localhost."""
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -1,4 +1,4 @@
-"""``/health`` and ``/ready``: round trips through the engine's loop, so that a loop that stands is noticed."""
+"""``/health`` and ``/ready``: round trips through the engine's loop, so that a stuck loop is detected."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from roseplay.engine.engine_like import EngineLike
 from roseplay.serve.drain import Drain
 from roseplay.serve.keys import without_key
 
-HEALTH_S = 1.0  # for the engine to reply whether it is healthy
-HEALTH_WITHIN_S = 2.0  # for the route in any case
+HEALTH_S = 1.0  # timeout of the engine's health check
+HEALTH_WITHIN_S = 2.0  # the route answers within this time in any case
 
 
 class Checked(Protocol):
-    """What is asked: an engine, and an id that changes with each engine."""
+    """What is checked: an engine, with an ID that changes with each engine."""
 
     @property
     def engine(self) -> EngineLike: ...
@@ -27,7 +27,7 @@ class Checked(Protocol):
 
 
 def health_router(checked: Checked, drain: Drain) -> APIRouter:
-    """Returns the two routes. To a client without the server's key they say no more than their status."""
+    """Returns the two routes. A client without the server's key receives only their status."""
     router = APIRouter()
     check = HealthCheck(checked)
 
@@ -65,7 +65,7 @@ def health_router(checked: Checked, drain: Drain) -> APIRouter:
 
 
 class HealthCheck:
-    """Asks the engine whether it is healthy, in a thread of its own, once for all concurrent requests."""
+    """Checks the engine's health in a thread of its own, once for all concurrent requests."""
 
     def __init__(self, checked: Checked) -> None:
         self._checked = checked
@@ -73,7 +73,7 @@ class HealthCheck:
         self._asking: asyncio.Future[Any] | None = None
 
     async def __call__(self) -> tuple[bool, str]:
-        """Returns whether it is, and what it does or what is wrong, within ``HEALTH_WITHIN_S``."""
+        """Returns whether the engine is healthy, and what it does or what is wrong, within ``HEALTH_WITHIN_S``."""
         if self._thread is None:
             self._thread = anyio.CapacityLimiter(1)
         if self._asking is None or self._asking.done():

@@ -1,4 +1,4 @@
-"""Signals that end a program while it starts, before its server handles them."""
+"""Handles signals that end a program while it starts, before its server handles them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from types import FrameType
 
 
 class Interrupts:
-    """Raises ``KeyboardInterrupt`` at SIGINT and SIGTERM, and remembers that one came.
+    """Raises ``KeyboardInterrupt`` on SIGINT and SIGTERM, and remembers that one came.
 
-    Python drops an exception that is raised in a finaliser, or in a callback of a library in C: an interrupt at such a
-    moment is only remembered, and ``check`` or the server acts on it later.
+    Python drops an exception that is raised in a finaliser or in a C library's callback: an interrupt at such a moment
+    is only remembered, and ``check`` or the server acts on it later.
     """
 
     def __init__(self) -> None:
         self.came = False
 
     def handle(self) -> None:
-        """Handle the signals from now on; for the main thread. SIGINT stays ignored if it is."""
+        """Handle the signals from now on. Call this on the main thread. An ignored signal stays ignored."""
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._interrupt)

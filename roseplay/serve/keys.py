@@ -1,4 +1,4 @@
-"""The server's key: programs send it as a bearer token, a browser once in a form and from then on as a cookie."""
+"""The server's key: programs send it as a bearer token; browsers send it once in a form, then as a cookie."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from roseplay.serve.errors import refusal
 PATH = "/key"  # where the form sends it
 COOKIE = "roseplay_key"
 COOKIE_S = 30 * 24 * 3600
-_OPEN = ("/health", "/ready")  # which say no more than their status then, see ``without_key``
+_OPEN = ("/health", "/ready")  # without the key they report only their status, see ``without_key``
 _WRONG_KEY_S = 0.5  # slows guessing down
 _MOST_BYTES = 8192
-_ANONYMOUS = "roseplay_without_key"  # in the scope
+_ANONYMOUS = "roseplay_without_key"  # key in the ASGI scope
 _LOCAL = re.compile(r"/(?![/\\])[^\r\n]*")
 
 
 def without_key(scope: Scope) -> bool:
-    """Whether the server has a key, and the client of this request did not send it."""
+    """Whether the server has a key and this request's client did not send it."""
     return bool(scope.get(_ANONYMOUS))
 
 
 class KeyGate:
-    """ASGI middleware: 401 for every route, whoever serves it, unless the client has the key.
+    """ASGI middleware: 401 for every route, mounted ones included, unless the client has the key.
 
-    The cookie is ``HttpOnly`` and holds a digest of the key, so that a script on the page can read neither.
+    The cookie is ``HttpOnly`` and contains a digest of the key, so that a script on the page can read neither.
     """
 
     def __init__(self, app: ASGIApp, key: str) -> None:
@@ -75,7 +75,7 @@ class KeyGate:
         return JSONResponse(body, 401, {"WWW-Authenticate": "Bearer", "Cache-Control": "no-store"})
 
     async def _take_form(self, scope: Scope, receive: Receive) -> Response | None:
-        """Returns the answer to ``PATH``: the form, or the way back with the cookie; None if the client has left."""
+        """Returns the answer to ``PATH``: the form, or a redirect back with the cookie; None if the client left."""
         if scope["method"] != "POST":
             return _form("/", "")
         try:
@@ -98,7 +98,7 @@ class KeyGate:
 
 
 def _form(there: str, wrong: str) -> Response:
-    """The page that asks for the key and then leads to ``there``."""
+    """Returns the page that asks for the key and then leads to ``there``."""
     note = f'<p role="alert">{html.escape(wrong)}</p>' if wrong else ""
     body = _FORM.format(path=PATH, there=html.escape(there, quote=True), note=note)
     return HTMLResponse(body, 401, {"Cache-Control": "no-store"})

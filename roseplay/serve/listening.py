@@ -14,10 +14,10 @@ STARTS_WITHIN_S = 60.0
 
 
 def listen(host: str, port: int, *, accept: bool = True) -> socket.socket:
-    """Bind a port before the model is loaded, since a port in use should be reported at once.
+    """Bind a port before the model is loaded, so that a port in use is reported at once.
 
     Args:
-        accept: whether clients may connect already and wait for their answers; else they are refused until the server runs.
+        accept: whether clients may already connect and wait; else they are refused until the server runs.
 
     Raises:
         OSError: the port cannot be used; the message says so and what to do.
@@ -45,7 +45,7 @@ def address_of(listener: socket.socket, host: str) -> str:
 
 
 def announce(address: str, paths: Sequence[str], said: str, server: Any) -> None:
-    """Report that a server is ready once it answers; end it if it does not in time."""
+    """Report that a server is ready once it answers; end it if it does not answer in time."""
     if all(answers(address + path, server) for path in paths):
         print(f"roseplay {said}", flush=True)
     elif not server.should_exit:
@@ -54,14 +54,14 @@ def announce(address: str, paths: Sequence[str], said: str, server: Any) -> None
 
 
 def answers(address: str, server: Any) -> bool:
-    """Wait until an address answers; returns whether it did before its time was up or the server ended."""
+    """Wait until an address answers; returns whether it did before the timeout and before the server ended."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline = time.monotonic() + STARTS_WITHIN_S
     while time.monotonic() < deadline and not server.should_exit:
         try:
             opener.open(address, timeout=10).read()
         except urllib.error.HTTPError as refused:
-            if refused.code == 401:  # it answers those who have the key
+            if refused.code == 401:  # it answers clients that have the key
                 return True
             time.sleep(0.1)
         except (urllib.error.URLError, OSError):

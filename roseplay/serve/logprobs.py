@@ -12,9 +12,9 @@ LEAST = -9999.0  # stands for minus infinity, which JSON does not have
 
 
 class TokenTexts:
-    """The texts of the tokens of one answer, and of its prompt's if it repeats that.
+    """The texts of the tokens of one answer, and of its prompt if the answer repeats it.
 
-    Those of the answer's own tokens together are its text: a character that several tokens make up is the last one's.
+    Those of the answer's own tokens join to its text: a character made of several tokens belongs to the last one.
     """
 
     def __init__(self, stream: Stream, tokenizer: Any | None, prompt: PromptText | None = None) -> None:
@@ -22,25 +22,25 @@ class TokenTexts:
         self._of_id: dict[int, str] = {}
 
     def of_answer(self, number: int) -> str:
-        """The text that the answer's token ``number`` adds to it; the last one's has what was held back until the end."""
+        """Returns the text that token ``number`` adds to the answer; the last one's includes what was held back."""
         stream, ends = self._stream, self._stream.text_ends
         is_last = stream.finished and number == len(ends) - 1
         return stream.text[ends[number - 1] if number else 0 : None if is_last else ends[number]]
 
     def offset(self, number: int) -> int:
-        """Where that text begins, in prompt and answer."""
+        """Returns where that text begins in prompt and answer."""
         return len(self._prompt.text) + (self._stream.text_ends[number - 1] if number else 0)
 
     def of_prompt(self, number: int) -> str:
-        """The text that the prompt's token ``number`` adds to it."""
+        """Returns the text that token ``number`` adds to the prompt."""
         return self._prompt.text[self.prompt_offset(number) : self._prompt.ends[number]]
 
     def prompt_offset(self, number: int) -> int:
-        """Where that text begins."""
+        """Returns where that text begins."""
         return self._prompt.ends[number - 1] if number else 0
 
     def of_id(self, token_id: int) -> str:
-        """The text of a token by itself."""
+        """Returns the text of a token by itself."""
         if self._tokenizer is None:
             return f"token_id:{token_id}"
         text = self._of_id.get(token_id)
@@ -51,7 +51,7 @@ class TokenTexts:
 
 
 def chat_logprobs(texts: TokenTexts, stream: Stream, begin: int, end: int) -> dict[str, Any]:
-    """The ``logprobs`` of a chat's choice for its tokens ``begin`` to ``end - 1``."""
+    """Returns the ``logprobs`` of a chat's choice for its tokens ``begin`` to ``end - 1``."""
     content = []
     for number in range(begin, end):
         found, top = stream.logprobs[number], stream.params.logprobs or 0
@@ -65,7 +65,7 @@ def chat_logprobs(texts: TokenTexts, stream: Stream, begin: int, end: int) -> di
 
 
 def completion_logprobs(texts: TokenTexts, stream: Stream, begin: int, end: int) -> dict[str, Any]:
-    """The ``logprobs`` of a completion's choice for its tokens ``begin`` to ``end - 1``."""
+    """Returns the ``logprobs`` of a completion's choice for its tokens ``begin`` to ``end - 1``."""
     numbers = range(begin, end)
     written = [texts.of_answer(number) for number in numbers]
     return {
@@ -80,7 +80,7 @@ def completion_logprobs(texts: TokenTexts, stream: Stream, begin: int, end: int)
 
 
 def prompt_logprobs(texts: TokenTexts, stream: Stream) -> dict[str, Any]:
-    """The same for the tokens of its prompt; nothing predicts the first one."""
+    """Returns the ``logprobs`` of a completion's prompt; its first token has none, since nothing predicts it."""
     written = [texts.of_prompt(number) for number in range(len(stream.prompt_token_ids))]
     found = list(zip(stream.prompt_logprobs, stream.prompt_token_ids, written, strict=True))
     return {
@@ -92,9 +92,9 @@ def prompt_logprobs(texts: TokenTexts, stream: Stream) -> dict[str, Any]:
 
 
 def _top(texts: TokenTexts, found: TokenLogprobs, token_id: int, text: str) -> dict[str, float]:
-    """The likeliest tokens by their texts; that of the token itself is ``text``, as programs that compare the two expect."""
+    """Returns the likeliest tokens by text; the token's own is ``text``, as programs that compare the two expect."""
     top: dict[str, float] = {}
-    for other, logprob in found.top:  # of two with the same text the likelier one is kept
+    for other, logprob in found.top:  # of two with the same text, the likelier one is kept
         top.setdefault(text if other == token_id else texts.of_id(other), _finite(logprob))
     return top
 

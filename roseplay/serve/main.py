@@ -1,4 +1,4 @@
-"""``roseplay serve``: the API without a page."""
+"""``roseplay serve``: the API without a web page."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from roseplay.serve.monitor import Monitor
 
 PORT = 8000
-# Defaults that differ from the library's: in a process of its own the engine does not compete for the interpreter.
+# Defaults that differ from the library's: in its own process, the engine does not compete for the interpreter.
 DEFAULTS = {"worker": "process"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What the command line asked for.
+    """The parsed command line.
 
     Attributes:
-        replicas: engines on Ray Serve, or how few and how many the autoscaler may run; None is one engine without Ray.
-        round_robin: requests go to replicas in turn.
-        chosen: what there is to say of the model where none was asked for.
+        replicas: least and most engines that Ray Serve may run; None means one engine without Ray.
+        round_robin: whether requests go to replicas in turn.
+        chosen: message about the model that was chosen because none was asked for.
     """
 
     model: str
@@ -50,10 +50,10 @@ class Options:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until interrupted; returns 2 if it could not start."""
+    """Serve until interrupted; returns 2 if the server could not start."""
     options, interrupts = parse(argv), Interrupts()
     if threading.current_thread() is threading.main_thread():
-        interrupts.handle()  # while it starts; then the server handles signals
+        interrupts.handle()  # during the start; then the server handles signals
     options.server.configure_logging()
     try:
         return _main(options, interrupts)
@@ -93,10 +93,10 @@ def _add_ray_flags(parser: Parser) -> None:
 
 
 def _replicas(arguments: Mapping[str, Any], server: ServerOptions, config: EngineConfig) -> range | None:
-    """Returns from how many to how many replicas there may be; None without Ray.
+    """Returns the allowed numbers of replicas; None without Ray.
 
     Raises:
-        ImportError: Ray is not installed. ValueError: the flags do not go together.
+        ImportError: Ray is not installed. ValueError: the flags contradict each other.
     """
     asked = [f"--{name}" for name in ("replicas", "autoscale", "routing") if arguments[name] is not None]
     if not arguments["ray"]:
@@ -151,7 +151,7 @@ def _main(options: Options, interrupts: Interrupts) -> int:
 
 
 def _serve_one(options: Options, listener: socket.socket, interrupts: Interrupts) -> None:
-    """Serve an engine of this program's own."""
+    """Serve one engine, without Ray."""
     from roseplay.engine.client import Engine
     from roseplay.serve.app import ServedEngine
 
@@ -201,12 +201,12 @@ def _serve(
     said = f"is live at {address}/v1 ({info.model}, {info.device}, {info.dtype})"
     threading.Thread(target=announce, args=(address, ["/health"], said, server), daemon=True).start()
     interrupts.check()
-    with contextlib.suppress(KeyboardInterrupt):  # uvicorn ends in order and then raises the signal again
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn shuts down and then raises the signal again
         server.run(sockets=[listener])
 
 
 def warn_if_open(server: ServerOptions) -> None:
-    """Say so if other machines may use the server without a key."""
+    """Warn if other machines may use the server without a key."""
     if server.api_key is None and not is_loopback(server.host):
         print(
             f"roseplay: {server.host} is open to other machines: set --api-key or {KEY_VARIABLE} to ask them for a key",

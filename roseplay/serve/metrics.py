@@ -1,7 +1,7 @@
 """``/metrics`` for Prometheus: vLLM's families, with their names, types, labels and meanings.
 
-Dashboards that were made for vLLM so show this engine too. Bounds of histograms are vLLM's, and finer ones below, since a small
-model answers within a millisecond. Times are those of the telemetry (see ``engine/telemetry.py``); prompt tokens are counted
+So dashboards made for vLLM show this engine too. Histograms have vLLM's bounds and finer ones below them, since a small
+model answers within a millisecond. Times are the telemetry's (see ``engine/telemetry.py``); prompt tokens are counted
 when a request has its first token, generated tokens as they come.
 """
 
@@ -21,7 +21,7 @@ from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import RequestEvent, StepEvent, TelemetryEvent
 from roseplay.serve.gap_histogram import GapHistogram
 
-disable_created_metrics()  # a second series for each, which nobody asks for
+disable_created_metrics()  # a second series for each counter and histogram, of no use here
 
 _FINE_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005)
 _TTFT_S = (
@@ -44,8 +44,8 @@ class Metrics:
     """The families of one engine.
 
     Args:
-        info: of the engine: gives the labels, and how far the histograms of tokens reach.
-        engine: its label among the engines of a server.
+        info: the engine's; gives the labels and the range of the token histograms.
+        engine: the engine's label within its server.
     """
 
     def __init__(self, info: EngineInfo, engine: str = "0") -> None:
@@ -69,7 +69,7 @@ class Metrics:
             Gauge, "num_requests_waiting_by_reason", "Requests that wait, by what for.", labels=("reason",)
         )
         self._for_capacity = by_reason.labels(**self._labels, reason="capacity")
-        by_reason.labels(**self._labels, reason="deferred").set(0)  # nothing here waits for anything else
+        by_reason.labels(**self._labels, reason="deferred").set(0)  # there is no other reason to wait
         self._kv = self._make(Gauge, "kv_cache_usage_perc", "Share of the KV blocks that requests hold; 1 is all.")
         asleep = self._make(Gauge, "engine_sleep_state", "1 for the state that it is in.", labels=("sleep_state",))
         for state in ("awake", "weights_offloaded", "discard_all"):  # this engine never sleeps
@@ -157,9 +157,9 @@ class Metrics:
         self._rejected.inc()
 
     def look(self, unfinished: int) -> None:
-        """Set the gauges, for an engine with so many requests that have not ended.
+        """Set the gauges of an engine with ``unfinished`` requests.
 
-        A step's record tells how many ran after it; requests that came since wait, and if none is left, none ran on.
+        The last step's record has the number of requests still running; those submitted since then count as waiting.
         """
         last = self._last
         running = min(unfinished, last.running) if last is not None else 0
@@ -215,6 +215,6 @@ def _observe(histogram: Any, seconds: float | None) -> None:
 
 
 def _one_two_five(most: int) -> Iterable[float]:
-    """1, 2, 5, 10, 20 and so on, as far as ``most``, as vLLM's histograms of tokens have it."""
+    """Returns 1, 2, 5, 10, 20 and so on up to ``most``, the bounds of vLLM's token histograms."""
     steps = (factor * 10**power for power in count() for factor in (1, 2, 5))
     return takewhile(lambda bound: bound <= most, steps)

@@ -1,4 +1,4 @@
-"""What a server reports of itself: to Prometheus, to its log, and to a collector of traces."""
+"""What a server reports about itself: to Prometheus, to its log, and to a trace collector."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from roseplay.serve.request_log import log_request
 from roseplay.serve.served import Served
 
 if TYPE_CHECKING:
-    from roseplay.serve.traces import Traces  # an extra
+    from roseplay.serve.traces import Traces  # needs an extra
 
-_METHODS = frozenset(HTTPMethod)  # a client may send any other word as well, and each label is kept
+_METHODS = frozenset(HTTPMethod)  # others count as one: clients may send any word, and every label is kept
 _TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -39,13 +39,13 @@ class Monitor:
     """Follows an engine's telemetry from ``start`` to ``close``, and counts the server's replies.
 
     Args:
-        log_requests: whether each request that ends is logged.
-        traces: are told of the engine's events, and closed with this.
+        log_requests: whether to log each request that ends.
+        traces: receives the engine's events; closed with the monitor.
     """
 
     def __init__(self, served: Served, *, log_requests: bool = False, traces: Traces | None = None) -> None:
         self._served, self._traces = served, traces
-        self._metrics: Metrics | None = None  # made when an engine is live, since its model is a label
+        self._metrics: Metrics | None = None  # created when an engine is running, since its model is a label
         self._telemetry: Telemetry | None = None  # of that engine
         self._making = threading.Lock()
         self._http = CollectorRegistry()
@@ -78,7 +78,7 @@ class Monitor:
         self._engine_metrics().take(event)
 
     def _begin(self, engine: EngineLike) -> None:
-        """An engine is live: its figures begin at 0, with its model as their label."""
+        """Begin an engine's figures at 0, with its model as their label."""
         with self._making:  # several threads may be the first
             if self._metrics is None or self._telemetry is not engine.telemetry:
                 self._metrics, self._telemetry = Metrics(engine.info), engine.telemetry
@@ -90,7 +90,7 @@ class Monitor:
         return self._metrics
 
     def replied(self, handler: str, method: str, status: int, path: str, seconds: float) -> None:
-        """Count one reply, which took so long."""
+        """Count one reply, which took ``seconds``."""
         self._durations.labels(handler, method).observe(seconds)
         self._replies.labels(handler, method, f"{status // 100}xx").inc()
         if status == 429 and path.startswith(f"{PREFIX}/"):
@@ -104,13 +104,13 @@ class Monitor:
         """Returns everything in Prometheus' text format.
 
         Raises:
-            EngineError: the engine is not live yet.
+            EngineError: the engine is still starting.
         """
         self._follower.catch_up()
         return self.engine_exposition() + generate_latest(self._http)
 
     def engine_exposition(self) -> bytes:
-        """Returns the engine's families alone."""
+        """Returns only the engine's families."""
         metrics = self._engine_metrics()
         metrics.look(self._served.engine.num_unfinished)
         return generate_latest(metrics.registry)

@@ -1,4 +1,4 @@
-"""The flags of a server, for the page and for the API alone."""
+"""The flags of a server, with or without the web page."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ LEVELS = ("debug", "info", "warning", "error")
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """How a server listens, whom it lets in, and what it logs.
+    """How a server listens, which clients it admits, and what it logs.
 
     Attributes:
-        api_key: asked of every client, if there is one.
-        grace_s: how long requests of the API may take to finish when the server is to end.
-        kv_events_port, forward_pass_port, publish_host: where the engine's telemetry is published for routers; None is
-            nowhere.
-        otlp_traces_endpoint: where a span of each request of the API is sent; None is nowhere.
+        api_key: required of every client, unless None.
+        grace_s: how long API requests may take to finish when the server shuts down.
+        kv_events_port, forward_pass_port, publish_host: where the engine's telemetry is published for routers; a port
+            of None publishes nothing.
+        otlp_traces_endpoint: where a span of each API request is sent; None sends none.
     """
 
     host: str = "127.0.0.1"
@@ -52,18 +52,18 @@ class ServerOptions:
         return self.kv_events_port is not None or self.forward_pass_port is not None
 
     def for_engine(self, config: EngineConfig) -> EngineConfig:
-        """Returns the engine's settings with what this server needs of it."""
+        """Returns the engine's settings with those that this server needs."""
         return dataclasses.replace(config, kv_events=config.kv_events or self.kv_events_port is not None)
 
     def publishing(self, engine: EngineLike) -> AbstractContextManager[object]:
         """Publish the engine's telemetry, if that was asked for, until the context ends.
 
         Raises:
-            OSError: a port cannot be used; one line that says so.
+            OSError: a port cannot be used; the message is one line.
         """
         if not self.publishes:
             return nullcontext()
-        from roseplay.wire.publishers import Publishers  # an extra
+        from roseplay.wire.publishers import Publishers  # needs an extra
 
         try:
             return Publishers(engine, self.kv_events_port, self.forward_pass_port, self.publish_host)
@@ -72,7 +72,7 @@ class ServerOptions:
             raise OSError(f"telemetry cannot be published at {self.publish_host}, ports {ports}: {error}") from None
 
     def traces(self) -> Traces | None:
-        """Returns what sends spans, if that was asked for; it is closed by whom it is given to."""
+        """Returns the sender of spans, if one was asked for. The caller closes it."""
         if self.otlp_traces_endpoint is None:
             return None
         from roseplay.serve.traces import Traces  # an extra
@@ -80,7 +80,7 @@ class ServerOptions:
         return Traces(self.otlp_traces_endpoint)
 
     def configure_logging(self) -> None:
-        """Log to standard error from the level on. The engine's process takes the level over."""
+        """Log to standard error at this level. The engine's process inherits it."""
         logging.basicConfig(
             level=self.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
         )
@@ -141,10 +141,10 @@ def add_server_flags(parser: Any, port: int) -> None:
 
 
 def server_options(arguments: Mapping[str, Any]) -> ServerOptions:
-    """Returns what the flags say.
+    """Returns the options that the flags set.
 
     Raises:
-        ImportError: they ask for what needs an extra that is not installed; one line.
+        ImportError: a flag needs an extra that is not installed; the message is one line.
     """
     if arguments["kv_events_port"] is not None or arguments["forward_pass_port"] is not None:
         import roseplay.wire.extra  # noqa: F401
@@ -181,7 +181,7 @@ def _collector(text: str) -> str:
     try:
         parts = urlsplit(text)
         named = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # no port, say
+    except ValueError:  # such as an invalid port
         named = False
     if not named:
         raise argparse.ArgumentTypeError(f"{text!r} is no address of a collector: use http://HOST:4318")

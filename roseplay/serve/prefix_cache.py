@@ -1,4 +1,4 @@
-"""``/reset_prefix_cache``: forget what the prefix cache holds, as a benchmark's runs want it; vLLM has the same route."""
+"""``/reset_prefix_cache``: clears the prefix cache, for example between a benchmark's runs. vLLM has the same route."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PATH = "/reset_prefix_cache"
 
 
 def prefix_cache_router(served: Served) -> APIRouter:
-    """Returns the route that clears the cache. Blocks that running requests hold stay theirs."""
+    """Returns the route that clears the cache. Running requests keep their blocks."""
     router = APIRouter(route_class=OpenAIRoute)
 
     @router.post(PATH)

@@ -1,4 +1,4 @@
-"""The text of a prompt that an answer repeats (``echo``), and where each of its tokens ends in it."""
+"""The text of a prompt that an answer repeats (``echo``), and where each of its tokens ends."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from roseplay.engine.detokenizer import make_decoder, split_context
 
 @dataclass(frozen=True, slots=True)
 class PromptText:
-    """A prompt's text; token i adds ``text[ends[i - 1] : ends[i]]``, so that all of them together are the text.
+    """A prompt's text; token i adds ``text[ends[i - 1] : ends[i]]``, so that all tokens join to the text.
 
-    A character that several tokens make up is the last one's.
+    A character made of several tokens belongs to the last one.
     """
 
     text: str
@@ -20,7 +20,7 @@ class PromptText:
 
 
 def prompt_text(prompt: str | list[int], token_ids: list[int], tokenizer: Any | None) -> PromptText:
-    """Returns the text of a prompt that was sent as text or as token ids: that text itself, or what the ids decode to."""
+    """Returns the text of a prompt sent as text or as token ids: the text itself, or what the ids decode to."""
     if tokenizer is None:
         return PromptText("", [0] * len(token_ids))
     if isinstance(prompt, str) and getattr(tokenizer, "is_fast", False):
@@ -31,10 +31,10 @@ def prompt_text(prompt: str | list[int], token_ids: list[int], tokenizer: Any | 
 
 
 def _ends(offsets: list[tuple[int, int]], length: int) -> list[int]:
-    """Where tokens end, given which part of the text each of them covers.
+    """Returns where tokens end, given the part of the text that each of them covers.
 
-    Tokens that the tokenizer adds cover nothing, those of one character all of it. What no token covers, such as a space
-    that the tokenizer drops, is the next one's.
+    Tokens that the tokenizer adds cover nothing; those that share a character each cover all of it. Text that no token
+    covers, such as a space that the tokenizer drops, belongs to the next one.
     """
     following, starts = length, []
     for start, end in reversed(offsets):
@@ -47,9 +47,9 @@ def _ends(offsets: list[tuple[int, int]], length: int) -> list[int]:
 
 
 def _decoded(token_ids: list[int], tokenizer: Any) -> PromptText:
-    """The text of token ids, control tokens by their names.
+    """Returns the text of token ids, with control tokens by name.
 
-    The bytes of a character that the prompt leaves incomplete are the answer's, which may complete it.
+    The bytes of a character that the prompt leaves incomplete belong to the answer, which may complete it.
     """
     _, rest = split_context(tokenizer, token_ids)
     decoder = make_decoder(tokenizer, [], skip_special_tokens=False)

@@ -1,4 +1,4 @@
-"""A line in the log for each request that ends."""
+"""Logs a line for each request that ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _log = logging.getLogger("roseplay.requests")
 
 
 def log_request(event: TelemetryEvent) -> None:
-    """Log the sizes and times of a request that has ended, none of its text."""
+    """Log the sizes and times of a request that has ended, but none of its text."""
     if not isinstance(event, RequestEvent) or event.kind != "finished" or event.stream is None:
         return
     stream = event.stream

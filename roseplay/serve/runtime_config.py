@@ -12,7 +12,7 @@ from roseplay.serve.errors import PREFIX, ApiError, OpenAIRoute, refuse_other_me
 from roseplay.serve.served import Served
 from roseplay.settings import settings_of
 
-# vLLM's names for the opposite of a knob.
+# vLLM's settings that mean the opposite of our knob.
 _OPPOSITES = ("enforce_eager",)
 _OURS = {setting.vllm: name for name, setting in settings_of(Knobs).items() if setting.vllm}
 
@@ -46,7 +46,7 @@ def _document(knobs: Knobs | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _under_our_names(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Raises ``ApiError`` for an unknown name, and for two values of one knob."""
+    """Returns changes by our names; raises ``ApiError`` for an unknown name and for two values of one knob."""
     ours: dict[str, Any] = {}
     known = settings_of(Knobs)
     for given, value in changes.items():

@@ -1,4 +1,4 @@
-"""What the routes for programs serve."""
+"""The interface to an engine that the API's routes use."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from roseplay.serve.submissions import Submissions
 
 
 class Served(Protocol):
-    """An engine and what belongs to its server. Its attributes are asked for with each request, since the engine may still
-    be starting: then they raise ``EngineError``."""
+    """An engine and the state of its server. Attributes are read at each request: they raise ``EngineError`` while the
+    engine is starting."""
 
     @property
     def engine(self) -> EngineLike: ...
@@ -21,7 +21,7 @@ class Served(Protocol):
 
     @property
     def boot_id(self) -> str:
-        """Changes with each engine."""
+        """An ID that changes with each engine."""
 
     def set_knobs(self, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Change some knobs and return all; raises ``ValueError`` that names what is wrong."""
+        """Change some knobs and return all of them; raises ``ValueError``, which names what is wrong."""

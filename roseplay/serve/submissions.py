@@ -1,4 +1,4 @@
-"""Threads for submitting prompts, apart from those that serve everything else."""
+"""Threads for submitting prompts, separate from those that serve everything else."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 class Submissions:
-    """Runs functions that submit prompts in threads of their own, a few at a time.
+    """Runs functions that submit prompts in dedicated threads, a few at a time.
 
-    Tokenizing a long prompt takes a while, and with ``admission`` at ``blocking`` a submit waits for its prefill.
-    Neither may block the event loop, nor the threads that serve everything else.
+    Tokenising a long prompt takes a while, and with ``admission`` set to ``blocking`` a submit waits for its prefill.
+    Neither may block the event loop or the threads that serve everything else.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Submissions:
         self._threads: anyio.CapacityLimiter | None = None  # can only be made while an event loop runs
 
     async def run(self, function: Callable[..., T], *args: Any, **named: Any) -> T:
-        """Call a function in a thread; it runs to its end even if this is cancelled.
+        """Call a function in a thread; it runs to its end even if the caller is cancelled.
 
         Raises:
             EngineBusyError: too many calls are running already, and none ended within ``TURN_WITHIN_S``.
@@ -49,7 +49,7 @@ class Submissions:
         return await asyncio.shield(work)
 
     async def ask(self, submit: Callable[[], T], cancel: Callable[[T], object]) -> T:
-        """Submit requests in a thread; if this is cancelled, ``cancel`` aborts them as soon as they exist."""
+        """Submit requests in a thread; if the caller is cancelled, ``cancel`` aborts them as soon as they exist."""
         abandoned, made = threading.Event(), list[T]()
 
         def submit_unless_abandoned() -> T:
@@ -70,4 +70,4 @@ class Submissions:
     def _done(self, work: asyncio.Future[Any]) -> None:
         self._turns.release()
         if not work.cancelled():
-            work.exception()  # else asyncio logs an exception that is never awaited
+            work.exception()  # otherwise asyncio logs an exception that was never retrieved

@@ -1,4 +1,4 @@
-"""Requests of programs as requests of the engine: prompts, sampling parameters, one stream for each answer."""
+"""Turns API requests into engine requests: prompts, sampling parameters, one stream for each answer."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from roseplay.serve.bodies import MOST_ANSWERS, MOST_PROMPT_LOGPROBS, ChatBody, 
 from roseplay.serve.errors import ApiError, under_their_name
 from roseplay.serve.prompt_text import PromptText, prompt_text
 
-# What the model's author may recommend.
+# Parameters that the model's author may recommend.
 _DRAWN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 class Prepared(NamedTuple):
-    """A request that was checked, for one answer, as ``Engine.submit`` takes it."""
+    """A checked request for one answer, as ``Engine.submit`` takes it."""
 
     token_ids: list[int]
     params: SamplingParams
 
 
 def prepare_completion(engine: EngineLike, body: CompletionBody) -> list[Prepared]:
-    """Returns ``n`` requests for each prompt, one prompt after the other. Raises ``ApiError``: a field is wrong."""
+    """Returns ``n`` requests for each prompt, prompt by prompt. Raises ``ApiError`` if a field is wrong."""
     prompts = body.prompts
     if not prompts:
         raise ApiError(400, "prompt is empty: send text or token ids", param="prompt")
@@ -38,19 +38,19 @@ def prepare_completion(engine: EngineLike, body: CompletionBody) -> list[Prepare
     of_prompt = body.logprobs if body.echo else None
     if of_prompt is not None:
         _check_log_probabilities(sum(map(len, token_ids)), body.n, of_prompt)
-    most = 1 if body.prompt_only else body.max_tokens  # the engine draws a token at least
+    most = 1 if body.prompt_only else body.max_tokens  # the engine samples at least one token
     return _prepare(engine, body, token_ids, most, {"logprobs": body.logprobs, "prompt_logprobs": of_prompt})
 
 
 def prepare_chat(engine: EngineLike, body: ChatBody) -> list[Prepared]:
-    """Returns ``n`` requests for a chat; raises as ``prepare_completion``."""
+    """Returns ``n`` requests for a chat; raises the errors of ``prepare_completion``."""
     token_ids = _encoded(engine, [message.as_prompt() for message in body.messages], "messages")
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     return _prepare(engine, body, [token_ids], getattr(body, body.limit), {"logprobs": logprobs})
 
 
 def prompt_texts(engine: EngineLike, body: CompletionBody, requests: Sequence[Prepared]) -> list[PromptText]:
-    """The text of each prompt of these requests."""
+    """Returns the text of each prompt of these requests."""
     token_ids = [request.token_ids for request in requests[:: body.n]]
     return [prompt_text(*of_one, engine.tokenizer) for of_one in zip(body.prompts, token_ids, strict=True)]
 
@@ -59,7 +59,7 @@ def submit_all(engine: EngineLike, requests: Sequence[Prepared]) -> list[Stream]
     """Enqueue requests.
 
     Raises:
-        EngineBusyError: too many requests wait; none of these is left behind. EngineError: the engine has failed.
+        EngineBusyError: too many requests wait; those already enqueued are aborted. EngineError: the engine has failed.
     """
     streams: list[Stream] = []
     try:
@@ -85,7 +85,7 @@ def _encoded(engine: EngineLike, prompt: str | Sequence[Any], param: str) -> lis
 
 
 def _check_log_probabilities(tokens: int, n: int, likeliest: int) -> None:
-    """Those of prompts are computed and written for each answer, however short the request is."""
+    """Raises ``ApiError`` for too many log-probabilities: a prompt's are computed and written for each answer."""
     each = 1 + likeliest
     if tokens * n * each > MOST_PROMPT_LOGPROBS:
         raise ApiError(
@@ -119,7 +119,7 @@ def _prepare(
 def _params(
     body: Sampling, recommended: Mapping[str, float | int], number: int, more: Mapping[str, int | None]
 ) -> SamplingParams:
-    """The parameters of the answer ``number`` to one prompt; what the body does not say is what is ``recommended``."""
+    """Returns the parameters of answer ``number`` to one prompt; ``recommended`` ones fill in for missing fields."""
     drawn = {name: getattr(body, name) for name in _DRAWN}
     drawn.update({name: value for name, value in recommended.items() if name in drawn.keys() - body.model_fields_set})
     given: Mapping[str, Any] = {

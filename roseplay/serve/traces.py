@@ -1,9 +1,9 @@
-"""Spans of OpenTelemetry: one for each request of the API that reached the engine, as vLLM has them.
+"""OpenTelemetry spans, as in vLLM: one for each API request that reached the engine.
 
-The span is called ``llm_request``, lasts from the request's arrival at the engine to the end of its last answer, and has vLLM's
-attributes and a few of OpenTelemetry's conventions for generative models. It belongs to the trace that the request's
-``traceparent`` names. It is made when the engine's telemetry says that the request has ended, and sent by a thread of the exporter:
-neither the engine nor the event loop waits for a collector.
+A span is called ``llm_request``, lasts from the request's arrival at the engine to the end of its last answer, and has
+vLLM's attributes and some from OpenTelemetry's conventions for generative models. It belongs to the trace that the
+request's ``traceparent`` names. It is created when the engine's telemetry reports the request's end, and sent by a
+thread of the exporter: neither the engine nor the event loop waits for a collector.
 
 Raises:
     ImportError: on import, one line, if a package of the extra ``otel`` is missing.
@@ -34,26 +34,27 @@ except ImportError as error:
     raise ImportError(f"{error.name} is not installed: pip install 'roseplay[otel]'", name=error.name) from None
 
 SPAN = "llm_request"
-# At the end of the server:
-ABORT_S = 1.0  # for requests to end that are aborted then
+# Timeouts when the server ends:
+ABORT_S = 1.0  # for aborted requests to end
 FLUSH_S = 3.0  # for spans to be sent
-_PATH = "/v1/traces"  # of every collector, where an endpoint names none
+_PATH = "/v1/traces"  # for endpoints without a path
 _HEADERS = ("traceparent", "tracestate")
 _Times = dict[str, float | None]
 
 
 class Traces:
-    """Sends a span for each request that it was told of, once that has ended.
+    """Sends a span for each request that it follows, once that has ended.
 
     Args:
-        endpoint: of a collector that takes OTLP over HTTP: ``http://host:4318``, or with a path of its own. OpenTelemetry's
-            variables say the rest (``OTEL_SERVICE_NAME``, ``OTEL_EXPORTER_OTLP_HEADERS``, ``OTEL_TRACES_SAMPLER`` and so on).
+        endpoint: of a collector that takes OTLP over HTTP: ``http://host:4318``, or with a path. OpenTelemetry's
+            variables set the rest (``OTEL_SERVICE_NAME``, ``OTEL_EXPORTER_OTLP_HEADERS``, ``OTEL_TRACES_SAMPLER`` and
+            so on).
     """
 
     def __init__(self, endpoint: str) -> None:
-        # The variables' name of the service is preferred to ours.
+        # A service name in the variables takes precedence over ours.
         resource = Resource.create({"service.name": "roseplay"}).merge(OTELResourceDetector().detect())
-        # Not the program's global provider: libraries find that one, and would add spans of their own.
+        # Not the global provider: libraries would find that one and add spans of their own.
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=_with_path(endpoint))))
         self._tracer = self._provider.get_tracer("roseplay")
@@ -65,7 +66,7 @@ class Traces:
         """Send a span once all streams of an answer have ended.
 
         Args:
-            headers: of the request that asked for it.
+            headers: of the HTTP request.
         """
         parent = {name: headers[name] for name in _HEADERS if name in headers}
         with self._lock:
@@ -73,18 +74,18 @@ class Traces:
         self._end_if_over(answer.streams[0])  # its last event may have been read before
 
     def take(self, event: TelemetryEvent) -> None:
-        """Send the span of a request that ends with this event."""
+        """Send a request's span if this event ends it."""
         if isinstance(event, RequestEvent) and event.kind == "finished" and event.stream is not None:
             self._end_if_over(event.stream)
 
     def close(self) -> None:
-        """Send what was not sent yet: a few seconds at most."""
+        """Send the remaining spans, within a few seconds."""
         deadline = time.monotonic() + ABORT_S
         for stream in list(self._running):
             with contextlib.suppress(TimeoutError):
                 stream.result(max(0.0, deadline - time.monotonic()))
             self._end_if_over(stream)
-        # A collector that is not there would hold this up for the exporter's timeout.
+        # An unreachable collector would delay this by the exporter's timeout.
         closing = threading.Thread(target=self._provider.shutdown, name="roseplay-traces", daemon=True)
         closing.start()
         closing.join(FLUSH_S)
@@ -125,7 +126,7 @@ def _with_path(endpoint: str) -> str:
 
 
 def _attributes(answer: Answer) -> dict[str, Any]:
-    """What a span says of its request; without what is undefined, such as the times of a request that had no token."""
+    """Returns a span's attributes, without undefined ones such as the times of a request that had no token."""
     params, usage = answer.streams[0].params, answer.usage()
     found = {
         "gen_ai.operation.name": "chat" if answer.chat else "text_completion",
@@ -151,7 +152,7 @@ def _attributes(answer: Answer) -> dict[str, Any]:
 
 
 def _latencies(streams: Iterable[Stream]) -> _Times:
-    """In seconds. Of several answers the first one's queue and first token count, and the last one's end."""
+    """Returns latencies in seconds. Of several answers, the earliest start and first token and the last end count."""
     metrics = [stream.metrics for stream in streams]
     began = min(one.submitted_ns for one in metrics)
     scheduled = min((one.scheduled_ns for one in metrics if one.scheduled_ns is not None), default=None)

@@ -1,14 +1,15 @@
-"""The figures of a demo's captions, and what its rings point at: all from the facts of its own bursts.
+"""The figures in a demo's captions, and what its rings surround, both from the facts of its own bursts.
 
-For each burst with facts, under its name: ``prompts``, ``computed`` (prompt tokens), ``saved_percent``, ``longest`` (ms, its
-longest step), ``worst`` (ms, the longest pause of the stories), ``who_paused`` (as in ``all 4 stories``), ``first_token``
-(ms, median), ``last_token`` (ms, p95 of the time to first token), ``gap`` (ms, median of its own answers), and only if
-there were any ``waited_for_batch``, ``waited_for_blocks`` and ``preempted``, otherwise ``none_preempted``, the word No.
+For each burst with facts, under its name: ``prompts``, ``computed`` (prompt tokens), ``saved_percent``, ``longest``
+(its longest step in ms), ``worst`` (the stories' longest pause in ms), ``who_paused`` (as in ``all 4 stories``),
+``first_token`` (median in ms), ``last_token`` (p95 of TTFT in ms) and ``gap`` (median of its own answers, in ms). If
+there were any: ``waited_for_batch``, ``waited_for_blocks`` and ``preempted``. If none was preempted:
+``none_preempted``, the word No.
 
-For two bursts, of the second against the first, where both are known: one of ``pause_falls``, ``pause_rises`` and
-``pause_same``, of what a large step of each did to the stories (``BurstFacts.pause``), and likewise of ``first_token``,
-``last_token`` and ``gap``. The first two are there only if the difference is clear, as ``17 ms instead of 60 ms``; the third
-only if it is not, as ``17 and 18 ms``.
+For two bursts, the second compared with the first, if both values are known: one of ``pause_falls``, ``pause_rises``
+and ``pause_same``, for the effect of a large step on the stories (``BurstFacts.pause``), and likewise for
+``first_token``, ``last_token`` and ``gap``. One of the first two is present if the difference is clear, as in ``17 ms
+instead of 60 ms``, otherwise the third, as in ``17 and 18 ms``.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ Figures = Mapping[str, str]
 
 
 def figures_of_sent(burst: Burst) -> dict[str, str]:
-    """Returns what is known of a burst as soon as it is sent: ``size``, and ``long_prompt``, the tokens of its longest."""
+    """Returns the figures of a burst that was just sent: ``size``, and ``long_prompt``, the tokens of its longest."""
     longest = max((tracked.prompt_tokens for tracked in burst.requests), default=0)
     return {"size": whole(len(burst.requests)), **({"long_prompt": whole(longest)} if longest else {})}
 
 
 def figures_of(bursts: Mapping[str, BurstFacts]) -> dict[str, str]:
-    """Returns the figures of bursts by the names of both, such as ``first_longest``."""
+    """Returns figures by the names of burst and figure, such as ``first_longest``."""
     found: dict[str, str] = {}
     for name, facts in bursts.items():
         found.update({f"{name}_{figure}": value for figure, value in _of_one(facts).items()})
@@ -44,7 +45,7 @@ def figures_of(bursts: Mapping[str, BurstFacts]) -> dict[str, str]:
 
 
 def caption(sentences: tuple[Forms, ...], figures: Figures) -> Segments:
-    """Returns the sentences in the first form whose figures are all known, without those that have none."""
+    """Returns each sentence in its first form whose figures are all known, and leaves out those without one."""
     return segments(" ".join(filter(None, (_sentence(forms, figures) for forms in sentences))))
 
 
@@ -105,10 +106,10 @@ def _pause(facts: BurstFacts) -> float | None:
 
 
 def ring(target: str, bursts: Mapping[str, BurstFacts]) -> dict[str, Any] | None:
-    """Returns what a ring surrounds; ``None`` if that did not happen.
+    """Returns what a ring surrounds; ``None`` if there is no such thing.
 
-    ``gap:NAME`` is the token after the pause of a burst, ``step:NAME`` its longest step, and anything else the id of
-    an element of the page.
+    ``gap:NAME`` is the token after the pause of a burst, ``step:NAME`` the burst's longest step, and anything else the
+    id of an element of the page.
     """
     of, _, name = target.partition(":")
     facts = bursts.get(name)

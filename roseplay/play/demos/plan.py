@@ -1,4 +1,4 @@
-"""A demo at a model's pace: how large its bursts are, whether it runs in slow motion, and how long its scenes take."""
+"""Fits a demo to a model's speed: the size of its bursts, slow motion, and the length of its scenes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from roseplay.play.demos.script import Demo, DemoBurst, Scene
 from roseplay.play.story.text import Segments, plain, segments
 from roseplay.traffic.pace import SHRINK, Conditions, Size, Speed, answered_s, fitted, slow_motion
 
-ACT_S = 12.0  # a scene takes no longer
-# That a burst takes as planned, and one that fills the pool: machines do other work, too.
+ACT_S = 12.0  # the most time for a scene
+# Planned time for a burst, and for one that fills the pool; with slack, since machines do other work, too.
 ANSWERED_S, FILLED_S = 7.0, 9.5
-WATCHED_S = 1.0  # that a burst has to last
-BUDGETS, _PORTIONS = (64, 32, 16), 6  # prefill budgets, and how many portions a burst's prompts have to make
-STORY_TOKENS = 160  # of each story
+WATCHED_S = 1.0  # the least time for a burst
+BUDGETS, _PORTIONS = (64, 32, 16), 6  # prefill budgets, and the least number of portions of a burst's prompts
+STORY_TOKENS = 160  # per story
 SPANS_MS = (3000, 15_000)  # of the time charts
-_NOTICE_S, _CHARACTERS_PER_S = 1.5, 25  # a reader looks up, then reads
+_NOTICE_S, _CHARACTERS_PER_S = 1.5, 25  # a reader first looks up, then reads
 _STORY_BEGINS_S = 1.0
-_OVERFULL = 1.25  # of the pool's tokens, so that memory does run out
+_OVERFULL = 1.25  # times the pool's tokens, so that memory does run out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +29,12 @@ class Plan:
     """A demo for one model.
 
     Attributes:
-        demo: with its bursts and knobs as they are played.
-        seconds: about how long each scene takes.
+        demo: with the bursts and knobs to be played.
+        seconds: approximate length of each scene.
         slow_motion: the factor.
-        budget: the prefill budget where it sets one.
-        half: the smaller batch of one that fills the pool.
-        span_ms: how much time the charts show.
+        budget: the prefill budget, for a demo that sets one.
+        half: the smaller batch, for a demo that fills the pool.
+        span_ms: the time that the charts show.
     """
 
     demo: Demo
@@ -50,18 +50,18 @@ class Plan:
 
 
 def reading_s(caption: Segments) -> float:
-    """Returns how long people need to read a caption and to look at what it speaks of."""
+    """Returns how long people need to read a caption and look at its subject, in seconds."""
     return _NOTICE_S + len(plain(caption)) / _CHARACTERS_PER_S
 
 
 def plan(demo: Demo, speed: Speed | None, info: EngineInfo, knobs: Mapping[str, Any]) -> Plan:
-    """Returns a demo at this speed; as it is written, and without slow motion, where the speed is not known.
+    """Returns a demo fitted to this speed; if the speed is unknown, unchanged and without slow motion.
 
     Args:
-        knobs: of the engine; the demo changes some of them.
+        knobs: the engine's; the demo changes some of them.
 
     Raises:
-        ValueError: it cannot be shown: the model is too slow to fill the pool.
+        ValueError: the demo cannot be shown, since the model is too slow to fill the pool.
     """
     under = list(_conditions(demo, knobs))
     size = _size_of(next(burst for burst, _ in under))
@@ -87,7 +87,7 @@ def _size_of(burst: DemoBurst) -> Size:
 
 
 def _conditions(demo: Demo, knobs: Mapping[str, Any]) -> Iterator[tuple[DemoBurst, Conditions]]:
-    """Yields each burst, and under which settings it is answered."""
+    """Yields each burst with the conditions under which it is answered."""
     now = {**knobs, **demo.knobs}
     for scene in demo.scenes:
         now.update(scene.knobs)
@@ -106,12 +106,12 @@ def _conditions(demo: Demo, knobs: Mapping[str, Any]) -> Iterator[tuple[DemoBurs
 
 
 def _half(size: Size) -> int:
-    """Returns a batch that half of a burst fits into, beside the stories."""
+    """Returns a batch size for half of a burst beside the stories."""
     return len(STORIES) + size.requests // 2
 
 
 def _budget(prompt_tokens: int) -> int:
-    """Returns a prefill budget that cuts so many prompt tokens into portions; the smallest where they are few."""
+    """Returns the largest prefill budget that cuts the prompt tokens into enough portions, otherwise the smallest."""
     return next((budget for budget in BUDGETS if _PORTIONS * budget <= prompt_tokens), BUDGETS[-1])
 
 
@@ -128,7 +128,7 @@ def _sized(demo: Demo, size: Size, budget: int) -> Iterator[Scene]:
 
 
 def _filling(demo: Demo, largest: Size, sharing: bool, info: EngineInfo) -> Size:
-    """Returns the smallest size, of at most ``largest``, that needs clearly more than the pool; raises ``ValueError``."""
+    """Returns the smallest size up to ``largest`` that clearly exceeds the pool; raises ``ValueError`` if none does."""
     stories = len(STORIES) * STORY_TOKENS
     pool = (info.num_blocks - 1) * info.block_size
 
@@ -141,7 +141,7 @@ def _filling(demo: Demo, largest: Size, sharing: bool, info: EngineInfo) -> Size
             f"{demo.title} shows what happens when memory runs out, and the KV blocks here hold {pool:,} tokens, more than "
             f"this demo fills in {ACT_S:g} s: start with --num-blocks {blocks} to see it"
         )
-    # The first whose next smaller one would no longer be enough.
+    # The first size whose next smaller one would no longer be enough.
     return fitted(largest, lambda one: needed(one.scaled(SHRINK)), _OVERFULL * pool)
 
 

@@ -1,4 +1,4 @@
-"""Plays a demo on the running engine: one at a time, in lanes of its own, and everything is as it was afterwards."""
+"""Plays demos on the running engine, one at a time and in lanes of their own, and restores everything afterwards."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from roseplay.play.story.text import Segments, segments
 from roseplay.play.traffic_service import TrafficService
 from roseplay.traffic.pace import Speed
 
-LOOK_S = 0.02  # how often the player looks at its stories
-STREAMING_S = 4.0  # of a scene, for the stories to begin
-STREAMED_TOKENS = 4  # of each story, before a burst: they show which gap is usual
+LOOK_S = 0.02  # interval at which the player checks its stories
+STREAMING_S = 4.0  # time in a scene for the stories to begin
+STREAMED_TOKENS = 4  # of each story before a burst, which show the usual gap
 _END_S = 5.0
-# Stories are drawn with these seeds in turn: what SmolLM2 and tiny-chat then tell was read.
+# Stories use these seeds in turn; their texts by SmolLM2 and tiny-chat have been proofread.
 _STORY = SamplingParams(temperature=0.6, top_p=0.9, repetition_penalty=1.1, max_new_tokens=STORY_TOKENS)
 _SEEDS = 3
 
 
 class DemoBusyError(ValueError):
-    """A demo is playing already; the message says for how long."""
+    """Another demo is playing; the message says for how long."""
 
 
 class _StoppedError(Exception):
-    """Somebody stopped the demo."""
+    """The demo was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a demo plays with.
+    """The parts of the playground that a demo uses.
 
     Attributes:
         now_ms: the time on the page's clock, which is the engine's.
-        speed: returns how fast the engine computes; ``None`` while that is not known.
+        speed: returns how fast the engine computes; ``None`` while unknown.
     """
 
     requests: Requests
@@ -69,14 +69,14 @@ class DemoPlayer:
         self._news: dict[str, Any] | None = None
         self.latest: dict[str, Any] | None = None
 
-    # -- what people do
+    # -- actions
 
     def start(self, name: str, tab_id: str) -> Demo:
         """Begin a demo in a tab.
 
         Raises:
             ValueError: there is no such demo, or no tab.
-            DemoBusyError: one is playing.
+            DemoBusyError: another demo is playing.
         """
         demo = DEMOS.get(str(name))
         if demo is None:
@@ -94,12 +94,12 @@ class DemoPlayer:
         return demo
 
     def plan(self, demo: Demo) -> Plan:
-        """Returns a demo as it would be played now. Raises ``ValueError`` if it cannot be, see ``plan.plan``."""
+        """Returns a demo's plan if it were played now; raises ``ValueError`` if it cannot be, see ``plan.plan``."""
         engine = self._stage.requests.engine
         return plan(demo, self._stage.speed(), engine.info, engine.knobs.to_dict())
 
     def offers(self) -> list[dict[str, Any]]:
-        """Returns of each demo its name and about how many ``seconds`` it takes, or why it is ``absent``."""
+        """Returns for each demo its name and either its approximate ``seconds`` or why it is ``absent``."""
         found: list[dict[str, Any]] = []
         for name, demo in DEMOS.items():
             try:
@@ -116,12 +116,12 @@ class DemoPlayer:
         return play is not None
 
     def stop(self, tab_id: str = "", *, keep: Iterable[str] = ()) -> bool:
-        """End a tab's demo, or any, and wait until everything is as it was; returns whether there was one.
+        """End the demo of a tab, or of any, and wait until everything is restored; returns whether there was one.
 
         Called by the demo itself, it does nothing.
 
         Args:
-            keep: knobs that somebody is about to set.
+            keep: knobs that are not restored because the caller is about to set them.
         """
         play = self._of(tab_id)
         if play is None or play.thread is threading.current_thread():
@@ -137,7 +137,7 @@ class DemoPlayer:
             play.stopping.set()
 
     def status(self, tab_id: str = "") -> dict[str, Any] | None:
-        """Returns ``own``, whether it is this tab's, and ``left_s`` of the demo that is playing."""
+        """Returns the playing demo's ``own`` (whether it is this tab's) and ``left_s``; ``None`` if there is none."""
         play = self._of("")
         return (
             None if play is None else {"own": play.tab_id == tab_id, "left_s": play.seconds_left(self._stage.now_ms())}
@@ -150,7 +150,7 @@ class DemoPlayer:
     # -- captions
 
     def take_news(self) -> dict[str, Any] | None:
-        """Returns the newest caption since the last call, for a frame."""
+        """Returns the newest caption since the last call, if any, for a frame."""
         with self._lock:
             news, self._news = self._news, None
         return news
@@ -162,7 +162,7 @@ class DemoPlayer:
 
 
 class _Play:
-    """One playing of a demo, in a thread of its own."""
+    """One run of a demo, in a thread of its own."""
 
     def __init__(self, stage: Stage, plan: Plan, tab_id: str, publish: Callable[[dict[str, Any] | None], None]) -> None:
         self._stage, self._plan, self._demo, self.tab_id, self._publish = stage, plan, plan.demo, tab_id, publish
@@ -184,7 +184,7 @@ class _Play:
         self.thread.start()
 
     def end(self) -> None:
-        """End it, and wait until everything is as it was before; does nothing when its own thread calls it."""
+        """End it and wait until everything is restored; does nothing on its own thread."""
         if self.thread is not threading.current_thread():
             self.stopping.set()
             self.thread.join(_END_S)
@@ -208,12 +208,12 @@ class _Play:
                 last = self._play(number, scene)
             self._stage.story.say("after demo", self._stage.now_ms(), [last, segments(self._demo.after)])
         except (_StoppedError, EngineBusyError, EngineError, ValueError):
-            pass  # whoever stopped it knows; an engine that has ended says so itself
+            pass  # the caller that stopped it knows; an engine that has ended reports that itself
         finally:
             self._end(before)
 
     def _end(self, before: dict[str, Any]) -> None:
-        """Abort what is left, and restore knobs and lanes, but not knobs that somebody has changed meanwhile."""
+        """Abort what is left, and restore lanes and knobs, except knobs that were changed meanwhile."""
         for request_id in self._requests:
             self._stage.requests.abort(request_id)
         now = self._engine.knobs.to_dict()
@@ -224,7 +224,7 @@ class _Play:
             if changed:
                 self._engine.set_knobs(**changed)
         except EngineError:
-            pass  # it has ended, and its knobs with it
+            pass  # it has ended, and its knobs no longer matter
         self._tab.put_lanes_back()
         self._publish(None)
 
@@ -272,7 +272,7 @@ class _Play:
     # -- traffic
 
     def _send(self, wanted: DemoBurst) -> int:
-        """Send a burst once all stories stream, with an empty cache and nothing else under way; returns its number."""
+        """Send a burst once all stories stream, with an empty cache and nothing else running; returns its number."""
         for request_id in self._requests:
             self._stage.requests.abort(request_id)
         self._lanes.clear()
@@ -291,7 +291,7 @@ class _Play:
         return burst.burst_id
 
     def _facts(self, burst: int, seconds: float, stories: bool) -> BurstFacts | None:
-        """Wait until a burst is answered, at most for some seconds, with stories going on; returns its facts."""
+        """Wait up to ``seconds`` until a burst is answered, and keep stories going; returns its facts."""
         story = self._stage.story
         self._wait(seconds, stories, lambda: story.burst(burst, answered=True) is not None)
         return story.burst(burst)
@@ -305,7 +305,7 @@ class _Play:
         )
 
     def _wait(self, seconds: float, stories: bool, over: Callable[[], bool]) -> None:
-        """Wait for a time, or until it is over; meanwhile stories that have ended are told again."""
+        """Wait for a time, or until ``over`` returns true; meanwhile restart stories that have ended."""
         until = self._stage.now_ms() + 1000 * seconds
         while self._stage.now_ms() < until:
             if stories:
@@ -324,7 +324,7 @@ class _Play:
                 continue
             if self.stopping.is_set():
                 raise _StoppedError
-            self._stage.chats.new_chat(lanes=[lane], tab_id=self.tab_id)  # a long history would be prefill of its own
+            self._stage.chats.new_chat(lanes=[lane], tab_id=self.tab_id)  # a long history would add prefill
             params = replace(_STORY, seed=1 + len(self._requests) % _SEEDS)
             (request_id,) = self._stage.chats.send(prompt, lanes=[lane], tab_id=self.tab_id, params=params, system="")
             self._lanes[lane] = request_id

@@ -1,6 +1,6 @@
-"""What a demo is made of: settings, traffic, and captions whose figures are those of the run.
+"""The parts of a demo: settings, traffic, and captions with figures of the run.
 
-How large its bursts are, and whether it runs in slow motion, ``plan.py`` decides for the model.
+``plan.py`` chooses the size of its bursts and its slow motion for the model.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ Forms = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class DemoBurst:
-    """A burst of a demo, sent on an empty prefix cache; two with one seed have the same prompts.
+    """A burst of a demo, sent with an empty prefix cache; bursts with the same seed have the same prompts.
 
     Attributes:
         name: by which captions and rings refer to it.
         kind: as in ``bursts.LABELS``.
         answer: tokens of each answer.
-        mix: how its prompts relate; by default as those of its kind.
+        mix: how its prompts relate; by default, as usual for its kind.
     """
 
     name: str
@@ -39,17 +39,17 @@ class DemoBurst:
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """One caption, and what happens before it is shown. It lasts until the caption was read and nothing more happens.
+    """One caption, and what happens before it is shown. It lasts until the caption is read and nothing more happens.
 
     Attributes:
-        caption: sentences, each as its forms: the first form whose figures are all known is shown, and a sentence with
-            no such form is left out. A figure is a placeholder such as ``{first_longest}``; ``caption_figures.py`` says which there
-            are and when. ``**`` and ``[[ ]]`` as in ``story.text.segments``.
+        caption: sentences, each as a list of forms. The first form whose figures are all known is shown; a sentence
+            without such a form is left out. Figures are placeholders such as ``{first_longest}``, listed in
+            ``caption_figures.py``; for ``**`` and ``[[ ]]`` see ``story.text.segments``.
         knobs: set when it begins.
         stories: whether the lanes are kept streaming.
         burst: sent when it begins; the scene then lasts until it is answered, at most ``plan.ACT_S``.
-        rings: what is pointed at, see ``caption_figures.ring``.
-        read_s: how long its caption is read; by default, as long as its words take.
+        rings: what to highlight, see ``caption_figures.ring``.
+        read_s: reading time of its caption; by default derived from its length.
     """
 
     caption: tuple[Forms, ...]
@@ -67,10 +67,10 @@ class Demo:
     Attributes:
         name: in addresses and events.
         shows: what it shows, in a few words.
-        knobs: with which it begins; all others are as they were.
-        scenes: the last one's caption compares. All bursts are equally large, so that they can be compared.
+        knobs: set at its beginning; all others are left as they are.
+        scenes: the last one's caption compares. All bursts have the same size, so that they can be compared.
         after: what to try afterwards.
-        fills_pool: its bursts have to need more KV blocks than there are.
+        fills_pool: whether its bursts must need more KV blocks than there are.
     """
 
     name: str

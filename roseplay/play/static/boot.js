@@ -6,10 +6,10 @@
   try {
     chosen = localStorage.getItem(KEY);
   } catch {
-    // a browser that keeps nothing follows the system
+    // without storage, follow the system
   }
 
-  // Gradio sets body.dark from ?__theme= or the system while it mounts; a stored choice has to win.
+  // While mounting, Gradio sets body.dark from ?__theme= or the system; a stored choice must take precedence.
   function apply() {
     if (chosen && body.classList.contains("dark") !== (chosen === "dark")) {
       body.classList.toggle("dark", chosen === "dark");
@@ -23,7 +23,7 @@
     try {
       localStorage.setItem(KEY, chosen);
     } catch {
-      // then only for this visit
+      // without storage, only for this visit
     }
     apply();
   });
@@ -33,7 +33,7 @@
     if (box.type === "number" && box.max !== "" && +box.value > +box.max) box.value = box.max;
   }, true);
 
-  // Every radio of a gr.Radio has a name of its own; with one name for the group its arrow keys work.
+  // Each radio of a gr.Radio has its own name; arrow keys work only with one name for the group.
   document.addEventListener("keydown", (/** @type {any} */ event) => {
     const group = /^Arrow/.test(event.key) && event.target.type === "radio" && event.target.closest("fieldset");
     if (group) group.querySelectorAll("input[type=radio]").forEach((radio) => (radio.name = group.id));

@@ -1,4 +1,4 @@
-/* The keyboard, the help, the theme button, and what every word on the page means when the pointer rests on it. */
+/* The keyboard, the help, the theme button, and the explanations that appear when the pointer rests on a word. */
 import { on } from "./shared/events.js";
 import { explain, given } from "./shared/given.js";
 import { focusLane } from "./lanes/lanes.js";
@@ -14,10 +14,10 @@ function typing(target) {
   return target.isContentEditable || ["TEXTAREA", "SELECT"].includes(target.tagName);
 }
 
-/* Whether the tab of this name is the one that is shown. */
+/* Whether the tab of this name is shown. */
 const shows = (name) => Boolean(document.querySelector(`#${name}-button.selected`));
 
-/* Whether arrow keys do something else where the focus is. */
+/* Whether arrow keys have another meaning in the focused element. */
 const steers = (target) => target instanceof Element && Boolean(target.closest("canvas, .rp-lane, input, [role=tab]"));
 
 function press(id) {
@@ -47,7 +47,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 // ---- words ------------------------------------------------------------------------------------------------
-/* Has the button Burst say what it would send: on a phone its settings are folded away. */
+/* Make the Burst button's text say what it would send: on a phone its settings are hidden. */
 function showBurst() {
   const burst = document.getElementById("burst"), size = document.querySelector("#burst-size input[type=number]");
   const kind = document.querySelector("#mix label.selected");

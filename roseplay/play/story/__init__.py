@@ -1,1 +1,1 @@
-"""What happened, in one sentence: facts from the frames that the page gets, and the words for them."""
+"""Describes in a sentence what happened: facts from the page's frames, and the words for them."""

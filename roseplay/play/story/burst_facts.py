@@ -1,4 +1,4 @@
-"""What a burst did: to its own requests, and to the answers that were streaming when it arrived."""
+"""The effects of a burst: on its own requests, and on the answers that were streaming when it arrived."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from roseplay.play.story.requests import Seen, SeenRequests
 from roseplay.recording.frame_rows import StepRow
 from roseplay.traffic.metrics import percentile
 
-PAUSE_RATIO, PAUSE_MS = 2.0, 5.0  # a gap is a pause if it is longer than usual by both
-NOTICED_MS = 200.0  # a gap that readers notice, whatever is usual; where that is not known, a pause
-LARGE = 0.5  # of the prompt tokens of the largest step, from which on a step is a large one
+PAUSE_RATIO, PAUSE_MS = 2.0, 5.0  # a gap is a pause if it exceeds the usual one by both
+NOTICED_MS = 200.0  # a gap that readers always notice; also the limit for a pause if the usual gap is unknown
+LARGE = 0.5  # a step is large if it has at least this share of the largest step's prompt tokens
 GIVE_UP_MS = 60_000.0
 _MOST_GAPS = 50_000
 
 
 class Gap(NamedTuple):
-    """One gap between two tokens of an answer; ``t`` is when the second one came."""
+    """One gap between two tokens of an answer; ``t`` is the time of the second one."""
 
     request_id: int
     step_id: int
@@ -35,23 +35,24 @@ class LongestStep(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class BurstFacts:
-    """One burst: from its arrival to its last first token, and on to its end for what says so. Times are in ms.
+    """One burst, from its arrival to its last first token or, where noted, to its end. Times are in ms.
 
     Attributes:
-        answer: tokens of each of its answers; ``None`` where that is not known, as ``kind`` and ``seed``.
-        knobs: at its arrival. ``undisturbed``: none was changed until its end.
-        saved_tokens: of its prompt tokens, those that were cached or shared.
-        shared_head: tokens saved of most of its prompts; ``cached_head``: of each, so that they were computed before.
-        steps: that computed its prompts; ``longest`` of them.
-        streaming: answers that were under way when it arrived; ``paused``: those that then waited much longer than usual.
-        worst: their longest gap, whatever caused it; ``usual_ms``: the median of gaps before.
-        pause: what a large step did to them: of the steps that computed its prompts, those with at least ``LARGE`` of the
-            prompt tokens of the largest, and the longest gap that ended with each; this is the median gap. Other work on
-            the machine makes some steps longer, and ``worst`` with any of them.
+        answer: tokens of each of its answers; ``None`` if unknown, like ``kind`` and ``seed``.
+        knobs: at its arrival. ``undisturbed``: whether none was changed until its end.
+        saved_tokens: number of its prompt tokens that were cached or shared.
+        shared_head: tokens saved in most of its prompts; ``cached_head``: in each, so that they were computed earlier.
+        steps: number of steps that computed its prompts; ``longest``: the longest of them.
+        streaming: number of answers in progress when it arrived; ``paused``: of those that then waited much longer than
+            usual.
+        worst: their longest gap, whatever caused it; ``usual_ms``: the median of earlier gaps.
+        pause: the effect of a large step on them: the median, over the large steps that computed its prompts (see
+            ``LARGE``), of the longest gap that ended with the step. Unlike this, ``worst`` grows with any step that
+            other work on the machine makes longer.
         others_ms: the longest gap of all other answers at that time.
-        waited: how many of its requests waited for ``waited_for``: ``blocks`` or ``batch``.
-        preempted: how many answers lost their blocks, to the end of the burst.
-        own_gap_ms: the median gap of its own answers, to its end; ``None`` while there is none.
+        waited: number of its requests that waited for ``waited_for``: ``blocks`` or ``batch``.
+        preempted: number of answers that lost their blocks, up to the end of the burst.
+        own_gap_ms: the median gap of its own answers, up to its end; ``None`` while there is none.
         ttft_p50, ttft_p95: of its requests.
     """
 
@@ -85,12 +86,12 @@ class BurstFacts:
 
     @property
     def saved(self) -> float:
-        """The share of its prompt tokens that were cached or shared."""
+        """Share of its prompt tokens that were cached or shared."""
         return self.saved_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
 
 
 class BurstWatch:
-    """Collects the facts of one burst, frame by frame, from the one on in which it arrived until it is answered.
+    """Collects the facts of one burst, frame by frame, from its arrival until it is answered.
 
     Args:
         knobs: at that time.
@@ -109,7 +110,7 @@ class BurstWatch:
         self._scheduled: set[int] = set()
         self._waited: dict[str, set[int]] = {"blocks": set(), "batch": set()}
         self._preempted: set[int] = set()
-        self._prompt_tokens: dict[int, int] = {}  # of each step that computed its prompts
+        self._prompt_tokens: dict[int, int] = {}  # by step that computed its prompts
         self._longest: LongestStep | None = None
         self._gaps: list[Gap] = []
         self._own_gaps: list[float] = []
@@ -152,11 +153,11 @@ class BurstWatch:
             self._longest = LongestStep(step.step_id, ms, step.prompt_tokens)
 
     def answered(self, t: float) -> bool:
-        """Whether all of its requests have ended, or that takes too long."""
+        """Whether all of its requests have ended, or are taking too long."""
         return t > self.arrived + GIVE_UP_MS or all(seen.finished is not None for seen in self._own().values())
 
     def computed(self, t: float) -> bool:
-        """Whether its prompts have been computed and the answers that it met have gone on, or that takes too long."""
+        """Whether its prompts are computed and the answers already streaming have gone on, or that takes too long."""
         own = self._own()
         if t > self.arrived + GIVE_UP_MS or not own:
             return True
@@ -171,7 +172,7 @@ class BurstWatch:
         return max(seen.first or seen.finished or self.arrived for seen in own.values())
 
     def facts(self) -> BurstFacts | None:
-        """Returns the facts once it is computed; ``None`` if some of its requests were stopped before they answered."""
+        """Returns the facts once it is computed; ``None`` if some of its requests were stopped before answering."""
         own = self._own()
         ttft = sorted(seen.ttft_ms for seen in own.values() if seen.ttft_ms is not None)
         p50, p95 = percentile(ttft, 50), percentile(ttft, 95)
@@ -216,7 +217,7 @@ class BurstWatch:
         )
 
     def _pause(self, gaps: list[Gap]) -> Gap | None:
-        """Returns the median of the pauses that its large steps caused, of two the shorter one."""
+        """Returns the median of the pauses that its large steps caused; the shorter of two."""
         least = LARGE * max(self._prompt_tokens.values(), default=0)
         longest: dict[int, Gap] = {}
         for gap in sorted(gaps, key=lambda gap: gap.ms):

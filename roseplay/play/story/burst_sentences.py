@@ -1,4 +1,4 @@
-"""The two lines about a burst: what it did, and how the same did under other settings."""
+"""The two lines about a burst: its effects, and how a comparable one did under other settings."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from roseplay.traffic.difference import Difference, difference
 
 _MUCH_SAVED = 0.5  # of the prompt tokens
 _MANY_WAITED = 0.25  # of the prompts
-_SAVED_ALIKE = 0.1  # of the prompt tokens: with more between them, the cache made the difference
+_SAVED_ALIKE = 0.1  # of the prompt tokens: if two bursts differ by more, the cache made the difference
 
 
 def what_happened(facts: BurstFacts) -> Segments:
-    """Returns what the burst did to the answers that were streaming, and why."""
+    """Returns the burst's effects on the answers that were streaming, and their cause."""
     arrived = f"**{many(facts.prompts, 'prompt')} arrived**"
     waited = _waited(facts)
     if waited:
@@ -35,7 +35,7 @@ def what_happened(facts: BurstFacts) -> Segments:
 
 
 def _waited(facts: BurstFacts) -> str | None:
-    """Returns who waited for a place or for blocks; ``None`` if that is not what mattered."""
+    """Returns the clause on requests that waited for a place or for blocks; ``None`` if that did not matter."""
     if facts.waited_for is None or (facts.waited < _MANY_WAITED * facts.prompts and not facts.preempted):
         return None
     place = {"blocks": "free KV blocks", "batch": "a place in the batch"}[facts.waited_for]
@@ -46,7 +46,7 @@ def _waited(facts: BurstFacts) -> str | None:
 
 
 def _portion(facts: BurstFacts) -> int | None:
-    """Returns the most prompt tokens that its settings allow in a step."""
+    """Returns the most prompt tokens that its settings allow in a step; ``None`` for no limit."""
     limits = [facts.knobs.get(name) for name in ("prefill_max_tokens", "step_max_tokens")]
     return min((limit for limit in limits if limit), default=None)
 
@@ -72,12 +72,12 @@ def _shared(facts: BurstFacts) -> str:
 
 
 def _is_short(facts: BurstFacts) -> bool:
-    """Returns whether readers noticed no pause."""
+    """Returns whether the longest pause was too short for readers to notice."""
     return facts.worst is not None and facts.worst.ms < NOTICED_MS
 
 
 def _longest(facts: BurstFacts) -> str:
-    """Returns what to say of the longest pause: that there was none longer only where it was short."""
+    """Returns the clause on the longest pause; only for a short one does it say that none was longer."""
     assert facts.worst
     longest = f"**{whole(facts.worst.ms)} ms**"
     if not _is_short(facts):
@@ -90,14 +90,14 @@ def _longest(facts: BurstFacts) -> str:
     return f"{whom} paused longer than {longest}"
 
 
-# -- compared with an earlier one
+# -- comparison with an earlier burst
 
 
 def comparison(facts: BurstFacts, before: Sequence[BurstFacts]) -> Segments:
-    """Returns how the last comparable burst under other settings did; empty if there was none.
+    """Returns how the last comparable burst with other settings did; empty if there was none.
 
-    Comparable are bursts of the same kind, size and answer length of which both or neither met streaming answers, that
-    found about as much in the prefix cache, and during which no setting was changed.
+    Bursts are comparable if they have the same kind, size and answer length, both or neither arrived while answers were
+    streaming, both found about as much in the prefix cache, and no setting was changed during either.
     """
     other = next((one for one in reversed(before) if _comparable(facts, one)), None)
     if other is None:
@@ -134,7 +134,7 @@ def _comparable(facts: BurstFacts, other: BurstFacts) -> bool:
 
 
 def _cache_differs(facts: BurstFacts, other: BurstFacts) -> bool:
-    """Returns whether what they found in the cache differs because of a setting."""
+    """Returns whether a setting makes their use of the cache differ."""
     return any(facts.knobs.get(name) != other.knobs.get(name) for name in ("prefix_cache", "same_step_sharing"))
 
 

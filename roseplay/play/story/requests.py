@@ -1,4 +1,4 @@
-"""The requests of a run as frames tell of them: who streams, who waits, how the last gaps were."""
+"""The requests of a run, tracked from its frames: which are streaming or waiting, and their latest gaps."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from roseplay.recording.frame_rows import TokenRow
 
 KEEP_MS = 60_000.0
 _RECENT = 4096  # tokens whose gaps are kept
-_USUAL = 256  # gaps that say what is usual
+_USUAL = 256  # gaps from which the usual one is computed
 
 
 @dataclass(slots=True)
 class Seen:
-    """One request. Times are ms of the page's clock."""
+    """One request. Times are in ms on the page's clock."""
 
     kind: str
     burst: int | None
@@ -30,7 +30,7 @@ class Seen:
 
 
 class SeenRequests:
-    """All requests that live or ended within the last minute."""
+    """All requests that are unfinished or ended within the last minute."""
 
     def __init__(self) -> None:
         self.by_id: dict[int, Seen] = {}
@@ -53,7 +53,7 @@ class SeenRequests:
                     known.first = known.first if known.ttft_ms is None else known.submitted + known.ttft_ms
 
     def take_tokens(self, frame: dict[str, Any]) -> None:
-        """Keep the frame's gaps, and forget who ended long ago."""
+        """Keep the frame's gaps, and forget requests that ended long ago."""
         self._recent.extend(token for token in frame["tokens"] if token.itl_ms is not None)
         ended = [i for i, seen in self.by_id.items() if seen.finished and seen.finished < frame["t"] - KEEP_MS]
         for request_id in ended:
@@ -62,11 +62,11 @@ class SeenRequests:
                 del self._by_burst[burst]
 
     def of_burst(self, burst: int) -> Mapping[int, Seen]:
-        """Returns the requests of a burst by id."""
+        """Returns the requests of a burst by ID."""
         return self._by_burst.get(burst, {})
 
     def streaming(self, t: float) -> set[int]:
-        """Returns the requests that had begun to answer at a time, and had not ended."""
+        """Returns the requests that had begun to answer by this time and had not ended."""
         return {
             request_id
             for request_id, seen in self.by_id.items()
@@ -74,6 +74,6 @@ class SeenRequests:
         }
 
     def usual_ms(self, before: float) -> float | None:
-        """Returns the median of the newest gaps before a time; ``None`` if there were none."""
+        """Returns the median of the latest gaps before a time; ``None`` if there were none."""
         gaps = [token.itl_ms for token in self._recent if token.t < before and token.itl_ms is not None]
         return median(gaps[-_USUAL:]) if gaps else None

@@ -1,4 +1,4 @@
-"""How steady traffic is answered: over the time since it began, or since a setting was changed."""
+"""Facts on how steady traffic is answered, since it began or since a setting was changed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from roseplay.play.story.requests import Seen, SeenRequests
 from roseplay.traffic.metrics import percentile
 
-LEAST_MS = 5000.0  # less is too short to say anything
-LEAST_DONE = 10  # answers, for a percentile that means anything
+LEAST_MS = 5000.0  # anything shorter is not conclusive
+LEAST_DONE = 10  # answers needed for a meaningful percentile
 _KEEP_S = 60
 
 
@@ -21,9 +21,9 @@ class SteadyFacts:
     """A stretch of steady traffic under the same settings.
 
     Attributes:
-        seconds: how long.
-        rate: requests a second that arrived.
-        done: answers that were completed.
+        seconds: its length.
+        rate: arrived requests per second.
+        done: number of completed answers.
         worst_ms: the longest gap between two tokens of any answer; ``None`` if there was none.
         ttft_p95: of the steady requests, in ms.
     """
@@ -37,7 +37,7 @@ class SteadyFacts:
 
 
 class SteadyWatch:
-    """Collects facts from a moment on; the newest minute of them."""
+    """Collects facts from a given time on, and keeps the latest minute."""
 
     def __init__(self, t: float, knobs: Mapping[str, Any]) -> None:
         self.begun = t
@@ -60,7 +60,7 @@ class SteadyWatch:
         self._worst.append((second, ms))
 
     def facts(self, now: float, requests: SeenRequests, last_ms: float = 1000.0 * _KEEP_S) -> SteadyFacts | None:
-        """Returns the facts of the stretch's last ``last_ms``; ``None`` if that is too little to say anything."""
+        """Returns the facts of the stretch's last ``last_ms``; ``None`` if that is too little to be conclusive."""
         since = max(self.begun, now - last_ms)
         arrived = [seen for seen in requests.by_id.values() if seen.kind == "steady" and seen.submitted >= since]
         done = [seen for seen in arrived if seen.finished is not None and seen.reason in ("stop", "length")]

@@ -1,4 +1,4 @@
-"""The two lines about steady traffic: how it is answered, and how it was before a setting was changed."""
+"""The two lines about steady traffic: how it is answered, and how that was before a setting was changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def how_it_goes(facts: SteadyFacts) -> Segments:
 
 
 def compared(facts: SteadyFacts | None, before: SteadyFacts | None) -> Segments:
-    """Returns how it was in as long a time under the settings before; empty if that cannot be compared."""
+    """Returns how it was answered with the previous settings, over an equal time; empty if that cannot be compared."""
     if facts is None or before is None or not _similar(facts.rate, before.rate):
         return []
     differing = [name for name, value in before.knobs.items() if facts.knobs.get(name) != value]

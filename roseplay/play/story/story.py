@@ -1,4 +1,4 @@
-"""Follows the frames of a run and says what happened: after each burst, and every few seconds of steady traffic."""
+"""Follows the frames of a run and describes what happened, after each burst and every few seconds of steady traffic."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from roseplay.play.story.steady_sentences import compared, how_it_goes
 from roseplay.play.story.text import Segments
 
 STEADY_MS = 5000.0  # between two sentences about steady traffic
-BURST_MS = 8000.0  # a sentence about a burst stands at least this long
-SILENCE_MS = 12_000.0  # without an arrival, steady traffic has ended
-COMPARED_MS = 10_000.0  # of the time before a setting was changed, and of that after it
+BURST_MS = 8000.0  # a sentence about a burst is shown at least this long
+SILENCE_MS = 12_000.0  # steady traffic counts as ended after this time without an arrival
+COMPARED_MS = 10_000.0  # time that is compared, before and after a change of a setting
 _KEEP_BURSTS = 32
 
 
@@ -28,7 +28,7 @@ class Story:
         knobs: of the engine at the start.
 
     Attributes:
-        latest: the newest thing to say, as in a frame; ``None`` if there was nothing yet.
+        latest: the newest message, as in a frame; ``None`` before the first.
     """
 
     def __init__(self, knobs: Mapping[str, Any]) -> None:
@@ -50,26 +50,26 @@ class Story:
         """Returns the facts of a burst; ``None`` until its prompts are computed, or if it was stopped.
 
         Args:
-            answered: ``None`` until its answers have ended, too.
+            answered: also return ``None`` until its answers have ended.
         """
         with self._lock:
             return None if answered and burst in self._watched else self._facts.get(burst)
 
     def say(self, about: str, t: float, lines: list[Segments]) -> None:
-        """Say something else, with the next frame, and nothing more of bursts that arrived before."""
+        """Give another message with the next frame, and none about bursts that arrived earlier."""
         with self._lock:
             self._next, self._told_ms = _said(about, t, lines), t
 
     @property
     def has_more(self) -> bool:
-        """Whether a frame is due for what ``say`` was given."""
+        """Whether a message from ``say`` waits for a frame."""
         with self._lock:
             return self._next is not None
 
     def take(self, frame: dict[str, Any]) -> dict[str, Any] | None:
-        """Take a frame with its steps and tokens as named tuples.
+        """Take a frame, with its steps and tokens as named tuples.
 
-        Returns what there is to say, if anything: ``about`` (``burst`` or ``steady``), ``t``, and ``lines``, one or two of
+        Returns a message, if there is one: ``about`` (``burst`` or ``steady``), ``t``, and ``lines``, one or two of
         ``text.Segments``.
         """
         self._requests.take_events(frame)
@@ -100,7 +100,7 @@ class Story:
         return said
 
     def _close(self, watch: BurstWatch, t: float, answered: bool) -> dict[str, Any] | None:
-        """Take the facts of a burst that is computed or answered; returns what there is to say that was not said."""
+        """Take the facts of a burst that is computed or answered; returns a message if there was none about it yet."""
         before, facts = self._facts.get(watch.burst), watch.facts()
         with self._lock:
             if facts is not None:

@@ -1,4 +1,4 @@
-"""Sentences with emphasis, as the page draws them: lists of ``[text, style]``."""
+"""Sentences with emphasis, in the page's format: lists of ``[text, style]``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KNOBS = settings_of(Knobs)
 
 
 def segments(text: str) -> Segments:
-    """Returns a sentence in which ``**words**`` are bold and ``[[words]]``, bold or not, a setting's value."""
+    """Parse a sentence: ``**words**`` are bold, and ``[[words]]``, bold or not, are a setting's value."""
     found: Segments = []
     style = ""
     for part in _MARK.split(text):

@@ -1,4 +1,4 @@
-"""The named endpoints: whatever a button does, ``gradio_client`` can do as well.
+"""The named endpoints, through which ``gradio_client`` can do whatever the page's buttons do.
 
 client = gradio_client.Client("http://127.0.0.1:7860")
 client.predict("What is a KV block?", api_name="/chat")
@@ -39,11 +39,11 @@ from roseplay.settings import Setting, defaults_of, settings_of
 
 DEFAULT_PROMPT = "What is a KV block?"
 LOOK_S = 0.5  # how often /chat sends the text so far and checks whether the client is still connected
-MAX_IDS = 10_000  # in one call of /stop
+MAX_IDS = 10_000  # per call of /stop
 
 
 def add_endpoints(host: PageHost) -> None:
-    """Add the endpoints to the page that is being built; all but ``/chat`` are events of its controls too."""
+    """Add the endpoints to the page that is being built; all but ``/chat`` are also events of its controls."""
     requests, lanes, engine, demos = Requests(host), Lanes(host), Steering(host), Demos(host)
     of_page: list[Callable[..., Any]] = [requests.submit, lanes.new_chat, lanes.regenerate]
     of_page += [engine.burst, engine.steady, engine.set_knobs, engine.stop]
@@ -53,7 +53,7 @@ def add_endpoints(host: PageHost) -> None:
 
 
 def _about(endpoint: Callable[..., Any]) -> str:
-    """Returns what an endpoint does, and what the settings among its arguments take."""
+    """Returns the description of an endpoint and of the settings among its arguments."""
     settings: dict[str, str] = {"set_knobs": _in_words(settings_of(Knobs), defaults_of(Knobs))}
     settings["submit"] = settings["chat"] = _in_words(
         settings_of(SamplingParams),
@@ -63,7 +63,7 @@ def _about(endpoint: Callable[..., Any]) -> str:
 
 
 def _in_words(settings: Mapping[str, Setting], defaults: Mapping[str, Any]) -> str:
-    """Returns a line for each setting that has a default: what it takes, that default, and what it does."""
+    """Returns a line for each setting that has a default: its values, its default, and what it does."""
     return "\n".join(
         f"{name}: {setting.takes}{f', in {setting.unit}' if setting.unit else ''}; {setting.show(defaults[name])} by default."
         f" {setting.explanation}"
@@ -155,7 +155,7 @@ class Requests(Endpoints):
     def _to_lanes(
         self, prompt: Any, lanes: list[int], tab_id: str, given: Mapping[str, Any], *, ignore_eos: bool, edit: bool
     ) -> list[int]:
-        """Continue the chats of a tab's lanes, with their own settings where none are given; returns the requests' ids."""
+        """Continue the chats of a tab's lanes, with their own settings unless given; returns the requests' IDs."""
         ids: list[int] = []
         for lane in lanes:
             settings = self.playground.chats.settings(tab_id, lane).changed(given)
@@ -280,7 +280,7 @@ class Demos(Endpoints):
 
 
 def _tab(tab: Any) -> str:
-    """Returns a tab's id, or "" for none."""
+    """Returns a tab's ID, or "" for none."""
     if tab in (None, ""):
         return ""
     check_tab_id(tab)
@@ -294,7 +294,7 @@ def _switch(value: Any, name: str) -> bool:
 
 
 def _ids(ids: Any) -> list[int]:
-    """Returns the ids of requests, from a list of them or a single one."""
+    """Returns the IDs of requests, from a list or a single one."""
     listed = ids if isinstance(ids, list) else [ids]
     if len(listed) > MAX_IDS:
         raise ValueError(f"there are {len(listed):,} ids: name at most {MAX_IDS:,} at once, or none to stop all")
@@ -302,7 +302,7 @@ def _ids(ids: Any) -> list[int]:
 
 
 def _lanes(lane: Any, all_of_them: int = DEFAULT_LANES) -> list[int]:
-    """Returns the lanes that are meant: those of a list, one, or with 0 the first ``all_of_them``."""
+    """Returns the lanes meant by a list, a single number, or 0 for the first ``all_of_them``."""
     if isinstance(lane, list):
         if not 1 <= len(lane) <= MAX_LANES:
             raise ValueError(f"there are {len(lane):,} lanes: name 1 to {MAX_LANES} of them, or 0 for all")
@@ -312,7 +312,7 @@ def _lanes(lane: Any, all_of_them: int = DEFAULT_LANES) -> list[int]:
 
 
 def _lane(lane: Any, least: int = 0) -> int:
-    """Returns the number of a lane, or 0 if it may be that."""
+    """Returns the number of a lane; 0 only if ``least`` allows it."""
     number = whole_number(lane, "lane")
     if not least <= number <= MAX_LANES:
         raise ValueError(f"there is no lane {shown(number)}: use 1 to {MAX_LANES}, or 0 for all")
@@ -329,17 +329,17 @@ def _params(given: dict[str, Any]) -> SamplingParams:
 
 
 async def _texts(stream: Stream, request: gr.Request | None) -> AsyncIterator[str]:
-    """Wait until the stream ends or the client is gone; yields the text so far if the call came through Gradio's queue."""
+    """Wait until the stream ends or the client is gone; yields the text so far to calls through Gradio's queue."""
     queued = LocalContext.event_id.get(None) is not None
     while not await _ends(stream, LOOK_S):
         if queued:
             yield stream.text  # if the client has gone, Gradio closes the generator here
         elif request is not None and await request.request.is_disconnected():
-            return  # a plain POST to /run/ takes the first value only, so nothing is yielded to it before the result
+            return  # a plain POST to /run/ takes only the first value, so nothing is yielded to it before the result
 
 
 async def _ends(stream: Stream, seconds: float) -> bool:
-    """Returns whether the stream ends within that time."""
+    """Returns whether the stream ends within this time."""
     try:
         async with asyncio.timeout(seconds):
             async for _ in stream:

@@ -1,6 +1,6 @@
-"""The page's own files: scripts, styles and the plotly bundle, under addresses that carry their version.
+"""The page's own files: scripts, styles and the plotly bundle, under addresses that contain their version.
 
-A version in the address lets browsers keep a file for good: a changed file has another address.
+So browsers can cache a file for ever: a changed file has another address.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ router = APIRouter(prefix="/ui")
 
 @cache
 def files() -> dict[str, Path]:
-    """Every static file by its address below the version."""
+    """Returns every static file by its address below the version."""
     return {path.relative_to(STATIC).as_posix(): path for path in sorted(STATIC.rglob("*")) if path.is_file()}
 
 
 @cache
 def version() -> str:
-    """Of all static files together, and of the scripts that they are joined to."""
+    """Returns the common version of all static files and the scripts into which they are joined."""
     digest = hashlib.sha256()
     for name, path in files().items():
         digest.update(name.encode() + path.read_bytes())
@@ -61,25 +61,25 @@ def version() -> str:
 
 
 def address(name: str) -> str:
-    """Where the page gets a static file."""
+    """Returns the address of a static file."""
     if name not in files() and name not in joined():
         raise ValueError(f"there is no static file {name}")
     return f"/ui/static/{version()}/{name}"
 
 
 def plotly_address() -> str:
-    """Where the page gets it, once everything else is there (``shared/chart/plotly.js``)."""
+    """Returns the address of plotly.js, which the page loads after everything else (``shared/chart/plotly.js``)."""
     return f"/ui/plotly.min.js?v={plotly_bundle()[1]}"
 
 
 @cache
 def plotly_bundle() -> tuple[Path, str]:
-    """plotly.js as the installed plotly package brings it, and its version."""
+    """Returns the plotly.js of the installed plotly package, and its version."""
     return Path(plotly.__file__).parent / "package_data" / "plotly.min.js", str(plotly.__version__)
 
 
 def mount(module: str, *events: str) -> str:
-    """``js_on_load`` of a component: has a module of the page fill it.
+    """Returns a component's ``js_on_load`` that has a module of the page fill it.
 
     The module's ``mount`` gets the component's element and, for each of its events, a function that triggers it. Gradio
     neither loads modules from ``head=`` nor awaits ``js_on_load``, and needs neither: ``import`` waits for the module.
@@ -89,28 +89,28 @@ def mount(module: str, *events: str) -> str:
 
 
 def call(module: str, function: str, *first: str) -> str:
-    """``js=`` of an event: what a function of a module returns for ``first`` and then the event's inputs."""
+    """Returns an event's ``js=`` that calls a module's function with ``first`` and then the event's inputs."""
     arguments = "".join(f"'{value}', " for value in first)
     return f"async (...inputs) => (await {_load(module)}).{function}({arguments}...inputs)"
 
 
 def _load(module: str) -> str:
-    """JavaScript for a promise of what a module of the page exports."""
+    """Returns JavaScript for a promise of a page module's exports."""
     if module not in files():
         raise ValueError(f"there is no static file {module}")
     return f"import('{address(PAGE)}').then(({{ load }}) => load('{module}'))"
 
 
 def head() -> str:
-    """For the document's head: the page's styles, and its script, to be fetched while Gradio's own scripts are run."""
+    """Returns markup for the document's head: the page's styles, and its script, fetched while Gradio's scripts run."""
     boot = (STATIC / "boot.js").read_text(encoding="utf-8")
-    # As it is: Gradio rewrites styles that come in by ``css=``.
+    # Inserted verbatim: Gradio rewrites styles that are passed as ``css=``.
     styles = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES)
     return f"<style>{styles}</style>{preload(PAGE)}<script>{boot}</script>"
 
 
 def preload(script: str) -> str:
-    """A link that has the browser fetch one of the page's two scripts at once."""
+    """Returns a link that makes the browser fetch one of the page's two scripts at once."""
     return f'<link rel="modulepreload" fetchpriority="low" href="{address(script)}">'
 
 

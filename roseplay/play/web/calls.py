@@ -1,4 +1,4 @@
-"""What endpoints and events of the page share: refusals as errors, shown to the caller."""
+"""Shared by the page's endpoints and events: refusals as errors, shown to the caller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from roseplay.play.playground import Playground
 from roseplay.play.web.gradio_gate import failed_with
 from roseplay.serve.submissions import Submissions
 
-# For events of the page that are no endpoints: they only change what the page shows.
+# For events of the page that are not endpoints: they only change what the page shows.
 EVENT: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 
 
@@ -35,20 +35,20 @@ class Endpoints:
 
 
 def refusal(error: Exception) -> gr.Error:
-    """Returns the error as a message for the caller, and sets the status with which a plain POST is answered."""
+    """Returns the error as a message for the caller, and sets the status of the reply to a plain POST."""
     failed_with(429 if isinstance(error, EngineBusyError) else 503 if isinstance(error, EngineError) else 422)
     return gr.Error(_message(one_line(error)), print_exception=False, title="Not possible")
 
 
 def warn(line: str) -> None:
-    """Show a line on the page that called. A program reads it from what is returned."""
+    """Show a line on the page that called; does nothing for programs, which read the result instead."""
     if _from_page():
         gr.Warning(_message(line))
 
 
 @contextmanager
 def refusals_as_errors() -> Iterator[None]:
-    """Turns what the engine or the page refuses into an error of one line for the caller."""
+    """Turn refusals by the engine or the page into an error of one line for the caller."""
     try:
         yield
     except (ValueError, EngineBusyError, EngineError, TypeError, OverflowError) as error:
@@ -56,11 +56,11 @@ def refusals_as_errors() -> Iterator[None]:
 
 
 def _message(line: str) -> str:
-    """Returns the line as the caller takes it: the page renders messages as HTML, programs read text."""
+    """Returns the line in the caller's format: the page renders messages as HTML, programs read text."""
     return escape(line, quote=False) if _from_page() else line
 
 
 def _from_page() -> bool:
-    """Whether Gradio's page has made the current call, which says so in a header."""
+    """Whether the current call comes from Gradio's page, which sets a header."""
     request = LocalContext.request.get(None)
     return request is not None and request.headers.get("x-gradio-user") == "app"

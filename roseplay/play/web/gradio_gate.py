@@ -1,8 +1,7 @@
-"""Which of Gradio's routes are open: those that the page and ``gradio_client`` use, and only for valid calls.
+"""Opens only those of Gradio's routes that the page and ``gradio_client`` use, and only for valid calls.
 
 Gradio serves much besides the page: uploads, files, a proxy, components' own functions, monitoring, code editing. Here
-all of that is 404. Calls are checked before Gradio gets them, since it reports what fails later as a fault of the
-server.
+all of that is 404. Calls are checked before Gradio gets them, since it reports any later failure as a server error.
 """
 
 from __future__ import annotations
@@ -33,22 +32,22 @@ _OPEN = {
 }
 _OPEN["HEAD"] = re.compile("/")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-MAX_NAME = 200  # characters between two slashes of a path, which is the longest name of a file
-MAX_VALUES = 64  # in an event
+MAX_NAME = 200  # characters between two slashes of a path, since file names are limited
+MAX_VALUES = 64  # per event
 
-# Why the current request's endpoint refused; Gradio itself has only 500.
+# Statuses of refusals by the current request's endpoint; Gradio itself knows only 500.
 _statuses: ContextVar[list[int] | None] = ContextVar("roseplay_statuses", default=None)
 
 
 def failed_with(status: int) -> None:
-    """Set the status with which the current request is answered when Gradio reports its failure."""
+    """Set the status of the reply to the current request when Gradio reports its failure."""
     statuses = _statuses.get()
     if statuses is not None:
         statuses.append(status)
 
 
 class BadCallError(Exception):
-    """A call that is refused at once, with a status and one line."""
+    """A call that is refused immediately, with a status and one line."""
 
     def __init__(self, status: int, line: str) -> None:
         super().__init__(line)
@@ -59,7 +58,7 @@ class GradioGate:
     """ASGI middleware in front of the page's routes.
 
     Args:
-        page: whose functions are called.
+        page: the page whose functions are called.
     """
 
     def __init__(self, app: ASGIApp, page: gr.Blocks) -> None:
@@ -162,7 +161,7 @@ class GradioGate:
             raise BadCallError(422, "files are not taken here")
 
     def _check_reading(self, path: str, scope: Scope) -> None:
-        """Events can only be read by sessions that started some."""
+        """Raises ``BadCallError`` for reading events of a session that has started none."""
         queue = self._page._queue
         if path.endswith("/queue/data"):
             sessions = _query(scope).get("session_hash", [""])
@@ -184,7 +183,7 @@ def _query(scope: Scope) -> dict[str, list[str]]:
 
 
 def _used_of_query(scope: Scope) -> bytes:
-    """Returns what the page and ``gradio_client`` use of a query: a session, and how endpoints are described."""
+    """Returns the parts of a query that the page and ``gradio_client`` use: a session, and options of descriptions."""
     given = _query(scope)
     used = {name: values[0] for name, values in given.items() if name == "session_hash"}
     used |= {
@@ -203,7 +202,7 @@ def _is_open(method: str, path: str) -> bool:
 
 
 def _fits(control: Any, value: Any) -> bool:
-    """Whether a control of the page can have this value: for others Gradio logs a fault of the server."""
+    """Whether a control of the page can have this value: for others, Gradio logs a server error."""
     if isinstance(control, gr.Slider):
         if not isinstance(value, int | float) or isinstance(value, bool):
             return False
@@ -217,14 +216,14 @@ def _fits(control: Any, value: Any) -> bool:
 
 
 def _has_file(value: Any) -> bool:
-    """Whether the value contains something that Gradio would take for a file, and fetch."""
+    """Whether the value contains something that Gradio would treat as a file and fetch."""
     if isinstance(value, Mapping):
         return {"path", "meta"} <= value.keys() or any(_has_file(item) for item in value.values())
     return isinstance(value, list) and any(_has_file(item) for item in value)
 
 
 def _with_status(send: Send, statuses: Sequence[int]) -> Send:
-    """Returns a ``send`` that replaces 500 by the last of the statuses that refusals have set."""
+    """Returns a ``send`` that replaces status 500 with the last status that a refusal has set."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start" and message["status"] == 500 and statuses:

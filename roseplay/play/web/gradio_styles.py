@@ -1,9 +1,9 @@
-"""The style sheets of Gradio's components on the page, joined, so that a visit needs no request for each of them.
+"""Joins the style sheets of Gradio's components on the page, so that a visit needs no request for each of them.
 
-Gradio fetches the style sheets of a component with its script: some twenty small files. Its loader, which is Vite's, leaves out
-those for which the document has a link, and browsers do not fetch a disabled link. So the page's head brings the rules, and a
-disabled link for each file. All that is read here is what Vite writes; where a version of Gradio looks otherwise, nothing is
-joined, and the loader fetches the files.
+Gradio fetches a component's style sheets with its script: some twenty small files. Its loader, which is Vite's, skips
+those for which the document has a link, and browsers do not fetch a disabled link. So the page's head contains the
+rules, and a disabled link for each file. This relies on the format of Vite's output; if a version of Gradio differs,
+nothing is joined, and the loader fetches the files.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ FRONTEND = Path(gr.__file__).parent / "templates" / "frontend"
 
 _ENTRY = re.compile(r'<script type="module"[^>]* src="(\./assets/[\w.-]+\.js)"')
 _STYLES = re.compile(r'href="\./assets/([\w.-]+\.css)"')
-_FILES = re.compile(r"m\.f=(\[[^\]]*\])")  # those that a script's imports need; an import names them by number
+_FILES = re.compile(r"m\.f=(\[[^\]]*\])")  # files that a script's imports need; an import refers to them by number
 _COMPONENT = r"[{,]%s:\{[^{}]*?\bcomponent:\(\)=>[^{}]*?__vite__mapDeps\(\[([\d,]+)\]\)"
-_REFERS = re.compile(r"@import|@charset|@namespace|</|url\((?![\"']?data:)")  # cannot stand elsewhere as it is
+_REFERS = re.compile(r"@import|@charset|@namespace|</|url\((?![\"']?data:)")  # cannot be moved elsewhere unchanged
 
 
 def joined_styles(components: Iterable[str], frontend: Path = FRONTEND) -> str:
     """Returns markup for the document's head; "" if nothing can be joined.
 
     Args:
-        components: the types of those on the page, as in Gradio's configuration.
+        components: types of the components on the page, as in Gradio's configuration.
         frontend: the folder of Gradio's built page.
     """
     texts: dict[str, str] = {}
@@ -44,7 +44,7 @@ def joined_styles(components: Iterable[str], frontend: Path = FRONTEND) -> str:
 
 
 def _component_styles(components: Iterable[str], frontend: Path) -> list[str]:
-    """Returns the files' names, without those that Gradio's page has fetched before it knows its components."""
+    """Returns the files' names, without those that Gradio's page fetches before it knows its components."""
     index = (frontend / "index.html").read_text(encoding="utf-8")
     entry = _ENTRY.search(index)
     first = _files((frontend / entry[1]).read_text(encoding="utf-8")) if entry else []

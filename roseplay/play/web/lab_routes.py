@@ -1,4 +1,4 @@
-"""The lab's routes. An invalid request is answered with a sentence, as ``{"detail": …}``."""
+"""The lab's routes. The reply to an invalid request is a sentence, as ``{"detail": …}``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from roseplay.play.page_host import PageHost
 
 _REPORT_HEADERS = {
     "Cache-Control": "no-store",
-    # A document may come from anywhere: its report may run its own script and load nothing.
+    # A document may come from anywhere: its report may run its own script but load nothing.
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src data:; sandbox allow-scripts allow-downloads",
 }
@@ -36,7 +36,7 @@ def lab_router(host: PageHost) -> APIRouter:
 
 
 def _add_runs(router: APIRouter, host: PageHost) -> None:
-    """Add the routes that describe the lab, and start, follow and stop an experiment."""
+    """Add the routes that describe the lab and that start, follow and stop an experiment."""
 
     @router.get("")
     def describe(response: Response) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _add_runs(router: APIRouter, host: PageHost) -> None:
         status = found.status()
         so_far = status["so_far"]
         if have and so_far is not None and sum(row["runs"] for row in so_far["summary"]["points"]) <= have:
-            del status["so_far"]  # the page has these runs already
+            del status["so_far"]  # the page already has these runs
         return status
 
     @router.post("/stop")
@@ -67,7 +67,7 @@ def _add_runs(router: APIRouter, host: PageHost) -> None:
 
 
 def _add_results(router: APIRouter, host: PageHost) -> None:
-    """Add the routes of results: those made here, files, and summaries for other limits."""
+    """Add the routes for results: those made here, files, and summaries for other limits."""
 
     @router.get("/result/{document_id}")
     def result(document_id: str) -> Response:
@@ -104,7 +104,7 @@ def _result(lab: Lab, document_id: str) -> dict[str, Any]:
 
 
 def _opened(lab: Lab, text: bytes) -> Response:
-    """Store a result from a file."""
+    """Store a result from a file; returns its ID and summary."""
     with _refusals():
         document = parse_result(text)
     return _answer({"id": lab.store.keep_opened(document), "summary": document["summary"]})
@@ -127,7 +127,7 @@ def _summary(lab: Lab, text: bytes) -> Response:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Answer a refusal with its status and its sentence."""
+    """Turn refusals into HTTP errors with the status and the sentence."""
     try:
         yield
     except (ValueError, LabBusyError, EngineError) as error:

@@ -1,4 +1,4 @@
-"""``/ui/models``: lists the models that can be loaded, loads one in place of what runs, and gives a load up."""
+"""``/ui/models``: lists the models that can be loaded, loads one in place of the current one, and cancels a load."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from roseplay.play.model_picker import ModelPicker, NotOfferedError
 
 
 def model_router(picker: ModelPicker) -> APIRouter:
-    """Returns the routes. They answer while a model is being loaded too."""
+    """Returns the routes, which also answer while a model is being loaded."""
     router = APIRouter(prefix="/ui/models")
 
     async def done(response: Response, act: Callable[..., str], *args: Any) -> str:

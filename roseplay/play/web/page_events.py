@@ -1,7 +1,7 @@
-"""The events behind the page's controls, which are its named endpoints: button, key and program call the same one.
+"""The events behind the page's controls, which are also its named endpoints: buttons, keys and programs share them.
 
-Scripts of the page call them through ``shared/endpoints.js``. The component made here has an event for each, and Gradio's
-own client sends it.
+The page's scripts call them through ``shared/endpoints.js``. The component made here has an event for each of them,
+which Gradio's own client sends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MODULE = "shared/endpoints.js"
 
 
 def add_events(endpoints: Mapping[Callable[..., Any], str]) -> None:
-    """Make an event of the page, and an endpoint of the function's name, of each function.
+    """Make an event of the page, and an endpoint with the function's name, for each function.
 
     Args:
         endpoints: the functions, whose parameters all have a type and a default, with their descriptions.
@@ -33,7 +33,7 @@ def add_events(endpoints: Mapping[Callable[..., Any], str]) -> None:
         name, signature = endpoint.__name__, inspect.signature(endpoint, eval_str=True)
         result = _value(None, signature.return_annotation, "result")
         inputs = [_value(one.default, one.annotation, one.name) for one in signature.parameters.values()]
-        # Queued, since only then a refusal is a message on the page instead of a failed request.
+        # Queued, since only then is a refusal a message on the page instead of a failed request.
         event = getattr(caller, name)(
             endpoint,
             inputs,
@@ -51,5 +51,5 @@ def add_events(endpoints: Mapping[Callable[..., Any], str]) -> None:
 
 
 def _value(default: Any, annotation: Any, name: str) -> gr.components.Component:
-    """A value of an endpoint, without a control."""
+    """Returns a component for a value of an endpoint, without a control."""
     return Api(default, python_type_to_json_schema(annotation), name)

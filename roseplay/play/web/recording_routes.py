@@ -1,4 +1,4 @@
-"""The routes of recordings and exports."""
+"""The routes for recordings and exports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BY_FILE = {kind.file: name for name, kind in KINDS.items()}
 
 
 def add_recording_routes(app: FastAPI, host: PageHost) -> None:
-    """Add ``/ui/export`` and the files below it, ``/ui/demo.jsonl``, and in a replay ``/ui/recording``."""
+    """Add ``/ui/export`` and the files below it, ``/ui/demo.jsonl`` and, in a replay, ``/ui/recording``."""
 
     @app.get("/ui/export")
     def figures(response: Response) -> dict[str, Any]:

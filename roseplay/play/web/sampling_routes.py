@@ -1,4 +1,4 @@
-"""``POST /ui/sampling``: the settings of a tab's answers, for the sampling panel and for programs."""
+"""``POST /ui/sampling``: the settings for a tab's answers, for the sampling panel and for programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sampling_router(host: PageHost) -> APIRouter:
     """Returns the route ``POST /ui/sampling``, which changes or resets the settings of a tab's lane.
 
     It takes ``{"tab": id, "lane": 0 for all lanes, "changes": {name: value}, "reset": true or false}``. Each setting is
-    accepted or refused by itself. It returns ``{"values": {name: value}, "sources": {name: where it comes from, see
+    accepted or refused separately. It returns ``{"values": {name: value}, "sources": {name: where it comes from, see
     ``ChatService.sources``}, "own": number of the lane's own settings, "refused": {name: why}}``.
     """
     router = APIRouter(prefix="/ui")
@@ -37,7 +37,7 @@ def sampling_router(host: PageHost) -> APIRouter:
 
 
 def _asked(chats: ChatService, asked: Any) -> dict[str, Any]:
-    """Change or reset settings; raises ``ValueError`` for a malformed request, or an unknown tab or lane."""
+    """Change or reset settings and return the reply; raises ``ValueError`` if the request, tab or lane is invalid."""
     if not isinstance(asked, Mapping):
         raise ValueError('the body must be a JSON object, such as {"tab": "…", "changes": {"temperature": 0.2}}')
     tab, changes, reset = asked.get("tab"), asked.get("changes", {}), asked.get("reset", False)
@@ -60,7 +60,7 @@ def _asked(chats: ChatService, asked: Any) -> dict[str, Any]:
 
 
 def _change(chats: ChatService, changes: Mapping[str, Any], lane: int, tab: str) -> dict[str, str]:
-    """Apply the changes; returns why others were refused."""
+    """Apply valid changes; returns why the others were refused."""
     check_lane(lane, least=0)
     refused = {}
     for name, value in changes.items():

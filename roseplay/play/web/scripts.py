@@ -1,7 +1,8 @@
-"""The page's ES modules joined into two scripts, so that a visit needs two requests for them instead of a hundred.
+"""Joins the page's ES modules into two scripts, so that a visit needs two requests for them instead of a hundred.
 
-Developers have no build step: the server joins the modules when it is first asked for one of the scripts. Each module becomes
-a function that runs once, after those that it imports, and returns what it exports. Source maps lead debuggers to the modules.
+There is no build step: the server joins the modules when one of the scripts is first requested. Each module becomes a
+function that runs once, after those that it imports, and returns its exports. Source maps lead debuggers to the
+modules.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
-PAGE, LAB = "page.js", "lab.js"  # the Lab's is fetched with its tab
+PAGE, LAB = "page.js", "lab.js"  # the latter is fetched with the Lab tab
 
-# Modules that the page loads with the Lab's tab: of the others it needs only which result its address names.
+# Modules that are loaded with the Lab tab; without it, the page only needs to know which result its address names.
 _OF_LAB = re.compile(r"lab/(?!address|state)")
 _NO_MODULE = re.compile(r"boot|shared/types")
 _IMPORT = re.compile(r'^import (?:\{(?P<names>[^}]*)\} from )?"(?P<path>[^"]+)";', re.MULTILINE)
@@ -41,11 +42,12 @@ def joined() -> dict[str, str]:
 def join(folder: Path) -> dict[str, str]:
     """Returns the two scripts of a folder's modules, and their source maps, by name.
 
-    ``page.js`` exports ``load``, which returns a promise of what a module exports, by its path: ``load("live/itl.js")``.
+    ``page.js`` exports ``load``, which returns a promise of what a module exports, by its path:
+    ``load("live/itl.js")``.
 
     Raises:
-        ValueError: a module imports or exports in a form that cannot be joined, modules import each other in a circle, or the
-            page imports a module of the Lab that is not there yet.
+        ValueError: a module imports or exports in a form that cannot be joined, modules import each other in a circle,
+            or the page imports a module that is only loaded with the Lab.
     """
     modules = {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in folder.rglob("*.js")}
     modules = {name: text for name, text in sorted(modules.items()) if not _NO_MODULE.match(name)}
@@ -57,7 +59,7 @@ def join(folder: Path) -> dict[str, str]:
 
 
 def _in_order(wanted: Iterable[str], modules: Mapping[str, str]) -> list[str]:
-    """Returns modules and what they import, each after its imports."""
+    """Returns modules and their imports, each after its own imports."""
     order: list[str] = []
     begun: set[str] = set()
 
@@ -81,7 +83,7 @@ def _imported(importer: str, path: str) -> str:
 
 
 def _script(script: str, names: list[str], modules: Mapping[str, str]) -> dict[str, str]:
-    """Returns a script and its source map, whose sections say which module begins on which line."""
+    """Returns a script and its source map, whose sections map lines to modules."""
     text, sections = _HEADS[script], []
     for name in names:
         text += f'modules["{name}"] = (() => {{\n'
@@ -95,7 +97,7 @@ def _script(script: str, names: list[str], modules: Mapping[str, str]) -> dict[s
 
 
 def _as_function_body(name: str, text: str) -> str:
-    """Returns a module with its imports as constants and its exports returned; its lines keep their numbers."""
+    """Returns a module with its imports as constants and its exports returned; line numbers do not change."""
     exports = [found["name"] for found in _EXPORT.finditer(text)]
 
     def constants(found: re.Match[str]) -> str:

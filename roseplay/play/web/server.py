@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-# Before gradio is imported, which would report its start to two hosts on the internet.
+# Set before importing Gradio, which would otherwise report its start to two hosts on the internet.
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-# After each queued event it would aggregate all earlier ones, in the page's process.
+# By default it aggregates, after each queued event, all earlier ones in the page's process.
 os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000")
 
 import gradio as gr
@@ -46,10 +46,10 @@ from roseplay.traffic import own
 
 if TYPE_CHECKING:
     from roseplay.play.model_picker import ModelPicker  # imports transformers
-    from roseplay.serve.traces import Traces  # an extra
+    from roseplay.serve.traces import Traces  # needs an extra
 
-JOBS, MAX_QUEUED = 512, 1000  # of Gradio's queue: concurrent calls, of which each chat of a program is one, and more
-SESSIONS = 64  # of which Gradio keeps a copy of the page's configuration, half a MB each; its default is 10,000
+JOBS, MAX_QUEUED = 512, 1000  # in Gradio's queue: concurrent calls (each chat of a program is one), and queued ones
+SESSIONS = 64  # for each, Gradio keeps a copy of the page's configuration of half a MB; its default is 10,000
 GZIP_FROM = 1000  # bytes of a poll's reply; its rows of numbers shrink to a third in a fraction of a millisecond
 
 
@@ -64,17 +64,17 @@ def create_app(
     traces: Traces | None = None,
     has_api: bool = True,
 ) -> FastAPI:
-    """Returns the application of a page; it starts and closes a ``Playground`` that is given as its own host.
+    """Returns the application of a page; it starts and closes a ``Playground`` that is passed as ``host``.
 
     Args:
         hosts: names of the server, see ``guard.allowed_hosts``.
-        picker: of the host's model, where visitors may choose it.
-        key: asked of every client, if there is one.
-        drain: refuses new requests of the API once it has begun.
-        traces: of the API's requests; closed with the application.
-        has_api: whether programs are served below ``/v1``; not where another server's API is shown.
+        picker: of the host's model, if visitors may choose it.
+        key: required of every client, unless None.
+        drain: refuses new API requests once it has begun.
+        traces: records the API's requests; closed with the application.
+        has_api: whether programs are served below ``/v1``; not if another server's API is shown.
     """
-    own = host if isinstance(host, Playground) else None  # an ``EngineHost`` begins before its page is made
+    own = host if isinstance(host, Playground) else None  # an ``EngineHost`` begins before its page is built
     served = has_api and not host.replaying
     monitor = Monitor(host, log_requests=log_requests, traces=traces) if served else None
     drain = Drain() if drain is None else drain
@@ -89,17 +89,17 @@ def create_app(
             yield
         finally:
             if monitor is not None:
-                await asyncio.to_thread(monitor.close)  # requests whose clients have left are still to be aborted
+                await asyncio.to_thread(monitor.close)  # requests of disconnected clients may still have to be aborted
             if own is not None:
                 own.close()
 
     page = build_page(host, picks=picker is not None)
     page.max_threads = JOBS
-    page.state_session_capacity = SESSIONS  # sessions hold no state of roseplay, so nothing is lost with one
+    page.state_session_capacity = SESSIONS  # sessions hold no state of roseplay, so dropping one loses nothing
     page.queue(default_concurrency_limit=None, max_size=MAX_QUEUED)
     app = FastAPI(title="roseplay", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     add_refusals(app)
-    # The last one added runs first.
+    # The middleware added last runs first.
     app.add_middleware(GradioGate, page=page)
     app.add_middleware(BodyLimits, max_bytes=partial(_max_body, host))
     if monitor is not None:
@@ -163,13 +163,13 @@ def _add_routes(app: FastAPI, host: PageHost) -> None:
 
 
 def _max_body(host: PageHost, path: str) -> int:
-    """Returns the most bytes of a body: a prompt in fully escaped JSON, a whole result of the lab, or a traffic file."""
+    """Returns the most bytes of a body: a prompt in fully escaped JSON, a result of the lab, or a traffic file."""
     if path in (f"{TRAFFIC}/check", f"{TRAFFIC}/play"):
         return own.MAX_BYTES
     if path in ("/ui/lab/open", "/ui/lab/summary", "/ui/lab/run"):
         return MAX_BYTES
     try:
         longest = host.engine.info.max_model_len
-    except EngineError:  # another model is being loaded since the request was let in
+    except EngineError:  # the engine ended after the request was admitted
         return MAX_BODY
     return max(MAX_BODY, 6 * max_prompt_chars(longest) + (1 << 16))

@@ -1,4 +1,4 @@
-"""What the server answers while no engine is live: the page and how far the start is, and else that it is starting."""
+"""Replies while no engine is live: the page and the start's progress, otherwise that the engine is starting."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _NEEDS_ENGINE = (
     "/v1/",
     "/metrics",
 )
-_NEEDS_NONE = ("/ui/models",)  # by whatever method
+_NEEDS_NONE = ("/ui/models",)  # with any method
 _RETRY_AFTER_S = 2
 
 
 class StartGate:
     """ASGI middleware: while no engine is live, 503 for everything that needs one.
 
-    ``/ui/delta`` is answered with ``{"start": …}``, which the page shows: ``StartStatus.figures`` and, as ``back``, the
-    model that is loaded again if the start is cancelled. ``/health`` is answered with the status ``starting`` or ``failed``.
+    ``/ui/delta`` returns ``{"start": …}`` for the page: ``StartStatus.figures`` and, as ``back``, the model that is
+    loaded again if the start is cancelled. ``/health`` returns the status ``starting`` or ``failed``.
     """
 
     def __init__(self, app: ASGIApp, host: EngineHost) -> None:

@@ -1,4 +1,4 @@
-"""``POST /ui/traffic/…``: takes a file of traffic from the page, reads it, and plays it."""
+"""``POST /ui/traffic/…``: reads a traffic file from the page and plays it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ PREFIX = "/ui/traffic"
 
 
 def traffic_router(host: PageHost) -> APIRouter:
-    """Returns the routes of a tab's own traffic. The body is the content of a file as ``traffic.own`` reads it.
+    """Returns the routes for a tab's own traffic. The body is the content of a file in the format of ``traffic.own``.
 
-    ``check`` returns how many requests it has and over which time, ``play`` the figures of the traffic that it begins,
-    which the tab's polls have too; ``stop`` sends no more of it. ``seed`` is of prompts given by their lengths: without
-    one they differ each time.
+    ``check`` returns the number of requests and their time span; ``play`` the figures of the traffic that it begins,
+    which the tab's polls also have; ``stop`` sends no more of it. ``seed`` is for prompts given by their lengths:
+    without one, they differ each time.
     """
     router = APIRouter(prefix=PREFIX)
 
     async def asked(response: Response, act: Callable[[TrafficService], Any]) -> Any:
-        """Reading a long file takes a while, so that it runs where prompts are submitted."""
+        """Read a file in a thread for submissions, since long ones take a while, and act on it."""
         response.headers["Cache-Control"] = "no-store"
         try:
             return await host.submissions.run(lambda: act(host.playground.traffic))

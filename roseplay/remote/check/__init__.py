@@ -1,1 +1,1 @@
-"""What a server for OpenAI's clients answers: ours, and those of others."""
+"""Checks which features of OpenAI's API a server supports, ours or another."""

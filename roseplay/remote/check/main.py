@@ -1,4 +1,4 @@
-"""``roseplay check URL``: a table of what a server for OpenAI's clients answers."""
+"""``roseplay check URL``: prints a table of the features of OpenAI's API that a server supports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SIGNS = {"yes": "yes", "no": "no ", "partly": "in part", "unknown": "?"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns 0 if the server answers chats and streams, 1 if it does not, 2 if it cannot be asked."""
+    """Returns 0 if the server answers chats and streams, 1 if it does not, 2 if it cannot be checked."""
     parser = Parser(
         prog="roseplay check",
         description="Ask a server for OpenAI's clients some twenty short questions, and print what it answers.",

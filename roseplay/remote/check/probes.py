@@ -1,4 +1,4 @@
-"""The questions that a server is asked, each of which finds out one thing."""
+"""The probes of a server, each of which checks one feature."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Found = Literal["yes", "no", "partly", "unknown"]
 LEAVES_WITHIN_S = 3.0
 _LONG = "Tell me all about caches, blocks and batches. " * 12
 
-# Beginning of a metric's name -> whose it is.
+# Prefix of a metric's name -> the servers that use it.
 _METRICS = {
     "vllm:": "vLLM's",
     "sglang:": "SGLang's",
@@ -33,14 +33,14 @@ _RUNNING = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a probe found: ``detail`` says what the server did, in a few words."""
+    """A probe's result; ``detail`` says in a few words what the server did."""
 
     found: Found
     detail: str = ""
 
 
 def findings(server: Server) -> Iterator[tuple[str, Finding]]:
-    """Ask everything, one after the other; yields each feature's name and what was found."""
+    """Run all probes in sequence; yields each feature's name and result."""
     for name, probe in PROBES.items():
         try:
             yield name, probe(server)
@@ -195,7 +195,7 @@ def _echo(server: Server) -> Finding:
 def _token_ids(server: Server) -> Finding:
     def look(body: dict[str, Any]) -> Finding:
         count = (body.get("usage") or {}).get("prompt_tokens")
-        return _yes_if(count in (3, 4), otherwise=f"3 token ids counted as {count}")  # some add a beginning
+        return _yes_if(count in (3, 4), otherwise=f"3 token ids counted as {count}")  # some add a BOS token
 
     return _refused_or(server.complete([10, 11, 12]), look)
 
@@ -260,7 +260,7 @@ def _leaving(server: Server) -> Finding:
 
 
 def _becomes(server: Server, *, running: bool) -> bool:
-    """Wait until requests run, or until none does; returns whether that came in time."""
+    """Wait until requests run, or until none does; returns whether that happened in time."""
     deadline = time.monotonic() + LEAVES_WITHIN_S
     while bool(_running(server)) is not running:
         if time.monotonic() > deadline:
@@ -309,5 +309,5 @@ PROBES: dict[str, Callable[[Server], Finding]] = {
     "runtime_config": _runtime_config,
     "aborts when a client leaves": _leaving,
 }
-# Without these nothing else can be said of a server.
+# Without these, nothing else can be checked.
 NEEDED = ("chats", "streams")

@@ -1,4 +1,4 @@
-"""A server as its clients see it: requests, and streams with the time of each event."""
+"""A client for the checks: requests, and streams with the time of each event."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MOST_OF_STREAM = 4 << 20  # bytes
 
 
 class ServerError(Exception):
-    """The server cannot be reached, or answers nothing that could be checked; one line for the user."""
+    """The server cannot be reached, or its answers cannot be checked. The message is one line for the user."""
 
 
 @dataclass(slots=True)
 class Reply:
-    """What came back: ``document`` is None where the body is no JSON object."""
+    """A reply; ``document`` is None if the body is not a JSON object."""
 
     status: int
     document: dict[str, Any] | None
@@ -37,7 +37,7 @@ class Reply:
 
     @property
     def refusal(self) -> str:
-        """What the server said of a refusal, or its status."""
+        """The server's message about a refusal, or its status."""
         error = (self.document or {}).get("error")
         said = error.get("message") if isinstance(error, dict) else error
         return f"{self.status}: {said}" if said else f"status {self.status}"
@@ -45,11 +45,11 @@ class Reply:
 
 @dataclass(slots=True)
 class Events:
-    """The events of a stream that was read to its end, or for as long and as far as a short answer may take.
+    """The events of a stream that was read to its end, or up to the limits of time and size for a short answer.
 
     Attributes:
-        chunks: the JSON of each, without the last line ``[DONE]``.
-        times_s: when each came, from the request on.
+        chunks: the JSON of each, without the final ``[DONE]``.
+        times_s: when each arrived, in seconds since the request.
         done: whether the stream ended with ``[DONE]``.
     """
 
@@ -69,7 +69,7 @@ def _delta(choice: Mapping[str, Any]) -> str:
 
 
 class Server:
-    """A server and the model of it that is asked.
+    """A server and the model to be checked.
 
     Args:
         url: of the API, with or without ``/v1``.
@@ -88,7 +88,7 @@ class Server:
             try:
                 self._questions = Questions(self.root, headers)
                 opened.callback(self._questions.close)
-                # Without the environment's proxies: a server on this machine is none of theirs.
+                # Ignores the environment's proxies: they cannot reach a server on this machine.
                 self._client = opened.enter_context(httpx.Client(headers=headers, timeout=timeout, trust_env=False))
                 self.models = self._list_models()
             except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
@@ -114,7 +114,7 @@ class Server:
         return _reply(self._questions.ask("GET", path, timeout or self._timeout))
 
     def text(self, path: str) -> tuple[int, str]:
-        """Returns the status and the text of a page."""
+        """Returns the status and the text of the reply at a path."""
         reply = self._questions.ask("GET", path, self._timeout)
         return reply.status, reply.text
 
@@ -126,7 +126,7 @@ class Server:
         return self.post("/v1/chat/completions", self._chat_body(content, fields))
 
     def complete(self, prompt: Any = "Once upon a time", **fields: Any) -> Reply:
-        """Have one prompt continued."""
+        """Request the completion of one prompt."""
         return self.post("/v1/completions", {"model": self.model, "prompt": prompt, "max_tokens": 8, **fields})
 
     def _chat_body(self, content: str, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class Server:
 
     @contextmanager
     def open_stream(self, content: str, **fields: Any) -> Iterator[httpx.Response]:
-        """A stream that is still open; leaving the block closes its connection."""
+        """Open a stream; leaving the ``with`` block closes its connection."""
         body = {**self._chat_body(content, fields), "stream": True}
         with self._client.stream("POST", f"{self.root}/v1/chat/completions", json=body) as response:
             yield response

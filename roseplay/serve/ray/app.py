@@ -1,4 +1,4 @@
-"""The API on a cluster: ``serve run roseplay.serve.ray.app:app model=NAME replicas=2``, or a file that ``serve deploy`` reads."""
+"""The API on a cluster: ``serve run roseplay.serve.ray.app:app model=NAME replicas=2``, or by ``serve deploy``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_ONGOING = 1000
 
 @serve.ingress()
 class Ingress:
-    """The application of ``roseplay serve``, in front of replicas. Its key is read from the environment of its process."""
+    """The application of ``roseplay serve``, in front of replicas. It reads its key from its process's environment."""
 
     async def __init__(  # type: ignore[misc]  # Ray awaits it
         self, handle: Any, settings: RaySettings, hosts: list[str]
@@ -41,7 +41,7 @@ class Ingress:
         self._engine = RayEngine(handle, about, settings.config, tokenizer, settings.max_replicas)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        """Called by Ray Serve once this is made."""
+        """Called by Ray Serve after ``__init__``."""
         served = ServedEngine(cast("Engine", self._engine))
         hosts = allowed_hosts("127.0.0.1", self._hosts) | ({"*digits*"} if self._hosts else set())
         key = os.environ.get(KEY_VARIABLE) or None
@@ -53,8 +53,8 @@ def app(args: Mapping[str, Any]) -> Any:
     """Returns the application of Ray Serve.
 
     Args:
-        args: ``model``; ``replicas`` (1); ``most_replicas``, for autoscaling; ``engine`` and ``knobs``, settings by name;
-            ``hosts``, names under which the API may be asked; ``round_robin``; ``grace_s``.
+        args: ``model``; ``replicas`` (1); ``most_replicas``, for autoscaling; ``engine`` and ``knobs``, settings by
+            name; ``hosts``, names under which clients may reach the API; ``round_robin``; ``grace_s``.
 
     Raises:
         ValueError: an argument is wrong.
@@ -68,7 +68,7 @@ def app(args: Mapping[str, Any]) -> Any:
         model=str(args["model"]),
         config=EngineConfig(**args.get("engine", {})),
         knobs=Knobs(**args.get("knobs", {})),
-        replicas=int(args.get("replicas", 1)),  # `serve run` gives texts
+        replicas=int(args.get("replicas", 1)),  # `serve run` passes strings
         most_replicas=None if most is None else int(most),
         round_robin=str(args.get("round_robin", False)).lower() == "true",
         grace_s=float(args.get("grace_s", 30.0)),

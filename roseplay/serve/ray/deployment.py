@@ -13,8 +13,8 @@ ROUTER = "roseplay.serve.ray.router:PrefixRouter"
 POLICY = "roseplay.serve.ray.autoscaling:policy"
 STATS_PERIOD_S = 0.5  # between two reports of a replica to the routers
 HEALTH_PERIOD_S, HEALTH_TIMEOUT_S = 2.0, 10.0
-# Several times what runs at once, so that an engine never waits for the ingress. What is beyond waits there, where a new
-# replica can take it.
+# Several batches, so that an engine never waits for the ingress. Further requests wait there, where a new replica can
+# take them.
 BATCHES_ONGOING = 4
 
 
@@ -48,7 +48,7 @@ def _scale(settings: RaySettings, batch: int) -> dict[str, Any]:
     config = {
         "min_replicas": settings.replicas,
         "max_replicas": settings.most_replicas,
-        "target_ongoing_requests": batch,  # a full batch each; more would wait
+        "target_ongoing_requests": batch,  # a full batch each; further ones would wait
         "look_back_period_s": 5.0,
         "upscale_delay_s": 5.0,
         "downscale_delay_s": 60.0,

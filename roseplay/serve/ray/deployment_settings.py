@@ -1,4 +1,4 @@
-"""What a deployment serves, and how many replicas there are."""
+"""A deployment's model, settings and number of replicas."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class RaySettings:
     """A model with the engine's settings, the same for each replica.
 
     Attributes:
-        replicas: how many there are, or at first and at least.
-        most_replicas: up to how many the autoscaler may start; None has no autoscaler.
-        round_robin: send requests to replicas in turn, whatever these hold; for comparison.
-        loopback: replicas are to be reached from this machine alone.
-        grace_s: how long a replica that is to end may take to finish its requests.
+        replicas: their number; with an autoscaler, the initial and least number.
+        most_replicas: the most that the autoscaler may start; None means no autoscaler.
+        round_robin: send requests to replicas in turn, whatever they hold; for comparison.
+        loopback: whether replicas can be reached only from this machine.
+        grace_s: how long a replica that shuts down may take to finish its requests.
     """
 
     model: str
@@ -41,10 +41,10 @@ class RaySettings:
         return self.most_replicas or self.replicas
 
     def on_this_machine(self) -> RaySettings:
-        """Returns the settings for the loopback address, with the threads that each replica gets of this machine's CPUs.
+        """Returns the settings for the loopback address, with threads for each replica's share of this machine's CPUs.
 
         Raises:
-            ValueError: there are more replicas than CPUs for them.
+            ValueError: the replicas need more threads than there are CPUs.
         """
         cpus = num_cpus()
         threads = self.config.threads or max(1, cpus // self.max_replicas)
@@ -57,5 +57,5 @@ class RaySettings:
 
 
 def num_cpus() -> int:
-    """CPUs that this process may use."""
+    """Returns the number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

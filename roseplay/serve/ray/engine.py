@@ -1,4 +1,4 @@
-"""Replicas as one engine: what the API's application needs of an engine, over a handle of Ray Serve."""
+"""Replicas as one engine: the interface that the API's application needs, over a handle of Ray Serve."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from roseplay.serve.ray.replica_figures import ReplicaFigures
 
 logger = logging.getLogger(__name__)
 
-ANSWER_S = 10.0  # for all replicas to do what they are told
-HEARD_S = 3.0  # a part that came so recently shows that a replica runs
+ANSWER_S = 10.0  # timeout of commands to all replicas
+HEARD_S = 3.0  # a part that came this recently shows that a replica is running
 
 
 class RayEngine(NotInspectable):
-    """Takes requests as an ``Engine`` does, and has replicas compute them.
+    """Takes requests as an ``Engine`` does and passes them to replicas.
 
-    Prompts are encoded here, so that the router can compare them with what replicas hold; answers come decoded. A request
-    whose replica dies ends with ``error``.
+    Prompts are encoded here, so that the router can compare them with the replicas' caches; answers come decoded. A
+    request whose replica dies ends with ``error``.
 
     Args:
         handle: of the deployment of ``Replica``.
-        about: what one of the replicas says of its engine.
+        about: one replica's description of its engine.
         config: of each replica's engine.
         tokenizer: of the model; None if it has none.
-        most_replicas: with how many the limit of waiting requests is multiplied.
+        most_replicas: factor for the limit of waiting requests.
     """
 
     capabilities = Capabilities.without(
@@ -90,7 +90,7 @@ class RayEngine(NotInspectable):
         on_update: Listener | None = None,
         due_ns: int | None = None,
     ) -> RemoteStream:
-        """Send a request to a replica and return its stream at once; raises as ``Engine.submit``."""
+        """Send a request to a replica and return its stream at once; raises the errors of ``Engine.submit``."""
         submitted_ns = self.clock.now_ns()
         params = params or SamplingParams()
         token_ids = encode_prompt(prompt, self.tokenizer, self.info.vocab_size)
@@ -112,26 +112,26 @@ class RayEngine(NotInspectable):
 
     @property
     def room(self) -> int:
-        """How many more requests may wait."""
+        """Number of further requests that may wait."""
         return max(0, self._max_waiting - len(self._waiting))
 
     def abort(self, request_id: int) -> bool:
-        """End a request with ``abort``; returns ``False`` if it is unknown or has ended."""
+        """End a request with ``abort``; returns false if it is unknown or has ended."""
         call = self._calls.get(request_id)
         return call is not None and call.cancel()
 
     def abort_all(self) -> int:
-        """End every live request; returns how many there were."""
+        """End all unfinished requests; returns their number."""
         return sum(self.abort(request_id) for request_id in list(self._calls))
 
     @property
     def num_unfinished(self) -> int:
-        """Requests that have been submitted and have not ended."""
+        """Number of requests that have been submitted and have not ended."""
         return len(self._calls)
 
     async def _follow(self, stream: RemoteStream) -> None:
-        """Read what a replica sends, for this stream and others; it has ended when this returns. If this raises, ``_ended``
-        ends it."""
+        """Read the parts that a replica sends, for this stream and others. The stream has ended when this returns; if
+        this raises, ``_ended`` ends it."""
         items = self._generate.remote(
             stream.prompt_token_ids, stream.params, self._changes, self._name, stream.request_id
         )
@@ -141,12 +141,12 @@ class RayEngine(NotInspectable):
                 for request_id, part in item:
                     self._take(request_id, part)
         except asyncio.CancelledError:
-            items.cancel()  # which aborts the request there
+            items.cancel()  # aborts the request in the replica
             raise
         except Exception as failure:
             error = what_failed(failure)
             logger.warning("request %d failed: %s", stream.request_id, error)
-        self._end(stream, FinishReason.ERROR, error)  # no effect if the last part was there
+        self._end(stream, FinishReason.ERROR, error)  # has no effect if the last part has come
 
     def _take(self, request_id: int, part: Part) -> None:
         stream = self._streams.get(request_id)
@@ -158,7 +158,7 @@ class RayEngine(NotInspectable):
         self._heard_at = time.monotonic()
         if part.scheduled_ns is not None:
             self._waiting.discard(request_id)
-        if is_last and not self._forget(request_id):  # before those who wait for it hear of the end
+        if is_last and not self._forget(request_id):  # before its listeners learn of the end
             return
         stream.take(part, now_ns)
         if is_first:
@@ -167,7 +167,7 @@ class RayEngine(NotInspectable):
             self.telemetry.add(RequestEvent("finished", request_id, now_ns, stream))
 
     def _ended(self, stream: RemoteStream, call: Future[None]) -> None:
-        """Called when a call has ended, on any thread; ends the stream if the call has not."""
+        """Called on any thread when a call has ended; ends the stream if the call has not done so."""
         if call.cancelled():
             self._end(stream, FinishReason.ABORT, "the engine was closed" if self._closed else None)
         elif (failure := call.exception()) is not None:  # the call could not be sent
@@ -181,7 +181,7 @@ class RayEngine(NotInspectable):
         self.telemetry.add(RequestEvent("finished", stream.request_id, now_ns, stream))
 
     def _forget(self, request_id: int) -> bool:
-        """Returns whether the request had not ended before."""
+        """Remove a request; returns false if it had already ended."""
         with self._lock:
             self._waiting.discard(request_id)
             self._streams.pop(request_id, None)
@@ -194,7 +194,7 @@ class RayEngine(NotInspectable):
         return self._knobs
 
     def set_knobs(self, **changes: Any) -> Knobs:
-        """Change knobs of all replicas, of later ones too; raises as ``Engine.set_knobs``."""
+        """Change knobs of all replicas, including later ones; raises the errors of ``Engine.set_knobs``."""
         with self._lock:
             knobs = self._knobs.changed(changes)
             has_gpu = self.info.device.startswith("cuda") or self.info.cuda_graphs > 0
@@ -206,12 +206,12 @@ class RayEngine(NotInspectable):
             values: Mapping[str, Any] = {**self._changes.values, **changes}
             self._knobs, self._changes = knobs, KnobChanges(time.time(), dict(values))
         for found in self._ask_all("apply", self._changes, timeout_s=ANSWER_S):
-            if isinstance(found, BaseException):  # it gets them with its next request
+            if isinstance(found, BaseException):  # its next request brings them
                 logger.warning("a replica did not take new knobs: %s", what_failed(found))
         return knobs
 
     def clear_cache(self) -> None:
-        """Forget what the replicas' prefix caches hold; raises ``EngineError`` if that takes longer than ``ANSWER_S``."""
+        """Clear the replicas' prefix caches; raises ``EngineError`` if that takes longer than ``ANSWER_S``."""
         try:
             self._ask_all("clear_cache", timeout_s=ANSWER_S)
         except TimeoutError:
@@ -230,7 +230,7 @@ class RayEngine(NotInspectable):
         return "the engine is closed" if self._closed else None
 
     def health(self, timeout: float = 1.0) -> Health:
-        """Returns whether at least one replica's loop responds, within ``timeout`` seconds."""
+        """Check whether at least one replica's loop responds within ``timeout`` seconds."""
         if self._closed:
             return Health(False, "the engine is closed")
         try:
@@ -244,11 +244,11 @@ class RayEngine(NotInspectable):
         return Health(True, "ok" if len(healthy) == len(found) else f"{len(healthy)} of {len(found)} replicas answer")
 
     def expositions(self, timeout_s: float = 2.0) -> list[bytes]:
-        """Returns the metrics of each replica that answers; raises ``EngineError`` if that takes longer."""
+        """Returns the metrics of each replica that answers; raises ``EngineError`` after ``timeout_s``."""
         return self._figures("metrics", timeout_s)
 
     def replicas(self, timeout_s: float = 2.0) -> list[ReplicaFigures]:
-        """Returns what each replica that answers does now, by their labels; raises ``EngineError`` if that takes longer."""
+        """Returns the figures of each replica that answers, by label; raises ``EngineError`` after ``timeout_s``."""
         found: list[ReplicaFigures] = self._figures("figures", timeout_s)
         return sorted(found, key=lambda figures: figures.engine)
 
@@ -260,14 +260,14 @@ class RayEngine(NotInspectable):
         return [answer for answer in found if not isinstance(answer, BaseException)]
 
     def _ask_all(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
-        """Call a method of all replicas; returns what each returned or raised. Raises ``TimeoutError``."""
+        """Call a method of all replicas; returns each one's result or exception. Raises ``TimeoutError``."""
         found: list[Any] = self._handle.broadcast(method, *args).results(timeout_s=timeout_s, return_exceptions=True)
         return found
 
     # -- life
 
     def close(self, timeout: float = 5.0, *, reason: str | None = None) -> None:
-        """End all requests with ``abort``, or with ``reason`` as an error. The replicas run on. Closing twice is allowed."""
+        """End all requests with ``abort``, or with ``reason`` as the error. Replicas keep running. Idempotent."""
         with self._lock:
             self._closed = True
             calls, streams = list(self._calls.values()), list(self._streams.values())
@@ -281,7 +281,7 @@ class RayEngine(NotInspectable):
             self._thread.join(timeout)
 
     async def _stop(self) -> None:
-        """Let the calls that were cancelled tell their replicas, then stop the loop."""
+        """Let cancelled calls notify their replicas, then stop the loop."""
         calls = asyncio.all_tasks() - {asyncio.current_task()}
         if calls:
             await asyncio.wait(calls, timeout=1.0)
@@ -295,8 +295,8 @@ class RayEngine(NotInspectable):
 
 
 def what_failed(error: BaseException) -> str:
-    """Returns in one line why a replica gave no answer."""
+    """Returns one line on why a replica did not answer."""
     if type(error).__name__ in ("ActorDiedError", "ActorUnavailableError", "ReplicaUnavailableError"):
         return "the replica that computed the answer has died: send the request again"
-    cause = getattr(error, "cause", None) or error  # Ray wraps what a replica has raised
+    cause = getattr(error, "cause", None) or error  # Ray wraps a replica's exception
     return one_line(f"{type(cause).__name__}: {cause}".strip().split("\n")[-1])

@@ -1,4 +1,4 @@
-"""The package of the extra ``ray``. What needs it imports it from here, so that one place says how to get it.
+"""The package of the extra ``ray``. Import it from here, so that one place says how to install it.
 
 Raises:
     ImportError: on import, one line, if it is missing.

@@ -1,4 +1,4 @@
-"""``roseplay serve --ray``: replicas on this machine, whose ingress is the server itself."""
+"""``roseplay serve --ray``: replicas on this machine, with the server itself as ingress."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def local_engine(settings: RaySettings) -> Iterator[RayEngine]:
     """Start Ray and the replicas on the loopback address; both end with the context.
 
     Raises:
-        ValueError: the replicas do not fit this machine's CPUs. EngineStartError: they did not start; one line.
+        ValueError: the machine has too few CPUs for the replicas. EngineStartError: they did not start; one line.
     """
     settings = settings.on_this_machine()
-    tokenizer = open_tokenizer(settings.model, settings.config)  # says at once if there is no such model
+    tokenizer = open_tokenizer(settings.model, settings.config)  # fails at once if there is no such model
     with local_ray(num_cpus()):
         handle, about = deploy(settings)
         with RayEngine(handle, about, settings.config, tokenizer, settings.max_replicas) as engine:
@@ -35,9 +35,9 @@ def local_engine(settings: RaySettings) -> Iterator[RayEngine]:
 
 @contextmanager
 def local_ray(cpus: int) -> Iterator[None]:
-    """Start a Ray of this program's own, with Ray Serve, which has so many CPUs to give to replicas.
+    """Start a Ray of this program's own, with Ray Serve and with ``cpus`` CPUs for replicas.
 
-    No HTTP proxy of Ray is started: the program that holds the engine is the ingress, which saves a hop for each token.
+    Ray's HTTP proxy is not started: the program that holds the engine is the ingress, which saves a hop for each token.
     """
     quiet = logging.getLogger().getEffectiveLevel() > logging.INFO
     ray.init(
@@ -58,10 +58,10 @@ def local_ray(cpus: int) -> Iterator[None]:
 
 
 def deploy(settings: RaySettings, name: str = "roseplay") -> tuple[Any, Any]:
-    """Start replicas, or replace those of the same name; returns their handle and what they say of their engines.
+    """Start replicas, or replace those of the same name; returns their handle and the ``About`` of one of them.
 
     Raises:
-        EngineStartError: they did not start; one line.
+        EngineStartError: they did not start; the message is one line.
     """
     try:
         handle = serve.run(replicas(settings), name=name, route_prefix=None, blocking=False)

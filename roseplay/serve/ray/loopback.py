@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 def keep_on_loopback() -> None:
-    """To be called in a replica's process before Ray opens its server for other deployments.
+    """Keep a replica's server on the loopback address. Call this before Ray opens its server for other deployments.
 
-    Ray has that server listen at all addresses, without a key, and it unpickles what it receives.
+    By default that server listens on all addresses, without a key, and unpickles what it receives.
 
     Raises:
         RuntimeError: this version of Ray opens it in another way.

@@ -1,4 +1,4 @@
-"""What the ingress and its replicas send each other. Plain data, picklable."""
+"""The messages between the ingress and its replicas. Plain data, picklable."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from roseplay.core.step import TokenLogprobs
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a replica says of its engine once it has started."""
+    """A replica's description of its engine once that has started."""
 
     info: EngineInfo
     knobs: Knobs
 
 
 class KnobChanges(NamedTuple):
-    """All knobs that were changed since the start. They come with each request, so that new replicas get them too.
+    """All knobs that were changed since the start. Sent with each request, so that new replicas get them too.
 
     Attributes:
-        changed_at: when the last of them was changed, in seconds since the epoch; a replica ignores what is older than what it
-            has.
+        changed_at: when the last of them was changed, in seconds since the epoch; a replica ignores changes that are
+            not newer than its own.
     """
 
     changed_at: float
@@ -34,14 +34,14 @@ NO_CHANGES = KnobChanges(0.0, {})
 
 
 class Part(NamedTuple):
-    """Some of an answer's tokens, and how far its request is. The last part is the whole answer.
+    """Some of an answer's tokens, and the progress of its request. The last part is the whole answer.
 
     Attributes:
         begin: how many tokens of the answer come before these.
-        ages_ns: for each token, how long before this part was sent it was published. Machines have clocks of their own.
+        ages_ns: for each token, its age when the part was sent; machines do not share a clock.
         text_ends: for each token, the length of the whole text after it.
-        prompt_logprobs: of all the prompt's tokens, where the part begins the answer.
-        scheduled_ns: how long before this part was sent the request was first scheduled; None before that.
+        prompt_logprobs: of all the prompt's tokens, in the part that begins the answer.
+        scheduled_ns: time from when the request was first scheduled to when the part was sent; None before that.
         finish_reason: set in the last part; ``error`` may then say why.
     """
 

@@ -1,4 +1,4 @@
-"""``/metrics`` of replicas: the families of each, told apart by the label ``engine``."""
+"""``/metrics`` of replicas: the families of each, with the label ``engine``."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ if TYPE_CHECKING:
 
 
 class RayMonitor(Monitor):
-    """Asks the replicas for their figures with each scrape; counts the ingress' own replies."""
+    """Asks the replicas for their figures at each scrape; counts the ingress's own replies."""
 
     def __init__(self, served: Any, **options: Any) -> None:
         super().__init__(served, **options)
         self._engine: RayEngine = served.engine
 
     def _take(self, event: TelemetryEvent) -> None:
-        """The replicas count."""
+        """Ignore the event: the replicas count their own."""
 
     def rejected(self) -> None:
-        """No replica has seen it; ``http_requests_total`` has its status."""
+        """Count nothing: no replica has seen the request, and ``http_requests_total`` has its status."""
 
     def engine_exposition(self) -> bytes:
         return merged(self._engine.expositions())
 
 
 def merged(expositions: list[bytes]) -> bytes:
-    """Returns several expositions in Prometheus' text format as one: each family once, with the samples of all."""
+    """Merge expositions in Prometheus' text format: the result has each family once, with the samples of all."""
     families: dict[str, list[str]] = {}
     for exposition in expositions:
         family, fresh = "", False

@@ -1,4 +1,4 @@
-"""The answer to a request that a replica computes, as the API reads it."""
+"""The stream from which the API reads an answer that a replica computes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from roseplay.serve.ray.messages import Part
 
 
 class RemoteStream(Stream):
-    """A stream fed with parts. The replica has decoded its text and looked for stop strings.
+    """A stream made of parts. The replica has already decoded the text and looked for stop strings.
 
-    Its times are this process's: the time when a part arrived, less the age of what is in it. They include the hop.
+    Its times are on this process's clock: a part's arrival minus the age of its content. They include the network hop.
     """
 
     def __init__(
@@ -29,9 +29,9 @@ class RemoteStream(Stream):
         super().__init__(request_id, prompt_token_ids, params, NoDecoder(), cancel, submitted_ns, listener)
 
     def take(self, part: Part, now_ns: int) -> None:
-        """Append what is new in a part, which arrived at ``now_ns``; the last one ends the stream."""
+        """Append what is new in a part that arrived at ``now_ns``; the last part ends the stream."""
         known = len(self.token_ids) - part.begin  # of the part's tokens
-        if not 0 <= known <= len(part.token_ids):  # another carrier sends what is missing, or has sent this
+        if not 0 <= known <= len(part.token_ids):  # another carrier sends the missing tokens, or has sent these
             return
         metrics = self.metrics
         metrics.cached_tokens, metrics.shared_tokens = part.cached_tokens, part.shared_tokens

@@ -30,7 +30,7 @@ HEALTH_S = 2.0
 
 
 class Replica:
-    """What a process of the deployment runs. Its methods are called by the ingress and by Ray Serve.
+    """A process of the deployment. Its methods are called by the ingress and by Ray Serve.
 
     Raises:
         EngineStartError: the engine could not start. RuntimeError: it cannot be kept on the loopback address.
@@ -53,10 +53,10 @@ class Replica:
     async def generate(
         self, token_ids: list[int], params: SamplingParams, changes: KnobChanges, ingress: str, request_id: int
     ) -> AsyncGenerator[list[tuple[int, Part]]]:
-        """Yields parts of the answer to a prompt, and of others, see ``SharedStream``; the request ends with the caller's call.
+        """Yields parts of the answer to a prompt and of others, see ``SharedStream``; ending the call ends the request.
 
         Args:
-            ingress: which one calls. request_id: unique there.
+            ingress: name of the caller. request_id: unique there.
 
         Raises:
             EngineBusyError: too many requests wait.
@@ -78,7 +78,7 @@ class Replica:
                 self._shared.pop(ingress, None)
 
     def apply(self, changes: KnobChanges) -> None:
-        """Change the knobs of the engine, unless what it has is newer."""
+        """Change the engine's knobs, unless it already has changes as new as these."""
         if changes.changed_at > self._changes.changed_at:
             self._changes = changes
             self.engine.set_knobs(**changes.values)
@@ -86,13 +86,13 @@ class Replica:
     def clear_cache(self) -> None:
         self.engine.clear_cache()
 
-    # -- what it says of itself
+    # -- state
 
     def about(self) -> About:
         return About(self.engine.info, self.engine.knobs)
 
     async def health(self, timeout: float = HEALTH_S) -> str:
-        """Returns what the engine does, from a round trip through its loop; raises ``RuntimeError`` if it is not healthy."""
+        """Returns what the engine is doing, by a round trip through its loop; raises ``RuntimeError`` if unhealthy."""
         found = await asyncio.to_thread(self.engine.health, timeout)
         if not found.ok:
             raise RuntimeError(found.detail)
@@ -111,28 +111,28 @@ class Replica:
     # -- called by Ray Serve
 
     async def check_health(self) -> None:
-        """Raises what ``health`` raises; Ray then replaces the replica."""
+        """Raises the errors of ``health``; Ray then replaces the replica."""
         await self.health()
 
     def record_routing_stats(self) -> dict[str, Any]:
-        """What the router gets to know, see ``PrefixRouter``."""
+        """Returns the router's input, see ``PrefixRouter``."""
         self._follower.catch_up()
         return {"unfinished": self.engine.num_unfinished, "blocks": self._resident.newest(MOST_REPORTED)}
 
     def record_autoscaling_stats(self) -> dict[str, float]:
-        """What the autoscaling policy gets to know beside the number of requests."""
+        """Returns the autoscaling policy's input besides the number of requests."""
         return {KV_USAGE: self.figures().kv_usage}
 
     def __del__(self) -> None:
-        """Called by Ray when the replica has finished its requests, or has had time to."""
+        """Called by Ray when the replica has finished its requests or the grace period is over."""
         if hasattr(self, "_follower"):
             self._follower.close()
             self.engine.close()
 
 
 def _rank() -> str:
-    """The replica's place among those that run, which its successor takes over: its label in the metrics."""
+    """Returns the replica's rank, its label in the metrics. A successor takes the rank over."""
     try:
         return str(serve.get_replica_context().rank.rank)
-    except Exception:  # ranks are young in Ray; without one the time tells replicas apart
+    except Exception:  # ranks are new in Ray; without one, the time tells replicas apart
         return f"{time.time():.3f}"

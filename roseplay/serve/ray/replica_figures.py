@@ -1,4 +1,4 @@
-"""What a replica does now, in a few figures, for those who want to see replicas side by side."""
+"""A few figures on what a replica is doing now, for comparing replicas side by side."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class ReplicaFigures(NamedTuple):
     Attributes:
         engine: its label in ``/metrics``.
         kv_usage: share of the KV blocks that requests hold, 0 to 1.
-        cached_blocks: blocks that no request holds and that could be found again.
-        prompt_tokens: of requests that have a first token.
-        cached_tokens: those of them that were not computed.
+        cached_blocks: blocks that no request holds and that the prefix cache can reuse.
+        prompt_tokens: prompt tokens of requests that have a first token.
+        cached_tokens: those of them that did not have to be computed.
         hit_rate: their share; None before the first request.
     """
 
@@ -34,14 +34,14 @@ class ReplicaFigures(NamedTuple):
 
 
 class FigureCounter:
-    """Counts an engine's telemetry.
+    """Derives the figures from an engine's telemetry.
 
     Args:
         engine: the replica's label.
     """
 
     def __init__(self, info: EngineInfo, engine: str) -> None:
-        self._engine, self._num_blocks = engine, info.num_blocks - 1  # one takes what is padded
+        self._engine, self._num_blocks = engine, info.num_blocks - 1  # one block is for padding
         self._last: StepRecord | None = None
         self._prompt = self._cached = self._generated = 0
 
@@ -56,9 +56,9 @@ class FigureCounter:
             self._cached += metrics.cached_tokens + metrics.shared_tokens
 
     def look(self, unfinished: int) -> ReplicaFigures:
-        """Returns the figures of an engine with so many requests that have not ended.
+        """Returns the figures of an engine with ``unfinished`` requests.
 
-        A step's record tells how many ran after it; requests that came since wait, and if none is left, none ran on.
+        The last step's record has the number of requests still running; those submitted since then count as waiting.
         """
         last = self._last
         running = min(unfinished, last.running) if last is not None else 0

@@ -1,4 +1,4 @@
-"""Which blocks an engine's prefix cache holds, by their hashes, as far as a router needs to know."""
+"""Tracks by hash which blocks an engine's prefix cache holds, for the router."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roseplay.engine.telemetry import StepEvent, TelemetryEvent
 
 
 class ResidentBlocks:
-    """The hashes of an engine's full blocks, newest use last. The engine keeps KV events (``EngineConfig.kv_events``)."""
+    """The hashes of an engine's full blocks, most recently used last. Needs KV events (``EngineConfig.kv_events``)."""
 
     def __init__(self) -> None:
         self._hashes: OrderedDict[int, None] = OrderedDict()
@@ -36,7 +36,7 @@ class ResidentBlocks:
                         self._hashes.clear()
 
     def use(self, hashes: Iterable[int]) -> None:
-        """Count the blocks of a prompt as newly used, as far as they are resident."""
+        """Mark a prompt's blocks as just used, up to the first that is not resident."""
         with self._lock:
             for block_hash in hashes:
                 if block_hash not in self._hashes:
@@ -44,7 +44,7 @@ class ResidentBlocks:
                 self._hashes.move_to_end(block_hash)
 
     def newest(self, most: int) -> bytes:
-        """Returns the hashes of the blocks used last, newest first, 8 bytes each (see ``unpack``)."""
+        """Returns the hashes of the most recently used blocks, newest first, 8 bytes each (see ``unpack``)."""
         with self._lock:
             hashes = reversed(self._hashes)
             return array("q", [block_hash for block_hash, _ in zip(hashes, range(most), strict=False)]).tobytes()

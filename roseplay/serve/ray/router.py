@@ -1,4 +1,4 @@
-"""Sends each request to the replica that holds the longest prefix of its prompt: Ray Serve's request router, subclassed."""
+"""A request router for Ray Serve that sends each request to the replica that holds the longest prefix of its prompt."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from roseplay.core.cache_events import block_hashes
 from roseplay.serve.ray.resident_blocks import unpack
 from roseplay.serve.ray.routing import Candidate, leading, ranked
 
-SENT_S = 30.0  # for which a prompt counts as resident where it was sent, until the replica itself reports its blocks
-MOST_SENT = 4000  # blocks of each replica
+SENT_S = 30.0  # how long a prompt counts as resident where it was sent, until the replica itself reports its blocks
+MOST_SENT = 4000  # blocks per replica
 ROUTED_WITHIN_S = 5.0
 
 
 class PrefixRouter(RequestRouter):
-    """Knows what is resident from what replicas report a few times a second, and from what it has sent there since.
+    """Tracks resident blocks from what replicas report a few times a second and from the prompts sent to them since.
 
-    It runs in the ingress, and sees the arguments of a call, the first of which is the prompt's token ids.
+    It runs in the ingress and sees each call's arguments, the first of which is the prompt's token ids.
     """
 
     def initialize_state(self, block_size: int = 16, slack: int = 8, round_robin: bool = False, **_: Any) -> None:
@@ -32,7 +32,7 @@ class PrefixRouter(RequestRouter):
         Args:
             block_size: of the engines' KV caches.
             slack: see ``routing.ranked``.
-            round_robin: ignore prompts and loads, and take turns; for comparison.
+            round_robin: ignore prompts and loads and use replicas in turn; for comparison.
         """
         self._block_size, self._slack = block_size, slack
         self._turns = itertools.count() if round_robin else None
@@ -44,7 +44,7 @@ class PrefixRouter(RequestRouter):
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """Returns all replicas, each a rank of its own: Ray takes the first that accepts the request."""
+        """Returns all replicas, each with a rank of its own: Ray takes the first that accepts the request."""
         replicas = sorted(candidate_replicas, key=lambda replica: str(replica.replica_id))
         if not replicas:
             return []
@@ -81,7 +81,7 @@ class PrefixRouter(RequestRouter):
         return Candidate(load, leading(hashes, reported, sent), len(reported) + len(sent.keys() - reported))
 
     def _resident(self, replica: RunningReplica) -> frozenset[int]:
-        """What the replica has reported last, unpacked once."""
+        """Returns the replica's last report, which is unpacked only once."""
         packed = replica.routing_stats.get("blocks", b"")
         known = self._reported.get(replica.replica_id)
         if known is None or known[0] != packed:
@@ -92,14 +92,14 @@ class PrefixRouter(RequestRouter):
         self._sent.setdefault(replica_id, _Sent()).add(hashes)
 
     def _still_on_the_way(self) -> list[tuple[ReplicaID, float]]:
-        """Choices that Ray has not acted on yet; those of requests that were cancelled meanwhile expire."""
+        """Returns choices that Ray has not acted on yet; those of cancelled requests expire."""
         oldest = time.monotonic() - ROUTED_WITHIN_S
         self._on_the_way = {key: choice for key, choice in self._on_the_way.items() if choice[1] >= oldest}
         return list(self._on_the_way.values())
 
 
 class _Sent:
-    """Blocks of prompts that were sent to a replica, oldest first, with the time."""
+    """Blocks of prompts sent to a replica, oldest first, each with its time."""
 
     def __init__(self) -> None:
         self._times: OrderedDict[int, float] = OrderedDict()

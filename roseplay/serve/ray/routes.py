@@ -1,4 +1,4 @@
-"""``/v1/replicas``: what each replica does, side by side."""
+"""``/v1/replicas``: what each replica is doing, side by side."""
 
 from __future__ import annotations
 

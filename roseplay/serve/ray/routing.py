@@ -1,4 +1,4 @@
-"""Which replica a request should go to: the one that holds most of its prompt, unless it has far more to do than another."""
+"""Chooses a request's replica: the one that holds most of its prompt, unless it has far more to do than another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Candidate:
     Attributes:
         load: requests that it has not finished.
         resident: leading blocks of the prompt that it holds.
-        held: blocks that it holds in all, as far as is known.
+        held: all blocks that it is known to hold.
     """
 
     load: int
@@ -25,9 +25,9 @@ class Candidate:
 def ranked(candidates: Sequence[Candidate], slack: int, rng: random.Random) -> list[int]:
     """Returns the indices of all candidates, the best first.
 
-    The longest resident prefix wins, then the least load, then the emptier cache; equals are drawn. A replica is overloaded if it has more than
-    ``slack`` requests above the least loaded one. Then its prefix does not count, since waiting would cost more than
-    computing the prompt again.
+    The longest resident prefix wins, then the lowest load, then the emptier cache; ties are broken at random. A replica
+    is overloaded if it has over ``slack`` requests more than the least loaded one. Then its prefix does not count,
+    since waiting would cost more than computing the prompt again.
     """
     if not candidates:
         return []
@@ -42,7 +42,7 @@ def ranked(candidates: Sequence[Candidate], slack: int, rng: random.Random) -> l
 
 
 def leading(hashes: Sequence[int], *resident: Collection[int]) -> int:
-    """Returns how many of a prompt's first blocks are in one of the collections."""
+    """Returns how many leading blocks of a prompt are each in one of the collections."""
     for number, block_hash in enumerate(hashes):
         if not any(block_hash in blocks for blocks in resident):
             return number

@@ -1,4 +1,4 @@
-"""What an engine answers one ingress, as one stream: a step's tokens are sent at once, for all requests."""
+"""An engine's answers to one ingress as one stream: a step's tokens of all requests are sent together."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from roseplay.engine.stream import Listener, Stream
 from roseplay.engine.wakeups import wakeups
 from roseplay.serve.ray.messages import Part
 
-GAP_S = 0.01  # at least, from one item to the next
+GAP_S = 0.01  # minimum time between two items
 
 
 class SharedStream:
     """The requests of one ingress, on the replica's event loop.
 
-    Each request has a stream of Ray of its own, of which an item costs both processes about a millisecond, however small it is.
-    So one of these streams, the carrier, brings the parts of all requests, and any other one only its last part.
+    Each request has a Ray stream of its own, and each item of it costs both processes about a millisecond, however
+    small. So one of these streams, the carrier, brings the parts of all requests; the others only their last part.
 
-    What a carrier has sent is lost if its request is aborted before the ingress has read it. Therefore all answers are sent
-    again from their beginning by the next carrier, a last part is always the whole answer, and the ingress skips what it has.
+    If a carrier's request is aborted, the parts that the ingress has not read yet are lost. So the next carrier sends
+    all answers again from the beginning, a last part is always the whole answer, and the ingress skips what it has.
 
     Args:
         clock: of the engine.
@@ -38,7 +38,7 @@ class SharedStream:
         return len(self._answers)
 
     def listener(self, ended: asyncio.Event) -> Listener:
-        """Returns the listener of a request's stream, which sets ``ended`` at its end; to be called on the event loop."""
+        """Returns the listener of a request's stream, which sets ``ended`` at its end. Call this on the event loop."""
         wake = wakeups().wake
 
         def note(stream: Stream) -> None:
@@ -51,10 +51,10 @@ class SharedStream:
     async def parts(
         self, request_id: int, stream: Stream, ended: asyncio.Event
     ) -> AsyncGenerator[list[tuple[int, Part]]]:
-        """Yields what a request's stream of Ray sends: parts with the ids of their requests, its own last part at the end.
+        """Yields the items of a request's Ray stream: parts with their requests' ids, its own last part at the end.
 
         Args:
-            ended: what ``listener`` was given.
+            ended: the event that was passed to ``listener``.
         """
         answer = self._answers[request_id] = _Answer(stream, ended)
         if self._carrier is None:
@@ -111,7 +111,7 @@ class _Answer:
         return not self.stream.finished and self.stream.num_tokens > self.sent
 
     def next(self, now_ns: int) -> Part:
-        """Returns what has come since the last part."""
+        """Returns the tokens since the last part."""
         begin, self.sent = self.sent, self.stream.num_tokens
         return _part(self.stream, begin, self.sent, now_ns)
 

@@ -1,10 +1,10 @@
-/* What the page needs of the Lab before its tab is opened: `#lab` in the address opens the tab,
- * `#lab=<id>` a result there. While the lab holds the engine, a chip in the header says why the lanes stand still. */
+/* The part of the Lab that the page needs before its tab is opened: `#lab` in the address opens the tab, `#lab=<id>` a
+ * result in it. While the lab uses the engine, a chip in the header says why the lanes are paused. */
 import { emit, on } from "../shared/events.js";
 
 const LOOK_MS = 150, PATIENCE_MS = 20000;
 
-/** The result that the address asks for, or null. */
+/** The result that the address names, or null. */
 export function wantedResult() {
   const found = /^#lab=([\w.-]+)$/.exec(location.hash);
   return found ? found[1] : null;
@@ -23,7 +23,7 @@ addEventListener("hashchange", () => {
   emit("lab", "wanted");
 });
 
-// A reload comes back to the tab that was left.
+// A reload returns to the last tab.
 document.addEventListener("click", (event) => {
   const tab = event.target instanceof Element && event.target.closest("#rp-tabs [role=tab]");
   if (!tab) return;
@@ -32,7 +32,7 @@ document.addEventListener("click", (event) => {
   else if (tab !== button() && lab) history.replaceState(null, "", location.pathname + location.search);
 });
 
-/** Show or hide the chip that says that the lab has the engine to itself. */
+/** Show or hide the chip that says that the lab uses the engine exclusively. */
 export function showPaused(paused) {
   const chip = document.querySelector(".rp-lab-chip");
   if (chip) chip.hidden = !paused;

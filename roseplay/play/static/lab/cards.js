@@ -1,4 +1,4 @@
-/* The scenarios, each with a small drawing of its load. One choice of several: arrows move, as in a radio group. */
+/* The scenarios, each with a small drawing of its load. Only one can be chosen; arrow keys work as in a radio group. */
 import { make, makeButton, svg } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { explain, given } from "../shared/given.js";
@@ -97,7 +97,7 @@ export function mount(element, events) {
   whenReady().then(load);
 }
 
-/* Bring the scenarios; then show the newest result of this browser, or the one that the address names. */
+/* Load the scenarios; then show this browser's newest result, or the one that the address names. */
 async function load() {
   try {
     lab.catalogue = await ask("");
@@ -157,7 +157,7 @@ function boxes() {
   showNumbers();
 }
 
-/* Which of the tab's buttons can be pressed now. */
+/* Enable the buttons of the tab that can be pressed now. */
 function enableButtons() {
   const busy = running(), result = Boolean(shownResult());
   const can = { run: !busy && lab.plan, stop: busy, report: result, export: result, link: result };

@@ -1,7 +1,7 @@
-/* Results that this browser keeps, in IndexedDB: a small entry for the list beside each large document. */
+/* Results that this browser keeps in IndexedDB: for each large document a small entry for the list. */
 
 /**
- * What is known of a kept result without reading it: its kind, and `about` what it compares or found.
+ * What is known about a kept result without reading it: its kind, and in `about` what it compares or found.
  * @typedef {object} Entry
  * @property {string} id
  * @property {string | null} name
@@ -15,7 +15,7 @@ const NAME = "roseplay-lab";
 const NOTHING = "This browser keeps nothing (a private window?): export a result to keep it.";
 const FULL = "This browser has no room for another result: delete one under Results, or export it.";
 
-/** So many are kept. */
+/** The most results that are kept. */
 export const MOST_KEPT = 24;
 
 /** @type {Promise<IDBDatabase> | null} */
@@ -39,7 +39,7 @@ function open() {
   return opening;
 }
 
-/* One transaction: `act(entries, documents)` returns the request whose result is wanted. */
+/* Run one transaction: `act(entries, documents)` returns the request whose result is returned. */
 async function within(mode, act) {
   const base = await open();
   return new Promise((resolve, reject) => {
@@ -58,10 +58,10 @@ export async function listKept() {
   return entries.sort((a, b) => (a.created < b.created ? 1 : -1));
 }
 
-/** The document of this id. */
+/** The document with this id. */
 export const getKept = (id) => within("readonly", (_entries, documents) => documents.get(id));
 
-/** Keep a document, or its new name; throws an Error that says what to do where there is no room. */
+/** Keep a document, or its new name; throws an Error that says what to do if there is no room. */
 export async function putKept(document) {
   const known = await listKept();
   if (known.length >= MOST_KEPT && !known.some(({ id }) => id === document.id)) {

@@ -1,5 +1,5 @@
-/* What the two distributions of a result share: their values, drawn A solid over B dashed, each repeat thin and all
- * of them together strong, so that the spread between repeats can be told from the difference between arms. */
+/* Shared by the two distributions of a result: their values, with A drawn solid over B dashed, each repeat thin and all
+ * of them together thick, so that the spread between repeats can be distinguished from the difference between arms. */
 import { sharp } from "../shared/pen.js";
 import { ascending, stroke } from "./draw.js";
 import { ARMS, lab } from "./state.js";
@@ -20,7 +20,7 @@ function collect(values) {
 }
 
 /**
- * Collects the samples of the result shown, once a result; null where there is none.
+ * Returns a function that collects the samples of the shown result, once per result; null if there is none.
  * @param {(run: any) => (number | null)[]} values of a run
  * @returns {() => Samples | null}
  */
@@ -34,16 +34,16 @@ export function samplesOf(values) {
 
 /** The largest of sorted values. */
 export const last = (sorted) => sorted[sorted.length - 1];
-/** "A … · B …", of what `say` makes of the values of each. */
+/** "A … · B …", with the text that `say` makes from each arm's values. */
 export function both(samples, say) {
   return ARMS.map((arm) => `${arm} ${samples[arm].pooled.length ? say(samples[arm].pooled) : "–"}`).join(" · ");
 }
 
-/** The values of the arms that have any. */
+/** The arms that have values. */
 export const filled = (samples) =>
   samples ? ARMS.map((arm) => samples[arm].pooled).filter((pooled) => pooled.length) : [];
 
-/** Draw each arm's curve; `outline` makes points of sorted values. */
+/** Draw each arm's curve; `outline` turns sorted values into points. */
 export function drawCurve(pen, { repeats, pooled }, outline, looks) {
   if (repeats.length > 1) { for (const one of repeats) if (one.length) stroke(pen, outline(one), looks, false); }
   stroke(pen, outline(pooled), looks, true);

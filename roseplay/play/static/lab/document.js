@@ -1,5 +1,5 @@
-/* The result that the Lab shows, of any kind: the document, the limits (SLO) it is measured against, its id on the
- * server, its name and its copy in this browser. */
+/* The result that the Lab shows, of any kind: the document, the limits (SLO) it is judged by, its id on the server, its
+ * name and its copy in this browser. */
 import { keep, stored } from "../shared/storage.js";
 import { getKept, putKept } from "./database.js";
 import { ask } from "./server.js";
@@ -13,12 +13,12 @@ const RECOUNT_MS = 350, LAST = "roseplay-lab-result", VERSION = 2;
 
 /** By scenario, its newest comparison of this visit. @type {Map<string, {document: any, given: any}>} */
 const latest = new Map();
-/** The ids that results have on the server, of those that it has as they are. @type {WeakMap<object, string>} */
+/** The ids of results that the server has unchanged. @type {WeakMap<object, string>} */
 const onServer = new WeakMap();
 let recounting = 0;
 
 /**
- * Show a result of any kind: its scenario, settings and numbers become what would be run next.
+ * Show a result of any kind: its scenario, settings and numbers become the plan for the next run.
  * @param {any} document
  * @param {Record<ArmName, Set<string>> | null} given the engine settings that a comparison was asked for. Not known of
  *   another's document: then the size of the pool is left to the lab, which fits it to the load.
@@ -63,8 +63,7 @@ export function showLatest(scenario) {
   return Boolean(known);
 }
 
-/* What has to be said for an arm to be again what it was: what differs from the other arm or from this server's
- * engine. */
+/* The settings to give for repeating an arm: those that differ from the other arm or from this server's engine. */
 function asked(arm, { arms }) {
   const { common, a, b } = lab.scenario, own = arms[arm].config, layers = [common, a, b];
   return new Set(
@@ -76,7 +75,7 @@ function asked(arm, { arms }) {
   );
 }
 
-/** Hand a result to the server where it may not have it. Returns its id there. */
+/** Send a result to the server if it may not have it. Returns its id there. */
 export async function idOnServer(document) {
   const known = onServer.get(document);
   if (known) return known;
@@ -85,25 +84,25 @@ export async function idOnServer(document) {
   return id;
 }
 
-/* The server has a result under this id. Returns the result. */
+/* Note that the server has a result under this id. Returns the result. */
 function isOnServer(document, id) {
   onServer.set(document, id);
   return document;
 }
 
-/** The result that the server has under this id. */
+/** Fetch the server's result with this id. */
 export const resultOnServer = async (id) => isOnServer(await ask(`/result/${encodeURIComponent(id)}`), id);
 
-/** A result from a file, or of an earlier version, as the server reads it. */
+/** Have the server read a result from a file or of an earlier version. */
 export const readResult = async (content) => resultOnServer((await ask("/open", content)).id);
 
-/** The kept result of this id. */
+/** The kept result with this id. */
 export async function keptResult(id) {
   const document = await getKept(id);
   return !document || document.roseplay_lab === VERSION ? document : readResult(document);
 }
 
-/** A result has got another name or other limits: the server no longer has it as it is. */
+/** Note that a result has another name or other limits, so that the server's copy is out of date. */
 export const documentChanged = (document) => onServer.delete(document);
 
 /** Forget that a result has been shown. */
@@ -116,7 +115,7 @@ export function forgetDocument(id) {
 /** The id of the result that was shown last, or null. */
 export const lastShown = () => stored(LAST);
 
-/** Keep a result in this browser; where it cannot, the reason is shown. */
+/** Keep a result in this browser; if that is not possible, show the reason. */
 export async function keepDocument(document) {
   try {
     await putKept(document);
@@ -133,7 +132,7 @@ export async function renameDocument(document, name) {
 }
 
 // ---- limits -----------------------------------------------------------------------------------------------
-/** Set the limits (SLO): what is counted here follows at once, the table when the server has counted again. */
+/** Set the limits (SLO): counts made here change at once, the table once the server has counted again. */
 export function setSlo(ttft, itl) {
   if (!(ttft > 0 && itl > 0)) return;
   lab.limits = { ttft_ms: ttft, itl_ms: itl };
@@ -158,7 +157,7 @@ async function recount() {
   }
 }
 
-/** Requests of an arm, and those of them that are within the limits: {kept, all}. */
+/** The number of an arm's requests, and of those within the limits: {kept, all}. */
 export function keptOf(arm) {
   const all = lab.document.runs.filter((run) => run.arm === arm).flatMap((run) => run.requests);
   return { kept: all.filter(withinLimits).length, all: all.length };
@@ -170,7 +169,7 @@ export function withinLimits({ reason, ttft_ms: ttft, itl_p99_ms: itl }) {
   return ended && ttft !== null && ttft <= limits.ttft_ms && (itl === null || itl <= limits.itl_ms);
 }
 
-/** The run of an arm whose duration is the median one. */
+/** The run of an arm with the median duration. */
 export function typicalRun(arm) {
   const runs = lab.document.runs.filter((run) => run.arm === arm).sort((a, b) => a.seconds - b.seconds);
   return runs[Math.floor((runs.length - 1) / 2)];

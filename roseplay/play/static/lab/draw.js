@@ -1,15 +1,15 @@
-/* Strokes that the views of a result share. */
+/* Drawing functions that the views of a result share. */
 
 /** How an arm is drawn: A in ink, solid; B in rose, dashed. */
 export const lookOf = (arm, T) => (arm === "A" ? { color: T.ink, dash: [] } : { color: T.rose, dash: [5, 3] });
 
-/** Moves what the keys read by so many px, within the area. */
+/** Returns a key handler that moves the reading point by some px, within the area. */
 export const readBeside = (area, point, by) => ({
   x: Math.max(area.x0, Math.min(area.x1, point ? point.x + by : (area.x0 + area.x1) / 2)),
   y: area.y1,
 });
 
-/** A line through points, in an arm's colour. `strong`: the one that counts, else one repeat of several. */
+/** Draw a line through points, in an arm's colour. `strong`: the overall line, otherwise one of several repeats. */
 export function stroke(pen, points, { color, dash }, strong) {
   const { g } = pen;
   g.save();
@@ -24,7 +24,7 @@ export function stroke(pen, points, { color, dash }, strong) {
   g.restore();
 }
 
-/** A ring on the place that is read. */
+/** Draw a ring around the point that is being read. */
 export function ring({ g }, x, y, color, T) {
   g.fillStyle = T.surface;
   g.strokeStyle = color;

@@ -1,5 +1,5 @@
-/* What is done with results: listed and opened again, sent as a file, a link or a report. A finished run is kept at
- * once; the last one shown comes back with the page. */
+/* Actions on results: listing and reopening them, and sharing them as a file, a link or a report. A finished run is
+ * kept at once; the last one shown is shown again when the page is reopened. */
 import { make, makeButton } from "../shared/dom.js";
 import { saveFile } from "../shared/download.js";
 import { on } from "../shared/events.js";
@@ -23,7 +23,7 @@ import { lab, say, shownResult, tell } from "./state.js";
 const LARGEST = 64e6, COPIED_MS = 2500;
 let dialog = null;
 
-/** Show what the address asks for, else the last result shown in this browser. */
+/** Show the result that the address names, otherwise the last one shown in this browser. */
 export async function restore() {
   const wanted = wantedResult();
   try {
@@ -180,7 +180,7 @@ export const copyLink = () =>
     setTimeout(() => (button.textContent = words), COPIED_MS);
   });
 
-/* What needs the shown result to be on the server: one from this browser is handed over first. */
+/* Do something that needs the shown result on the server: one from this browser is sent there first. */
 async function withId(does) {
   const document = shownResult();
   if (!document) return;

@@ -1,5 +1,5 @@
-/* Goodput: a mark for each request, at its TTFT and its own p99 ITL. Those inside the box are within both limits. A has
- * circles, B squares. */
+/* Goodput: a mark for each request, at its TTFT and its own p99 ITL. Those inside the box are within both limits. Marks
+ * of A are circles, those of B squares. */
 import { drawBase, drawLevels, drawWords } from "../shared/chart/axes.js";
 import { evenTicks, linear, logarithmic, logValues, ticksAt } from "../shared/chart/scale.js";
 import { make } from "../shared/dom.js";
@@ -49,7 +49,7 @@ function axes(area) {
   return { step, low, high, ttft, itl, x, y };
 }
 
-/* A request of one token has no gap: it lies on the base line. */
+/* A request with one token has no gap: its mark is on the base line. */
 function marks(area) {
   const { x, y, low } = axes(area);
   if (!lab.document) return [];
@@ -89,7 +89,7 @@ function dot(g, { arm, x, y }, T) {
   g.stroke();
 }
 
-/* How many of each arm are within the limits. */
+/* The number of requests within the limits, in each arm. */
 function counts() {
   const words = lab.document ? ARMS.map((arm) => keptOf(arm)) : [];
   const key = words.map(({ kept, all }) => `${kept}/${all}`).join();

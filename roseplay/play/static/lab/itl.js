@@ -1,5 +1,5 @@
-/* Inter-token latency of a result as a tail plot: the share of gaps on -log10(1 - p), so that each further nine has
- * equal room; gaps on a log scale. */
+/* Inter-token latency of a result as a tail plot: the share of gaps on a scale of -log10(1 - p), so that each further
+ * nine takes equal space; gaps on a log scale. */
 import { drawAxes } from "../shared/chart/axes.js";
 import { linear, logarithmic, logValues, ticksAt } from "../shared/chart/scale.js";
 import { make } from "../shared/dom.js";
@@ -41,7 +41,7 @@ function step(point, area, by) {
   return { x: area.x0, y: Math.max(area.y0, Math.min(area.y1, y)) };
 }
 
-/* The axes: gaps on x from `low` to `high`, the tail on y up to `top`; of no result, a drawing without one. */
+/* The axes: gaps on x from `low` to `high`, the tail on y up to `top`; without a result, empty axes. */
 function axes(area) {
   const arms = gaps(), values = filled(arms);
   const most = Math.max(2, ...values.map((all) => all.length));
@@ -52,7 +52,7 @@ function axes(area) {
   return { arms, low, high, top, x, y };
 }
 
-/* A pixel row at a time: which gap is as long as this share of them at most. */
+/* For each pixel row, the gap that this share of gaps does not exceed. */
 function outline(sorted, { x, y: up }, area) {
   const points = [];
   for (let y = area.y1; y >= area.y0; y -= 0.5) {
@@ -84,8 +84,8 @@ function ticks({ low, high, top, x, y }, area) {
   };
 }
 
-/* The longest gap of each arm, named at the top, at the left of its curve where there is room; the one of the lower
- * gap on the second line where the two would meet. */
+/* The longest gap of each arm, labelled at the top, to the left of its curve if there is room; where the two labels
+ * would overlap, that of the shorter gap is on the second line. */
 function worst(pen, { arms, x }, area, T) {
   const marks = ARMS.filter((arm) => arms[arm].pooled.length).map((arm) => {
     const most = last(arms[arm].pooled), words = `${arm} worst ${ms(most)} ms`;
@@ -122,7 +122,7 @@ function describe() {
   return `Inter-token latency, share of gaps by length. ${both(gaps(), say)}.`;
 }
 
-/* What A and B stand for: the one value in which they differ, or the result's own words. */
+/* A label for an arm: the one value in which A and B differ, or the result's own words. */
 function nameOf(arm) {
   if (!lab.document) return arm;
   const { knobs, config, differs, label } = lab.document.arms[arm];

@@ -1,4 +1,4 @@
-/* A run from the button to its result. The job is the server's: every open page follows the same one. */
+/* A run, from the button to its result. The server owns the job, and every open page follows it. */
 import { on } from "../shared/events.js";
 import { keep, stored } from "../shared/storage.js";
 import { showPaused } from "./address.js";
@@ -16,7 +16,7 @@ let timer = 0, starting = false, given = null;
 /** Whether a run is under way. */
 export const running = () => starting || measuring();
 
-/** Whether a run has been asked for and not begun. */
+/** Whether a run has been requested but has not begun. */
 export const isStarting = () => starting || Boolean(lab.job && lab.job.state === "starting");
 
 export async function run() {
@@ -72,7 +72,7 @@ async function look() {
     const have = rowsOf(lab.job.so_far).reduce((runs, row) => runs + row.runs, 0);
     const job = await ask(`/job?id=${encodeURIComponent(id)}&have=${have}`);
     failures = 0;
-    if (lab.job.id !== id || !running()) return; // another look was quicker
+    if (lab.job.id !== id || !running()) return; // another poll was faster
     if (job.so_far === undefined) job.so_far = lab.job.so_far; // nothing more was measured
     const more = job.so_far !== lab.job.so_far;
     lab.job = job;
@@ -109,7 +109,7 @@ function stopped({ result, progress, kind }) {
 
 async function bring(job) {
   const document = await resultOnServer(job.result);
-  // What was set while it ran is for the next run.
+  // Changes made while it ran are for the next run.
   const same = lab.edited && lab.scenario.name === document.scenario && lab.mode === document.kind;
   const next = same ? { plan: lab.plan, numbers: lab.numbers, asked: { ...lab.asked }, edited: true } : null;
   showResult(document, given);
@@ -120,7 +120,7 @@ async function bring(job) {
   await keepDocument(document); // then the list of kept results is shown again
 }
 
-/* Another page has begun a run: this one follows it too. */
+/* Also follow a run that another page has begun. */
 let askedAt = -Infinity;
 on("frame", async (delta) => {
   if (!delta.lab || !lab.catalogue || running() || performance.now() - askedAt < OTHERS_MS) return;

@@ -1,5 +1,4 @@
-/* Longer runs, and more of them: how many times the scenario's requests are sent, and up to which spread a run is
- * repeated. */
+/* Longer and repeated runs: the factor for the scenario's number of requests, and the spread at which repeats stop. */
 import { make } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { segmented } from "../shared/legend.js";

@@ -1,4 +1,4 @@
-/* What a run would be: scenario or traffic of a file, settings of both arms, numbers. */
+/* The plan for the next run: a scenario or a file's traffic, the settings of both arms, and numbers. */
 import { keep } from "../shared/storage.js";
 import { store } from "../shared/store.js";
 import { showLatest } from "./document.js";
@@ -28,7 +28,7 @@ export function chooseScenario(name, { fresh = false } = {}) {
   tell("document");
 }
 
-/* A file's requests are those of one scenario: its own. */
+/* Drop a file's requests when another scenario is chosen: they belong to the file's own. */
 function leaveTraffic(name) {
   if (!lab.traffic || name === lab.catalogue.own.name) return;
   lab.traffic = null;
@@ -59,13 +59,13 @@ export function swapArms() {
   tell("plan");
 }
 
-/** What the boxes for numbers are to show. */
+/** The values for the number boxes. */
 export function boxValues() {
   const { ttft_ms: ttft, itl_ms: itl } = lab.limits || { ttft_ms: null, itl_ms: null };
   return [...NUMBERS.map((name) => lab.numbers[name] ?? null), ttft, itl];
 }
 
-/** Take what the boxes for numbers hold. */
+/** Take the values of the number boxes. */
 export function typed(...values) {
   NUMBERS.forEach((name, i) => {
     if (!(name in lab.numbers) || lab.numbers[name] === values[i]) return;
@@ -83,7 +83,7 @@ function numbers() {
   return lab.numbers;
 }
 
-/* What is sent: a scenario's parameters, or the requests of a file. */
+/* The traffic for the request: a scenario's parameters, or a file's requests. */
 function trafficOrder(params) {
   if (!lab.traffic && lab.scenario.name === lab.catalogue.own.name) {
     throw new Error("Choose a file with your traffic first.");
@@ -91,7 +91,7 @@ function trafficOrder(params) {
   return lab.traffic ? { params: {}, traffic: lab.traffic } : { params, length: lab.length };
 }
 
-/** What the server is asked for; throws an Error that says which number is missing. */
+/** The body of the request for a run; throws an Error that says which number is missing. */
 export function runOrder() {
   const { mode, scenario, plan, limits } = lab, { seed, repeats, ...params } = numbers();
   const max_spread_pct = mode === "find" ? null : lab.maxSpread; // a search has its own rule
@@ -100,7 +100,7 @@ export function runOrder() {
   return { ...order, a: armOrder(plan.A), b: armOrder(plan.B), ...trafficOrder(params) };
 }
 
-/* What only a sweep or a search is asked for: one setting at many values, the others as the engine has them now.
+/* The fields that only a sweep or a search has: one setting at many values, the others as the engine has them now.
  * @param {"sweep" | "find"} kind */
 function valuesOrder(kind, params) {
   const asked = lab.asked[kind], { setting, from, to, points } = asked, { common } = lab.scenario;

@@ -1,4 +1,4 @@
-/* The strip over the Lab's charts: what is run, how far it is, and what the server refuses. */
+/* The strip above the Lab's charts: the run, its progress, and the server's refusals. */
 import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -21,7 +21,7 @@ export function mount(element) {
   show();
 }
 
-/* [{arm, repeat, done, total, seconds, state}] of the job, else of the result, else of what would be run. */
+/* [{arm, repeat, done, total, seconds, state}] of the job, otherwise of the result, otherwise of the plan. */
 function runs() {
   const job = running() && lab.job, compares = lab.mode === "compare";
   if (job) return !compares ? byValue(job.progress) : job.progress.length ? job.progress : planned();
@@ -91,7 +91,7 @@ function comparedWords(all) {
   return [requests ? `${count(requests)} requests` : "", each, `order ${shown}`].filter(Boolean).join(", ");
 }
 
-/* What a sweep or a search asks for, in a few words. */
+/* The request of a sweep or a search, in a few words. */
 function askedWords(kind) {
   const { from, to, points, setting } = lab.asked[kind], { repeats } = lab.numbers;
   const range = `${from ?? "?"} to ${to ?? "?"}${setting === "rate_per_s" ? " req/s" : ""}`;

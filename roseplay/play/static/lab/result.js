@@ -1,5 +1,5 @@
-/* The table of medians and ranges, with B over A. What is better or worse is the server's verdict, the one that its
- * sentences say as well. */
+/* The table of medians and ranges, with the ratio of B to A. Whether B is better or worse is the server's verdict,
+ * which its sentences also use. */
 import { make, svg, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -9,7 +9,7 @@ import { lab, meaning } from "./state.js";
 const CLIP = 3, WIDE = 48, HALF_PX = 22, LEAST_PX = 1.5; // ratio bars end at 8x
 const VERDICTS = { better: "B is better", worse: "B is worse", within: "no clear difference", unknown: "" };
 
-/* A ratio's logarithm, from -3 to 3; 0 of none. */
+/* A ratio's logarithm, clipped to -3 … 3; 0 if there is no ratio. */
 const clipped = (ratio) => (ratio === null ? 0 : Math.max(-CLIP, Math.min(CLIP, Math.log2(Math.max(0, ratio)))));
 
 /* A bar from the middle, as long as the ratio's logarithm; filled where B is better, hollow where it is worse. */
@@ -70,7 +70,7 @@ function same(yes) {
   return make("tr", { className: "rp-same", "data-metric": "same_tokens" }, ...cells);
 }
 
-/* What stands there before there is a result. */
+/* The row of a figure before there is a result. */
 const empty = (figure) => ({ ...figure, a: null, b: null, a_range: [null], b_range: [null], ratio: null });
 
 function show() {

@@ -1,4 +1,4 @@
-/* Before a run where to look, after it what it showed. */
+/* Sentences that say where to look before a run, and what it showed afterwards. */
 import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { lab, shownPoints } from "./state.js";
@@ -30,7 +30,7 @@ function show() {
   list.replaceChildren(...(shown ? shown.summary.sentences : before).map(item));
 }
 
-/* A sentence, its first words bold where they end in a colon or a full stop. */
+/* A sentence, with its first words in bold if they end in a colon or a full stop. */
 function item(sentence) {
   const [, head, rest] = /^([^.:]{3,32}[:.])\s+(.+)$/s.exec(sentence) || [null, "", sentence];
   return make("li", "", ...(head ? [make("b", "", head), " "] : []), rest);

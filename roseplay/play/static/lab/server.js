@@ -1,8 +1,7 @@
 /* Requests of the Lab to the server. */
 
 /**
- * Returns the answer of the server for `path` below /ui/lab; throws an Error with the reason and the status where it
- * refuses.
+ * Returns the server's answer for `path` below /ui/lab; throws an Error with the reason and the status if it refuses.
  * @param {string} path
  * @param {object} [body] to be posted
  */

@@ -1,4 +1,4 @@
-/* What A and B run with, a row a setting, each cell editable. Rows that differ stand first. */
+/* The settings of A and B, one row each, with editable cells. Rows that differ come first. */
 import { make, makeButton, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -10,7 +10,7 @@ import { ARMS, lab, meaning, say } from "./state.js";
 
 const UNLIMITED = /^(∞|unlimited|inf|infinity|none|null|)$/i;
 
-let body = null, subtitle = null, only = false; // `only` those that differ
+let body = null, subtitle = null, only = false; // `only`: show only rows that differ
 
 export function mount(element) {
   const plot = element.querySelector(".rp-plot"), swap = makeButton("swap A ⇄ B", "rp-lab-swap");
@@ -28,7 +28,7 @@ export function mount(element) {
   show();
 }
 
-/* Where an arm runs, if there is a choice of servers. */
+/* The setting for an arm's server, if there is a choice. */
 function serverSetting() {
   const servers = (lab.catalogue && lab.catalogue.servers) || [];
   return servers.length > 1
@@ -102,7 +102,7 @@ function onOff(row, arm, value) {
   return button;
 }
 
-/* An address without what is the same in all of them. */
+/* An address without the parts that all of them share. */
 const serverName = (text) => String(text).replace(/^https?:\/\//, "").replace(/\/v1$/, "");
 
 function choice(row, arm, value) {
@@ -138,7 +138,7 @@ function textBox(row, arm, value) {
   return input;
 }
 
-/* Whether a number is of the setting's kind and not too small; the server also knows the largest one. */
+/* Whether a number has the setting's type and is not too small; only the server knows the upper limit. */
 function inRange({ kind, least = -Infinity, above }, number) {
   return (kind === "whole" ? Number.isInteger(number) : Number.isFinite(number)) &&
     (above ? number > least : number >= least);

@@ -1,19 +1,19 @@
-/* What the Lab knows. Its views draw from here and listen to the event "lab", which says what has changed:
+/* The state of the Lab. Its views draw from here and listen to the event "lab", which says what has changed:
  *
- *   "library"   the scenarios have come
- *   "plan"      what would be run: scenario, settings, numbers, limits
+ *   "library"   the scenarios have arrived
+ *   "plan"      the plan for the next run: scenario, settings, numbers, limits
  *   "document"  another result is shown, or none
- *   "summary"   its table was counted again
- *   "limits"    other limits, at once; the table follows when the server has counted
- *   "numbers"   the boxes have to show others
+ *   "summary"   its table was computed again
+ *   "limits"    the limits, at once; the table follows when the server has counted
+ *   "numbers"   the boxes must show other values
  *   "typed"     something was typed into the boxes
- *   "job"       a run has moved on
- *   "message"   there is something to say
+ *   "job"       a run has progressed
+ *   "message"   there is a message
  *   "wanted"    the address asks for a result
  *   "mode"      two settings are compared, one is swept, or one is searched for
- *   "asked"     another sweep or search is asked for
+ *   "asked"     another sweep or search is requested
  *   "points"    another sweep or search is shown, or it has measured more
- *   "traffic"   requests of a file take the place of the scenario's, or no longer */
+ *   "traffic"   whether a file's requests replace the scenario's */
 import { emit } from "../shared/events.js";
 import { given } from "../shared/given.js";
 
@@ -57,10 +57,10 @@ export const lab = {
   points: { sweep: null, find: null },
   /** The sweep that was shown before. @type {any} */
   earlierSweep: null,
-  length: 1, // times the scenario's requests
-  /** Repeat until the spread is at most so many percent. @type {number | null} */
+  length: 1, // factor for the scenario's number of requests
+  /** Repeat until the spread is at most this many percent. @type {number | null} */
   maxSpread: null,
-  edited: false, // whether the plan is another one than that of the result shown
+  edited: false, // whether the plan differs from that of the shown result
   /** The result shown. @type {any} */
   document: null,
   /** @type {any} */
@@ -78,7 +78,7 @@ export const scenarioNamed = (name) =>
 /** Whether a run is under way or about to begin. */
 export const measuring = () => Boolean(lab.job && ["starting", "running"].includes(lab.job.state));
 
-/** The sweep or the search shown: while it is measured, as far as it has come; null of none, or while comparing. */
+/** The sweep or search shown, or what has been measured of it so far; null if there is none, or while comparing. */
 export function shownPoints() {
   if (lab.mode === "compare") return null;
   return measuring() && lab.job.kind === lab.mode ? lab.job.so_far || null : lab.points[lab.mode];
@@ -87,19 +87,19 @@ export function shownPoints() {
 /** The result shown, of whatever kind. */
 export const shownResult = () => (lab.mode === "compare" ? lab.document : lab.points[lab.mode]);
 
-/** Say something where the user looks: a refusal, or nothing (""). */
+/** Show a message, such as a refusal, where the user looks; "" clears it. */
 export function say(message) {
   lab.message = message instanceof Error ? message.message : message;
   tell("message");
 }
 
-/** What a word of the Lab means; percentiles of a figure share its meaning. */
+/** The explanation of a term of the Lab; percentiles share that of their figure. */
 export const meaning = (name) => given.labTerms[name] || given.labTerms[name.replace(/_(p\d+|max)_ms$/, "")] || "";
 
 /** The settings of both arms of a scenario. */
 export const planOf = ({ common, a, b }) => ({ A: armOf(common, a), B: armOf(common, b) });
 
-/** The settings of an arm, of layers: what both arms share, its own; over the defaults. @returns {Arm} */
+/** The settings of an arm: layers, such as shared ones and its own, over the defaults. @returns {Arm} */
 export function armOf(...layers) {
   const arm = {
     knobs: { ...lab.catalogue.knobs },

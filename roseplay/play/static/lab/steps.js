@@ -1,5 +1,5 @@
 /* What each step of A and of B computed, A above B on the same clock. A bar is as wide as its step lasted and as high
- * as its tokens, on a log scale; dark steps held prompts. Of several repeats the one whose duration is the median. */
+ * as its tokens, on a log scale; dark steps computed prompts. Of several repeats, the one with the median duration. */
 import { drawBase, drawLevels, drawUprights, drawWords } from "../shared/chart/axes.js";
 import { evenTicks, linear, logarithmic, ticksAt } from "../shared/chart/scale.js";
 import { make } from "../shared/dom.js";

@@ -1,15 +1,15 @@
-/* Requests of a file in place of a scenario's: chosen in the list of scenarios, or dropped on it. */
+/* A file's requests in place of a scenario's. The file is chosen in the list of scenarios, or dropped on it. */
 import { make, makeButton, write } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { takeFiles } from "../shared/takefiles.js";
 import { chooseScenario } from "./plan.js";
 import { lab, say, tell } from "./state.js";
 
-const LARGEST = 8 * 2 ** 20; // as the server takes them
+const LARGEST = 8 * 2 ** 20; // the server's limit
 const NOTHING = "A file: JSONL, CSV or ShareGPT.";
 let card = null, about = null;
 
-/** The last card of the list, beside a drawing. */
+/** The last card of the list, with its drawing. */
 export function ownCard(drawing) {
   const input = make("input", { type: "file", hidden: true, accept: ".jsonl,.json,.csv,.txt" });
   about = make("span");
@@ -30,7 +30,7 @@ async function take(file) {
   tell("traffic");
 }
 
-/** Say on the card which file is used. */
+/** Show on the card which file is used. */
 export function showOwnCard() {
   if (!about) return;
   const { traffic } = lab,

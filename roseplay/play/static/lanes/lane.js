@@ -1,5 +1,5 @@
-/* One lane: a chat, its buttons and figures. Its turns are those of turn.js; it keeps them in order, and says how the
- * newest one is doing. */
+/* One lane: a chat, its buttons and figures. It keeps its turns (see turn.js) in order, and shows the progress of the
+ * newest one. */
 import { connection } from "../shared/connection.js";
 import { crossIcon, make, makeButton, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
@@ -42,9 +42,9 @@ export class Lane {
     /** @type {LaneNews | null} */
     this.news = null;
     this.have = ""; // the stamp of what it has, for the next poll
-    this.shown = 0; // when its figures were
-    this.at = 0; // when its news came
-    this.due = false; // whether its figures are to be shown
+    this.shown = 0; // when its figures were last shown
+    this.at = 0; // when its news arrived
+    this.due = false; // whether its figures must be shown again
     this.build();
     this.tools = new LaneTools(this, acts);
     this.stop.before(this.tools.box);
@@ -88,7 +88,7 @@ export class Lane {
     for (const element of [this.root, this.dot]) element.style.setProperty("--hue", hue);
   }
 
-  /** What an empty lane says: questions of the model's. */
+  /** Suggest questions that suit the model in an empty lane. */
   suggest() {
     const buttons = suggestions(this.index).map((question) =>
       makeButton(question, { title: "Ask this in this lane", onclick: () => this.acts.ask(this.number, question) })
@@ -115,7 +115,7 @@ export class Lane {
     this.fill(news, other);
     if (changed && !other && OVER.has(news.state)) this.acts.say(`Lane ${this.number}: ${stateText(news)}`);
     this.due = true;
-    if (changed) this.shown = 0; // a new state is shown at once, figures four times a second
+    if (changed) this.shown = 0; // a new state is shown at once, figures only four times a second
   }
 
   fill(news, other) {
@@ -142,7 +142,7 @@ export class Lane {
     this.tools.show();
   }
 
-  /** An engine that was started anew knows nothing of the answer that was under way: say why it ended. */
+  /** Say why an unfinished answer ended: a restarted engine does not know it. */
   loseAnswer(error = "The server was restarted while this answer was under way.") {
     this.have = "";
     const last = this.turns[this.turns.length - 1];
@@ -154,7 +154,7 @@ export class Lane {
   }
 
   // ---- figures --------------------------------------------------------------------------------------------
-  /** Show the figures that are due, at once or as often as they can be read. */
+  /** Show the figures that are due, at once or as often as people can read them. */
   figures(now, atOnce = false) {
     if (!this.news || !(atOnce || (this.due && now - this.shown >= FIGURES_MS))) return;
     const { news } = this;
@@ -180,7 +180,7 @@ export class Lane {
     write(this.words, `${cached} cached + ${fresh} computed, ${target - computed} to go`);
   }
 
-  /* What keeps an answer that is under way from going on, where that is known. */
+  /* Show what keeps an unfinished answer from going on, if that is known. */
   showStall() {
     const underWay = this.news.state && !OVER.has(this.news.state), trouble = underWay ? connection.trouble : null;
     this.stall.hidden = !trouble;

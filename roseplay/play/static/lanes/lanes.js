@@ -1,5 +1,5 @@
-/* The chats. The server keeps a tab's lanes; this page keeps, for each, the stamp of what it has, which every poll
- * sends back so that a lost answer or a reload costs nothing. */
+/* The chats. The server keeps a tab's lanes; for each, this page keeps the stamp of what it has. Every poll sends the
+ * stamps, so that a lost answer or a reload loses nothing. */
 import { write } from "../shared/dom.js";
 import { call } from "../shared/endpoints.js";
 import { on } from "../shared/events.js";
@@ -19,7 +19,7 @@ const NAMES = [
   "both lanes",
   ...["three", "four", "five", "six", "seven", "eight"].map((n) => `all ${n} lanes`),
 ];
-const ALL = "all lanes"; // as the list of lanes to send to has it
+const ALL = "all lanes"; // as in the list of lanes to send to
 
 /** @type {Lane[]} */
 const lanes = [];
@@ -77,7 +77,7 @@ on("start", (/** @type {Start | null} */ start) => {
   for (const lane of lanes) lane.loseAnswer(words);
 });
 
-/* A picked request dims the lanes of all others; one that is only pointed at has its lane outlined. */
+/* A selected request dims the lanes of all others; for one that is only pointed at, the lane is outlined. */
 function showPicked() {
   if (!box) return;
   const of = (lane) => (lane.news ? lane.news.rid : null), picked = pointing.selected && pointing.selected.rid;
@@ -108,7 +108,7 @@ function show() {
   else requestAnimationFrame(show); // Gradio mounts it later
 }
 
-/** For the drop-down list of lane counts; returns what "send to" should be then. */
+/** For the drop-down list of lane counts; returns the new value of "send to". */
 export function showLanes(chosen, sendTo) {
   count = Number(chosen);
   to = Number(String(sendTo).replace("lane ", "")) > count ? ALL : sendTo;
@@ -117,7 +117,7 @@ export function showLanes(chosen, sendTo) {
   return to;
 }
 
-/** Which lanes a prompt goes to: "all lanes" or one of them. */
+/** Set the lanes to which prompts go: "all lanes" or one of them. */
 export function sendTo(chosen) {
   to = chosen;
   show();
@@ -128,7 +128,7 @@ export const lanesShown = () => String(count);
 /* Call an endpoint once the server knows the settings typed so far. */
 const ask = (endpoint, values) => sent().then(() => call(endpoint, values));
 
-/** For Enter and Send; returns what is left in the prompt bar: nothing, unless the server refuses it. */
+/** For Enter and Send; returns the new text of the prompt bar: none, unless the server refuses the prompt. */
 export async function send(prompt, sendTo, shown) {
   const all = Array.from({ length: Number(shown) }, (_, i) => i + 1);
   const lane = sendTo === ALL ? all : Number(String(sendTo).replace("lane ", ""));

@@ -1,5 +1,5 @@
-/* Tokens of the lanes as something to choose: a click, or the arrow keys and Enter where the lane has the focus, emits
- * "select". A token that was selected anywhere is outlined in its lane. */
+/* Makes the lanes' tokens selectable: a click, or the arrow keys and Enter in a focused lane, emits "select". A token
+ * that was selected anywhere is outlined in its lane. */
 import { onKeys } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { pointing } from "../shared/pointing.js";
@@ -12,7 +12,7 @@ const LINE = 18, NEAR_MS = 0.02;
 const places = { chosen: null, cursor: null };
 let find = (_rid) => undefined;
 
-/* The step that gave a request its token at a moment, or null where that is no longer kept. */
+/* The step that gave a request its token at a given time, or null if it is no longer kept. */
 function stepOf(rid, t) {
   const { tokens } = store;
   for (let i = tokens.lowerBound(tokens.t, t - NEAR_MS); i < tokens.end; i++) {
@@ -46,7 +46,7 @@ function outline(where, name) {
   places[name] = where;
 }
 
-/* Within its lane only: the page stays where it is. */
+/* Scroll to a token within its lane only: the page itself does not scroll. */
 function show(turn, name) {
   const span = turn.marked(name), box = span && span.closest(".rp-text");
   if (!box) return;
@@ -75,7 +75,7 @@ function clicked(lane, event) {
   if (k >= 0) select(turn, k);
 }
 
-/* From where the arrow keys go on: the cursor, else the selected token, else behind the last one. */
+/* Where the arrow keys start: at the cursor, otherwise the selected token, otherwise after the last one. */
 function here(lane) {
   for (const place of [places.cursor, places.chosen]) if (place && lane.turns.includes(place.turn)) return place;
   const turn = lane.turns[lane.turns.length - 1];
@@ -127,14 +127,14 @@ function pressed(lane, event) {
 
 // ---- for lanes --------------------------------------------------------------------------------------------
 /**
- * Say how the turn of a request is found, in whichever lane.
+ * Set the function that finds the turn of a request, in any lane.
  * @param {(rid: number) => import("./turn.js").Turn | undefined} byRid
  */
 export function findTurnsBy(byRid) {
   find = byRid;
 }
 
-/** Let tokens of a lane be chosen. */
+/** Make the tokens of a lane selectable. */
 export function watch(lane) {
   lane.text.addEventListener("click", (event) => clicked(lane, event));
   onKeys(lane.root, (event) => pressed(lane, event));
@@ -143,7 +143,7 @@ export function watch(lane) {
   });
 }
 
-/** A turn has been added to its lane, or again: it may hold the selected token. */
+/** Outline the selected token if it is in a turn that was added to its lane, or added again. */
 export function outlineIn(turn) {
   const { selected } = pointing;
   if (!selected || selected.rid !== turn.rid || places.chosen?.turn === turn) return;

@@ -1,8 +1,7 @@
 /* The panel of sampling settings, which opens from the prompt bar over the steps. Its controls are Gradio's.
  *
- * What is typed into them is sent in order, one request at a time, and together where a request is still under way.
- * An answer moves only controls that have not been used since it was asked for, and is not shown while there is more
- * to send. */
+ * Input is sent in order, one request at a time, and collected while a request is in progress. An answer moves only
+ * controls that have not been used since its request, and is not shown while there is more to send. */
 import { make, set, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { whenReady } from "../shared/ready.js";
@@ -27,18 +26,18 @@ const SOURCES = {
   model: "recommended by the model's author, in its generation_config.json",
   page: "this program's default",
 };
-const LEFT = new Set(["seed"]); // these are read when they are whole: at Enter, or when they are left
+const LEFT = new Set(["seed"]); // these are read when complete: at Enter, or when they lose the focus
 const RETRY_MS = 1000, TIMEOUT_MS = 10000;
 const panel = () => document.getElementById("rp-sampling"), opener = () => document.getElementById("sampling");
 const within = (name) => document.getElementById(`sampling-${FIELDS[name]}`);
 
-let fill = null; // has Gradio move the controls to where `shown` says
+let fill = null; // makes Gradio move the controls to what `shown` returns
 let said = null; // the line for what was refused
-let answer = null; // the newest one, while nothing else is on its way
+let answer = null; // the newest one, while no request is in progress
 let asked = 0; // the lane that the controls are for
 const waiting = []; // {lane, changes, reset, refill}, not sent yet
 const touched = new Set(); // fields that were changed since the last request that refills them
-const typing = new Set(); // fields with text that is not whole yet
+const typing = new Set(); // fields with incomplete text
 let underWay = null;
 
 function open(yes) {
@@ -85,7 +84,7 @@ function change(name, value) {
   send();
 }
 
-/* Ask what holds in the lane that is chosen, and show it in all controls. */
+/* Fetch the settings of the chosen lane, and show them in all controls. */
 function refill(of, reset) {
   asked = of;
   touched.clear();
@@ -112,7 +111,7 @@ async function sendAll() {
   }
 }
 
-/* The server's answer; null where it refuses the whole, which is then said. It is asked again until it answers. */
+/* Returns the server's answer, retrying until there is one; null if it refuses the request, which is then shown. */
 async function post(body) {
   for (;;) {
     await whenReady();
@@ -127,7 +126,7 @@ async function post(body) {
         return null;
       }
     } catch {
-      // no answer: the poll says so
+      // no answer: the poll shows that
     }
     await new Promise((again) => setTimeout(again, RETRY_MS));
   }
@@ -165,7 +164,7 @@ export function toggle() {
   open(!panel().classList.contains("rp-shown"));
 }
 
-/** What the controls and the button under them should show: the answer, or what the user has put there since. */
+/** The values for the controls and the button under them: the answer's, or what the user has entered since. */
 export function shown() {
   sources();
   const values = Object.keys(FIELDS).map((name) => {
@@ -176,7 +175,7 @@ export function shown() {
   return [...values, button()];
 }
 
-/* A setting as its control shows it: strings to stop at one on each line, null as nothing or as 0. */
+/* A setting as its control shows it: stop strings one per line, null as nothing or as 0. */
 function inControl(name, value) {
   if (name === "stop") return value.map((line) => line.replaceAll("\n", "\\n")).join("\n");
   return value ?? (name === "seed" ? "" : 0);
@@ -192,7 +191,7 @@ export async function sent() {
   while (underWay) await underWay;
 }
 
-/** Something was chosen in the list of lanes, of which Gradio tells more than once: its words. */
+/** Handle a choice in the list of lanes, given by its text; Gradio reports it more than once. */
 export function chosen(words) {
   if (numberOf(words) !== asked) refill(numberOf(words), false);
 }

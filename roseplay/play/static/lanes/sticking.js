@@ -1,8 +1,8 @@
-/* Text that stays at its end while it grows and while its room changes, unless its reader has scrolled up. */
+/* Keeps text scrolled to its end while it grows or its box changes size, unless the reader has scrolled up. */
 
 const BOTTOM_PX = 24;
 
-/** What is to be scrolled: all of it at once, at the next frame, so that the page is laid out only once for it.
+/** Boxes to be scrolled together at the next frame, so that the page is laid out only once.
  * @type {Set<Sticking>} */
 const waiting = new Set();
 /** @type {WeakMap<Element, Sticking>} */
@@ -25,7 +25,7 @@ export class Sticking {
     sizes.observe(box);
   }
 
-  /** Scroll to the end soon, where its reader is; with `jump` wherever that is. */
+  /** Scroll to the end soon if the reader is there; with `jump`, in any case. */
   follow(jump = false) {
     this.sticks ||= jump;
     if (!this.sticks) return;
@@ -39,7 +39,7 @@ export class Sticking {
     this.bottom = this.box.scrollTop;
   }
 
-  /* A reader who scrolls up stays there; at the bottom the text sticks again. */
+  /* Stop following when the reader scrolls up, and follow again at the bottom. */
   scrolled() {
     const { scrollTop, scrollHeight, clientHeight } = this.box;
     if (scrollTop !== this.bottom) this.sticks = scrollHeight - scrollTop - clientHeight < BOTTOM_PX; // else it was us

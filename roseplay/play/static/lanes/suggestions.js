@@ -1,9 +1,9 @@
-/* What can be asked in an empty lane: two questions each. */
+/* Suggested questions for empty lanes: two each. */
 import { store } from "../shared/store.js";
 
 const EMBEDDED_MODEL = "tiny-chat";
 
-/* That the embedded model, which knows little, answers well. */
+/* Questions that the embedded model, which knows little, answers well. */
 const ITS_OWN = [
   ["Tell me a story about a fox.", "Why did my ITL spike?"],
   ["Tell me a story about a robot.", "What is paged attention?"],
@@ -11,7 +11,7 @@ const ITS_OWN = [
   ["Tell me a story about a cat.", "What is chunked prefill?"],
 ];
 
-/* That people ask of any chat model, and a model of a hundred million parameters answers well; it cannot translate. */
+/* Questions for any chat model that even one of a hundred million parameters answers well; it cannot translate. */
 const GENERAL = [
   ["What is photosynthesis?", "Write a short poem about the sea."],
   ["List five things to pack for a weekend by the sea.", "What does a compiler do?"],

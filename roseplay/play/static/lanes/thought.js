@@ -5,7 +5,7 @@ import { format } from "../shared/format.js";
 const OPEN = "<think>", CLOSE = "</think>";
 
 /**
- * Where the thinking part lies in an answer.
+ * The position of the thinking part in an answer.
  * @typedef {object} Part
  * @property {number} start of its text, behind the tag
  * @property {number} end of its text, before the tag that closes it
@@ -20,7 +20,7 @@ const OPEN = "<think>", CLOSE = "</think>";
  */
 export function thinkingPart(text, begun) {
   const lead = text.length - text.trimStart().length, tagged = text.startsWith(OPEN, lead), close = text.indexOf(CLOSE);
-  // A part that is closed and was not opened in the answer was opened in the prompt.
+  // A part that is closed but not opened in the answer was opened in the prompt.
   if (!tagged && !begun && close < 0) return null;
   if (!tagged && !begun && text.slice(0, close).includes(OPEN)) return null; // it only talks of such parts
   const from = tagged ? lead + OPEN.length : 0, to = close < 0 ? text.length : close;

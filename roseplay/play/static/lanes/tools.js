@@ -43,7 +43,7 @@ export class LaneTools {
     return this.lane.turns[this.lane.turns.length - 1];
   }
 
-  /** Show those that there is something to do for. */
+  /** Show the buttons that have something to act on. */
   show() {
     this.box.hidden = !this.lane.turns.length;
     if (!locked(this.copies)) this.copies.disabled = !this.lane.turns.some((turn) => turn.text);
@@ -55,7 +55,7 @@ function tool(name, number) {
   return makeButton(svg(14, 14, ["path", { d: ICONS[name], ...STROKE }]), values);
 }
 
-/* A tick for a moment where it went well. */
+/* Show a tick for a moment if it succeeded. */
 function tick(element, done) {
   const path = element.querySelector("path");
   path.setAttribute("d", done ? "M2.5 7.5l3 3 6-7" : "M3 3l8 8M11 3l-8 8");

@@ -1,7 +1,7 @@
-/* A question and its answer in a lane, and where each token of the answer lies in the text.
+/* A question and its answer in a lane, and the position of each token in the answer's text.
  *
- * Neighbours that look alike share one text node: a token over 1.5 times the median gap is tinted, in steps, so usual
- * tokens cost nothing. Model text enters the page as text nodes only. */
+ * Tokens slower than 1.5 times the median gap are tinted, in steps. Neighbours that look the same share one text node,
+ * so usual tokens cost nothing. Model text enters the page only as text nodes. */
 import { make, makeButton, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -9,12 +9,12 @@ import { firstWhere, median } from "../shared/numbers.js";
 import { store } from "../shared/store.js";
 import { thinkingPart, Thought } from "./thought.js";
 
-const SLOW = 1.5, STRONGEST = 7; // times the median: tinted from, and fully tinted at
-const LEAST_TINT = 2, MOST_TINT = 30, LEVELS = 8; // per cent, and how many shades between
-const LEAST_GAPS = 6; // before anything is called slow
+const SLOW = 1.5, STRONGEST = 7; // times the median: where the tint begins, and where it is strongest
+const LEAST_TINT = 2, MOST_TINT = 30, LEVELS = 8; // tints in percent, and the number of shades
+const LEAST_GAPS = 6; // needed before any token counts as slow
 const NO_ROLE = "The model's chat template takes no system prompt: it stands before the first question.";
-const AGAIN = 16; // new gaps after which the median is taken again
-/** States in which an answer changes no more. */
+const AGAIN = 16; // new gaps after which the median is computed again
+/** States in which an answer no longer changes. */
 export const OVER = new Set(["done", "stopped", "error"]);
 
 /** @import { TurnNews } from "../shared/types.js" */
@@ -38,16 +38,16 @@ export class Turn {
     this.root.dataset.rid = rid;
     this.clear();
     this.state = "queued";
-    this.begun = false; // thinking, by the prompt
+    this.begun = false; // whether the prompt has begun the thinking part
     this.marks = { chosen: -1, cursor: -1 };
   }
 
   clear() {
     this.text = "";
-    this.ends = []; // in this.text, of each token
+    this.ends = []; // end of each token in this.text
     this.times = []; // ms of the engine's clock
     this.pieces = []; // {start, end, level, mark, node}
-    this.drawn = 0; // tokens that are in pieces
+    this.drawn = 0; // number of tokens in pieces
     this.p50 = null;
     this.counted = 0;
     this.last = 0; // hundredths of a millisecond
@@ -57,7 +57,7 @@ export class Turn {
     this.answer.replaceChildren();
   }
 
-  /** Take what a poll brought of it; only the end of the answer is touched. @param {TurnNews} news */
+  /** Take a poll's news about this turn; only the end of the answer is touched. @param {TurnNews} news */
   take(news) {
     if (news.tokens_from === 0 && news.text_from === 0) this.clear();
     this.text += news.text;
@@ -110,12 +110,12 @@ export class Turn {
     return 1 + Math.round((LEVELS - 1) * Math.min(1, (ratio - SLOW) / (STRONGEST - SLOW)));
   }
 
-  /* The median has changed: draw again where that makes a difference. */
+  /* Redraw where a changed median makes a difference. */
   retint() {
     if (this.pieces.some((piece) => this.level(piece.first) !== piece.level) || this.mixed()) this.redraw();
   }
 
-  /* Whether tokens that share a piece should no longer. */
+  /* Whether some tokens that share a piece must now be separate. */
   mixed() {
     let k = 0;
     for (const piece of this.pieces) {
@@ -141,7 +141,7 @@ export class Turn {
     if (length > shown) this.append(shown, length, Math.max(0, this.ends.length - 1));
   }
 
-  /* Tags are not shown, and the text between them has a place of its own. */
+  /* Add text; tags are not shown, and the text between them goes into an element of its own. */
   append(start, end, k) {
     if (!this.part) return this.appendTo(this.answer, start, end, k);
     const { start: from, end: to, after } = this.part;
@@ -194,12 +194,12 @@ export class Turn {
     this.thought.say(part, OVER.has(this.state), ms, last < 0 ? 0 : last - first + 1);
   }
 
-  /** The answer without the part in which the model thinks; that part where there is nothing else. */
+  /** The answer without the thinking part, or that part if there is nothing else. */
   get said() {
     return this.text.slice(this.part?.after ?? 0) || this.text;
   }
 
-  /* Whether token k can be seen: it has text, and that lies in no tag and in no folded part. */
+  /* Whether token k is visible: it has text, which is in neither a tag nor a folded part. */
   seen(k) {
     const start = this.start(k), end = this.ends[k];
     if (start >= end) return false;
@@ -228,7 +228,7 @@ export class Turn {
     return this.answer.querySelector(`.rp-${name}`);
   }
 
-  /** The token published at a moment of the engine's clock, or -1. */
+  /** The token published at this time of the engine's clock, or -1. */
   at(t) {
     const k = firstWhere(0, this.times.length, (i) => this.times[i] >= t - 0.02);
     return Math.abs(this.times[k] - t) < 0.02 ? k : -1;
@@ -238,7 +238,7 @@ export class Turn {
   tokenAt(x, y) {
     const caret = caretAt(x, y), piece = caret && this.pieces.find((one) => one.node === caret.node);
     if (!piece) return -1;
-    // The caret stands between two characters; the point lies on one of them, or beside the text.
+    // The caret is between two characters; the point is on one of them, or beside the text.
     const range = document.createRange();
     for (const i of [caret.offset, caret.offset - 1]) {
       if (i < 0 || i >= piece.node.length) continue;
@@ -251,7 +251,7 @@ export class Turn {
     return -1;
   }
 
-  /* The token that has a character of the text. */
+  /* The token to which a character of the text belongs. */
   tokenOf(char) {
     return Math.min(this.ends.length - 1, firstWhere(0, this.ends.length, (i) => this.ends[i] > char));
   }
@@ -263,7 +263,7 @@ export class Turn {
   }
 }
 
-/** {node, offset} of the text under a point, or null. Browsers have two names for it. */
+/** {node, offset} of the text under a point, or null. Browsers have two names for this function. */
 function caretAt(x, y) {
   if (document.caretPositionFromPoint) {
     const found = document.caretPositionFromPoint(x, y);

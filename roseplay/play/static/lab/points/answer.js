@@ -1,5 +1,5 @@
-/* A search: its question as a sentence with fields in it, its answer, and the button that has the running engine use
- * it. */
+/* A search: its question as a sentence with fields, its answer, and the button that applies the answer to the running
+ * engine. */
 import { make, makeButton, write } from "../../shared/dom.js";
 import { call } from "../../shared/endpoints.js";
 import { on } from "../../shared/events.js";
@@ -13,7 +13,7 @@ import { answerRow, settingLabel } from "./document.js";
 
 const WHICH = { prefill_max_tokens: "smallest prefill budget", max_batch_size: "largest max batch" };
 let question = null, found = null, why = null, apply = null, done = null;
-/** What Apply has changed, to be undone. @type {{setting: string, before: any, id: string} | null} */
+/** The change made by Apply, for undoing it. @type {{setting: string, before: any, id: string} | null} */
 let applied = null;
 
 /** @param {HTMLElement} element */
@@ -75,14 +75,14 @@ function show() {
   said(shown);
 }
 
-/* The first sentence, its setting bold and its value in the colour of what acts. */
+/* The first sentence, with its setting in bold and its value in the colour for settings. */
 function answerWords(setting, value, sentence) {
   const words = `${settingLabel(setting)} `, rest = sentence.replace(/^.*? (?=is the )/, " ");
   return [make("b", "", words), make("b", "rp-hand", format.limit(value)), `${rest}.`];
 }
 
 // ---- Apply ------------------------------------------------------------------------------------------------
-/* Change a knob of the running engine; resolves to whether the server has taken it. */
+/* Change a knob of the running engine; resolves to whether the server has accepted it. */
 const change = async (setting, value) => await call("set_knobs", { knobs: { [setting]: value } }) !== undefined;
 
 async function applyAnswer() {

@@ -1,4 +1,4 @@
-/* The rail's fields of a sweep or a search: which setting, from and to which value. */
+/* The rail's fields for a sweep or a search: the setting, and the range of its values. */
 import { make } from "../../shared/dom.js";
 import { on } from "../../shared/events.js";
 import { lab, tell } from "../state.js";

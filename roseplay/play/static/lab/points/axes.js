@@ -1,4 +1,4 @@
-/* Axes of sweeps and searches: throughput, or the setting's values; and latency by equal factors. */
+/* Axes of sweeps and searches: throughput, or the setting's values; and latency on a log scale. */
 import { evenTicks, linear, logarithmic, logValues, ticksAt } from "../../shared/chart/scale.js";
 import { format } from "../../shared/format.js";
 import { niceAxis } from "../../shared/numbers.js";
@@ -15,7 +15,7 @@ import { niceAxis } from "../../shared/numbers.js";
 
 const PARTS = 4, MOST_TICKS = 8, APART_PX = 34, PAD_PX = 14;
 
-/** Throughput in tokens a second, from 0. @param {Row[]} rows @param {Area} area @returns {Axis} */
+/** Throughput in tokens per second, from 0. @param {Row[]} rows @param {Area} area @returns {Axis} */
 export function throughputAxis(rows, area) {
   const of = (row) => row.figures.output_tokens_per_s.median || 0;
   const { max, step } = niceAxis(Math.max(1, ...rows.map(of)) * 1.04, PARTS);
@@ -23,7 +23,7 @@ export function throughputAxis(rows, area) {
   return { x: (row) => place(of(row)), ticks: evenTicks(place, PARTS, step, "tok/s") };
 }
 
-/** The setting's values by equal factors, with powers of two as ticks. @param {number[]} values @param {Area} area */
+/** The setting's values on a log scale, with powers of two as ticks. @param {number[]} values @param {Area} area */
 export function valueAxis(values, area) {
   const low = Math.min(...values), high = Math.max(...values, low * 2);
   const scale = logarithmic(low, high, area.x0 + PAD_PX, area.x1 - PAD_PX), place = (value) => scale(value ?? high);
@@ -40,14 +40,14 @@ export function evenAxis(values, area) {
   return { x: (row) => place(row.value), place, ticks };
 }
 
-/* Every n-th value, at most so many. */
+/* Every n-th value, so that there are at most `most`. */
 function thinned(values, most) {
   const every = Math.ceil(values.length / most);
   return values.filter((_, i) => i % every === 0);
 }
 
 /**
- * Milliseconds by equal factors, with room around.
+ * Milliseconds on a log scale, with some margin.
  * @param {number[]} values
  * @param {Area} area
  */

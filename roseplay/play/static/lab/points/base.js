@@ -1,4 +1,4 @@
-/* What a search runs with, as the engine runs now, and what Apply would change. */
+/* The settings that a search uses, which are those of the running engine, and what Apply would change. */
 import { make, write } from "../../shared/dom.js";
 import { on } from "../../shared/events.js";
 import { vllmFlag } from "../../shared/flags.js";

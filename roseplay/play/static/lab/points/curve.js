@@ -1,5 +1,5 @@
 /* One latency of a sweep against throughput, or of a search against the value: a mark for each measured value, filled
- * where it keeps the promise. */
+ * if it keeps the promise. */
 import { drawAxes } from "../../shared/chart/axes.js";
 import { make } from "../../shared/dom.js";
 import { on } from "../../shared/events.js";
@@ -14,7 +14,7 @@ import { answerRow, earlierSweep, promisesOf, rowsOf, settingLabel } from "./doc
 const NEAR_PX = 30, NUMBERED_PX = 8, APART_PX = 28;
 const MARGIN = { l: 44, r: 18, t: 16, b: 18 };
 
-/** A value as marks are labelled: "8 req/s" or "64". */
+/** The label of a value's mark: "8 req/s" or "64". */
 export const valueWords = (setting, value) =>
   setting === "rate_per_s" ? `${+value.toPrecision(3)} req/s` : format.limit(value);
 
@@ -56,7 +56,7 @@ function entries() {
   ];
 }
 
-/* What is drawn: the rows in order of the axis, the axes, and where each mark is. */
+/* The rows in order of the axis, the axes, and the position of each mark. */
 function scaleOf(area, { figure, limit }) {
   const document = shownPoints(), rows = rowsOf(document);
   if (!rows.length) return null;
@@ -118,7 +118,7 @@ function dot({ g }, x, y, r, filled, T) {
   g.stroke();
 }
 
-/* A sweep: the values above their marks where there is room, and the knee. */
+/* For a sweep: the values above their marks where there is room, and the knee. */
 function values(pen, area, T, { setting, summary }, marks, figure, up) {
   const knee = summary.knee === null ? null : summary.points[summary.knee];
   let free = -Infinity;
@@ -146,7 +146,7 @@ function ring({ g }, x, y, T) {
   g.stroke();
 }
 
-/* A search: the tries by their numbers, and the answer. */
+/* For a search: the tries with their numbers, and the answer. */
 function tries(pen, area, T, document, marks) {
   const answer = answerRow(document), { g } = pen;
   for (const { row, x, y } of marks) {

@@ -1,4 +1,4 @@
-/* Where the answer of a search can still be: the values that are left after each try. */
+/* The range in which the answer of a search can still be, after each try. */
 import { drawAxes } from "../../shared/chart/axes.js";
 import { sharp } from "../../shared/pen.js";
 import { lab, shownPoints } from "../state.js";
@@ -21,7 +21,7 @@ export function mount(element) {
   });
 }
 
-/* The range before the first try, then after each: [low, high], with the best value so far; null of none. */
+/* The range [low, high] before the first try and after each, with the best value so far, or null. */
 function ranges() {
   const document = shownPoints(), { grid } = document;
   let best = null;

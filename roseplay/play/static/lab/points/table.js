@@ -57,7 +57,7 @@ function show() {
   }
 }
 
-/* How many runs there are of each row: rates that contradict others have more of them. */
+/* The number of runs per row, as text: rates that contradict others have more of them. */
 function runsText(document) {
   if (lab.mode === "find") return `medians and ranges of at least ${format.many(document.repeats, "repeat")}`;
   const runs = rowsOf(document).map((row) => row.runs ?? document.repeats);
