@@ -1,5 +1,5 @@
-/* The page's entry: what no part of the page asks for by itself, the connection, and a handle for the console and for
- * tests. */
+/* The page's entry: modules that no part of the page loads by itself, the connection, and a handle for the console and
+ * for tests. */
 import { blocks } from "./shared/blocks.js";
 import { emit, on } from "./shared/events.js";
 import { given } from "./shared/given.js";
@@ -36,7 +36,7 @@ export function mount(element) {
   if (given.recording) replay.served();
 }
 
-/** For the console, for tests and measurements; nothing of the page reads it. */
+/** For the console, tests and measurements; the page itself does not use it. */
 window.Rose = {
   apply,
   blocks,

@@ -1,5 +1,5 @@
-/* What cannot be shown of another server, because it does not report it: its views are left out (absent.css does that,
- * by the attribute that is set here), and a panel lists them with the reasons. */
+/* What cannot be shown of another server because it does not report it: its views are hidden (by absent.css, using the
+ * attribute set here), and a panel lists them with the reasons. */
 import { make } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { store } from "../shared/store.js";
@@ -20,7 +20,7 @@ const NEEDED_FOR = {
 /** @type {HTMLElement | null} */
 let box = null;
 
-/* A line a reason: everything that it explains, once. */
+/* A line for each reason, with everything that it explains. */
 function lines() {
   const by = new Map(), named = new Set();
   for (const [name, views] of Object.entries(NEEDED_FOR)) {

@@ -1,4 +1,4 @@
-/* The time axis that charts and timeline share, and what is marked on it: changed settings, idle stretches left out. */
+/* The time axis that charts and timeline share, with its marks: changed settings, and idle times left out. */
 import { linear } from "../shared/chart/scale.js";
 import { niceAxis } from "../shared/numbers.js";
 import { time } from "../shared/time.js";
@@ -17,7 +17,7 @@ function duration(ms) {
 
 const nowText = () => (time.stopped() ? "lost" : time.idle() ? "idle" : "now");
 
-/** Where a time axis is labelled: [{x: ms, text}], counted from the window's now. `least`: px between two labels. */
+/** The labels of a time axis: [{x: ms, text}], counted from the window's now. `least`: least px between two labels. */
 export function timeTicks({ x0, x1, now, live }, width, least = 80) {
   const span = (x1 - x0) / 1000, most = Math.max(2, width / least);
   const step = live ? LIVE_STEPS.find((s) => span / s <= most) || 30 : niceAxis(span, Math.floor(most)).step;
@@ -41,7 +41,7 @@ export function timeAxis(window, width) {
   };
 }
 
-/** A moment in seconds, moved to where a line of one pixel is sharp: between pixel borders. */
+/** A time in seconds, moved to where a line one pixel wide is sharp: between pixel borders. */
 export function onHalfPixel(ms, { x0, x1 }, width) {
   const perPixel = (x1 - x0) / width;
   return (x0 + (Math.round((ms - x0) / perPixel - 0.5) + 0.5) * perPixel) / 1000;
@@ -53,8 +53,8 @@ export const nowLine = (T) => {
 };
 
 /**
- * A rose line where settings changed; `flags`: with a flag and words above the plot.
- * Returns where those stand: [from, to] px.
+ * Add a rose line where settings changed; `flags`: with a flag and words above the plot.
+ * Returns the stretches that those take: [from, to] in px.
  */
 export function addKnobs(layout, frame, flags) {
   const { window, width, seconds, T } = frame, marks = knobMarks(window.x0, window.x1);
@@ -72,7 +72,7 @@ export function addKnobs(layout, frame, flags) {
   return taken;
 }
 
-/** A dotted line where idle time was left out; `taken`: with words above the plot where none are yet. */
+/** Add a dotted line where idle time was left out, with words above the plot outside the stretches in `taken`. */
 export function addCuts(layout, { window, width, seconds, T }, taken) {
   const place = linear(window.x0, window.x1, 0, width);
   for (const cut of time.cuts.slice().reverse()) {
@@ -88,10 +88,10 @@ export function addCuts(layout, { window, width, seconds, T }, taken) {
 }
 
 /**
- * The size of an axis that grows at once, and shrinks once it could have for CALM_MS.
+ * The size of an axis that grows at once, but shrinks only after it could have been smaller for CALM_MS.
  * @template {{max: number}} S
  * @param {S} initial
- * @returns {(wanted: S, live: boolean) => S} what it is to be; where it is not `live`, what is wanted
+ * @returns {(wanted: S, live: boolean) => S} its new size; if not `live`, the wanted one
  */
 export function calmAxis(initial) {
   let size = initial, since = 0;

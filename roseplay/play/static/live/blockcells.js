@@ -1,21 +1,21 @@
-/* What the cells of the block map look like. They are painted on a sheet that stays: of each cell a number says how it
- * looks, and only those whose number has changed are painted again. */
+/* The looks of the block map's cells. They are painted on a persistent sheet: a number encodes how each cell looks, and
+ * only cells whose number has changed are painted again. */
 import { blocks } from "../shared/blocks.js";
 import { pointing, standsBack } from "../shared/pointing.js";
 import { states } from "../shared/states.js";
 import { laneOf } from "../shared/store.js";
 import { hueOf, mix, palette } from "../shared/theme.js";
 
-const FOOT = 2, DIGIT_PITCH = 9, SOLID_PX = 5; // lower cells have no digits, narrower ones no room to be hollow
-// 3x5 pixels each, a row an octal digit
+const FOOT = 2, DIGIT_PITCH = 9, SOLID_PX = 5; // lower cells have no digits, narrower ones cannot be drawn hollow
+// 3x5 pixels each, with an octal digit for each row
 const DIGITS = "75557 26227 71747 71717 55711 74717 74757 71111 75757 75717 02720".split(" ");
 const PLUS = DIGITS.length - 1;
-// Opacities; who besides the owner shares a block is not in the frames, so shared ones stand back less.
+// Opacities; frames have only the owner of a shared block, so shared blocks are dimmed less.
 const FULL = 0, OTHERS = 1, BACK = 2, PERHAPS = 3, OPACITY = [1, 0.74, 0.25, 0.6];
 const SHARES = 15, PALEST = 0.45; // of a cell that stands for several blocks
 
 // ---- what a cell is ---------------------------------------------------------------------------------------
-/* Cells are known by their numbers: blocks by their own, slots of states by those behind the last block. */
+/* Cells are identified by number: blocks by their own, slots of states by those after the last block. */
 export const slotOf = (cell) => cell - blocks.total;
 
 export const isBlock = (cell) => cell <= blocks.total;
@@ -33,9 +33,9 @@ export function ownerOf(cell) {
 }
 
 /**
- * What the blocks from one place of a list to another are together: how many are of each kind, and the request whose
- * hue their cell has: the selected one where it holds any, else the one that holds more than half of what is held, if
- * there is one, else any of those that hold some.
+ * Sums up the blocks in part of a list: how many are of each kind, and the request whose hue their cell has. This is
+ * the selected request if it holds any of them, otherwise one that holds more than half of the held ones, otherwise
+ * any one that holds some.
  * @param {ArrayLike<number>} list
  */
 export function together(list, from = 0, to = list.length) {
@@ -57,7 +57,7 @@ export function together(list, from = 0, to = list.length) {
 }
 
 // ---- how it looks -----------------------------------------------------------------------------------------
-/* A look is kind, hue, opacity, digit and the two shares of a joined cell in one number, never 0. */
+/* A look encodes kind, hue, opacity, digit and the two shares of a joined cell in one number, which is never 0. */
 const lookOf = (kind, hue, opacity, digit, held = 0, cached = 0) =>
   (1 << 20) | (cached << 16) | (held << 12) | (digit << 8) | (opacity << 6) | (hue << 3) | (kind << 1);
 
@@ -152,7 +152,7 @@ export class Sheet {
     else this.shared(hue, grid.dy >= DIGIT_PITCH && w >= 5 ? (look >> 8) & 15 : 0, x, y, w, h);
   }
 
-  /* That of what matters most in it, the paler the fewer of its blocks are held. */
+  /* The colour of the most important kind in it; the fewer of its blocks are held, the paler. */
   colorOfJoined(look, kind, hue) {
     const { T, mixed } = this, held = ((look >> 12) & 15) / SHARES, cached = ((look >> 16) & 15) / SHARES;
     if (mixed.has(look)) return mixed.get(look);
@@ -166,7 +166,7 @@ export class Sheet {
     this.g.fillRect(x, y, w, h);
   }
 
-  /* Faint where no request holds a block: what is left in the cache is no news. */
+  /* Faint while no request holds any block: what remains in the cache then is not important. */
   hollow(color, x, y, w, h) {
     this.fill(color, x, y, w, h);
     this.fill(this.T.surface, x + 1, y + 1, w - 2, h - 2);

@@ -1,4 +1,4 @@
-/* What is known of a block, in a popover beside it; asked for again when it has changed. */
+/* A popover beside a block with what is known about it; fetched again when the block has changed. */
 import { blocks } from "../shared/blocks.js";
 import { make } from "../shared/dom.js";
 import { on } from "../shared/events.js";
@@ -37,7 +37,7 @@ export function blockInfo(block, x, y, closed) {
 
 const look = (block) => `${blocks.references[block]} ${blocks.owner[block]} ${blocks.findable[block]}`;
 
-/* What a block says of itself in a recording: frames say who holds it, nothing says what is in it. */
+/* What a recording tells about a block: its frames have the block's holder, but not its content. */
 function recorded(mine) {
   const { references, owner, findable } = blocks, n = mine.block;
   mine.seen = look(n);

@@ -16,7 +16,7 @@ const MARKS = [
   ["free", [rect(1, 8, "free")], "free"],
 ];
 
-/** Put a line of marks and counts under a plot. Returns what writes the counts, and what writes those of states. */
+/** Put a line of marks and counts under a plot. Returns functions that write the counts, and those of states. */
 export function blockLegend(plot) {
   const count = () => make("b", "", "–");
   const entry = (shapes, words) => make("span", "rp-lg", svg(13, 13, ...shapes), `${words} `, count());

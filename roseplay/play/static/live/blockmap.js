@@ -1,8 +1,8 @@
-/* Every KV block that was ever used, in the pool's order or grouped by request, on a canvas; below them a bar of those
- * that never were and, of a model with recurrent layers, its state slots and kept states. A cell is filled in its
+/* Every KV block that was ever used, in the pool's order or grouped by request, on a canvas; below them a bar for those
+ * that never were and, for a model with recurrent layers, its state slots and kept states. A cell is filled in its
  * owner's hue; inverted with its number of holders and the owner's hue as a foot when shared; hollow when cached or
- * kept; light when free. Where there are too many, a cell joins several, and one can zoom in. Pointing at a cell emits
- * "hover" with its owner; a click, or Enter after the arrow keys, opens what is known of it. */
+ * kept; light when free. If there are too many, a cell joins several, and one can zoom in. Pointing at a cell emits
+ * "hover" with its owner; a click, or Enter after the arrow keys, opens its details. */
 import { blocks } from "../shared/blocks.js";
 import { make, onKeys, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
@@ -70,7 +70,7 @@ function arrange(width, height) {
   zoom.show();
 }
 
-/* Of a model with recurrent layers: the slots of running requests, and those of kept states. */
+/* For a model with recurrent layers: the slots of running requests, and those of kept states. */
 function slotGroups() {
   const numbered = (from, to) => Int32Array.from({ length: to - from }, (_, i) => blocks.total + from + i + 1);
   return [numbered(0, states.slots), numbered(states.slots, states.total)].filter((group) => group.length);
@@ -85,7 +85,7 @@ function cellAt(px, py) {
   return null;
 }
 
-/** The grid that has a cell for a number, and its index there; null where it is not in view. */
+/** The grid that has a cell for a number, and its index there; null if it is not in view. */
 function placeOf(number) {
   for (const grid of layout.grids) {
     const index = grid.indexOf(number);
@@ -94,7 +94,7 @@ function placeOf(number) {
   return null;
 }
 
-/* What a cell stands for: one number, or several blocks. */
+/* The members of a cell: one number, or several blocks. */
 function membersOf(cell) {
   const place = placeOf(cell);
   return place ? place.grid.members(place.index) : Int32Array.of(cell);
@@ -153,7 +153,7 @@ function unused({ left, top, width, height, count }) {
   g.fillText(`${format.count(count)} never used`, left + 8, top + UNUSED_BASELINE);
 }
 
-/* Which part of the blocks is in view, at the right edge. */
+/* Mark at the right edge which part of the blocks is in view. */
 function thumb(width, height) {
   const { grids: [grid], order, first } = layout, { g } = pen, { T } = state, room = height - grid.top;
   const long = Math.max(LEAST_THUMB_PX, (room * grid.numbers.length) / order.length);
@@ -164,7 +164,7 @@ function thumb(width, height) {
   g.fillRect(width - THUMB_PX, grid.top + (room - long) * share, THUMB_PX, long);
 }
 
-/* Around what the request holds that is selected as a whole. */
+/* Outline what a request holds that is selected as a whole. */
 function outlineOwned() {
   const { selected } = pointing;
   if (!selected || selected.step !== null) return;
@@ -175,7 +175,7 @@ function outlineOwned() {
   }
 }
 
-/* Around the cell that is pointed at, chosen by the keys, or open. */
+/* Draw a ring around the cell that is pointed at, chosen by the keys, or open. */
 function ring() {
   const chosen = document.activeElement === canvas || OPENED.includes(popover.name);
   const found = placeOf(state.at ?? (chosen ? state.cursor : 0));
@@ -205,7 +205,7 @@ function inView() {
   return `${count(from)}–${count(from + grid.numbers.length - 1)} of ${count(order.length)}${perCell()}`;
 }
 
-/* Of a model with recurrent layers: what its requests hold beside blocks, and what the prefix cache keeps of it. */
+/* For a model with recurrent layers: how many states its requests hold, and how many the prefix cache keeps. */
 function stateCounts() {
   const { slots, total } = states, { count } = format, n = states.counts();
   if (!total) return "";
@@ -244,7 +244,7 @@ function pressed({ key }) {
   return true;
 }
 
-/* The cell that a key leads to; where that is a block out of view, the window moves along. */
+/* The cell that a key leads to; if that is a block out of view, the window moves to it. */
 function cellFrom(here, key) {
   const [grid] = layout.grids, { order, first } = layout, perRow = grid.columns * grid.per;
   const by = { ArrowLeft: -grid.per, ArrowRight: grid.per, ArrowUp: -perRow, ArrowDown: perRow }[key];
@@ -282,7 +282,7 @@ function show(cell) {
   panel.soon();
 }
 
-/* Down to cells of the usual size, the block at a place in the order chosen. */
+/* Zoom in to cells of the usual size, and choose the block at a place in the order. */
 function zoomTo(place) {
   zoom.step(-layout.level, place);
   state.cursor = layout.order[place];

@@ -1,5 +1,5 @@
-/* What the block map shows, a line a holder: counts by state, then whose blocks they are. A shared block counts for
- * whoever has held it longest: who else holds it is not in the frames. */
+/* The block map as a table, with a line per holder: counts by state, then the blocks' owners. A shared block counts for
+ * the request that has held it longest: the other holders are not in the frames. */
 import { blocks } from "../shared/blocks.js";
 import { format } from "../shared/format.js";
 import { states } from "../shared/states.js";
@@ -27,7 +27,7 @@ function holders() {
   return found;
 }
 
-/* Of a model with recurrent layers. */
+/* The sentence on states, for a model with recurrent layers. */
 function stateSentence() {
   const { slots, total } = states, { count } = format, n = states.counts();
   if (!total) return "";

@@ -1,11 +1,11 @@
-/* Which of the blocks are in view on the block map: all of them, or a window that the wheel, two fingers, the keys and
- * the buttons of its head choose. A step in or out halves or doubles their number, about the point where it is made. */
+/* The blocks in view on the block map: all of them, or a window chosen by the wheel, two fingers, the keys or the
+ * buttons of its head. Each step in or out halves or doubles their number, around the point where it is made. */
 import { make, makeButton } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 
 /** @import { Layout, Zoom } from "./cellgrid.js" */
 
-const WHEEL_PX = 60, PINCH = 1.5, DRAG_PX = 4; // of the wheel for a step, of two fingers, and before a press is a drag
+const WHEEL_PX = 60, PINCH = 1.5, DRAG_PX = 4; // a step of the wheel, a step of two fingers, and the least drag
 
 export class BlockZoom {
   /**
@@ -23,14 +23,14 @@ export class BlockZoom {
     /** @type {Map<number, {x: number, y: number}>} pointers that are down */
     this.down = new Map();
     this.drag = null;
-    this.dragged = false; // since the last press: its click opens nothing
+    this.dragged = false; // whether since the last press: then its click opens nothing
     this.out = makeButton("−", { "aria-label": "Show more blocks", title: "Zoom out", onclick: () => this.step(1) });
     this.in = makeButton("+", { "aria-label": "Show fewer blocks", title: "Zoom in", onclick: () => this.step(-1) });
     this.buttons = make("span", { className: "rp-tg rp-zoom", role: "group", "aria-label": "zoom" }, this.out, this.in);
     this.listen();
   }
 
-  /** Say on the buttons and the canvas what can be done; to be called when all has been laid out again. */
+  /** Update the buttons and the canvas's style; call this after each layout. */
   show() {
     const { level, most, first } = this.layout();
     this.at = level < most ? { level, first } : null;
@@ -41,8 +41,8 @@ export class BlockZoom {
   }
 
   /**
-   * Show more or fewer blocks by so many steps, about a place in their order: that of the middle, if none is given.
-   * Returns whether there are more or fewer.
+   * Show more or fewer blocks by some steps, around a place in their order, by default the middle. Returns whether the
+   * number has changed.
    */
   step(steps, place = this.middle()) {
     const { level, most, first } = this.layout(), to = Math.max(0, Math.min(most, level + steps));
@@ -52,7 +52,7 @@ export class BlockZoom {
     return true;
   }
 
-  /** Move the window by so many rows. */
+  /** Move the window by some rows. */
   pan(rows) {
     const { grids: [grid], first } = this.layout();
     if (this.at) this.set({ ...this.at, first: Math.max(0, first + rows * grid.columns * grid.per) });
@@ -117,7 +117,7 @@ export class BlockZoom {
     else if (this.at) this.pull(event.clientY - this.drag.y);
   }
 
-  /* Two fingers, so far apart that it makes a step. */
+  /* Zoom when two fingers have moved apart or together enough for a step. */
   pinch(event) {
     const ratio = this.apart() / this.drag.apart;
     if (ratio < PINCH && ratio > 1 / PINCH) return;

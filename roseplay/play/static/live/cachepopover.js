@@ -1,5 +1,5 @@
-/* "Why was my prompt not cached?", beside what was pressed. The reason is in the store; the prompt's text, for the tab
- * that sent it, comes from the server. */
+/* The popover "Why was my prompt not cached?", beside the pressed element. The reason is in the store; the prompt's
+ * text, for the tab that sent it, comes from the server. */
 import { make } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -16,7 +16,7 @@ import { paragraph } from "./whypopover.js";
 
 const MOST_CELLS = 56, TIMEOUT_MS = 6000, BLOCK = 16;
 
-/** What the server knows of a prompt; play/prompt_cache.py.
+/** What the server knows about a prompt; see play/prompt_cache.py.
  * @typedef {object} Told
  * @property {number} prompt
  * @property {number} cached
@@ -54,9 +54,9 @@ on("cached", ({ rid, element }) => {
   });
 });
 
-/** @returns {Promise<Told | null>} null where the server does not know it, or there is none */
+/** @returns {Promise<Told | null>} null if the server does not know it, or there is no server */
 async function ask(rid) {
-  if (poll.held) return null; // a recording says why, and has no prompts as tokens
+  if (poll.held) return null; // a recording has the reason, but not the prompts' tokens
   try {
     const signal = AbortSignal.timeout(TIMEOUT_MS), address = `/ui/prompt/${rid}?tab=${encodeURIComponent(tab)}`;
     const reply = await fetch(address, { cache: "no-store", signal });
@@ -95,7 +95,7 @@ function prompt({ found, same, differs, rest, cut }) {
   return make("blockquote", { "aria-label": "The prompt" }, ...left(cut[0]), ...parts, ...left(cut[1]));
 }
 
-/* The prompt that begins most like it: its words only where they stand in a lane of this tab. */
+/* The prompt whose beginning is most similar; its text only if it is in a lane of this tab. */
 function nearest(miss, answer) {
   if (!miss || miss.request === null || miss.reason === "computing") return null;
   const other = store.requests.get(miss.request), lane = answer && answer.nearest ? answer.nearest.lane : null;

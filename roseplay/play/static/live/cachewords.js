@@ -1,4 +1,4 @@
-/* "Why was my prompt not cached?": what is known of a request's prompt, in words. The reasons are those of
+/* "Why was my prompt not cached?": what is known about a request's prompt, in words. The reasons are those in
  * core/cache_miss.py. */
 import { format } from "../shared/format.js";
 import { store } from "../shared/store.js";
@@ -18,7 +18,7 @@ function ordinal(n) {
   return `${count(n)}${end}`;
 }
 
-/* How long ago a step was; in steps where its time is no longer known. */
+/* How long ago a step was; in steps if its time is no longer known. */
 function ago(step) {
   const { steps } = store, row = store.stepRow(step);
   if (row >= 0) return `${format.seconds(Math.max(0, clock() - steps.t1[row & steps.mask]))} ago`;
@@ -109,7 +109,7 @@ export function sentenceOf(about) {
 }
 
 /**
- * The prompt's blocks: which were found whole, the one in which what is cached differs or ends (-1: none), and words.
+ * The prompt's blocks: those found whole, the one in which the cached part differs or ends (-1: none), and words.
  * @param {About} about
  */
 export function blocksOf({ prompt, cached, miss, block }) {

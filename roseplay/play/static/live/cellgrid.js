@@ -1,11 +1,10 @@
-/* Where the cells of the block map lie: KV blocks in rows and, of a model with recurrent layers, state slots and kept
- * states below them. All are of the usual size where that fits. Otherwise only blocks that were ever used have cells,
- * the rest is one bar, and cells are of the largest size at which the used ones fit; where they would be smaller than
- * LEAST px, one cell stands for several blocks. Zooming in leads back through these sizes, with a window of the blocks
- * in view. */
+/* The layout of the block map's cells: KV blocks in rows and, for a model with recurrent layers, state slots and kept
+ * states below them. All have the usual size if that fits. Otherwise only blocks that were ever used have cells, the
+ * rest is one bar, and cells have the largest size at which the used ones fit; if they would be smaller than LEAST px,
+ * one cell stands for several blocks. Zooming in goes back through these sizes, with a window of the blocks in view. */
 
 const LEFT = 38, PHONE_LEFT = 30, PHONE_PX = 480, RIGHT = 4, TOP = 2, APART = 4, LONG_NUMBERS = 10000;
-const BAR = 15; // the least height of the bar; it takes what the used blocks leave
+const BAR = 15; // the least height of the bar, which takes the space that the used blocks leave
 const COLUMNS = 64, PHONE_COLUMNS = 32, PITCH = 8, HIGH = 15, MOST_DIGIT_ROWS = 12;
 const SHARE_BELOW = 1 / 3; // of the height, for what lies below blocks that need smaller cells
 const SQUARES = [8, 6, 4, 3], LEAST = 3; // px, each has room for about twice as many as the one before
@@ -128,7 +127,7 @@ function layOutUsed(wide, room, order, used, zoom) {
 
 const capacity = ({ columns, most, per }) => columns * most * per;
 
-/* Columns, the most rows, and blocks per cell: at level 0 usual cells, then squares, then ever more blocks in each. */
+/* Columns, the most rows, and blocks per cell: at level 0 usual cells, then squares, then ever more blocks per cell. */
 function pitchAt({ left, columns, dx }, room, level) {
   const joined = Math.max(0, level - SQUARES.length), d = joined ? LEAST : SQUARES[level - 1];
   const pitch = level ? { columns: Math.floor((columns * dx) / d), dx: d, dy: d } : { columns, dx, dy: HIGH };
@@ -148,7 +147,7 @@ const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 
 const rowsIn = (columns, counts) => counts.map((count) => Math.max(1, Math.ceil(count / columns)));
 
-/* What the width gives to cells of the usual size. */
+/* The columns that fit the width with cells of the usual size. */
 function widthOf(width, phoneLeft) {
   const narrow = width < PHONE_PX, left = narrow ? phoneLeft : LEFT, columns = narrow ? PHONE_COLUMNS : COLUMNS;
   const dx = narrow ? Math.floor((width - left - RIGHT) / columns) : PITCH;
@@ -156,7 +155,7 @@ function widthOf(width, phoneLeft) {
 }
 
 /**
- * Columns and pitch for groups of so many cells of the usual size; null where that has no room.
+ * Columns and pitch for groups of this many cells of the usual size; null if they do not fit.
  * @param {Wide} wide
  * @param {number} room
  * @param {number[]} counts
@@ -169,7 +168,7 @@ function usualPitch({ narrow, left, columns, dx, least }, room, counts) {
 }
 
 /**
- * The same, in ever smaller squares where that has no room; the smallest may have room for a part only.
+ * The same, with ever smaller squares if they do not fit; even the smallest may fit only in part.
  * @param {Wide} wide
  * @param {number} room
  * @param {number[]} counts

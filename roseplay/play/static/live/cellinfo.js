@@ -1,4 +1,4 @@
-/* What a cell of the block map stands for that joins several blocks, in a popover beside it. */
+/* A popover beside a cell of the block map that joins several blocks, with what it stands for. */
 import { blocks } from "../shared/blocks.js";
 import { make, makeButton } from "../shared/dom.js";
 import { on } from "../shared/events.js";
@@ -11,7 +11,7 @@ const MOST_RANGES = 6, MOST_HOLDERS = 6;
 /** The one that is open. @type {{members: Int32Array, seen: string, list: HTMLElement} | null} */
 let open = null;
 
-/** "Blocks 33–64", or how many where they do not follow one another. @param {Int32Array} members */
+/** "Blocks 33–64", or their number if they are not consecutive. @param {Int32Array} members */
 export function cellName(members) {
   const first = members[0], last = members[members.length - 1];
   return last - first === members.length - 1 ? `Blocks ${range(first, last)}` : format.many(members.length, "block");
@@ -67,7 +67,7 @@ on("frame", () => {
 
 const look = (members) => Array.from(members, (n) => `${blocks.references[n]} ${whose(n)}`).join();
 
-/* A request, or where none holds it, what it is. */
+/* A block's owner or, if it has none, its kind. */
 const whose = (block) => ["free", "cached"][blocks.kind(block)] ?? blocks.owner[block];
 
 function fill(mine) {
@@ -93,7 +93,7 @@ function fill(mine) {
 
 const range = (first, last) => (first === last ? String(first) : `${first}–${last}`);
 
-/** Rising numbers in a few words: "3–5, 9". */
+/** Increasing numbers as ranges: "3–5, 9". */
 export function ranges(numbers, most = MOST_RANGES) {
   const found = [];
   for (const number of numbers) {

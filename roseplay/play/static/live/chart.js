@@ -1,5 +1,5 @@
-/* One chart of live figures: the time, knob marks and pointing that all of them share; what is drawn comes from the
- * chart's own module. */
+/* One chart of live figures. All charts share the time axis, knob marks and pointing; each one's own module draws its
+ * contents. */
 import { Marks } from "../shared/chart/marks.js";
 import { PlotlyAxes, plotlyLoaded } from "../shared/chart/plotly.js";
 import { make, makeButton, write } from "../shared/dom.js";
@@ -68,7 +68,7 @@ class Chart {
   }
 
   /**
-   * Where a moment of view time and a value lie, in px from the plot's corner; null where they are not in view.
+   * The position of a view time and a value, in px from the plot's corner; null if it is not in view.
    * @param {number} ms
    * @param {number} value
    * @returns {{x: number, y: number} | null}
@@ -89,7 +89,7 @@ class Chart {
     return { T: palette(), width: width - l - r, height: height - t - b, right: r, window, seconds };
   }
 
-  /* So that they stand still, time axes count from the window's "now". */
+  /* Time axes count from the window's "now", so that they do not move. */
   showAxes(layout, width, height) {
     const { xaxis } = layout, { T, window } = this.shown;
     const fromNow = (values) => values.map((v) => tidy(v - window.now / 1000));

@@ -1,5 +1,5 @@
-/* The step that is pointed at, shaded in every time chart: over the plot, because redrawing the plot would be too
- * slow for a pointer. */
+/* The step that is pointed at, shaded in every time chart. The shade is an overlay, because redrawing the plot would be
+ * too slow for a pointer. */
 import { linear } from "../shared/chart/scale.js";
 import { make } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
@@ -12,7 +12,8 @@ import { stepAt, stepSpan } from "./span.js";
 const NONE = { window: null, width: 0 };
 
 /**
- * Shade the step in a chart, and emit "step" when the pointer comes over another one. Returns what moves the shade.
+ * Shade the step in a chart, and emit "step" when the pointer moves to another one. Returns a function that moves the
+ * shade.
  * @param {HTMLElement} plot
  * @param {{l: number, t: number, b: number}} margin
  * @param {() => ChartFrame | null} frame what the chart was drawn into last

@@ -1,4 +1,4 @@
-/* The demos as a list: in the timeline while nothing was asked yet, later in a popover. */
+/* The list of demos: in the timeline until the first prompt, later in a popover. */
 import { make, makeButton } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { given } from "../shared/given.js";
@@ -29,7 +29,7 @@ function rows(chosen = () => {}) {
   });
 }
 
-/* Where the engine is busy, or too slow to watch: the first one as it was recorded. */
+/* A recording of the first demo, for when the engine is busy or too slow to watch. */
 function recorded(chosen = () => {}) {
   const onclick = () => {
     chosen();

@@ -1,5 +1,5 @@
-/* The guided demos: which one plays, here or in another tab, and what it says. The server plays them; a recording of
- * one has its captions. Emits "demo" when that changes. */
+/* The guided demos: which one is playing, here or in another tab, and its caption. The server plays them; a recording
+ * of one has its captions. Emits "demo" when this changes. */
 import { call } from "../shared/endpoints.js";
 import { emit, on } from "../shared/events.js";
 import { given } from "../shared/given.js";
@@ -23,8 +23,8 @@ export const demos = {
   /** @type {DemoCaption | null} */
   caption: null,
   own: false, // whether it plays in this tab
-  elsewhere: 0, // about how many seconds another tab's still takes
-  firstScreen: false, // whether nothing was asked yet, so that the page shows what there is to see
+  elsewhere: 0, // estimated seconds left of another tab's demo
+  firstScreen: false, // whether there was no prompt yet, so that the page shows what it offers
   start,
   next,
   end,
@@ -61,7 +61,7 @@ function showSpan() {
   view.setSpan(demos.own ? demos.caption.span_ms || SPAN_MS : spanBefore);
 }
 
-/** What this model's pace makes of each. */
+/** Take the demos' lengths with this model. */
 function offer(offers = []) {
   for (const one of demos.list) {
     const { seconds, absent } = offers.find(({ name }) => name === one.name) || {};

@@ -1,4 +1,4 @@
-/* The settings that hold now, to be copied: as vLLM's flags where it has them, or with the header's figures as text. */
+/* Copies the current settings: as vLLM's flags where it has them, or with the header's figures as text. */
 import { copy } from "../shared/copy.js";
 import { make, makeButton, write } from "../shared/dom.js";
 import { vllmFlag } from "../shared/flags.js";
@@ -8,7 +8,7 @@ import { popover } from "../shared/popover.js";
 import { store } from "../shared/store.js";
 import { lacks } from "./knobs.js";
 
-/** All that have one: the knobs, but those that have no effect here, and what the engine was started with. */
+/** All settings with a flag: knobs, except those without effect here, and the engine's initial settings. */
 function vllmFlags() {
   const { knobs, config } = given.settings;
   const inEffect = Object.keys(knobs).filter((name) => !lacks(name)).map((name) =>

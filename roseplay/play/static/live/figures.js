@@ -1,5 +1,5 @@
-/* The header's figures, in cells of fixed width. The server makes them, at most four times a second, but for latencies:
- * these are of the time that the charts show, and taken where the charts take them. */
+/* The header's figures, in cells of fixed width. The server computes them, at most four times a second, except for
+ * latencies: these are for the time that the charts show, from the same data. */
 import { connection } from "../shared/connection.js";
 import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
@@ -44,7 +44,7 @@ function show(s) {
   spark();
 }
 
-/* Of another server that counts what it finds in its prefix cache: the share of prompt tokens, in the time shown. */
+/* For another server that counts hits in its prefix cache: the share of prompt tokens found, in the time shown. */
 function saved(s) {
   const { info, absent, loads } = store, last = loads[loads.length - 1];
   if (!info?.server) return [[format.count(s.saved_tokens)], "tok"];
@@ -54,7 +54,7 @@ function saved(s) {
   return asked > 0 ? [[format.count((100 * found) / asked)], "%"] : [["–"], ""];
 }
 
-/* The last cell has another name where it is another's figure. */
+/* The last cell has another name if the figure is from another server. */
 function nameCells() {
   const name = store.info?.server ? "prefix hit rate" : "saved by sharing", button = cells?.saved.name;
   if (!button || button.dataset.term === name) return;
@@ -87,7 +87,7 @@ function spark() {
   g.stroke();
 }
 
-/* Rates are of now: where nothing is heard any more there are none. The other figures stay, as what was last known. */
+/* Rates describe the present: without a connection there are none. The other figures stay as last known. */
 const stopped = () => Boolean(connection.trouble && connection.trouble.stopped);
 
 on("connection", () => {

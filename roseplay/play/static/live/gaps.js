@@ -1,4 +1,4 @@
-/* The latencies in a stretch of time, for the header's figures and for the charts, which must say the same. */
+/* The latencies in a stretch of time, for the header's figures and for the charts, which must agree. */
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 

@@ -1,9 +1,9 @@
-/* Inter-token latency, a dot a token.
+/* Inter-token latency, with a dot per token.
  *
- * In a batch all tokens of a step wait equally long, so the usual ones are one small grey dot a step (a lane's in its
- * hue); the slow ones are larger, in their request's hue, and spread across their step by slot, or they would hide
- * each other. p50, p95 and p99 are of all gaps in the window. The axis holds the longest gap; where that is far off the
- * median it is logarithmic, unless somebody has chosen. */
+ * In a batch all tokens of a step wait equally long, so the usual ones are one small grey dot per step (a lane's in its
+ * hue); the slow ones are larger, in their request's hue, and spread across their step by slot, or they would hide each
+ * other. p50, p95 and p99 are of all gaps in the window. The axis includes the longest gap; if that is far from the
+ * median, it is logarithmic, unless the user has chosen a scale. */
 import { logValues } from "../shared/chart/scale.js";
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
@@ -95,8 +95,8 @@ function dot(run, i) {
   return { rid, step: run.step, itl, t, x: (run.end - back) / 1000 };
 }
 
-/* Which tokens become dots: {usual, slow}. At most MOST_POINTS, and never without one that is
- * slower than p95. */
+/* The tokens that become dots: {usual, slow}. At most MOST_POINTS, but always including all that are slower than
+ * p95. */
 function choose(runs, sorted, slowFrom, p95) {
   const { tokens } = store, usual = [], slow = [];
   const mild = upTo(sorted, p95) - upTo(sorted, slowFrom), stride = Math.ceil(Math.max(1, mild / (MOST_POINTS / 4)));
@@ -122,7 +122,7 @@ function choose(runs, sorted, slowFrom, p95) {
 /** How many of a sorted array are at most `v`. */
 const upTo = (sorted, v) => firstWhere(0, sorted.length, (i) => sorted[i] > v);
 
-/** A lane's hue, or -1 for everybody else. */
+/** A lane's hue, or -1 for other requests. */
 const laneHue = (rid) => (laneOf(rid) === null ? -1 : hueOf(rid));
 
 function thin(list, most) {

@@ -1,4 +1,4 @@
-/* The changes of settings in a stretch of time, with the words that stand on their flags. */
+/* The changes of settings in a stretch of time, with the words on their flags. */
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
 import { store } from "../shared/store.js";
@@ -39,8 +39,8 @@ export function knobMarks(x0 = -Infinity, x1 = Infinity) {
 }
 
 /**
- * The words that have room beside their marks, none across other words, and none but the newest across another mark;
- * the newest come first, and stand at the right where they can.
+ * The words that fit beside their marks: none covers other words, and only the newest may cover another mark. The
+ * newest are placed first, at the right of their marks if possible.
  * @template {{text: string}} M
  * @param {M[]} marks oldest first
  * @param {(mark: M) => number} at px of a mark

@@ -1,5 +1,5 @@
-/* Keeps the rail's controls and the engine's knobs the same, when a knob is set elsewhere too: in another tab, by a
- * program. A control is not moved while the user is using it. */
+/* Keeps the rail's controls and the engine's knobs in sync, even if another tab or a program sets a knob. A control is
+ * not moved while the user is using it. */
 import { make, write } from "../shared/dom.js";
 import { call } from "../shared/endpoints.js";
 import { on } from "../shared/events.js";
@@ -62,17 +62,17 @@ export function mount(_element, events) {
 }
 
 // ---- what is asked for ------------------------------------------------------------------------------------
-/** What the controls have asked for and no frame has brought yet. @type {Record<string, any>} */
+/** Values requested by the controls that no frame has confirmed yet. @type {Record<string, any>} */
 const asked = {};
 /**
- * Changes that go out once the server has answered those before.
+ * Changes that are sent once the server has answered the previous ones.
  * @type {{knobs: object, answer: Promise<any>} | null}
  */
 let waiting = null;
 let line = Promise.resolve(), underWay = false;
 
-/* Change a knob; resolves to all knobs, or to undefined where the server refuses it. Of a slider that is dragged only
- * the newest place waits for the server's answer. */
+/* Change a knob; resolves to all knobs, or to undefined if the server refuses it. While a slider is dragged, only its
+ * newest position waits for the server's answer. */
 function setKnob(knob, value) {
   asked[knob] = value;
   if (!waiting) {
@@ -105,12 +105,12 @@ function forget() {
 
 const now = (knob) => knob in asked ? asked[knob] : store.knobs[knob];
 
-/** A switch, or a slider of whole numbers, has another value; null is an emptied number box. */
+/** Handle a change of a switch, or of a slider of whole numbers; null is an emptied number box. */
 export function changed(knob, value) {
   if (value !== null) setKnob(knob, typeof value === "number" ? Math.trunc(value) : value);
 }
 
-/** A slider over stops has another place; returns the text of its box. */
+/** Handle a new position of a slider over stops; returns the text for its box. */
 export function slid(knob, i) {
   const name = controls[knob], value = given.stops[name][i];
   if (value !== now(knob)) setKnob(knob, value);
@@ -119,7 +119,7 @@ export function slid(knob, i) {
 
 const boxText = (value) => value === null ? "∞" : String(value);
 
-/** A value was typed into the box of such a slider; returns what slider and box should show. */
+/** Handle a value typed into the box of such a slider; returns the new values of slider and box. */
 export async function typed(knob, text) {
   if (text !== boxText(now(knob))) await setKnob(knob, text);
   return [place(controls[knob], now(knob)), boxText(now(knob))];
@@ -138,7 +138,7 @@ export function slowed(on, text) {
   setKnob("slow_motion", on ? factorIn(text) || SLOW_FACTOR : 1);
 }
 
-/** A factor of slow motion was typed; returns what its box should show. While it is off, it stays off. */
+/** Handle a typed factor of slow motion; returns the text for its box. While it is off, it stays off. */
 export async function factorTyped(text) {
   const factor = factorIn(text), slow = now("slow_motion") > 1;
   if (!factor || (slow && factor !== now("slow_motion"))) await setKnob("slow_motion", factor || text);
@@ -177,7 +177,7 @@ function unlessTyped(name, value) {
   return typing ? { __type__: "update" } : value;
 }
 
-/** What the controls should show, in the order in which Controls.wire() names them. */
+/** The values for the controls, in the order of Controls.wire(). */
 export function controlValues() {
   const { knobs } = store, slow = knobs.slow_motion > 1;
   const sliders = SLIDERS.flatMap((knob) => {
@@ -210,8 +210,8 @@ let steady = null;
 
 on("own", (own) => (steady = own.steady && own.steady.on ? own.steady : null));
 
-/* Answer length, burst size, and the two parts of the rate. An answer has at most half of the model's context. For a
- * model that the page has not shown yet they are what runs, or what the model answers in good time. */
+/* Answer length, burst size, and the two parts of the rate. An answer gets at most half of the model's context. For a
+ * model that is new to the page, the values are those of running traffic, or suit the model's speed. */
 function traffic() {
   if (!store.info || poll.held) return [UNCHANGED, UNCHANGED, UNCHANGED, UNCHANGED]; // a recording sends nothing
   const { info, pace } = store, maximum = Math.max(16, Math.min(256, Math.floor(info.max_model_len / 32) * 16));

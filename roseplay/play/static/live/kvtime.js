@@ -30,7 +30,7 @@ export function mount(element) {
   });
 }
 
-/* Of another server: the share that it says it holds, in percent, without knowing what for. */
+/* For another server: the share of its KV cache in use, in percent, without knowing what for. */
 function drawShare({ window, T }) {
   const ticks = [0, 50, 100],
     layout = {
@@ -95,7 +95,7 @@ function draw(frame) {
   return { traces, layout };
 }
 
-/* Counts after each step of the window, one sample a pixel or so (the fullest), oldest first. */
+/* Counts after each step of the window, about one sample per pixel (the fullest), oldest first. */
 function collect({ window, width }) {
   const { steps } = store, samples = [], preemptions = [];
   const pixel = (window.x1 - window.x0) / width / 1000, least = SAMPLE_PX * pixel;

@@ -1,12 +1,12 @@
-/* What limits the engine: what stopped the next admission or token in most steps of a stretch of time. The server says
- * it of each step. */
+/* What limits the engine: what stopped the next admission or token in most steps of a stretch of time. The server
+ * reports it for each step. */
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 
 const LEAST_SHARE = 0.6;
 
 /**
- * The most frequent limit and its share of the steps; null where none has most of them.
+ * The most frequent limit and its share of the steps; null if none has a majority.
  * @param {{x0: number, x1: number}} window
  * @returns {{name: string, share: number} | null}
  */

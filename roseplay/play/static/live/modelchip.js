@@ -1,5 +1,5 @@
-/* The header's chip with the model that runs, or that ran in the recording shown: its name, where and how. Where
- * another can be loaded, it is a button that opens the list. */
+/* The header's chip with the running model, or the one in the recording shown: its name, and its device and
+ * type or its server. If another model can be loaded, it is a button that opens the list. */
 import { make } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";

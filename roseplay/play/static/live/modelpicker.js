@@ -1,5 +1,5 @@
-/* The list of models behind the header's chip: what there is on this machine, what fits, how its engine shall be made,
- * and loading one in place of what runs. */
+/* The list of models behind the header's chip: those on this machine, whether they fit, the settings of their engine,
+ * and loading one in place of the current one. */
 import { make, makeButton, set, write } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
@@ -40,7 +40,7 @@ const SOURCES = {
 const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.?!]$/.test(text) ? "" : "."}`;
 
 /**
- * Returns the answer to a request below /ui/models; throws an Error with a sentence where it is refused.
+ * Returns the answer to a request below /ui/models; throws an Error with a sentence if it is refused.
  * @param {string} [path]
  * @param {object} [body] of a POST
  */
@@ -54,7 +54,7 @@ async function ask(path = "", body) {
   throw new Error(sentence(found?.detail || `the server answered ${answer.status}`));
 }
 
-/** Give up the start that runs, for the model before. */
+/** Cancel the running start, and return to the previous model. */
 export const cancelLoad = () => ask("/cancel", {});
 
 // ---- rows -------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ function field(name, ...controls) {
   return make("label", { title: help }, make("span", "", name === "num_blocks" ? "KV pool" : label), ...controls);
 }
 
-/** A list of values; the first one, which is sent as nothing, is what there is without a choice. */
+/** A list of values; the first one is the default, for which nothing is sent. */
 function select(name, options) {
   return make("select", { name }, ...options.map((one, i) => make("option", { value: i ? one : "" }, one)));
 }

@@ -1,5 +1,5 @@
-/* How many requests ran (area) and waited (dotted) in each step, or as another server told, along the top of the step
- * timeline. `eachStep` goes through the steps in view. */
+/* The number of running (area) and waiting (dotted) requests in each step, or as reported by another server, along the
+ * top of the step timeline. `eachStep` goes through the steps in view. */
 import { store } from "../shared/store.js";
 import { fade } from "../shared/theme.js";
 import { time } from "../shared/time.js";
@@ -48,7 +48,7 @@ export function drawOverview(g, [top, bottom], eachStep) {
   g.setLineDash([]);
 }
 
-/* What another server told of itself: each time holds until the next. */
+/* Another server's reports: each is valid until the next. */
 function told() {
   const { x0, x1 } = timeline.window,
     loads = store.loads.filter(({ running, waiting }) => running !== null && waiting !== null);

@@ -1,5 +1,5 @@
-/* Your own traffic: a file is chosen here, or dropped on the row, and the server plays it. The page keeps the file, so
- * that it can be played again; how far it is, the tab's polls say. */
+/* The user's own traffic: a file is chosen here, or dropped on the row, and the server plays it. The page keeps the
+ * file, so that it can be played again; the tab's polls report the progress. */
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -9,17 +9,17 @@ import { takeFiles } from "../shared/takefiles.js";
 
 /** @import { Played, TrafficFile } from "../shared/types.js" */
 
-const LARGEST = 8 * 2 ** 20, MOST_NAME = 80; // as the server takes them
+const LARGEST = 8 * 2 ** 20, MOST_NAME = 80; // the server's limits
 
 let row = null;
 /** What was read of the chosen file, and the file. @type {(TrafficFile & {file: File}) | null} */
 let chosen = null;
 /** The newest figures. @type {Played | null} */
 let figures = null;
-let shows = "chosen"; // or "played": what the row speaks of while nothing plays
+let shows = "chosen"; // or "played": what the row shows while nothing is playing
 let refused = "";
 let underWay = 0, heard = 0;
-let line = Promise.resolve(); // of what the server is asked, one thing after the other
+let line = Promise.resolve(); // the queue of requests to the server, one after the other
 /** @type {boolean | null} whether it should play, until a poll after the server's answer has come */
 let wanted = null;
 
@@ -27,7 +27,7 @@ const isOn = () => wanted ?? Boolean(figures && figures.on);
 
 // ---- asking -----------------------------------------------------------------------------------------------
 /**
- * Returns the answer to a POST of a file, or of nothing; throws an Error with the reason where it is refused.
+ * Returns the answer to a POST of a file, or of nothing; throws an Error with the reason if it is refused.
  * @param {string} path below /ui/traffic
  * @param {Record<string, string>} query
  * @param {File} [file]
@@ -46,7 +46,7 @@ async function ask(path, query, file) {
 
 const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.?!]$/.test(text) ? "" : "."}`;
 
-/** One thing after the other; what goes wrong is said in the row. */
+/** Queue an action; its errors are shown in the row. */
 function attempt(does) {
   underWay++;
   refused = "";
@@ -91,7 +91,7 @@ function stop() {
 /** @param {Played | null} now */
 function take(now) {
   if (!row || underWay) return;
-  // A poll that was under way when the server answered may still say how things stood before.
+  // A poll that was in progress when the server answered may still report the previous state.
   if (++heard < 2) return;
   wanted = null;
   figures = now;

@@ -1,6 +1,6 @@
-/* Keeps views drawn: on a common beat and with the time of that beat, so that those which share an axis end at the
- * same "now" and a knob's line runs straight through all of them. A view is not drawn while it cannot be seen, nor
- * when nothing has changed. In between the main thread is free: one view a tick. */
+/* Keeps views drawn: on a common beat and with the time of that beat, so that views that share an axis end at the same
+ * "now" and a knob's line runs straight through all of them. A view is not drawn while it is hidden or unchanged. To
+ * leave the main thread free in between, one view is drawn per tick. */
 import { on } from "../shared/events.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
@@ -10,7 +10,7 @@ import { view } from "./view.js";
 
 const BEAT_MS = 125, TICK_MS = 20;
 const MOST_SHARE = 0.3; // of the main thread; a slow machine gets fewer beats, not a stuck page
-const DESCRIBE_MS = 5000; // what screen readers hear changes no more often than this
+const DESCRIBE_MS = 5000; // the least time between two descriptions for screen readers
 const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
 const beat = { count: 0, at: 0, ms: BEAT_MS };
 
@@ -63,7 +63,8 @@ class LivePanel {
     return true;
   }
 
-  /* Describe what was drawn since the last time; what is drawn soon after that is described when its time has come. */
+  /* Describe what was drawn since the last description; drawings that follow soon are described when it is due
+   * again. */
   describe() {
     const now = performance.now();
     if (!this.spec.describe || this.drawn <= this.described || now - this.described < DESCRIBE_MS) return;
@@ -87,7 +88,7 @@ class LivePanel {
  */
 export function createPanel(box, spec) {
   const panel = new LivePanel(box, spec);
-  // An application is given the arrow keys; what needs no description is read as it is.
+  // An application gets the arrow keys; views without a description are read as they are.
   if (spec.describe) box.setAttribute("role", spec.keys ? "application" : "img");
   new ResizeObserver(panel.soon).observe(box);
   new IntersectionObserver((seen) => {

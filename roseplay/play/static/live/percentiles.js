@@ -1,4 +1,4 @@
-/* The header's percentiles of latencies: of the time that the charts show, and since a setting was changed last. */
+/* The header's percentiles of latencies: for the time that the charts show, and since the last change of a setting. */
 import { format } from "../shared/format.js";
 import { quantile } from "../shared/numbers.js";
 import { time } from "../shared/time.js";
@@ -12,7 +12,7 @@ const OF = {
 };
 
 /**
- * The percentiles of a cell in a window, as text, and their unit; dashes where there was nothing.
+ * The percentiles of a cell in a window, as text, and their unit; dashes if there are none.
  * @param {"itl" | "ttft"} name
  * @param {{x0: number, x1: number}} window
  */

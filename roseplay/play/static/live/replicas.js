@@ -1,5 +1,5 @@
-/* The engines behind another server's address side by side: what each runs, how full its KV cache is, and how much of
- * its prompts it found cached. Only where there are several. */
+/* The engines behind another server's address side by side, if there are several: what each runs, how full its KV cache
+ * is, and how much of its prompts it found cached. */
 import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";

@@ -1,4 +1,4 @@
-/* A row of the table of requests, and what stands below it on a phone, where most columns have no room. */
+/* A row of the table of requests, and the details below it on a phone, where most columns do not fit. */
 import { make, makeButton, set, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
 import { factList, factRow } from "../shared/popover.js";
@@ -7,13 +7,13 @@ import { COLUMNS, sourceOf } from "./requestrows.js";
 
 /** @import { Request } from "../shared/types.js" */
 
-const ON_PHONES = ["id", "state", "ttft", "worst"]; // the columns that have room there; see requests.css
+const ON_PHONES = ["id", "state", "ttft", "worst"]; // the columns that fit there; see requests.css
 
 /** The column whose figure opens the reason for it. */
 export const CACHED = COLUMNS.findIndex(({ name }) => name === "cached");
 
 /**
- * A request's row, empty but for its source; `texts` are where its columns' texts go, `key` is what they say.
+ * A request's row, empty except for its source; `texts` are the elements for its columns' texts, `key` their contents.
  * @param {Request} known
  */
 export function makeRow(known) {

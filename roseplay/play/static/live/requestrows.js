@@ -1,4 +1,4 @@
-/* What the table of requests says of each: its columns, their order, which requests it shows, and the same as CSV. */
+/* The contents of the table of requests: its columns, their order, the requests that it shows, and the same as CSV. */
 import { format } from "../shared/format.js";
 import { store } from "../shared/store.js";
 
@@ -105,8 +105,8 @@ export const FILTERS = {
 /** @typedef {{column: string, down: boolean}} Order */
 
 /**
- * The requests that pass a filter, in an order; those without a value stand last either way, the newest of equal ones
- * first.
+ * The requests that pass a filter, in an order; those without a value come last in either direction, and the newest of
+ * equal ones first.
  * @param {keyof typeof FILTERS} filter
  * @param {Order} order
  * @param {(known: Request) => boolean} seen
@@ -151,7 +151,7 @@ const CSV = [
   ["finish_reason", ({ reason }) => reason],
 ];
 
-/** Requests as CSV; nothing in it is anybody's text. @param {Request[]} list */
+/** Requests as CSV, without texts of prompts or answers. @param {Request[]} list */
 export function asCsv(list) {
   const lines = list.map((known) => CSV.map(([, value]) => String(round(value(known)))).join(","));
   return [CSV.map(([name]) => name).join(","), ...lines, ""].join("\r\n");

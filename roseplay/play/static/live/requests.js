@@ -1,6 +1,6 @@
-/* The table of requests, live: the accessible twin of the step timeline. A row a request, whatever it does; a click or
- * Enter selects it, here and in the other views. It is written only while it is shown. While the pointer or the focus
- * is in it its rows keep their order, and what is new stands below them. */
+/* The live table of requests: the accessible equivalent of the step timeline. It has a row for each request; a click or
+ * Enter selects it, here and in the other views. It is written only while it is shown. While it has the pointer or the
+ * focus, its rows keep their order, and new ones are added below them. */
 import { make, makeButton, onKeys, write } from "../shared/dom.js";
 import { saveFile } from "../shared/download.js";
 import { emit, on } from "../shared/events.js";
@@ -38,7 +38,7 @@ let box = null,
 let current = null;
 
 /**
- * Make the table, hidden, in a panel. Returns its box, and what stands in the panel's head while it is shown.
+ * Make the table, hidden, in a panel. Returns its box, and the contents of the panel's head while it is shown.
  * @param {HTMLElement} plot
  * @param {HTMLElement} ofTitle the head's second line
  */
@@ -92,7 +92,7 @@ function showOrder() {
 }
 
 // ---- which, and in which order --------------------------------------------------------------------------
-/* Where the time charts are zoomed, those that lived in what they show. */
+/* Whether a request ran in the time shown, while the time charts are zoomed. */
 function inView({ submitted, finished }) {
   const { zoom } = view;
   return !zoom || (time.x(submitted) <= zoom.x1 && (finished === null || time.x(finished) >= zoom.x0));
@@ -100,7 +100,7 @@ function inView({ submitted, finished }) {
 
 const all = () => listed(state.filter, state.order, inView);
 
-/* What is held stays as it stands, and what is new follows. */
+/* While held, rows keep their order, and new ones follow. */
 function ordered() {
   const list = all();
   if (!state.held || !shown.length) return list;
@@ -108,7 +108,7 @@ function ordered() {
   return [...shown, ...list.filter((known) => !had.has(known)).reverse()];
 }
 
-/** Another order or another choice: at once, wherever the pointer is. */
+/** Apply another order or filter at once, even if the pointer is in the table. */
 function again(_ = 0) {
   shown = [];
   panel.soon();
@@ -141,7 +141,7 @@ function fill(known) {
   row.tr.dataset.state = texts[2];
 }
 
-/* Put the rows into their order, moving none that stands right: one that has the focus would lose it. */
+/* Put the rows into their order, moving only those in the wrong place: moving a focused row would lose the focus. */
 function place() {
   shown.forEach((known, i) => {
     const { tr } = rows.get(known);
@@ -165,7 +165,7 @@ function mark() {
   unfold(chosen);
 }
 
-/* On a phone the columns that have no room stand below the row that was tapped. */
+/* On a phone, show the columns that do not fit below the row that was tapped. */
 function unfold(known) {
   if (!known || !narrow.matches) return unfolded.remove();
   const { tr, key } = rows.get(known), moved = tr.nextSibling !== unfolded;
@@ -249,7 +249,7 @@ function pressed({ key, target }) {
   return true;
 }
 
-/* What was selected elsewhere comes into view, within the table only: the page stays where it is. */
+/* Scroll what was selected elsewhere into view, within the table only: the page itself does not scroll. */
 function reveal() {
   mark();
   const tr = body.querySelector("tr[aria-current]");

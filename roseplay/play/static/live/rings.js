@@ -1,5 +1,5 @@
-/* Rings around what a demo's caption speaks of: a token, a step, or a part of the page. They follow what they surround,
- * and are gone where it is not in view. */
+/* Rings around what a demo's caption refers to: a token, a step, or a part of the page. They follow what they surround,
+ * and are hidden while it is not in view. */
 import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { store } from "../shared/store.js";
@@ -29,7 +29,7 @@ on("demo", () => {
   place();
 });
 
-/* What is pointed at would move out of view: the charts stand still around it until the next caption. */
+/* Freeze the charts around the rings until the next caption; otherwise what they surround would move out of view. */
 function standStill(rings) {
   const [x] = rings.map(timeOf).filter((ms) => ms !== null);
   const still = demos.own && x !== undefined;

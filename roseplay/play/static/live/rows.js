@@ -1,6 +1,6 @@
-/* Which row of the step timeline a request has, for as long as anybody can see it. The first rows belong to the
- * lanes. Everybody else takes the first row that is free when they come and keeps it, so nothing jumps while one
- * looks at it. */
+/* Which row of the step timeline a request has while it is in view. The first rows belong to the lanes. Every other
+ * request takes the first free row when it arrives and keeps it, so that rows do not jump while the user looks at
+ * them. */
 import { store } from "../shared/store.js";
 import { hueOf, palette } from "../shared/theme.js";
 import { time } from "../shared/time.js";
@@ -23,7 +23,7 @@ export class Rows {
     this.seen = 0;
   }
 
-  /** Take over what is new, and find out who is in the window. */
+  /** Take new requests, and find those in the window. */
   update({ x0, x1 }) {
     const { requests } = store;
     for (const rid of this.rows.keys()) if (!requests.has(rid)) this.rows.delete(rid);
@@ -40,7 +40,7 @@ export class Rows {
     }
   }
 
-  /* More lanes than thought: everybody behind them moves down. */
+  /* Make room for more lanes: all other requests move down. */
   widen(lanes) {
     const by = lanes - this.lanes;
     for (const [rid, row] of this.rows) if (row >= this.lanes) this.rows.set(rid, row + by);
@@ -64,7 +64,7 @@ export class Rows {
     return !before || before === known || (before.finished !== null && before.finished + APART_MS < known.submitted);
   }
 
-  /* The first row behind the lanes that is free. */
+  /* The first free row after the lanes. */
   behind(known) {
     let row = this.lanes;
     while (!this.free(row, known)) row++;

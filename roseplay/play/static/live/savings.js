@@ -1,5 +1,5 @@
-/* The rail's account of prompt tokens: of the newest burst, or of all prompts since the server started (`in_all` of its
- * figures), with all that is known of it in a popover. The server adds up; the browser remembers which of the two is
+/* The rail's summary of prompt tokens: of the newest burst, or of all prompts since the server started (`in_all` of its
+ * figures), with the details in a popover. The server computes the sums; the browser remembers which of the two is
  * shown. */
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
@@ -11,7 +11,7 @@ const KEY = "roseplay-savings", WHICH = ["burst", "all"];
 
 /** @type {HTMLElement | null} */
 let box = null;
-let explained = ""; // which of them the popover tells of
+let explained = ""; // which of them the popover shows
 /** The newest figures of each. @type {{burst: Record<string, any> | null, all: Record<string, any> | null}} */
 let latest = { burst: null, all: null };
 

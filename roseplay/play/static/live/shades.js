@@ -1,5 +1,5 @@
-/* The step timeline's other colours: how long a step took, or without steps a gap between tokens, as a shade between
- * the light and the dark ink, with the legend that says what the shades stand for. */
+/* The step timeline's alternative colours: the duration of a step or, without steps, of a gap between tokens, as a
+ * shade between light and dark ink, with a legend. */
 import { make, svg, write } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { quantile } from "../shared/numbers.js";

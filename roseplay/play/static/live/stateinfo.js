@@ -1,4 +1,4 @@
-/* What is known of a state slot or a kept state, in a popover beside it. */
+/* A popover beside a state slot or a kept state, with what is known about it. */
 import { make } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";

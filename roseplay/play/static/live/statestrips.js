@@ -1,5 +1,5 @@
-/* Strips below the KV blocks over time, for a model with recurrent layers: how many of its state slots requests have,
- * and how much of the room for kept states is taken. Each strip is as high as what it counts can become. */
+/* Strips below the KV blocks over time, for a model with recurrent layers: how many of its state slots are in use, and
+ * how many states are kept. The height of each strip is the most that its count can become. */
 import { store } from "../shared/store.js";
 import { annotation, areaTrace, beside } from "../shared/chart/shapes.js";
 

@@ -1,5 +1,5 @@
-/* Steady traffic: its switch and its figures. The server sends the requests; the switch asks for them and follows what
- * the tab's polls say. While it is on, a change of rate, kind, length or spacing applies at once. */
+/* Steady traffic: its switch and its figures. The server sends the requests; the switch asks for them and follows the
+ * tab's polls. While it is on, a change of rate, kind, length or spacing applies at once. */
 import { make, write } from "../shared/dom.js";
 import { call } from "../shared/endpoints.js";
 import { on } from "../shared/events.js";
@@ -17,11 +17,11 @@ let row = null;
 let events = null;
 /** The newest figures. @type {Steady | null} */
 let figures = null;
-let wanted = null; // on or off, as it was asked for, until a poll after the server's answer has come
+let wanted = null; // on or off, as requested, until a poll after the server's answer arrives
 let underWay = false, again = false, heard = 0, timer = 0;
-let known = ""; // the plan that was asked for here, or that runs
-let expected = false; // whether it should be on: then it is said when it is not
-let told = null; // the seed of the traffic of which that was said
+let known = ""; // the plan that was requested here, or that is running
+let expected = false; // whether it should be on, so that its end must be reported
+let told = null; // the seed of the traffic whose end was reported
 
 const isOn = () => wanted ?? Boolean(figures && figures.on);
 
@@ -90,7 +90,7 @@ function space(chosen) {
 function take(now) {
   if (!row) return;
   figures = now;
-  // A poll that was under way when the server answered may still say how things stood before.
+  // A poll that was in progress when the server answered may still report the previous state.
   if (!underWay && !timer && ++heard > 1) settle(now);
   draw();
 }
@@ -106,7 +106,7 @@ function settle(now) {
   if (on) follow(now);
 }
 
-/* The controls show what runs: the page may have been loaded again, or a program may have asked. */
+/* Make the controls show the running traffic: the page may have been reloaded, or a program may have started it. */
 function follow({ rate, spacing, label, max_new_tokens: length }) {
   const runs = [rate, spacing, label, length].join();
   if (runs === known) return;
@@ -115,7 +115,7 @@ function follow({ rate, spacing, label, max_new_tokens: length }) {
   if (planned() !== runs) events.show();
 }
 
-/** What rate, its box, answer length and kind of prompts should show. */
+/** The values for rate, its box, answer length and kind of prompts. */
 export function controlValues() {
   const { rate, label, max_new_tokens: length } = figures;
   return [place("steady-rate", rate), String(rate), length, label];

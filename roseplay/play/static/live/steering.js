@@ -31,7 +31,7 @@ export function steer(canvas) {
   onKeys(canvas, pressed);
 }
 
-// Where the page itself scrolls, the wheel is the page's until somebody has clicked on the canvas.
+// Where the page itself scrolls, the wheel scrolls the page until the user has clicked on the canvas.
 const scrolls = () => document.documentElement.scrollHeight > innerHeight + 1;
 
 function zoom(factor, share) {

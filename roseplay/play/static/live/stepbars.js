@@ -1,5 +1,5 @@
-/* Bars of a chart in which each step is as wide as it lasted, in two parts, and the limits that a setting sets them.
- * Bars are the area under two lines: thousands of separate ones would take too long. */
+/* Two-part bars for charts in which each step is as wide as it lasted, and the limits that a setting imposes on them.
+ * Bars are drawn as the areas under two lines: thousands of separate ones would take too long. */
 import { format } from "../shared/format.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
@@ -15,7 +15,7 @@ const PASSED_MS = 1000;
 export const heightOf = ({ low, high }) => low + high;
 
 /**
- * Steps of the window, oldest first, of narrow ones the highest. `read` gives the two parts of a step by its slot.
+ * Steps of the window, oldest first; of narrow ones, only the highest. `read` returns the two parts of a step by slot.
  * @param {ChartFrame} frame
  * @param {(slot: number) => {low: number, high: number}} read
  * @returns {Bar[]}
@@ -81,7 +81,7 @@ export function limit(name, { x0, x1 }) {
   return { now, xs: xs.reverse(), ys: ys.reverse() };
 }
 
-/** The values that stood for a while: those that a slider only passed through do not stretch the axis. */
+/** The values that lasted for a while: those that a slider only passed through should not extend the axis. */
 export function lasting({ now, xs, ys }) {
   const long = ys.filter((_, k) => xs[k - (k % 2) + 1] - xs[k - (k % 2)] > PASSED_MS);
   return now === null ? long : [...long, ys[ys.length - 1]];

@@ -1,6 +1,6 @@
-/* The cells of the step timeline, a request's part in a step each: which one lies at a point, and going from one to
- * the next by keyboard. Left and right go through a row, up and down to the row above or below, Home and End to the
- * first and the last in view; Enter asks why its token took so long, Esc leaves. */
+/* The cells of the step timeline, each a request's part in a step: which one is at a point, and keyboard navigation
+ * between them. Left and right go through a row, up and down to the row above or below, Home and End to the first and
+ * the last in view; Enter asks why its token took so long, Esc leaves. */
 import { onKeys, write } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -58,7 +58,7 @@ function pressed(event) {
 // ---- at a point -------------------------------------------------------------------------------------------
 const ms = (px) => timeline.window.x0 + ((px - LEFT) / timeline.plot) * (timeline.window.x1 - timeline.window.x0);
 
-/** What lies at a point of the canvas: {rid, step} with step null between steps; null where no request is. */
+/** What is at a point of the canvas: {rid, step} with step null between steps; null if there is no request. */
 export function cellAt(px, py) {
   if (!timeline.window) return null;
   const t = ms(px), slack = ms(px + SLACK_PX) - t;
@@ -86,7 +86,7 @@ const spanOf = (step) => stepSpan(store.stepRow(step) & store.steps.mask);
 
 const inView = ({ x0, x1 }) => x1 >= timeline.window.x0 && x0 <= timeline.window.x1;
 
-/* The first cell of a row, going from ring row `from` by `by`; only in view where `seen`. */
+/* The first cell of a row, going from ring row `from` by `by`; with `seen`, only those in view. */
 function along(row, from, by, seen) {
   const { steps } = store;
   for (let i = from; i >= steps.first && i < steps.end; i += by) {
@@ -113,7 +113,7 @@ function beside(by) {
   return null;
 }
 
-/* Where one begins: the newest cell in view of the first row that has one. */
+/* The first cell for the keys: the newest in view, in the first row that has one. */
 function newest() {
   for (let row = 0; row < timeline.shown; row++) {
     const found = along(row, store.steps.end - 1, -1, true);
@@ -161,7 +161,7 @@ function words({ rid, step }) {
   return `Request ${rid}${lane}, step ${format.count(step)}: ${did}${after}`;
 }
 
-/* The gap before the token that came of a cell; NaN for a first token, null where none came. */
+/* The gap before the token from a cell; NaN for a first token, null if there is no token. */
 function gap(rid, step) {
   const { tokens } = store;
   let i = tokens.lowerBound(tokens.step_id, step);
@@ -171,7 +171,7 @@ function gap(rid, step) {
   return null;
 }
 
-/** Around the cell that the keys have chosen, while they can. */
+/** Outline the cell that the keys have chosen, while they are in use. */
 export function outlineCell(g) {
   if (!kept() || (document.activeElement !== canvas && popover.name !== "why")) return;
   const row = rows.rowOf(cursor.rid), span = spanOf(cursor.step);

@@ -1,6 +1,6 @@
-/* The step timeline: who was computed when. A row a request: prompt chunks tall, decode thin, dotted while it waits,
- * a diamond where it was preempted, a tick where it ended, two squares where it copied a block before writing;
- * running and waiting on top.
+/* The step timeline: which requests were computed when. It has a row for each request: prompt chunks are tall, decode
+ * is thin, waiting is dotted; a diamond marks a preemption, a tick the end, two squares a block that was copied before
+ * writing. The numbers of running and waiting requests are on top.
  *
  * Wheel or + and − zoom, dragging or Shift with the arrow keys pans, Esc returns to now; all time charts go along.
  * Pointing at a row emits "hover", a click on a step of it "select"; stepcells.js does the same for the keyboard. */
@@ -87,7 +87,7 @@ export function mount(element) {
   on("absent", rename);
   rename(); // the first reply may have come before
 
-  /* Without steps it shows requests. */
+  /* Change the title if there are no steps: then it shows requests. */
   function rename() {
     const head = element.querySelector("h3"),
       title = head.querySelector("button") || head,
@@ -136,7 +136,7 @@ function draw(width, height, now) {
     "Arrow keys go from step to step and row to row, Enter opens one.";
 }
 
-/* Where row i has its middle. Lanes first, then a line, then everybody else. */
+/* Compute the middle of each row: first the lanes, then a line, then all other requests. */
 function layRows() {
   const below = TOP + ROW * rows.lanes + LANES_GAP, room = timeline.height - BOTTOM - below;
   const others = Math.max(rows.count - rows.lanes, 1);
@@ -158,7 +158,7 @@ function grid() {
   pen.line(8, under, LEFT + plot, under, T.line);
 }
 
-/* The step that is pointed at, else that of the selected token, as a shaded column. */
+/* Shade the step that is pointed at, otherwise that of the selected token, as a column. */
 function column() {
   const step = pointing.step ?? (pointing.selected && pointing.selected.step);
   const { steps } = store, row = step === null ? -1 : store.stepRow(step);
@@ -195,7 +195,7 @@ function waiting() {
   g.globalAlpha = 1;
 }
 
-/* When it was first computed. Another server says at its end how long it waited. */
+/* When a request was first computed. Another server reports only at the end how long it waited. */
 function begun({ scheduled, submitted, queue }) {
   return scheduled ?? (store.absent.steps && queue !== null ? submitted + queue : null);
 }
@@ -208,8 +208,8 @@ function dotted(from, to, y) {
 
 const shown = (known) => rows.of(known) < timeline.shown;
 
-/* Without steps: an answer is a stretch from token to token, and its prompt one chunk, where the server said how long
- * it waited. Returns how many tokens there are. */
+/* Without steps: draw an answer as a stretch from token to token, and its prompt as one chunk if the server reported
+ * how long it waited. Returns the number of tokens. */
 function streams() {
   const { tokens } = store, { window } = timeline, open = new Map();
   let first = tokens.end, seen = 0;
@@ -311,7 +311,7 @@ function marks() {
   copyLegend.hidden = !rows.visible.some((known) => known.copied.some((t) => time.x(t) >= timeline.window.x0));
 }
 
-/* Around all steps of the request that is selected as a whole. */
+/* Outline all steps of a request that is selected as a whole. */
 function outlineRequest() {
   const { selected } = pointing, known = selected && selected.step === null ? store.requests.get(selected.rid) : null;
   if (!known || !rows.visible.includes(known) || !shown(known)) return;

@@ -1,5 +1,5 @@
-/* The strip under the header: what happened, in one or two lines that the server makes; what limits the engine; and how
- * much time the charts show. While a demo plays it holds its captions. It never changes its height. */
+/* The strip under the header: what happened, in one or two lines from the server; what limits the engine; and how much
+ * time the charts show. While a demo is playing, it shows the captions. Its height never changes. */
 import { make, makeButton, write } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -44,7 +44,7 @@ let lines = [], progress = null, limit = null, share = null, next = null;
 let focused = null; // before a demo
 /** @type {Said | null} */
 let said = null;
-let used = false; // whether anything was asked since the page was opened
+let used = false; // whether there was any prompt since the page was opened
 
 /** @param {HTMLElement} element */
 export function mount(element) {
@@ -160,7 +160,7 @@ function show() {
   fit();
 }
 
-/* A dot a caption, and how far the demo is. */
+/* A dot for each caption, and the demo's progress. */
 function course() {
   const { scene, scenes, title, seconds, begun } = demos.caption;
   const dots = Array.from({ length: scenes }, (_, i) => make("i", i < scene ? "rp-done" : i === scene ? "rp-now" : ""));

@@ -1,6 +1,6 @@
-/* Words that are explained in place. A label is a button (`.rp-term`) whose popover says what it is, what to watch when
- * it changes, what that costs, what vLLM has for it, and how it stands now. The words come with the page: settings from
- * their catalogue, all others from the glossary. */
+/* Terms that are explained in place. A label is a button (`.rp-term`) whose popover says what it means, what to watch
+ * when it changes, the cost of a change, vLLM's equivalent, and its current value. The texts come with the page: those
+ * of settings from their catalogue, all others from the glossary. */
 import { make, makeButton, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -99,7 +99,7 @@ const termButton = (text, dataset) => {
   return button;
 };
 
-/* The button takes the place of the label's words, which are hidden and go on naming the control. */
+/* The button replaces the label's words, which are hidden but still name the control. */
 function label(id, dataset) {
   const words = document.querySelector(`#${id} label > span`);
   if (!words) return false;
@@ -111,7 +111,7 @@ function label(id, dataset) {
   return true;
 }
 
-/* The kinds of prompts are chosen by their labels; what the chosen one is, a button beside it says. */
+/* The kinds of prompts are chosen by their labels; a button beside them explains the chosen one. */
 function ofKinds() {
   const kinds = document.getElementById("mix"), chosen = kinds && kinds.querySelector("label.selected span");
   if (!chosen) return false;

@@ -1,4 +1,4 @@
-/* How the step timeline was drawn last: for its drawing, its cells and the pointer. */
+/* The geometry of the step timeline as last drawn, for its drawing, its cells and the pointer. */
 import { Rows } from "./rows.js";
 
 export const LEFT = 44;

@@ -1,8 +1,8 @@
 /* Tokens computed in each step, prompt (dark) over decode (light).
  *
- * A bar is as wide as its step lasted, so area is not work and time is honest. The dashed rose line is how high a bar
- * may rise: the prefill budget, above the decode tokens, which do not count against it; it steps where the budget was
- * changed. A switch shows other figures of the same steps instead: see stepload.js. */
+ * A bar is as wide as its step lasted, so its area is not its work, but time is true to scale. The dashed rose line is
+ * the limit of a bar's height: the prefill budget, above the decode tokens, which do not count against it; it steps
+ * where the budget was changed. A switch shows other figures of the same steps instead: see stepload.js. */
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -65,7 +65,7 @@ export function mount(element) {
   on("step", (step) => write(subtitle, inWords(step) ?? shown.sub));
 }
 
-/* The step that is pointed at, for where the subtitle stands otherwise; null where there is none. */
+/* The step that is pointed at, in words that replace the subtitle; null if there is none. */
 function inWords(step) {
   const { steps } = store, { count, ms } = format, row = step === null ? -1 : store.stepRow(step), i = row & steps.mask;
   if (row < 0) return null;
@@ -73,7 +73,7 @@ function inWords(step) {
   return `${tokens} in ${ms(steps.t1[i] - steps.t0[i])} ms${parts(i)}`;
 }
 
-/* Host and device time of a step, and whether it was replayed, where the record has them. */
+/* Host and device time of a step, and whether it was replayed, if the record has them. */
 function parts(i) {
   const { host_ms: host, device_ms: device, graph } = store.steps,
     how = graph[i] === null ? "" : graph[i] ? ", replayed" : ", eager";

@@ -1,8 +1,8 @@
 /* The distribution of time to first token, a step curve that rises by one request at its TTFT.
  *
- * The last burst is solid ink, the one before dashed; without a burst it is what was answered in the time shown. The
- * last curve's p50 is ringed. There is no time axis here to put a change of settings on, so the p50 of what was asked
- * before it is marked: the curve since then lies left of it (better) or right. */
+ * The last burst is solid ink, the one before dashed; without a burst, the curve is of what was answered in the time
+ * shown. The last curve's p50 is ringed. Since there is no time axis that could show a change of settings, the p50 of
+ * earlier requests is marked: the curve since the change is left of it (better) or right. */
 import { format } from "../shared/format.js";
 import { legendEntry, legendLine } from "../shared/legend.js";
 import { median, niceAxis, quantile } from "../shared/numbers.js";
@@ -99,8 +99,8 @@ function addMedian(traces, layout, p50, { T }) {
   layout.annotations.push({ ...words, ...beside(p50, left, 6), y: 0.5, yanchor: "top", yshift: -2 });
 }
 
-/* The p50 of what was asked before the latest change of a setting: a short dashed stem up to the level of medians with
- * a hollow ring, since a line through the plot would read as a moment. */
+/* Add the p50 of requests before the latest change of a setting: a short dashed stem up to the level of medians with a
+ * hollow ring, since a line through the plot would look like a point in time. */
 function addEarlier(traces, layout, curves, { T, width }) {
   const marks = knobMarks(), requests = curves.flatMap((one) => one.requests), mark = marks[marks.length - 1];
   const before = mark ? requests.filter((request) => request.submitted < mark.t).map((request) => request.ttft) : [];

@@ -1,5 +1,5 @@
-/* The stretch of time that the time charts show: the last 3, 15 or 60 s of work, or what the user has zoomed into. Then
- * they all stand still until Esc, a double click, or "back to now". */
+/* The stretch of time that the time charts show: the last 3, 15 or 60 s of work, or what the user has zoomed into. When
+ * zoomed, they all stand still until Esc, a double click, or "back to now". */
 import { emit, on } from "../shared/events.js";
 import { time } from "../shared/time.js";
 
@@ -46,7 +46,7 @@ function set(x0, x1) {
   changed();
 }
 
-/** Show so many ms, up to now. */
+/** Show this many ms, up to now. */
 function setSpan(ms) {
   view.span = ms;
   view.zoom = null;
@@ -68,7 +68,7 @@ function changed() {
 }
 
 /**
- * What stands in a view that has nothing to draw in a stretch of time: what it will show.
+ * The text of a view that has nothing to draw in a stretch of time: what it will show.
  * @param {TimeWindow | null} window
  * @param {string} words
  */

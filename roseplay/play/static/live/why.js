@@ -1,8 +1,8 @@
-/* "Why was this token slow?": what the store knows of a token, in one sentence and a few facts.
+/* "Why was this token slow?": what the store knows about a token, in one sentence and a few facts.
  *
- * The sentence gives the first cause that applies: a preemption, steps it was left out of, prompts in its step,
- * copied blocks, a large batch. "instead of" is the median gap of the tokens around it whose steps computed no
- * prompts; without any there is no such clause. */
+ * The sentence gives the first cause that applies: a preemption, steps that left the request out, prompts in its step,
+ * copied blocks, a large batch. The clause with "instead of" has the median gap of nearby tokens whose steps computed
+ * no prompts; without any, it is left out. */
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
 import { median } from "../shared/numbers.js";
@@ -11,7 +11,7 @@ import { store } from "../shared/store.js";
 /** @typedef {string | {bold: string} | {rid: number}} Part of a sentence */
 
 const AROUND_MS = 15000, LEAST_GAPS = 5, SLOW = 1.5, LARGE_BATCH = 1.5, MOST_NAMED = 3;
-const LEAST_BUDGET = 16; // a lower one is no advice
+const LEAST_BUDGET = 16; // a lower one is not suggested
 const IN_STEP = [
   ...["t0", "t1", "prompt_tokens", "decode_tokens", "cached_tokens", "shared_tokens"],
   ...["block_copies", "device_ms", "host_ms", "graph"],
@@ -69,7 +69,7 @@ function tokenOf(rid, step) {
   return found;
 }
 
-/* Median gap and batch around a moment, of steps without prompt tokens; null where there were too few. */
+/* Median gap and batch around a time, over steps without prompt tokens; null if there are too few. */
 function usual(t) {
   const { tokens, steps, stepRow } = store, gaps = [], batches = [];
   let last = null, counts = false, batch = 0;
@@ -90,7 +90,7 @@ function usual(t) {
   return gaps.length < LEAST_GAPS ? null : { itl: median(gaps), batch: median(batches) };
 }
 
-/* Steps that began and ended within the gap and computed others only. */
+/* Steps that began and ended within the gap and computed only other requests. */
 function leftOut(rid, token, row) {
   const { steps } = store;
   let n = 0;
@@ -124,7 +124,7 @@ function preemption({ known, token }) {
   return known ? known.preempted.findIndex((t) => t <= token.t && t >= token.t - token.itl) : -1;
 }
 
-/* Others whose prompts its step computed. */
+/* Other requests whose prompts its step computed. */
 function promptsOf({ entries, rid }) {
   return entries.filter((entry) => entry.prompt_tokens > 0 && entry.rid !== rid).map((entry) => entry.rid);
 }
@@ -184,8 +184,8 @@ function ofStep({ rid, step, entries }) {
   }; no token came of that.`;
 }
 
-/* What a lower budget would have made of a gap that prompts made long: of what it took beyond the usual, as much as
- * is the share of prompt tokens that the step would have computed. "" where that is not known. */
+/* An estimate of how long a gap that prompts prolonged would have been with a lower budget: of its time beyond the
+ * usual, the share that corresponds to the prompt tokens the step would have computed. "" if unknown. */
 function helpOf(found) {
   const { token, step, normal } = found, prompt = step.prompt_tokens;
   const slow = token && normal && token.itl > normal.itl * SLOW && !found.leftOut && preemption(found) < 0;

@@ -1,4 +1,4 @@
-/* Says of a selected token why it was slow, beside the point that was clicked. */
+/* A popover that explains why a selected token was slow, beside the point that was clicked. */
 import { make } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -30,7 +30,7 @@ function bar({ decode_tokens: decode, prompt_tokens: prompt }) {
   return [track, make("div", "rp-shares", ...words.map((text) => make("span", "", text)))];
 }
 
-/* Of a token whose step is no longer kept, or never was, its lane or its dot knows the gap. */
+/* For a token whose step is no longer kept, or never was: the gap, from its lane or its dot. */
 function past({ itl, p50 }) {
   const median = p50 ? `; the median of its answer is ${milliseconds(p50).replace(" ms", "")}` : "";
   const took = Number.isNaN(itl) || itl === undefined ? [] : say`It took ${bold(milliseconds(itl))}${median}. `;
@@ -48,7 +48,7 @@ let replacing = false;
 
 on("select", (what) => {
   const answer = what && what.step !== null ? why(what.rid, what.step) : null;
-  replacing = true; // what closes now is the one before: its place is taken, not given up
+  replacing = true; // the popover that closes now is replaced, not dismissed
   if (popover.name === "why") popover.close();
   replacing = false;
   if (!what || (!answer && what.token === undefined && !store.absent.steps)) return;

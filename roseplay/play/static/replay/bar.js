@@ -1,7 +1,7 @@
-/* The bar under a replay: whose it is, where it stands, and how it is moved. Space plays and pauses, ← and → go a
- * second.
+/* The bar under a replay: its name, its position, and its controls. Space plays and pauses, ← and → move by a second.
  *
- * While it is there, what would send something or turn a knob is locked: the settings shown are the recorded ones. */
+ * While it is shown, controls that would send something or change a knob are locked: the settings shown are the
+ * recorded ones. */
 import { make, makeButton, pathIcon, set, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { given } from "../shared/given.js";
@@ -30,7 +30,7 @@ function build() {
   document.body.append(bar);
 }
 
-/* Seeking backwards starts over, so while the thumb is dragged it follows only as fast as that goes. */
+/* Seeking backwards starts over, so the position follows a dragged thumb only as fast as that allows. */
 function drag(range) {
   let wanted = null;
   range.addEventListener("input", () => {

@@ -1,5 +1,5 @@
-/* What the lanes receive in a replay, in the form of the server's `own.lanes`, made from frames. A lane shows what
- * was asked in it, one after another. Requests whose words are not in the recording have no lane. */
+/* The lanes' news in a replay, made from frames in the format of the server's `own.lanes`. A lane shows its requests
+ * one after another. Requests whose texts are not in the recording have no lane. */
 import { emit } from "../shared/events.js";
 import { given } from "../shared/given.js";
 import { median } from "../shared/numbers.js";
@@ -12,10 +12,10 @@ const RATE_TOKENS = 32, MOST_LANES = 8;
 
 const turns = new Map(); // rid -> turn
 const lanes = new Map(); // lane -> [turn]
-const sent = new Map(); // lane -> how much of it its view has
+const sent = new Map(); // lane -> what its view has of it
 let column = places(given.columns.tokens); // of a token's row
 
-/** Empty lanes. */
+/** Clear the lanes. */
 export function clearLanes() {
   for (const map of [turns, lanes, sent]) map.clear();
   const empty = { rid: null, title: "", have: "", order: [], turns: [], waiting_ms: null };
@@ -23,7 +23,7 @@ export function clearLanes() {
   emit("own", own, { own });
 }
 
-/** Empty lanes, with the answers that were under way. */
+/** Clear the lanes, and add the unfinished answers of a snapshot. */
 export function beginLanes(snapshot) {
   clearLanes();
   column = places(snapshot.columns.tokens);
@@ -31,12 +31,12 @@ export function beginLanes(snapshot) {
   for (const [rid, title, text] of snapshot.words || []) {
     const about = open.get(rid);
     if (!about || !ask(rid, title, about) || !about.tokens) continue;
-    // What it had said is one token here.
+    // Its text so far counts as one token here.
     Object.assign(turns.get(rid), { text, widths: [text.length], times: [snapshot.t], first: about.tokens - 1 });
   }
 }
 
-/* Whether there is a lane for it. */
+/* Add a request's turn to its lane; returns whether it has one. */
 function ask(rid, title, about) {
   const lane = about?.lane, thinking = about?.thinking;
   if (!lane) return false;
@@ -66,8 +66,8 @@ function take(frame) {
   }
 }
 
-/* Characters that can be shown: those of the tokens so far, and once all have come what the end added. A request's
- * end and its last token may stand in two frames. */
+/* The number of characters that can be shown: those of the tokens so far and, after the last one, those that the end
+ * added. A request's end and its last token may be in two frames. */
 function shown(turn, known) {
   const { times, widths, text, first } = turn;
   if (!known || (known.finished !== null && first + times.length >= known.tokens)) return text.length;
@@ -119,7 +119,7 @@ const aboutRequest = (known) => ({
   error: known.error,
 });
 
-/* Times go as hundredths of a millisecond since the token before. */
+/* Times are sent in hundredths of a millisecond since the previous token. */
 function turnNews(turn, known, had) {
   const { tokens, chars } = had || { tokens: 0, chars: 0 }, hundredths = turn.times.map((t) => Math.round(100 * t));
   return {

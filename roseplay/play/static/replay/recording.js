@@ -1,13 +1,13 @@
-/* Reads a recorded run: a header, and then a frame per line. Of a long idle time a second is left. Lines are checked
- * against the shape that the server's own reader uses, so that views may rely on the types of what they draw. */
+/* Reads a recorded run: a header, then a frame per line. Long idle times are shortened to a second. Lines are checked
+ * against the shape that the server's own reader uses, so that views can rely on the types of their data. */
 import { given } from "../shared/given.js";
 import { firstWhere } from "../shared/numbers.js";
 import { check, frameShape, isObject } from "./shape.js";
 
 const FORMAT = 2, OLDEST_FORMAT = 1, MARK = "roseplay_recording";
-const LONG_IDLE_MS = 2000, IDLE_MS = 1000, TAIL_MS = 600; // what stays of a pause, and what follows the last frame
+const LONG_IDLE_MS = 2000, IDLE_MS = 1000, TAIL_MS = 600; // what is left of a pause, and what follows the last frame
 const KEEP_BYTES = 32e6; // a larger recording is not kept parsed
-const LARGEST = 400e6; // characters; a browser's strings hold little more
+const LARGEST = 400e6; // characters; browsers' strings cannot be much longer
 
 /**
  * The run in `text`; throws an Error that says what is wrong with it. Positions are ms from its start, long pauses
@@ -31,8 +31,8 @@ export class Recording {
     this.columns = this.header.columns || given.columns;
     this.shape = damaged(name, "the header", () => frameShape(this.columns, given.recordingShape));
     this.kept = text.length < KEEP_BYTES ? [] : null; // the frames, parsed
-    this.due = []; // of each frame, the position
-    this.times = []; // of each frame, the engine's
+    this.due = []; // the position of each frame
+    this.times = []; // the engine's time of each frame
     this.length = this.read(whole) + TAIL_MS;
     if (!this.due.length) throw new Error(`${name} has no frames: nothing happened while it was recorded.`);
   }
@@ -103,7 +103,7 @@ function headerOf(line, name) {
   return header;
 }
 
-/* What `read` returns; where it throws an Error, one that says that this part of the recording is damaged. */
+/* Returns the result of `read`; turns its Errors into one that says that this part of the recording is damaged. */
 function damaged(name, part, read) {
   try {
     return read();
@@ -112,7 +112,7 @@ function damaged(name, part, read) {
   }
 }
 
-/* Throws an Error for a run of blocks that goes beyond the largest pool: a state is kept for each of its blocks. */
+/* Throws an Error for a run of blocks beyond the largest pool, since a state is kept for each block. */
 function checkRuns(blocks) {
   const { most_blocks } = given.recordingShape;
   for (const [block, , , , count = 0] of blocks) {
@@ -122,7 +122,7 @@ function checkRuns(blocks) {
   }
 }
 
-/* A frame, or null for a last line that is not whole: its writer was ended in the middle of it. */
+/* A frame, or null for an incomplete last line, whose writer was ended in the middle of it. */
 function frameOf(line, shape, number, name, mayBeCut) {
   const frame = json(line);
   try {

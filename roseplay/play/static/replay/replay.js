@@ -1,5 +1,5 @@
-/* Plays a recorded run into the store as the poller would, at the recording's own pace or another. Emits "replay"
- * when anything of it has changed, other than by time passing. */
+/* Plays a recorded run into the store as the poller would, at the recording's own speed or another. Emits "replay" when
+ * its state changes other than by the passing of time. */
 import { emit, on } from "../shared/events.js";
 import { given } from "../shared/given.js";
 import { poll } from "../shared/poll.js";
@@ -39,7 +39,7 @@ function at() {
   return Math.min(replay.recording.length, from + ran);
 }
 
-/** From here on the position is counted from where it is now, so that pace or state can change. */
+/** Count the position from its present value, so that speed or state can change. */
 function rebase() {
   from = at();
   since = performance.now();
@@ -76,7 +76,7 @@ function seek(ms) {
 }
 
 // ---- feeding ----------------------------------------------------------------------------------------------
-/* From the beginning: the store forgets all, and takes what the recording opens with. */
+/* Start over: the store forgets everything, and takes the recording's beginning. */
 function begin() {
   const { header } = replay.recording, { snapshot } = header;
   fed = 0;
@@ -102,7 +102,7 @@ function take(delta) {
 
 function tick() {
   if (!replay.on || !replay.playing) return;
-  const ended = at() >= replay.recording.length; // asked before frames are taken: that takes time, and more may be due
+  const ended = at() >= replay.recording.length; // checked before taking frames, during which more may become due
   feed();
   if (ended) pause();
 }
@@ -123,7 +123,7 @@ function open(text, name) {
   play();
 }
 
-/** Fetch a recording of this server and show it. Returns what went wrong, or "". */
+/** Fetch a recording from this server and show it. Returns an error message, or "". */
 async function load(address, name) {
   try {
     const answer = await fetch(address);
@@ -135,7 +135,7 @@ async function load(address, name) {
   }
 }
 
-/* A view offers the demo that comes along. */
+/* A view offers the recorded demo that comes with the server. */
 on("recorded demo", () => load("/ui/demo.jsonl", "demo.jsonl"));
 
 /** Show the recording that this server was started for. */

@@ -1,4 +1,4 @@
-/* Checks a value against a shape that the server has given, as data: see recording/schema.py. */
+/* Checks a value against a shape that the server provides as data; see recording/schema.py. */
 
 const LONGEST_NAME = 200, FAR_SCALAR = 1e15;
 
@@ -13,7 +13,7 @@ const NAMES = {
   object: "an object",
 };
 
-/* What a value of a shape is, in words. */
+/* A description of a shape's values. */
 function words({ type, least, most, values }) {
   const range = () => `${number(least)} to ${number(most)}`;
   switch (type) {
@@ -45,7 +45,7 @@ const IS = {
   any: () => true,
 };
 
-/** The shape of frames whose rows have these columns; throws an Error where a column is missing. */
+/** The shape of frames whose rows have these columns; throws an Error if a column is missing. */
 export function frameShape(columns, { frame, rows }) {
   const row = (kind) => rowShape(kind, columns[kind], rows[kind]), steps = row("steps");
   steps.columns.entries = { type: "list", of: row("entries") };

@@ -4,15 +4,15 @@ import { store } from "./store.js";
 
 /** @import { BlockRow } from "./types.js" */
 
-/** What a block is; CACHED: no request holds it, but a prompt that begins the same can find it. */
+/** Kinds of blocks; CACHED: no request holds it, but a prompt with the same beginning can find it. */
 const FREE = 0, CACHED = 1, ACTIVE = 2, SHARED = 3;
 
 const empty = (total) => ({
   total, // they are numbered 1 … total
-  used: 0, // those above were never handed out: pools hand them out in the order of their numbers
+  used: 0, // blocks above this number were never handed out: pools hand them out in order
   version: 0, // rises with every change
   references: new Int32Array(total + 1), // how many requests hold it
-  owner: new Int32Array(total + 1).fill(-1), // who has held it longest, -1: nobody
+  owner: new Int32Array(total + 1).fill(-1), // the request that has held it longest, -1: none
   findable: new Uint8Array(total + 1),
   ofKind: [total, 0, 0, 0], // how many there are of each kind
   saved: 0, // how many blocks sharing makes unnecessary

@@ -1,5 +1,5 @@
-/* Says when what the page shows is no longer current, because the server or the engine behind it does not answer. It is
- * checked at each answer and four times a second. Emits "connection" when it has changed. */
+/* Shows when the page is no longer current because the server or its engine does not answer. This is checked at each
+ * answer and four times a second. Emits "connection" when it changes. */
 import { make, write } from "./dom.js";
 import { emit, on } from "./events.js";
 import { given } from "./given.js";

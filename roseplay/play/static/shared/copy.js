@@ -11,7 +11,7 @@ export async function copy(text) {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    return copyOldWay(text); // no permission, or a page that did not come by https
+    return copyOldWay(text); // no permission, or a page without https
   }
 }
 

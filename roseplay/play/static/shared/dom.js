@@ -1,4 +1,4 @@
-/* Every element that a script makes. Text goes in as text nodes, whatever it says; no script of the page writes
+/* Makes all elements for the page's scripts. Text is always inserted as text nodes; no script of the page writes
  * markup. */
 
 /** @typedef {[tag: string, attributes: Record<string, string | number>]} Shape */
@@ -69,7 +69,7 @@ export const crossIcon = () =>
   svg(10, 10, ["path", { d: "M1 1l8 8M9 1l-8 8", stroke: "currentColor", "stroke-width": 1.4 }]);
 
 /**
- * Calls `pressed` for each key on an element, but those with Ctrl, Alt or Meta; where it returns true, the key has no
+ * Calls `pressed` for each key on an element, except those with Ctrl, Alt or Meta; if it returns true, the key has no
  * other effect.
  * @param {HTMLElement} element
  * @param {(event: KeyboardEvent) => boolean} pressed
@@ -82,7 +82,7 @@ export function onKeys(element, pressed) {
   });
 }
 
-/** Write text where it has changed; a text node that stays put keeps selections and costs no layout. */
+/** Write text if it has changed; keeping the text node preserves selections and saves a layout. */
 export function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

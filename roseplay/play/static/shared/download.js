@@ -1,7 +1,7 @@
-/* Files that a script has made. */
+/* Saves files made by scripts. */
 import { make } from "./dom.js";
 
-const KEEP_MS = 10000; // for the browser to have taken it
+const KEEP_MS = 10000; // time for the browser to take the file
 
 /**
  * Have the browser save a text as a file.

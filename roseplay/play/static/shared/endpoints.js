@@ -1,5 +1,5 @@
-/* Calls of the server's named endpoints, the same that programs call. Each is an event of a component of Gradio's,
- * whose client sends it, and shows why where the server refuses it. */
+/* Calls the server's named endpoints, the same ones that programs call. Each call is an event of a Gradio component;
+ * Gradio's client sends it, and shows the reason if the server refuses it. */
 import { tab } from "./tab.js";
 
 /** @typedef {{values: Record<string, any>, done: (result: any) => void}} Call */
@@ -7,13 +7,13 @@ import { tab } from "./tab.js";
 /** @type {(events: Record<string, (data: object) => void>) => void} */
 let connected = () => {};
 const connection = new Promise((resolve) => (connected = resolve));
-/** What is under way, by endpoint. @type {Record<string, Call>} */
+/** The call in progress, by endpoint. @type {Record<string, Call>} */
 const calls = {};
 /** The newest call, by endpoint. @type {Record<string, Promise<any>>} */
 const lines = {};
 
 /**
- * Call an endpoint, after the calls of it so far; resolves to what it returns, or undefined where it was refused.
+ * Call an endpoint after its earlier calls; resolves to its result, or to undefined if it was refused.
  * @param {string} endpoint its name
  * @param {Record<string, any>} [values] of its parameters; the tab's id is added, and all others keep their defaults
  */
@@ -29,13 +29,13 @@ export function call(endpoint, values = {}) {
   return line;
 }
 
-/** What an endpoint is called with: for Gradio, which gives the defaults. */
+/** The arguments of an endpoint's call, for Gradio, which passes the defaults. */
 export function argumentsOf(endpoint, parameters, ...defaults) {
   const { values } = calls[endpoint];
   return parameters.split(",").map((name, i) => values[name] ?? defaults[i]);
 }
 
-/** A call has ended, where it was refused without a result: for Gradio. */
+/** Called by Gradio when a call has ended; without a result if it was refused. */
 export const ended = (endpoint, result) => calls[endpoint].done(result);
 
 /** For a button: call an endpoint with the values of its inputs, under the names of parameters. */

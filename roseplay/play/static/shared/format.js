@@ -1,6 +1,6 @@
 /* Figures as the page writes them; the server writes the same, see roseplay/formats/numbers.py. */
 
-const THIN = "\u202f"; // a narrow space that does not break
+const THIN = "\u202f"; // a narrow no-break space
 
 /** 1936 as "1 936". */
 const count = (n) => (n == null ? "–" : Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, THIN));

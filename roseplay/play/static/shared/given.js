@@ -1,8 +1,8 @@
-/* What the server has put into the page: see `page_head` in page.py. */
+/* The data that the server has put into the page; see `page_head` in page.py. */
 import { setTitle } from "./lock.js";
 
 /**
- * A knob or engine setting, as `Setting.to_dict` in settings.py gives it.
+ * A knob or engine setting, from `Setting.to_dict` in settings.py.
  * @typedef {object} Setting
  * @property {"whole" | "number" | "switch" | "choice"} kind
  * @property {string} label
@@ -24,7 +24,7 @@ import { setTitle } from "./lock.js";
  */
 
 /**
- * A word with what its popover says: see `GLOSSARY` in terms.py.
+ * A term with the contents of its popover; see `GLOSSARY` in terms.py.
  * @typedef {object} Explained
  * @property {string} what
  * @property {string} [example] as it stands in a file

@@ -3,7 +3,7 @@
  * something has been locked or unlocked. */
 import { emit } from "./events.js";
 
-const CONTROLS = "button:not(.rp-term), input, select, textarea"; // what only explains a word can always be used
+const CONTROLS = "button:not(.rp-term), input, select, textarea"; // buttons that only explain a term are always usable
 const locks = new Map(); // name -> {reason, selectors}
 const held = new Map(); // control -> its title before
 let focused = null; // the control that had the focus when it was locked
@@ -12,7 +12,7 @@ let asked = 0;
 /** Whether a control is locked. */
 export const locked = (element) => held.has(element);
 
-/** Set an element's title; of a locked control it is the one that it has afterwards. */
+/** Set an element's title; a locked control gets it when it is unlocked. */
 export function setTitle(element, title) {
   if (held.has(element)) held.set(element, title);
   else element.title = title;

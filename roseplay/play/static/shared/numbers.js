@@ -14,8 +14,8 @@ export function quantile(sorted, q) {
 }
 
 /**
- * The first whole number from `low` on, below `high`, for which `test` holds; `high` where there is none. Where it
- * holds for one it has to hold for all after it.
+ * The first whole number from `low` to below `high` for which `test` holds; `high` if there is none. If it holds for a
+ * number, it must hold for all after it.
  * @param {number} low
  * @param {number} high
  * @param {(i: number) => boolean} test
@@ -29,7 +29,7 @@ export function firstWhere(low, high, test) {
   return low;
 }
 
-/** The median of numbers in any order; NaN of none. */
+/** The median of numbers in any order; NaN if there are none. */
 export const median = (values) => quantile(Float64Array.from(values).sort(), 0.5);
 
 /**

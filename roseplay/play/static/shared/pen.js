@@ -1,4 +1,4 @@
-/* A canvas that is sharp on every screen, and the few strokes that our drawings are made of. */
+/* A canvas that is sharp on every screen, and the few drawing functions that our drawings use. */
 import { palette } from "./theme.js";
 
 /** @typedef {ReturnType<typeof createPen>} Pen */

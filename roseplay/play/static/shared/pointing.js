@@ -1,4 +1,4 @@
-/* What the pointer or the keys are on, in whichever view: a request, a step, and the token that was selected. */
+/* What the pointer or the keys are on, in any view: a request, a step, and the selected token. */
 import { emit, on } from "./events.js";
 
 /**
@@ -16,7 +16,7 @@ export const pointing = {
   selected: null,
 };
 
-/** Whether a request stands back: another one is picked. Pointing alone dims nothing. @param {number} rid */
+/** Whether a request is dimmed because another one is selected. Pointing alone dims nothing. @param {number} rid */
 export const standsBack = (rid) => pointing.selected !== null && pointing.selected.rid !== rid;
 
 /** The pointer or the keys have left what they were on. */

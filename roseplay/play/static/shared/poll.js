@@ -1,9 +1,9 @@
-/* The page's one connection. It asks GET /ui/delta for what is new, every 80 ms while the page is seen and once a
- * second while it is hidden, never twice at a time, and takes it into the store. The times are fixed: when an answer
- * or a drawing takes long, only the wait for the next poll gets shorter.
+/* The page's only connection. It polls GET /ui/delta for news, every 80 ms while the page is visible and once a second
+ * while it is hidden, one poll at a time, and takes them into the store. The interval is fixed: if an answer or a
+ * drawing takes long, only the wait for the next poll gets shorter.
  *
- * While a replay is shown it asks only to keep this tab's lease, and drops what it hears. Emits "heard" at each
- * answer, before the store takes it, and "start" with how far the engine's start is, and with null once it is live. */
+ * While a replay is shown, it polls only to keep this tab's lease, and drops the answers. Emits "heard" at each answer,
+ * before the store takes it, and "start" with the progress of the engine's start, or with null once it is live. */
 import { emit } from "./events.js";
 import { given } from "./given.js";
 import { apply } from "./reduce.js";
@@ -17,13 +17,13 @@ export const poll = {
   count: 0,
   failures: 0,
   held: false, // whether a replay is shown
-  /** When it asked what has not been answered yet. @type {number | null} */
+  /** When the unanswered poll was sent, if there is one. @type {number | null} */
   asked: null,
   heard: 0, // when the last answer came
   alive: true,
   /** @type {string | null} */
   health: null,
-  /** How far the engine's start is, until it is live. @type {import("./types.js").Start | null} */
+  /** The progress of the engine's start, until it is live. @type {import("./types.js").Start | null} */
   starting: null,
   start,
   hold,
@@ -93,7 +93,7 @@ function take(delta) {
     else showState("lost", "engine stopped");
   }
   const every = poll.held ? HELD_MS : document.hidden ? HIDDEN_MS : VISIBLE_MS, now = performance.now();
-  due = Math.abs(due + every - now) > every ? now + every : due + every; // what is far behind is not caught up with
+  due = Math.abs(due + every - now) > every ? now + every : due + every; // missed polls are not made up for
   return due - now;
 }
 
@@ -110,7 +110,7 @@ function start(element, stamps) {
   ask();
 }
 
-/** Whether something else feeds the store; when it no longer does, everything is asked for again. */
+/** Set whether something else feeds the store; when it no longer does, everything is fetched again. */
 function hold(held) {
   poll.held = held;
   poll.asked = null;

@@ -1,5 +1,5 @@
-/* The page's one small window over a view, a sheet at the bottom on a phone. It opens beside a point, or for a button
- * that then says it is expanded and gets the focus back. Its owner fills it, with text nodes only. */
+/* The page's only popover, a sheet at the bottom on a phone. It opens beside a point, or for a button, which is then
+ * marked as expanded and gets the focus back. Its owner fills it, with text nodes only. */
 import { crossIcon, make, makeButton } from "./dom.js";
 import { colorOf } from "./theme.js";
 
@@ -21,7 +21,7 @@ const GAP = 14, EDGE = 8, BESIDE = 8;
 const sheet = matchMedia("(max-width: 719px)"); // as in popover.css
 
 export const popover = {
-  /** Whose it is while it is open. @type {string | null} */
+  /** The owner's name while it is open. @type {string | null} */
   name: null,
   open,
   toggle,
@@ -64,7 +64,7 @@ function open(spec) {
   box.focus({ preventScroll: true });
 }
 
-/* On a phone it is a sheet over the lower part of the page, which scrolls so that what it speaks of stands above. */
+/* On a phone it is a sheet over the lower part of the page, which scrolls so that its subject is visible above. */
 function uncover() {
   const { opener, around, y } = current, { bottom } = opener ? opener.getBoundingClientRect() : around || { bottom: y };
   const covered = bottom + BESIDE - (innerHeight - box.offsetHeight);
@@ -72,7 +72,7 @@ function uncover() {
 }
 
 /**
- * Open it for an opener, or close it where it is open for that.
+ * Open it for an opener, or close it if it is open for that.
  * @param {PopoverSpec} spec
  */
 function toggle(spec) {
@@ -88,7 +88,7 @@ function refill() {
   fit();
 }
 
-/** Put it in its place again, after what it says has changed. */
+/** Position it again after its contents have changed. */
 function fit() {
   if (!current) return;
   const width = box.offsetWidth, height = box.offsetHeight, { left, top } = corner(current, width, height);
@@ -97,8 +97,8 @@ function fit() {
 }
 
 /**
- * Its corner, on a side with room for it, so that what it speaks of stays free: of an opener the side it asks for,
- * else the emptier one.
+ * Its corner, on a side with enough room, so that it does not cover its subject: the side that an opener asks for,
+ * otherwise the emptier one.
  * @param {PopoverSpec} spec
  */
 function corner({ x, y, around, opener, side }, width, height) {
@@ -143,7 +143,7 @@ document.addEventListener("pointerdown", (event) => {
 }, true);
 
 // ---- what goes into it ------------------------------------------------------------------------------------
-/** A line of a name and a value. */
+/** A line with a name and a value. */
 export function factRow(name, ...value) {
   return make("div", "", make("dt", "", name), make("dd", "", ...value));
 }

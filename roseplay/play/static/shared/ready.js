@@ -1,4 +1,4 @@
-/* Whether the server can be asked for more than how far the start of its engine is. */
+/* Whether the server can answer more than the progress of its engine's start. */
 import { on } from "./events.js";
 import { given } from "./given.js";
 import { poll } from "./poll.js";

@@ -1,4 +1,4 @@
-/* Takes deltas of GET /ui/delta, or of a replay, into the store. Emits "reset" where one begins with a snapshot, then
+/* Takes deltas from GET /ui/delta, or from a replay, into the store. Emits "reset" if one begins with a snapshot, then
  * "frame". */
 import { emit } from "./events.js";
 import { given } from "./given.js";
@@ -28,7 +28,7 @@ function reader(columns) {
   };
 }
 
-/** Where each column lies in a row. @param {string[]} names @returns {Record<string, number>} */
+/** The index of each column in a row. @param {string[]} names @returns {Record<string, number>} */
 export function places(names) {
   return Object.fromEntries(names.map((name, place) => [name, place]));
 }
@@ -83,7 +83,7 @@ function applyFields(rid, fields) {
   if (known.burst !== null) addToBurst(known);
 }
 
-/* Preemptions that a snapshot counts and its frames do not hold. */
+/* Preemptions that a snapshot counts but its frames do not contain. */
 function countEarlier(snapshot) {
   for (const [rid, { preemptions = 0 }] of snapshot.requests || []) {
     const known = request(rid);
@@ -137,7 +137,7 @@ function applyEvent([rid, event, t, more = {}]) {
     known.finished = t;
     known.reason = more.reason ?? null;
     known.tokens = more.tokens ?? known.tokens;
-    known.prompt = more.prompt_tokens ?? known.prompt; // another server says it only now, as it does these two
+    known.prompt = more.prompt_tokens ?? known.prompt; // another server reports this and the next two only now
     known.cached = more.cached ?? known.cached;
     known.queue = more.queue_ms ?? known.queue;
     known.ttft = more.ttft_ms ?? known.ttft;
@@ -176,7 +176,7 @@ function applyEntry(row, t0) {
   ran(known, t0);
 }
 
-/* It was in a step, or preempted by one before it ran: an earlier preemption ends. */
+/* End a request's preemption: it was in a step, or preempted again by one before it ran. */
 function ran(known, t) {
   if (known.preempted.length > known.resumed.length) known.resumed.push(t);
 }

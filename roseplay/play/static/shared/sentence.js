@@ -1,4 +1,4 @@
-/* Sentences with emphasis, as the server makes them. */
+/* Sentences with emphasis, in the server's format. */
 import { make } from "./dom.js";
 
 /** @import { Sentence } from "./types.js" */

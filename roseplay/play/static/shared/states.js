@@ -1,4 +1,4 @@
-/* What each slot of a model's recurrent states holds, from the snapshots and frames that the store takes. Models
+/* The content of each slot of a model's recurrent states, from the snapshots and frames that the store takes. Models
  * without recurrent layers have no slots. */
 import { on } from "./events.js";
 import { store } from "./store.js";
@@ -7,7 +7,7 @@ const NOBODY = -1;
 
 const empty = (slots, places) => ({
   slots, // of running requests, numbered 1 … slots
-  total: slots + places, // with those that the prefix cache has, numbered behind them
+  total: slots + places, // with those of the prefix cache, numbered after them
   request: new Int32Array(slots + places + 1).fill(NOBODY), // whose state it is, or was; -1: the slot is free
   tokens: new Int32Array(slots + places + 1), // of a kept state, how many it stands for
 });

@@ -1,4 +1,4 @@
-/* Small values that the browser keeps, where it keeps any: in a private window they last for this visit or not at
+/* Small values that the browser stores, if it stores any: in a private window they last for this visit or not at
  * all. */
 
 /**

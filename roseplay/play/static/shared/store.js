@@ -1,11 +1,11 @@
-/* Everything the page remembers of the engine. `reduce.js` fills it; views read it.
+/* Everything that the page remembers about the engine. `reduce.js` fills it; views read it.
  *
- * All times are milliseconds of the engine's clock since it started; time.js says which of them is now, and where a
- * view draws them. */
+ * All times are in milliseconds on the engine's clock since it started; time.js has the current time, and maps times to
+ * those of views. */
 import { firstWhere } from "./numbers.js";
 
 /**
- * Rows of typed columns, numbered from 0 for ever; row i lies in slot i & mask. Rows before `first` are overwritten.
+ * Rows of typed columns, numbered from 0 without end; row i is in slot i & mask. Rows before `first` are overwritten.
  */
 class Ring {
   constructor(capacity, columns) {
@@ -30,8 +30,8 @@ class Ring {
   }
 
   /**
-   * A function that adds a row, given as a list with these columns, and returns its slot. Numbers alone are taken over:
-   * what is missing is 0, or NaN in a column of fractions.
+   * A function that adds a row, given as a list with these columns, and returns its slot. Only numbers are copied:
+   * missing ones are 0, or NaN in a column of fractions.
    * @param {string[]} names
    */
   filler(names) {
@@ -206,7 +206,7 @@ function stepRow(step) {
   return row < steps.end && steps.step_id[row & steps.mask] === step ? row : -1;
 }
 
-/** The parts that requests had in the step in this slot, those that are kept. */
+/** The kept entries of the step in this slot. */
 function entriesOf(slot) {
   const list = [];
   for (let k = 0, e = steps.first_entry[slot]; k < steps.entry_count[slot]; k++, e++) {
@@ -217,7 +217,7 @@ function entriesOf(slot) {
   return list;
 }
 
-/** What is known of a request; made on the first mention of it. */
+/** What is known about a request; created when it is first mentioned. */
 function request(rid) {
   if (!store.requests.has(rid)) store.requests.set(rid, unknown(rid));
   return store.requests.get(rid);

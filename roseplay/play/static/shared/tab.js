@@ -1,4 +1,4 @@
-/* The id of this browser tab. It survives a reload, and says which lanes and bursts on the server are the tab's. */
+/* The id of this browser tab. It survives a reload, and identifies the tab's lanes and bursts on the server. */
 import { keep, ofTab, stored } from "./storage.js";
 
 const KEY = "roseplay-tab";

@@ -1,5 +1,5 @@
-/* A canvas's other form, for who cannot see it or wants to read it: a real table in the panel's place. It is read at
- * most once a second, only while it is shown; rows beyond MOST are counted in the caption. */
+/* A canvas's alternative for people who cannot see it or want to read it: a real table in place of the panel. It is
+ * updated at most once a second, only while it is shown; rows beyond MOST are counted in the caption. */
 import { make, makeButton, write } from "./dom.js";
 import { on } from "./events.js";
 import { format } from "./format.js";
@@ -64,7 +64,7 @@ export class AsTable {
     return make("tr", "", make("th", { scope: "row", title: meaning }), ...others.map(() => make("td")));
   }
 
-  /* Now if the last time is a second ago, else when it is. */
+  /* Update it a second after the last update, or now if that is past. */
   refresh() {
     if (this.box.hidden || this.timer) return;
     this.timer = setTimeout(() => {

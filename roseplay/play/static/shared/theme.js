@@ -1,5 +1,5 @@
 /* The page's colours for scripts, read from the CSS variables --rp-* of the current theme. Emits "theme" when they have
- * changed; views draw again then. */
+ * changed, so that views are drawn again. */
 import { emit } from "./events.js";
 import { laneOf } from "./store.js";
 
@@ -7,7 +7,7 @@ const NAMES =
   ("bg surface raised well line line2 grid ink ink2 ink3 rose rosefill rosewash prompt decode shared cached " +
     "cachedline free ok").split(" ");
 const HUES = 8;
-const OTHERS = [4, 5, 6, 7, 0, 1, 2, 3]; // lanes own the first hues; other traffic begins behind them
+const OTHERS = [4, 5, 6, 7, 0, 1, 2, 3]; // lanes have the first hues; other traffic begins after them
 
 /**
  * @typedef {Record<string, string> & {hues: string[]}} Palette {bg, surface, …, free, ok, hues: [c0 … c7]} as CSS
@@ -44,7 +44,7 @@ export function fade(color, alpha) {
   return `rgba(${n >> 16},${(n >> 8) & 255},${n & 255},${alpha})`;
 }
 
-/** A colour between two #rrggbb ones, as such. */
+/** A colour between two #rrggbb ones, in the same format. */
 export function mix(from, to, share) {
   const a = parseInt(from.slice(1), 16), b = parseInt(to.slice(1), 16);
   const part = (shift) => Math.round(((a >> shift) & 255) + (((b >> shift) & 255) - ((a >> shift) & 255)) * share);

@@ -1,13 +1,13 @@
-/* The time, for the engine and for the views.
+/* The time of the engine and of the views.
  *
  * Views show the last seconds of *work*. While the engine has nothing to do their clock stands still (a burst stays on
  * the screen until something else happens), and when work begins again the idle stretch is cut out and marked. */
 import { store } from "./store.js";
 
 const TAIL_MS = 700, LEAD_MS = 300; // what is left of an idle stretch, after and before work
-const LEAST_CUT_MS = 500; // less is not worth a mark
+const LEAST_CUT_MS = 500; // shorter stretches are not cut
 const LAG_MS = 150; // a frame takes about this long to arrive; views end this much earlier
-const JUMP_MS = 1000; // clocks further apart than this are not drifting, something has happened
+const JUMP_MS = 1000; // clocks that differ by more are not just drifting
 const KEEP_CUTS = 64;
 
 /** @type {{offset: number | null, last: number | null, source: (() => number) | null, stopped: number | null}} */
@@ -25,8 +25,8 @@ export const time = { cuts, sync, follow, stop, stopped, reset, work, idle, x, n
 
 // ---- engine time ------------------------------------------------------------------------------------------
 /**
- * Each delta says the engine's time when it was made; it arrives late by the way back, so the largest offset seen is
- * the best. It may sink slowly, should the two clocks drift apart.
+ * Take the engine's time from a delta. Deltas arrive late by their time on the way, so the largest offset seen is the
+ * best one. It may fall slowly, in case the two clocks drift apart.
  */
 function sync(engineNow) {
   if (typeof engineNow !== "number" || state.source) return;
@@ -35,13 +35,13 @@ function sync(engineNow) {
   else state.offset += (offset - state.offset) * 0.02;
 }
 
-/** From here on the clock is what `source` returns, as in a replay; null: what the server says. */
+/** Use `source` as the clock from now on, as in a replay; null returns to the server's time. */
 function follow(source) {
   state.source = source;
   state.offset = state.last = null;
 }
 
-/** Hold the clock where it is, for as long as nothing is heard of the engine. */
+/** Stop the clock while the engine does not answer. */
 function stop(held) {
   if (held !== (state.stopped !== null)) state.stopped = held ? clock() : null;
 }
@@ -66,7 +66,7 @@ function reset() {
   cuts.length = 0;
 }
 
-/** There was work from `from` to `to`. */
+/** Note that there was work from `from` to `to`. */
 function work(from, to) {
   const idleFrom = lastWork + TAIL_MS, idleTo = from - LEAD_MS;
   if (lastWork !== null && idleTo > idleFrom + LEAST_CUT_MS && !openAt(idleFrom)) {
@@ -77,7 +77,7 @@ function work(from, to) {
   lastWork = lastWork === null ? to : Math.max(lastWork, to);
 }
 
-/* A long pause while a request waits is not idle time: it is a stall, and has to be seen. */
+/* A long pause while a request waits is not idle time: it is a stall, and must be visible. */
 function openAt(t) {
   for (const { submitted, finished } of store.requests.values()) {
     if (submitted !== null && submitted <= t && (finished === null || finished > t)) return true;

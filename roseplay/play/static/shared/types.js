@@ -1,4 +1,4 @@
-/* Types of what is handed between server and page, store and views, a view and its panel. For the type checker only. */
+/* Types of the data between server and page, store and views, and a view and its panel. Only for the type checker. */
 
 /** @typedef {import("./store.js").Request} Request */
 /** @typedef {import("./theme.js").Palette} Palette */
@@ -53,7 +53,7 @@
  */
 
 /**
- * How far the start of the engine is.
+ * The progress of the engine's start.
  * @typedef {object} Start
  * @property {string} model
  * @property {string} note why the start before failed
@@ -116,8 +116,8 @@
  */
 
 /**
- * What fits how fast the model is: the page's burst size, answer length and rate, and what each demo takes or why it is
- * absent.
+ * Values that suit the model's speed: the page's burst size, answer length and rate, and each demo's length or why it
+ * is absent.
  * @typedef {object} Pace
  * @property {number} burst
  * @property {number} answer
@@ -126,7 +126,7 @@
  */
 
 /**
- * What another server said of its load at a time; null for what it does not say.
+ * Another server's load at a time; null for figures that it does not report.
  * @typedef {LoadFigures & {t: number, replicas?: Record<string, LoadFigures>}} Load `replicas`: of each engine, by its
  *   name, where there are several behind the server's address
  */
@@ -148,7 +148,7 @@
  */
 
 /**
- * A demo's caption, and what it points at; `over`: there is none any more.
+ * A demo's caption, and what it points at; `over`: the demo has ended.
  * @typedef {object} DemoCaption
  * @property {boolean} [over]
  * @property {string} name
@@ -250,7 +250,7 @@
 /** @typedef {{name: string, box: HTMLElement, soon: () => void, draws: number, cost: number, longest: number}} Panel */
 
 /**
- * What a chart is drawn into: the size of its plot in px, the px beside it, and where a moment lies on its x axis.
+ * The frame of a chart: the size of its plot in px, the px beside it, and the position of a time on its x axis.
  * @typedef {object} ChartFrame
  * @property {Palette} T
  * @property {number} width

@@ -1,4 +1,4 @@
-/* A line over the page that stays until its reader dismisses it: why a model could not be loaded. */
+/* A line above the page that stays until it is dismissed: why a model could not be loaded. */
 import { crossIcon, make, makeButton, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { poll } from "../shared/poll.js";
@@ -6,7 +6,7 @@ import { keep, ofTab, stored } from "../shared/storage.js";
 
 /** @import { Delta } from "../shared/types.js" */
 
-const KEY = "roseplay-notice"; // the start that the dismissed one is of
+const KEY = "roseplay-notice"; // stores the start to which the dismissed notice belongs
 
 let bar = null, said = null;
 /** @type {string | null} */

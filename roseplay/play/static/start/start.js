@@ -1,6 +1,6 @@
-/* What the page shows while no engine is live: how far its start is, in the strip, and the stages, in the timeline's
- * place. What needs the engine cannot be used meanwhile. A start that failed stays, with a command to try; one that
- * takes the place of another model can be given up. */
+/* Shown while no engine is live: the start's progress in the strip, and its stages in place of the timeline. Controls
+ * that need the engine are disabled meanwhile. A failed start stays visible, with a command to try; one that replaces
+ * another model can be cancelled. */
 import { make, makeButton, set, svg, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { lock } from "../shared/lock.js";
@@ -35,13 +35,13 @@ on("start", (/** @type {Start | null} */ start) => {
   list.show(start);
 });
 
-/** The sentence over the bar of the stage that runs. */
+/** The sentence above the bar of the running stage. */
 class Strip {
   constructor() {
     this.head = make("b");
     this.more = make("span");
     this.bar = new Bar({ role: "progressbar", "aria-valuemin": 0, "aria-valuemax": 100 });
-    this.heard = make("span", { className: "rp-said", role: "status" }); // each stage once, not each count
+    this.heard = make("span", { className: "rp-said", role: "status" }); // announces each stage once, not each count
     const said = make("p", "", this.head, " ", this.more);
     this.cancel = makeButton("Cancel", { className: "rp-cancel", hidden: true, onclick: () => this.giveUp() });
     this.element = make("div", "rp-start", said, this.bar.element, this.heard, this.cancel);
@@ -68,7 +68,7 @@ class Strip {
   }
 }
 
-/** A bar of 6 pixels; empty where nobody knows how much is done. */
+/** A bar 6 pixels high; empty while the progress is unknown. */
 class Bar {
   /** @param {Record<string, any>} [attributes] */
   constructor(attributes = { "aria-hidden": "true" }) {

@@ -1,4 +1,4 @@
-/* What the run holds: its bursts with their figures, and the changes of settings between them, the newest first. */
+/* The contents of the run: its bursts with their figures, and the changes of settings between them, newest first. */
 import { make } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -22,7 +22,7 @@ export function mountContents(element) {
   setInterval(show, EVERY_MS);
 }
 
-/* [{t, cells}] of all that is still known. */
+/* [{t, cells}] of everything that is still known. */
 function found() {
   const changes = knobMarks().map(({ t, text }) => ({ t, knob: true, cells: [text, "", "", ""] }));
   const bursts = [...store.bursts.values()].filter(({ requests }) => requests.length).map(({ id, requests }) => {

@@ -1,5 +1,5 @@
-/* The tab Traces: what the current run holds and its downloads; a recording opened from a file, read in this browser
- * only; the demo that comes along. */
+/* The Traces tab: the contents of the current run and its downloads; a recording opened from a file, which only this
+ * browser reads; and the demo that comes with the server. */
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -43,7 +43,7 @@ async function ask() {
     const answer = await fetch("/ui/export", { cache: "no-store", signal: AbortSignal.timeout(AGAIN_MS * 2) });
     if (answer.ok) show(await answer.json());
   } catch {
-    // the header says that the server does not answer
+    // the header shows that the server does not answer
   }
 }
 
@@ -58,7 +58,7 @@ function show(run) {
   write(part(".rp-to-file"), run.file ? `Also written to ${run.file}, with the texts of all.` : "");
 }
 
-/* Let the files be downloaded, or not. */
+/* Enable or disable the downloads. */
 function offer(any) {
   for (const link of links()) {
     if (any) link.removeAttribute("aria-disabled");

@@ -8,7 +8,7 @@ import { sharp } from "../pen.js";
 /** @typedef {{x0: number, x1: number, y0: number, y1: number, width: number, height: number}} Area in CSS pixels */
 
 const CHAR_PX = 6.1, BESIDE_PX = 6, UNDER_PX = 13;
-const OVER_PX = 10; // words under an area end at most so far at its right
+const OVER_PX = 10; // how far words under an area may extend beyond its right
 const APART_PX = 4;
 
 /**
@@ -38,7 +38,7 @@ export function drawUprights(pen, { y0, y1 }, ticks, T) {
   for (const { at } of ticks) pen.line(sharp(at), y0, sharp(at), y1, T.grid);
 }
 
-/** Words under the area, centred at their places as far as there is room; of two that would meet, the right ones. */
+/** Draw words under the area, centred at their places if possible; of two that would overlap, only the right one. */
 export function drawWords(pen, { x1, y1 }, ticks, T) {
   const most = x1 + OVER_PX;
   let free = most;

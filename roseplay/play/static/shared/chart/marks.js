@@ -1,10 +1,10 @@
-/* What a chart shows, on a canvas over Plotly's axes: curves, areas, dots, lines and words. All of it moves with
- * time, several times a second, and for that Plotly needs some thirty milliseconds, a canvas one or two. */
+/* The contents of a chart, on a canvas over Plotly's axes: curves, areas, dots, lines and words. They move with time,
+ * several times a second; drawing them takes Plotly some thirty milliseconds, a canvas one or two. */
 import { make } from "../dom.js";
 import { createPen } from "../pen.js";
 import { linear } from "./scale.js";
 
-const NEAR_PX = 12, FONT_PX = 10, LINE_PX = 13, SQUARE_PX = 2.2; // dots smaller than this are as good as squares
+const NEAR_PX = 12, FONT_PX = 10, LINE_PX = 13, SQUARE_PX = 2.2; // dots smaller than this are drawn as squares
 const MONO = '"RP Mono", ui-monospace, monospace';
 const SHARE = { left: 0, center: 0.5, right: 1, top: 0, middle: 0.5, bottom: 1 };
 

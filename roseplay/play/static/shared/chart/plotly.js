@@ -1,5 +1,5 @@
-/* Axes that can be zoomed: Plotly, the page's own bundle, draws them and sees to the pointer. It takes some thirty
- * milliseconds for that, so it is called only when they have changed; what moves is drawn over them by marks.js. */
+/* Axes that can be zoomed: Plotly, from the page's own bundle, draws them and handles the pointer. It takes some thirty
+ * milliseconds, so it is called only when they have changed; marks.js draws everything that moves over them. */
 import { given } from "../given.js";
 
 /** @import { Palette } from "../theme.js" */
@@ -10,7 +10,8 @@ const CONFIG = { ...OFF, doubleClickDelay: 500 };
 const PLOTLY_MS = 1000;
 const DRAG_MS = 8000; // a drag that seems to last longer than this was lost
 
-/** Resolves when Plotly is there. It is five megabytes of script: everything else is drawn before it is asked for. */
+/** Resolves when Plotly is loaded. It is a script of five megabytes, so everything else is drawn before it is
+ * fetched. */
 export const plotlyLoaded = new Promise((done) => {
   if (window.Plotly || !given.plotly) return done();
   const script = Object.assign(document.createElement("script"), { src: given.plotly, onload: done });
@@ -112,7 +113,7 @@ export class PlotlyAxes {
       const names = Object.keys(change);
       const range = (axis) =>
         names.some((name) => name.startsWith(`${axis}.range`)) ? plot.layout[axis].range.slice() : null;
-      this.key = ""; // they are no longer as they were asked for
+      this.key = ""; // they are no longer as requested
       spec.zoomed(range("xaxis"), range("yaxis"));
     });
     plot.on("plotly_doubleclick", spec.cleared);

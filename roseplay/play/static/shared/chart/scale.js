@@ -1,11 +1,11 @@
-/* Where a value lies along an axis, in px, and the round values at which the axis is labelled. */
+/* The position of a value along an axis, in px, and the round values at which the axis is labelled. */
 import { format } from "../format.js";
 
 /** @typedef {((value: number) => number) & {value: (px: number) => number}} Scale px of a value, and the value at px */
 /** @typedef {{at: number, words: string}} Tick a labelled place of an axis, in px */
 
 /**
- * Values from `low` to `high` lie evenly between two places.
+ * A linear scale: values from `low` to `high` are evenly spaced between two places.
  * @returns {Scale}
  */
 export function linear(low, high, from, to) {
@@ -14,7 +14,7 @@ export function linear(low, high, from, to) {
 }
 
 /**
- * Equal factors are equally far apart; what is less than `low` lies where that is.
+ * A logarithmic scale: equal factors are equally far apart, and values below `low` are placed at `low`.
  * @returns {Scale}
  */
 export function logarithmic(low, high, from, to) {
@@ -24,7 +24,8 @@ export function logarithmic(low, high, from, to) {
 }
 
 /**
- * The round values of a logarithmic axis: 1, 2 and 5 of each power of ten, or as few as fit `most`.
+ * The round values of a logarithmic axis: 1, 2 and 5 times each power of ten, or fewer so that there are at most
+ * `most`.
  * @returns {number[]}
  */
 export function logValues(low, high, most) {
@@ -52,11 +53,11 @@ export const ticksAt = (scale, values, unit = "", words = short) =>
     words: unit && i === values.length - 1 ? `${words(value)} ${unit}` : words(value),
   }));
 
-/** Ticks of an axis from 0 that has so many parts of `step`. */
+/** Ticks of an axis from 0 with `parts` parts of `step`. */
 export const evenTicks = (scale, parts, step, unit = "") =>
   ticksAt(scale, Array.from({ length: parts + 1 }, (_, i) => i * step), unit, plain);
 
-/** A value with its thousands apart. */
+/** A value with its thousands separated. */
 const plain = (value) => (value >= 1000 ? format.count(value) : String(+value.toPrecision(6)));
 
 /** A value in which 1 000 is 1k. */

@@ -1,17 +1,17 @@
-/* What charts are drawn of, in Plotly's words for it: those that marks.js draws. */
+/* The elements of charts, in Plotly's format, as far as marks.js draws them. */
 import { fade } from "../theme.js";
 
-/** A line of words on a plot, with a halo; the caller says where. */
+/** A line of words on a plot, with a halo; the caller adds its position. */
 export const annotation = (T, name, words, color, bold = false) => ({
   name,
   lines: [{ words, color, bold }],
   bgcolor: fade(T.surface, 0.85),
 });
 
-/** Where words stand: at the left or the right of a place, so many px from it. */
+/** The position of words at the left or right of a place, `px` away from it. */
 export const beside = (x, left, px) => ({ x, xanchor: left ? "right" : "left", xshift: left ? -px : px });
 
-/** Where they stand above the plot. */
+/** The position of words above the plot. */
 export const ABOVE = { yref: "paper", y: 1, yanchor: "middle", yshift: 10 };
 
 /** A label at the right of the plot: its name over its value. */
