@@ -202,12 +202,12 @@ def test_the_same_burst_with_a_budget_is_told_beside_the_first(live: Served, ope
             f"() => [...Rose.store.requests.values()].some((one) => one.burst > {before})", timeout=BURST_MS
         )
         burst = newest_burst(page)
-        worst[budget] = facts(page, burst)["worst"]
         expect(page.locator(f'.rp-strip[data-burst="{burst}"]')).to_be_visible(timeout=BURST_MS)
+        worst[budget] = facts(page, burst)["worst"]  # by now the gaps that the burst began are over
         told[budget] = caption(page).inner_text()
         assert near(worst[budget], figures(told[budget])) or "Their prefill" in told[budget], (told, worst)
         live.engine.abort_all()
         page.wait_for_function("() => Rose.store.open.size === 0", timeout=BURST_MS)
     assert "In portions of 32 tokens a step" in told[32]
-    if worst[32] * 1.15 < worst[None] * 0.99:
+    if worst[32] * 1.5 < worst[None]:
         assert near(worst[None], figures(page.locator(".rp-story-text p").nth(1).inner_text()))
