@@ -143,6 +143,9 @@ def test_stop_leaves_the_chats_as_they_were_and_other_tabs_are_told(live: Served
     ask(page, "What is a KV block?")
     for lane in (2, 4):
         expect(page.locator(f"#rp-lane-{lane} .rp-state")).to_contain_text(re.compile("done|length"))
+    page.wait_for_function("() => Rose.store.open.size === 0")
+    polls = page.evaluate("Rose.poll.count")  # what was cached comes a poll later than the end
+    page.wait_for_function("(polls) => Rose.poll.count > polls + 2", arg=polls)
     before = page.locator("#rp-lane-2 .rp-text").inner_text()
     page.get_by_role("button", name="Show me").click()
     page.locator(".rp-pop").get_by_role("button", name=re.compile("Batch size")).click()

@@ -240,10 +240,9 @@ def test_a_selection_is_outlined_in_the_other_views(views: Views) -> None:
     views.drawn()
     outlined = lambda view: {one for one in page.evaluate("strokes") if one.startswith(f"{view} {ink} 1.5")}  # noqa: E731
     assert len(outlined("rp-blocks")) == 2, "its two blocks"
-    press(page, "timeline")
     page.evaluate("strokes.length = 0")
-    views.drawn()
-    assert outlined("rp-steps")
+    press(page, "timeline")
+    page.wait_for_function("(start) => strokes.some((one) => one.startsWith(start))", arg=f"rp-steps {ink} 1.5")
     page.keyboard.press("Escape")
     page.evaluate("strokes.length = 0")
     views.drawn()
