@@ -100,8 +100,9 @@ def read_knob(knob: str, text: str) -> Any:
             factor = float(_word(text).lstrip("×x"))
         except ValueError:
             factor = float("nan")
-        if not 1 < factor <= 1000:
-            raise ValueError(f"{_KNOBS[knob].label} takes a number above 1, at most 1000.")
+        values = _KNOBS[knob].values
+        if not (factor > 1 and values.allows(factor)):
+            raise ValueError(f"{_KNOBS[knob].label} takes a number above 1, at most {getattr(values, 'most', None):g}.")
         return factor
     stops = stops_of(knob) if knob in _KNOBS else None
     return text if stops is None else stops.parse(text)

@@ -451,16 +451,18 @@ def test_a_click_on_a_slow_token_asks_why(mock: Served, open_page: Open) -> None
     slow_answer(mock, page)
     worst = slowest(page)
     word = WORDS[worst["token"] % len(WORDS)].strip()
-    strongest = page.locator('#rp-lane-1 .rp-slow[style*="30%"]', has_text=word).last
-    expect(strongest).to_be_visible()
-    click_text(page, strongest)
+    strongest = page.locator('#rp-lane-1 .rp-slow[style*="30%"]', has_text=word)
+    expect(strongest.last).to_be_visible()
     popover = page.get_by_role("dialog", name="Why was this token slow?")
-    expect(popover).to_contain_text("lane 1 · ")
-    chosen = page.evaluate("Rose.pointing.selected")  # on a busy machine others of the same word may be as strong
-    assert chosen["rid"] == worst["rid"]
-    expect(popover).to_contain_text(f"step {count(chosen['step'])}")
-    token = worst["token"] + chosen["step"] - worst["step"]  # it is alone: a token a step
-    expect(popover).to_contain_text(f"lane 1 · {token + 1}")
+    for slow in strongest.all():  # on a busy machine others of the same word may be as strong
+        page.keyboard.press("Escape")
+        click_text(page, slow)
+        expect(popover).to_contain_text("lane 1 · ")
+        if page.evaluate("Rose.pointing.selected.step") == worst["step"]:
+            break
+    expect(popover).to_contain_text(f"step {count(worst['step'])}")
+    expect(popover).to_contain_text(f"lane 1 · {worst['token'] + 1}")
+    assert page.evaluate("[Rose.pointing.selected.rid, Rose.pointing.selected.step]") == [worst["rid"], worst["step"]]
     expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_text(word)
     # It stays, whatever the pointer does, until Esc.
     page.locator("#rp-kvtime").click()
@@ -473,7 +475,7 @@ def test_a_click_on_a_slow_token_asks_why(mock: Served, open_page: Open) -> None
     # The tint is there after a reload too.
     reload(page)
     ready(page)
-    expect(strongest).to_be_visible()
+    expect(strongest.last).to_be_visible()
 
 
 def test_another_selection_takes_its_place(mock: Served, open_page: Open) -> None:

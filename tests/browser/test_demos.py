@@ -174,6 +174,7 @@ def test_on_a_phone_the_caption_is_a_sheet(live: Served, open_page: Open) -> Non
     page = open_page(live, **PHONE)
     answer_at_most(page, 4)
     ask(page, "What is TTFT?")
+    expect(page.locator("#rp-lane-1 .rp-state")).to_contain_text(re.compile("done|length"))  # what is sent ends a demo
     page.get_by_role("button", name="Show me", exact=True).click()
     page.locator(".rp-pop").get_by_role("button", name=re.compile("Burst and budget")).click()
     expect(caption(page)).to_contain_text(UNDER_WAY)
@@ -212,5 +213,5 @@ def test_the_same_burst_with_a_budget_is_told_beside_the_first(live: Served, ope
         live.engine.abort_all()
         page.wait_for_function("() => Rose.store.open.size === 0", timeout=BURST_MS)
     assert "In portions of 32 tokens a step" in told[32]
-    if worst[32] * 1.5 < worst[None]:
+    if worst[32] * 1.15 < worst[None] * 0.99:
         assert near(worst[None], figures(page.locator(".rp-story-text p").nth(1).inner_text()))

@@ -1,5 +1,6 @@
 /* Figures as the page writes them; the server writes the same, see roseplay/formats/numbers.py. */
 
+const LONG_MS = 9999.5; // from here on times are told in seconds where there is little room
 const THIN = "\u202f"; // a narrow no-break space
 
 /** 1936 as "1 936". */
@@ -19,13 +20,13 @@ export const format = {
   /** Milliseconds: three figures are enough. */
   ms: (v) => (v == null ? "–" : v < 99.95 ? v.toFixed(1) : count(v)),
   /** Milliseconds where there is little room: from ten seconds on in seconds, "12.3 s". */
-  shortMs: (v) => (v >= 9999.5 ? `${(v / 1000).toFixed(1)} s` : format.ms(v)),
+  shortMs: (v) => (v >= LONG_MS ? `${(v / 1000).toFixed(1)} s` : format.ms(v)),
   /**
    * Milliseconds that share a unit: in seconds where one of them is ten seconds or longer.
    * @param {(number | null)[]} times
    */
   times: (times) => {
-    const long = times.some((v) => v !== null && v >= 9999.5), one = (v) => long && v !== null ? v / 1000 : v;
+    const long = times.some((v) => v !== null && v >= LONG_MS), one = (v) => long && v !== null ? v / 1000 : v;
     return { parts: times.map((v) => format.ms(one(v))), unit: long ? "s" : "ms" };
   },
   /** A budget or a limit: null is unlimited. */
