@@ -51,6 +51,18 @@ def test_the_pattern_finds_what_it_is_for() -> None:
     assert len(SCRIPTS) > 40
 
 
+def test_live_and_lab_share_one_chart_layer() -> None:
+    """Scales and axes are made in ``shared/chart`` alone, and one module calls Plotly."""
+    calls_plotly = re.compile(r"\bPlotly\.(?!js\b)\w+\(")
+    assert [name for name, text in TEXTS.items() if calls_plotly.search(text)] == ["shared/chart/plotly.js"]
+    layer = ("shared/chart/axes.js", "shared/chart/plotly.js", "shared/chart/scale.js")
+    theirs = {name for module in layer for name in EXPORT.findall(TEXTS[module])}
+    again = re.compile(rf"^(?:export )?(?:function|const|class) (?:{'|'.join(theirs)})\b", re.M)
+    assert {name for name, text in TEXTS.items() if again.search(text)} == set(layer)
+    users = {name.split("/")[0] for name in TEXTS for module in imports(name) if module.startswith("shared/chart/")}
+    assert {"live", "lab"} <= users
+
+
 def test_every_import_is_exported_and_every_export_is_used() -> None:
     exports = {name: set(EXPORT.findall(text)) for name, text in TEXTS.items()}
     used: dict[str, set[str]] = {name: set() for name in TEXTS}
