@@ -15,15 +15,15 @@ ENDPOINTS = SETTINGS.with_name("endpoints.md")
 _INTRODUCTION = """\
 # Settings
 
-This page is generated from `roseplay/config.py` by `python docs/settings.py`. The flags of `roseplay play`, `roseplay
-lab` and `roseplay bench` have the names of the fields: `max_batch_size` is `--max-batch-size`, and a switch has
-`--prefix-cache` and `--no-prefix-cache`. In Python they are arguments: `Engine("tiny-chat", max_batch_size=8)`. The
-page's `/set_knobs` takes knobs as a JSON object. null is `none` on the command line and `None` in Python.
+This page is generated from `roseplay/config.py` by `python docs/settings.py`. The flags of `roseplay play`, `serve`,
+`lab` and `bench` are named after the fields: `max_batch_size` is `--max-batch-size`, and a switch has `--prefix-cache`
+and `--no-prefix-cache`. In Python the fields are arguments: `Engine("tiny-chat", max_batch_size=8)`. The page's
+`/set_knobs` takes knobs as a JSON object. null is `none` on the command line and `None` in Python.
 """
 _PARTS = {
     "Knobs": (Knobs, "These may change while the engine runs; a change takes effect at the next step."),
     "Engine": (EngineConfig, "These are fixed while the engine runs."),
-    "Sampling": (SamplingParams, "These belong to a request: how its tokens are drawn and when it ends."),
+    "Sampling": (SamplingParams, "These belong to one request. They set how its tokens are sampled and when it ends."),
 }
 
 
@@ -31,15 +31,15 @@ _MARK = "<!-- What follows is generated from the catalogue of settings by `pytho
 _OF_ANSWERS = """
 ## Settings of answers
 
-`/chat`, `/submit` and `POST /ui/sampling` take these; [Settings](settings.md#sampling) says what they do. A tab has its own
-defaults, with which an answer takes at most half of the model's context. `system` is the system prompt.
+`/chat`, `/submit` and `POST /ui/sampling` take these settings, which [Settings](settings.md#sampling) explains, and `system`,
+the system prompt. A tab has defaults of its own, which limit an answer to at most half of the model's context.
 
-| argument | takes | default | default in a tab |
+| argument | values | default | default in a tab |
 |---|---|---|---|"""
 _OF_ARMS = """
 ## Settings of an arm
 
-`knobs` of an arm of `POST /ui/lab/run` takes all [knobs](settings.md#knobs), with `slow_motion` left at 1. `config` takes these
+In an arm of `POST /ui/lab/run`, `knobs` takes all [knobs](settings.md#knobs), but `slow_motion` must be 1. `config` takes these
 [engine settings](settings.md#engine): {}.
 """
 
@@ -58,7 +58,7 @@ def _settings() -> Iterator[str]:
     yield _INTRODUCTION
     for title, (kind, about) in _PARTS.items():
         yield f"## {title}\n\n{about}\n"
-        yield "| name | default | takes | what it does | vLLM |\n|---|---|---|---|---|"
+        yield "| name | default | values | what it does | vLLM |\n|---|---|---|---|---|"
         for name, setting in settings_of(kind).items():
             yield _row(name, setting, defaults_of(kind)[name])
         yield ""

@@ -26,7 +26,7 @@ def add_model_flag(parser: Any) -> None:
         "--model",
         metavar="PATH_OR_HF_ID",
         help="a local directory, a GGUF file, a Hugging Face id (org/name, or org/name:Q4_K_M for GGUF), "
-        f"{SMOLLM2}, a real model (default if it is on this machine), or {EMBEDDED}, which is built in (else default)",
+        f"{SMOLLM2}, or the built-in {EMBEDDED} (default: {SMOLLM2} if it is on this machine, otherwise {EMBEDDED})",
     )
 
 

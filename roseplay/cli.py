@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import roseplay
 
 COMMANDS = {
-    "play": ("roseplay.play.main", "open the page: watch the engine and steer it"),
-    "serve": ("roseplay.serve.main", "serve a model to OpenAI's clients, without a page"),
+    "play": ("roseplay.play.main", "open the page: watch the engine and change its settings"),
+    "serve": ("roseplay.serve.main", "serve a model through OpenAI's API, without the page"),
     "lab": ("roseplay.lab.command", "compare two settings under the same traffic"),
     "export": ("roseplay.recording.command", "make a trace, a table or a report from a recorded run"),
     "import": ("roseplay.wire.command", "make a recording from another engine's telemetry"),
     "bench": ("roseplay.bench.main", "measure the engine"),
-    "check": ("roseplay.remote.check.main", "check what an OpenAI-compatible server answers, ours or another"),
+    "check": ("roseplay.remote.check.main", "show which features of OpenAI's API a server supports"),
     "doctor": ("roseplay.doctor.main", "show what this machine has, what the engine uses, and what is missing"),
 }
 
@@ -39,4 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _usage() -> str:
     commands = "\n".join(f"  {name:<8} {about}" for name, (_, about) in COMMANDS.items())
-    return f"usage: roseplay COMMAND ...\n\n{commands}\n\nroseplay COMMAND --help lists its flags; --version."
+    return (
+        f"usage: roseplay COMMAND ...\n\n{commands}\n\n"
+        "roseplay COMMAND --help lists its flags; roseplay --version prints the version."
+    )

@@ -1,8 +1,8 @@
-"""The catalogue of settings: EngineConfig (fixed at start), Knobs (may change while running), SamplingParams (per request).
+"""The catalogue of settings: EngineConfig (fixed at start), Knobs (may change later), SamplingParams (per request).
 
-A field carries its whole description (see ``settings.py``): to add a setting, declare it here, read it where it acts,
-and test its effect. All three classes check their values on construction and raise ``ValueError`` with what to use
-instead, so that no other code has to.
+Each field carries its whole description (see ``settings.py``). To add a setting, declare it here, read it where it
+takes effect, and test that effect. All three classes check their values on construction and raise ``ValueError`` with
+what to use instead, so that no other code has to.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class EngineConfig:
         Choice(("auto", "cpu", "cuda"), prefix="cuda:"),
         "Device",
         "engine: hardware",
-        "Where the model runs; auto uses a GPU if there is one.",
+        "Where the model runs. auto uses a GPU if there is one.",
         lab="name",
     )
     tensor_parallel_size: int = setting(
@@ -46,9 +46,9 @@ class EngineConfig:
         Whole(1, 64),
         "Tensor parallel",
         "engine: hardware",
-        "Processes that each hold a part of every layer and compute it at the same time: one per GPU, or several on "
-        "a CPU. Needs a model whose family has a tensor parallel plan in transformers, and numbers of heads that it "
-        "divides.",
+        "Number of processes that each hold and compute a part of every layer: one per GPU, or several on a CPU. The "
+        "model's family must have a tensor parallel plan in transformers, and its head counts must be divisible by "
+        "this number.",
         unit="processes",
         vllm="tensor_parallel_size",
         lab="",
@@ -58,40 +58,40 @@ class EngineConfig:
         Whole(2, none="as many as fit"),
         "KV blocks",
         "engine: memory",
-        "KV blocks in the pool, including block 0, which is never handed out. With too few, requests are preempted. "
-        "Cannot be combined with kv_cache_memory.",
+        "Number of KV blocks in the pool, including block 0, which is never allocated. With too few blocks, requests "
+        "are preempted. Cannot be combined with kv_cache_memory.",
         unit="blocks",
         vllm="num_gpu_blocks_override",
     )
     kv_cache_memory: int | None = setting(
         None,
-        Whole(1, none="as much as there is"),
+        Whole(1, none="as much as fits"),
         "KV memory",
         "engine: memory",
-        "Bytes for keys and values. Without this and num_blocks, the pool sizes itself.",
+        "Memory for keys and values, in bytes. If neither this nor num_blocks is set, the pool is sized automatically.",
         unit="bytes",
         vllm="kv_cache_memory_bytes",
         lab="name",
     )
     state_slots: int | None = setting(
         None,
-        Whole(1, none="as many as an eighth of the free memory holds, at most 64, or 256 on a GPU"),
+        Whole(1, none="as many as fit in an eighth of the free memory, at most 64 on a CPU or 256 on a GPU"),
         "State slots",
         "engine: memory",
-        "Requests that can run at once if the model has recurrent layers: each needs a slot for its states, of the "
-        "same size for short and long requests. Other models need none.",
+        "Number of requests that can run at once if the model has recurrent layers. Each needs a slot for its states, "
+        "of the same size for short and long requests.",
         unit="slots",
         nearest="max_num_seqs",
         needs="a model with recurrent layers",
     )
     state_snapshots: int | None = setting(
         None,
-        Whole(0, none="as many as an eighth of the free memory holds, at most 64, or 256 on a GPU"),
+        Whole(0, none="as many as fit in an eighth of the free memory, at most 64 on a CPU or 256 on a GPU"),
         "Kept states",
         "engine: memory",
-        "States of recurrent layers that the prefix cache keeps: requests with the same beginning continue from "
-        "them, and chats from the last full block of an answer. Each takes as much memory as a state slot. 0 turns "
-        "the prefix cache and same-step sharing off for such models.",
+        "Number of recurrent states that the prefix cache keeps. Requests with the same beginning continue from them, "
+        "and chats from the last full block of an answer. Each takes as much memory as a state slot. 0 turns off the "
+        "prefix cache and same-step sharing for such models.",
         unit="states",
         needs="a model with recurrent layers",
     )
@@ -100,10 +100,10 @@ class EngineConfig:
         Whole(0),
         "State interval",
         "engine: memory",
-        "The recurrent state of a prompt is kept at intervals of this many blocks, at its last full block and at its "
-        "end. Each takes one of the kept states, and ends a step of the prompt. With 0, prompts are not cut, and a "
-        "state is kept only at the end, for exact repeats. Answers are not affected: each keeps one state, after its "
-        "last full block.",
+        "A prompt's recurrent state is kept at intervals of this many blocks, at its last full block and at its end. "
+        "Each uses one of the kept states and ends a step of the prompt. With 0, prompts are not split, and a state "
+        "is kept only at the end, for exact repeats. Answers are not affected: each keeps one state, after its last "
+        "full block.",
         unit="blocks",
         needs="a model with recurrent layers",
     )
@@ -112,8 +112,8 @@ class EngineConfig:
         Number(0, 1, above=True),
         "GPU memory",
         "engine: memory",
-        "Share of a GPU's memory that weights, activations and KV pool may use together with other programs; a pool "
-        "that sizes itself stays within it.",
+        "Fraction of a GPU's memory that weights, activations, KV pool and other programs may use together. An "
+        "automatically sized pool stays within it.",
         vllm="gpu_memory_utilization",
         needs="a GPU",
         lab="name",
@@ -122,7 +122,7 @@ class EngineConfig:
         16,
         Whole(1),
         "Block size",
-        "engine: tokens a block",
+        "engine: tokens per block",
         "Tokens per KV block.",
         unit="tokens",
         vllm="block_size",
@@ -132,7 +132,7 @@ class EngineConfig:
         Whole(1, none="the model's own limit"),
         "Longest request",
         "engine: tokens",
-        "Most tokens of a prompt and its answer together.",
+        "Maximum number of tokens in a prompt and its answer together.",
         unit="tokens",
         vllm="max_model_len",
     )
@@ -141,7 +141,7 @@ class EngineConfig:
         Whole(1),
         "Queue length",
         "engine: requests",
-        "Requests that may wait for admission before more are refused.",
+        "Maximum number of requests that may wait for admission. Further requests are refused.",
         unit="requests",
     )
     threads: int | None = setting(
@@ -149,7 +149,7 @@ class EngineConfig:
         Whole(1, none="torch's choice"),
         "Threads",
         "engine: cores",
-        "Threads that compute an operation together (torch's intra-op threads).",
+        "Number of threads that compute one operation together (torch's intra-op threads).",
         unit="threads",
         needs="a CPU",
     )
@@ -158,7 +158,7 @@ class EngineConfig:
         Whole(),
         "Seed",
         "engine: draws",
-        "Seed of random weights, and of requests that do not set their own.",
+        "Seed for random weights, and for requests that do not set their own.",
         vllm="seed",
         lab="",
     )
@@ -167,7 +167,7 @@ class EngineConfig:
         Switch(),
         "Random weights",
         "engine: weights",
-        "Build the model from its config alone, with random weights: it is as fast as with a checkpoint, but needs "
+        "Build the model from its config alone, with random weights. It runs as fast as with a checkpoint, but needs "
         "none.",
         vllm="load_format=dummy",
         lab="",
@@ -177,8 +177,8 @@ class EngineConfig:
         Switch(),
         "Packed weights",
         "engine: bandwidth",
-        "Lay out weights once in the order in which the CPU's matrix kernels read them (oneDNN), and compute layers "
-        "with the same input as one product.",
+        "Rearrange weights once into the order in which the CPU's matrix kernels (oneDNN) read them, and compute "
+        "layers that share an input as one matrix product.",
         needs="a CPU",
     )
     quantization: str = setting(
@@ -186,8 +186,8 @@ class EngineConfig:
         Choice(("none", "int8")),
         "Quantization",
         "engine: bandwidth",
-        "Store the weights of linear layers in int8, with a scale per output, and round their inputs to int8 as "
-        "well, with a scale per token: a step reads half as many bytes as in bfloat16.",
+        "int8 stores the weights of linear layers in int8, with one scale per output, and rounds their inputs to int8 "
+        "as well, with one scale per token. A step then reads half as many bytes as in bfloat16.",
         watch="ITL p50 with few requests, where a step takes as long as reading the weights.",
         costs="A little of the model's quality.",
         vllm="quantization",
@@ -199,16 +199,17 @@ class EngineConfig:
         "Fused operations",
         "engine: few tokens",
         "Compute norms, rotary embeddings, GELUs, gates and updates of recurrent states in one compiled pass each "
-        "(with Numba); on a GPU, norms and rotary embeddings in one kernel each. Used where a test at load gives the "
-        "same results.",
+        "(with Numba). On a GPU, compute norms and rotary embeddings in one kernel each. Used only where a test at "
+        "load time gives the same results.",
     )
     record_steps: bool = setting(
         True,
         Switch(),
         "Replayed steps",
         "engine: few tokens",
-        "Record steps of up to 512 tokens once for some numbers of tokens, and replay them in one call of all "
-        "threads (with Numba). Used where a test at load gives the same results. A GPU uses CUDA graphs instead.",
+        "Record steps of up to 512 tokens, once for each of a fixed set of sizes, and replay them in one call that "
+        "uses all threads (with Numba). Used only where a test at load time gives the same results. A GPU uses CUDA "
+        "graphs instead.",
         needs="a CPU",
     )
     attention: str = setting(
@@ -216,16 +217,17 @@ class EngineConfig:
         Choice(("auto", "cpu", "gather", "triton", "reference")),
         "Attention",
         "engine: KV reads",
-        "How keys and values are read: cpu reads them in place with a compiled kernel, gather copies them together "
-        "first, triton is for CUDA devices, reference is simple and slow; auto uses the best available one.",
+        "How attention reads keys and values. cpu reads them in place with a compiled kernel, gather first copies "
+        "them together, triton is for CUDA devices, and reference is simple and slow. auto picks the best one "
+        "available.",
     )
     dtype: str = setting(
         "auto",
         Choice(("auto", "float32", "bfloat16", "float16")),
         "Number format",
         "engine: bandwidth",
-        "Number format of weights and KV cache. auto is the checkpoint's own, or float32 on a CPU without "
-        "instructions for bfloat16 (AVX512-BF16, AMX), and on any CPU for float16.",
+        "Number format of weights and KV cache. auto uses the checkpoint's own format, but float32 in place of "
+        "float16 on any CPU, and in place of bfloat16 on a CPU without instructions for it (AVX512-BF16, AMX).",
         vllm="dtype",
     )
     generation_config: str = setting(
@@ -233,8 +235,8 @@ class EngineConfig:
         Choice(("auto", "none")),
         "Generation config",
         "engine: sampling",
-        "Where default sampling values come from: auto takes those of the model's generation_config.json, for the "
-        "page's lanes and the API; none uses this program's own.",
+        "Where default sampling values come from. auto uses the model's generation_config.json, for the page's lanes "
+        "and the API; none uses roseplay's own defaults.",
         vllm="generation_config",
         lab="",
     )
@@ -243,7 +245,7 @@ class EngineConfig:
         Switch(),
         "Remote code",
         "engine: safety",
-        "Run Python code that comes with a checkpoint. When off, such a model is refused.",
+        "Run Python code that comes with a checkpoint. When off, models that need such code are refused.",
         vllm="trust_remote_code",
         lab="",
     )
@@ -260,7 +262,7 @@ class EngineConfig:
         Number(0, above=True),
         "Step timeout",
         "engine: health",
-        "Seconds after which a silent worker counts as frozen; a step that is predicted to take long may take ten "
+        "Seconds after which a silent worker is considered frozen. A step that is predicted to take long may take ten "
         "times its predicted time.",
         unit="s",
         lab="",
@@ -270,7 +272,7 @@ class EngineConfig:
         Whole(1),
         "Telemetry",
         "engine: memory",
-        "Step records to keep for readers that poll; older ones are dropped.",
+        "Number of step records kept for readers that poll. Older ones are dropped.",
         unit="steps",
         lab="",
     )
@@ -306,13 +308,13 @@ class Knobs:
         Whole(1, none="unlimited"),
         "Prefill budget",
         "smoothness",
-        "Most prompt tokens computed in one step. A small budget keeps all answers flowing evenly; a large one "
-        "brings new requests' first tokens sooner. Cached and shared tokens cost nothing, and decodes do not count.",
+        "Maximum number of prompt tokens computed in one step. A small budget keeps running answers smooth; with a "
+        "large one, new requests get their first tokens sooner. Cached tokens, shared tokens and decodes do not count.",
         short="budget",
         unit="tokens",
         control="budget",
-        watch="**ITL p99** falls when you lower it, **TTFT** rises.",
-        costs="New requests wait longer for their first token. Total tokens per second hardly change.",
+        watch="When you lower it, **ITL p99** falls and **TTFT** rises.",
+        costs="With a small budget, new requests wait longer for their first token. Total throughput hardly changes.",
         nearest="max_num_batched_tokens",
     )
     max_batch_size: int = setting(
@@ -320,24 +322,24 @@ class Knobs:
         Whole(1, 4096),
         "Max batch",
         "throughput",
-        "Requests that run at once. More of them give more tokens per second in total, but fewer to each; lowering "
-        "the limit ends none.",
+        "Maximum number of requests that run at once. A larger batch gives more tokens per second in total, but fewer "
+        "to each request. Lowering the limit does not end running requests.",
         unit="requests",
         vllm="max_num_seqs",
         control="max-batch",
         watch="**tokens / s** and **ITL p50** rise with it, and fewer requests **wait**.",
-        costs="Each answer comes more slowly, and more KV blocks are held at once.",
+        costs="With a larger batch, each answer is slower and more KV blocks are in use at once.",
     )
     prefill_max_batch_size: int | None = setting(
         None,
         Whole(1, none="unlimited"),
         "Prefill requests",
         "fairness",
-        "Most requests whose prompts are computed in one step.",
+        "Maximum number of requests whose prompts are computed in one step.",
         unit="requests",
         control="prefill-requests",
-        watch="**TTFT** of a burst: when lowered, its requests get their first tokens one after the other.",
-        costs="When lowered, prompts queue although the budget has room; when raised, a step takes longer.",
+        watch="**TTFT** of a burst: with a low limit, its requests get their first tokens one after another.",
+        costs="A low limit makes prompts wait although the budget has room; a high one makes steps longer.",
         nearest="max_num_batched_tokens",
     )
     step_max_tokens: int | None = setting(
@@ -345,41 +347,42 @@ class Knobs:
         Whole(1, none="unlimited"),
         "Step tokens",
         "smoothness",
-        "Most prompt and decode tokens in one step together; decodes go first.",
+        "Maximum number of prompt and decode tokens together in one step. Decodes are scheduled first.",
         unit="tokens",
         vllm="max_num_batched_tokens",
         control="step-tokens",
         watch="The highest bars of **Tokens per step** and **ITL p99** fall when you lower it.",
-        costs="Prompts get only what decodes leave: first tokens come later while many answers stream.",
+        costs="Prompts get only the tokens that decodes leave, so first tokens come later while many answers stream.",
     )
     chunked_prefill: bool = setting(
         True,
         Switch(),
         "Chunked prefill",
         "pacing",
-        "A prompt larger than the budget is computed in parts. When off: as a whole, as the only prompt of its step.",
+        "A prompt that exceeds the budget is computed in chunks. When off, it is computed as a whole, as the only "
+        "prompt of its step.",
         vllm="enable_chunked_prefill",
         control="chunked",
         watch="With a budget, the worst **ITL** while a long prompt is computed.",
-        costs="The long prompt itself needs more steps until its first token.",
+        costs="The long prompt itself takes more steps to reach its first token.",
     )
     prefix_cache: bool = setting(
         True,
         Switch(),
         "Prefix cache",
         "reuse",
-        "A prompt that begins like an earlier one reuses its blocks instead of computing them.",
+        "A prompt that begins like an earlier one reuses its KV blocks instead of computing them again.",
         vllm="enable_prefix_caching",
         control="prefix-cache",
-        watch="**saved by sharing** rises and **TTFT** falls if prompts begin alike.",
-        costs="Next to nothing: unused blocks are kept until they are needed.",
+        watch="**saved by sharing** rises and **TTFT** falls if prompts have a common beginning.",
+        costs="Next to nothing: unused blocks keep their contents until they are needed.",
     )
     same_step_sharing: bool = setting(
         True,
         Switch(),
         "Same-step sharing",
         "dedup",
-        "Equal prompts in one step are computed once and share their blocks.",
+        "Equal prompts in one step are computed once and share their KV blocks.",
         short="sharing",
         control="sharing",
         watch="**saved by sharing** and **TTFT** when equal prompts arrive together.",
@@ -391,7 +394,7 @@ class Knobs:
         Switch(),
         "Batched append",
         "bandwidth",
-        "Keys and values of all requests are written at once in each layer. When off: one write per request.",
+        "Each layer writes the keys and values of all requests at once. When off, it makes one write per request.",
         control="append",
         watch="**ITL p50** with many requests; the answers stay the same.",
         costs="Nothing. Turn it off to see what one write per request costs.",
@@ -401,10 +404,10 @@ class Knobs:
         Choice(("queued", "blocking")),
         "Admission",
         "submit",
-        "queued: submit only enqueues a request. blocking: it returns once the prompt is computed, one request at a "
-        "time.",
+        "queued: submit only enqueues the request. blocking: submit returns once the prompt has been computed, one "
+        "request at a time.",
         watch="**TTFT** and **Submit** when many requests arrive.",
-        costs="With blocking, every client waits for the prompts before its own.",
+        costs="With blocking, every client waits for the prompts ahead of its own.",
     )
     cuda_graphs: bool = setting(
         True,
@@ -416,7 +419,7 @@ class Knobs:
         needs="a GPU",
         control="graphs",
         watch="**ITL p50** and the host's share of a step.",
-        costs="A longer start and memory for the recorded launches; steps are padded to a recorded size.",
+        costs="The start takes longer, the recorded launches take memory, and steps are padded to a recorded size.",
         opposite=True,
     )
     overlap: bool = setting(
@@ -424,7 +427,7 @@ class Knobs:
         Switch(),
         "Overlap",
         "launches",
-        "The next step is scheduled and launched before this one's tokens have reached the host.",
+        "The next step is scheduled and launched before the current step's tokens have reached the host.",
         vllm="async_scheduling",
         needs="a GPU",
         watch="**ITL p50** and the host's share of a step.",
@@ -435,8 +438,8 @@ class Knobs:
         Number(1, 1000, note="1 is off"),
         "Slow motion",
         "watching",
-        "Every step takes this many times as long, so that a fast model can be watched. All times are stretched with "
-        "it.",
+        "Every step takes this many times as long, so that you can watch a fast model. All times are stretched by "
+        "this factor.",
         unit="times",
         lab="",
         control="slow",
@@ -483,7 +486,7 @@ class SamplingParams:
         Number(0, 100, note="0 is greedy"),
         "Temperature",
         "0 greedy",
-        "0 always takes the likeliest token; higher is more varied.",
+        "0 always picks the likeliest token; higher values give more varied answers.",
         vllm="temperature",
         control="sampling-temperature",
     )
@@ -492,7 +495,7 @@ class SamplingParams:
         Whole(1, none="all tokens"),
         "Top-k",
         "0 all",
-        "Draw only from this many of the likeliest tokens.",
+        "Sample only from this many of the likeliest tokens.",
         vllm="top_k",
         control="sampling-top-k",
     )
@@ -501,7 +504,7 @@ class SamplingParams:
         Number(0, 1, above=True),
         "Top-p",
         "1 all",
-        "Draw only from the likeliest tokens that together reach this probability.",
+        "Sample only from the likeliest tokens whose probabilities together reach this value.",
         vllm="top_p",
         control="sampling-top-p",
     )
@@ -510,7 +513,7 @@ class SamplingParams:
         Number(0, 1, note="0 is off"),
         "Min-p",
         "0 off",
-        "Draw only from tokens that are at least this fraction as likely as the likeliest one.",
+        "Sample only from tokens that are at least this fraction as likely as the likeliest one.",
         vllm="min_p",
         control="sampling-min-p",
     )
@@ -519,7 +522,8 @@ class SamplingParams:
         Number(0, 100, above=True, note="1 is off"),
         "Repetition",
         "1 off",
-        "Above 1, tokens that are already in the prompt or answer become less likely (divides positive logits).",
+        "Values above 1 make tokens that are already in the prompt or answer less likely (positive logits are divided "
+        "by it).",
         vllm="repetition_penalty",
         control="sampling-repetition",
     )
@@ -528,7 +532,7 @@ class SamplingParams:
         Number(-2, 2, note="0 is off"),
         "Presence",
         "0 off",
-        "Subtracted once from the logits of tokens that are in the answer.",
+        "Subtracted once from the logit of each token in the answer.",
         vllm="presence_penalty",
     )
     frequency_penalty: float = setting(
@@ -536,7 +540,7 @@ class SamplingParams:
         Number(-2, 2, note="0 is off"),
         "Frequency",
         "0 off",
-        "Subtracted from the logits of tokens in the answer, once for each occurrence.",
+        "Subtracted from the logit of each token in the answer, once per occurrence.",
         vllm="frequency_penalty",
     )
     seed: int | None = setting(
@@ -544,7 +548,7 @@ class SamplingParams:
         Whole(0, 2**63 - 1, none="a new one each time"),
         "Seed",
         "empty: any",
-        "The same seed draws the same tokens again, whatever the request is batched with.",
+        "The same seed gives the same tokens, whatever other requests are in the batch.",
         vllm="seed",
         control="sampling-seed",
     )
@@ -553,7 +557,7 @@ class SamplingParams:
         Strings(MAX_STOP_STRINGS, MAX_STOP_CHARACTERS),
         "Stop strings",
         "one per line, \\n is a line break",
-        "The answer ends before the first of them.",
+        "The answer ends just before the first of these strings.",
         vllm="stop",
         control="sampling-stop",
     )
@@ -573,7 +577,7 @@ class SamplingParams:
         Whole(0, 20, none="none"),
         "Log-probabilities",
         "per token",
-        "Report the log-probability of each token and of this many of the likeliest ones.",
+        "Report the log-probability of each token and of this many of the likeliest tokens in its place.",
         vllm="logprobs",
     )
     prompt_logprobs: int | None = setting(
@@ -581,9 +585,9 @@ class SamplingParams:
         Whole(0, 20, none="none"),
         "Prompt log-probabilities",
         "per prompt token",
-        "Report the log-probability of each prompt token after the first, and of this many of the likeliest ones in "
+        "Report the log-probability of each prompt token after the first, and of this many of the likeliest tokens in "
         "its place.",
-        costs="The whole prompt is computed, even what is cached.",
+        costs="The whole prompt is computed, even the part that is cached.",
         vllm="prompt_logprobs",
     )
 

@@ -181,7 +181,7 @@ class Setting:
         help: what it does, in full sentences.
         short: its name where there is little room; "" to use the label.
         unit: unit of its values: "tokens"; "" for none.
-        watch: the figures that show its effect, marked with ``**``, and how they move; "" if no figure does.
+        watch: the metrics that show its effect, marked with ``**``, and how they change; "" if none does.
         costs: what a change costs; "" for nothing.
         vllm: vLLM's name for it, with ``=value`` if it corresponds to one value of that setting; "" if vLLM has none.
         opposite: whether vLLM's setting is on where this one is off.
@@ -219,8 +219,8 @@ class Setting:
 
     @property
     def vllm_name(self) -> str:
-        """vLLM's name for the setting, in words: ``enforce_eager (its opposite)``."""
-        return f"{self.vllm} (its opposite)" if self.opposite else self.vllm
+        """vLLM's name for the setting, in words: ``enforce_eager (inverted)``."""
+        return f"{self.vllm} (inverted)" if self.opposite else self.vllm
 
     def check(self, name: str, value: object) -> None:
         """Raises ``ValueError``, saying what to use instead, for a value that is not accepted."""

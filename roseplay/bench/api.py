@@ -1,8 +1,8 @@
-"""``roseplay bench api``: what serving many streams costs beside computing them.
+"""``roseplay bench api``: what serving many streams costs in addition to computing them.
 
-``roseplay serve`` in a process of its own answers so many streams at once, then a burst that is larger than its queue. The cost of
-the API is the processor time of the thread that serves; the engine's is that of its worker process. Both are read from ``/proc``,
-so that this needs Linux. The client computes on the same machine.
+``roseplay serve``, in a process of its own, handles many concurrent streams, then a burst larger than its queue. The
+cost of the API is the processor time of the serving thread; the cost of the engine is that of its worker process. Both
+are read from ``/proc``, which requires Linux. The client runs on the same machine.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_engine_flags(parser)
     group = parser.add_argument_group("load")
     flags.add_worker_flag(group, "process")
-    flags.add(group, "--streams", 256, "streams at once")
-    flags.add(group, "--burst", 1000, "requests of the burst", type=flags.at_least(0))
-    flags.add(group, "--queue", 256, "requests that may wait in the burst")
-    flags.add(group, "--max-new-tokens", 200, "tokens each stream answers")
+    flags.add(group, "--streams", 256, "concurrent streams")
+    flags.add(group, "--burst", 1000, "requests in the burst", type=flags.at_least(0))
+    flags.add(group, "--queue", 256, "requests that may wait during the burst")
+    flags.add(group, "--max-new-tokens", 200, "tokens in each stream")
     flags.add_run_flags(parser)
 
 

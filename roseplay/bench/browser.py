@@ -1,7 +1,8 @@
 """``roseplay bench browser``: the page in a real browser under load.
 
-The page's server and a headless Chromium on the same machine, both under the load of many streams: token to screen,
-frames a second, bytes a second, the first visit, memory over time. Needs Playwright (the extra ``test``) and a Chromium.
+Runs the page's server and a headless Chromium on the same machine under the load of many streams. Measures the time
+from token to screen, frames and bytes per second, the first visit, and memory over time. Needs Playwright (the extra
+``test``) and a Chromium.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_engine_flags(parser)
     group = parser.add_argument_group("browser")
     add_page_flags(group, others=28, tabs="pages open at once; the first is measured")
-    flags.add(group, "--chromium", None, "path of a browser other than the system's or Playwright's own", type=str)
-    flags.add(group, "--rate", 1500.0, "tokens/s to hold the engine to, by slow motion")
+    flags.add(group, "--chromium", None, "path of a browser to use instead of the system's or Playwright's", type=str)
+    flags.add(group, "--rate", 1500.0, "tokens/s to which slow motion limits the engine")
     flags.add(group, "--seconds", 15.0, "how long to measure")
-    flags.add(group, "--soak-s", 0.0, "then keep up the load so long and watch the memory, to find leaks")
+    flags.add(group, "--soak-s", 0.0, "afterwards, keep up the load for this long and sample memory, to find leaks")
     flags.add_json_flag(group)
     parser.set_defaults(num_blocks=4097)
 

@@ -1,8 +1,9 @@
-"""``roseplay bench compare``: this engine beside transformers' own, on the same work in turn.
+"""``roseplay bench compare``: this engine compared with transformers' own, on the same work in turn.
 
-Each contestant is a process of its own that keeps its model and answers run by run, so that a noisy minute of the machine
-hits all of them. Another engine takes part as a command that prints one line of JSON with ``output_tokens_per_s``; ``{spec}``
-in it becomes the path of a JSON file with the prompts' token ids, the arrival times and the rest of the contest.
+Each engine has a process of its own that keeps its model loaded, and the engines take turns run by run, so that a noisy
+minute on the machine affects all of them. Another engine takes part as a command that prints one line of JSON with
+``output_tokens_per_s``; ``{spec}`` in the command becomes the path of a JSON file with the prompts' token ids, the
+arrival times and the other parameters.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ _STOP_WITHIN_S = 10
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, "--peers", ",".join(PEERS), "contestants, with commas between", type=_peers)
+    flags.add(parser, "--peers", ",".join(PEERS), "engines to compare, separated by commas", type=_peers)
     parser.add_argument(
         "--command", action="append", default=[], type=_named_command, metavar="NAME=COMMAND", help="another engine"
     )
     group = parser.add_argument_group("traffic")
-    flags.add(group, "--num-requests", 32, "requests of a run")
-    flags.add(group, "--prompt-tokens", 4, "length of a prompt repeated once")
+    flags.add(group, "--num-requests", 32, "requests in a run")
+    flags.add(group, "--prompt-tokens", 4, "prompt length, multiplied by --prompt-repeats")
     flags.add_repeats_flag(group)
-    flags.add(group, "--submit-interval-ms", 0.0, "from one request to the next; 0: burst")
-    flags.add(group, "--max-new-tokens", 32, "tokens of each answer")
-    flags.add(group, "--max-batch-size", 32, "this engine's running at once")
+    flags.add(group, "--submit-interval-ms", 0.0, "time between requests; 0 sends them all at once")
+    flags.add(group, "--max-new-tokens", 32, "tokens in each answer")
+    flags.add(group, "--max-batch-size", 32, "requests that this engine runs at once, and the size of static batches")
     flags.add_engine_flags(parser)
     flags.add_run_flags(parser, repeat_runs=3)
 

@@ -1,8 +1,8 @@
-"""``roseplay bench decode``: the cost of a decode step against its bytes.
+"""``roseplay bench decode``: the cost of a decode step compared with the bytes it moves.
 
-A batch of requests with prompts of one length decodes in step. Each step reads every weight and every cached key and
-value once, and reads and writes every recurrent state; the time that this takes, at the bandwidth measured in the same
-run, is the least a step can cost.
+A batch of requests with prompts of one length decodes together. Each step reads every weight and every cached key and
+value once, and reads and writes every recurrent state. The time that this takes at the bandwidth measured in the same
+run is the least that a step can cost.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class DecodeSteps:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("decode")
     flags.add(group, "--batch-size", 8, "requests that decode together")
-    flags.add(group, "--context", 64, "tokens of each prompt")
+    flags.add(group, "--context", 64, "tokens in each prompt")
     flags.add(group, "--max-new-tokens", 64, "tokens each request decodes", type=flags.at_least(8))
     flags.add_worker_flag(group, "thread")
     flags.add_engine_flags(parser)

@@ -36,7 +36,7 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model: str | None = EMB
     help = (
         f"name, path, GGUF file, hub id, or a bundled shape to run with --random-weights: {', '.join(shapes.names())}"
     )
-    add(group, "--model", model, help if model else f"{help}; by default the one that the page takes", type=str)
+    add(group, "--model", model, help if model else f"{help} (default: the model that the page uses)", type=str)
     add_field_flags(group, EngineConfig, leave_out=_NOT_FLAGS, fill=True)
 
 
@@ -56,34 +56,34 @@ def add_knob_flags(parser: argparse.ArgumentParser) -> None:
 def add_run_flags(parser: argparse.ArgumentParser, *, repeat_runs: int = 1, keep_cache: bool = False) -> None:
     """Add flags for the number of runs and the output file, and ``--keep-cache`` if the benchmark supports it."""
     group = parser.add_argument_group("runs")
-    add(group, "--warmup-runs", 1, "runs that are not counted", type=at_least(0))
-    add(group, "--repeat-runs", repeat_runs, "runs that are; the median is told")
+    add(group, "--warmup-runs", 1, "runs before the measured ones, not counted", type=at_least(0))
+    add(group, "--repeat-runs", repeat_runs, "measured runs, of which the median is reported")
     if keep_cache:
-        group.add_argument("--keep-cache", action="store_true", help="do not forget cached blocks between runs")
-    add(group, "--time-limit-s", 600.0, "a run longer than this is given up")
+        group.add_argument("--keep-cache", action="store_true", help="keep cached blocks between runs")
+    add(group, "--time-limit-s", 600.0, "a run that takes longer fails")
     add_json_flag(group)
 
 
 def add_json_flag(group: Any) -> None:
     """Add ``--json FILE``."""
-    add(group, "--json", None, "write the figures there as JSON, for programs", type=writable_file, metavar="FILE")
+    add(group, "--json", None, "write the results to this file as JSON", type=writable_file, metavar="FILE")
 
 
 def add_traffic_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of a workload."""
     group = parser.add_argument_group("traffic")
-    add(group, "--prompt", "Hello", "text of a prompt; without a tokenizer its words count", type=str)
+    add(group, "--prompt", "Hello", "text of a prompt; without a tokenizer, a token for each of its words", type=str)
     add_repeats_flag(group)
-    group.add_argument("--unique-prompts", action="store_true", help="each prompt ends differently")
-    add(group, "--num-requests", 16, "requests of a run")
-    add(group, "--submit-interval-ms", 0.0, "from one request to the next; 0: burst")
-    add(group, "--max-new-tokens", 32, "most tokens of an answer", type=int)
-    group.add_argument("--no-stop-on-eos", action="store_true", help="go on past end-of-sequence tokens")
+    group.add_argument("--unique-prompts", action="store_true", help="make each prompt end differently")
+    add(group, "--num-requests", 16, "requests in a run")
+    add(group, "--submit-interval-ms", 0.0, "time between requests; 0 sends them all at once")
+    add(group, "--max-new-tokens", 32, "maximum number of tokens in an answer", type=int)
+    group.add_argument("--no-stop-on-eos", action="store_true", help="continue past end-of-sequence tokens")
 
 
 def add_repeats_flag(group: Any) -> None:
     """Add ``--prompt-repeats``, for traffic with prompts of several lengths."""
-    help = "how often a prompt repeats its text, taken in turn by the requests: 1,1,1,64 is three short, one long"
+    help = "how often prompts repeat their text, in turn: 1,1,1,64 makes three short prompts and a long one"
     add(group, "--prompt-repeats", "1", help, type=list_of_integers, metavar="N,N,...")
 
 

@@ -1,9 +1,9 @@
-"""``roseplay bench gpu``: a GPU, and how near it comes to its limits.
+"""``roseplay bench gpu``: how close the engine comes to the limits of a GPU.
 
-First the embedded model's answers are compared with plain torch's: where they are wrong, nothing is measured, and ``pytest
-tests/suites/gpu`` in a clone finds out where. Then a table, a row at a time, each against the copy bandwidth or the matrix rate
-measured in the same run, beside the share it should reach and shares that others published. What has been found is written
-after every row; a row that fails says why, and the rest goes on.
+First compares the embedded model's answers with those of plain torch. If they are wrong, nothing is measured, and
+``pytest tests/suites/gpu`` in a clone shows where they differ. Then measures a table row by row, each row against the
+copy bandwidth or the matrix rate measured in the same run, beside the share that it should reach and shares that others
+have published. Results are written after every row; a row that fails says why, and the benchmark continues.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def groups() -> list[Group]:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, "--device", "cuda", "cuda, cuda:N, or cpu together with --tiny", type=str)
     parser.add_argument(
-        "--tiny", action="store_true", help="a small model, few tokens: for tests, to see that everything runs"
+        "--tiny", action="store_true", help="use a small model and few tokens, to test that everything runs"
     )
-    parser.add_argument("--only", default="", metavar="WORDS", help="rows whose name holds one of these, with commas")
+    parser.add_argument("--only", default="", metavar="WORDS", help="rows that contain one of these, comma-separated")
     parser.add_argument("--no-checks", action="store_true", help="measure without checking answers first")
-    flags.add(parser, "--repeat-runs", 3, "runs of each setting, taken in turn")
-    flags.add(parser, "--time-limit-s", 540.0, "no row is begun after so many seconds, for a GPU lent by the minute")
+    flags.add(parser, "--repeat-runs", 3, "runs of each setting, in turn")
+    flags.add(parser, "--time-limit-s", 540.0, "start no row after this many seconds, for a GPU rented by the minute")
     flags.add_json_flag(parser)
 
 

@@ -1,6 +1,6 @@
-"""``roseplay bench grid``: the cost of a decode step over batch size and context.
+"""``roseplay bench grid``: the cost of a decode step by batch size and context.
 
-One engine decodes them all in turn. The cost should rise as the bytes do, without a cliff.
+One engine decodes all combinations in turn. The cost should rise with the bytes, without sudden jumps.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("grid")
     sizes = {"type": flags.list_of_integers, "metavar": "N,N,..."}
     flags.add(group, "--batch-sizes", "1,2,4,8,16,32,64", "requests that decode together", **sizes)
-    flags.add(group, "--contexts", "64,256,512,1024", "tokens of each prompt", **sizes)
+    flags.add(group, "--contexts", "64,256,512,1024", "tokens in each prompt", **sizes)
     flags.add(group, "--max-new-tokens", 24, "tokens each request decodes", type=flags.at_least(8))
-    flags.add(group, "--html", None, "draw the grid there, for a report", type=flags.writable_file, metavar="FILE")
+    flags.add(group, "--html", None, "draw the grid in this HTML file", type=flags.writable_file, metavar="FILE")
     flags.add_engine_flags(parser)
     flags.add_run_flags(parser, repeat_runs=3)
 

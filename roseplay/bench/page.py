@@ -1,9 +1,9 @@
-"""``roseplay bench page``: ITL with the page served against the engine alone.
+"""``roseplay bench page``: ITL of an engine that serves the page, compared with the engine alone.
 
-Two arms in turn, each in a process of its own with the same model, knobs, threads, and requests of the same lengths:
-the page's server (``app.py``), polled by a light client with the questions that a page asks, and the engine alone. A
-browser is no part of it: on a small machine it takes a good share of a core by itself, which is its own cost and not
-the server's (``roseplay bench browser`` tells it).
+Measures two arms in turn, each in its own process with the same model, knobs, threads and request lengths: the page's
+server (``roseplay play``), polled by a light client in the way that a page does, and the engine alone. No browser takes
+part: on a small machine it uses a good share of a core, which is its own cost and not the server's (``roseplay bench
+browser`` measures that).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _PERCENTS = (50, 95, 99)
 def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_engine_flags(parser)
     group = parser.add_argument_group("page")
-    add_page_flags(group, others=0, tabs="clients that poll, ten times a second each")
-    flags.add(group, "--max-new-tokens", 512, "tokens each request answers")
+    add_page_flags(group, others=0, tabs="clients, each of which polls ten times a second")
+    flags.add(group, "--max-new-tokens", 512, "tokens in each answer")
     flags.add_run_flags(parser)
 
 
 def add_page_flags(group: Any, *, others: int, tabs: str) -> None:
     """Add flags that describe a page in use."""
     flags.add_worker_flag(group, "process")
-    flags.add(group, "--lanes", 4, "lanes that stream", type=int, choices=range(1, MAX_LANES + 1))
-    flags.add(group, "--others", others, "requests of a burst that stream beside them", type=flags.at_least(0))
+    flags.add(group, "--lanes", 4, "lanes in which answers stream", type=int, choices=range(1, MAX_LANES + 1))
+    flags.add(group, "--others", others, "requests of a burst that stream beside the lanes", type=flags.at_least(0))
     flags.add(group, "--tabs", 1, tabs)
 
 

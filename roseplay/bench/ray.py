@@ -1,8 +1,9 @@
-"""``roseplay bench ray``: what replicas on Ray Serve cost and what routing by prefix saves.
+"""``roseplay bench ray``: what replicas on Ray Serve cost, and what routing by prefix saves.
 
-The hop: ``roseplay serve`` with one engine and with one replica, started in turn, under the same streams. The routing: prompts that
-share heads, sent to one engine, to two replicas with half of its KV blocks each, and to two that take requests in turn. All is
-measured by the API, with programs that compute on the same machine. It needs the extra ``ray``, and processor times Linux.
+The hop: starts ``roseplay serve`` with one engine and with one replica, in turn, under the same streams. The routing:
+sends prompts with shared beginnings (heads) to one engine, to two replicas with half of its KV blocks each, and to two
+such replicas that take requests in turn. Everything is measured through the API, by clients on the same machine. Needs
+the extra ``ray``, and Linux for processor times.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_engine_flags(parser)
     group = parser.add_argument_group("load")
     flags.add_worker_flag(group, "process")
-    group.add_argument("--only", choices=("hop", "routing"), help="leave the other one out")
-    flags.add(group, "--streams", 32, "streams at once, for the hop")
-    flags.add(group, "--max-new-tokens", 64, "tokens each stream answers")
-    flags.add(group, "--heads", 24, "shared beginnings of prompts, for the routing, which takes the embedded model")
-    flags.add(group, "--questions", 3, "prompts with the same head")
-    flags.add(group, "--head-tokens", 256, "tokens of a head")
+    group.add_argument("--only", choices=("hop", "routing"), help="measure only this part")
+    flags.add(group, "--streams", 32, "concurrent streams, for the hop")
+    flags.add(group, "--max-new-tokens", 64, "tokens in each stream")
+    flags.add(group, "--heads", 24, "number of heads, for the routing, which uses the default model")
+    flags.add(group, "--questions", 3, "prompts with each head")
+    flags.add(group, "--head-tokens", 256, "tokens in a head")
     flags.add_run_flags(parser, repeat_runs=3)
 
 

@@ -1,6 +1,6 @@
 """``roseplay bench streaming``: latencies of a stream of requests: submit, queue, TTFT, TPOT, ITL, E2E.
 
-Send requests, stream their answers, and say how long clients waited for what.
+Sends requests, streams their answers, and reports how long clients waited at each stage.
 """
 
 from __future__ import annotations

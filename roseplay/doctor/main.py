@@ -38,10 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="roseplay doctor",
-        description="What this machine has, how the engine computes a model on it and why, whether its answers are those of "
-        "plain torch, and what is missing. Takes about half a minute; offline.",
+        description="Show what this machine has, how the engine computes a model on it and why, whether its answers "
+        "match those of plain torch, and what is missing. Takes about half a minute and needs no network.",
     )
-    parser.add_argument("--json", action="store_true", help="print it as JSON, for programs")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     flags.add_engine_flags(parser, model=None)
     return parser
 

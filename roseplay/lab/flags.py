@@ -15,8 +15,8 @@ from roseplay.traffic.scenarios import SCENARIOS
 VARIED = {"rate": "rate_per_s", "prefill-budget": "prefill_max_tokens", "batch": "max_batch_size"}
 NOT_FLAGS = ("seed", "worker", "telemetry_steps", "kv_events")  # engine settings without a flag
 _DESCRIPTION = (
-    "Play the same seeded traffic under two settings, A and B, each on a fresh engine of its own, in the order "
-    "A B B A ..., and say in sentences how they differ."
+    "Run the same seeded traffic under two settings, A and B, each on a new engine of its own, in the order "
+    "A B B A ..., and report in sentences how the results differ."
 )
 _EXAMPLES = """\
 examples:
@@ -44,7 +44,7 @@ def parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    lab.add_argument("scenario", nargs="?", metavar="SCENARIO", help="the traffic, and what A and B are; see below")
+    lab.add_argument("scenario", nargs="?", metavar="SCENARIO", help="the traffic, and settings for A and B; see below")
     group = lab.add_argument_group("settings of the two arms")
     for arm in ARMS:
         group.add_argument(
@@ -57,17 +57,17 @@ def parser() -> Parser:
     group.add_argument(
         "--spec",
         metavar="FILE",
-        help="read the experiment from a JSON file: a result that the lab exported, or what /lab takes",
+        help="read the experiment from a JSON file: a result that the lab exported, or a body of POST /ui/lab/run",
     )
     _add_experiment_flags(lab)
     _add_value_flags(lab)
     group = lab.add_argument_group("output")
-    group.add_argument("--json", action="store_true", help="print the whole result as JSON; the page can open it")
+    group.add_argument("--json", action="store_true", help="print the whole result as JSON, which the page can open")
     group.add_argument("--csv", action="store_true", help="print the values of --sweep or the tries of --find as CSV")
-    group.add_argument("--save", metavar="FILE", help="write the whole result as JSON there, too, to keep or open it")
-    group.add_argument("--report", metavar="FILE", help="write the result as an HTML report, too")
+    group.add_argument("--save", metavar="FILE", help="also write the whole result to this file as JSON")
+    group.add_argument("--report", metavar="FILE", help="also write the result to this file as an HTML report")
     add_server_address_flags(
-        lab.add_argument_group("other servers in place of engines; A and B then have no engine settings")
+        lab.add_argument_group("other servers instead of engines; A and B then have no engine settings")
     )
     group = lab.add_argument_group("engine of both arms")
     add_model_flag(group)
@@ -76,14 +76,14 @@ def parser() -> Parser:
 
 
 def _add_experiment_flags(lab: Parser) -> None:
-    group = lab.add_argument_group("traffic and runs; left out, as in the file or the scenario")
+    group = lab.add_argument_group("traffic and runs (defaults: those of the file or the scenario)")
     group.add_argument(
         "--traffic",
         metavar="FILE",
         help="send the requests of a file instead: JSONL or CSV with arrival_s, prompt (or prompt_tokens) and "
         "answer_tokens, or conversations as JSON; no SCENARIO is needed then",
     )
-    group.add_argument("--seed", type=int, metavar="N", help="decides prompts and arrival times (default: 0)")
+    group.add_argument("--seed", type=int, metavar="N", help="seed for prompts and arrival times (default: 0)")
     group.add_argument(
         "--repeats", type=int, metavar="N", help="runs of each arm (default: 1), or of each value (default: 3)"
     )
@@ -91,27 +91,27 @@ def _add_experiment_flags(lab: Parser) -> None:
         "--max-spread",
         type=float,
         metavar="PCT",
-        help="repeat further, each arm or value up to "
-        f"{MAX_REPEATS} times, until the spread of the scenario's figure is at most PCT percent of its median",
+        help=f"keep repeating, up to {MAX_REPEATS} times for each arm or value, until the spread of the scenario's "
+        "metric is at most PCT percent of its median",
     )
     group.add_argument(
-        "--length", type=int, choices=LENGTHS, help="send so many times the scenario's requests (default: 1)"
+        "--length", type=int, choices=LENGTHS, help="multiply the number of the scenario's requests (default: 1)"
     )
-    group.add_argument("--prompt", metavar="TEXT", help="text of each prompt, instead of questions taken in turn")
+    group.add_argument("--prompt", metavar="TEXT", help="text of each prompt, instead of a set of questions in turn")
     group.add_argument(
-        "--keep-cache", action="store_true", help="keep cached blocks from run to run, to see a prefix cache in use"
+        "--keep-cache", action="store_true", help="keep cached blocks between runs, to measure with a warm prefix cache"
     )
-    group.add_argument("--num-requests", type=int, metavar="N", help="requests of a run")
-    group.add_argument("--max-new-tokens", type=int, metavar="N", help="tokens of each answer")
+    group.add_argument("--num-requests", type=int, metavar="N", help="requests in a run")
+    group.add_argument("--max-new-tokens", type=int, metavar="N", help="tokens in each answer")
     group.add_argument(
         "--rate-per-s",
         type=float,
         metavar="RATE",
-        help="requests a second, for scenarios with a rate, and instead of the arrivals in a file of --traffic",
+        help="requests per second, for scenarios with a rate, or instead of the arrival times in the --traffic file",
     )
     for name, what in (
         ("ttft_ms", "time to first token"),
-        ("itl_ms", "99th percentile of its own inter-token latencies"),
+        ("itl_ms", "own 99th percentile of inter-token latency"),
     ):
         group.add_argument(
             f"--limit-{name.replace('_', '-')}",
@@ -125,21 +125,21 @@ def _add_experiment_flags(lab: Parser) -> None:
         type=float,
         default=RUN_LIMIT_S,
         metavar="S",
-        help="give up a run that takes longer (default: %(default)g)",
+        help="a run that takes longer fails (default: %(default)g)",
     )
 
 
 def _add_value_flags(lab: Parser) -> None:
     group = lab.add_argument_group("one setting at many values, instead of A and B; other settings are those of A")
-    group.add_argument("--sweep", choices=VARIED, help="measure values from --from to --to, in --repeats rounds")
+    group.add_argument("--sweep", choices=VARIED, help="measure this setting from --from to --to, in --repeats rounds")
     group.add_argument(
         "--find",
         choices=[name for name in VARIED if name != "rate"],
-        help="search for the smallest prefill budget, or the largest batch, that keeps --itl-p99 and --ttft-p95",
+        help="search for the smallest prefill budget, or the largest batch, that stays within --itl-p99 and --ttft-p95",
     )
     group.add_argument("--from", dest="first", type=float, metavar="X", help="first value")
     group.add_argument("--to", dest="last", type=float, metavar="X", help="last value")
-    group.add_argument("--points", type=int, metavar="N", help="values of a sweep (default: 8)")
+    group.add_argument("--points", type=int, metavar="N", help="number of values in a sweep (default: 8)")
     group.add_argument("--seconds", type=float, metavar="S", help="how long requests arrive at each value of a sweep")
-    group.add_argument("--itl-p99", type=float, metavar="MS", help="the most ITL p99 of a search")
-    group.add_argument("--ttft-p95", type=float, metavar="MS", help="the most TTFT p95 of a search")
+    group.add_argument("--itl-p99", type=float, metavar="MS", help="upper limit of ITL p99 in a search")
+    group.add_argument("--ttft-p95", type=float, metavar="MS", help="upper limit of TTFT p95 in a search")

@@ -118,24 +118,24 @@ def _check_url(parser: Parser, arguments: dict[str, Any]) -> None:
 def _parser() -> Parser:
     parser = Parser(
         prog="app.py" if sys.argv[0].endswith("app.py") else "roseplay play",
-        description="Open the page: chats stream from a live engine, a burst loads it, sliders steer it.",
+        description="Open the page: chat with a live engine, send it bursts of requests and change its settings.",
     )
     add_model_flag(parser)
     parser.add_argument(
         "--models",
         action="append",
         metavar="NAME,NAME",
-        help="the models that the page offers to load, and no others; may be repeated. Without it, those found on this"
-        " machine, where the page is on the loopback address or asks for a key",
+        help="the only models that the page offers to load; may be repeated (default: those found on this machine, if"
+        " the page is on the loopback address or requires a key)",
     )
     parser.add_argument(
-        "--record", default=None, metavar="FILE", help="write the run to a new file as it goes, with the texts of all"
+        "--record", default=None, metavar="FILE", help="record the run to a new file, with the texts of all requests"
     )
     parser.add_argument(
         "--replay", default=None, metavar="FILE", help="show a recorded run instead, without an engine or a model"
     )  # fmt: skip
-    add_server_address_flags(parser.add_argument_group("another server in place of an engine"))
+    add_server_address_flags(parser.add_argument_group("another server instead of an engine"))
     add_server_flags(parser, PORT)
     add_field_flags(parser.add_argument_group("engine, fixed at start"), EngineConfig, defaults=_DEFAULTS)
-    add_field_flags(parser.add_argument_group("knobs, which the page changes while it runs"), Knobs)
+    add_field_flags(parser.add_argument_group("knobs, which the page can change while the engine runs"), Knobs)
     return parser

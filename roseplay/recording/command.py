@@ -11,18 +11,18 @@ from roseplay.recording.exports import make
 from roseplay.recording.reader import RecordingError, parse
 
 _FLAGS = {
-    "trace": "Chrome trace, for ui.perfetto.dev",
-    "csv": "one row per token",
-    "requests": "one row per request, CSV",
-    "traffic": "arrivals and lengths, JSONL, for roseplay lab --traffic",
+    "trace": "a Chrome trace, for ui.perfetto.dev",
+    "csv": "a CSV file with a row per token",
+    "requests": "a CSV file with a row per request",
+    "traffic": "arrivals and lengths as JSONL, for roseplay lab --traffic",
     "report": "one HTML page with charts",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the requested files; returns 2 if that fails."""
-    parser = Parser(prog="roseplay export", description="Make files of a recorded run (app.py --record FILE).")
-    parser.add_argument("recording", metavar="RECORDING", help="a recording, JSONL")
+    parser = Parser(prog="roseplay export", description="Make files from a recorded run (roseplay play --record FILE).")
+    parser.add_argument("recording", metavar="RECORDING", help="the recording, a JSONL file")
     for flag, about in _FLAGS.items():
         parser.add_argument(f"--{flag}", metavar="FILE", help=about)
     options = vars(parser.parse_args(argv))

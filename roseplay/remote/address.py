@@ -28,11 +28,11 @@ def add_server_address_flags(group: Any) -> None:
     group.add_argument(
         "--url",
         metavar="URL",
-        help="use another server instead, any that has OpenAI's API, such as http://host:8000/v1; --model then chooses one of"
-        " its models (default: the first)",
+        help="use another server with OpenAI's API instead, such as http://host:8000/v1; --model then selects one of "
+        "its models (default: the first)",
     )
-    group.add_argument("--url-b", metavar="URL", help="a second server, which the lab compares with it")
-    for flag, whose in (("--url-api-key", "that server's"), ("--url-b-api-key", "the second server's")):
+    group.add_argument("--url-b", metavar="URL", help="a second server, for the lab to compare with the first")
+    for flag, whose in (("--url-api-key", "the server's"), ("--url-b-api-key", "the second server's")):
         group.add_argument(flag, metavar="KEY", help=f"{whose} key (or set {key_variable(flag)})")
 
 

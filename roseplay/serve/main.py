@@ -63,12 +63,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(argv: Sequence[str] | None = None) -> Options:
     """Parse the command line; exits with code 2 if it is invalid."""
-    parser = Parser(prog="roseplay serve", description="Serve a model to OpenAI's clients, without a page.")
+    parser = Parser(prog="roseplay serve", description="Serve a model through OpenAI's API, without the page.")
     add_model_flag(parser)
     add_server_flags(parser, PORT)
     _add_ray_flags(parser)
     add_field_flags(parser.add_argument_group("engine, fixed at start"), EngineConfig, defaults=DEFAULTS)
-    add_field_flags(parser.add_argument_group("knobs, which /v1/runtime_config changes"), Knobs)
+    add_field_flags(parser.add_argument_group("knobs, which /v1/runtime_config can change"), Knobs)
     arguments = vars(parser.parse_args(sys.argv[1:] if argv is None else list(argv)))
     model, said = choose_model(arguments["model"])
     given = given_fields(EngineConfig, arguments)
@@ -86,10 +86,10 @@ def parse(argv: Sequence[str] | None = None) -> Options:
 def _add_ray_flags(parser: Parser) -> None:
     group = parser.add_argument_group("replicas on this machine (docs/ray.md)")
     group.add_argument("--ray", action="store_true", help="serve replicas of the engine, with Ray Serve")
-    group.add_argument("--replicas", type=_count, metavar="N", help="how many (default: 1)")
-    help = "to the longest cached prefix, or in turn, for comparison (default: prefix)"
+    group.add_argument("--replicas", type=_count, metavar="N", help="number of replicas (default: 1)")
+    help = "route requests to the replica with the longest cached prefix or, for comparison, in turn (default: prefix)"
     group.add_argument("--routing", choices=("prefix", "round-robin"), help=help)
-    group.add_argument("--autoscale", type=_range, metavar="A..B", help="from A to B, by requests and KV blocks in use")
+    group.add_argument("--autoscale", type=_range, metavar="A..B", help="scale from A to B, by requests and KV usage")
 
 
 def _replicas(arguments: Mapping[str, Any], server: ServerOptions, config: EngineConfig) -> range | None:
@@ -118,14 +118,14 @@ def _replicas(arguments: Mapping[str, Any], server: ServerOptions, config: Engin
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of replicas: use 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of replicas: use 1 or more")
     return int(text)
 
 
 def _range(text: str) -> range:
     least, _, most = text.partition("..")
     if not (least.isdecimal() and most.isdecimal() and 1 <= int(least) < int(most)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no range of replicas: use A..B, such as 1..4")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a range of replicas: use A..B, such as 1..4")
     return range(int(least), int(most) + 1)
 
 

@@ -94,49 +94,49 @@ def add_server_flags(parser: Any, port: int) -> None:
     """Add the flags to a parser; ``port`` is the default port."""
     group = parser.add_argument_group("server")
     group.add_argument("--host", default=default_host(), help="address to listen on (default: %(default)s)")
-    group.add_argument("--port", type=_port, default=port, help="0 takes any free port (default: %(default)s)")
+    group.add_argument("--port", type=_port, default=port, help="0 picks any free port (default: %(default)s)")
     group.add_argument(
         "--allow-host",
         action="append",
         default=[],
         metavar="NAME",
-        help="another host name under which this server may be asked; may be repeated",
+        help="another host name by which clients may address this server; may be repeated",
     )
     group.add_argument(
         "--api-key",
         type=_key,
         default=os.environ.get(KEY_VARIABLE) or None,
         metavar="KEY",
-        help=f"ask every client for this key: a bearer token, or a form in a browser (or set {KEY_VARIABLE}, which other"
-        " users of the machine cannot see)",
+        help="require this key of every client, as a bearer token or through a form in a browser (or set "
+        f"{KEY_VARIABLE}, which other users of the machine cannot see)",
     )
     group.add_argument(
         "--log-level", choices=LEVELS, default="warning", metavar="|".join(LEVELS), help="(default: %(default)s)"
     )
     group.add_argument(
-        "--log-requests", action="store_true", help="log a line for each request that ends, without texts"
+        "--log-requests", action="store_true", help="log a line for each request that ends, without its text"
     )
     group.add_argument(
         "--grace",
         type=_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="at the end, how long requests of the API may take to finish (default: %(default)g)",
+        help="how long running API requests may take to finish at shutdown (default: %(default)g)",
     )
     group.add_argument(
         "--otlp-traces-endpoint",
         type=_collector,
         metavar="URL",
-        help="send a span for each request of the API to this OpenTelemetry collector, such as http://127.0.0.1:4318",
+        help="send a span for each API request to this OpenTelemetry collector, such as http://127.0.0.1:4318",
     )
     publish = parser.add_argument_group("telemetry for routers and planners (docs/wire.md)")
     for name, what in {
-        "kv-events": "KV events; the next port replays them",
-        "forward-pass": "forward pass metrics",
+        "kv-events": "KV events at this port, and replays of them at the next",
+        "forward-pass": "forward pass metrics at this port",
     }.items():
         publish.add_argument(f"--{name}-port", type=_port, metavar="PORT", help=f"publish {what} (off by default)")
     publish.add_argument(
-        "--publish-host", default="127.0.0.1", metavar="HOST", help="address to publish at (default: %(default)s)"
+        "--publish-host", default="127.0.0.1", metavar="HOST", help="address at which to publish (default: %(default)s)"
     )
 
 
@@ -167,7 +167,7 @@ def server_options(arguments: Mapping[str, Any]) -> ServerOptions:
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: use 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: use 0 to 65535")
     return int(text)
 
 
@@ -184,7 +184,7 @@ def _collector(text: str) -> str:
     except ValueError:  # such as an invalid port
         named = False
     if not named:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address of a collector: use http://HOST:4318")
+        raise argparse.ArgumentTypeError(f"{text!r} is not the address of a collector: use http://HOST:4318")
     return text
 
 
@@ -194,5 +194,5 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: use seconds from 0 to 3600")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration: use seconds from 0 to 3600")
     return seconds

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _UNTIL_INTERRUPTED_S = 1e9
 _DESCRIPTION = (
-    "Make a recording of another engine's steps (forward pass metrics) and cached blocks (KV events), from its sockets or "
-    "from Dynamo's trace files; roseplay play --replay shows it. What cannot be shown: docs/wire.md."
+    "Make a recording of another engine's steps (forward pass metrics) and cached blocks (KV events), from its sockets "
+    "or from Dynamo's trace files. roseplay play --replay shows it; docs/wire.md says what it cannot show."
 )
 
 
@@ -49,15 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> Parser:
     parser = Parser(prog="roseplay import", description=_DESCRIPTION)
-    parser.add_argument(
-        "files", nargs="*", type=Path, metavar="FILE", help="dynamo-fpm.*.jsonl.gz, in order; or .jsonl"
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="RUN.jsonl", help="the recording, a new file")
-    parser.add_argument("--kv-events", metavar="ENDPOINT", help="such as tcp://127.0.0.1:5557, or ipc:///tmp/socket")
-    parser.add_argument("--kv-replay", metavar="ENDPOINT", help="where missed and earlier KV events are asked for")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="dynamo-fpm.*.jsonl.gz or .jsonl, in order")
+    parser.add_argument("--out", type=Path, required=True, metavar="RUN.jsonl", help="new file for the recording")
+    parser.add_argument("--kv-events", metavar="ENDPOINT", help="such as tcp://127.0.0.1:5557 or ipc:///tmp/socket")
+    parser.add_argument("--kv-replay", metavar="ENDPOINT", help="where to request missed and earlier KV events")
     parser.add_argument("--forward-pass", metavar="ENDPOINT", help="such as tcp://127.0.0.1:20380")
     parser.add_argument("--seconds", type=_seconds, metavar="S", help="how long to listen (default: until Ctrl-C)")
-    parser.add_argument("--name", help="what the page calls the engine (default: the name of its worker)")
+    parser.add_argument("--name", help="the engine's name on the page (default: the name of its worker)")
     return parser
 
 

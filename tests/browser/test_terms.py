@@ -45,7 +45,7 @@ def test_a_knob_says_what_it_is_what_to_watch_and_how_it_stands(untouched: Serve
     untouched.engine.set_knobs(max_batch_size=8)
     page.wait_for_function("() => Rose.store.knobs.max_batch_size === 8")
     term(page, "Max batch").click()
-    expect(popover(page, "Max batch")).to_contain_text("Requests that run at once.")
+    expect(popover(page, "Max batch")).to_contain_text("Maximum number of requests that run at once.")
     found = rows(page)
     assert list(found) == ["watch", "costs", "vLLM", "now"]
     assert found["vLLM"] == "--max-num-seqs"

@@ -61,7 +61,7 @@ def test_a_sweep_has_one_arm() -> None:
         ("--find batch --itl-p99 3 --ttft-p95 3 --seconds 3", "--seconds is for --sweep"),
         ("--sweep batch --find batch", "use either --sweep or --find"),
         ("--sweep batch --from 1 --to 8 --b max_batch_size=2", "--b is for a comparison"),
-        ("--b max_batch_size", "write NAME=VALUE, with a name of "),
+        ("--b max_batch_size", "write NAME=VALUE, NAME being one of "),
         ("--b =3", "write NAME=VALUE"),
     ],
 )
@@ -104,7 +104,7 @@ def test_traffic_from_a_file_has_its_name_and_its_rate(tmp_path: Path) -> None:
     ("content", "says"),
     [
         ("{", "is not JSON"),
-        ("[]", "holds no experiment: write a JSON object"),
+        ("[]", "is not an experiment: write a JSON object"),
         (json.dumps({"roseplay_sweep": 1}), "only a comparison can be repeated"),
         (json.dumps({"scenario": 5}), "there is no scenario 5"),
     ],

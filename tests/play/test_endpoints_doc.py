@@ -34,7 +34,7 @@ def endpoints() -> dict[str, Any]:
 
 def rows() -> list[list[str]]:
     """The cells of the table's rows."""
-    _, _, after = DOCUMENT.read_text(encoding="utf-8").partition("| what is done |")
+    _, _, after = DOCUMENT.read_text(encoding="utf-8").partition("| action |")
     table = after.partition("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
 

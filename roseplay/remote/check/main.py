@@ -18,12 +18,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns 0 if the server answers chats and streams, 1 if it does not, 2 if it cannot be checked."""
     parser = Parser(
         prog="roseplay check",
-        description="Ask a server for OpenAI's clients some twenty short questions, and print what it answers.",
+        description="Send a server about twenty short requests, and print which features of OpenAI's API it supports.",
     )
-    parser.add_argument("url", help="of the server, such as http://127.0.0.1:8000/v1")
-    parser.add_argument("--model", help="the model to ask (default: the first one that the server lists)")
+    parser.add_argument("url", help="the server's URL, such as http://127.0.0.1:8000/v1")
+    parser.add_argument("--model", help="the model to use (default: the first that the server lists)")
     parser.add_argument(
-        "--api-key", default=os.environ.get(KEY_VARIABLE), metavar="KEY", help=f"its key (or set {KEY_VARIABLE})"
+        "--api-key", default=os.environ.get(KEY_VARIABLE), metavar="KEY", help=f"the API key (or set {KEY_VARIABLE})"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args(sys.argv[1:] if argv is None else list(argv))
