@@ -28,7 +28,7 @@ class EngineConfig(config.EngineConfig):
     zeal: bool = setting(True, Switch(), "Zeal", "engine: mood", "Whether it tries hard.")
 
 
-# Whoever imports roseplay.config from here on finds these.
+# Anything that imports these names from roseplay.config after this line gets the extended classes.
 config.Knobs, config.EngineConfig = Knobs, EngineConfig  # type: ignore[misc]
 
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# The headless shell is the same browser without windows: a page takes a third less CPU time in it.
+# The headless shell is the same browser without windows; a page takes a third less CPU time in it.
 PACKAGES = ("chromium-headless-shell", "chromium")
 NAMES = (*PACKAGES, "chromium-browser", "google-chrome", "google-chrome-stable")
 STARTS_WITHIN_S = 30

@@ -1,4 +1,4 @@
-"""What all tests share: no network, no telemetry home, and a loud word when there is no Chromium."""
+"""Shared by all tests: no network, no telemetry sent, and a prominent warning when there is no Chromium."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import contextlib
 import os
 from pathlib import Path
 
-# Before anything imports these libraries: tests reach for nothing outside.
+# Set before anything imports these libraries, so that tests access nothing outside.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-# Triton's kernels run interpreted, on the CPU; it looks at this once, when it is imported. 0 tries them on a CUDA device.
+# Run Triton's kernels on the CPU, in its interpreter. Triton reads this once, on import. Set 0 to use a CUDA device.
 os.environ.setdefault("TRITON_INTERPRET", "1")
-# The models here are too small for two threads to gain anything, and on a busy machine they wait for each other.
+# The models here are too small to benefit from two threads, which on a busy machine wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
 from tests import chromium
 
-with contextlib.suppress(ImportError):  # a machine with a GPU may not have it
+with contextlib.suppress(ImportError):  # may be missing on a machine with a GPU
     from hypothesis import settings
 
-    settings.register_profile("roseplay", deadline=None)  # time limits of examples fail on a busy machine
+    settings.register_profile("roseplay", deadline=None)  # per-example time limits fail on a busy machine
     settings.load_profile("roseplay")
 
 NO_CHROMIUM = "no Chromium: install chromium, run `playwright install chromium`, or set ROSEPLAY_CHROMIUM"
@@ -37,7 +37,7 @@ def _on_ci() -> bool:
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """A machine with a GPU may have pytest and no pytest-timeout; its option is no mistake there."""
+    """Accept the ini option ``timeout`` without pytest-timeout, which a machine with a GPU may lack."""
     if not pluginmanager.hasplugin("timeout"):
         parser.addini("timeout", "seconds of a test (needs pytest-timeout)")
 
@@ -50,11 +50,11 @@ def _turn(item: pytest.Item) -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark everything in tests/browser; without a Chromium skip it, or fail it where CI=true."""
+    """Mark everything in tests/browser; without a Chromium, skip these tests, or fail them if CI=true."""
     for item in items:
         if (_REPOSITORY / "tests" / "browser") in item.path.parents:
             item.add_marker("browser")
-    # Tests of faults want no other engine in their process, and servers of tests in a browser stay until all have run.
+    # Tests of faults need a process without other engines, and servers of browser tests run until all tests have ended.
     items.sort(key=_turn)
     wanted = [item for item in items if item.get_closest_marker("browser")]
     if not wanted:

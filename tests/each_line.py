@@ -1,4 +1,4 @@
-"""What another thread may see while a function runs."""
+"""What another thread may observe while a function runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def at_each_line(run: Callable[[], Any], look: Callable[[], None]) -> None:
-    """Call a function; before each line of roseplay's that it executes, call ``look``, as a thread that is switched to there."""
+    """Call ``run``, and ``look`` before each line of roseplay's code, as a thread that is scheduled there may do."""
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         if event == "line":

@@ -1,4 +1,4 @@
-"""Whatever stands for an engine has all that ``EngineLike`` asks for; mypy checks this file with the product."""
+"""Every class that can stand in for an engine has all of ``EngineLike``; mypy checks this file with the product."""
 
 from __future__ import annotations
 

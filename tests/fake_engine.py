@@ -1,4 +1,4 @@
-"""An engine with the public face of the real one and no model: answers come at once, or when a test says so."""
+"""An engine with the public interface of the real one and no model: answers come at once, or when a test says so."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INFO = EngineInfo(
 
 
 class FakeStream:
-    """An answer with the engine's own ``RequestMetrics``, so that its definitions are what is tested."""
+    """An answer with the engine's own ``RequestMetrics``, so that the tests exercise its definitions."""
 
     def __init__(self, request_id: int, prompt: Any, params: SamplingParams, submitted_ns: int) -> None:
         self.request_id = request_id
@@ -50,7 +50,7 @@ class FakeStream:
     def finish(
         self, token_times_s: list[float], reason: FinishReason = FinishReason.LENGTH, error: str | None = None
     ) -> None:
-        """End with tokens at these times, in seconds after the submit; the last one is the end."""
+        """End with tokens at these times, in seconds after the submit. The last time is also the end."""
         metrics = self.metrics
         times = [metrics.submitted_ns + round(time_s * 1e9) for time_s in token_times_s]
         if times:
@@ -73,7 +73,7 @@ class FakeStream:
 
 
 class FakeEngine:
-    """Answers each request by ``answer(stream)``; without one, ``max_new_tokens`` tokens a millisecond apart."""
+    """Answers each request with ``answer(stream)``, or else with ``max_new_tokens`` tokens, one per millisecond."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ import transformers as tf
 
 from roseplay.model.source import embedded_model
 
-# Architectures of llama.cpp by transformers' model types, where the names differ.
+# llama.cpp's architecture names for transformers' model types, where they differ.
 ARCHITECTURES = {"qwen3_moe": "qwen3moe"}
 
 
@@ -23,10 +23,10 @@ class Vocabulary:
     """A byte-level tokenizer.
 
     Attributes:
-        tokens, merges: as GPT-2's tokenizer spells them.
-        control: ids of tokens that are no text.
-        ids: of special tokens, by GGUF's names: bos, eos, padding, unknown, eot.
-        pre: llama.cpp's name of how text is cut before tokens are merged.
+        tokens, merges: in the notation of GPT-2's tokenizer.
+        control: ids of control tokens.
+        ids: ids of special tokens, by GGUF's names: bos, eos, padding, unknown, eot.
+        pre: llama.cpp's name for the way text is split before tokens are merged.
     """
 
     tokens: Sequence[str]
@@ -39,7 +39,7 @@ class Vocabulary:
 
 
 def small_vocabulary() -> Vocabulary:
-    """Bytes, a few merges, and ChatML's tokens; 272 in all."""
+    """Bytes, a few merges, and ChatML's tokens: 272 in all."""
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
     merges = ["h e", "l l", "he ll", "hell o", "Ġ w", "o r", "Ġw or", "Ġwor l", "Ġworl d", "t h", "th e", "i n"]
@@ -62,13 +62,13 @@ def write_gguf(
     named: str | None = None,
     more: dict[str, Any] | None = None,
 ) -> None:
-    """Write a model, as llama.cpp's converter does it for Llama, Qwen and Gemma.
+    """Write a model as llama.cpp's converter does for Llama, Qwen and Gemma.
 
     Args:
         kind: type of the matrices, such as ``Q4_0``.
-        tensors_a_part: splits it into files of so many tensors, with ``-00001-of-0000N`` in their names; 0 splits nothing.
-        named: the architecture that the file says, in place of the model's own.
-        more: further values of the metadata.
+        tensors_a_part: number of tensors per file, named with ``-00001-of-0000N``; 0 writes a single file.
+        named: the architecture that the file states, in place of the model's own.
+        more: additional metadata values.
     """
     import gguf
 
@@ -141,7 +141,7 @@ def _add_tokenizer(writer: Any, vocabulary: Vocabulary) -> None:
 
 
 def _as_stored(stem: str, tensor: torch.Tensor, config: Any) -> torch.Tensor:
-    """Llama's queries and keys have llama.cpp's order of rotary dimensions; norms of Gemma have their 1 added."""
+    """Llama's queries and keys use llama.cpp's order of rotary dimensions; Gemma's norms are stored plus 1."""
     part = stem.rsplit(".", 1)[-1]
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}.get(part)
     if config.model_type == "llama" and heads is not None:
@@ -151,7 +151,7 @@ def _as_stored(stem: str, tensor: torch.Tensor, config: Any) -> torch.Tensor:
 
 
 def write_tiny_chat(path: Path, **options: Any) -> None:
-    """Write tiny-chat in float32, with its tokenizer and chat template; ``options`` as for ``write_gguf``."""
+    """Write tiny-chat in float32, with its tokenizer and chat template; ``options`` are those of ``write_gguf``."""
     source = embedded_model()
     model = tf.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
     generation = model.generation_config
@@ -165,7 +165,7 @@ def write_tiny_chat(path: Path, **options: Any) -> None:
         control=frozenset(added),
         ids={"bos": generation.bos_token_id, "eos": ends[0], "eot": ends[1], "padding": generation.pad_token_id},
         chat_template=(source / "chat_template.jinja").read_text(),
-        pre="starcoder",  # it splits digits singly, as tiny-chat's does
+        pre="starcoder",  # splits digits one by one, as tiny-chat's tokenizer does
         add_bos=False,  # the template writes it
     )
     write_gguf(path, model, vocabulary, **options)

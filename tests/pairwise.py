@@ -1,4 +1,4 @@
-"""Combinations of values in which every two values of two factors meet: most of what a whole product finds, much sooner."""
+"""Combinations of values that include every pair of values of two factors: nearly as thorough as the full product."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 
 def pairwise(factors: Mapping[str, Sequence[Any]], tries: int = 40) -> list[dict[str, Any]]:
-    """Returns a small set of combinations in which each pair of values is there, found greedily; always the same one."""
+    """Returns a small set of combinations that includes each pair of values, found greedily and always the same."""
     rng = random.Random(0)
     names = list(factors)
     left = {
@@ -36,7 +36,7 @@ def pairwise(factors: Mapping[str, Sequence[Any]], tries: int = 40) -> list[dict
 
 
 def product_of(**factors: Sequence[Any]) -> pytest.MarkDecorator:
-    """Parametrizes a test with the whole product; what ``pairwise`` does not choose is marked slow."""
+    """Parametrizes a test with the full product; combinations that ``pairwise`` does not choose are marked slow."""
     chosen = [tuple(values.values()) for values in pairwise(factors)]
     cases = [
         pytest.param(*values, marks=() if values in chosen else pytest.mark.slow)

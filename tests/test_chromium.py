@@ -1,4 +1,4 @@
-"""How ``make test`` gets the browser of its browser tests, with commands that stand in for the real ones."""
+"""How ``make test`` gets the browser for its browser tests, with commands that stand in for the real ones."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ STUB = "#!/bin/sh\necho 'requires the chromium snap to be installed' >&2\nexit 1
 
 
 class Machine:
-    """A machine without a browser: its ``PATH``, its Playwright and its user are a test's own.
+    """A machine without a browser, whose ``PATH``, Playwright and user belong to a test.
 
-    ``browser_of`` says which command brings a browser, ``"apt-get"`` or ``"playwright"``; the other ones fail.
+    ``browser_of`` says which command provides a browser, ``"apt-get"`` or ``"playwright"``; the others fail.
     """
 
     def __init__(self, root: Path) -> None:
@@ -144,7 +144,7 @@ def test_who_is_not_root_installs_no_package(machine: Machine) -> None:
     assert machine.calls == ["playwright install chromium"]
 
 
-def test_a_browser_that_does_not_start_is_none(machine: Machine) -> None:
+def test_a_browser_that_does_not_start_does_not_count(machine: Machine) -> None:
     """Some distributions put a program in its place that only asks for another package."""
     machine.command("chromium-browser", STUB)
     machine.browser_of("playwright")

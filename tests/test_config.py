@@ -1,4 +1,4 @@
-"""Settings refuse what nothing further in could serve."""
+"""Settings refuse values that no part of the engine could support."""
 
 from __future__ import annotations
 

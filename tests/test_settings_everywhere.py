@@ -1,6 +1,6 @@
-"""A field added to the catalogue appears wherever settings do; ``added_settings.py`` adds two in a process of its own.
+"""A field added to the catalogue appears wherever settings do; ``added_settings.py`` adds two in its own process.
 
-What the page's scripts make of them is in ``tests/browser/test_added_setting.py``.
+How the page's scripts handle them is tested in ``tests/browser/test_added_setting.py``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def found() -> Found:
 def test_flags_and_their_help(found: Found, command: str) -> None:
     shown = found["flags"]["help"][command]
     assert "--zeal, --no-zeal Whether it tries hard. (default: on)" in shown
-    if command != "lab":  # its knobs are those of an arm: --a patience=2
+    if command != "lab":  # the lab sets knobs per arm: --a patience=2
         assert "--patience STEPS How long it waits. (default: 3)" in shown
     assert "--haste" not in shown
 

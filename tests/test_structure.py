@@ -1,4 +1,4 @@
-"""Imports run one way, and core runs without torch. Read from the source, so that lazy imports count too."""
+"""Imports run in one direction, and core runs without torch. Read from the source, so that lazy imports count too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHARED = {
     "formats",
 }
 
-# What each part may import of roseplay; itself comes free. Whatever is not here may import nothing of it.
+# What each part may import from roseplay, besides itself. Modules that are not listed here may import nothing from it.
 MAY_IMPORT = {
     "settings": set(),
     "clock": set(),
@@ -59,7 +59,7 @@ def part_of(path: Path) -> str:
 
 
 def imported(path: Path) -> Iterator[tuple[str, int]]:
-    """Every module that a file imports, wherever in it, as (dotted name, line)."""
+    """Every module that a file imports, anywhere in it, as (dotted name, line)."""
     for node in ast.walk(ast.parse(path.read_text(), str(path))):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -95,7 +95,7 @@ def test_core_needs_nothing_but_python() -> None:
 
 
 def modules_after(code: str) -> set[str]:
-    """What a fresh interpreter has loaded after running ``code``."""
+    """The modules that a fresh interpreter has loaded after running ``code``."""
     script = f"{code}\nimport sys\nprint('\\n'.join(sys.modules))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     return set(result.stdout.split())
@@ -130,7 +130,7 @@ def test_a_benchmarks_bad_flag_is_told_before_torch_is_loaded() -> None:
 
 
 def test_engines_are_typed() -> None:
-    """Whatever takes an engine says which part of ``EngineLike`` it needs; nothing passes unknown arguments on."""
+    """A function that takes an engine says which part of ``EngineLike`` it needs and passes on no unknown arguments."""
     for path in sources():
         for node in ast.walk(ast.parse(path.read_text(), str(path))):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -144,7 +144,7 @@ def test_engines_are_typed() -> None:
 
 
 def test_tests_stand_where_the_code_stands() -> None:
-    """Beside them are those of the whole page in a browser, and suites that span rooms."""
+    """Besides these, there are tests of the whole page in a browser, and suites that span rooms."""
     rooms = {path.name: path for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
     folders = {path.parent for path in TESTS.rglob("test_*.py")} - {TESTS}
     for folder in folders:
@@ -158,6 +158,6 @@ def test_tests_stand_where_the_code_stands() -> None:
 
 
 def part_of_name(name: str) -> str:
-    """The part of roseplay that a dotted name leads to, or ""."""
+    """The part of roseplay that a dotted name belongs to, or ""."""
     top, part, *_ = [*name.split("."), "", ""]
     return part if top == "roseplay" else ""

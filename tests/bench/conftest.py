@@ -1,4 +1,4 @@
-"""Short runs: nothing is collected between them, and the machine's memory is read in small parts."""
+"""Keeps benchmark runs short: no garbage collection between runs, and small buffers for the bandwidth measurement."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    # With all that a test session has imported, collecting before each run is most of a test's time.
+    # A test session has so many objects alive that collecting garbage before each run would dominate the test's time.
     monkeypatch.setattr("roseplay.bench.runs.gc.collect", lambda: 0)
     monkeypatch.setattr("roseplay.bench.ceilings._BYTES", 2**20)

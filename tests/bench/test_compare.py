@@ -1,4 +1,4 @@
-"""The comparison with other engines: the same work for all, and a clear word when one fails."""
+"""The comparison with other engines: the same work for all, and a clear message when one fails."""
 
 from __future__ import annotations
 

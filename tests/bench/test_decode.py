@@ -1,4 +1,4 @@
-"""The decode benchmark: the figures it promises, their sums, and the bytes it counts."""
+"""The decode benchmark: the numbers it promises, their sums, and the bytes it counts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_json_has_the_promised_keys(shape: Path, capsys: pytest.CaptureFixtu
     assert found["bandwidth_fraction"] == pytest.approx(
         found["bytes_per_step"] / (found["step_ms"]["p50"] / 1000) / bandwidth
     )
-    # 16 tokens an answer: one from the prompt's step, 15 decode steps, of which two settle and the last has no successor
+    # 16 tokens an answer: 1 from prefill, 15 from decode steps. The first two are skipped; the last has no next step.
     assert found["steps"] == 2 * 12
     assert f"{found['output_tokens_per_s']:.1f} tokens/s" in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""``roseplay bench gpu`` where there is no GPU: all of it runs on small models, and what fails stops nothing else."""
+"""``roseplay bench gpu`` without a GPU: every part runs on small models, and a failing one does not stop the rest."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_row_that_fails_is_told_and_the_rest_goes_on(monkeypatch: pytest.Monke
     assert rows["one"]["error"] == "RuntimeError: out of luck"
     assert rows["two"]["figure"] == rows["four"]["figure"] == "1 tok/s"
     assert rows["three"]["error"] == "ValueError: no engine"
-    assert [list(before) for before in written] == [["one"], ["one", "two", "three"]]  # row by row
+    assert [list(before) for before in written] == [["one"], ["one", "two", "three"]]  # written after each row
 
 
 def test_rows_stand_beside_their_goals_and_what_others_published(

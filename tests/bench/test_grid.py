@@ -1,4 +1,4 @@
-"""``roseplay bench grid``: every cell decoded, and drawn."""
+"""``roseplay bench grid``: every cell is measured and drawn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_cell_is_decoded_and_drawn(tmp_path: Path, capsys: pytest.CaptureF
     assert "context 20" in drawn and 'src="http' not in drawn
 
 
-def test_a_list_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_list_that_is_not_one_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["grid", "--batch-sizes", "1,two"])
     assert stopped.value.code == 2 and "not a list of integers" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What the page's cost is measured with: a tab without a browser, and the two arms."""
+"""What the measurement of the page's cost relies on: a polling tab without a browser, and the two arms."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ LATENCIES = ("submit", "queue", "ttft", "ttft_from_arrival", "tpot", "itl", "e2e
 
 @pytest.fixture
 def engines(monkeypatch: pytest.MonkeyPatch) -> list[FakeEngine]:
-    """The fake engines that the benchmark makes instead of real ones."""
+    """The fake engines that the benchmark creates in place of real ones."""
     made: list[FakeEngine] = []
 
     def make(*args, **kwargs) -> FakeEngine:

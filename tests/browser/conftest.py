@@ -1,4 +1,4 @@
-"""A real page in a real Chromium. Every test ends by asking whether the page complained or asked for anything outside."""
+"""The real page in a real Chromium. After every test, no console error and no request to another host is allowed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ USUAL: dict[str, Any] = {**DESKTOP, "color_scheme": "light"}
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 TIMEOUT_MS = 20_000  # the machine may be busy
 expect.set_options(timeout=TIMEOUT_MS)
-calls: defaultdict[Page, set[Request]] = defaultdict(set)  # of Gradio, which have not been answered
+calls: defaultdict[Page, set[Request]] = defaultdict(set)  # unanswered calls to Gradio
 
 
 class Served:
@@ -39,7 +39,7 @@ class Served:
         self.address, self.engine, self._playground = address, engine, playground
 
     def rest(self) -> None:
-        """Stop everything, the steady traffic of closed tabs too, and turn all knobs back."""
+        """Stop everything, including the steady traffic of closed tabs, and reset all knobs."""
         if self._playground is not None:
             self._playground.stop()
         self.engine.set_knobs(**Knobs().to_dict())
@@ -47,7 +47,7 @@ class Served:
 
 @contextmanager
 def serving(engine: Any) -> Iterator[Served]:
-    """The page of an engine, which is closed afterwards. Its lab's engines are threads: processes take long to start."""
+    """Serve the page of an engine, then close it. The lab's engines are threads: processes take long to start."""
     playground = Playground(engine)
     playground.lab = Lab(engine, open_engine=_in_a_thread)
     with serve(engine, playground) as address:
@@ -87,7 +87,7 @@ def mock(_mock: Served) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def playwright() -> Iterator[Playwright]:
-    """While it runs, its event loop counts as running in the tests' thread: tests in a browser come last."""
+    """Its event loop counts as running in the tests' thread while it is open, so browser tests run last."""
     with sync_playwright() as playwright:
         yield playwright
 
@@ -103,7 +103,7 @@ def browser(playwright: Playwright, chromium_path: str) -> Iterator[Browser]:
 def visitor(
     playwright: Playwright, chromium_path: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BrowserContext]:
-    """Of one test after the other. Its cache lies in a folder, with the compiled scripts: a page costs half as much."""
+    """The context that tests share in turn. Its disk cache keeps compiled scripts, which halves the cost of a page."""
     context = playwright.chromium.launch_persistent_context(
         tmp_path_factory.mktemp("chromium"), executable_path=chromium_path, args=list(ARGUMENTS), **USUAL
     )
@@ -113,7 +113,7 @@ def visitor(
 
 
 def forget(context: BrowserContext) -> None:
-    """Close a visitor's pages but the empty one, and forget all that they kept, but not the files that they loaded."""
+    """Close all pages but the blank one and clear everything they stored, but keep the cached files."""
     empty, *opened = context.pages
     session = context.new_cdp_session(empty)
     for origin in {page.evaluate("origin") for page in opened if page.url.startswith("http")}:
@@ -127,12 +127,12 @@ def forget(context: BrowserContext) -> None:
 
 @pytest.fixture
 def open_page(request: pytest.FixtureRequest, visitor: BrowserContext) -> Iterator[Callable[..., Page]]:
-    """Opens the page of a server, each time as another visitor; afterwards nobody may have complained."""
+    """Opens the page of a server as a new visitor. Fails the test afterwards if the page reported an error."""
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
 
     def watch(page: Page, address: str, expected: str) -> None:
-        # Software rendering warns about itself; everything else on the console is ours.
+        # Software rendering logs warnings of its own; any error on the console is the page's.
         ours = lambda m: m.type == "error" and not (expected and expected in m.text)  # noqa: E731
         page.on("console", lambda m: ours(m) and complaints.append(f"console: {m.text}"))
         page.on("pageerror", lambda error: complaints.append(f"pageerror: {error}"))
@@ -143,7 +143,7 @@ def open_page(request: pytest.FixtureRequest, visitor: BrowserContext) -> Iterat
             page.on(ended, lambda r: calls[page].discard(r))
 
     def open_page(served: Any, *, path: str = "", expected: str = "", live: bool = True, **options: Any) -> Page:
-        """``expected``: what errors on the console that are no complaint have in common; ``live``: wait until it is."""
+        """``expected``: text that allowed console errors contain. ``live``: wait until the page is live."""
         if options or visitor in contexts:
             context = request.getfixturevalue("browser").new_context(**{**USUAL, **options})
             context.set_default_timeout(TIMEOUT_MS)
@@ -168,7 +168,7 @@ def open_page(request: pytest.FixtureRequest, visitor: BrowserContext) -> Iterat
 
 
 def ready(page: Page) -> None:
-    """Wait until the page is live and all of its parts are there, but Plotly's axes, which come last."""
+    """Wait until the page is live and all of its parts exist, except Plotly's axes, which come last."""
     page.wait_for_function(
         """() => ['.rp-live[data-state=live]', '#rp-lane-1', '#burst', '#send', '#answer-length input[type=range]']
              .every((part) => document.querySelector(part)) && window.Rose && Rose.panels && Rose.panels.length >= 6"""
@@ -176,7 +176,7 @@ def ready(page: Page) -> None:
 
 
 def reload(page: Page) -> None:
-    """Reload the page once Gradio's calls have been answered: one that is cut off is an error on the console."""
+    """Reload the page once Gradio has answered all calls: a call that is cut off logs an error on the console."""
     deadline = time.monotonic() + TIMEOUT_MS / 1000
     while calls[page]:
         assert time.monotonic() < deadline, [call.url for call in calls[page]]
@@ -185,7 +185,7 @@ def reload(page: Page) -> None:
 
 
 def answer_at_most(page: Page, tokens: int) -> None:
-    """Of all lanes: the usual 256 tokens take a while."""
+    """Limit answers in all lanes: the default of 256 tokens takes a while."""
     asked = {"lane": 0, "changes": {"max_new_tokens": tokens}}
     page.evaluate(
         """(asked) => fetch('/ui/sampling', {method: 'POST', headers: {'Content-Type': 'application/json'},
@@ -200,7 +200,7 @@ def ask(page: Page, prompt: str) -> None:
 
 
 def state(page: Page, lane: int) -> Any:
-    """The state chip of a lane."""
+    """The chip that shows a lane's state."""
     return page.locator(f"#rp-lane-{lane} .rp-state")
 
 

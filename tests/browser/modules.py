@@ -1,4 +1,4 @@
-"""A page with nothing on it but what a test puts there, which can import the page's own modules."""
+"""A page that contains only what a test puts there and that can import the page's own modules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SITE = "http://page.test"
 
 
 def bare_page(browser: Browser, content: str, *, settings: Any = SETTINGS, **options: Any) -> Page:
-    """``content`` with the handle ``Rose``, whose ``load('live/why.js')`` gets what a module exports."""
+    """Open a page with ``content`` and the object ``Rose``; its ``load('live/why.js')`` returns a module's exports."""
     about = f'<script type="application/json" id="rose-given">{json.dumps(given(settings))}</script>'
     page = browser.new_page(**options)
 

@@ -1,4 +1,4 @@
-"""A setting that the server adds appears on the page, though no script names it."""
+"""A setting that is added on the server appears on the page, although no script names it."""
 
 from __future__ import annotations
 

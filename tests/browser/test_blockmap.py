@@ -1,4 +1,4 @@
-"""The block map by its pixels, and what it says of one block; mostly fed with made-up deltas."""
+"""The block map, checked by its pixels, and what it says about one block; mostly fed with made-up deltas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.browser.conftest import Served, ask, serving, state
 from tests.browser.modules import bare_page
 from tests.play.fake_engine import FakeEngine
 
-# The first findable block whose text holds the words; a pool in use hands out its blocks in any order.
+# The first findable block whose text contains the words; a pool in use hands out its blocks in any order.
 BLOCK_WITH = """async (words) => {
   for (let block = 1; block < Rose.blocks.findable.length; block++) {
     if (!Rose.blocks.findable[block]) continue;
@@ -33,7 +33,7 @@ MIDDLE, FOOT, EDGE = (0.5, 0.25), (0.1, 0.96), (0.04, 0.5)
 
 
 class Map:
-    """The block map of 448 blocks, alone on a page."""
+    """A block map of 448 blocks, alone on a page."""
 
     _boots = itertools.count(1)
 
@@ -49,7 +49,7 @@ class Map:
         rows: Sequence[list[int]] = (),
         used: int = 0,
     ) -> None:
-        """Lane 1 is request 1; requests 2 and 3 are somebody's burst. ``rows``: of blocks, too, before the others."""
+        """Request 1 is lane 1; 2 and 3 are another tab's burst. ``rows`` are block rows that precede ``blocks``."""
         requests = [[rid, {"kind": "lane", "lane": 1} if rid == 1 else {"kind": "burst"}] for rid in (1, 2, 3)]
         snapshot = {
             "info": {"num_blocks": total + 1, "block_size": 16, **(info or {})},
@@ -77,22 +77,22 @@ class Map:
         self.page.wait_for_function("Rose.panels[0].draws > before")
 
     def pixel(self, index: int, at: tuple[float, float] = MIDDLE) -> list[int]:
-        """The colour at a place of a cell, given as shares of it; cells count from 0."""
+        """The colour at a position within a cell, given as fractions of its size. Cells count from 0."""
         return self.at(38 + (index % 64) * 8 + at[0] * 7, 2 + (index // 64) * 15 + at[1] * 13)
 
     def state_pixel(self, top: int, index: int, at: tuple[float, float] = MIDDLE) -> list[int]:
-        """The same of a state slot or a kept state, in rows from ``top`` on."""
+        """The same for a cell of the state slots or kept states, whose rows begin at ``top``."""
         return self.at(38 + index * 8 + at[0] * 7, top + at[1] * 11)
 
     def at(self, x: float, y: float) -> list[int]:
-        """The colour at a point; with its opacity where that is not full."""
+        """The colour at a point, with its alpha if that is not full."""
         rgba = self.page.evaluate(
             "([x, y]) => [...document.querySelector('canvas').getContext('2d').getImageData(x, y, 1, 1).data]", [x, y]
         )
         return rgba[:3] if rgba[3] == 255 else rgba
 
     def joined(self, block: int, per: int) -> list[int]:
-        """The colour of the cell of a block among squares of 3 px that stand for ``per`` blocks each."""
+        """The colour of a block's cell when each cell is a square of 3 px that represents ``per`` blocks."""
         row, column = divmod((block - 1) // per, 170)
         return self.at(38 + 3 * column + 0.5, 2 + 3 * row + 0.5)
 
@@ -129,7 +129,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture
 def blocks(page: Page) -> Iterator[Map]:
-    """A map with nothing in it; whatever goes wrong on its page fails the test."""
+    """An empty map. An error on its page fails the test."""
     wrong: list[str] = []
 
     def failed(error: Any) -> None:
@@ -151,12 +151,12 @@ def count(page: Page, name: str) -> str:
 
 
 STATEFUL = {"state_slots": 3, "state_snapshots": 5}
-SLOTS, KEPT = 90, 106  # where they begin, px: below seven rows of blocks that are now twelve high
+SLOTS, KEPT = 90, 106  # y in px at which they begin: below seven rows of blocks, each now 12 px high
 
 
 @pytest.fixture
 def wide(blocks: Map) -> Iterator[Map]:
-    """On a page where the counts of states stand in the panel's head."""
+    """A page wide enough to show the counts of states in the panel's header."""
     blocks.page.set_viewport_size({"width": 800, "height": 500})
     yield blocks
     blocks.page.set_viewport_size({"width": 600, "height": 500})
@@ -174,7 +174,7 @@ def test_states_of_recurrent_layers_are_counted(blocks: Map) -> None:
     size = "448 × 16 tokens"
     blocks.fill({1: ACTIVE}, info={"state_slots": 64, "state_snapshots": 32}, states={2: [1, 0], 65: [1, 48]})
     counted = "state slots 1 / 64, kept 1 / 32"
-    assert shown() == [f"{size} · {counted}", "", size, counted], "where there is room"
+    assert shown() == [f"{size} · {counted}", "", size, counted], "the counts are in the header where there is room"
     blocks.fill({1: ACTIVE}, info={"state_slots": 64, "state_snapshots": 0})
     assert shown() == [f"{size} · state slots 0 / 64", "", size, "state slots 0 / 64"]
     blocks.fill({1: ACTIVE})
@@ -184,12 +184,12 @@ def test_states_of_recurrent_layers_are_counted(blocks: Map) -> None:
 def test_states_have_cells_of_their_own(wide: Map) -> None:
     wide.fill({1: ACTIVE, 448: ACTIVE}, info=STATEFUL, states={1: [1, 0], 3: [2, 0], 5: [1, 48], 6: [2, 16]})
     free, hollow, surface = (wide.color(name) for name in ("free", "cachedline", "surface"))
-    assert wide.state_pixel(SLOTS, 0) == wide.color("hues[0]"), "lane 1's"
+    assert wide.state_pixel(SLOTS, 0) == wide.color("hues[0]"), "lane 1's slot"
     assert wide.state_pixel(SLOTS, 1) == free
     assert wide.state_pixel(SLOTS, 2)[3] == pytest.approx(0.74 * 255, abs=2), "others are paler than lanes"
     assert wide.state_pixel(SLOTS, 3)[3] == 0, "there are three slots"
     assert [wide.state_pixel(KEPT, index) for index in range(4)] == [free, surface, surface, free]
-    assert wide.state_pixel(KEPT, 1, EDGE) == hollow, "kept: as cached blocks are"
+    assert wide.state_pixel(KEPT, 1, EDGE) == hollow, "a kept state looks like a cached block"
     assert wide.at(38 + 63 * 8 + 3, 2 + 6 * 12 + 5) == wide.color("hues[0]"), "the last block"
     wide.change({}, states={1: [-1, 0], 2: [1, 0], 5: [-1, 0]})
     assert wide.state_pixel(SLOTS, 0) == free
@@ -244,12 +244,12 @@ def test_states_beside_blocks_of_any_number_fit(blocks: Map, total: int, slots: 
 def test_blocks_are_coloured_by_what_they_are(blocks: Map) -> None:
     assert blocks.pixel(0) == blocks.color("free")
     blocks.fill({1: ACTIVE, 2: CACHED, 3: SHARED, 66: [1, 2, 0]})
-    assert blocks.pixel(0) == blocks.color("hues[0]"), "lane 1's"
-    assert blocks.pixel(1) == blocks.color("surface"), "cached: hollow"
+    assert blocks.pixel(0) == blocks.color("hues[0]"), "lane 1's block"
+    assert blocks.pixel(1) == blocks.color("surface"), "a cached block is hollow"
     assert blocks.pixel(1, EDGE) == blocks.color("cachedline")
-    assert blocks.pixel(2, EDGE) == blocks.color("shared"), "inverted"
-    assert blocks.pixel(2, FOOT) == blocks.color("hues[6]"), "its owner's hue as a foot: request 2 is of a burst"
-    assert blocks.pixel(65)[:3] != blocks.color("free"), "the second row"
+    assert blocks.pixel(2, EDGE) == blocks.color("shared"), "a shared block is inverted"
+    assert blocks.pixel(2, FOOT) == blocks.color("hues[6]"), "a foot in its owner's colour: request 2 is of a burst"
+    assert blocks.pixel(65)[:3] != blocks.color("free"), "the block is in the second row"
     assert blocks.pixel(65)[3] == pytest.approx(0.74 * 255, abs=2), "others are paler than lanes"
     assert [count(blocks.page, name) for name in ("active", "shared", "cached", "free", "saved")] == [
         "2", "1", "1", "444", "2",
@@ -278,11 +278,11 @@ def test_a_pick_dims_the_rest_and_pointing_does_not(blocks: Map) -> None:
     blocks.drawn()
     assert blocks.pixel(0) == blocks.color("hues[0]")
     assert blocks.pixel(1)[:3] == blocks.color("hues[6]")
-    blocks.page.evaluate("Rose.emit('select', {rid: 2, step: null})")  # as a row of a table does
+    blocks.page.evaluate("Rose.emit('select', {rid: 2, step: null})")  # as selecting a table row does
     blocks.drawn()
     assert blocks.pixel(1) == blocks.color("hues[6]")
     assert blocks.pixel(0)[3] == pytest.approx(0.25 * 255, abs=2)
-    assert blocks.pixel(2, (0.9, 0.5)) == blocks.color("shared"), "its own, too"
+    assert blocks.pixel(2, (0.9, 0.5)) == blocks.color("shared"), "including a shared block of which it is an owner"
     blocks.page.evaluate("Rose.emit('select', null)")
     blocks.drawn()
     assert blocks.pixel(0) == blocks.color("hues[0]")
@@ -314,18 +314,18 @@ def test_a_pool_that_has_room_has_a_cell_for_each_block(blocks: Map, total: int)
 
 def test_blocks_that_were_never_used_are_one_bar(blocks: Map) -> None:
     def bar(rows: int) -> list[Any]:
-        """The colours above and in a bar below so many rows."""
+        """The colours above and inside a bar that is drawn below ``rows`` rows of cells."""
         return [blocks.at(545, 2 + 15 * rows + 2), blocks.at(545, 2 + 15 * rows + 12)]
 
     blocks.fill({1: ACTIVE, 90: CACHED}, total=15_522)
     free, nothing = blocks.color("free"), [0, 0, 0, 0]
     assert blocks.pixel(0) == blocks.color("hues[0]")
-    assert blocks.pixel(1) == free, "used before, as the next ones were"
+    assert blocks.pixel(1) == free, "blocks before the last used one have been used too"
     assert blocks.pixel(89, EDGE) == blocks.color("cachedline")
     assert blocks.pixel(90) == nothing
     assert bar(2) == [nothing, free]
     assert blocks.sub() == "15522 × 16 tokens"
-    assert blocks.page.get_by_role("group", name="zoom").is_hidden(), "all that were used are in view"
+    assert blocks.page.get_by_role("group", name="zoom").is_hidden(), "all used blocks are in view"
     blocks.change({200: ACTIVE})
     assert blocks.pixel(199) == blocks.color("hues[0]")
     assert bar(4) == [nothing, free]
@@ -343,9 +343,9 @@ def test_where_cells_would_be_too_small_each_stands_for_several_blocks(blocks: M
     )
     assert blocks.sub() == "200000 × 16 tokens, 32 a cell"
     assert blocks.joined(1, 32) == blocks.color("cached")
-    assert blocks.joined(70_017, 32) == blocks.color("hues[0]"), "all of it is lane 1's"
+    assert blocks.joined(70_017, 32) == blocks.color("hues[0]"), "all 32 blocks are lane 1's"
     few = blocks.joined(70_050, 32)
-    assert few not in (blocks.color("hues[0]"), blocks.color("cached")), "one block of it is"
+    assert few not in (blocks.color("hues[0]"), blocks.color("cached")), "only one block is lane 1's"
     assert blocks.joined(70_120, 32) not in (few, blocks.color("cached"))
     assert count(blocks.page, "cached") == "199\u202f966"
     blocks.page.get_by_role("button", name="by request").click()
@@ -383,7 +383,7 @@ def test_zooming_in_leads_to_single_blocks(blocks: Map) -> None:
         page.keyboard.press(key)
         expect(status).to_have_text(said)
     blocks.drawn()
-    assert blocks.sub().endswith("–200000 of 200000"), "the window moves along"
+    assert blocks.sub().endswith("–200000 of 200000"), "the window follows the cursor"
     page.keyboard.press("-")
     blocks.drawn()
     assert blocks.sub() != everything
@@ -489,7 +489,7 @@ def test_a_refusal_is_said(blocks: Map) -> None:
 
 
 def test_the_real_engine_says_what_is_in_a_block(live: Served, open_page: Callable[..., Page]) -> None:
-    live.engine.clear_cache()  # of what other tests asked
+    live.engine.clear_cache()  # drop what other tests cached
     page = open_page(live)
     ask(page, "What is a KV block? Tell me all about it.")
     for lane in range(1, 5):
@@ -507,7 +507,7 @@ def test_the_real_engine_says_what_is_in_a_block(live: Served, open_page: Callab
 
 
 class LargeEngine(FakeEngine):
-    """Its first step uses 5,000 of 200,000 blocks, its later ones one more each."""
+    """Its first step uses 5,000 of 200,000 blocks, and each later step uses one more."""
 
     def __init__(self) -> None:
         super().__init__()

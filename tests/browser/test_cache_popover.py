@@ -1,4 +1,4 @@
-"""Why was my prompt not cached: the popover of real prompts."""
+"""The popover "Why was my prompt not cached?", with real prompts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEAD = "You are a helpful assistant who explains LLM serving in short, plain sen
 def send(page: Page, served: Served, lane: int, prompt: str) -> list[int]:
     """Ask in one lane of the page's tab and wait for the answer; returns the prompt's tokens."""
     tab = page.evaluate("Rose.tab")
-    data = [prompt, lane, 12, 0, None, tab, True, *[None] * 6, False]  # as the endpoint takes them
+    data = [prompt, lane, 12, 0, None, tab, True, *[None] * 6, False]  # in the endpoint's order
     answer = page.request.post(f"{served.address}/gradio_api/run/submit", data={"data": data})
     (rid,) = answer.json()["data"][0]["ids"]
     expect(state(page, lane)).to_contain_text(re.compile("done|length"))
@@ -71,7 +71,7 @@ def test_two_lanes_that_begin_alike(live: Served, open_page: Callable[..., Page]
     page.keyboard.press("Escape")
     expect(popover).to_be_hidden()
     assert chip(page, 2).evaluate("element => document.activeElement === element"), "the focus returns"
-    # Another tab's prompt begins the same: how many whole blocks, and nothing more.
+    # A prompt of another tab begins the same way: the popover gives the number of whole blocks, and nothing more.
     other = open_page(live)
     answer_at_most(other, 12)
     cat = send(other, live, 3, HEAD + "What does the prefix cache cost?")
@@ -82,7 +82,7 @@ def test_two_lanes_that_begin_alike(live: Served, open_page: Callable[..., Page]
     block = {0: "1st", 1: "2nd", 2: "3rd"}.get(same // 16, f"{same // 16 + 1}th")
     expect(popover.locator("p").first).to_contain_text(re.compile(f"within its {block} block|do not fill a block"))
     assert popover.locator("u").count() == 0
-    assert "nearest" not in popover.locator("dl").inner_text(), "not even whose it is"
+    assert "nearest" not in popover.locator("dl").inner_text(), "nor even whose prompt it is"
 
 
 def test_from_the_table(live: Served, open_page: Callable[..., Page]) -> None:
@@ -100,7 +100,7 @@ def test_from_the_table(live: Served, open_page: Callable[..., Page]) -> None:
     popover = page.get_by_role("dialog", name="Why was my prompt not cached?")
     expect(popover).to_contain_text("tokens were there already. The prompt was computed, because ")
     assert apart(page, popover, cell)
-    assert page.evaluate("Rose.pointing.selected") is None, "asking is not selecting"
+    assert page.evaluate("Rose.pointing.selected") is None, "asking does not select the row"
     page.keyboard.press("Escape")
     page.keyboard.press("ArrowLeft")
     assert row.evaluate("element => document.activeElement === element")

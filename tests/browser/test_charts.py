@@ -30,7 +30,7 @@ KNOBS = {"prefill_max_tokens": 512, "max_batch_size": 32, "step_max_tokens": Non
 
 
 class Traffic:
-    """Makes deltas in the form of ``/ui/delta``: bursts of requests that decode together, a step after another."""
+    """Makes deltas in the form of ``/ui/delta``: bursts of requests that decode together, step by step."""
 
     _boots = itertools.count(1)
 
@@ -56,7 +56,7 @@ class Traffic:
         ends: bool = True,
         states: tuple[int, int] | None = None,
     ) -> list[int]:
-        """One prompt step of ``size`` requests, then decode steps of about ``ms``; every tenth takes four times as long."""
+        """A prefill step of ``size`` requests, then decode steps of about ``ms``; every tenth takes four times that."""
         burst = None if lane else next(self.burst_id)
         rids = [next(self.rid) for _ in range(size)]
         kind = "lane" if lane else "burst"
@@ -100,7 +100,7 @@ class Traffic:
         self.frame["knobs"].append([self.t, 0, {name: [before, after]}])
 
     def delta(self) -> dict[str, Any]:
-        """What has happened since the last one."""
+        """Everything that has happened since the last delta."""
         self.seq += 1
         frame, reset = {"seq": self.seq, "t": self.t, **self.frame}, self.reset
         self._clear()
@@ -117,7 +117,7 @@ class Traffic:
 
 
 class Views:
-    """The panels on a page of their own."""
+    """The panels, on a page without anything else."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -131,7 +131,7 @@ class Views:
         self.page.evaluate("delta => Rose.apply(JSON.parse(delta))", json.dumps(traffic.delta()))
 
     def drawn(self) -> None:
-        """Wait for a further drawing of everything visible."""
+        """Wait until every visible panel has been drawn once more."""
         self.page.evaluate(
             "window.before = Rose.panels.map((panel) => panel.draws); Rose.panels.forEach((panel) => panel.soon())"
         )
@@ -159,7 +159,7 @@ class Views:
         return self.plot(name, "layout.xaxis.range.slice()")
 
     def colors(self, *, wanted: str) -> int:
-        """How many pixels of the step timeline have this #rrggbb colour."""
+        """The number of pixels in the step timeline that have this #rrggbb colour."""
         return self.page.evaluate(
             """wanted => {
               const canvas = document.querySelector('#steps canvas');
@@ -176,7 +176,7 @@ class Views:
 
 @pytest.fixture(scope="module")
 def page(browser: Browser) -> Iterator[Page]:
-    """All panels at their sizes on a page of their own."""
+    """All panels at their usual sizes, on a page without anything else."""
     boxes = "".join(
         f'<section id="{name}" style="width:{width}px;height:{height}px;display:flex;flex-direction:column;float:left">'
         f'<div class="rp-ph"><h3>{name}</h3><span class="rp-sub"></span><span class="rp-rt"></span></div>'
@@ -184,7 +184,7 @@ def page(browser: Browser) -> Iterator[Page]:
         for name, (width, height) in PANELS.items()
     )
     colors = (assets.STATIC / "tokens.css").read_text(encoding="utf-8")
-    colors = colors[colors.index("body {") :]  # without the fonts, which only a server has
+    colors = colors[colors.index("body {") :]  # without the fonts, which need a server
     page = bare_page(
         browser,
         f"<style>{colors}</style><body>{boxes}</body>",
@@ -201,7 +201,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture
 def views(page: Page) -> Iterator[Views]:
-    """The panels, empty; whatever goes wrong on their page fails the test."""
+    """Empty panels. An error on their page fails the test."""
     wrong: list[str] = []
     failed, said = (
         lambda error: wrong.append(str(error)),
@@ -254,7 +254,7 @@ def test_percentiles_are_those_of_all_gaps(views: Views) -> None:
 def test_the_axis_holds_the_longest_gap_and_is_logarithmic_where_that_is_far_off(views: Views) -> None:
     traffic = Traffic()
     traffic.burst(2, steps=300, ms=10)
-    traffic.burst(1, steps=2, ms=90)  # one gap of 90 ms among some 600
+    traffic.burst(1, steps=2, ms=90)  # one gap of 90 ms among about 600
     views.apply(traffic)
     assert views.plot("itl", "layout.yaxis.type") == "linear"
     assert 90 < views.plot("itl", "layout.yaxis.range[1]") < 200
@@ -290,11 +290,11 @@ def test_a_knob_change_marks_every_view(views: Views) -> None:
     views.apply(traffic)
     for name in TIMED:
         assert "knob" in views.names(name), name
-    assert "knob" not in views.names("ttft"), "it has no moments"
+    assert "knob" not in views.names("ttft"), "it has no time axis"
     assert "earlier p50" in views.names("ttft")
     assert any(re.fullmatch(r"p50 [\d.]+ before", text) for text in views.words("ttft"))
     assert "budget 512 → 256" in views.words("itl")
-    assert views.colors(wanted="#c2184f") > 100, "the line through the timeline"
+    assert views.colors(wanted="#c2184f") > 100, "the line across the timeline"
     assert set(views.plot("tokens", "data[2].y")) & {512, 518} and set(views.plot("tokens", "data[2].y")) & {256, 262}
     assert any("256" in text for text in views.words("tokens"))
 
@@ -310,14 +310,14 @@ def test_the_batch_and_the_time_of_the_same_steps(views: Views) -> None:
     views.drawn()
     running = views.plot("tokens", "data[0].y")
     assert max(running) == 12 and 6 in running
-    assert set(views.plot("tokens", "data[1].y")) == {32, 12}, "the limit, where it held"
+    assert set(views.plot("tokens", "data[1].y")) == {32, 12}, "the limit that applied to each step"
     assert "batch\n12" in views.words("tokens")
     expect(panel.locator("h3")).to_have_text("Batch per step")
     expect(panel.get_by_text("decode", exact=True)).to_be_hidden()
     panel.get_by_role("button", name="ms").click()
     views.drawn()
-    assert max(views.plot("tokens", "data[1].y")) == pytest.approx(80), "the device's"
-    assert max(views.plot("tokens", "data[0].y")) == pytest.approx(81), "with the host's"
+    assert max(views.plot("tokens", "data[1].y")) == pytest.approx(80), "the device's time"
+    assert max(views.plot("tokens", "data[0].y")) == pytest.approx(81), "the device's and the host's time"
     expect(
         panel.get_by_role("img", name=re.compile("The longest step took 81.0 ms: host 1.0, device 80.0"))
     ).to_have_count(1)
@@ -328,7 +328,7 @@ def test_the_batch_and_the_time_of_the_same_steps(views: Views) -> None:
 
 def test_state_slots_and_kept_states_have_strips_of_their_own(views: Views) -> None:
     def paint(up: int) -> list[int]:
-        """The colour at the right of the plot, so many px above its bottom."""
+        """The colour near the plot's right edge, ``up`` px above its bottom."""
         return views.page.evaluate(
             """(up) => {
               const canvas = document.querySelector('#kvtime .rp-marks'), x = canvas.width - 16;
@@ -347,9 +347,9 @@ def test_state_slots_and_kept_states_have_strips_of_their_own(views: Views) -> N
     views.apply(traffic)
     assert {"slots", "kept"} <= set(views.words("kvtime"))
     nothing, held, kept = [0, 0, 0], color("ink3"), color("cached")
-    assert [paint(up) for up in (2, 5, 11)] == [kept, nothing, nothing], "a quarter of the places for kept states"
-    assert [paint(up) for up in (20, 24, 30)] == [held, held, nothing], "half of the slots"
-    assert paint(16) == color("surface"), "between the strips"
+    assert [paint(up) for up in (2, 5, 11)] == [kept, nothing, nothing], "a quarter of the kept states' places"
+    assert [paint(up) for up in (20, 24, 30)] == [held, held, nothing], "half of the slots are used"
+    assert paint(16) == color("surface"), "the gap between the strips"
     expect(said).to_have_attribute(
         "aria-label", re.compile(r"free\. 4 of 8 state slots are in use\. 10 of 40 states are kept\.$")
     )
@@ -414,7 +414,7 @@ def test_a_double_click_returns_to_now(views: Views) -> None:
 
 def test_all_time_charts_end_at_the_same_now(views: Views) -> None:
     traffic = Traffic()
-    traffic.burst(4, steps=50)  # it ends: the views stand still
+    traffic.burst(4, steps=50)  # the burst ends, so the views stand still
     traffic.idle(5000)
     views.apply(traffic)
     ends = [views.range(name)[1] for name in TIMED]
@@ -429,10 +429,10 @@ def test_idle_time_is_cut_out_and_marked(views: Views) -> None:
     traffic.idle(60000)
     traffic.burst(4)
     views.apply(traffic)
-    assert views.range("itl")[1] - first < 5, "a minute of nothing takes no room"
+    assert views.range("itl")[1] - first < 5, "an idle minute takes no room"
     assert "idle" in views.names("itl")
     assert len(set(views.plot("ttft", "data.map((trace) => trace.line && trace.line.dash)"))) > 1, (
-        "both bursts are there"
+        "both bursts are drawn"
     )
 
 
@@ -474,7 +474,7 @@ def test_log_axis(views: Views) -> None:
 
 def test_many_tokens_stay_few_points_but_no_slow_one_is_lost(views: Views) -> None:
     traffic = Traffic()
-    traffic.burst(32, steps=900, ms=12)  # about 2,000 tokens a second for 14 s
+    traffic.burst(32, steps=900, ms=12)  # about 2,000 tokens/s for 14 s
     views.apply(traffic)
     assert 500 < views.points("itl") <= 4000
     p95 = float(np.percentile(traffic.itls, 95))
@@ -496,7 +496,7 @@ def test_memory_is_bounded(views: Views) -> None:
         "[Rose.store.tokens.size, Rose.store.steps.size, Rose.store.requests.size, Rose.store.bursts.size]"
     )
     assert sizes[0] == 65536 and sizes[1] <= 8192
-    assert sizes[2] < 1000, "requests that no view can reach are forgotten"
+    assert sizes[2] < 1000, "requests that no view can reach are dropped"
     assert sizes[3] <= 4
 
 
@@ -555,11 +555,11 @@ def test_pointing_at_the_timeline(views: Views) -> None:
     views.page.mouse.move(0, 0)
     views.drawn()
     picked = views.colors(wanted=views.page.evaluate(of_another))
-    assert picked < pointed_at, "a pick dims the others"
+    assert picked < pointed_at, "a selection dims the others"
     views.page.evaluate("Rose.emit('select', null)")
     views.drawn()
     assert views.colors(wanted=views.page.evaluate(of_another)) == pytest.approx(pointed_at, rel=0.02), (
-        "pointing has dimmed nothing"
+        "pointing does not dim anything"
     )
 
 
@@ -605,12 +605,12 @@ def test_keys_go_from_cell_to_cell(views: Views) -> None:
     page.keyboard.press("ArrowDown")
     assert said.inner_text() == f"Request {second}, lane 2, step 10: 1 decode token, ITL 80.0 ms"
     assert page.evaluate("[Rose.pointing.rid, Rose.pointing.step]") == [second, 10], (
-        "pointed at and shaded as by the pointer"
+        "highlighted as if the pointer were there"
     )
-    page.keyboard.press("ArrowDown")  # there is nobody
+    page.keyboard.press("ArrowDown")  # there is no row below
     assert "lane 2" in said.inner_text()
     views.drawn()
-    assert views.colors(wanted=page.evaluate("Rose.palette().ink")) > plain + 8, "outlined"
+    assert views.colors(wanted=page.evaluate("Rose.palette().ink")) > plain + 8, "the cell is outlined"
     page.keyboard.press("Enter")
     chosen, box = page.evaluate("chosen"), canvas.bounding_box()
     assert (chosen["rid"], chosen["step"]) == (second, 10)
@@ -618,7 +618,7 @@ def test_keys_go_from_cell_to_cell(views: Views) -> None:
     page.keyboard.press("Home")
     assert said.inner_text() == f"Request {second}, lane 2, step 0: 64 prompt tokens, first token"
     page.keyboard.press("ArrowLeft")
-    assert "step 0" in said.inner_text(), "there is nothing before it"
+    assert "step 0" in said.inner_text(), "there is no earlier cell"
     page.keyboard.press("Escape")
     assert said.inner_text() == ""
     assert page.evaluate("[Rose.pointing.rid, Rose.pointing.step, chosen]") == [None, None, None]
@@ -656,7 +656,7 @@ def test_a_request_keeps_its_row(views: Views) -> None:
         [long, short, late],
     )
     assert rows[0] == [4, 5] and rows[1] == [6, 7, 8]
-    assert rows[2] == [6], "the first row that is free, never one in use"
+    assert rows[2] == [6], "the first free row, never one in use"
 
 
 def test_a_copied_block_is_marked(views: Views) -> None:
@@ -690,7 +690,7 @@ def test_the_real_engine_on_the_real_page(live: Served, open_page: Callable[...,
     for panel in panels:
         page.wait_for_function(f"(id) => ({points})(id) > 0 && ({marked})(id)", arg=panel)
     expect(page.locator("#rp-steps canvas")).to_have_attribute("aria-label", re.compile("requests"))
-    page.wait_for_function("() => document.querySelector('#rp-itl .rp-plot').layout")  # Plotly comes last
+    page.wait_for_function("() => document.querySelector('#rp-itl .rp-plot').layout")  # Plotly is loaded last
     page.evaluate("Plotly.relayout(document.querySelector('#rp-itl .rp-plot'), {'xaxis.range': [-2, -1]})")
     zoomed = page.evaluate("[Rose.view.zoom.x0 / 1000, Rose.view.zoom.x1 / 1000]")
     assert zoomed[1] - zoomed[0] == pytest.approx(1)

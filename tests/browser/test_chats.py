@@ -1,4 +1,4 @@
-"""Conversations in lanes: turns, the lane's buttons, sampling settings, and tokens that can be chosen."""
+"""Conversations in lanes: turns, a lane's buttons, sampling settings, and tokens that can be selected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDTH = "() => document.documentElement.scrollWidth - innerWidth"
 
 
 def count(number: int) -> str:
-    """As the page writes it."""
+    """Formatted as the page does it."""
     return f"{number:,}".replace(",", "\u202f")
 
 
@@ -176,7 +176,7 @@ def test_the_buttons_show_when_they_are_wanted(mock: Served, open_page: Open) ->
 
 
 def test_a_phone(open_page: Open) -> None:
-    with serving(FakeEngine(run=True, step_s=0.2)) as slow:  # whose answers last longer than a busy machine needs
+    with serving(FakeEngine(run=True, step_s=0.2)) as slow:  # its answers outlast the test even on a busy machine
         page = open_page(slow, **PHONE)
         ask(page, "hello " * 40)
         expect(state(page, 1)).to_have_text(RUNNING)
@@ -252,7 +252,7 @@ def test_settings_typed_while_answers_are_under_way_are_kept(mock: Served, open_
     page.route("**/ui/sampling", lambda route: held.append(route))
 
     def sent() -> dict[str, Any]:
-        """The one request that is under way."""
+        """The one request in flight."""
         while not held:
             page.wait_for_timeout(20)
         assert len(held) == 1
@@ -265,14 +265,14 @@ def test_settings_typed_while_answers_are_under_way_are_kept(mock: Served, open_
     page.locator("#sampling-seed input").press("Enter")
     page.locator("#sampling-lane input").click()
     page.locator("#rp-sampling").get_by_role("option", name=re.compile("lane 2$")).click()
-    page.wait_for_timeout(500)  # Gradio tells of the choice a little later
+    page.wait_for_timeout(500)  # Gradio reports the choice a little later
     temperature.fill("1.5")
-    page.locator("#sampling-seed input").fill("77")  # not whole yet
+    page.locator("#sampling-seed input").fill("77")  # not submitted yet
     held.pop().continue_()
     assert (sent()["lane"], sent()["changes"]) == (0, {"min_p": 0.2, "seed": "5"})
     held.pop().continue_()
-    assert (sent()["lane"], sent()["changes"]) == (2, {})  # what holds there
-    expect(reset).to_have_text("Defaults")  # nothing is told before all is known
+    assert (sent()["lane"], sent()["changes"]) == (2, {})  # asks for the settings in effect there
+    expect(reset).to_have_text("Defaults")  # nothing is shown before everything is known
     held.pop().continue_()
     assert (sent()["lane"], sent()["changes"]) == (2, {"temperature": 1.5})
     held.pop().continue_()
@@ -322,7 +322,7 @@ def test_a_bad_setting_is_told_in_a_line(mock: Served, open_page: Open) -> None:
 
 
 class Loose:
-    """A turn by itself, with tokens of three letters."""
+    """A turn outside the page, with tokens of three letters."""
 
     def __init__(self, page: Page) -> None:
         self.page, self.tokens = page, 0
@@ -342,7 +342,7 @@ class Loose:
         self.page.evaluate("news => turn.take(JSON.parse(news))", json.dumps(news))
 
     def tinted(self) -> dict[str, str]:
-        """Text and tint of what stands out."""
+        """Highlighted text and its tint."""
         spans = "() => [...turn.answer.querySelectorAll('.rp-slow')].map((s) => [s.textContent, s.style.getPropertyValue('--tint')])"
         return dict(self.page.evaluate(spans))
 
@@ -371,7 +371,7 @@ def test_only_slow_tokens_are_tinted(bare: Page) -> None:
 
 def test_at_its_end_an_answer_is_measured_as_a_whole(bare: Page) -> None:
     turn = Loose(bare)
-    turn.take([200.0] * 8 + [20.0] * 12)  # slow at first: the median of that alone hides it
+    turn.take([200.0] * 8 + [20.0] * 12)  # slow at first, so the running median hides it
     turn.take([20.0] * 40)
     turn.take([20.0], state="done")
     assert turn.tinted() == {"abc" * 8: "30%"}
@@ -407,7 +407,7 @@ def test_a_token_without_text_changes_nothing(bare: Page) -> None:
 
 
 def slow_answer(mock: Served, page: Page) -> None:
-    """An answer of lane 1 with one token that had to wait."""
+    """Get an answer in lane 1 with one token that had to wait."""
     before = set(mock.engine.streams)
 
     def hold() -> None:
@@ -416,7 +416,7 @@ def slow_answer(mock: Served, page: Page) -> None:
         with mock.engine._lock:
             time.sleep(1.0)
 
-    holding = threading.Thread(target=hold, daemon=True)  # beside the page, which may be slower than the answer
+    holding = threading.Thread(target=hold, daemon=True)  # runs in parallel, as the page may be slower than the answer
     holding.start()
     ask_lane_1(page, "hello", tokens=120)
     holding.join(TIMEOUT_MS / 1000)
@@ -424,7 +424,7 @@ def slow_answer(mock: Served, page: Page) -> None:
 
 
 def slowest(page: Page) -> dict[str, int]:
-    """Request, step and token of the longest gap that the page has been told of, in lane 1."""
+    """Request, step and token index of the longest gap in lane 1 that the page has received."""
     return page.evaluate(
         """() => {
           const rid = Number(document.querySelector('#rp-lane-1 .rp-turn:last-child').dataset.rid), { tokens } = Rose.store;
@@ -441,7 +441,7 @@ def slowest(page: Page) -> dict[str, int]:
 
 
 def click_text(page: Page, text: Locator) -> None:
-    """Click the beginning of a text, which may go on in the next line: then its box is not all its own."""
+    """Click the beginning of a text. It may wrap, and then the centre of its box can lie outside it."""
     text.scroll_into_view_if_needed()
     page.mouse.click(*text.evaluate("(e) => { const [r] = e.getClientRects(); return [r.x + 6, r.y + 6]; }"))
 
@@ -454,7 +454,7 @@ def test_a_click_on_a_slow_token_asks_why(mock: Served, open_page: Open) -> None
     strongest = page.locator('#rp-lane-1 .rp-slow[style*="30%"]', has_text=word)
     expect(strongest.last).to_be_visible()
     popover = page.get_by_role("dialog", name="Why was this token slow?")
-    for slow in strongest.all():  # on a busy machine others of the same word may be as strong
+    for slow in strongest.all():  # on a busy machine, other tokens with the same text may be tinted as strongly
         page.keyboard.press("Escape")
         click_text(page, slow)
         expect(popover).to_contain_text("lane 1 · ")
@@ -464,7 +464,7 @@ def test_a_click_on_a_slow_token_asks_why(mock: Served, open_page: Open) -> None
     expect(popover).to_contain_text(f"lane 1 · {worst['token'] + 1}")
     assert page.evaluate("[Rose.pointing.selected.rid, Rose.pointing.selected.step]") == [worst["rid"], worst["step"]]
     expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_text(word)
-    # It stays, whatever the pointer does, until Esc.
+    # It stays open until Esc, whatever the pointer does.
     page.locator("#rp-kvtime").click()
     page.locator("#rp-steps canvas").click(position={"x": 200, "y": 20})
     expect(popover).to_be_visible()
@@ -472,7 +472,7 @@ def test_a_click_on_a_slow_token_asks_why(mock: Served, open_page: Open) -> None
     page.keyboard.press("Escape")
     expect(popover).to_be_hidden()
     expect(page.locator(".rp-chosen")).to_have_count(0)
-    # The tint is there after a reload too.
+    # The tint is still there after a reload.
     reload(page)
     ready(page)
     expect(strongest.last).to_be_visible()
@@ -484,7 +484,7 @@ def test_another_selection_takes_its_place(mock: Served, open_page: Open) -> Non
     click_text(page, page.locator("#rp-lane-1 .rp-slow").first)
     expect(page.locator(".rp-chosen")).to_have_count(1)
     worst = slowest(page)
-    # As a dot of the ITL chart does it.
+    # As selecting a dot of the ITL chart does.
     page.evaluate("what => Rose.emit('select', what)", {"rid": worst["rid"], "step": worst["step"] - 5})
     expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_text(WORDS[(worst["token"] - 5) % len(WORDS)].strip())
     expect(page.locator(".rp-pop")).to_contain_text(f"step {count(worst['step'] - 5)}")
@@ -526,5 +526,5 @@ def test_two_turns_do_not_disturb_each_other(mock: Served, open_page: Open) -> N
     page.evaluate("() => { window.kept = [...document.querySelector('.rp-turn .rp-a').childNodes]; }")
     say(page, "again")
     expect(state(page, 1)).to_have_text(ENDED)
-    assert page.evaluate("() => kept.every((node) => node.isConnected)"), "the history was built anew"
+    assert page.evaluate("() => kept.every((node) => node.isConnected)"), "the history was rebuilt"
     expect(text(page, 1)).to_contain_text("again")

@@ -1,4 +1,4 @@
-"""What the page says of the checkpoint that it serves."""
+"""What the page says about the checkpoint that it serves."""
 
 from __future__ import annotations
 

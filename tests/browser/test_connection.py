@@ -1,4 +1,4 @@
-"""A server or an engine that no longer answers: the page says so, shows nothing as current, and comes back by itself."""
+"""A server or an engine stops responding: the page says so, shows nothing as current, and recovers by itself."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.play.fake_engine import FakeEngine
 
 Open = Callable[..., Page]
 NO_ANSWER = "Failed to load resource"
-# What must not move while nothing is heard: the clock, the axis, the figures that are rates.
+# What must not change while no data arrives: the clock, the time axis, and the rates.
 STANDS = "() => JSON.stringify([Rose.clock(), Rose.time.now(), document.querySelector('.rp-kpi.tps b').innerText])"
 
 
 class Restartable(Served):
-    """A server that can be ended and started again at the same port."""
+    """A server that can be stopped and started again at the same port."""
 
     def __init__(self) -> None:
         with socket.socket() as listener:
@@ -67,7 +67,7 @@ def banner(page: Page) -> Any:
 
 
 def answering(page: Page) -> None:
-    """All lanes are in the middle of a long answer."""
+    """Wait until all lanes are in the middle of a long answer."""
     answer_at_most(page, 1500)
     ask(page, "a long story")
     expect(state(page, 1)).to_have_text(re.compile("tok"))
@@ -76,7 +76,7 @@ def answering(page: Page) -> None:
 
 
 def stands_still(page: Page) -> None:
-    """A poll that was under way may still move it once."""
+    """Wait until nothing changes any more. A poll in flight may still cause one change."""
     standing = f"""async () => {{
       const before = ({STANDS})();
       await new Promise((done) => setTimeout(done, 500));
@@ -105,9 +105,9 @@ def test_a_server_that_ended_and_another_one_in_its_place(server: Restartable, o
         expect(page.locator(control)).to_be_disabled()
         expect(page.locator(control)).to_have_attribute("title", "The server does not answer.")
         expect(page.locator(control)).to_have_attribute("aria-description", "The server does not answer.")
-    expect(page.locator("#graphs input")).to_be_disabled()  # as it was: it needs a GPU
+    expect(page.locator("#graphs input")).to_be_disabled()  # disabled as before: it needs a GPU
     first = page.locator("#rp-banner .rp-age").inner_text()
-    expect(page.locator("#rp-banner .rp-age")).not_to_have_text(first)  # its seconds go on
+    expect(page.locator("#rp-banner .rp-age")).not_to_have_text(first)  # its seconds keep counting
     boot = page.evaluate("Rose.store.bootId")
 
     server.start()
@@ -127,7 +127,7 @@ def test_a_server_that_ended_and_another_one_in_its_place(server: Restartable, o
 
 
 def test_a_server_that_hangs_and_goes_on(mock: Served, open_page: Open) -> None:
-    """Its polls are neither answered nor refused, as when the process is stopped."""
+    """Polls are neither answered nor refused, as when the server's process is suspended."""
     page = open_page(mock, **PHONE)
     answering(page)
     waiting: list[Route] = []
@@ -138,7 +138,7 @@ def test_a_server_that_hangs_and_goes_on(mock: Served, open_page: Open) -> None:
     expect(page.locator("#burst")).to_be_disabled()
     expect(page.locator(".rp-live")).to_have_attribute("data-state", "lost")
     assert waiting
-    page.unroute("**/ui/delta*")  # what waits goes on
+    page.unroute("**/ui/delta*")  # the held polls continue
     expect(banner(page)).to_be_hidden()
     expect(page.locator("#burst")).to_be_enabled()
     expect(page.locator(".rp-kpi.tps b")).to_have_text(re.compile(r"^\d"))

@@ -1,4 +1,4 @@
-"""Show me: a demo is played to its end, and its sentences are what the telemetry says."""
+"""The button "Show me": a demo plays to its end, and its captions agree with the telemetry."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from tests.play.conftest import wait_until
 
 Open = Callable[..., Page]
 READER = SamplingParams(max_new_tokens=900, ignore_eos=True)
-BURST_MS = 60_000  # for a burst to be answered, on a busy machine
+BURST_MS = 60_000  # for a burst to be answered on a busy machine
 
-# What a burst did to the answers in the lanes, from what the page got of steps and tokens: the longest gap that begins before
-# the burst's last first token, the longest step that computed its prompts, and the pause: of the steps that computed at least
-# half as many prompt tokens as the largest, the longest gap that ended with each, and of these the median, the lower one of two.
+# What a burst did to the answers in the lanes, computed from the steps and tokens that the page received. ``worst`` is
+# the longest gap that begins before the burst's last first token, and ``longest`` the longest step that computed its
+# prompts. For ``pause``, take the steps that computed at least half as many prompt tokens as the largest, and for each
+# the longest gap that ended with it; the pause is the median of these (the lower of the two middle ones).
 FACTS = """(burst) => {
   const { store } = Rose, { tokens, steps } = store;
   const own = [...store.requests.values()].filter((one) => one.burst === burst);
@@ -54,7 +55,7 @@ FACTS = """(burst) => {
 }"""
 
 
-# What the first demo says before its end; a busy page may be looked at only after the first of these.
+# Captions of the first demo before its end. On a busy page, the first one may be gone before it is looked at.
 UNDER_WAY = re.compile("Four people read along|Now 20 prompts|The ringed dot|goes down to 64")
 
 
@@ -63,7 +64,7 @@ def caption(page: Page) -> Any:
 
 
 def figures(words: str) -> set[int]:
-    """The whole numbers in a sentence, written with thin spaces."""
+    """The whole numbers in a sentence, which may contain thin spaces."""
     return {int(number) for number in re.findall(r"\d+", re.sub(r"[\u202f\s](?=\d{3}\b)", "", words))}
 
 
@@ -77,20 +78,20 @@ def facts(page: Page, burst: int) -> dict[str, float]:
 
 
 def near(value: float, told: set[int]) -> bool:
-    """Whether a figure is told: the page's copy of a time is rounded differently."""
+    """Whether a sentence contains this number; the page's copy of a time may be rounded differently."""
     return any(abs(one - value) <= 1 for one in told)
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first demo waits for Next or for its bursts, so that a busy machine misses no caption and no figure."""
+    """Makes the first demo wait for Next or for its bursts, so that a busy machine skips no caption and no number."""
     monkeypatch.setattr(player, "ACT_S", BURST_MS / 1000)
     scenes = tuple(replace(scene, read_s=0.2 if scene.burst else 600.0) for scene in BUDGET.scenes)
     monkeypatch.setitem(DEMOS, "budget", replace(BUDGET, scenes=scenes))
 
 
 def go_on(page: Page, number: int) -> str:
-    """Press Next and wait until this caption stands, which may take a burst; returns it."""
+    """Press Next and wait for this caption, which may take a burst; returns its text."""
     page.get_by_role("button", name="Next").click()
     expect(page.locator(".rp-story-course i").nth(number)).to_have_class("rp-now", timeout=BURST_MS)
     return str(caption(page).inner_text())
@@ -144,7 +145,7 @@ def test_stop_leaves_the_chats_as_they_were_and_other_tabs_are_told(live: Served
     for lane in (2, 4):
         expect(page.locator(f"#rp-lane-{lane} .rp-state")).to_contain_text(re.compile("done|length"))
     page.wait_for_function("() => Rose.store.open.size === 0")
-    polls = page.evaluate("Rose.poll.count")  # what was cached comes a poll later than the end
+    polls = page.evaluate("Rose.poll.count")  # the cached tokens arrive a poll after the end
     page.wait_for_function("(polls) => Rose.poll.count > polls + 2", arg=polls)
     before = page.locator("#rp-lane-2 .rp-text").inner_text()
     page.get_by_role("button", name="Show me").click()
@@ -174,7 +175,7 @@ def test_on_a_phone_the_caption_is_a_sheet(live: Served, open_page: Open) -> Non
     page = open_page(live, **PHONE)
     answer_at_most(page, 4)
     ask(page, "What is TTFT?")
-    expect(page.locator("#rp-lane-1 .rp-state")).to_contain_text(re.compile("done|length"))  # what is sent ends a demo
+    expect(page.locator("#rp-lane-1 .rp-state")).to_contain_text(re.compile("done|length"))  # a prompt ends a demo
     page.get_by_role("button", name="Show me", exact=True).click()
     page.locator(".rp-pop").get_by_role("button", name=re.compile("Burst and budget")).click()
     expect(caption(page)).to_contain_text(UNDER_WAY)
@@ -188,7 +189,7 @@ def test_on_a_phone_the_caption_is_a_sheet(live: Served, open_page: Open) -> Non
 
 
 def test_the_same_burst_with_a_budget_is_told_beside_the_first(live: Served, open_page: Open) -> None:
-    """Which pause is longer depends on the machine as well; the sentences tell the figures that were measured."""
+    """Which pause is longer depends on the machine too, so the sentences have to contain the measured values."""
     live.engine.set_knobs(slow_motion=3.0)
     page = open_page(live)
     page.evaluate("() => Rose.view.setSpan(60000)")
@@ -207,7 +208,7 @@ def test_the_same_burst_with_a_budget_is_told_beside_the_first(live: Served, ope
         )
         burst = newest_burst(page)
         expect(page.locator(f'.rp-strip[data-burst="{burst}"]')).to_be_visible(timeout=BURST_MS)
-        worst[budget] = facts(page, burst)["worst"]  # by now the gaps that the burst began are over
+        worst[budget] = facts(page, burst)["worst"]  # by now, the gaps that the burst caused have ended
         told[budget] = caption(page).inner_text()
         assert near(worst[budget], figures(told[budget])) or "Their prefill" in told[budget], (told, worst)
         live.engine.abort_all()

@@ -1,4 +1,4 @@
-"""Settings and figures that can be copied."""
+"""Settings and results that can be copied."""
 
 from __future__ import annotations
 

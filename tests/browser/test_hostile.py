@@ -1,4 +1,4 @@
-"""Text that is markup, in every place where the page shows text that it did not write: it is shown, and never run."""
+"""Markup in every place where the page shows text from elsewhere: it is displayed as text and never run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.recording.test_recording import MINE, run
 Open = Callable[..., Page]
 IMAGE = "<img src=x onerror=window.pwned=1>"
 SCRIPT = f"{IMAGE}</script><svg onload=window.pwned=1><!--`${{window.pwned=1}}`{{{{x}}}}<script>window.pwned=1</script>"
-# Every view, one after another: the tables of the canvases, the popover of a token and of a block, hovering, the help.
+# Opens every view in turn: the canvases' tables, the popovers of a token and of a block, hover, the help.
 EVERYWHERE = """async () => {
   const wait = (ms) => new Promise((done) => setTimeout(done, ms));
   for (const button of document.querySelectorAll("#rp-live .rp-as-table")) button.click();
@@ -49,7 +49,7 @@ EVERYWHERE = """async () => {
 
 
 def unharmed(page: Page) -> None:
-    """Nothing ran, and nothing became an element. An image's error comes a moment after the image."""
+    """Nothing ran, and no element was created. An image's error event comes a moment after the image."""
     page.evaluate("() => new Promise((done) => setTimeout(done, 200))")
     assert page.evaluate("window.pwned") is None
     assert page.evaluate("document.querySelectorAll('img[src=x], svg[onload]').length") == 0
@@ -57,7 +57,7 @@ def unharmed(page: Page) -> None:
 
 @pytest.fixture(scope="module")
 def lines() -> Lines:
-    """A run with lanes, a burst and a knob change, each text of it markup."""
+    """A run with lanes, a burst and a knob change, in which every text is markup."""
     engine = FakeEngine()
     playground = Playground(engine)
     asked = {"tab_id": MINE, "params": SamplingParams(max_new_tokens=5)}
@@ -139,7 +139,7 @@ def bad_line(lines: Lines, text: str) -> str:
 
 
 def test_what_the_views_draw_is_text_even_if_nobody_checked_it(mock: Served, open_page: Open, lines: Lines) -> None:
-    """The burst's id of a recording was the way in: here it comes past the readers."""
+    """A recording's burst id was once a way in. Here the data bypasses the readers that check it."""
     page = open_page(mock)
     delta = {
         "boot_id": "elsewhere", "next": 1, "reset": True, "now": 5000.0,
@@ -163,7 +163,7 @@ def test_what_the_views_draw_is_text_even_if_nobody_checked_it(mock: Served, ope
 
 @pytest.fixture(scope="module")
 def odd() -> Iterator[Served]:
-    """An engine whose names are markup."""
+    """An engine whose model name, architecture, device, dtype and attention are markup."""
     engine = FakeEngine(run=True, step_s=0.02)
     names = dict.fromkeys(("model", "architecture", "device", "dtype", "attention"), SCRIPT)
     engine.info = dataclasses.replace(INFO, **names)
@@ -174,7 +174,7 @@ def odd() -> Iterator[Served]:
 def test_a_live_engine_with_a_hostile_name_and_texts(odd: Served, open_page: Open, monkeypatch: Any) -> None:
     page = open_page(odd)
     expect(page.locator(".rp-model-chip")).to_contain_text(IMAGE)
-    answer_at_most(page, 1800)  # still under way when it fails, on a busy machine
+    answer_at_most(page, 1800)  # still running when it fails, even on a busy machine
     ask(page, SCRIPT)
     expect(text(page, 1)).to_contain_text(IMAGE)
     page.wait_for_function("() => Rose.store.tokens.end > 8")
@@ -189,13 +189,13 @@ def test_a_live_engine_with_a_hostile_name_and_texts(odd: Served, open_page: Ope
 
     monkeypatch.setattr(odd.engine, "submit", refuse)
     ask(page, "again")
-    expect(page.get_by_text("is refused").first).to_be_visible()  # Gradio's own message
+    expect(page.get_by_text("is refused").first).to_be_visible()  # the message that Gradio shows
     page.evaluate(EVERYWHERE)
     unharmed(page)
 
 
 def hostile_document() -> dict[str, Any]:
-    """A result of the Lab with markup for every text."""
+    """A result of the Lab in which every text is markup."""
 
     def rewrite(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):

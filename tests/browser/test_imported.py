@@ -1,4 +1,4 @@
-"""An imported run on the page: it has steps and cached blocks, and nothing of requests."""
+"""An imported run on the page: it has steps and cached blocks, but no requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHOWN = """() => {
 
 
 def imported(path: Path, *, kv: bool) -> Path:
-    """Two seconds of steps; where ``kv``, with forty blocks of which ten are removed in the end."""
+    """Write two seconds of steps; with ``kv``, also forty blocks, ten of which are removed at the end."""
     rng = random.Random(0)
     run = ImportedRun(Problems(), "test", name="someone else's")
     for number in range(40):
@@ -55,7 +55,7 @@ def test_an_imported_run_replays(mock: Served, open_page: Callable[..., Page], t
     assert {**shown, "prompt": 0} == {
         "steps": 40, "prompt": 0, "decode": 7, "waiting": 2, "requests": 0, "tokens": 0, **blocks,
     }  # fmt: skip
-    page.wait_for_timeout(300)  # the figures are written a moment later
+    page.wait_for_timeout(300)  # the numbers are written a moment later
     header = page.locator("header, #rp-head").first.inner_text()
     assert "NaN" not in header
     assert "undefined" not in header

@@ -1,4 +1,4 @@
-"""The Lab: a scenario under two settings is run, overlaid, judged by another promise, kept, sent and opened again."""
+"""The Lab: two settings of a scenario are run, overlaid, judged by other limits, kept, exported and opened again."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.browser.conftest import PHONE, Served, ask, reload
 
 Open = Callable[..., Page]
 DOCUMENT = Path(__file__).parents[1] / "lab" / "result.json"
-RUN_MS = 180_000  # two engines start for a run, and the machine may be busy
-# How many pixels of a canvas have the colour of A's and of B's curve: the token itself, as a fraction of its edge may be.
+RUN_MS = 180_000  # a run starts two engines, and the machine may be busy
+# The number of pixels in a canvas with exactly the colour of A's and of B's curve; antialiased edges do not count.
 CURVES = """(id) => {
   const canvas = document.querySelector(`#${id} canvas`), T = Rose.palette(), counts = [0, 0];
   const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
@@ -152,7 +152,7 @@ def test_a_kept_result_of_an_earlier_version_is_read_and_judged_again(live: Serv
 
 
 def test_a_run_can_be_stopped(live: Served, open_page: Open) -> None:
-    watcher = open_page(live)  # before the run, which does not wait for it
+    watcher = open_page(live)  # opened before the run, as opening does not wait for it
     page = open_page(live)
     open_lab(page)
     page.get_by_role("radio", name=re.compile("^Batched append")).click()
@@ -288,7 +288,7 @@ def test_hidden_views_are_not_drawn(live: Served, open_page: Open) -> None:
     page.wait_for_function("(polls) => Rose.poll.count > polls + 10", arg=polls)
     assert page.evaluate(drawn) == before
     page.keyboard.press("b")
-    assert page.evaluate("() => Rose.store.bursts.size") == bursts, "b is no key of the Lab"
+    assert page.evaluate("() => Rose.store.bursts.size") == bursts, "b is not a key of the Lab"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,4 +1,4 @@
-"""The Lab's sweeps and searches: asked for on the page, drawn while they are measured, kept, sent, opened, applied."""
+"""The Lab's sweeps and searches on the page: started, drawn while they run, kept, exported, opened, applied."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(page: Page) -> None:
 
 
 def loaded(page: Page, what: str, but: str = "") -> Any:
-    """The result of a run, which the page fetches once it has ended; ``but``: the id of the one before."""
+    """The result of a run, which the page fetches once the run has ended. ``but`` is the id of the result before it."""
     script = f"(but) => Rose.lab.{what} && Rose.lab.{what}.id !== but && Rose.lab.{what}"
     return page.wait_for_function(script, arg=but).json_value()
 
@@ -70,7 +70,7 @@ def test_a_sweep_is_run_shown_kept_and_sent(live: Served, open_page: Open, tmp_p
     page = open_page(live)
     document = small_sweep(page)
     assert (document["asked"], document["seed"], document["repeats"]) == ([4, 8], 5, 1)
-    assert document["arms"]["A"]["knobs"]["max_batch_size"] == live.engine.knobs.max_batch_size, "as the engine runs"
+    assert document["arms"]["A"]["knobs"]["max_batch_size"] == live.engine.knobs.max_batch_size, "as the engine is set"
     table = cells(page)
     assert [line[0] for line in table] == ["4", "8"]
     expect(panel(page, "look").locator("li").first).to_have_text(document["summary"]["sentences"][0])
@@ -96,7 +96,7 @@ def test_a_sweep_is_run_shown_kept_and_sent(live: Served, open_page: Open, tmp_p
 
     reload(page)
     expect(panel(page, "points").locator("tbody tr")).to_have_count(2)
-    assert cells(page) == table, "the newest one comes back"
+    assert cells(page) == table, "the newest result is shown again"
     other = open_page(live)
     open_lab(other)
     open_file(other, path)
@@ -120,7 +120,7 @@ def test_a_search_finds_a_value_and_applies_it(live: Served, open_page: Open) ->
     run(page)
     document = loaded(page, "points.find")
     assert document["promises"] == {"itl_p99_ms": 90_000, "ttft_p95_ms": 90_000}
-    assert document["summary"]["answer"] == 48, "everything keeps such promises"
+    assert document["summary"]["answer"] == 48, "every value keeps such promises"
     expect(page.locator(".rp-lab-found")).to_have_text("Prefill budget 48 is the smallest that keeps both promises.")
     expect(page.locator(".rp-lab-why")).to_have_text(re.compile("The price of prefill budget 48"))
     assert cells(page)[-1][-1] == "the answer"

@@ -48,7 +48,7 @@ def test_reload_keeps_the_text(mock: Served, open_page: Open) -> None:
     ask(page, "hello")
     expect(state(page, 4)).to_have_text(RUNNING)
     expect(text(page, 4)).to_contain_text("packs prompts")
-    expect(page.locator("#prompt input")).to_have_value("")  # Gradio complains of what a reload cuts off
+    expect(page.locator("#prompt input")).to_have_value("")  # Gradio reports an error for a call that a reload cuts off
     before = page.locator("#rp-lane-4 .rp-a").inner_text()
     reload(page)
     ready(page)
@@ -60,7 +60,7 @@ def test_reload_keeps_the_text(mock: Served, open_page: Open) -> None:
 def test_two_tabs_do_not_fight(mock: Served, open_page: Open) -> None:
     mine, yours = open_page(mock), open_page(mock)
     for page in (mine, yours):
-        answer_at_most(page, 1800)  # still under way when it is stopped, on a busy machine
+        answer_at_most(page, 1800)  # still running when it is stopped, even on a busy machine
     ask(mine, "mine")
     ask(yours, "yours")
     expect(state(mine, 1)).to_have_text(RUNNING)
@@ -83,7 +83,7 @@ def test_html_of_a_model_is_text(mock: Served, open_page: Open) -> None:
 
 def test_the_text_stays_where_the_reader_scrolled(mock: Served, open_page: Open) -> None:
     page = open_page(mock)
-    answer_at_most(page, 1800)  # still growing when the reader, on a busy machine, has scrolled
+    answer_at_most(page, 1800)  # still growing when the reader has scrolled, even on a busy machine
     ask(page, "hello")
     box = text(page, 1)
     expect(box).to_have_js_property("scrollTop", 0)
@@ -110,7 +110,7 @@ def test_one_to_eight_lanes(mock: Served, open_page: Open) -> None:
         "() => document.documentElement.scrollHeight > innerHeight || document.documentElement.scrollWidth > innerWidth"
     )
     assert not page.evaluate(overflow)
-    expect(page.locator("#prompt input")).to_have_value("")  # answered: Gradio complains of a reload before that
+    expect(page.locator("#prompt input")).to_have_value("")  # Gradio reports an error if a reload cuts a call off
     reload(page)
     ready(page)
     expect(page.locator(".rp-lane:visible")).to_have_count(8)
@@ -151,7 +151,7 @@ def test_a_prompt_sent_during_an_answer_keeps_its_lane_s_row(mock: Served, open_
     second = page.evaluate(rid)
     since = "Rose.store.requests.get(Number(rid))?.submitted ?? Infinity"
     page.wait_for_function(f"(rid) => Rose.time.now() - Rose.time.x({since}) > 800", arg=second)
-    page.evaluate("Rose.view.set(Rose.time.now() - 400, Rose.time.now())")  # its own steps alone, and they stand still
+    page.evaluate("Rose.view.set(Rose.time.now() - 400, Rose.time.now())")  # only its own steps, and they stand still
     page.wait_for_function("() => document.querySelector('#rp-steps .rp-sub').textContent.includes('0.40 s')")  # drawn
     canvas = page.locator("canvas.rp-steps")
     size = canvas.bounding_box()
@@ -162,7 +162,7 @@ def test_a_prompt_sent_during_an_answer_keeps_its_lane_s_row(mock: Served, open_
 
 def test_header_and_chart_have_the_same_gaps_after_slow_motion(mock: Served, open_page: Open) -> None:
     page = open_page(mock)
-    for gap in (300.0, 5.0):  # a slow answer long before a quick one, as slow motion leaves them
+    for gap in (300.0, 5.0):  # a slow answer long before a fast one, as slow motion leaves them
         page.evaluate(SLOW_FRAMES, gap)
     page.wait_for_function("() => Rose.time.idle()")
     chart = page.locator("#rp-itl .rp-plot")
@@ -181,7 +181,7 @@ def test_header_and_chart_have_the_same_gaps_after_slow_motion(mock: Served, ope
     assert float(p99) > 250
 
 
-# A frame of 20 tokens with this gap, 20 s after whatever was before.
+# A frame of 20 tokens with this gap, 20 s after everything before it.
 SLOW_FRAMES = """(gap) => {
   Rose.poll.hold(true);
   const { steps } = Rose.store, from = (window.madeUp = (window.madeUp || Rose.clock()) + 20000), frame = { steps: [], tokens: [], requests: [], knobs: [] };

@@ -11,7 +11,7 @@ from tests.browser.conftest import PHONE, Served, ask, ready, reload, serving, s
 from tests.play.fake_engine import FakeEngine
 
 Open = Callable[..., Page]
-MOST_REQUESTS = 60  # of a first visit, the document among them
+MOST_REQUESTS = 60  # on a first visit, including the document
 OVERFLOW = (
     "() => [document.documentElement.scrollWidth - innerWidth, document.documentElement.scrollHeight - innerHeight]"
 )
@@ -28,9 +28,9 @@ def test_the_first_screen_needs_no_scrolling(open_page: Open) -> None:
         page = open_page(untouched)
         first_screen(page)
         fetched = page.evaluate("performance.getEntriesByType('resource').map(({ name }) => name)")
-        assert sum("/ui/static/" in address for address in fetched) == 1, "the page's modules come as one script"
+        assert sum("/ui/static/" in address for address in fetched) == 1, "the page's modules are loaded as one script"
         polls = [address for address in fetched if "/ui/delta" in address]
-        assert len(fetched) - len(polls) < MOST_REQUESTS, "and most styles of Gradio's components with the page"
+        assert len(fetched) - len(polls) < MOST_REQUESTS, "most styles of Gradio's components are part of the page"
         page.close()
 
 
@@ -67,8 +67,8 @@ def test_a_phone(mock: Served, open_page: Open) -> None:
     page = open_page(mock, **PHONE)
     burst = page.locator("#burst")
     expect(burst).to_have_attribute("data-what", re.compile("^20 × "))
-    page.wait_for_timeout(500)  # until nothing else writes it
-    page.locator("#burst-size input[type=number]").evaluate("(box) => (box.value = 7)")  # as Gradio does it
+    page.wait_for_timeout(500)  # until nothing else writes the value
+    page.locator("#burst-size input[type=number]").evaluate("(box) => (box.value = 7)")  # as Gradio sets it
     expect(burst).to_have_attribute("data-what", re.compile("^7 × "))
     order = [
         "#rp-brand",
@@ -133,4 +133,4 @@ def test_a_dead_engine_is_said(open_page: Open) -> None:
         expect(page.locator(".rp-live")).to_have_text("engine stopped")
         box, brand = (page.locator(part).bounding_box() for part in (".rp-live", "#rp-brand"))
         assert box and brand and box["x"] + box["width"] <= brand["x"] + brand["width"]
-        page.close()  # before its server goes
+        page.close()  # close the page before its server

@@ -1,4 +1,4 @@
-"""How steps are computed on this machine: in the help, and a mark beside the model where something makes them slow."""
+"""How this machine computes steps: shown in the help, with a mark beside the model if something makes them slow."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ CATALOG: Any = SimpleNamespace(
     entries=lambda: (ENTRIES, True),
     find=lambda name: next((one for one in ENTRIES if one.model == name), None) or describe(name),
 )
-ANSWERED = "status of 4"  # a refusal is an error on the browser's console
+ANSWERED = "status of 4"  # a refusal logs an error on the browser's console
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_loading_one_shows_its_start_and_goes_live_in_every_tab(
         expect(each.locator(".rp-start p")).to_contain_text("other is loading. Weights, 5.0 of 10 MB.")
         expect(chip(each)).to_contain_text("other")
     expect(text(page, 1)).to_contain_text("while this answer was under way")
-    chip(page).click()  # meanwhile nothing else can be loaded
+    chip(page).click()  # nothing else can be loaded meanwhile
     expect(page.get_by_role("button", name="Load", exact=True)).to_be_disabled()
     page.keyboard.press("Escape")
     models.held.clear()
@@ -92,7 +92,7 @@ def test_loading_one_shows_its_start_and_goes_live_in_every_tab(
         expect(each.locator(".rp-start")).to_have_count(0)
         expect(chip(each)).to_contain_text("other·cpu")
     assert (models.host.config.num_blocks, models.host.config.max_model_len) == (77, 512)
-    expect(state(page, 1)).to_have_text("error")  # what was said stays, with the reason
+    expect(state(page, 1)).to_have_text("error")  # the text stays, with the reason
     expect(text(page, 1)).to_contain_text("the model was changed to other")
     expect(text(page, 1)).to_contain_text("packs prompts")
     ask(page, "again")
@@ -123,7 +123,7 @@ def test_a_load_is_cancelled_on_the_page(models: ModelHost, open_page: Callable[
     models.held.set()
     chip(page).tap()
     box = page.locator(".rp-pop").bounding_box()
-    assert box is not None and box["x"] == 0 and box["width"] == 390  # a sheet
+    assert box is not None and box["x"] == 0 and box["width"] == 390  # shown as a sheet
     radio(page, "other").check()
     page.get_by_role("button", name="Load", exact=True).tap()
     page.get_by_role("button", name="Cancel").tap()

@@ -1,4 +1,4 @@
-"""The page of another server, in a real browser: chats, bursts and knobs work, and what it cannot show is not there."""
+"""The page of another server, in a real browser: chats, bursts and knobs work, and what it cannot show is absent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ours() -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[Served]:
-    """The page of a server that has metrics of its load, and nothing else."""
+    """The page of a server that reports load metrics and nothing else."""
     script = Script(words("Some ", "words ", "only."), metrics=TGI, card={"owned_by": "tgi"})
     with at_a_port(script.app) as address, HttpEngine(address) as remote:
         playground = Playground(remote)
@@ -51,8 +51,8 @@ def test_chats_and_bursts_stream(ours: Served, open_page: Callable[..., Page]) -
     ask(page, "What is a cache?")
     for lane in (1, 2, 3, 4):
         expect(state(page, lane)).to_have_text(ENDED)
-    expect(state(page, 1)).to_contain_text("+")  # with the prompt's own length, as the server counted it
-    ours.engine.set_knobs(slow_motion=8)  # the server is asked for its load twice a second, a burst may be over in less
+    expect(state(page, 1)).to_contain_text("+")  # includes the prompt's length, as the server counted it
+    ours.engine.set_knobs(slow_motion=8)  # the load is polled twice a second; a burst may take less
     page.locator("#burst").click()
     page.wait_for_function("() => Rose.store.loads.some((load) => load.running > 0)")
     ours.engine.set_knobs(slow_motion=1)

@@ -1,4 +1,4 @@
-"""Traffic from a file: chosen or dropped in the rail, played, stopped, and refused in a sentence."""
+"""Traffic from a file: selected or dropped in the rail, played, stopped, and refused with a message."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.play.fake_engine import FakeEngine
 
 Open = Callable[..., Page]
 OWN = "() => [...Rose.store.requests.values()].filter((one) => one.kind === 'own')"
-REFUSED = "the server responded with a status of 422"  # which the browser tells its console
+REFUSED = "the server responded with a status of 422"  # the browser logs this on its console
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Forty requests, two a second."""
+    """Forty requests, two per second."""
     path = tmp_path / "monday.jsonl"
     path.write_text("".join(line(index / 2) for index in range(40)))
     return path
@@ -56,7 +56,7 @@ def test_a_file_is_chosen_played_and_stopped(live: Served, open_page: Open, file
     choose(page, file)
     expect(row(page).locator("b")).to_have_text("monday.jsonl")
     expect(said(page)).to_have_text("40 requests, 20 s")
-    assert page.evaluate(f"() => ({OWN})().length") == 0, "a file that is chosen is not played yet"
+    assert page.evaluate(f"() => ({OWN})().length") == 0, "choosing a file does not play it yet"
     page.get_by_role("button", name="Play monday.jsonl").click()
     expect(said(page)).to_have_text(re.compile(r"^([3-9]|[1-3]\d) of 40 sent$"))
     page.wait_for_function(f"() => ({OWN})().length >= 3")
@@ -101,7 +101,7 @@ def test_stop_all_ends_it(mock: Served, open_page: Open, file: Path) -> None:
     page.locator("#stop").click()
     expect(player(page)).to_have_text("Play")
     page.wait_for_function("() => [...Rose.store.requests.values()].every((one) => one.finished !== null)")
-    expect(row(page).locator(".rp-refused")).to_be_empty()  # nobody needs to be told
+    expect(row(page).locator(".rp-refused")).to_be_empty()  # no message is needed
 
 
 def test_a_bad_file_is_refused_by_its_line_and_the_file_before_it_stays(
@@ -144,7 +144,7 @@ def test_a_file_can_be_dropped_on_the_row(mock: Served, open_page: Open) -> None
 def test_why_it_stopped_stands_in_the_row_and_after_a_reload(open_page: Open, tmp_path: Path) -> None:
     many = tmp_path / "many.jsonl"
     many.write_text("".join(line(0) for _ in range(100)))
-    with serving(FakeEngine()) as served:  # which computes nothing: all requests wait
+    with serving(FakeEngine()) as served:  # it computes nothing, so all requests wait
         page = open_page(served)
         choose(page, many)
         player(page).click()
@@ -166,7 +166,7 @@ def test_a_page_that_is_loaded_again_shows_what_plays(mock: Served, open_page: O
     expect(row(page).locator("b")).to_have_text("slow.jsonl")
     expect(said(page)).to_have_text("1 of 2 sent")
     player(page).click()
-    expect(player(page)).to_be_hidden()  # the page has no file to play
+    expect(player(page)).to_be_hidden()  # the reloaded page has no file to play
 
 
 def test_the_word_says_what_a_file_is(mock: Served, open_page: Open) -> None:
@@ -184,7 +184,7 @@ def test_the_rail_has_room_for_it(mock: Served, open_page: Open, file: Path, sch
     fits = (
         "() => { const rail = document.querySelector('#rp-rail'); return rail.scrollHeight - rail.clientHeight <= 1; }"
     )
-    page.wait_for_function(fits)  # not at once: a busy machine may have the page say that it waits for the server
+    page.wait_for_function(fits)  # not at once: on a busy machine the page may show that it waits for the server
     choose(page, file)
     expect(said(page)).to_be_visible()
     page.wait_for_function(fits)

@@ -13,7 +13,7 @@ from tests.browser.conftest import Served, ask, state
 
 def test_it_follows_tokens_to_the_screen(live: Served, open_page: Callable[..., Page]) -> None:
     page = open_page(live)
-    live.engine.set_knobs(slow_motion=24.0)  # so that an answer comes in several polls
+    live.engine.set_knobs(slow_motion=24.0)  # so that an answer spans several polls
     page.evaluate(probe.SCRIPT)
     page.evaluate("roseProbe.start()")
     ask(page, "What is a KV block? Tell me all about it.")

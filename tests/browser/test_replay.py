@@ -1,4 +1,4 @@
-"""Replay in a browser: what a recording shows is what the run showed, at any pace and from any place."""
+"""Replay in a browser: a recording shows what the run showed, at any speed and from any position."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from roseplay.serve.guard import allowed_hosts
 from tests.browser.conftest import PHONE, TIMEOUT_MS, Served, answer_at_most, ask, serving, state, text
 from tests.play.fake_engine import FakeEngine
 
-# What the store holds at the end of a run. A snapshot's requests that ended before are not in a recording.
+# What the store holds at the end of a run. A recording leaves out requests that ended before its snapshot.
 HOLDS = """() => {
   const { steps, tokens, entries, requests, bursts, marks, knobs } = Rose.store;
   const rows = (ring, names) => {
@@ -47,7 +47,7 @@ HOLDS = """() => {
     burst: document.querySelector("#rp-last").innerText,
   });
 }"""
-# The step timeline of the whole run, at a zoom and a size that both have: the bar of the replay takes some of the height.
+# The step timeline of the whole run, at a zoom and size that both pages can have: the replay bar takes some height.
 CANVAS = """async ([x0, x1]) => {
   document.body.classList.remove("rp-replaying");
   Rose.view.set(x0, x1);
@@ -101,7 +101,7 @@ def run_on_disk(mock_run: tuple[Path, dict[str, Any]]) -> Path:
 
 @pytest.fixture(scope="module")
 def mock_run(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> tuple[Path, dict[str, Any]]:
-    """A run of lanes, a burst and a knob change, recorded by a page, and what that page held at its end.
+    """A recorded run of lanes, a burst and a knob change, and what the page held at its end.
 
     On a server of its own: a recording reaches further back than a page that has just been opened.
     """
@@ -154,7 +154,7 @@ def test_a_replay_ends_where_the_run_did(
     span = page.evaluate(SPAN)
     assert span == pytest.approx(held["span"], abs=1.0)
     assert page.evaluate(CANVAS, held["span"]) == held["canvas"]
-    # Backwards, and to the end again: nothing is there twice.
+    # Back, and to the end again: nothing is duplicated.
     page.evaluate("Rose.replay.seek(500)")
     assert page.evaluate("Rose.store.steps.end") < len(held["store"]["steps"])
     page.evaluate("Rose.replay.seek(1e9)")
@@ -169,7 +169,7 @@ def test_the_bar_and_its_keys(run_on_disk: Path, mock: Served, open_page: Callab
     bar = page.locator("#rp-replay")
     expect(bar).to_contain_text("roseplay-recording.jsonl")
     expect(page.locator(".rp-live")).to_have_text("replay")
-    expect(page.locator("#rp-steps")).to_be_visible()  # the tab Live has come to the front
+    expect(page.locator("#rp-steps")).to_be_visible()  # the Live tab has come to the front
     page.wait_for_function("() => Rose.replay.at() > 300")
     page.keyboard.press(" ")
     page.wait_for_function("() => !Rose.replay.playing")
@@ -216,7 +216,7 @@ def test_nothing_is_sent_while_a_replay_is_shown(
     time.sleep(0.5)
     assert asked == []
     assert len(mock.engine.streams) == before
-    expect(page.locator("#budget-value input")).to_have_value("128")  # as it was recorded, whatever the engine has
+    expect(page.locator("#budget-value input")).to_have_value("128")  # the recorded value, whatever the engine has
     assert mock.engine.knobs.prefill_max_tokens is None
 
 
@@ -254,7 +254,7 @@ def test_views_work_from_a_recording(run_on_disk: Path, mock: Served, open_page:
     expect(page.locator(".rp-pop")).to_contain_text("A recording has no contents of blocks")
 
 
-def test_a_file_that_is_none(run_on_disk: Path, mock: Served, open_page: Callable[..., Page], tmp_path: Path) -> None:
+def test_a_bad_file(run_on_disk: Path, mock: Served, open_page: Callable[..., Page], tmp_path: Path) -> None:
     lines = run_on_disk.read_text().splitlines(keepends=True)
     page = open_page(mock)
     page.get_by_role("tab", name="Traces").click()
@@ -278,7 +278,7 @@ def test_a_file_that_is_none(run_on_disk: Path, mock: Served, open_page: Callabl
 def test_a_recording_of_a_large_pool(
     run_on_disk: Path, mock: Served, open_page: Callable[..., Page], tmp_path: Path
 ) -> None:
-    """Its beginning was dropped, and what is left says of most blocks in one row that they are cached."""
+    """The beginning was dropped, and one row of the rest says that most blocks are cached."""
     header, *lines = run_on_disk.read_text().splitlines(keepends=True)
     about, last = json.loads(header), json.loads(lines[-1])
     about["info"]["num_blocks"] = 200_001
@@ -348,7 +348,7 @@ def test_the_report_opens_from_a_file_and_shows_every_point(
     path.write_bytes(export("report", run_on_disk.read_bytes().splitlines(keepends=True)))
     run = Run(read(run_on_disk))
     context = browser.new_context()
-    context.set_default_timeout(2 * TIMEOUT_MS)  # software rendering draws some thousand points
+    context.set_default_timeout(2 * TIMEOUT_MS)  # software rendering has to draw several thousand points
     page = context.new_page()
     complaints: list[str] = []
     page.on("console", lambda m: m.type == "error" and complaints.append(m.text))

@@ -1,4 +1,4 @@
-"""The table of requests: which rows, in which order, what they say, and what a selection does to the other views."""
+"""The table of requests: which rows in which order, their contents, and what a selection does to the other views."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.browser.test_charts import Traffic, Views
 
 @pytest.fixture(scope="module")
 def page(browser: Browser) -> Iterator[Page]:
-    """The steps' panel and the block map on a page of their own."""
+    """The steps panel and the block map, on a page without anything else."""
     boxes = "".join(
         f'<section id="{name}" style="width:652px;height:{height}px;display:flex;flex-direction:column">'
         f'<div class="rp-ph"><h3>{name}</h3><span class="rp-sub"></span><span class="rp-rt"></span></div>'
@@ -39,7 +39,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture
 def views(page: Page) -> Iterator[Views]:
-    """With the table shown, and nothing under the pointer."""
+    """Shows the table, with nothing under the pointer."""
     page.mouse.move(1400, 880)
     press(page, "requests")
     yield Views(page)
@@ -75,7 +75,7 @@ def test_a_row_says_what_became_of_a_request(views: Views) -> None:
     (lane,) = traffic.burst(1, steps=11, lane=True, prompt=64)
     (other,) = traffic.burst(1, steps=1, prompt=7, ends=False)
     views.apply(traffic)
-    # Ten gaps, of which one takes four times as long as the others; its end says 20 tokens.
+    # Ten gaps, one of them four times as long as the others; the end event reports 20 tokens.
     mean = (9 * 20 + 80) / 19
     assert cells(page, lane) == {
         "id": str(lane), "source": "1lane 1", "state": "done", "prompt": "64", "cached": "·", "answer": "20",
@@ -93,7 +93,7 @@ def test_a_row_says_what_became_of_a_request(views: Views) -> None:
 
 
 def test_figures_of_an_answer_under_way_outlast_its_tokens(views: Views) -> None:
-    """A snapshot counts what came before it, and the frames that follow may repeat some of that."""
+    """A snapshot includes what happened before it, and the frames that follow may repeat some of that."""
     page, traffic = views.page, Traffic()
     (rid,) = traffic.burst(1, steps=12, ends=False)
     delta = traffic.delta()
@@ -121,16 +121,16 @@ def test_figures_of_an_answer_under_way_outlast_its_tokens(views: Views) -> None
 
 def test_sorting(views: Views) -> None:
     page, traffic = views.page, Traffic()
-    traffic.burst(3, steps=3, ms=10)  # TTFT rises with the number
+    traffic.burst(3, steps=3, ms=10)  # TTFT rises with the id
     traffic.burst(2, steps=15, ms=20)
     traffic.burst(1, steps=1, ends=False)
     views.apply(traffic)
-    assert ids(page) == [5, 4, 3, 2, 1, 6], "worst gap first, the newest of equal ones first, none last"
+    assert ids(page) == [5, 4, 3, 2, 1, 6], "longest gap first, then the newest first, and requests without a gap last"
     heads = table(page).locator("thead th")
     assert heads.nth(9).get_attribute("aria-sort") == "descending"
     for name, down, up in (
         ("id", [6, 5, 4, 3, 2, 1], [1, 2, 3, 4, 5, 6]),
-        ("state", [6, 5, 4, 3, 2, 1], [5, 4, 3, 2, 1, 6]),  # decode, done
+        ("state", [6, 5, 4, 3, 2, 1], [5, 4, 3, 2, 1, 6]),  # decode before done
         ("worst gap", [5, 4, 3, 2, 1, 6], [3, 2, 1, 5, 4, 6]),
     ):
         for expected in (down, up):
@@ -175,7 +175,7 @@ def test_rows_stay_where_they_are_under_a_hand(views: Views, hand: str) -> None:
     page.wait_for_timeout(50)
     slower = traffic.burst(1, steps=15, ms=50)
     views.apply(traffic)
-    assert ids(page) == [*before, *slower], "what is new stands below"
+    assert ids(page) == [*before, *slower], "new rows are added below"
     press_waiting = "order held" in page.locator("#steps .rp-sub").inner_text()
     assert press_waiting
     page.mouse.move(1400, 880)
@@ -204,7 +204,7 @@ def test_keys(views: Views) -> None:
     views.apply(traffic)
     page.evaluate("window.chosen = null, Rose.on('select', (what) => window.chosen = what), 0")
     focused = "Number(document.activeElement.dataset.rid)"
-    assert rows(page).evaluate_all("rows => rows.filter((row) => row.tabIndex === 0).length") == 1, "one stop of Tab"
+    assert rows(page).evaluate_all("rows => rows.filter((row) => row.tabIndex === 0).length") == 1, "a single tab stop"
     rows(page).first.focus()
     for key, expected in (
         ("ArrowDown", 4),
@@ -216,7 +216,7 @@ def test_keys(views: Views) -> None:
     ):
         page.keyboard.press(key)
         assert page.evaluate(focused) == expected
-        assert page.evaluate("Rose.pointing.rid") == expected, "it is pointed at everywhere"
+        assert page.evaluate("Rose.pointing.rid") == expected, "highlighted in all views"
     page.keyboard.press("Enter")
     assert page.evaluate("chosen") == {"rid": 5, "step": None}
     expect(rows(page).first).to_have_attribute("aria-current", "true")
@@ -322,7 +322,7 @@ def test_the_real_engine(live: Served, open_page: Callable[..., Page]) -> None:
     rid = int(before["id"])
     expect(table(page).locator(f"tr[data-rid='{rid}']")).to_be_visible()
     after: dict[str, Any] = cells(page, rid)
-    assert after == before, "a reload knows the same of it"
+    assert after == before, "unchanged after a reload"
 
 
 def test_on_a_phone_a_tap_unfolds_the_rest(live: Served, open_page: Callable[..., Page]) -> None:

@@ -46,10 +46,10 @@ def test_a_page_opened_early_shows_the_start_and_goes_live_by_itself(
     expect(page.locator(".rp-start-list li")).to_have_count(5)
     assert stages(page) == ["done", "skipped", "running", "waiting", "waiting"]
 
-    # The page stands as on the first screen, and nothing on it can be used that needs the engine.
+    # The page is laid out as on the first screen, and every control that needs the engine is inactive.
     expect(page.locator(".rp-live")).to_have_text("starting")
     expect(page.locator(".rp-kpi.tps b")).to_have_text("–")
-    expect(page.locator("#max-batch input[type=number]")).to_have_value("8")  # what the engine will start with
+    expect(page.locator("#max-batch input[type=number]")).to_have_value("8")  # the value the engine will start with
     for part in ("#rp-rail", "#rp-say"):
         assert page.evaluate("(part) => document.querySelector(part).inert", part)
     expect(page.locator("#burst")).to_have_attribute("title", re.compile("^gpt2 is loading"))
@@ -61,9 +61,9 @@ def test_a_page_opened_early_shows_the_start_and_goes_live_by_itself(
     page.evaluate("() => (window.before = true)")
     slow.go_live()
     ready(page)
-    assert page.evaluate("() => window.before")  # without loading the page again
+    assert page.evaluate("() => window.before")  # the page was not reloaded
     expect(page.locator(".rp-start, .rp-start-list")).to_have_count(0)
-    assert page.evaluate("() => Rose.store.requests.size") == 0  # the keys did nothing
+    assert page.evaluate("() => Rose.store.requests.size") == 0  # the key presses had no effect
     expect(page.locator("#burst")).to_have_attribute("title", CONTROLS["burst"])
     page.locator("#burst").click()
     expect(page.locator(".rp-kpi.tps b")).not_to_have_text("–")

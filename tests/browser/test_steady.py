@@ -1,4 +1,4 @@
-"""Steady traffic: its switch starts it, changes it and ends it, and follows what happens to it elsewhere."""
+"""Steady traffic: its switch starts, changes and ends it, and follows what happens to it elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def switch(page: Page) -> Any:
 
 
 def turned_on(page: Page) -> Any:
-    """The switch, once requests have arrived."""
+    """Turn the switch on, wait until requests have arrived, and return it."""
     switch(page).click()
     expect(page.locator("#steady-rate .rp-sent")).to_have_text(re.compile(r"^[1-9]\d* sent$"))
     return switch(page)
@@ -33,7 +33,7 @@ def type_rate(page: Page, rate: str) -> None:
 
 
 def wait_for_plan(page: Page, plan: str) -> None:
-    """Wait until a poll says that ``plan`` holds, a condition on the traffic's figures ``it``."""
+    """Wait for a poll in which ``plan``, a condition on the traffic's state ``it``, holds."""
     page.evaluate("() => Rose.on('own', (own) => (window.steady = own.steady))")
     page.wait_for_function(f"() => window.steady && ((it) => {plan})(window.steady)")
 
@@ -59,7 +59,7 @@ def test_stop_all_ends_it(mock: Served, open_page: Open) -> None:
     page.locator("#stop").click()
     expect(switch(page)).to_have_attribute("aria-checked", "false")
     page.wait_for_function("() => [...Rose.store.requests.values()].every((one) => one.finished !== null)")
-    expect(page.get_by_text("Steady traffic stopped")).to_have_count(0)  # nobody needs to be told
+    expect(page.get_by_text("Steady traffic stopped")).to_have_count(0)  # no message is needed
 
 
 def test_what_is_changed_while_it_is_on_applies(mock: Served, open_page: Open) -> None:
@@ -89,7 +89,7 @@ def test_a_rate_that_cannot_be_is_said_and_not_taken(mock: Served, open_page: Op
 
 
 def test_why_it_stopped_is_said_once(open_page: Open) -> None:
-    with serving(FakeEngine()) as served:  # which computes nothing: all requests wait
+    with serving(FakeEngine()) as served:  # it computes nothing, so all requests wait
         page = open_page(served)
         type_rate(page, "50")
         page.get_by_role("button", name="even").click()
@@ -112,7 +112,7 @@ def test_a_page_that_is_loaded_again_shows_what_runs(mock: Served, open_page: Op
     page.locator("#mix label", has_text="unique").click()
     page.get_by_role("button", name="even").click()
     turned_on(page)
-    wait_for_plan(page, "it.sent >= 5")  # by then nothing is asked for any more, which a reload would abort
+    wait_for_plan(page, "it.sent >= 5")  # no call is in flight by then that a reload would abort
     reload(page)
     ready(page)
     expect(switch(page)).to_have_attribute("aria-checked", "true")

@@ -1,4 +1,4 @@
-"""Bursts, sliders, switches, keys: what the hand does reaches the engine, and what happens elsewhere reaches the page."""
+"""Bursts, sliders, switches, keys: what the user does reaches the engine, and changes made elsewhere reach the page."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_burst_is_seen_everywhere(live: Served, open_page: Open) -> None:
 
 
 def saved_by_sharing(page: Page, part: Any) -> dict[str, str]:
-    """What the popover of an account of prompt tokens says, opened and closed by keyboard."""
+    """The contents of the popover that breaks prompt tokens down, which is opened and closed by keyboard."""
     row = part.get_by_role("button", name="saved by sharing")
     row.press("Enter")
     expect(row).to_have_attribute("aria-expanded", "true")

@@ -1,4 +1,4 @@
-"""Words that are explained where they stand: by click, tap and keyboard, one at a time, never over the word itself."""
+"""Terms that are explained in place: by click, tap and keyboard, one at a time, never covering the term itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def overlaps(a: Any, b: Any) -> bool:
 
 @pytest.fixture
 def untouched() -> Iterator[Served]:
-    """An engine whose knobs nobody has changed yet, not even another test."""
+    """An engine whose knobs nothing has changed yet, not even another test."""
     with serving(FakeEngine(run=True, step_s=0.02)) as served:
         yield served
 
@@ -51,7 +51,7 @@ def test_a_knob_says_what_it_is_what_to_watch_and_how_it_stands(untouched: Serve
     assert found["vLLM"] == "--max-num-seqs"
     assert re.fullmatch(r"8, changed .* m?s ago from 32", found["now"])
     untouched.engine.set_knobs(max_batch_size=9)
-    expect(page.locator(".rp-pop dd").last).to_have_text(re.compile("^9, changed "))  # while it is open
+    expect(page.locator(".rp-pop dd").last).to_have_text(re.compile("^9, changed "))  # while the popover is open
     term(page, "Prefill budget").click()
     expect(popover(page, "Max batch")).to_be_hidden()
     assert rows(page)["vLLM"] == "none of its own; nearest: --max-num-batched-tokens"
@@ -69,8 +69,8 @@ def test_by_keyboard(mock: Served, open_page: Open) -> None:
         expect(popover(page, "Prefix cache")).to_be_hidden()
         expect(label).to_be_focused()
         expect(label).to_have_attribute("aria-expanded", "false")
-    assert mock.engine.knobs.prefix_cache, "its switch has not been used"
-    expect(page.get_by_role("checkbox", name="Prefix cache")).to_be_checked()  # which is still named by the label
+    assert mock.engine.knobs.prefix_cache, "the switch was not toggled"
+    expect(page.get_by_role("checkbox", name="Prefix cache")).to_be_checked()  # still labelled by the term
 
 
 def test_every_word_has_one_and_none_covers_its_word(mock: Served, open_page: Open) -> None:
@@ -93,7 +93,7 @@ def test_every_word_has_one_and_none_covers_its_word(mock: Served, open_page: Op
     for i in range(len(names)):
         word = terms.nth(i)
         word.hover()
-        expect(page.locator(".rp-pop")).not_to_be_visible()  # hover opens nothing
+        expect(page.locator(".rp-pop")).not_to_be_visible()  # hovering does not open it
         word.click()
         box = page.locator(".rp-pop")
         expect(box).to_be_visible()

@@ -1,4 +1,4 @@
-"""What a reasoning model thinks before it answers: seen while it is written, one line afterwards."""
+"""What a reasoning model thinks before it answers: visible while it is generated, folded to one line afterwards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ANSWER = (
 
 
 class Thinking:
-    """The tokens of a model that thinks before it answers."""
+    """Decodes the tokens of a model that thinks before it answers."""
 
     words = ANSWER
 
@@ -45,13 +45,13 @@ class Thinking:
 
 
 class Begun(Thinking):
-    """The same where its template has written the tag."""
+    """The same for a prompt template that has already written the opening tag."""
 
     words = ANSWER[2:]
 
 
 class Tokenizer:
-    """A token a character; its template has the model think when the question asks for it."""
+    """A tokenizer with a token per character, whose template opens the thinking part if the question is hard."""
 
     chat_template = "yes"
 
@@ -67,7 +67,7 @@ class Tokenizer:
 
 
 class Reasoner(FakeEngine):
-    """Thinks before each answer; where the question is hard, the template makes it."""
+    """Thinks before each answer; if the question is hard, the template writes the opening tag."""
 
     def submit(self, prompt: Any, *args: Any, **how: Any) -> Any:
         self.detokenizer = Begun if "<think>" in self.tokenizer.decode(prompt) else Thinking
@@ -76,7 +76,7 @@ class Reasoner(FakeEngine):
 
 @pytest.fixture
 def reasoner() -> Iterator[Served]:
-    """Steps when a test says so."""
+    """Makes a step only when a test says so."""
     engine = Reasoner()
     engine.tokenizer = Tokenizer()  # type: ignore[assignment]
     with serving(engine) as served:
@@ -97,7 +97,7 @@ def thought(page: Page) -> Locator:
 
 
 def think(page: Page, served: Served, question: str, steps: int) -> None:
-    """Ask, and let the engine do so many steps after the tag that opens the part."""
+    """Ask, and let the engine make ``steps`` steps after the tag that opens the thinking part."""
     answer_at_most(page, 12 if question == "why?" else 10)
     ask(page, question)
     expect(page.locator("#rp-lane-4 h4")).to_have_text(question)
@@ -174,7 +174,7 @@ def test_arrow_keys_pass_over_what_is_folded(reasoner: Served, open_page: Callab
     expect(head(page)).to_have_text(THOUGHT)
     lane = page.locator("#rp-lane-1")
     lane.focus()
-    for _ in range(5):  # three tokens of the answer, and nothing before
+    for _ in range(5):  # three tokens of the answer, with nothing before them
         lane.press("ArrowLeft")
     expect(page.locator("#rp-lane-1 .rp-cursor")).to_have_text("It is")
     expect(thought(page)).to_be_hidden()

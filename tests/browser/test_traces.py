@@ -1,4 +1,4 @@
-"""What explains the rest: Traces says what the run holds, the help what the page does, a legend what shades mean."""
+"""The page's explanations: Traces lists what the run has, the help what the page does, a legend what shades mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a token was slow: the popover of a token in made-up steps, and of a real one."""
+"""The popover "Why was this token slow?", in made-up steps and in real ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAST = 10  # the step with prompts
 
 @pytest.fixture(scope="module")
 def page(browser: Browser) -> Iterator[Page]:
-    """Requests 1 and 2 decoded together in ten quiet steps, then in one with prompts of 3 and 4."""
+    """Requests 1 and 2 decode in ten quiet steps, then in one that also computes prompts of requests 3 and 4."""
     page = bare_page(browser, "<body></body>")
     requests, steps, tokens = [], [], []
     for rid in (1, 2, 3, 4):
@@ -39,7 +39,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 def test_the_popover_says_why(page: Page) -> None:
-    """All causes are in ``tests/play/static/why.test.js``."""
+    """All causes are covered by ``tests/play/static/why.test.js``."""
     page.evaluate("step => Rose.emit('select', {rid: 1, step})", LAST)
     expect(page.locator(".rp-pop-body p").first).to_have_text(
         "Its step also computed 512 prompt tokens for #3 and #4, so it took 141\xa0ms instead of 20."
@@ -62,15 +62,15 @@ def test_closing_deselects(page: Page) -> None:
 
 
 def test_a_click_on_the_timeline_of_the_real_engine(open_page: Callable[..., Page]) -> None:
-    with serving(Engine("tiny-chat", num_blocks=449)) as served:  # of its own: in the shared one others' rows lie above
+    with serving(Engine("tiny-chat", num_blocks=449)) as served:  # not the shared one, where others' rows lie above
         page = open_page(served)
-        served.engine.set_knobs(slow_motion=10.0)  # so that the step is not two pixels wide
+        served.engine.set_knobs(slow_motion=10.0)  # so that the step is wider than two pixels
         served.engine.submit([5] * 600, SamplingParams(max_new_tokens=2, ignore_eos=True)).result(timeout=60)
         page.wait_for_function("Rose.store.steps.size > 1 && Rose.time.idle()")
         page.evaluate(
             "window.view = Rose.panels.find(({name}) => name === 'steps'), window.before = view.draws; view.soon()"
         )
-        page.wait_for_function("view.draws > before")  # what is clicked is what was drawn when time stood still
+        page.wait_for_function("view.draws > before")  # clicks what was drawn once time stood still
         canvas = page.locator("#rp-steps canvas")
         box = canvas.bounding_box()
         assert box
@@ -80,7 +80,7 @@ def test_a_click_on_the_timeline_of_the_real_engine(open_page: Callable[..., Pag
         )
         width = box["width"] - 44 - 12
         x = 44 + width * (1 - (now - middle) / (round(width * 8 / 596) * 1000))
-        canvas.click(position={"x": x, "y": 52 + 13 * 4 + 8 + 6})  # the first row behind the lanes
+        canvas.click(position={"x": x, "y": 52 + 13 * 4 + 8 + 6})  # the first row below the lanes
         expect(popover).to_contain_text("Why did the first token take so long?")
         expect(popover).to_contain_text("0 decode + 1 prompt")
         page.wait_for_function("Rose.pointing.selected !== null")

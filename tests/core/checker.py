@@ -1,4 +1,4 @@
-"""Operations on a scheduler whose outcome is known: a simple oracle says what each request is told, and when it ends.
+"""Operations on a scheduler with a known outcome: an oracle says which tokens each request must get and when it ends.
 
 An operation is what the engine's loop may do: submit, abort, launch a step (ahead of one in flight or not), take its
 outcome, change knobs, clear the cache; a step may fail at its launch or later, or find no memory.
@@ -30,7 +30,7 @@ FAILURES = (BROKEN_AT_LAUNCH, BROKEN_LATER, NO_MEMORY, NAN_LOGITS)
 
 @dataclass
 class Flight:
-    """A step whose outcome the scheduler does not know yet; ``result`` is None when it fails."""
+    """A step whose outcome the scheduler does not know yet; ``result`` is None if the step fails."""
 
     step: Step
     result: StepResult | None
@@ -38,7 +38,7 @@ class Flight:
 
 
 class Checker:
-    """A scheduler, a simulated device and the oracle; every public method but ``check`` and ``drain`` is an operation."""
+    """A scheduler, a simulated device and the oracle. All public methods but ``check`` and ``drain`` are operations."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Checker:
         self.most_tokens: int | None = None
         self._live: dict[int, Truth] = {}
         self._next_id = 0
-        self._computed: dict[int, int] = {}  # prompt tokens computed for a request that never lost its blocks
+        self._computed: dict[int, int] = {}  # prompt tokens computed for each request that has never lost its blocks
         self._prompt_logprobs: dict[int, list[TokenLogprobs]] = {}
         self._invariants = Invariants(self.scheduler, self.device, self._live)
         self.explanations = Explanations(self.scheduler, self.device.truths)
@@ -91,7 +91,7 @@ class Checker:
         eos: Iterable[int] = (),
         prompt_logprobs: int | None = None,
     ) -> None:
-        """Refused exactly when no waiting would make it fit."""
+        """Submit a request, which must be refused exactly when it can never fit."""
         scheduler = self.scheduler
         sampling = SamplingParams(max_new_tokens=max_new_tokens, prompt_logprobs=prompt_logprobs)
         request = Request(self._next_id, list(prompt), sampling, eos_token_ids=frozenset(eos), seed=seed)
@@ -112,7 +112,7 @@ class Checker:
         self.check()
 
     def end(self, which: int, reason: FinishReason = FinishReason.ABORT) -> None:
-        """End the live request with index ``which`` (modulo their number), or with none an unknown one."""
+        """End the live request with index ``which`` (modulo their number); if none is live, try an unknown id."""
         self._count(f"end({which}, {reason.value!r})")
         if not self._live:
             assert self.scheduler.end(which, reason) is None
@@ -132,41 +132,41 @@ class Checker:
         self._count("clear_cache()")
         self.scheduler.clear_cache()
         assert self.scheduler.pool.num_cached == 0
-        assert not self.scheduler.cache._nodes and not self.scheduler.cache._tails, "something is kept for ever"
-        assert not self.scheduler.cache.states.num_kept, "a state is kept for ever"
+        assert not self.scheduler.cache._nodes and not self.scheduler.cache._tails, "an entry stays forever"
+        assert not self.scheduler.cache.states.num_kept, "a state stays forever"
         self.check()
 
     def set_memory(self, most_tokens: int | None) -> None:
-        """From now on the device has memory for steps of at most so many tokens."""
+        """From now on, the device has memory for steps of at most ``most_tokens`` tokens."""
         self._count(f"set_memory({most_tokens})")
         self.most_tokens, self.scheduler.token_limit = most_tokens, None
 
     def set_step_limit(self, step_limit: int | None) -> None:
-        """From now on a step of more tokens takes too long."""
+        """From now on, a step of more than ``step_limit`` tokens takes too long."""
         self._count(f"set_step_limit({step_limit})")
         self.scheduler.step_limit = step_limit
 
     def step(self, outcome: str = LAUNCHED) -> None:
-        """A step from its launch to its outcome, with nothing in flight."""
+        """A step from its launch to its outcome, with no other step in flight."""
         self.land()
         self.launch(outcome)
         self.land()
 
     def launch(self, outcome: str = LAUNCHED) -> None:
-        """Launch a step; one in flight is taken over first when the next cannot be made before, and afterwards else."""
+        """Launch a step. One in flight lands before it if the next step cannot be made earlier, otherwise after it."""
         self._count(f"launch({outcome!r})")
         self._launch(outcome)
         self.check()
 
     def land(self) -> None:
-        """Take over the outcome of the step in flight, if there is one."""
+        """Take the outcome of the step in flight, if there is one."""
         if self.flying is not None:
             self._count("land()")
             self._land()
             self.check()
 
     def drain(self) -> None:
-        """Serve everybody; afterwards every block is available and the device keeps no more logits than it may."""
+        """Serve all requests; then every block must be available, and no more logits saved than allowed."""
         scheduler = self.scheduler
         self.set_memory(None)
         limit = 100 + sum(2 * len(truth.tokens) for truth in self._live.values()) * (1 + len(self._live))
@@ -178,7 +178,7 @@ class Checker:
         assert not self._live
         assert pool.num_available == pool.num_usable
         assert scheduler.slots.num_free == scheduler.slots.num_slots
-        self.device.execute(scheduler.schedule())  # brings the keys that were dropped last
+        self.device.execute(scheduler.schedule())  # carries the most recently dropped keys
         assert len(self.device.saved) <= self.max_saved_logits
         self.clear_cache()
         self.device.execute(scheduler.schedule())
@@ -186,7 +186,7 @@ class Checker:
         assert pool.num_free == pool.num_usable
 
     def check(self) -> None:
-        """What holds between any two operations."""
+        """Check what must hold between any two operations."""
         blocks = self.flying.blocks if self.flying is not None else None
         self._invariants.check(blocks, thorough=self.operations % 16 == 0)
 
@@ -224,7 +224,7 @@ class Checker:
     def _schedule(self) -> Step:
         running = {request.request_id for request in self.scheduler.running}
         step = self.scheduler.schedule()
-        assert self.flying is None or not step.preempted, "somebody lost blocks that a step in flight writes into"
+        assert self.flying is None or not step.preempted, "a request lost blocks that a step in flight writes into"
         self._invariants.check_step(step, running)
         self.explanations.check_step(step)
         for entry in step.entries:
@@ -251,7 +251,7 @@ class Checker:
         flight, self.flying = self.flying, behind
         assert flight is not None
         if flight.result is None:
-            self.flying = None  # what runs behind a step that failed is lost with it
+            self.flying = None  # a step launched behind one that failed is lost with it
             self._fail(flight.step, *([behind.step] if behind is not None else []))
             return
         known = {number: truth.request.num_known_tokens for number, truth in self._live.items()}
@@ -264,7 +264,7 @@ class Checker:
         ended = [flight.step.entries[index].request for index in errors]
         ended = [request for request in ended if request.request_id in known]
         assert self.scheduler.take_errors() == [(request, WHY) for request in ended]
-        assert not any(self.scheduler.pool.is_findable(block) for block in spoiled), "what is NaN can be found"
+        assert not any(self.scheduler.pool.is_findable(block) for block in spoiled), "a block with NaN can be found"
         assert not any(state.request_id in broken for state in self.scheduler.cache.states.kept), "a NaN state is kept"
         for request in ended:
             self._ended(request, FinishReason.ERROR)
@@ -278,14 +278,14 @@ class Checker:
         self._invariants.watch_the_oldest()
 
     def _took(self, request: Request, token: int, position: int) -> None:
-        """The request has got its token at ``position``."""
+        """The request has received its token at ``position``."""
         truth = self._live[request.request_id]
         assert token == truth.tokens[position] == request.token_ids[position]
         if position == request.num_prompt_tokens:
             self._check_prompt_logprobs(truth)
         if position == request.num_prompt_tokens and request.request_id in self._computed:
             served = request.num_cached_tokens + request.num_shared_tokens
-            assert self._computed[request.request_id] + served == position, "a prompt token is counted twice or never"
+            assert self._computed[request.request_id] + served == position, "prompt tokens are counted twice or never"
         if position + 1 == len(truth.tokens):
             assert request.token_ids == truth.tokens
             self._ended(request, truth.reason)
@@ -293,7 +293,7 @@ class Checker:
             assert request.status is not RequestStatus.FINISHED
 
     def _check_prompt_logprobs(self, truth: Truth) -> None:
-        """With the first token of the answer they are complete, and none came twice."""
+        """With the first token of the answer, they are complete and without duplicates."""
         request, found = truth.request, self._prompt_logprobs[truth.request.request_id]
         asked = range(1, request.num_prompt_tokens) if request.sampling.prompt_logprobs is not None else range(0)
         assert found == (truth.prompt_logprobs(asked) if asked else [])

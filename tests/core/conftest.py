@@ -1,4 +1,4 @@
-"""Says at the end of a run how many operations of the scheduler were checked."""
+"""Prints after a run how many scheduler operations were checked."""
 
 from __future__ import annotations
 

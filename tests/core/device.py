@@ -1,7 +1,7 @@
-"""A simulated device: a KV memory whose slots hold token histories, checked on every read.
+"""A simulated device: KV memory whose slots hold token histories, checked on every read.
 
-The truth about a request is known when it is submitted: its whole answer is a function of its prompt and seed. The
-device writes into each slot the history that led there, and whoever reads a slot must find their own.
+What a request must return is known when it is submitted: its whole answer is a function of its prompt and seed. The
+device writes into each slot the history that led there, and every read must find the reading request's own history.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ WHY = "the model gave NaN logits"
 
 
 class Histories:
-    """Numbers token histories: equal histories have equal numbers, different ones never do. 0 is the empty one."""
+    """Numbers token histories: equal histories have equal numbers, different ones do not. 0 is the empty history."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, int], int] = {}
@@ -42,7 +42,7 @@ def draw(history: int, seed: int) -> int:
 
 
 class Truth:
-    """What must become of a request that nothing disturbs.
+    """What a request must return if nothing disturbs it.
 
     Attributes:
         tokens: the prompt and the whole answer.
@@ -66,18 +66,18 @@ class Truth:
                 break
 
     def prompt_logprobs(self, positions: range) -> list[TokenLogprobs]:
-        """What the device says of these tokens of the prompt."""
+        """What the device returns for these tokens of the prompt."""
         assert positions[-1] < self.request.num_prompt_tokens
         return [TokenLogprobs(-float(self.histories[position + 1]), []) for position in positions]
 
 
 class Device:
-    """Executes steps in the order they come, and knows what it drew before anybody else does."""
+    """Executes steps in order. It knows the tokens it draws before the scheduler does."""
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.block_size = block_size
         self.slots = [[UNWRITTEN] * block_size for _ in range(num_blocks)]
-        self.states: dict[int, int] = {}  # by state slot, those of kept states included
+        self.states: dict[int, int] = {}  # by state slot, including slots of kept states
         self.saved: dict[int, int] = {}
         self.drawn: dict[int, int] = {}
         self.histories = Histories()
@@ -85,7 +85,7 @@ class Device:
         self._has_nan = False
 
     def execute(self, step: Step, broken: int | None = None) -> StepResult:
-        """Execute a step; the entry with index ``broken`` computes NaN, and so does who reads what it wrote."""
+        """Execute a step. The entry with index ``broken`` computes NaN, as do all entries that read what it wrote."""
         for key in step.dropped_logits:
             self.saved.pop(key, None)
         copied = [list(self.slots[source]) for source, _ in step.copies]
@@ -96,12 +96,12 @@ class Device:
         written: set[tuple[int, int]] = set()
         for index, entry in enumerate(step.entries):
             self._write(entry, written, index == broken or self._starts_from_nan(entry))
-        while any(self._spread(entry) for entry in step.entries):  # also to those who share blocks of this very step
+        while any(self._spread(entry) for entry in step.entries):  # also to entries that share blocks of this very step
             pass
         for entry in step.entries:
             self._read(entry)
         used = [entry.request.state_slot for entry in step.entries if entry.request.state_slot]
-        assert len(set(used)) == len(used), "two requests of a step have one state slot"
+        assert len(set(used)) == len(used), "two requests of a step have the same state slot"
         for entry in step.entries:
             self._advance(entry)
         self._copy_states(step.states_after)
@@ -116,7 +116,7 @@ class Device:
             if history == NAN or (index in step.prompt_logprobs and self._is_nan(entry)):
                 result.errors[index] = WHY
             if history == NAN:
-                history = self._history(entry.request)  # whatever it draws, and whoever computes it
+                history = self._history(entry.request)  # the token it would have drawn, whichever entry computes it
             token = draw(history, entry.request.seed) if history is not None else None
             if token is not None:
                 self.drawn[entry.request.request_id] = token
@@ -124,9 +124,9 @@ class Device:
         return result
 
     def spoil(self, step: Step) -> None:
-        """The step fails: nobody can tell what is in the slots that it was to write, unless it was the same already.
+        """The step fails: the content of the slots it was to write is unknown, unless they already held the same.
 
-        NaN stays: layers that the step did not reach keep it, so that who reads the slot is told.
+        NaN stays: layers that the step did not reach keep it, so that a request that reads the slot fails.
         """
         for key in step.dropped_logits:
             self.saved.pop(key, None)
@@ -178,7 +178,7 @@ class Device:
         return any(NAN in self.slots[block][: end - index * size] for index, block in enumerate(blocks))
 
     def _spread(self, entry: StepEntry) -> bool:
-        """Who reads NaN writes NaN; whether this was news."""
+        """An entry that reads NaN writes NaN. Returns whether any slot changed."""
         if not entry.num_tokens or not self._is_nan(entry):
             return False
         news = False
@@ -190,7 +190,7 @@ class Device:
         return news
 
     def _read(self, entry: StepEntry) -> None:
-        """Attention reads every slot up to the entry's last token, and finds its own history or NaN."""
+        """Attention reads every slot up to the entry's last token and must find the request's own history or NaN."""
         request, size = entry.request, self.block_size
         end = entry.start + entry.num_tokens
         expected = self.truths[request.request_id].histories
@@ -203,7 +203,7 @@ class Device:
                 assert right, f"{request} reads another history in block {index}"
 
     def _advance(self, entry: StepEntry) -> None:
-        """A request of a model with recurrent layers continues from its own state, and leaves the one after its tokens."""
+        """A request of a model with recurrent layers continues from its own state and leaves the next one."""
         slot, truth = entry.request.state_slot, self.truths[entry.request.request_id]
         if not slot or not entry.num_tokens:
             return
@@ -221,13 +221,13 @@ class Device:
         return self.truths[entry.request.request_id].histories[entry.start + entry.num_tokens]
 
     def _prompt_logprobs(self, entry: StepEntry, positions: range) -> list[TokenLogprobs]:
-        """Each is known by the history that ends with its token; the entry computes the token before it."""
+        """Each value identifies the history that ends with its token; the entry must compute the token before it."""
         assert entry.start < positions[0], "a token is predicted by one that was not computed"
         assert positions[-1] <= entry.start + entry.num_tokens
         return self.truths[entry.request.request_id].prompt_logprobs(positions)
 
     def _sampled_history(self, step: Step, entry: StepEntry) -> int | None:
-        """The history whose logits the entry draws from; None where it does not sample."""
+        """The history whose logits the entry samples from; None if it does not sample."""
         if not entry.samples:
             assert entry.logits_entry is None
             assert entry.logits_key is None

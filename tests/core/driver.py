@@ -1,4 +1,4 @@
-"""Random operations on a checked scheduler: the same seed does the same."""
+"""Random operations on a checked scheduler, reproducible from a seed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tests.core.checker import FAILURES, LAUNCHED, Checker
 
 
 def random_prompt(rng: random.Random) -> list[int]:
-    """Few different heads and tails, so that prompts share, repeat and part in the middle of blocks."""
+    """A prompt from a few heads and tails, so that prompts share, repeat and diverge in the middle of blocks."""
     head = [rng.randrange(3)] * rng.choice([0, 3, 4, 5, 8, 11])
     tail = [10 + rng.randrange(3) for _ in range(rng.choice([1, 1, 2, 4, 7]))]
     return head + tail
 
 
 def continued(checker: Checker, rng: random.Random) -> list[int] | None:
-    """A chat's next turn: the prompt of an earlier request, its answer or some of it, and perhaps more. None if that is long."""
+    """A chat's next turn: an earlier prompt, all or part of its answer, and perhaps more. None if it is too long."""
     truths = list(checker.device.truths.values())[-20:]
     if not truths or len(tokens := rng.choice(truths).tokens) > 40:
         return None
@@ -51,10 +51,10 @@ def make_checker(rng: random.Random) -> Checker:
 
 
 def run(seed: int, operations: int) -> Checker:
-    """At least ``operations`` random operations, then everybody is served to the end.
+    """Perform at least ``operations`` random operations, then serve every request to its end.
 
     Raises:
-        AssertionError: something does not hold; its notes say after which operations and how to do it again.
+        AssertionError: a check failed; its notes list the last operations and the command that repeats the run.
     """
     rng = random.Random(seed)
     checker = make_checker(rng)
@@ -76,7 +76,7 @@ def _operate(checker: Checker, rng: random.Random, ahead: bool, failures: float)
     if action < 0.25 and checker.num_live < 40:
         prompt, count = random_prompt(rng), rng.choice([1, 1, 2, 5, 9])
         if rng.random() < 0.02:
-            prompt *= rng.choice([3, 10, 40])  # perhaps too long for the pool
+            prompt *= rng.choice([3, 10, 40])  # may be too long for the pool
         if rng.random() < 0.3:
             prompt = continued(checker, rng) or prompt
         eos = frozenset(rng.randrange(1, 50) for _ in range(2)) if rng.random() < 0.5 else frozenset()

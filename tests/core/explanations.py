@@ -1,4 +1,4 @@
-"""Whether what is told of tokens that were not cached is true: asked again of all that the cache holds and ever lost."""
+"""Checks each reason why tokens were not cached against everything that the cache holds and has ever lost."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ LOST = (MissReason.EVICTED, MissReason.CLEARED)
 
 
 class Explanations:
-    """Checks each explanation at the moment when it is made.
+    """Checks each explanation as soon as it is made.
 
     Args:
-        truths: all requests that there were, by id.
+        truths: all requests so far, by id.
     """
 
     def __init__(self, scheduler: Scheduler, truths: dict[int, Truth]) -> None:
@@ -34,7 +34,7 @@ class Explanations:
         scheduler.pool.on_evict = self._evicted
 
     def check_step(self, step: Step) -> None:
-        """A step that has just been scheduled: each request that begins to compute its prompt says why, once."""
+        """A step that has just been scheduled: each request that begins to compute its prompt gives a reason, once."""
         told = dict(step.misses)
         assert len(told) == len(step.misses)
         for entry in step.entries:
@@ -50,7 +50,7 @@ class Explanations:
             assert request.miss is not None or not entry.num_prompt_tokens
         assert all(number not in self._scheduler.requests or not entries(step, number) for number in told)
 
-    # -- what is lost
+    # -- lost content
 
     def _entries(self) -> list[Node | Tail]:
         cache = self._scheduler.cache
@@ -70,10 +70,10 @@ class Explanations:
         self._note(MissReason.CLEARED)
         self._clear()
 
-    # -- what is told
+    # -- explanations
 
     def _explained_request(self, request: Request, *, committed: bool) -> Miss:
-        """Of a model with recurrent layers: whether the state or the logits are missing where the blocks are there."""
+        """For a model with recurrent layers: whether the state or the logits are missing although the blocks exist."""
         miss = self._explain_for(request, committed=committed)
         states, start = self._scheduler.cache.states, request.num_computed_tokens
         if not self._scheduler.slots.used:
@@ -84,7 +84,7 @@ class Explanations:
             tokens = tuple(request.token_ids[: min(start + self._scheduler.block_size, request.prefill_end)])
             there = [path(entry) for entry in self._entries() if entry.pending_step == COMMITTED]
             kept = [(*path(state.key[0]), *state.key[1]) for state in states.kept]
-            # What follows blocks that are gone is not found, though some of it is still there.
+            # Blocks behind evicted ones cannot be found, even if some of them are still there.
             assert tokens in there or miss.reason not in (MissReason.STATE, MissReason.LOGITS)
             assert (tokens in kept) >= (miss.reason is MissReason.LOGITS)
         return miss
@@ -130,7 +130,7 @@ class Explanations:
         rests = [entry.tokens[most : most + MOST_QUOTED] for entry in nearest]
         assert miss.tokens in rests
         content = path(nearest[rests.index(miss.tokens)])
-        assert tuple(self._truths[miss.request_id].tokens[: len(content)]) == content, "it is not that request's"
+        assert tuple(self._truths[miss.request_id].tokens[: len(content)]) == content, "not that request's tokens"
         if miss.reason is MissReason.DIFFERS:
             assert miss.tokens[0] != tokens[most]
         if miss.reason is MissReason.UNFILLED:

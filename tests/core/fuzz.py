@@ -28,7 +28,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _checked(seed: int, operations: int) -> int | str:
-    """How many operations a run has checked, or what has failed."""
+    """How many operations a run has checked, or the traceback of its failure."""
     try:
         return run(seed, operations).operations
     except Exception:
@@ -36,7 +36,7 @@ def _checked(seed: int, operations: int) -> int | str:
 
 
 def _counts(seeds: Iterator[int], run_length: int, jobs: int) -> Iterator[int | str]:
-    """What the runs have checked, as they end; few more are started than there are processes."""
+    """The results of the runs as they finish, with only a few more runs queued than there are processes."""
     with ProcessPoolExecutor(jobs) as pool:
         pending: set[Future[int | str]] = {pool.submit(_checked, seed, run_length) for seed in islice(seeds, 4 * jobs)}
         while pending:

@@ -1,7 +1,7 @@
-"""A model made of bookkeeping: it stores in every KV slot which tokens led there, and checks whoever reads them.
+"""A model without numbers: it stores in every KV slot the tokens that led there, and checks every read.
 
 Whatever the scheduler does with blocks (sharing, copying, evicting, preempting), a request must read exactly the
-history of its own tokens; and its next token is a function of that history, so outputs can be compared.
+history of its own tokens. Its next token is a function of that history, so outputs can be compared.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VOCABULARY = 50
 
 
 def next_token(history: tuple[int, ...], seed: int = 0) -> int:
-    """What a request with ``seed`` draws after ``history``; never 0."""
+    """The token that a request with ``seed`` draws after ``history``; never 0."""
     return 1 + hash((seed, history)) % (VOCABULARY - 1)
 
 
@@ -33,7 +33,7 @@ def expected_output(prompt: Iterable[int], count: int, seed: int = 0) -> list[in
 
 
 class CheckedModel:
-    """Executes steps on slots that remember histories; counts every token that really went through."""
+    """Executes steps on slots that remember histories, and counts every token that was computed."""
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.block_size = block_size
@@ -68,7 +68,7 @@ class CheckedModel:
             for position in range(entry.start, entry.start + entry.num_tokens):
                 index, offset = divmod(position, self.block_size)
                 block = entry.request.block_table[index]
-                assert block != 0, "block 0 is nobody's"
+                assert block != 0, "block 0 is never handed out"
                 assert (block, offset) not in written, "two requests write one slot in one step"
                 written.add((block, offset))
                 self.slots[block][offset] = tuple(tokens[: position + 1])
@@ -100,7 +100,7 @@ class CheckedModel:
 
 
 def check_blocks(scheduler: Scheduler) -> None:
-    """Every block is in exactly one state, and every reference is an entry of a live request's table."""
+    """Every block is in exactly one state, and every reference is an entry in a live request's block table."""
     pool = scheduler.pool
     assert pool.num_free + pool.num_cached + pool.num_active + pool.num_shared == pool.num_usable
     assert min(pool.num_free, pool.num_cached, pool.num_active, pool.num_shared) >= 0
@@ -155,7 +155,7 @@ class Rig:
         return step
 
     def run(self, max_steps: int = 2000) -> int:
-        """Step until nothing is left; returns the prompt tokens that went through the model meanwhile."""
+        """Step until no work is left; returns how many prompt tokens the model computed."""
         before = self.model.computed_prompt_tokens
         for _ in range(max_steps):
             if not self.scheduler.has_work:
@@ -167,7 +167,7 @@ class Rig:
         return request.token_ids[request.num_prompt_tokens :]
 
     def check_outputs(self) -> None:
-        """Everybody who was not aborted said what the model would have said to them alone."""
+        """Every request that was not aborted got the tokens that the model gives it alone."""
         for request in self.submitted.values():
             if request.finish_reason in ("stop", "length"):
                 prompt = request.token_ids[: request.num_prompt_tokens]

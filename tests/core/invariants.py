@@ -1,4 +1,4 @@
-"""What holds of a scheduler whatever was done to it: blocks and references, queues, budgets, and that everybody advances."""
+"""What holds for a scheduler after any operation: blocks and references, queues, budgets, progress of each request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Invariants:
     """Checks a scheduler between any two operations.
 
     Args:
-        live: what must become of the live requests, the oldest first.
+        live: what each live request must return, the oldest first.
     """
 
     def __init__(self, scheduler: Scheduler, device: Device, live: dict[int, Truth]) -> None:
@@ -30,16 +30,16 @@ class Invariants:
         self._patience = 0
 
     def check(self, flying_blocks: set[int] | None, *, thorough: bool) -> None:
-        """Blocks, references and queues; ``thorough``: also what is told of each block.
+        """Check blocks, references and queues; with ``thorough``, also what is reported about each block.
 
         Args:
-            flying_blocks: those that a step in flight writes into; None without one.
+            flying_blocks: the blocks that a step in flight writes into; None without such a step.
         """
         scheduler, pool = self.scheduler, self.scheduler.pool
         assert list(scheduler.requests) == list(self.live)
         self._check_queues()
         if flying_blocks is None:
-            assert not scheduler.in_flight.leaving, "blocks are kept for a step that is over"
+            assert not scheduler.in_flight.leaving, "blocks are held for a step that is over"
         holders = [*scheduler.requests.values(), *scheduler.in_flight.leaving]
         self._check_references(holders, flying_blocks or set())
         self._check_slots(holders)
@@ -56,16 +56,16 @@ class Invariants:
         for queue, status in ((running, RequestStatus.RUNNING), (waiting, RequestStatus.WAITING)):
             last = -1
             for request in queue:
-                assert request.arrival > last, "out of order of arrival"
+                assert request.arrival > last, "the queue is not in order of arrival"
                 last = request.arrival
                 assert request.status is status
-                assert request.request_id in self.live, "a request that is gone is still in a queue"
+                assert request.request_id in self.live, "a request that has ended is still in a queue"
                 if status is RequestStatus.WAITING:
                     assert not request.block_table
         assert len(running) + len(waiting) == len(self.live)
 
     def _check_references(self, holders: list[Request], flying_blocks: set[int]) -> None:
-        """Every reference is an entry of a holder's table, and every block is in exactly one state."""
+        """Every reference is an entry in a holder's block table, and every block is in exactly one state."""
         pool = self.scheduler.pool
         references = [0] * pool.num_blocks
         for request in holders:
@@ -73,7 +73,7 @@ class Invariants:
                 references[block] += 1
         assert references == pool.ref_counts
         assert references[0] == 0
-        assert all(references[block] for block in flying_blocks), "a block is free that a step writes into"
+        assert all(references[block] for block in flying_blocks), "a step writes into a free block"
         shared = sum(1 for count in references if count > 1)
         unheld = [block for block in range(1, pool.num_blocks) if not references[block]]
         cached = sum(1 for block in unheld if pool.is_findable(block))
@@ -82,7 +82,7 @@ class Invariants:
         assert sum(counts) == pool.num_usable
 
     def _check_slots(self, holders: list[Request]) -> None:
-        """Who runs, or a step in flight writes for, has a state slot of its own; nobody else has one."""
+        """A request that runs, or that a step in flight writes for, has its own state slot; no others have one."""
         slots, running = self.scheduler.slots, self.scheduler.running
         taken = [request.state_slot for request in holders if request.state_slot]
         assert len(set(taken)) == len(taken) == slots.num_slots - slots.num_free
@@ -94,13 +94,13 @@ class Invariants:
         assert told == {request.state_slot: request.request_id for request in holders if request.state_slot}
 
     def _check_kept_states(self, *, has_flight: bool) -> None:
-        """Each kept state has a slot of its own, belongs to what can be found, and is that of exactly these tokens."""
+        """Each kept state has its own slot, is found by its tokens, and is the state after exactly these tokens."""
         cache, states = self.scheduler.cache, self.scheduler.cache.states
         kept = states.kept
         dropped = [state.slot for state in states._pending if state not in kept]
         slots = sorted([state.slot for state in kept] + dropped + states._free)
         first = self.scheduler.slots.num_slots + 1
-        assert slots == list(range(first, first + states.num_snapshots)), "a slot is lost, or in use twice"
+        assert slots == list(range(first, first + states.num_snapshots)), "a slot is lost or used twice"
         assert all(cache._nodes.get(state.key) or cache._tails.get(state.key) for state in kept)
         self._kept.update(states.take_changed())
         told = {slot: about for slot, about in self._kept.items() if about != (NOBODY, 0)}
@@ -140,12 +140,12 @@ class Invariants:
             assert stored.parent_hash == (None if node.parent is None else _prefix_hash(node.parent))
 
     def _check_descriptions(self, holders: list[Request]) -> None:
-        """What is told of blocks: who holds them, what is in them, and which have changed."""
+        """Check what is reported about blocks: who holds them, their content, and which have changed."""
         scheduler, size, tables = self.scheduler, self.scheduler.block_size, self.scheduler.tables
         for block in range(1, scheduler.pool.num_blocks):
             findable = scheduler.pool.is_findable(block)
             state = (scheduler.pool.ref_counts[block], findable)
-            assert self._block_states.get(block, (0, False)) == state, f"the change of block {block} was not told"
+            assert self._block_states.get(block, (0, False)) == state, f"block {block} changed without being reported"
             held_by = [request.request_id for request in holders if block in request.block_table]
             assert sorted(tables.holders(block)) == sorted(held_by)
             depth, tokens = tables.describe(block)
@@ -163,13 +163,13 @@ class Invariants:
                 assert (depth, tokens) == (None, ())
 
     def _check_content(self, block: int, depth: int, tokens: list[int]) -> None:
-        """A cached block holds the tokens that it is found by, at their place in their prompt."""
+        """A cached block holds the tokens under which it is found, at their position in the prompt."""
         slots = self.device.slots[block][: len(tokens)]
         if all(slot >= 0 for slot in slots):
             assert self.device.histories.tokens(slots[-1])[depth * self.device.block_size :] == tokens
 
     def check_step(self, step: Step, running: set[int]) -> None:
-        """A step that has just been scheduled, when these were running before."""
+        """Check a step that has just been scheduled; ``running`` are the requests that ran before."""
         scheduler, knobs = self.scheduler, self.scheduler.knobs
         preempted, admitted = set(step.preempted), set(step.admitted)
         now_running = {request.request_id for request in scheduler.running}
@@ -191,7 +191,7 @@ class Invariants:
         assert len({entry.request.request_id for entry in step.entries}) == len(step.entries)
         for entry in step.entries:
             most = entry.request.num_prompt_tokens + entry.request.sampling.max_new_tokens
-            assert entry.start + entry.num_tokens < most, "a last token is computed, which nobody needs"
+            assert entry.start + entry.num_tokens < most, "the last token is computed needlessly"
         self._check_budgets(step)
 
     def _check_budgets(self, step: Step) -> None:
@@ -202,17 +202,17 @@ class Invariants:
         assert step.decode_tokens == total - step.prompt_tokens
         assert total <= (scheduler.token_limit or total)
         assert len(prompts) <= (knobs.prefill_max_batch_size or len(prompts))
-        if knobs.chunked_prefill or len(prompts) > 1:  # else a prompt over the budget is computed alone
+        if knobs.chunked_prefill or len(prompts) > 1:  # otherwise a prompt over the budget is computed alone
             assert step.prompt_tokens <= (knobs.prefill_max_tokens or total)
             assert total <= (knobs.step_max_tokens or total)
             assert total <= (scheduler.step_limit or total)
 
     def watch_the_oldest(self) -> None:
-        """The oldest request advances within a bounded number of steps, and so everybody is served in the end.
+        """The oldest request advances within a bounded number of steps, so every request is served eventually.
 
-        Called after each step that went well. Nobody is admitted before the oldest and it is never preempted. While it
-        waits, for a place, blocks or budget, the others that run finish or are preempted, and nobody joins them: each
-        computes at most the tokens that it lacks, one a step at least.
+        Called after each step that succeeded. The oldest request is never preempted, and none is admitted before it.
+        While it waits for a place, blocks or budget, the other running requests finish or are preempted, and none joins
+        them. Each computes at most the tokens that it lacks, at least one per step.
         """
         if not self.live:
             self._progress = ()
@@ -230,7 +230,7 @@ class Invariants:
 
 
 def apply_cache_event(stored: dict[int, Stored], event: CacheEvent) -> None:
-    """Apply an event to what is stored, by hash. Nothing is stored twice, and nothing removed that is not stored."""
+    """Apply an event to ``stored``, by hash. A block must not be stored twice, nor removed unless it is stored."""
     match event:
         case Stored(block_hash):
             assert block_hash not in stored

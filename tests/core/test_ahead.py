@@ -1,4 +1,4 @@
-"""One step ahead: the next step is scheduled and computed before anybody knows what the last one drew."""
+"""Running one step ahead: the next step is scheduled and computed before the last one's tokens are known."""
 
 import random
 from collections import Counter
@@ -14,7 +14,7 @@ from tests.core.harness import BLOCK_SIZE, CheckedModel, Rig, check_blocks, expe
 
 
 class Device(CheckedModel):
-    """Computes steps in the order they come, and knows what it drew before anybody else does."""
+    """Executes steps in order. It knows the tokens it draws before the scheduler does."""
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         super().__init__(num_blocks, block_size)
@@ -39,7 +39,7 @@ class Device(CheckedModel):
 
 
 class AheadRig(Rig):
-    """A rig that makes the next step before it takes the last one's tokens over, as often as it may."""
+    """A rig that launches the next step before it takes the last one's tokens, whenever that is allowed."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -60,8 +60,8 @@ class AheadRig(Rig):
             self.ran_ahead += 1
         step = scheduler.schedule()
         self.steps.append(step)
-        assert before is None or not step.preempted, "somebody lost blocks that a step in flight writes into"
-        broken = before is not None and before[1] is None  # then nothing after it can be trusted either
+        assert before is None or not step.preempted, "a request lost blocks that a step in flight writes into"
+        broken = before is not None and before[1] is None  # then later steps cannot be trusted either
         try:
             result = None if broken else self.model.execute(step)
         except RuntimeError:
@@ -89,14 +89,14 @@ class AheadRig(Rig):
         self.ended_in_flight += len(self.scheduler.in_flight.leaving)
 
     def check(self) -> None:
-        """Blocks are conserved, with what those hold who left while a step was writing for them."""
+        """Blocks are conserved, counting those of requests that ended while a step was writing for them."""
         pool, scheduler = self.scheduler.pool, self.scheduler
         assert pool.num_free + pool.num_cached + pool.num_active + pool.num_shared == pool.num_usable
         holders = [*scheduler.requests.values(), *scheduler.in_flight.leaving]
         held = Counter(block for request in holders for block in request.block_table)
         assert [held[block] for block in range(pool.num_blocks)] == pool.ref_counts
         for tokens in scheduler.cache._nodes:
-            assert PLACEHOLDER not in tokens[1], "what nobody knows yet can be found"
+            assert PLACEHOLDER not in tokens[1], "a token that is not known yet can be found"
 
     def run(self, max_steps: int = 20_000) -> int:
         before = self.model.computed_prompt_tokens
@@ -117,11 +117,11 @@ def test_a_step_is_made_before_the_last_ones_tokens_are_known():
     request = rig.add([1, 2, 3], 5)
     rig.step()
     rig.step()
-    assert rig.steps[-1].entries[0].start == 3  # its second token is on its way
-    assert request.token_ids[3:] == expected_output([1, 2, 3], 1)  # and only now its first one is known
+    assert rig.steps[-1].entries[0].start == 3  # its second token is in flight
+    assert request.token_ids[3:] == expected_output([1, 2, 3], 1)  # and only now is its first one known
     rig.run()
     assert rig.output(request) == expected_output([1, 2, 3], 5)
-    assert len(rig.steps) == 5, "a request that ends by its length computes no token too many"
+    assert len(rig.steps) == 5, "a request that ends by its length computes no extra token"
 
 
 @pytest.mark.parametrize("length", [1, BLOCK_SIZE - 1, BLOCK_SIZE, BLOCK_SIZE + 1])
@@ -152,7 +152,7 @@ def test_blocks_stay_until_nobody_writes_there():
 
 
 def test_history_becomes_findable_as_without_running_ahead():
-    """All full blocks of prompt and answer, though their last token was unknown when they were scheduled."""
+    """All full blocks of prompt and answer, although their last token was unknown when they were scheduled."""
     saved = []
     for make in (Rig, AheadRig):
         rig = make()
@@ -214,7 +214,7 @@ def test_on_and_off_give_the_same_tokens_to_everybody():
 
 
 def test_a_step_without_memory_behind_one_that_ends_a_request():
-    """The others in it go back to where they were, whoever ended before them."""
+    """The other requests in it return to their previous position, although a request before them has ended."""
     rig = AheadRig()
     stop = expected_output([1] * 3, 1)[0]
     rig.add([1] * 3, 9, eos_token_ids=frozenset({stop}))
@@ -233,7 +233,7 @@ def test_a_step_without_memory_behind_one_that_ends_a_request():
 
 
 def test_a_step_that_fails_at_its_launch_behind_one_that_fails_later():
-    """A request that waits for what both were to compute is requeued once, and served."""
+    """A request that waits for what both were to compute is requeued once, and then served."""
     rig = Rig(prefill_max_tokens=4)
     leader, follower = rig.add(range(8)), rig.add(range(8))
     scheduler = rig.scheduler

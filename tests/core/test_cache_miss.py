@@ -1,4 +1,4 @@
-"""Why a prompt was not cached. Random operations check the same in ``explanations.py``."""
+"""Why a prompt was not cached. ``explanations.py`` checks the same during random operations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOX, DOG = [1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 3, 4, 5, 6, 70, 8, 9]
 
 
 def asked(rig: Rig, prompt: list[int], max_new_tokens: int = 1) -> Request:
-    """A request that has been served alone."""
+    """Serve a request alone and return it."""
     request = rig.add(prompt, max_new_tokens)
     rig.run()
     return request
@@ -78,7 +78,7 @@ def test_the_logits_are_gone() -> None:
 
 
 def test_a_prompt_that_ends_in_what_a_failed_request_began_with_is_forgotten_with_it() -> None:
-    """Computed separately, it is the end of a prompt alone, and no block that others go on from."""
+    """Computed separately, its block is the end of a prompt, not a full block that other prompts continue from."""
     tried = Checker(same_step_sharing=False)
     tried.submit(FOX, 5)
     tried.submit(FOX[:4], 1)
@@ -127,7 +127,7 @@ def test_the_cache_was_cleared(how: str) -> None:
             rig.scheduler.set_knobs(rig.scheduler.knobs.changed({"prefix_cache": on}))
     last = rig.scheduler.next_step_id - 1
     assert asked(rig, FOX).miss == Miss(MissReason.CLEARED, 0, 0, step_id=last)
-    assert asked(rig, FOX).miss is None, "it is there again"
+    assert asked(rig, FOX).miss is None, "it is cached again"
 
 
 def test_its_block_was_given_to_others() -> None:
@@ -153,7 +153,7 @@ def test_a_preempted_request_keeps_its_first_reason() -> None:
     rig.run()
     assert first.num_preemptions + second.num_preemptions > 0
     assert (first.miss, second.miss) == (Miss(MissReason.NEW, 0, 0), Miss(MissReason.NEW, 0, 0))
-    assert sum(len(step.misses) for step in rig.steps) == 2, "told once"
+    assert sum(len(step.misses) for step in rig.steps) == 2, "reported once"
 
 
 def test_who_lost_what_it_shared_explains_again() -> None:
@@ -163,11 +163,11 @@ def test_who_lost_what_it_shared_explains_again() -> None:
     rig.step()
     rig.step()
     assert first.finish_reason == "error"
-    assert second.miss == Miss(MissReason.NEW, 0, 0), "what failed was never cached"
+    assert second.miss == Miss(MissReason.NEW, 0, 0), "a failed computation is never cached"
 
 
 def test_a_copied_block_still_counts_as_what_it_was() -> None:
-    """Two who share a tail copy it before they write; the tail can be found as before."""
+    """Two requests that share a tail copy it before they write; the tail can be found as before."""
     rig = Rig()
     first = rig.add(FOX[:6], 6)
     rig.add(FOX[:6], 6, seed=1)
@@ -191,7 +191,7 @@ def test_siblings_are_as_many_as_were_added() -> None:
     siblings.remove(None, (1,))
     siblings.remove(None, (3, 4))
     assert siblings.nearest(None, (1, 2, 9)) is None
-    assert not siblings._following, "nothing is kept for ever"
+    assert not siblings._following, "an empty entry stays"
 
 
 def test_what_was_lost_is_remembered_for_a_while() -> None:
@@ -199,11 +199,11 @@ def test_what_was_lost_is_remembered_for_a_while() -> None:
     for history in range(3):
         lost.add(history, (history,), step_id=history, cleared=False)
     assert [lost.find(history, (history,)) for history in range(3)] == [None, (1, False), (2, False)]
-    assert lost.find(1, (7,)) is None, "a hash alone proves nothing"
+    assert lost.find(1, (7,)) is None, "a matching hash alone is not enough"
     assert MOST_LOST < 10_000
 
 
 def test_each_reason_occurs_in_random_operations() -> None:
-    """What ``explanations.py`` has checked in them."""
+    """``explanations.py`` has checked these reasons."""
     told = [run(seed, 2500).explanations.told for seed in range(6)]
     assert all(sum(counts[reason] for counts in told) for reason in MissReason)

@@ -1,4 +1,4 @@
-"""Requests that a step has an error for: they end, the others go on, and nothing of them can be found."""
+"""Requests for which a step reports an error: they end, the others continue, and none of their blocks can be found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WHY = "the model gave NaN logits"
 
 
 def computed(rig: Rig, step: Step, *failed: int) -> StepResult:
-    """The step's result, with errors for some entries."""
+    """The step's result, with errors for the entries ``failed``."""
     result = rig.model.execute(step)
     for index in failed:
         result.token_ids[index] = None
@@ -22,7 +22,7 @@ def computed(rig: Rig, step: Step, *failed: int) -> StepResult:
 
 
 def land(rig: Rig, step: Step, result: StepResult) -> list[int]:
-    """Ids of the requests that got a token."""
+    """Apply the result; returns the ids of the requests that got a token."""
     said = [entry.request.request_id for entry, _ in rig.scheduler.update(step, result)]
     check_blocks(rig.scheduler)
     return said
@@ -78,7 +78,7 @@ def test_what_others_computed_behind_its_blocks_is_forgotten_and_other_prompts_a
 
 
 def test_who_shares_its_blocks_keeps_them_to_itself():
-    """It goes on with them, and does not make them findable again."""
+    """It continues with them, but does not make them findable again."""
     rig = Rig()
     head = list(range(100, 100 + BLOCK_SIZE))
     bad, good = rig.add([*head, 1]), rig.add([*head, 2], 3 * BLOCK_SIZE)
@@ -93,7 +93,7 @@ def test_who_shares_its_blocks_keeps_them_to_itself():
     rig.run()
     rig.check_outputs()
     rig.add([*head, 2], 3 * BLOCK_SIZE)
-    assert rig.step().cached_tokens == 0  # the block is free for others by now, and findable with what they put there
+    assert rig.step().cached_tokens == 0  # other requests have the block by now, and it is found by their tokens
     rig.run()
     rig.check_outputs()
     assert rig.add([*head, 2]) and rig.step().cached_tokens == BLOCK_SIZE + 1
@@ -138,7 +138,7 @@ def test_the_step_behind_may_compute_for_it_and_attach_what_it_left(fails_again:
 
 
 def test_what_cannot_be_reached_from_the_first_block_is_forgotten_too():
-    """The first block was computed while nothing was kept, the others not: only the request itself leads to them."""
+    """The first block was computed while the cache was off, so only the request itself leads to the later ones."""
     rig = Rig(prefix_cache=False, prefill_max_tokens=BLOCK_SIZE)
     rig.add(range(3 * BLOCK_SIZE))
     rig.step()

@@ -141,7 +141,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 @pytest.mark.timeout(900)  # shrinking stops after five minutes
 def test_any_sequence_of_operations_is_served_correctly(record_property: Callable[[str, object], None]) -> None:
-    """Hypothesis shrinks a sequence that is not to a shortest one."""
+    """If a sequence fails, Hypothesis shrinks it to a minimal one."""
     SchedulerMachine.operations = 0
     run_state_machine_as_test(
         SchedulerMachine,
@@ -176,6 +176,6 @@ def test_a_fuzz_run_counts_what_it_checks(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("seed", range(25))
 def test_random_operations_are_served_correctly(seed: int, record_property: Callable[[str, object], None]) -> None:
-    """The bulk, without shrinking; ``make fuzz`` runs many more."""
+    """Most operations, without shrinking; ``make fuzz`` runs many more."""
     checker = run(seed, 5_000)
     record_property("operations", checker.operations)

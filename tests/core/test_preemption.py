@@ -1,4 +1,4 @@
-"""Out of blocks: who gives way, and that it costs time but no token."""
+"""Out of blocks: which request is preempted, and that this costs time but changes no token."""
 
 import pytest
 
@@ -92,9 +92,9 @@ def test_admission_never_preempts():
 
 @pytest.mark.parametrize("spare", [0, 1])
 def test_a_prompt_is_admitted_when_exactly_its_own_blocks_are_there(spare):
-    """What it shares with a running request counts once, and each running request has a block in reserve."""
+    """Blocks shared with a running request count once, and one block is reserved for each running request."""
     head = [1] * (2 * BLOCK_SIZE)
-    rig = Rig(num_blocks=1 + 3 + 2 + spare)  # the first one's three, and two of the three that the second one takes
+    rig = Rig(num_blocks=1 + 3 + 2 + spare)  # three for the first, and two of the three that the second one needs
     rig.add([*head, 5], 3)
     rig.step()
     second = rig.add([*head, 6, 7, 8, 9, 9], 1)

@@ -1,4 +1,4 @@
-"""The prefix cache alone: which block is found by which tokens, and what its events add up to."""
+"""The prefix cache alone: which tokens find which block, and what its events add up to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HEAD, REST = (1, 2), (3, 4)
 
 
 def list_both(cache: PrefixCache, blocks: tuple[int, int]) -> None:
-    """A step of a request that holds the two blocks makes them findable, one behind the other."""
+    """List both blocks, one behind the other, as a step of a request that holds them does."""
     head = cache.insert_block(None, HEAD, blocks[0], 0, 0)
     cache.insert_block(head, REST, blocks[1], 0, 0)
     cache.commit(keep=True)
@@ -24,7 +24,7 @@ def test_a_block_that_is_listed_again_behind_another_parent_leaves_nothing_of_be
     blocks = pool.allocate(), pool.allocate()
     list_both(cache, blocks)
     cache.unlist(blocks[0])
-    list_both(cache, blocks)  # the second one was still listed, behind the parent that was forgotten
+    list_both(cache, blocks)  # the second was still listed, behind the parent that was dropped
     for block in blocks:
         cache.unlist(block)
     stored: dict[int, Stored] = {}

@@ -6,7 +6,7 @@ from roseplay.core.progress import REPORT_S, Progress, Reporter
 
 
 class Heard:
-    """A reporter on a clock that stands still until a test moves it."""
+    """A reporter whose clock advances only when a test moves it."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""Budgets, order, admission: who is in a step and with how many tokens."""
+"""Budgets, order and admission: which requests are in a step, and with how many tokens."""
 
 import pytest
 
@@ -190,14 +190,14 @@ def test_a_failed_step_ends_who_computed_in_it_and_requeues_who_leaned_on_it():
     rig.step()
     assert [decoding.finish_reason, leader.finish_reason] == [FinishReason.ERROR] * 2
     assert follower.finish_reason is None
-    assert rig.run() == 10  # nothing of the failed step was findable
+    assert rig.run() == 10  # no block of the failed step could be found
     assert follower.finish_reason == FinishReason.LENGTH
     rig.check_outputs()
 
 
 @pytest.mark.parametrize("chunked", [True, False])
 def test_newcomers_do_not_take_the_budget_that_an_older_prompt_waits_for(chunked):
-    """Cached prompts cost no prompt tokens, but their decodes could keep the steps full for ever."""
+    """Cached prompts cost no prompt tokens, but their decodes could fill the steps forever."""
     rig = Rig(step_max_tokens=4, max_batch_size=6, chunked_prefill=chunked)
     rig.add([7] * BLOCK_SIZE, 1)
     rig.run()
@@ -205,7 +205,7 @@ def test_newcomers_do_not_take_the_budget_that_an_older_prompt_waits_for(chunked
     rig.run()
     decoding = [rig.add([7] * BLOCK_SIZE, 20 + number) for number in range(4)]
     rig.step()
-    waiting = rig.add([1] * BLOCK_SIZE + [2] * 3, 1)  # begins with what is cached, and so is admitted at once
+    waiting = rig.add([1] * BLOCK_SIZE + [2] * 3, 1)  # begins with a cached block, so it is admitted at once
     for _ in range(60):
         while len(rig.scheduler.waiting) < 3:
             rig.add([7] * BLOCK_SIZE, 9)
@@ -224,7 +224,7 @@ def test_a_result_that_is_not_the_steps_is_refused_with_the_numbers():
 def test_a_step_says_what_kept_requests_waiting():
     rig = Rig(prefill_max_tokens=12)
     unique(rig, 6, 4, 9)
-    assert rig.step().held_by == "prefill"  # the last one was cut
+    assert rig.step().held_by == "prefill"  # the last prompt was cut
     assert rig.step().held_by is None
 
     rig = Rig(max_batch_size=2)

@@ -1,4 +1,4 @@
-"""What is computed once: exact repeats, common heads, and requests of one step."""
+"""What is computed only once: exact repeats, common prefixes, and requests of one step."""
 
 import pytest
 
@@ -39,8 +39,8 @@ def test_who_asks_for_log_probabilities_of_the_prompt_computes_it_for_all(length
     rig.add(prompt)
     rig.run()
     again = [rig.add(prompt, sampling=asking) for _ in range(2)]
-    per_request = length if length > 1 else 0  # one token alone is predicted by nothing, and it is cached
-    # The last token predicts none of the others: where a chunk begins with it, it is taken from the cache.
+    per_request = length if length > 1 else 0  # a prompt of one token has none, and it is cached
+    # The last token predicts none of the others: if a chunk begins with it, it is taken from the cache.
     assert 2 * per_request - 2 <= rig.run() <= 2 * per_request
     assert all(request.num_prompt_logprobs == length - 1 for request in again)
     if length > 1:
@@ -80,7 +80,7 @@ def test_a_common_head_is_computed_once_in_chunks():
 @pytest.mark.parametrize("blocks", [1, 2, 3])
 @pytest.mark.parametrize("first", ["longer", "shorter"])
 def test_a_prompt_that_another_one_of_its_step_begins_with(blocks, first):
-    """Its last token is computed again for its logits, which nobody else has: not into a block that is still to come."""
+    """Its last token is computed again for the logits, which no other request has, but not into a future block."""
     lengths = [blocks * BLOCK_SIZE + 3, blocks * BLOCK_SIZE]
     rig = Rig()
     for length in lengths if first == "longer" else reversed(lengths):
@@ -103,7 +103,7 @@ def test_without_same_step_sharing_equal_prompts_are_computed_separately():
         rig.add(range(10))
     assert rig.step().prompt_tokens == 30
     rig.add(range(10))
-    assert rig.step().prompt_tokens == 0  # the cache of earlier steps is another switch
+    assert rig.step().prompt_tokens == 0  # the prefix cache of earlier steps has its own switch
     rig.run()
     rig.check_outputs()
 
@@ -113,7 +113,7 @@ def test_without_prefix_cache_nothing_is_found_across_steps(budget):
     rig = Rig(prefix_cache=False, prefill_max_tokens=budget)
     for _ in range(3):
         rig.add(range(10))
-    assert rig.run() == 10  # one step's sharing is another switch
+    assert rig.run() == 10  # sharing within a step has its own switch
     assert rig.scheduler.pool.num_cached == 0
     rig.add(range(10))
     assert rig.run() == 10
@@ -139,7 +139,7 @@ def test_switching_the_prefix_cache_off_forgets_and_existing_shares_live_on():
 
 
 def test_prompts_with_colliding_hashes_share_nothing():
-    # Python hashes -1 and -2 alike, and tuples of them too.
+    # Python gives -1 and -2 the same hash, and so also tuples of them.
     assert hash((-1,) * 9) == hash((-2,) * 9)
     rig = Rig()
     rig.add([-1] * 9)
@@ -155,7 +155,7 @@ def test_two_who_share_a_tail_each_write_their_own_copy():
     rig.step()
     assert first.block_table == second.block_table
     step = rig.step()
-    assert len(step.copies) == 1  # the last holder appends in place
+    assert len(step.copies) == 1  # the last holder writes in place
     assert first.block_table[-1] != second.block_table[-1]
     rig.run()
     rig.check_outputs()
@@ -163,12 +163,12 @@ def test_two_who_share_a_tail_each_write_their_own_copy():
 
 def test_a_repeat_does_not_spoil_what_its_forerunner_made_of_the_tail_block():
     rig = Rig()
-    rig.add(range(6), 12)  # fills the prompt's tail block with its own answer
+    rig.add(range(6), 12)  # fills the prompt's tail block with its answer
     rig.run()
-    rig.add(range(6), 12, seed=1)  # draws another
+    rig.add(range(6), 12, seed=1)  # draws another answer
     rig.run()
     long = rig.add([*range(6), *expected_output(range(6), 11)])
-    assert rig.run() < long.num_prompt_tokens  # the first one's blocks are still found, with its content
+    assert rig.run() < long.num_prompt_tokens  # the blocks of the first one can still be found, with its content
     rig.check_outputs()
 
 
@@ -195,7 +195,7 @@ def test_without_a_block_for_a_copy_the_sole_holder_writes_in_place_and_the_old_
 def test_a_lone_repeat_in_a_full_pool_takes_the_cached_tail_rather_than_wait():
     rig = Rig(num_blocks=6)
     for seed in (1, 2, 3):
-        rig.add(range(6), 14, seed=seed)  # all five blocks
+        rig.add(range(6), 14, seed=seed)  # uses all five blocks
         rig.run()
     rig.check_outputs()
 
@@ -204,7 +204,7 @@ def test_a_tail_that_ends_behind_the_write_is_not_spoiled():
     rig = Rig()
     rig.add(range(5), 1)
     rig.run()
-    rig.add(range(7), 1)  # finds the full block, has a tail of its own
+    rig.add(range(7), 1)  # finds the full block and has its own tail
     rig.run()
     rig.add(range(5), 8, seed=1)
     rig.add(range(7), 8, seed=2)
@@ -296,7 +296,7 @@ def test_hits_are_counted_once_per_request():
 def test_saved_logits_that_were_used_last_are_kept():
     rig = Rig(max_saved_logits=2)
     first, second, third = [1] * 5, [2] * 5, [3] * 5
-    for prompt in (first, second, first, third):  # the first one is repeated before the third takes a place
+    for prompt in (first, second, first, third):  # the first prompt is repeated before the third takes a place
         rig.add(prompt)
         rig.run()
     assert [rig.add(first) and rig.run(), rig.add(second) and rig.run()] == [0, 1]

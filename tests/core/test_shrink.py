@@ -1,4 +1,4 @@
-"""No memory for a step: it is undone, and the next ones are smaller."""
+"""Not enough memory for a step: it is undone, and the next steps are smaller."""
 
 import itertools
 from typing import Any
@@ -11,7 +11,7 @@ from tests.core.harness import BLOCK_SIZE, Rig, check_blocks
 
 
 class TightRig(Rig):
-    """A device that has memory for ``most`` tokens a step."""
+    """A device that has memory for ``most`` tokens per step."""
 
     def __init__(self, most: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -140,7 +140,7 @@ def test_steps_of_decodes_raise_the_limit_again_too():
 
 
 def test_how_long_a_lower_limit_holds():
-    """Sixteen steps at first, twice as many each time that a raised one failed, 1,024 at most."""
+    """16 steps at first, twice as many after each raised limit that failed, and at most 1,024."""
     limit, waits = MemoryLimit(None), []
     limit.failed(100)
     for _ in range(9):

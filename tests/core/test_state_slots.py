@@ -1,4 +1,4 @@
-"""Requests of a model with recurrent layers: one state slot each, and nothing from the prefix cache."""
+"""Requests of a model with recurrent layers: one state slot each, and no use of the prefix cache."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_equal_prompts_are_computed_separately_and_say_why():
 
 
 def test_decodes_start_again_when_a_step_finds_no_memory():
-    """It may have changed their states already."""
+    """The step may already have changed their states."""
     checker = Checker(num_state_slots=4)
     checker.submit(PROMPT, 6)
     checker.submit(PROMPT[:5], 6)

@@ -1,4 +1,4 @@
-"""Prefix caching for models with recurrent layers: blocks are of use where a state is kept at their end."""
+"""Prefix caching for models with recurrent layers: blocks are useful where a state is kept at their end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def serve(
     ahead: bool = False,
     eos: Iterable[int] = (),
 ) -> list[Request]:
-    """Requests that came together have been served; ``ahead``: each step was made while the one before ran."""
+    """Serve requests that arrive together; with ``ahead``, each step is made while the previous one runs."""
     first = checker._next_id
     for prompt in prompts:
         checker.submit(prompt, max_new_tokens, eos=eos)
@@ -39,7 +39,7 @@ def serve(
 
 
 def step(checker: Checker) -> Step:
-    """The step that is done next."""
+    """Make the next step and return it."""
     checker.launch()
     assert checker.flying is not None
     done = checker.flying.step
@@ -49,7 +49,7 @@ def step(checker: Checker) -> Step:
 
 @pytest.mark.parametrize("interval", [1, 2, 3, 100])
 def test_a_second_request_computes_only_what_follows_the_common_blocks(interval: int):
-    """With any interval, since a state is kept at the last full block of the first prompt."""
+    """At any interval, since a state is kept at the last full block of the first prompt."""
     tried = checker(state_interval=interval)
     serve(tried, [*HEAD, 20, 21])
     (second,) = serve(tried, [*HEAD, 30, 31, 32])
@@ -169,7 +169,7 @@ def test_the_least_recently_used_state_goes_first():
 
 
 def test_a_state_whose_blocks_go_in_its_own_step_leaves_its_place_for_later_steps():
-    """Its request has a copy of the blocks that it belongs to, so that a second one may take these."""
+    """The request has its own copy of the blocks that the state belongs to, so a second request can take those."""
     tried = checker(num_state_snapshots=1, state_interval=100, num_blocks=10)
     serve(tried, [*HEAD, 20])
     tried.submit([*HEAD, 30], 2)
@@ -231,7 +231,7 @@ def test_a_chat_goes_on_from_the_last_full_block_of_the_answer(settings: dict[st
         (turn,) = serve(tried, prompt, max_new_tokens=length, ahead=ahead)
         (following,) = serve(tried, [*turn.token_ids, 5, 6, 7, 8, 9])
         computed = len(turn.token_ids) - 1
-        if computed >= 16:  # else the answer fills no block
+        if computed >= 16:  # otherwise the answer fills no block
             assert following.num_cached_tokens == computed - computed % BLOCK
     tried.drain()
 
@@ -245,7 +245,7 @@ def test_a_long_answer_takes_the_place_of_one_state(ahead: bool):
 
 
 def test_an_end_token_that_fills_a_block_does_not_lose_the_state():
-    """A step that runs ahead keeps the state after it before anybody knows that it ends the answer."""
+    """A step that runs ahead keeps the state after it before anything is known about the end of the answer."""
     prompt = [*HEAD, 20]
     (unended,) = serve(checker(), prompt, max_new_tokens=40)
     end = next(at for at in range(19, 53, BLOCK) if unended.token_ids[at] not in unended.token_ids[:at])
@@ -285,7 +285,7 @@ def test_answers_leave_half_of_few_states_to_prompts(num_states: int):
 
 
 def test_answers_that_run_beside_each_other_share_what_they_have_in_common():
-    """A second request finds the first one's state while its answer runs."""
+    """A second request finds the first one's state while the answer is still being generated."""
     tried = checker()
     tried.submit([*HEAD, 20], 40)
     for _ in range(12):
@@ -369,7 +369,7 @@ def test_without_kept_states_nothing_is_found():
 
 
 def test_equal_answers_keep_one_state():
-    """They are drawn side by side, and each step runs ahead."""
+    """They are generated side by side, and each step runs ahead."""
     tried = checker(same_step_sharing=False)
     requests = serve(tried, *[[*HEAD, 20]] * 3, max_new_tokens=20, ahead=True)
     assert sum(state.in_answer for state in tried.scheduler.cache.states.kept) == 1
@@ -382,7 +382,7 @@ def test_equal_answers_keep_one_state():
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_no_state_is_kept_behind_blocks_that_are_not_to_be_found_again(ahead: bool):
-    """The second request has a first block of its own, and a second one of the first request, which fails afterwards."""
+    """The second request has its own first block and, as its second, one of the first request, which then fails."""
     tried = checker(same_step_sharing=False)
     tried.submit([*HEAD[:8], 20], 20)
     tried.submit([*HEAD, 20], 20)

@@ -1,4 +1,4 @@
-"""A model runner without a model, and the two ends of a worker's messages, to drive the engine's loop step by step."""
+"""A model runner without a model, and both ends of a worker's messages, to drive the engine's loop step by step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Failing:
 
 
 class FakeRunner:
-    """Executes steps on a ``Device``, which checks what they read; faults are set by the number of the step."""
+    """Executes steps on a ``Device``, which checks what they read; faults are set by step id."""
 
     def __init__(self, num_blocks: int = 40, block_size: int = 4, runs_ahead: bool = False) -> None:
         self.num_blocks, self.block_size, self.runs_ahead = num_blocks, block_size, runs_ahead
@@ -47,7 +47,7 @@ class FakeRunner:
         self.launched: list[int] = []
         self.cleared = 0
         self.closed = False
-        self.broken = False  # a launched step will fail, and so does what runs behind it
+        self.broken = False  # a launched step will fail, and so will the one launched behind it
         self.wrong: list[AssertionError] = []
 
     def info(self) -> EngineInfo:
@@ -81,7 +81,7 @@ class FakeRunner:
             return StepResult([], [])
         try:
             result = self.device.execute(step, self.nan.get(step.step_id))
-        except AssertionError as error:  # the worker takes it for a fault of the step
+        except AssertionError as error:  # the worker treats it as a fault of the step
             self.wrong.append(error)
             raise
         for index, entry in enumerate(step.entries):
@@ -100,10 +100,10 @@ class FakeRunner:
 
 
 class Loop:
-    """A worker, run in this thread on a script: each part is what its inbox gives next, when it is asked.
+    """A worker that runs in this thread on a script, each part of which is what its inbox returns on one call.
 
-    A part that is a function is called for the commands; once the script is over, and nothing is left to do, the worker
-    is shut down.
+    A part may be a function that returns the commands. Once the script is over and no work is left, the worker is shut
+    down.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Loop:
 
     def take(self, timeout: float | None) -> list[Command]:
         self.waits.append(timeout)
-        assert len(self.waits) < 2_000, "the loop does not come to rest"
+        assert len(self.waits) < 2_000, "the loop does not become idle"
         if self._script:
             part = self._script.pop(0)
             return part() if callable(part) else part
@@ -169,7 +169,7 @@ class Loop:
         return [finished for output in self.outputs for finished in output.finished]
 
     def ends(self) -> dict[int, str]:
-        """Why each request ended, as it was told first: the client takes no more."""
+        """The first reported reason why each request ended; the client ignores later ones."""
         ends: dict[int, str] = {}
         for output in self.outputs:
             for token in output.tokens:
@@ -180,12 +180,12 @@ class Loop:
         return ends
 
     def answer(self, request_id: int) -> list[int]:
-        """What the request had to be told, undisturbed."""
+        """The tokens that the request must get if nothing disturbs it."""
         truth = self.runner.device.truths[request_id]
         return truth.tokens[truth.request.num_prompt_tokens :]
 
     def check_answers(self) -> None:
-        """Who was served to the end got the right tokens, and every block came back."""
+        """Requests that were served to their end got the right tokens, and all blocks were freed."""
         ends = self.ends()
         for request_id, reason in ends.items():
             if reason in ("stop", "length"):

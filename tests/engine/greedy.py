@@ -8,7 +8,7 @@ TIE = 1e-3
 
 
 def assert_greedy(model: torch.nn.Module, prompt: list[int], output: list[int]) -> None:
-    """Every output token is the best one after what comes before it, or within ``TIE`` (logits) of the best.
+    """Every output token is the best one after the tokens before it, or within ``TIE`` (logits) of the best.
 
     Forced along the engine's own tokens, so one near tie does not hide what follows.
     """
@@ -21,7 +21,7 @@ def assert_greedy(model: torch.nn.Module, prompt: list[int], output: list[int]) 
 
 
 def generate(model: torch.nn.Module, prompt: list[int], count: int) -> list[int]:
-    """What transformers' own ``generate`` says."""
+    """The answer of transformers' own ``generate``."""
     with torch.inference_mode():
         output = model.generate(  # type: ignore[operator]
             torch.tensor([prompt]),
@@ -35,7 +35,7 @@ def generate(model: torch.nn.Module, prompt: list[int], count: int) -> list[int]
 
 
 def assert_same_until_a_tie(model: torch.nn.Module, prompt: list[int], ours: list[int], theirs: list[int]) -> None:
-    """The two answers agree up to a place where the best two logits are within ``TIE``."""
+    """The two answers agree up to a position where the best two logits are within ``TIE``."""
     for index, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         if a != b:
             with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Run as a program: starts an engine in a process (or several), says the worker's pid, and waits to be killed."""
+"""A program that starts an engine in one or more processes, prints the worker's pid, and waits to be killed."""
 
 import sys
 import time

@@ -72,7 +72,7 @@ def test_control_tokens_typed_in_a_message_stay_text(chat_engine, place):
     messages = [{"role": role, "content": typed if role == place else "words"} for role in roles]
     stream = chat_engine.submit(messages, SamplingParams(max_new_tokens=1))
     expected = chat_engine.submit(plain, SamplingParams(max_new_tokens=1))
-    # The template's own control tokens, in their places, and no others; the text is there as it was typed.
+    # The template's own control tokens in their places and no others; the text is encoded as it was typed.
     assert control_tokens(chat_engine, stream.prompt_token_ids) == control_tokens(
         chat_engine, expected.prompt_token_ids
     )

@@ -1,4 +1,4 @@
-"""The engine as its users hold it, on a worker that the test plays itself, and workers in threads without a model."""
+"""The engine's client on a worker that the test plays itself, and workers in threads and processes without a model."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class PlayedTransport:
         self.ended.append("killed")
 
     def next(self, kind):
-        """The next command, which is of this kind."""
+        """The next command, which must be of this kind."""
         command = self.commands.get(timeout=PATIENCE_S)
         assert isinstance(command, kind)
         return command
@@ -102,7 +102,7 @@ class PlayedTransport:
 
 @pytest.fixture
 def transports(monkeypatch):
-    """Those that engines take, one after the other."""
+    """The transports that engines get, in this order."""
     made = [PlayedTransport()]
     taken: list[PlayedTransport] = []
 
@@ -135,7 +135,7 @@ def wait_until(condition):
 
 
 def answered(worker, question):
-    """What a question gives while the test plays the worker that answers it."""
+    """Ask ``question`` in a thread while the test plays the worker; returns the thread and a queue for the answer."""
     answers: queue.SimpleQueue = queue.SimpleQueue()
     thread = threading.Thread(target=lambda: answers.put(question()), daemon=True)
     thread.start()
@@ -369,7 +369,7 @@ def test_pause_cache_and_questions_reach_the_worker(engine, worker):
     _, answer = answered(worker, lambda: engine.inspect_block(7, PATIENCE_S))
     question = worker.next(Inspect)
     assert question.block == 7
-    worker.events.put(Inspected(question.token + 1, None))  # nobody's answer
+    worker.events.put(Inspected(question.token + 1, None))  # nothing asked for this
     worker.events.put(Inspected(question.token, info))
     assert answer.get(timeout=PATIENCE_S) == info
     _, answer = answered(worker, lambda: engine.free_memory(PATIENCE_S))
@@ -392,11 +392,11 @@ def test_pause_cache_and_questions_reach_the_worker(engine, worker):
 def test_health_is_a_round_trip_that_everybody_shares(engine, worker):
     (_, first), (_, second) = (answered(worker, lambda: engine.health(PATIENCE_S)) for _ in range(2))
     ping = worker.next(Ping)
-    worker.events.put(Pong(ping.token + 1))  # an answer to another question
+    worker.events.put(Pong(ping.token + 1))  # the reply to another question
     worker.events.put(Pong(ping.token))
     assert first.get(timeout=PATIENCE_S) == client_module.Health(True, "ok")
     if second.empty() and not worker.commands.empty():
-        worker.events.put(Pong(worker.next(Ping).token))  # it came later
+        worker.events.put(Pong(worker.next(Ping).token))  # it arrived later
     assert second.get(timeout=PATIENCE_S).ok
     assert engine.overdue is None
     _, third = answered(worker, lambda: engine.health(PATIENCE_S))
@@ -532,7 +532,7 @@ def test_the_start_of_a_replacement_may_be_cancelled(transports):
 
 def test_silence_counts_from_when_an_answer_is_owed(transports):
     with Engine("a model", step_timeout_s=50.0) as engine:
-        engine._watchdog._heard_at -= 1000  # idle for long, as it may be
+        engine._watchdog._heard_at -= 1000  # idle for a long time, which is allowed
         wait_until(lambda: time.monotonic() - engine._watchdog._heard_at < 1)
         stream = engine.submit([1])
         time.sleep(0.1)
@@ -622,7 +622,7 @@ def test_an_engine_is_closed_at_the_end_of_the_program(transports, monkeypatch):
 
 @pytest.fixture
 def model(monkeypatch):
-    """Loads and runs nothing; ``model.runner`` is what the worker runs on."""
+    """A model that loads and runs nothing; ``model.runner`` is the runner that the worker uses."""
     import roseplay.model.loader as loader
     import roseplay.model.runner as runner
 
@@ -680,7 +680,7 @@ def test_a_process_tells_why_it_cannot_start_and_ends(tmp_path):
     process = transport._process
     assert transport.replaceable
     assert transport.pid == process.pid
-    assert type(process).__name__ == "SpawnProcess"  # a fork would take this process's threads and locks along
+    assert type(process).__name__ == "SpawnProcess"  # a fork would copy this process's threads and locks
     assert transport.receive(0.01) is None
     failed = receive(transport, Failed)
     assert failed.user_error
@@ -688,7 +688,7 @@ def test_a_process_tells_why_it_cannot_start_and_ends(tmp_path):
     with pytest.raises(WorkerGoneError, match=r"process ended \(exit code 0\)"):
         receive(transport, Ready)
     transport.stop(PATIENCE_S)
-    transport.send(Ping(1))  # nobody is there, and nobody waits for it
+    transport.send(Ping(1))  # the process has ended, so this must neither fail nor wait
     assert not process.is_alive()
 
 

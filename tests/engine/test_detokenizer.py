@@ -1,4 +1,4 @@
-"""Never half a character, never half a stop string."""
+"""Neither half a character nor half a stop string is ever shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from roseplay.engine.detokenizer import PlainDecoder, StopStrings, StreamDecoder
 
 @pytest.fixture(scope="module")
 def byte_tokenizer():
-    """A token a byte, so that every character beyond ASCII is split across tokens."""
+    """One token per byte, so that every character beyond ASCII is split across tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -43,7 +43,7 @@ def test_half_a_character_at_the_end_is_told_as_a_replacement(byte_tokenizer, ki
 
 @pytest.fixture(scope="module")
 def word_tokenizer():
-    """Words with the space before them, as SentencePiece has them, and a special token with the id 3."""
+    """Words with the preceding space, as in SentencePiece, and a special token with the id 3."""
     backend = Tokenizer(models.WordLevel({"\u2581a": 0, "\u2581b": 1, "\u2581c": 2, "<end>": 3}, unk_token="<end>"))
     backend.decoder = decoders.Metaspace()
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
@@ -55,7 +55,7 @@ def test_an_answer_goes_on_where_its_prompt_ends(word_tokenizer, kind):
     assert [decoder.push(token) for token in (2, 3, 0)] == [" c", "", " a"]
     assert decoder.flush() == ""
     decoder.push(3)
-    assert decoder.flush() == ""  # nor is a special token left at the end
+    assert decoder.flush() == ""  # a special token at the end adds nothing either
 
 
 def test_a_stream_that_cannot_go_on_begins_anew(word_tokenizer):
@@ -118,7 +118,7 @@ def test_however_it_is_cut_the_text_ends_before_the_first_stop_string(text, stop
             break
     if not filter_.hit:
         shown += filter_.flush()
-    # The earliest end of a stop string decides, as a reader of the stream would have seen it.
+    # The stop string that ends first decides, as a reader of the stream would see it.
     hits = [(text.find(s) + len(s), text.find(s)) for s in stops if s in text]
     if not hits:
         assert shown == text

@@ -1,4 +1,4 @@
-"""Errors that may mean a broken device: settled by trying it, and never by how many requests fail."""
+"""Errors that may mean a broken device: decided by testing the device, never by how many requests fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine as its users hold it."""
+"""The engine's public interface."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_streams_can_be_read_asynchronously(engine):
 
         return await asyncio.gather(*(tokens(stream) for stream in streams)), streams
 
-    with ThreadPoolExecutor(1) as pool:  # a thread of its own: tests of the page leave a loop running in this one
+    with ThreadPoolExecutor(1) as pool:  # in its own thread, as tests of the page leave a loop running in this one
         outputs, streams = pool.submit(asyncio.run, asyncio.wait_for(read(), 30)).result(60)
     assert outputs == [stream.token_ids for stream in streams]
     assert all(len(output) == 50 for output in outputs)
@@ -198,7 +198,7 @@ def test_block_changes_add_up_to_the_pool_and_a_block_can_be_inspected(engine):
     wait_until(lambda: all(change.references == 0 for change in states().values()))
     records = [event.record for event in engine.telemetry.since(0)[1] if isinstance(event, StepEvent)]
     assert [record.new_pool for record in records].count(True) == 1 and records[0].new_pool
-    cached = sum(change.findable for change in states().values())  # all others were free, and nothing is told of them
+    cached = sum(change.findable for change in states().values())  # all others were free, which is not reported
     assert cached == records[-1].blocks_cached >= 3
     assert records[-1].blocks_free == engine.info.num_blocks - 1 - cached
     assert engine.inspect_block(shared[0].block).state == "cached"
@@ -241,7 +241,7 @@ def test_stopping_something_does_not_wait_for_a_stretched_step(engine, monkeypat
         return execute(self, step)
 
     monkeypatch.setattr(ModelRunner, "execute", slowly)
-    engine.set_knobs(slow_motion=1000)  # a minute a step
+    engine.set_knobs(slow_motion=1000)  # a minute per step
     stream = engine.submit([3, 4], LONG)
     assert executed.wait(10)
     stream.cancel()

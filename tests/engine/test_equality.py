@@ -1,4 +1,4 @@
-"""The engine says what transformers says, whatever the scheduler does with a request."""
+"""The engine returns the same tokens as transformers, whatever the scheduler does with a request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CASES = {
 
 
 def prompts() -> list[list[int]]:
-    """Lengths around blocks of 4 and windows of 8, with common heads and an exact repeat."""
+    """Lengths around blocks of 4 and windows of 8, with common prefixes and an exact repeat."""
     generator = torch.Generator().manual_seed(3)
     head = torch.randint(3, VOCABULARY, (17,), generator=generator).tolist()
     made = [

@@ -1,4 +1,4 @@
-"""When things break: requests end with a reason, blocks come back, and nobody waits for ever."""
+"""When something breaks, requests end with a reason, blocks are freed, and no caller waits forever."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_step_that_raises_ends_its_requests_and_the_engine_goes_on(engine, mon
     assert again.token_ids == expected
     after = engine.submit([6, 7, 8, 9, 10], LONG).result(20)
     assert after.finish_reason == "length"
-    assert after.metrics.cached_tokens == 0  # nothing of the failed step was findable
+    assert after.metrics.cached_tokens == 0  # no block of the failed step could be found
 
 
 def test_a_scheduler_that_raises_does_not_end_the_engine(engine, monkeypatch):
@@ -103,7 +103,7 @@ def test_a_killed_process_ends_every_stream_within_a_second_and_is_replaced(proc
     os.kill(process_engine._transport.pid, signal.SIGKILL)
     for stream in streams:
         assert stream.result(5).finish_reason == "error"
-    assert time.monotonic() - killed < 3  # a second, on a machine that may be busy
+    assert time.monotonic() - killed < 3  # one second, with allowance for a busy machine
     assert "process ended" in streams[0].error
     process_engine.set_knobs(slow_motion=1)
     assert process_engine.submit([3], LONG).result(60).finish_reason == "length"
@@ -119,7 +119,7 @@ def test_a_worker_does_not_outlive_a_killed_client(tmp_path, tiny_llama):
         env={**os.environ, "PYTHONPATH": str(program.parents[2])},
     )
     worker = int(client.stdout.readline())
-    os.kill(worker, 0)  # it lives
+    os.kill(worker, 0)  # it is running
     client.kill()
     client.communicate()
 
@@ -137,7 +137,7 @@ def test_client_gone_while_streaming_frees_the_blocks(engine):
     engine.set_knobs(slow_motion=20)
     stream = engine.submit([3, 4], LONG)
     for _ in stream:
-        break  # the reader leaves
+        break  # the reader stops reading
     stream.cancel()
     assert stream.result(10).finish_reason == "abort"
     engine.set_knobs(slow_motion=1)

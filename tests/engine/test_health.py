@@ -1,4 +1,4 @@
-"""Long steps are no failure, a worker that stands still is one, and anybody can ask which it is."""
+"""Long steps are not a failure, a frozen worker is one, and any caller can ask which it is."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_step_may_take_three_times_its_prediction_before_it_is_overdue(clock):
     wait(watchdog, clock, 2)
     assert "predicted to take 20.0 s" in watchdog.overdue()
     wait(watchdog, clock, 130)
-    assert watchdog.frozen(1.0) is None  # ten times its prediction, not 120 s
+    assert watchdog.frozen(1.0) is None  # the limit is ten times the prediction, not 120 s
     wait(watchdog, clock, 20)
     assert "no sign of life for 200 s" in watchdog.frozen(1.0)
 
@@ -74,7 +74,7 @@ def test_a_step_that_is_announced_late_has_its_whole_time(clock):
 def test_a_prediction_holds_until_its_step_has_ended(clock):
     watchdog = Watchdog(120, clock)
     watchdog.step_started(7, 20.0)
-    watchdog.step_ended(6)  # the one that was in flight before it
+    watchdog.step_ended(6)  # the step before it, which was in flight
     wait(watchdog, clock, 10)
     assert watchdog.overdue() is None
     watchdog.step_ended(7)
@@ -107,7 +107,7 @@ def test_a_heartbeat_is_missed_only_while_somebody_looks(clock):
     assert heartbeat.missing_for_s() == pytest.approx(4.0)
     Count.value += 1
     assert heartbeat.missing_for_s() == 0.0
-    clock.now += 500  # nobody looked
+    clock.now += 500  # nothing checked meanwhile
     assert heartbeat.missing_for_s() == 0.0
 
 
@@ -119,7 +119,7 @@ def test_an_idle_engine_answers(engine):
 
 
 def hold_steps(monkeypatch, predicted_s):
-    """Steps wait for the event that this returns; they are predicted to take ``predicted_s``."""
+    """Makes steps wait for the event that this returns, with a predicted time of ``predicted_s``."""
     release, execute = threading.Event(), ModelRunner.execute
 
     def held(self, step):
@@ -189,7 +189,7 @@ def test_a_stopped_process_shows_and_is_replaced(tmp_path, tiny_llama, monkeypat
 
 def test_one_stream_that_cannot_be_decoded_ends_alone(chat_engine):
     class Panic(BaseException):
-        """As a panic in a Rust extension: no Exception."""
+        """Like a panic in a Rust extension: not an ``Exception``."""
 
     class Broken:
         def push(self, token_id):
@@ -238,7 +238,7 @@ def test_blocking_admission_waits_for_no_paused_engine(tiny_llama):
         wait_until(lambda: engine._receiver.num_live)
         engine.pause()
         thread.join(20)
-        assert accepted  # it was taken, and goes on when the engine does
+        assert accepted  # it was accepted and runs once the engine does
         engine.resume()
         engine.set_knobs(slow_motion=1)
         assert accepted[0].result(20).finish_reason == "length"

@@ -1,4 +1,4 @@
-"""What an engine leaves behind when it ends, and what keeps it."""
+"""What an engine leaves behind when it ends, and what keeps it alive."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_closed_engine_leaves_no_model_and_no_pool(saved):
     for _ in range(3):
         with Engine(saved, block_size=4, num_blocks=50) as engine:
             engine.submit([3, 4], LONG).result(20)
-    del engine  # and nothing waits for the garbage collector
+    del engine  # nothing waits for the garbage collector either
     assert (live(ModelRunner), live(KVCache)) == before
 
 

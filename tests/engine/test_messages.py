@@ -1,4 +1,4 @@
-"""What crosses between a worker and its client arrives as it was sent."""
+"""Messages between a worker and its client arrive as they were sent."""
 
 from __future__ import annotations
 
@@ -31,4 +31,4 @@ def test_a_steps_outcome_survives_the_way_between_processes():
     assert got == sent
     assert [type(event) for event in got.record.cache_events] == [Cleared, Stored, Removed]
     assert [type(part) for part in (got.tokens[0], got.record.entries[0])] == [NewToken, EntryRecord]
-    assert len(sent.record.entries) == 2  # the sender's own stays whole
+    assert len(sent.record.entries) == 2  # the sender's copy stays complete

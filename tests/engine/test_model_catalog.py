@@ -1,4 +1,4 @@
-"""Which models of a machine are listed, and what is known of each without loading it."""
+"""Which models on a machine are listed, and what is known about each without loading it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def write_directory(folder: Path, *, weights: bool = True, **config: Any) -> Pat
 
 
 def write_hub(hub: Path, repo: str, make: Callable[[Path], object]) -> Path:
-    """A repository of the hub's cache, with one snapshot."""
+    """A repository in the Hugging Face cache, with one snapshot."""
     folder = hub / f"models--{repo.replace('/', '--')}"
     snapshot = folder / "snapshots" / ("0" * 40)
     snapshot.mkdir(parents=True)
@@ -79,7 +79,7 @@ def write_ollama(home: Path, name: str, digest: str = "ab" * 32) -> Path:
 
 
 def found(places: Places) -> dict[str, ModelEntry]:
-    """What is found there, by name; what every machine has is left out."""
+    """The models found in these places, by name, without those that are listed on every machine."""
     entries, complete = ModelCatalog(lambda: places).entries()
     assert complete
     return {entry.name: entry for entry in entries if entry.model not in ("tiny-chat", "smollm2")}
@@ -123,7 +123,7 @@ def test_ollamas_manifests_name_its_models(tmp_path: Path) -> None:
     entries = found(Places(ollama=[tmp_path]))
     assert set(entries) == {"llama3.2:1b", "me/mine:latest", "hf.co/org/repo:Q8_0"}
     assert entries["llama3.2:1b"].model == str(blob) and entries["llama3.2:1b"].source == "Ollama"
-    assert find_source(str(blob)).name == "Llama 3.2 1B"  # as the API names it
+    assert find_source(str(blob)).name == "Llama 3.2 1B"  # the API uses this name
 
 
 def test_the_hubs_cache_without_what_is_no_decoder(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A model that gives NaN for some request: that one ends with an error, and leaves nothing behind."""
+"""A model that computes NaN for a request: this request ends with an error and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GOOD = [[7, 8, 9, 10, 11], [3] * 9, [20, 21]]
 
 @pytest.fixture
 def model() -> Any:
-    """Its input and output embeddings are two, so that a broken input breaks nobody else's output."""
+    """Input and output embeddings are separate, so that a broken input does not break other requests' outputs."""
     model = tiny_model(FAMILIES["llama"]())
     assert model.get_input_embeddings().weight is not model.get_output_embeddings().weight
     return model
@@ -45,7 +45,7 @@ def engine(request: pytest.FixtureRequest, model: Any) -> Iterator[Engine]:
 
 @contextlib.contextmanager
 def broken(model: Any, token: int) -> Iterator[None]:
-    """The model computes NaN where it reads the token."""
+    """The model computes NaN wherever it reads the token."""
     row = model.get_input_embeddings().weight.data[token]
     before = row.clone()
     row.fill_(torch.nan)
@@ -60,7 +60,7 @@ def params_of(kind: str, **more: Any) -> SamplingParams:
 
 
 def unused_token(engine: Engine, kind: str) -> tuple[list[list[int]], int]:
-    """What the engine answers ``GOOD`` with, and a token that is in none of it."""
+    """The engine's answers to ``GOOD``, and a token that occurs in none of them."""
     streams = [engine.submit(prompt, params_of(kind)) for prompt in GOOD]
     answers = [stream.result(30).token_ids for stream in streams]
     used = {token for tokens in [*answers, *GOOD] for token in tokens}
@@ -86,7 +86,7 @@ def test_the_request_ends_with_the_reason_and_the_others_go_on(model: Any, engin
 def test_a_request_that_failed_is_computed_anew_when_it_is_sent_again(
     model: Any, engine: Engine, length: int, copies: int
 ):
-    """Also what begins with it, and also for those that shared its computation."""
+    """The same holds for prompts that begin with it, and for requests that shared its computation."""
     prompt = [30 + i for i in range(length)]
     longer = [*prompt, 50, 51, 52, 53, 54]
     expected = [engine.submit(tokens, params_of("greedy")).result(30).token_ids for tokens in (prompt, longer)]

@@ -1,4 +1,4 @@
-"""Memory that is short, for a step or for drawing its tokens: what it is called, and what becomes of the requests."""
+"""Too little memory for a step or for sampling: how the error is recognized, and what becomes of the requests."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_steps_grow_again_when_there_is_memory_again(tiny_llama: Any, monkeypatc
     monkeypatch.setattr(memory_limit, "_FIRST_WAIT", 2)
 
     def burst(engine: Engine) -> list[int]:
-        """Tokens of its steps."""
+        """The number of tokens in each of its steps."""
         cursor = engine.telemetry.since(0)[0]
         engine.clear_cache()
         engine.pause()
@@ -115,7 +115,7 @@ def test_steps_grow_again_when_there_is_memory_again(tiny_llama: Any, monkeypatc
 def test_tokens_are_drawn_a_few_rows_at_a_time_where_memory_is_short(
     tiny_llama: Any, monkeypatch: pytest.MonkeyPatch, gpu: bool, name: str
 ):
-    """The steps stay as large as they are: the model had memory for them."""
+    """The steps keep their size, since the model had enough memory for them."""
     with Engine(tiny_llama, block_size=4, num_blocks=100) as engine:
         expected = answers(engine)
     real, tried = getattr(step_sampler, name), []

@@ -1,4 +1,4 @@
-"""Steps that overlap, and steps replayed as graphs, as on a GPU: the same tokens, and the same ends of requests."""
+"""Steps that overlap and steps replayed as graphs, as on a GPU: the same tokens, and requests end the same way."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def open_engine(model: Any, **settings: Any) -> Engine:
-    """As on a GPU."""
+    """An engine that runs its steps as on a GPU."""
     with emulate_gpu():
         return Engine(model, **{"block_size": 4, "num_blocks": 100, "attention": "reference", **settings})
 
@@ -94,7 +94,7 @@ OTHER_STATEFUL = [pair for pair in itertools.product(STATEFUL, STATEFUL_CASES) i
     ("family", "case"), [*SOME_STATEFUL, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in OTHER_STATEFUL)]
 )
 def test_the_same_tokens_with_and_without_of_models_with_recurrent_layers(family: str, case: str):
-    """States are kept and taken up between steps that have been launched and not yet waited for."""
+    """States are kept and restored between steps that are launched but not yet waited for."""
     model, settings = tiny_model(STATEFUL[family]()), {"dtype": "float32", "max_batch_size": 8, **STATEFUL_CASES[case]}
     with open_engine(model, cuda_graphs=False, overlap=False, **settings) as plain:
         expected = answers(plain)
@@ -108,7 +108,7 @@ def test_the_same_tokens_with_and_without_of_models_with_recurrent_layers(family
 
 
 def test_steps_do_overlap(engine: Engine, monkeypatch: pytest.MonkeyPatch):
-    """A step is launched before the one before it has been waited for."""
+    """A step is launched before the previous one has been waited for."""
     order: list[tuple[str, int]] = []
     launch, result = ModelRunner.launch, LaunchedStep.result
 
@@ -174,7 +174,7 @@ def test_aborts_that_arrive_while_steps_overlap(engine: Engine):
 def break_once(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, error: Exception, after: int = 0
 ) -> list[tuple[Any, ...]]:
-    """A call of a method raises, after so many that do not; its arguments, once that has happened."""
+    """Make one call of a method raise, after ``after`` calls that do not. The returned list receives its arguments."""
     method, calls, broken = getattr(owner, name), itertools.count(), []
 
     def once(self: Any, *args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A paused engine computes nothing, takes what comes, and goes on where it was."""
+"""A paused engine computes nothing, still accepts requests, and continues where it stopped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAUSE_S = 0.2
 
 
 def paused(engine):
-    """Pause, and wait until the worker knows: it answers questions in the order in which they come."""
+    """Pause and wait until the worker has noticed: it handles commands in order."""
     engine.pause()
     engine.inspect_block(1)
 
@@ -28,7 +28,7 @@ def num_steps(engine):
 
 
 def newest(engine):
-    """Requests running and waiting, and blocks held, as the last step tells them; None before the first."""
+    """Running and waiting requests and held blocks, as of the last step; None before the first."""
     records = [e.record for e in engine.telemetry.since(0)[1] if isinstance(e, StepEvent)]
     return (records[-1].running, records[-1].waiting, records[-1].blocks_active) if records else None
 

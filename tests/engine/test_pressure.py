@@ -1,4 +1,4 @@
-"""A pool of a few blocks, thousands of waiting requests, aborts by the hundred and knobs that never rest.
+"""A pool of a few blocks, thousands of waiting requests, hundreds of aborts, and knobs that change all the time.
 
 Whatever happens to the others, a request's tokens are those that it gets alone (or differ first where the model's two best
 logits nearly tie), and afterwards the engine is healthy and all blocks are back.
@@ -40,7 +40,7 @@ CHANGES = {
 
 @dataclass(frozen=True)
 class Case:
-    """A request, and the tokens that an engine with nothing else to do answers with."""
+    """A request, and the tokens that an otherwise idle engine returns for it."""
 
     prompt: tuple[int, ...]
     new_tokens: int
@@ -74,7 +74,7 @@ def requests(seed: int) -> list[tuple[tuple[int, ...], int]]:
         (21, 16),
     ):
         made += [(tokens(length, shared), new) for new in (1, 2, 5)]
-    # Answers that outgrow the blocks that they were admitted with: a few of them together must preempt one another.
+    # Answers that outgrow the blocks they were admitted with: a few such requests together must preempt each other.
     return made + [(tokens(length), 24) for length in (2, 3, 7)]
 
 
@@ -85,7 +85,7 @@ def reference(tiny_llama: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def cases(tiny_llama: Any) -> list[Case]:
-    """With what each gets alone, one after the other, with an empty cache."""
+    """Each request with the tokens that it gets alone, one after the other, with an empty cache."""
     found = []
     with Engine(tiny_llama, block_size=BLOCK_SIZE, num_blocks=100, prefix_cache=False) as engine:
         for prompt, new in requests(0):
@@ -104,13 +104,13 @@ class Crowd:
         self.sent: list[tuple[Case, Any]] = []
 
     def submit(self, count: int) -> None:
-        # Short ones mostly: a request of the whole context has the pool for itself.
+        # Mostly short ones: a request of the whole context needs the pool for itself.
         weights = [1 if len(case.prompt) + case.new_tokens > 40 else 12 for case in self.cases]
         for case in self.chance.choices(self.cases, weights, k=count):
             self.sent.append((case, self.engine.submit(list(case.prompt), case.params)))
 
     def check(self, model: Any, timeout: float) -> dict[str, int]:
-        """Wait for all; returns how many ended how."""
+        """Wait for all; returns how many ended for each reason."""
         ends: dict[str, int] = {}
         for case, stream in self.sent:
             stream.result(timeout)
@@ -126,7 +126,7 @@ class Crowd:
 
 @contextlib.contextmanager
 def repeatedly(work: Any, every_s: float) -> Iterator[list[int]]:
-    """Do something again and again in another thread; gives the count, and raises what it raised."""
+    """Call ``work`` repeatedly in another thread. Yields the count; an exception fails the test at the end."""
     stop, count, failures = threading.Event(), [0], []
 
     def run() -> None:
@@ -152,7 +152,7 @@ def steps(engine: Engine) -> list[Any]:
 
 
 def assert_healthy_and_empty(engine: Engine, cases: list[Case]) -> None:
-    """It answers, and every block is back."""
+    """The engine responds, and every block has been freed."""
     engine.set_knobs(**Knobs().to_dict())
     usable = engine.info.num_blocks - 1
     wait_until(lambda: (last := steps(engine)[-1]).blocks_free + last.blocks_cached == usable)

@@ -78,7 +78,7 @@ def test_a_warm_cache_changes_nothing(engine: Engine, tiny_llama: torch.nn.Modul
         assert one.token_ids == other.token_ids
     assert [stream.metrics.cached_tokens for stream in warm if len(stream.prompt_token_ids) > 1] == [0] * 9
     repeat = engine.submit(asked[-1], asking(prompt_logprobs=None)).result(60)
-    assert repeat.metrics.cached_tokens == len(asked[-1]), "what was computed for others can be found"
+    assert repeat.metrics.cached_tokens == len(asked[-1]), "computed for log-probabilities, and cached for others"
     assert repeat.prompt_logprobs == []
     assert repeat.token_ids == warm[-1].token_ids
 
@@ -108,7 +108,7 @@ def test_they_are_complete_with_the_first_token(engine: Engine) -> None:
 
     engine.submit(prompts()[6], asking(), on_update=watch).result(60)
     assert {count for started, count in seen if started} == {24}
-    assert len({count for started, count in seen if not started}) > 2, "they come with each part of the prompt"
+    assert len({count for started, count in seen if not started}) > 2, "they arrive with each part of the prompt"
 
 
 def test_of_one_token_there_are_none(engine: Engine) -> None:
@@ -136,14 +136,14 @@ def test_a_worker_in_a_process_sends_them(chat_engine: Engine) -> None:
 
 
 def test_a_token_that_the_model_never_predicts_is_impossible(tiny_llama: torch.nn.Module) -> None:
-    """The logits may be of fewer tokens than the model takes, and so may a tokenizer's ids."""
+    """The logits may cover fewer tokens than the model accepts, and so may the tokenizer."""
     logits = torch.randn(3, VOCABULARY)
     chosen, _, _ = prompt_logprobs._logprobs(logits, torch.tensor([VOCABULARY - 1, VOCABULARY, VOCABULARY + 7]), 0)
     assert chosen.tolist() == [pytest.approx(float(logits.log_softmax(-1)[0, -1])), -math.inf, -math.inf]
 
 
 def test_a_prompt_whose_logits_are_nan_ends_with_an_error(tiny_llama: torch.nn.Module) -> None:
-    """In the middle of it too, where no token is drawn."""
+    """Also in the middle of the prompt, where no token is drawn."""
     model = copy.deepcopy(tiny_llama)
     with torch.no_grad():
         model.get_input_embeddings().weight[7] = math.nan
@@ -159,7 +159,7 @@ def test_a_prompt_whose_logits_are_nan_ends_with_an_error(tiny_llama: torch.nn.M
 @pytest.mark.parametrize("runs_ahead", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 def test_none_is_lost_and_none_comes_twice(seed: int, runs_ahead: bool) -> None:
-    """Whoever loses its blocks, in whatever part of its prompt."""
+    """Whichever request loses its blocks, in whichever part of its prompt."""
     rng = random.Random(seed)
     runner = FakeRunner(num_blocks=22, runs_ahead=runs_ahead)
     loop = Loop(runner, prefill_max_tokens=rng.choice([None, 2, 3]), prefix_cache=rng.random() < 0.7)

@@ -1,4 +1,4 @@
-"""What an engine says while it starts, from a worker in a thread and in a process."""
+"""What an engine reports while it starts, with a worker in a thread and in a process."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_start_is_told_stage_by_stage(directory: str, worker: str) -> None:
 
 
 def test_a_worker_gets_on_while_imports_here_have_to_wait(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page is made in between."""
+    """The server builds the page meanwhile."""
     order: list[str] = []
     go_on = threading.Event()
 
@@ -70,7 +70,7 @@ def test_an_error_of_the_callback_ends_the_worker(directory: str) -> None:
     before = threading.active_count()
     with pytest.raises(OverError):
         Engine(directory, worker="process", on_progress=refuse, **SMALL)
-    assert threading.active_count() <= before + 1  # the tokenizer's thread may still be ending
+    assert threading.active_count() <= before + 1  # the tokenizer's thread may not have ended yet
 
 
 def test_a_tokenizer_that_cannot_be_opened_ends_the_wait_for_the_worker(

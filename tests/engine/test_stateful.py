@@ -1,4 +1,4 @@
-"""Models with recurrent layers say what transformers says, whatever the scheduler does with a request."""
+"""Models with recurrent layers return the same tokens as transformers, whatever the scheduler does with a request."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_greedy_output_equals_generate_in_a_sample():
 
 
 def test_greedy_output_equals_generate_with_recorded_decodes():
-    """A size is recorded when it comes a second time; requests join and leave between replays."""
+    """A size is recorded at its second occurrence; requests join and leave between replays."""
     with recording_options(record_after=1, warm_up_s=0):
         check("qwen3_5_text", {"few slots": {"state_slots": 3}, "in chunks": {"prefill_max_tokens": 3}})
 
@@ -130,7 +130,7 @@ def test_a_chat_goes_on_from_what_recorded_decodes_left():
 
 @pytest.mark.parametrize("settings", [{}, {"prefill_max_tokens": 5, "max_batch_size": 2}, {"num_blocks": 18}], ids=str)
 def test_chats_beside_each_other_go_on_from_their_answers(settings: dict[str, Any]):
-    """Three turns each; with few blocks, some are preempted in their answers."""
+    """Three turns each; with few blocks, some are preempted during their answers."""
     model = tiny_model(STATEFUL["lfm2"]())
     reference = copy.deepcopy(model)
     params = SamplingParams(max_new_tokens=NEW_TOKENS, ignore_eos=True)

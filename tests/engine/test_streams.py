@@ -43,7 +43,7 @@ SECOND = 10**9
 
 
 class Letters:
-    """Token 0 is a, 1 is b, and so on; token 99 cannot be decoded; "é" is the end of what is held back."""
+    """Token 0 is a, 1 is b, and so on; token 99 cannot be decoded. ``held`` is returned at the end."""
 
     def __init__(self) -> None:
         self.held = ""
@@ -58,7 +58,7 @@ class Letters:
 
 
 class Scene:
-    """A receiver with streams of letters; ``take`` gives it one step's outcome."""
+    """A receiver with streams of letters; ``take`` passes it one step's outcome."""
 
     def __init__(self, capacity: int = 1000) -> None:
         self.telemetry = Telemetry(capacity)
@@ -149,7 +149,7 @@ def test_a_stop_string_ends_the_answer_here_and_is_told_to_the_worker():
     stream, last = scene.add(1, stop=("cd",)), scene.add(2, stop=("d",))
     scene.take(NewToken(1, 1), NewToken(2, 1))
     scene.take(NewToken(1, 2), NewToken(2, 2))
-    assert (stream.text, last.text) == ("b", "bc")  # c may be the beginning of a stop string
+    assert (stream.text, last.text) == ("b", "bc")  # c may begin a stop string
     scene.take(NewToken(1, 3), NewToken(2, 3, FinishReason.LENGTH))
     assert (stream.text, stream.finish_reason) == ("b", FinishReason.STOP)
     assert (last.text, last.finish_reason) == ("bc", FinishReason.STOP)
@@ -214,11 +214,11 @@ def test_progress_of_prompts_reaches_their_streams():
     scene.take(NewToken(1, 0), entries=[EntryRecord(1, 3, 0, 9, 9, 2, 1)])
     assert (stream.computed_prompt_tokens, stream.metrics.cached_tokens, stream.metrics.shared_tokens) == (9, 2, 1)
     scene.take(NewToken(1, 1), entries=[EntryRecord(1, 0, 1, 5, 9, 0, 0), EntryRecord(2, 1, 0, 3, 4, 0, 0)])
-    assert stream.computed_prompt_tokens == 9  # a decode says nothing of the prompt
+    assert stream.computed_prompt_tokens == 9  # a decode does not report on the prompt
     assert scene.receiver.get(2).computed_prompt_tokens == 3
     scene.updates.clear()
     scene.take(preempted=[1, 77], entries=[EntryRecord(1, 3, 0, 3, 9, 0, 0)])
-    assert (stream.metrics.num_preemptions, scene.updates) == (1, [])  # there is text already
+    assert (stream.metrics.num_preemptions, scene.updates) == (1, [])  # the answer has text already
     scene.take(preempted=[1])
     assert stream.metrics.num_preemptions == 2
     scene.take(
@@ -443,7 +443,7 @@ def test_an_inbox_gives_all_that_is_there():
 
 
 class Moments:
-    """An inbox that gives something at once, or lets the time that it was to wait pass, and the clock of that time."""
+    """An inbox that returns a part at once or lets the timeout pass, and the clock that this advances."""
 
     def __init__(self, *parts) -> None:
         self.parts, self.waited, self.now = list(parts), [], 10 * SECOND
@@ -481,7 +481,7 @@ def test_a_step_in_slow_motion_lasts_as_many_times_its_own_time(commands, waited
 
 
 class Words:
-    """A tokenizer of words, each a number."""
+    """A tokenizer for words that are numbers: each word is its own token id."""
 
     chat_template = "x"
     bos_token_id = 9
@@ -505,7 +505,7 @@ def test_chat_messages_are_written_by_the_models_template_or_as_paragraphs():
     messages = [{"role": "user", "content": "1 2"}, {"role": "assistant", "content": "3"}]
     plain = Words()
     plain.chat_template = None
-    assert encode_prompt(messages, plain, 10) == [1, 2, 3]  # no beginning of sequence: a template would write it
+    assert encode_prompt(messages, plain, 10) == [1, 2, 3]  # no beginning-of-sequence token: a template would write it
     templated = Words()
     asked = []
     templated.apply_chat_template = lambda messages, **options: asked.append((messages, options)) or "8 7"
@@ -520,7 +520,7 @@ def test_chat_messages_are_written_by_the_models_template_or_as_paragraphs():
         with pytest.raises(ValueError, match="a chat message is"):
             encode_prompt(bad, templated, 10)
     with pytest.raises(ValueError, match="template refused the messages"):
-        encode_prompt(messages, Words(), 10)  # it has none after all
+        encode_prompt(messages, Words(), 10)  # it has no template after all
     plain.chat_template, plain.apply_chat_template = "x", lambda *args, **options: ""
     with pytest.raises(ValueError, match="empty"):
         plain.__class__ = type("Silent", (Words,), {"__call__": lambda self, text, **options: {"input_ids": []}})
@@ -551,7 +551,7 @@ def test_some_templates_take_no_system_message(template, takes):
 
 
 def test_control_tokens_in_a_message_are_text_and_the_templates_are_not():
-    """``<s>`` and ``<s>!``, one name the beginning of the other: a message that names them is read letter by letter."""
+    """One of the names ``<s>`` and ``<s>!`` is a prefix of the other. A message with them is read letter by letter."""
     letters = {letter: number for number, letter in enumerate("<>s!ab|")}
     backend = Tokenizer(models.BPE(vocab=letters, merges=[]))
     backend.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", len(letters))])

@@ -1,4 +1,4 @@
-"""An engine whose model is split over processes says what one process says, and none of its processes is left behind."""
+"""An engine whose model is split over processes returns what one process returns, and leaves none of them behind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.engine.test_equality import prompts
 from tests.model.families import FAMILIES, tiny_model
 
 SETTINGS = {"block_size": 4, "num_blocks": 24, "dtype": "float32", "device": "cpu", "threads": 1}
-PLAIN = {"pack_weights": False, "fuse_ops": False, "record_steps": False}  # starts sooner
+PLAIN = {"pack_weights": False, "fuse_ops": False, "record_steps": False}  # starts faster
 CASES = {
     "batched": {},
     "chunked": {"prefill_max_tokens": 7},
@@ -55,7 +55,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def say_the_same(alone: Engine, split: Engine, *cases: str) -> None:
-    """Compares both engines in these cases; leaves their knobs as they were."""
+    """Compare both engines in these cases; leaves their knobs as they were."""
     for case in cases:
         knobs = CASES[case]
         results = []
@@ -68,7 +68,7 @@ def say_the_same(alone: Engine, split: Engine, *cases: str) -> None:
             aborted = engine.submit([7] * 9, SamplingParams(max_new_tokens=40, ignore_eos=True))
             engine.abort(aborted.request_id)
             ended = [stream.result(120) for stream in streams]
-            ended += [engine.submit(prompts()[-1], GREEDY).result(120) for _ in range(2)]  # the second from the cache
+            ended += [engine.submit(prompts()[-1], GREEDY).result(120) for _ in range(2)]  # the second is cached
             assert aborted.result(120).finish_reason == "abort"
             assert [stream.error for stream in ended] == [None] * len(ended), case
             engine.set_knobs(**{name: getattr(before, name) for name in knobs})
@@ -105,7 +105,7 @@ def test_two_processes_say_what_one_does(saved: str) -> None:
 @pytest.mark.parametrize("family", ["llama", "qwen3", "qwen3_moe", "phi3"])
 def test_random_weights_are_those_of_one_process_with_all_kernels(family: str, tmp_path: Path) -> None:
     config = FAMILIES[family]()
-    config.initializer_range = 0.3  # else all logits are nearly equal
+    config.initializer_range = 0.3  # otherwise all logits are nearly equal
     config.save_pretrained(tmp_path)
     settings = {**SETTINGS, "random_weights": True, "seed": 5}
     with (
@@ -176,7 +176,7 @@ def test_each_process_has_a_gpu_of_its_own(
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
+    """Whether a process is running; a zombie is not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -184,7 +184,7 @@ def lives(pid: int) -> bool:
 
 
 def followers_of(worker: int) -> list[int]:
-    """The processes that a worker has started, without multiprocessing's resource tracker."""
+    """The processes that a worker has started, except multiprocessing's resource tracker."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -203,7 +203,7 @@ def split(saved: str):
 
 
 def replaced(engine: Engine, worker: int) -> None:
-    """Waits for another worker, which answers."""
+    """Wait for another worker, which must respond."""
     wait_until(lambda: engine.worker_pid != worker and engine.overdue is None, timeout=60)
     assert engine.submit([3], LONG).result(60).finish_reason == "length"
     assert len(followers_of(engine.worker_pid)) == 1
@@ -243,7 +243,7 @@ def test_a_stopped_follower_counts_as_a_frozen_engine(split: Engine) -> None:
     os.kill(follower, signal.SIGSTOP)
     try:
         stream.result(30)
-        while stream.finish_reason == "length":  # it was faster than the signal
+        while stream.finish_reason == "length":  # it finished before the signal
             stream = split.submit([3], LONG)
             stream.result(30)
         assert "no sign of life" in stream.error

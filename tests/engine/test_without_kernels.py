@@ -1,4 +1,4 @@
-"""Speed is a plug-in: without ``roseplay.kernels`` the engine computes the same, only slower."""
+"""Without ``roseplay.kernels``, the engine computes the same results, only more slowly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine's loop with a runner that has no model: commands in, events out, and what becomes of faults."""
+"""The engine's loop with a runner that has no model: commands in, events out, and the handling of faults."""
 
 from __future__ import annotations
 
@@ -490,7 +490,7 @@ def test_tokens_that_cannot_be_published_end_their_requests(ahead):
     loop.run([submit(1, max_new_tokens=9)], *[[]] * 9, [submit(2, [8])])
     assert len(refused) == 1
     computed = [entry.request.request_id for step in loop.runner.steps for entry in step.entries]
-    assert computed.count(1) <= 3, "it was computed further"
+    assert computed.count(1) <= 3, "it continued to be computed"
     told = [[end.request_id for end in output.finished] for output in loop.outputs]
     assert told.index([1]) < next(i for i, output in enumerate(loop.outputs) if 2 in output.record.admitted)
     assert [(end.request_id, end.reason.value, end.error) for end in loop.finished] == [

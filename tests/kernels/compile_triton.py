@@ -1,6 +1,6 @@
-"""Compile the attention kernels for an architecture that need not be here: ``compile_triton.py 90 232448``.
+"""Compile the attention kernels for an architecture that need not be present: ``compile_triton.py 90 232448``.
 
-Prints a line for each configuration and raises when one takes more shared memory than ``shared_bytes`` says.
+Prints a line for each configuration. Raises if one uses more shared memory than ``shared_bytes`` predicts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from roseplay.model.attention import EVERYTHING, Reach
 
 TYPES = {"fp16": 2, "bf16": 2, "fp32": 4}
 INTS = {"num_tokens", "num_rows", "table_stride"}
-# (k_dim, v_dim, query heads of a KV head, dtype, reach, softcap and sinks, splits)
+# (k_dim, v_dim, query heads per KV head, dtype, reach, softcap and sinks, splits)
 ATTEND = (
     (64, 64, 1, "fp16", EVERYTHING, False, 1),
     (128, 128, 4, "bf16", EVERYTHING, False, 2),
@@ -35,7 +35,7 @@ ATTEND = (
 
 
 def compile_kernel(kernel: Any, pointer: str, constants: dict[str, Any], architecture: int, **options: int) -> Any:
-    """Strides and pointers are multiples of 16, as Triton finds them to be at run time."""
+    """Strides and pointers are multiples of 16, as Triton finds at run time."""
     names = list(inspect.signature(kernel.fn).parameters)
     metadata = {"block_tables": "*i64", "cu_seqlens_q": "*i64", "seq_lens": "*i64", "slot_mapping": "*i64"}
     types = {name: "constexpr" if name in constants else metadata.get(name, pointer) for name in names}

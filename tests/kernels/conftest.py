@@ -1,4 +1,4 @@
-"""The same as for the model: one thread and short warm-ups."""
+"""As for tests of the model: one thread and short warm-ups."""
 
 from tests.model.conftest import one_thread, short_warm_up
 

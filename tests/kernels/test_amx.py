@@ -1,4 +1,4 @@
-"""AMX's tiles: their sizes, and that a strip holds the operands that the instruction takes, emulated in NumPy."""
+"""AMX's tiles: their sizes, and that a strip holds the operands of the instruction, which is emulated in NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roseplay.kernels.cpu import amx, int8  # noqa: E402
 
 
 def sizes(rows: int) -> tuple[list[int], list[int]]:
-    """The bytes of a row and the rows of each register, as the configuration of a product of ``rows`` rows says."""
+    """The bytes per row and the rows of each register, as configured for a product of ``rows`` rows."""
     config = np.zeros(amx.CONFIG_BYTES, np.uint8)
     amx.configure.py_func(config, rows)
     assert config[0] == 1
@@ -24,17 +24,17 @@ def test_registers_have_as_many_rows_as_the_product(rows: int) -> None:
     row_bytes, counts = sizes(rows)
     low, high = min(rows, 16), max(0, rows - 16)
     assert counts == [low, low, high, high, low, high, 16, 16]
-    assert row_bytes == [64 if count else 0 for count in counts], "a register without rows has no bytes either"
+    assert row_bytes == [64 if count else 0 for count in counts], "an unused register has no bytes per row either"
 
 
 def dot(sums: np.ndarray, x: np.ndarray, strip: np.ndarray) -> None:
-    """``tdpbf16ps``: add to sums ``[rows, 16]`` x ``[rows, 32]`` times 16 pairs for 16 outputs ``[16, 32]``."""
+    """``tdpbf16ps``: add ``[rows, 32]`` times 16 pairs for each of 16 outputs ``[16, 32]`` to sums ``[rows, 16]``."""
     pairs = strip.reshape(16, 16, 2)
     sums += np.einsum("rkp,kop->ro", x.reshape(len(x), 16, 2), pairs)
 
 
 def bytes_at(memory: torch.Tensor, begin: int, stride: int, rows: int) -> np.ndarray:
-    """``tileloadd``: 32 bfloat16 of each row, from ``begin`` bytes on and ``stride`` bytes apart."""
+    """``tileloadd``: 32 bfloat16 of each row, starting at byte ``begin``, with rows ``stride`` bytes apart."""
     numbers = memory.contiguous().view(-1)
     taken = [numbers[(begin + stride * row) // 2 :][:32] for row in range(rows)]
     return torch.stack(taken).double().numpy()
@@ -62,7 +62,7 @@ def test_a_strip_holds_the_tiles_side_by_side(rows: int) -> None:
 
 @pytest.mark.parametrize("rows", [1, 16, 17, 32])
 def test_a_strip_of_int8_holds_them_too(rows: int) -> None:
-    """``tdpbsud``: int8 of x, 64 a row, by 16 fours of uint8 for 16 outputs, in int32."""
+    """``tdpbsud``: int8 of x, 64 per row, times 16 groups of 4 uint8 for each of 16 outputs, summed in int32."""
     torch.manual_seed(rows)
     inner, outer = 130, 64
     x = torch.randint(-127, 128, (rows, inner), dtype=torch.int8)

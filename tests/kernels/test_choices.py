@@ -1,4 +1,4 @@
-"""What an engine on a CPU says about how it computes its steps, and what makes them slow."""
+"""What an engine on a CPU reports about how it computes steps and what makes them slow."""
 
 from __future__ import annotations
 

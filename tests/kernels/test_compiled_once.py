@@ -1,4 +1,4 @@
-"""What Numba compiles is found again by the next process: else its first answers wait for a compiler."""
+"""The next process reuses what Numba has compiled; otherwise its first answers would wait for a compiler."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KERNEL = "from roseplay.kernels.cpu.attention import decode_loops; decode_loops.
 
 
 def run(program: str, cache: Path, package: Path | None = None) -> str:
-    """What Numba says of its cache; ``package`` is the folder that roseplay is imported from."""
+    """Numba's cache log; ``package`` is the folder from which roseplay is imported."""
     environment = {**os.environ, "NUMBA_DEBUG_CACHE": "1", "NUMBA_CACHE_DIR": str(cache)}
     if package is not None:
         environment["PYTHONPATH"] = str(package)

@@ -1,4 +1,4 @@
-"""Decode attention in place, against the same spelled out in float64."""
+"""Decode attention in place, against the same computation written out in float64."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 BLOCK_SIZE, BLOCKS = 4, 40
-SEQ_LENS = (1, 3, 4, 5, 16, 17, 40)  # one token, a block less one, a block, one more, several blocks
+SEQ_LENS = (1, 3, 4, 5, 16, 17, 40)  # one token, a block minus one, a block, a block plus one, several blocks
 
 
 def case(
@@ -36,7 +36,7 @@ def case(
     window: int | None,
     block_size: int = BLOCK_SIZE,
 ) -> dict[str, Any]:
-    """Arguments of ``attended``; what lies beside the rows' tokens is far too large not to be noticed."""
+    """Arguments of ``attended``. Numbers outside the rows' tokens are so large that using them would be noticed."""
     generator = torch.Generator().manual_seed(heads * 100 + k_dim)
     seq_lens = np.array(SEQ_LENS)
     keys = torch.full((BLOCKS, kv_heads, block_size, k_dim), 1e4, dtype=dtype)
@@ -118,7 +118,7 @@ def test_it_is_the_same_as_spelled_out(
 
 @pytest.mark.parametrize("block_size", [3, 8, 24, 32])
 def test_any_block_size(block_size: int) -> None:
-    """16 tokens are read at a time, or as many as divide a block."""
+    """16 tokens are read at a time, or as many as divide the block size."""
     given = case(torch.bfloat16, 4, 2, 32, 32, 9, block_size)
     torch.testing.assert_close(attended(**given), spelled_out(given), rtol=1e-4, atol=1e-4)
 
@@ -134,7 +134,7 @@ def test_bfloat16_answers_are_the_nearest() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_appending_is_the_same_as_torchs(dtype: torch.dtype) -> None:
-    """Of keys that do not lie in one piece, some of them no numbers."""
+    """Of keys that are not contiguous, some of them NaN or infinite."""
     cache = KVCache({0: LayerShape(3, 20, 8)}, num_blocks=6, block_size=4, dtype=dtype, device=torch.device("cpu"))
     k, v = (torch.randn(3, 7, dim).to(dtype).transpose(0, 1) for dim in (20, 8))
     k[1, 2, 3], k[2, 0, 0], v[6, 1, 7] = math.nan, math.inf, -math.inf
@@ -168,7 +168,7 @@ def test_scores_far_from_zero_do_not_overflow() -> None:
 
 
 def test_torch_keeps_the_number_of_threads_it_was_given() -> None:
-    """In a process of its own, because only Numba's first call starts threads."""
+    """Runs in its own process, because only Numba's first call starts threads."""
     script = (
         "import numpy as np, torch\n"
         "from roseplay.kernels.cpu.attention.calls import attend_in_place\n"

@@ -1,4 +1,4 @@
-"""Prompt attention with products of our own, against the same spelled out in float64."""
+"""Prompt attention with our own products, against the same computation written out in float64."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ prompt_loops = pytest.importorskip("roseplay.kernels.cpu.attention.prompt_loops"
 
 @pytest.fixture(params=[(torch.float32, False), (torch.bfloat16, False), (torch.bfloat16, True)], ids=str)
 def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.dtype:
-    """Each dtype, bfloat16 multiplied by vectors and by AMX's tiles."""
+    """Each dtype; bfloat16 with vector products and with AMX's tiles."""
     found, tiled = request.param
     if not prompt_loops.fits(found, 2) or (tiled and not prompt_loops.by_tiles(found)):
         pytest.skip("this CPU has no such instructions")
@@ -26,8 +26,10 @@ def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> to
 
 
 class Prompts:
-    """Rows of ``counts`` queries with ``pasts`` tokens before them, in blocks that lie anywhere; what belongs to none of them
-    is far too large not to be noticed."""
+    """Rows of ``counts`` queries with ``pasts`` tokens before them, in blocks in any order.
+
+    Numbers outside the rows' tokens are so large that using them would be noticed.
+    """
 
     def __init__(
         self,
@@ -113,7 +115,7 @@ def test_it_is_the_same_as_spelled_out(
     softcap: float | None,
     sinks: bool,
 ) -> None:
-    """With a past and without, of one stretch and of several."""
+    """With and without earlier tokens, in one span and in several."""
     prompts = Prompts(dtype, [33, 140, 50], [0, 130, 5], heads, dims, block_size)
     asked: dict[str, Any] = {"reach": reach, "softcap": softcap}
     asked["sinks"] = torch.linspace(-2, 30, heads[0]).to(dtype) if sinks else None
@@ -121,7 +123,7 @@ def test_it_is_the_same_as_spelled_out(
 
 
 def test_a_query_sees_the_same_in_any_chunk_and_with_any_number_of_threads(dtype: torch.dtype) -> None:
-    """Bit for bit: what is answered must not depend on how the scheduler cuts a prompt."""
+    """Bit for bit: the answer must not depend on how the scheduler splits a prompt."""
     whole, part = Prompts(dtype, [300], [0]), Prompts(dtype, [300], [0])
     before = torch.get_num_threads()
     try:

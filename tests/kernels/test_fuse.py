@@ -92,7 +92,7 @@ def test_gelus_are_torchs_own(size: int, dtype: torch.dtype) -> None:
 
 
 class UnlikeRMSNorm(LlamaRMSNorm):
-    """Has the name and the attributes, and computes something else."""
+    """Has the name and the attributes of a norm, but computes something else."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x) + 0.1
@@ -130,7 +130,7 @@ def test_what_it_cannot_read_is_left_to_torch() -> None:
 @needs_packing
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_model_computes_the_same_fused(dtype: str) -> None:
-    """All but rounding: the logits of a few tokens, by the modules that the loader left behind."""
+    """The logits of a few tokens are equal up to rounding, with the modules that the loader installed."""
     if not can_pack(torch.device("cpu"), getattr(torch, dtype)):
         pytest.skip("no packed products of this dtype here")
     model = small_llama(attention_bias=True)
@@ -165,7 +165,7 @@ def test_the_users_model_stays_as_it_is() -> None:
 
 @needs_packing
 def test_merged_layers_answer_for_the_tensor_they_are_given() -> None:
-    """In any order, called again or for another tensor, as the single layers would."""
+    """In any order, called again or for another tensor, as the separate layers would."""
     layers = [nn.Linear(6, out, bias=out != 3) for out in (4, 3, 5)]
     from roseplay.kernels.cpu.pack import MergedLinear
 
@@ -197,8 +197,8 @@ def test_only_layers_of_one_parent_and_one_input_are_siblings() -> None:
 @pytest.mark.parametrize("columns", [1, 7, 1024, 1025, 5000])
 def test_the_largest_number_is_found(columns: int, dtype: torch.dtype) -> None:
     x = torch.randn(6, columns).to(dtype)
-    x[1] -= 100  # all below zero
-    x[2] = 3.0  # all the same: the first
+    x[1] -= 100  # all negative
+    x[2] = 3.0  # all equal: the first one counts
     x[3, : columns // 2] = -torch.inf
     x[4] = torch.finfo(dtype).min
     x[4, columns // 2] = torch.finfo(dtype).max
@@ -217,7 +217,7 @@ def test_a_row_without_a_largest_number_has_none(columns: int, dtype: torch.dtyp
             x[1, place] = number
             assert argmax.argmax(x).tolist() == [int(x[0].argmax()), -1, int(x[2].argmax())]
             x[1, place] = torch.nan
-            x[1].view(bits)[place] |= torch.iinfo(bits).min  # a NaN with a sign
+            x[1].view(bits)[place] |= torch.iinfo(bits).min  # a NaN with a sign bit
             assert argmax.argmax(x)[1] == -1
     x[1] = -torch.inf
     assert argmax.argmax(x)[1] == -1

@@ -47,7 +47,7 @@ interpreted = pytest.mark.skipif(
 @interpreted
 @pytest.mark.parametrize(("family", "layers"), [("llama", 3), ("qwen3", 3), ("gemma2", 3), ("gpt2", 0), ("glm4", 0)])
 def test_rotary_embeddings_are_replaced_and_logits_stay(family: str, layers: int):
-    """GLM-4's turn neighbours instead of halves: they stay as they are."""
+    """GLM-4's rotate adjacent pairs instead of halves, so they are not replaced."""
     model = tiny_model(FAMILIES[family]())
     plain = copy.deepcopy(model)
     assert fuse_rotary(model) == layers

@@ -1,6 +1,6 @@
-"""Steps replayed at fixed sizes: the same logits as steps of their own size, and padding that touches block 0 only.
+"""Steps replayed at fixed sizes: the same logits as steps of their own size, and padding that touches only block 0.
 
-A CPU has no graphs; what stands for one here calls the captured function again, on the same static buffers.
+A CPU has no graphs. The stand-in here calls the captured function again, on the same static buffers.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def host_of(rows: list[tuple[int, int]]) -> HostBatch:
         ([(4, 1)], Bucket(1, 1, 1)),
         ([(4, 1)] * 3, Bucket(4, 4, 4)),
         ([(4, 1)] * 8, Bucket(8, 8, 8)),
-        ([(4, 1)] * 9, None),  # too many rows for any
+        ([(4, 1)] * 9, None),  # too many rows for any size
         ([(0, 3)], Bucket(8, 10, 9)),
         ([(0, 9), (4, 1)], Bucket(16, 9, 9)),
         ([(0, 8)], Bucket(8, 10, 9)),
@@ -111,7 +111,7 @@ def test_padding_lives_in_block_0(bucket: Bucket):
         assert (np.diff(padded.cu_seqlens_q) >= 0).all()
         counts = np.diff(padded.cu_seqlens_q)
         assert np.array_equal(counts[:rows], np.diff(host.cu_seqlens_q))
-        assert np.array_equal(counts[rows:], padded.seq_lens[rows:])  # padding sees padding only
+        assert np.array_equal(counts[rows:], padded.seq_lens[rows:])  # padding attends only to padding
         for row in range(rows, padded.block_tables.shape[0]):
             assert not padded.block_tables[row].any()
         needed = -(-padded.seq_lens // BLOCK_SIZE)
@@ -165,7 +165,7 @@ def test_the_triton_backend_is_replayed_with_nothing_but_the_devices_numbers(fam
 
 
 def test_replays_and_eager_steps_may_take_turns(model):
-    """The switch is live: it acts on the next step, and both go on from the same cache."""
+    """The switch takes effect on the next step, and both kinds of steps use the same cache."""
     runner = graph_runner(model)
     prompt = random_tokens(20, 97, 1)
     made = Request(0, prompt, SamplingParams())
@@ -247,7 +247,7 @@ def test_a_step_goes_on_from_tokens_that_only_the_device_knows(model, graph: boo
 
 
 def take(launched: Any) -> dict[int, int]:
-    """A step's tokens by request; they replace the placeholders, the oldest first."""
+    """A step's tokens by request. They replace the oldest placeholders."""
     found = {}
     for entry, token in zip(launched.step.entries, launched.result().token_ids, strict=True):
         r = entry.request
@@ -300,7 +300,7 @@ def test_the_largest_size_is_captured_first():
 
 
 def stateful_runner(family: str, **settings: Any) -> ModelRunner:
-    """Without the kernels that update states where they are on a CPU: on a GPU they are copied from their slots and back."""
+    """Without the CPU kernels that update states in place: on a GPU, states are copied from their slots and back."""
     return graph_runner(tiny_model(STATEFUL[family]()), **{"fuse_ops": False, "state_snapshots": 2, **settings})
 
 
@@ -312,7 +312,7 @@ SOME_STATEFUL = ["qwen3_5_text", "lfm2", "bamba"]
     [*SOME_STATEFUL, *(pytest.param(name, marks=pytest.mark.slow) for name in STATEFUL if name not in SOME_STATEFUL)],
 )
 def test_replayed_decodes_give_the_logits_and_states_of_the_model(family: str):
-    """Requests join and leave, in other slots each time; one that waits keeps its states, as padding writes to none."""
+    """Requests join and leave, in other slots each time. A waiting one keeps its states, as padding writes to none."""
     runners = [stateful_runner(family) for _ in range(2)]
     prompts = [random_tokens(LENGTH - 1, VOCABULARY, seed) for seed in range(5)]
     drivers = [Driver(runner, prompts, cuda_graphs=on) for runner, on in zip(runners, (True, False), strict=True)]
@@ -336,7 +336,7 @@ def test_only_decodes_of_models_with_recurrent_layers_are_replayed():
     for counts in [{0: 1}, {0: 1}, {0: 2}, {0: 1, 1: 1}, {0: 1, 1: 1}, {0: 1, 1: 2}, {0: 1, 2: 4}]:
         driver.step(counts)
         replayed.append(driver.result.graph)
-    assert replayed == [False, True, False, False, True, False, False]  # a first token is no decode
+    assert replayed == [False, True, False, False, True, False, False]  # a first token is not a decode
     steps = {choice.part: choice for choice in runner.info().choices}["steps"]
     assert steps.chosen == "CUDA graphs of decodes of 4 sizes"
     assert "recurrent layers" in steps.why
@@ -378,7 +378,7 @@ def test_a_model_with_recurrent_layers_that_cannot_be_captured_runs_as_it_is(mon
 
 
 def smallest(num_tokens: int, num_rows: int) -> Bucket:
-    """The size that a step of prompts and decodes takes on a GPU."""
+    """The size that a GPU uses for a step of prompts and decodes."""
     counts = [1] * (num_rows - 1) + [num_tokens - num_rows + 1]
     host = host_of([(0, count) for count in counts])
     return next(bucket for bucket in make_buckets() if bucket.holds(host))
@@ -393,7 +393,7 @@ def test_every_step_that_had_a_size_has_one_as_small(num_rows: int):
 
 @pytest.mark.parametrize("group", [1, 2, 4, 8])
 def test_prompts_alone_take_the_tiles_of_prompts(group: int):
-    """Whenever they would without padding."""
+    """Whenever they would do so without padding."""
     shape = {
         "decode_only": False,
         "group": group,
@@ -419,7 +419,7 @@ def test_few_rows_of_logits_are_computed_for_few_requests(num_tokens: int, num_r
 
 
 class FakeCuda:
-    """What a capture does to torch: its mode of watching, the stream's capture, and who the allocator works for."""
+    """Torch's state during a capture: the sync debug mode, the stream's capture, and the allocator's pool."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.mode, self.capturing, self.allocating, self.references = "default", False, False, 0
@@ -499,7 +499,7 @@ def test_a_model_that_cannot_be_captured_runs_as_it_is(model, monkeypatch: pytes
 
 @pytest.mark.parametrize("other", ["load", "start", "step"])
 def test_other_threads_wait_while_torch_watches(model, monkeypatch: pytest.MonkeyPatch, other: str):
-    """It watches all of them: what they do would fail."""
+    """Torch's sync debug mode applies to all threads, so their work would fail meanwhile."""
     FakeCuda(monkeypatch)
     runner, config = graph_runner(model), EngineConfig(num_blocks=32, block_size=BLOCK_SIZE, attention="reference")
     loaded = load_model(model, config)

@@ -1,4 +1,4 @@
-"""Weights in int8: exact products of what was rounded, little lost by rounding, and half the bytes."""
+"""Weights in int8: exact products of the rounded numbers, a small rounding error, and half the bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def products(request: pytest.FixtureRequest) -> Products:
 
 
 def rounded(x: torch.Tensor) -> torch.Tensor:
-    """x, each row to 255 numbers."""
+    """x, with each row rounded to 255 values."""
     largest = x.float().abs().amax(-1, keepdim=True)
     return (x.float() * (127 / largest)).round() * (largest / 127)
 
@@ -54,7 +54,7 @@ def test_a_product_is_that_of_the_rounded_numbers(
     kept = x.float() if not products.strips else rounded(x).nan_to_num()
     expected = functional.linear(kept, numbers.float() * scales[:, None], bias.float())
     assert (found.shape, found.dtype) == ((2, rows, outer), dtype)
-    # A number that lies between two of the 255 may be rounded to either.
+    # A number halfway between two of the 255 values may be rounded to either.
     loose = 0.03 * float(scales.max()) * 127 * float(x.float().abs().max()) if products.strips else 0.0
     close = {"rtol": 8e-3, "atol": 1e-2 + loose} if dtype == torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-3 + loose}
     torch.testing.assert_close(found.float(), expected, **close)
@@ -103,7 +103,7 @@ def test_what_cannot_be_quantized_is_refused(settings: dict[str, Any], words: st
 
 
 def held_out(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """Conversations of the embedded model's recipe that its training never saw, as tokens."""
+    """Conversations from the embedded model's recipe that were not in its training data, as tokens."""
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "assets" / "tiny-chat" / "recipe")
     from corpus import serving  # type: ignore[import-not-found]
 

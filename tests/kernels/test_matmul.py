@@ -1,4 +1,4 @@
-"""Products in explicit vectors: the plain ones, but for rounding, whatever the sizes and however many rows and threads."""
+"""Products with explicit vectors: equal to plain ones up to rounding, for any size, number of rows and threads."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_row_is_the_same_in_any_company_and_with_any_number_of_threads(dtype: 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_no_rows(threads: int, dtype: torch.dtype) -> None:
-    """As of a step from which nothing is sampled."""
+    """As in a step from which no token is sampled."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -76,7 +76,7 @@ def test_no_rows(threads: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("inner", [2048, 3072])
 def test_rows_that_lie_far_apart(inner: int, dtype: torch.dtype) -> None:
-    """By a multiple of 2 KiB and more: they are moved, and fewer of them are worked on at once."""
+    """Their distance is a multiple of 2 KiB or more: they are moved, and fewer rows are processed at a time."""
     torch.manual_seed(inner)
     x, weight = torch.randn(100, inner, dtype=dtype), torch.randn(40, inner, dtype=dtype)
     expected = functional.linear(x.double(), weight.double()).to(dtype)
@@ -105,5 +105,5 @@ def test_what_does_not_go_together_is_refused(dtype: torch.dtype) -> None:
 
 
 def test_what_cannot_be_laid_out() -> None:
-    assert not matmul.fits(torch.randn(4, 5, dtype=torch.bfloat16))  # numbers go in pairs
+    assert not matmul.fits(torch.randn(4, 5, dtype=torch.bfloat16))  # numbers are stored in pairs
     assert not matmul.fits(torch.randn(4, 4, dtype=torch.float16))

@@ -1,4 +1,4 @@
-"""Packed weights: the same products, less memory held twice, and nothing of a model in memory touched."""
+"""Packed weights: the same products, plain weights freed if nothing reads them, and no model in memory touched."""
 
 from __future__ import annotations
 

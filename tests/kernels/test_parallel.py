@@ -1,4 +1,4 @@
-"""Kernels that all threads share: every piece once, one kernel after the other, whoever does or does not come."""
+"""Kernels that all threads share: each piece runs once, one kernel after another, whichever threads take part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from roseplay.kernels.cpu.simd import kernel, pointer
 
 @pytest.fixture(params=[1, 2, 5])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    """Also more than there are cores."""
+    """The number of threads, which may exceed the number of cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield request.param
@@ -29,7 +29,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def _append(given, piece):
-    """Doubles a piece's part of a list of numbers, and adds one."""
+    """For a piece of a list of numbers, doubles each number and adds one."""
     numbers, pieces = given[2], given[3]
     values = pointer(given[1], types.int64)
     for i in range(numbers * piece // pieces, numbers * (piece + 1) // pieces):
@@ -37,7 +37,7 @@ def _append(given, piece):
 
 
 def _shift(given, piece):
-    """To each number its neighbour on the right: right only when all of the kernel before it is done."""
+    """Replaces each number by its right neighbour, which is correct only if the previous kernel has finished."""
     numbers, pieces = given[3], given[4]
     values, out = pointer(given[1], types.int64), pointer(given[2], types.int64)
     for i in range(numbers * piece // pieces, numbers * (piece + 1) // pieces):
@@ -93,7 +93,7 @@ def test_what_torch_computes_in_between_keeps_its_place() -> None:
 
 
 def test_a_recorded_sum_keeps_what_it_adds() -> None:
-    """Which may be a tensor that nobody else has."""
+    """The added tensor may have no other reference."""
     x, y, out = torch.ones(8), torch.ones(8), torch.empty(8)
     held, recorded = weakref.ref(y), tape.Tape()
     with tape.record(recorded):
@@ -110,7 +110,7 @@ def test_a_recorded_sum_keeps_what_it_adds() -> None:
 
 
 def test_two_programs_at_once(threads: int) -> None:
-    """Of two engines of one process: neither takes the other's pieces, and both end."""
+    """As of two engines in one process: neither takes the other's pieces, and both finish."""
     wrong: list[bool] = []
 
     def run() -> None:
@@ -130,7 +130,7 @@ def test_two_programs_at_once(threads: int) -> None:
 
 
 def test_a_program_goes_on_when_no_other_thread_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is given three threads' shares, one after the other, by one thread."""
+    """One thread processes the shares of three threads, one after another."""
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     monkeypatch.setattr(parallel, "parallel_for", parallel.serial_for)

@@ -1,4 +1,4 @@
-"""Which kind of product is used: the fastest that was measured, and none that this CPU lacks."""
+"""Which kind of product is used: the fastest that was measured, and none that this CPU does not support."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_nothing_chosen_is_much_slower_than_what_was_not(
 def test_a_choice_is_measured_and_says_so(dtype: torch.dtype) -> None:
     found = choose(dtype, [(64, 96), (96, 64), (96, 64)])
     if found.measured:
-        assert found.size == (96, 64), "most numbers are in these layers"
+        assert found.size == (96, 64), "most weights are in these layers"
         assert all(set(of) == set(ROWS) for of in found.measured.values())
         assert "1/8/32/128 rows x 96 x 64" in str(found)
     else:
@@ -71,7 +71,7 @@ def test_a_kind_that_computes_something_else_is_not_used(
 ) -> None:
     monkeypatch.setattr("roseplay.kernels.cpu.matmul.multiply", lambda x, *_: torch.zeros(len(x), 64))
     assert choose(torch.float32, [(96, 64)]) == Products(strips=False)
-    if caplog.records:  # where there are such products at all
+    if caplog.records:  # if this CPU has such products at all
         assert f"{VECTORS} are wrong on this CPU" in caplog.text
 
 

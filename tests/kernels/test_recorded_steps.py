@@ -1,4 +1,4 @@
-"""Recorded decode steps: the same logits as without, for whichever requests and blocks; and what cannot be recorded."""
+"""Recorded decode steps: the same logits as without, for any requests and blocks; and what cannot be recorded."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ needs_prompt_kernel = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def soon() -> Iterator[None]:
-    """A size is recorded when it comes a second time, and none before."""
+    """A size is recorded at its second occurrence, and none is recorded before serving."""
     with recording_options(record_after=1, warm_up_s=0):
         yield
 
 
 def drivers(model: PreTrainedModel, lengths: list[int]) -> tuple[Driver, Driver]:
-    """One whose steps are replayed, and one whose steps are not."""
+    """One driver that replays steps and one that does not."""
     tokens = [random_tokens(length, VOCABULARY, seed) for seed, length in enumerate(lengths)]
     made = [Driver(make_runner(model, num_blocks=256, record_steps=replays), tokens) for replays in (True, False)]
     return made[0], made[1]
@@ -70,7 +70,7 @@ def test_a_replayed_step_gives_the_logits_of_the_step_as_it_is(family: str) -> N
     recorded = replaying.runner.accelerator.recorded
     assert recorded is not None
     assert recorded.refused is None
-    # a prompt; the size for the first time; recorded; checked; replayed
+    # the prompt; a new size; recorded; checked; replayed
     assert graphs == [False, False, False, False, *[True] * 5]
 
 
@@ -117,7 +117,7 @@ def test_sizes_come_and_go_and_requests_change() -> None:
 
 
 def check_stateful(family: str) -> None:
-    """Requests join and leave, in other slots each time; one that waits keeps its states, as padding writes to none."""
+    """Requests join and leave, in other slots each time. A waiting one keeps its states, as padding writes to none."""
     replaying, plain = drivers(tiny_model(STATEFUL[family]()), [LENGTH - 1] * 5)
     everyone = range(5)
     graphs = []
@@ -129,7 +129,7 @@ def check_stateful(family: str) -> None:
             torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
     recorded = replaying.runner.accelerator.recorded
     assert recorded is not None and recorded.refused is None and len(recorded) == 1
-    # prompts; the size for the first time; recorded; checked; 3 are filled up to 5, 1 is not
+    # the prompts; a new size; recorded; checked; 3 requests are padded to 5, 1 is not
     assert graphs == [False, False, False, False, True, False, True, True]
     slots = [1, 2, 3, 4, 5]
     for state, other in zip(every_state(replaying.runner, slots), every_state(plain.runner, slots), strict=True):
@@ -159,7 +159,7 @@ def test_only_decodes_of_models_with_recurrent_layers_are_replayed() -> None:
         graphs.append(replaying.result.graph)
         for i in counts:
             torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
-    assert graphs == [False, True, False, False, True, False, False]  # a first token is no decode
+    assert graphs == [False, True, False, False, True, False, False]  # a first token is not a decode
     steps = {choice.part: choice for choice in replaying.runner.info().choices}["steps"]
     assert steps.chosen == "decodes recorded and replayed" and "recurrent layers" in steps.why
 
@@ -167,7 +167,7 @@ def test_only_decodes_of_models_with_recurrent_layers_are_replayed() -> None:
 @needs_numba
 @pytest.mark.parametrize("where", ["recorded", "checked"])
 def test_a_recording_that_fails_leaves_the_states_as_they_were(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though the layers before the failure have written theirs."""
+    """Although the layers before the failure have written theirs."""
     config = EngineConfig(num_blocks=32, block_size=BLOCK_SIZE)
     prompt = random_tokens(20, VOCABULARY, 0)
     model = tiny_model(STATEFUL["lfm2"]())
@@ -207,7 +207,7 @@ def test_a_few_tokens_of_a_prompt_are_replayed_as_decodes_are(family: str) -> No
     ],
 )
 def test_prompts_are_replayed_beside_decodes(family: str, dtype: torch.dtype) -> None:
-    """One recording serves every split of its tokens into prompts, short chunks and decodes, and of a few fewer tokens."""
+    """One recording serves any split of its tokens into prompts, chunks and decodes, and slightly fewer tokens."""
     model = tiny_model(FAMILIES[family]()).to(dtype)
     long = SHORT_QUERIES + 1
     splits = [
@@ -231,7 +231,7 @@ def test_prompts_are_replayed_beside_decodes(family: str, dtype: torch.dtype) ->
             torch.testing.assert_close(found[i], expected[i], rtol=tolerance, atol=tolerance)
     recorded = replaying.runner.accelerator.recorded
     assert recorded is not None and recorded.refused is None and len(recorded) == 1
-    assert graphs == [False, False, False, True, True, True, True, True, False]  # 10 are too few for this one
+    assert graphs == [False, False, False, True, True, True, True, True, False]  # 10 tokens are too few for it
     for ours, theirs in zip(replaying.runner.cache.keys.values(), plain.runner.cache.keys.values(), strict=True):
         torch.testing.assert_close(ours[1:], theirs[1:], rtol=1e-2, atol=1e-2)
 
@@ -257,7 +257,7 @@ def test_logits_that_nobody_wants_are_not_computed() -> None:
     for i in range(5):
         driver.step({i: 48})
     assert driver.result.graph
-    assert rows == [1, 16, 1]  # as it is; recorded; checked. A replay calls no module
+    assert rows == [1, 16, 1]  # unrecorded; recorded; checked. A replay calls no module
 
 
 @needs_numba
@@ -300,7 +300,7 @@ def test_what_switches_it_off(settings: dict[str, object]) -> None:
 
 
 class Moody(nn.Module):
-    """Adds something that no list of operations on the step's tensors can know."""
+    """Adds something that does not follow from the operations on the step's tensors."""
 
     def __init__(self, plain: nn.Module) -> None:
         super().__init__()
@@ -362,7 +362,7 @@ def test_two_engines_do_not_record_each_other() -> None:
 @needs_numba
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_oss"])
 def test_a_size_in_between_is_filled_up(family: str) -> None:
-    """To the next size of a list, or to a larger one that is recorded; nobody's blocks are written to."""
+    """Padded to the next size in a list, or to a larger recorded one; no request's blocks are written."""
     replaying, plain = drivers(tiny_model(FAMILIES[family]()), [30] * 11)
     everyone = range(11)
     for driver in (replaying, plain):
@@ -376,7 +376,7 @@ def test_a_size_in_between_is_filled_up(family: str) -> None:
             torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
     recorded = replaying.runner.accelerator.recorded
     assert recorded is not None and len(recorded) == 1 and 11 not in SIZES
-    assert graphs == [False, False, False, True, True, True, False, False]  # 5 are less than half of 12
+    assert graphs == [False, False, False, True, True, True, False, False]  # 5 is less than half of 12
     for ours, theirs in zip(replaying.runner.cache.keys.values(), plain.runner.cache.keys.values(), strict=True):
         torch.testing.assert_close(ours[1:], theirs[1:], rtol=1e-4, atol=1e-4)
 
@@ -388,7 +388,7 @@ def test_a_step_is_not_filled_up_with_more_than_may_be_unwanted() -> None:
     for _ in range(4):
         replaying.step(dict.fromkeys(range(11), 1))
     assert replaying.result.graph
-    replaying.step(dict.fromkeys(range(8), 1))  # of 12
+    replaying.step(dict.fromkeys(range(8), 1))  # of the recorded 12
     assert not replaying.result.graph
 
 
@@ -414,7 +414,7 @@ def test_two_threads_replay_a_step_as_one_runs_it(family: str) -> None:
 
 @needs_numba
 def test_a_step_that_wants_no_logits_is_nothing_to_check_a_recording_by() -> None:
-    """A chunk of a prompt, of a size that is about to be recorded and checked."""
+    """A chunk of a prompt, of a size that would be recorded and checked next."""
     replaying, plain = drivers(tiny_model(FAMILIES["llama"]()), [60])
     for _ in range(4):
         for driver in (replaying, plain):
@@ -460,7 +460,7 @@ def test_an_arena_gives_a_place_again_when_nothing_lies_there() -> None:
     part, alias = first[50:], arena.alias(first)
     del first
     other = arena.tensor(torch.empty(100))
-    assert other.data_ptr() != place and arena.in_use == 2  # a view keeps it, an alias does not
+    assert other.data_ptr() != place and arena.in_use == 2  # a view keeps the memory in use, an alias does not
     assert alias.data_ptr() == place
     del part
     again = arena.tensor(torch.empty(3, 7).T)

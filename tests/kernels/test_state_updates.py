@@ -1,4 +1,4 @@
-"""Kernels that update recurrent states in their slots: what transformers' own functions compute, and no other slot touched."""
+"""Kernels that update recurrent states in their slots: transformers' results, and no other slot changed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from roseplay.kernels.cpu.states.delta_rule import recurrent_gated_delta_rule
 from roseplay.kernels.cpu.states.fuse import update_in_place
 
 DTYPES = [torch.float32, torch.bfloat16]
-SLOTS = torch.tensor([5, 2, 3])  # of seven
+SLOTS = torch.tensor([5, 2, 3])  # of seven slots
 ROWS = len(SLOTS)
 
 
@@ -41,7 +41,7 @@ def check(
     first: str,
     **given: Any,
 ) -> None:
-    """Both get the same arguments, ``plain`` a copy of the rows' states as the argument ``first``."""
+    """Call both with the same arguments; ``plain`` gets a copy of the rows' states as its argument ``first``."""
     plain, before, slotted = inspect.unwrap(plain), states.clone(), states.clone()
     copied = states[SLOTS].clone()
     expected = plain(**{first: copied}, **given)
@@ -80,7 +80,7 @@ def test_delta_rules(shape: tuple[int, int, int, int], by_channel: bool, dtype: 
     k_heads, v_heads, k_dim, v_dim = shape
     if by_channel and k_heads < v_heads:
         pytest.skip("Kimi's rule has as many key heads as value heads")
-    mixed = randn(ROWS, 1, 2 * k_heads * k_dim + v_heads * v_dim, dtype=dtype)  # as the projections give them
+    mixed = randn(ROWS, 1, 2 * k_heads * k_dim + v_heads * v_dim, dtype=dtype)  # as the projections return them
     query, key, value = mixed.split([k_heads * k_dim, k_heads * k_dim, v_heads * v_dim], dim=-1)
     heads = (ROWS, 1, v_heads)
 
@@ -198,7 +198,7 @@ def test_models_decode_by_them(family: str, dtype: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", sorted(STATEFUL.keys() - {"zamba"}))  # which takes its states apart by head
+@pytest.mark.parametrize("family", sorted(STATEFUL.keys() - {"zamba"}))  # it splits its states by head
 def test_all_models_decode_by_them(family: str) -> None:
     assert all(forward.in_place is not None for forward in recurrent(family))
 

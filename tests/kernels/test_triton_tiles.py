@@ -1,4 +1,4 @@
-"""How the Triton kernel's work is cut, and that what comes out of it compiles for GPUs that are not here."""
+"""How the Triton kernels' work is divided, and that the kernels compile for GPUs that are not present."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_tiles_fit_and_hold_whole_tokens(dims: tuple[int, int], group: int, item
         assert shared_bytes(found, *dims, itemsize) <= shared_memory
         assert found.block_q >= 1
         assert found.block_q * found.heads <= found.block_m
-        assert min(found.block_m, found.block_n) >= 16  # the least of a matrix product
+        assert min(found.block_m, found.block_n) >= 16  # the minimum for a matrix product
 
 
 def test_a_decode_takes_as_many_rows_as_a_kv_head_has_queries():
@@ -60,7 +60,7 @@ def test_what_cannot_be_is_refused():
 def test_contexts_are_split_until_all_multiprocessors_have_work():
     shape = {"decode_only": True, "block_n": 64, "num_processors": 132}
     assert choose_splits(programs=8, most_keys=2**17, **shape) == MOST_SPLITS
-    assert choose_splits(programs=8, most_keys=1024, **shape) == 8  # no split has less than two tiles
+    assert choose_splits(programs=8, most_keys=1024, **shape) == 8  # no split has fewer than two tiles
     assert choose_splits(programs=64 * 8, most_keys=4096, **shape) == 2
     assert choose_splits(programs=256 * 8, most_keys=4096, **shape) == 1
     assert choose_splits(programs=64 * 8, most_keys=4096, **{**shape, "decode_only": False}) == 1
@@ -73,10 +73,10 @@ COMPILE = Path(__file__).with_name("compile_triton.py")
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 @pytest.mark.parametrize("architecture, shared_memory", [(80, 163 * 1024), (89, ADA), (90, HOPPER)])
 def test_all_tiles_compile_and_fit(architecture: int, shared_memory: int, tmp_path: Path, repository: Path):
-    """For real, with Triton's own compiler and assembler, which need no GPU."""
+    """Uses Triton's own compiler and assembler, which need no GPU."""
     env = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(repository)}
     command = [sys.executable, str(COMPILE), str(architecture), str(shared_memory)]
     result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=280, check=False)
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
-    # Nine shapes as decodes, mixed and prompts, and three joins and an append for each dtype.
+    # Nine shapes, each for decodes, mixed steps and prompts; and for each dtype, three joins and an append.
     assert len(result.stdout.splitlines()) == 9 * 3 + 3 * 4

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reas
 
 
 class Kernel:
-    """Computes nothing; notes what it would have been compiled for."""
+    """Computes nothing, but records the variants that would be compiled."""
 
     def __init__(self) -> None:
         self.variants: set[frozenset[Any]] = set()

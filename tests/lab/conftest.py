@@ -7,5 +7,5 @@ from tests.play.fake_engine import FakeEngine
 
 @pytest.fixture
 def engine() -> FakeEngine:
-    """A live engine that pretends; it steps when a test says so."""
+    """A fake live engine that makes a step when a test says so."""
     return FakeEngine()

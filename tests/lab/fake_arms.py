@@ -1,4 +1,4 @@
-"""Engines of the lab's arms that only pretend, and a lab whose runs take no time."""
+"""Fake engines for the lab's arms, and a lab whose runs take no time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from roseplay.lab.job import Job
 from roseplay.lab.lab import Lab
 from tests.play.fake_engine import FakeEngine
 
-# Small enough for an engine that says a word every 2 ms.
+# Small enough for an engine that generates a word every 2 ms.
 QUICK = {"num_requests": 3, "max_new_tokens": 4}
 STEP_S = 0.002
 
 
 class FakeArms:
-    """Opens engines that run by themselves, and remembers them; ``on_open`` may raise, or wait for ``cancelled``."""
+    """Opens engines that run on their own, and keeps a list. ``on_open`` may raise, or wait for ``cancelled``."""
 
     def __init__(self, on_open: Callable[[EngineConfig, threading.Event], None] | None = None) -> None:
         self.engines: list[FakeEngine] = []
@@ -51,6 +51,6 @@ def wait_until(condition: Callable[[], Any], timeout: float = 20.0) -> None:
 
 
 def ended(job: Job, timeout: float = 60.0) -> dict[str, Any]:
-    """What a job says once it has ended."""
+    """The status of a job once it has ended."""
     assert job.wait(timeout), "the lab did not end"
     return job.status()

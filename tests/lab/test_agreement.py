@@ -1,4 +1,4 @@
-"""The sentences, the table, the report and the terminal say the same of a result, whatever was measured."""
+"""The sentences, the table, the report and the terminal agree on a result, whatever was measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from roseplay.traffic.scenarios import SCENARIOS
 
 DOCUMENT = json.loads(Path(__file__).with_name("result.json").read_text())
 TIMES = ("ttft_ms", "ttft_from_arrival_ms", "queue_ms", "tpot_ms", "e2e_ms", "submit_ms", "itl_p99_ms")
-# Few levels, so that arms are often alike, overlap or lie apart; and any value, for what nobody thought of.
+# A few levels, so that arms are often equal, overlap or are apart; and arbitrary values for unforeseen cases.
 MS = st.one_of(st.sampled_from([0.0, 1.0, 1.04, 1.1, 1.2, 2.0, 30.0]), st.floats(0, 1e5).map(lambda ms: round(ms, 2)))
 COUNT = st.sampled_from([0, 1, 20, 21, 4000])
 
@@ -56,7 +56,7 @@ each_document = settings(max_examples=150, suppress_health_check=[HealthCheck.to
 
 
 def claims(sentence: str, rows: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
-    """The clauses of a sentence, each with the row of the figure it is about."""
+    """The clauses of a sentence, each with the table row of the metric it is about."""
     body = re.sub(r"^(The price|In return|No clear effect|The same work|Nearly the same work): ", "", sentence)
     body = body.removesuffix(" One run each: repeat it to see the spread.").removesuffix(".")
     found = []
@@ -105,7 +105,7 @@ def test_the_first_sentence_is_about_what_is_watched_and_the_second_about_the_pr
     assert {name for name in ("ttft_p99_ms", "e2e_p99_ms") if rows[name]["verdict"] != "unknown"} <= told
     wanted = "better" if opening == "In return: " else "worse"
     clear = {row["name"] for row in rows.values() if row["verdict"] == wanted}
-    assert not clear or clear & told, "a clear price is not passed over"
+    assert not clear or clear & told, "a clear price is always mentioned"
 
 
 @each_document
@@ -118,7 +118,7 @@ def test_rows_have_the_verdict_of_their_ranges(document) -> None:
         least = least_ratio(row["repeats"])
         lower = row["b_range"][1] < row["a_range"][0]
         apart = lower or row["a_range"][1] < row["b_range"][0]
-        far = row["ratio"] is None or not 0.999 / least < row["ratio"] < 1.001 * least  # it is rounded
+        far = row["ratio"] is None or not 0.999 / least < row["ratio"] < 1.001 * least  # the ratio is rounded
         if row["verdict"] == "within":
             assert not (apart and far)
         else:

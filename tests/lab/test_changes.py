@@ -1,4 +1,4 @@
-"""Figures of one value of a setting against those of another, in words."""
+"""The results of one value of a setting compared with those of another, in words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from roseplay.lab.sweep_summary import changes, figure_text
 
 
 def point(**figures: tuple[float | None, ...]) -> dict[str, Any]:
-    """A point of two runs, with these figures and 5 for all others."""
+    """A point of two runs with these results, and 5 for all others."""
     runs = [
         {**dict.fromkeys(FIGURES_OF_A_RUN, 5.0), **{name: values[number] for name, values in figures.items()}}
         for number in (0, 1)

@@ -1,4 +1,4 @@
-"""``roseplay lab``: what its flags and files ask for, and how it refuses."""
+"""``roseplay lab``: what its flags and files request, and how it refuses bad ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RESULT = Path(__file__).with_name("result.json")
 
 @pytest.fixture
 def pretend(monkeypatch: pytest.MonkeyPatch) -> FakeArms:
-    """Engines that pretend, in place of those that ``main`` opens."""
+    """Fake engines in place of those that ``main`` opens."""
     fake = FakeArms()
     monkeypatch.setattr(arms, "open_engine", fake)
     return fake
@@ -170,7 +170,7 @@ def test_each_run_starts_with_an_empty_cache_unless_told_to_keep_it(
     calls = []
     monkeypatch.setattr(FakeEngine, "clear_cache", lambda engine: calls.append(engine))
     assert main(["admission", "--num-requests", "2", "--max-new-tokens", "3", *flags]) == 0
-    assert len(calls) == cleared  # a warm-up and a run of each arm
+    assert len(calls) == cleared  # a warm-up and a run for each arm
 
 
 def test_a_run_that_fails_is_exit_code_1(pretend: FakeArms, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The lab with real engines: the same seed is the same work, and no process is left behind."""
+"""The lab with real engines: the same seed gives the same work, and no process is left behind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def model() -> Any:
 
 @pytest.fixture(scope="module")
 def live(model: Any) -> Iterator[Engine]:
-    """A model of 97 tokens and context 64 in memory, so that its arms run in threads."""
+    """A model in memory with 97 tokens and a context of 64, so that its arms run in threads."""
     with Engine(model, block_size=4, num_blocks=200) as engine:
         yield engine
 
@@ -86,7 +86,7 @@ def test_another_seed_is_other_work(live: Engine) -> None:
 def test_each_run_starts_cold(live: Engine) -> None:
     runs = played(Lab(live), scenario="dedup", repeats=2, params=FEW)["runs"]
     shared = [run for run in runs if run["arm"] == "B"]
-    assert shared[0]["saved_tokens"] == 5 * traffic(shared[0])[0]  # all but the first, and not that
+    assert shared[0]["saved_tokens"] == 5 * traffic(shared[0])[0]  # all but the first request, as nothing is cached
     assert shared[0]["saved_tokens"] == shared[1]["saved_tokens"]
     assert all(run["saved_tokens"] == 0 for run in runs if run["arm"] == "A")
 
@@ -126,7 +126,7 @@ def test_engines_that_take_turns_do_the_same_work(live: Engine, monkeypatch: pyt
 
 
 def test_how_an_arm_computes_is_its_own(live: Engine) -> None:
-    """Settings of the model side reach the arm's engine: it is made with them, and says so itself."""
+    """Settings for computing steps reach the arm's engine, which also reports them."""
     engines: dict[bool, Any] = {}
 
     def opened(model: Any, config: EngineConfig, knobs: Knobs, cancelled: threading.Event) -> Engine:
@@ -158,7 +158,7 @@ def test_the_live_engine_stands_still_and_goes_on(live: Engine) -> None:
     live.set_knobs(slow_motion=1)
     assert stream.result(30).finish_reason == "length"
     during = [t for t in stream.token_times_ns if started <= t <= started + took]
-    assert len(during) <= 3  # of the step under way, and of what came after it had gone on
+    assert len(during) <= 3  # from the step in flight, and after the engine had resumed
     assert max(stream.metrics.itl_ns) > took / 2
 
 
@@ -188,6 +188,6 @@ def test_processes_are_gone_when_it_is_stopped(live_process: Engine, moment: str
     pressed = time.monotonic()
     lab.stop()
     assert ended(job, 30)["state"] == "stopped"
-    assert time.monotonic() - pressed < 10  # a second, on a machine that may be busy
+    assert time.monotonic() - pressed < 10  # one second, with allowance for a busy machine
     assert multiprocessing.active_children() == []
     assert live_process.submit([3], SamplingParams(max_new_tokens=2)).result(30).finish_reason == "length"

@@ -1,4 +1,4 @@
-"""The search on machines that only pretend: what it answers, and that its sentences say what its tries say."""
+"""The search on simulated machines: its answer, and that its sentences agree with its measurements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from roseplay.lab.points import FIGURES_OF_A_RUN
 
 SETTINGS = ("prefill_max_tokens", "max_batch_size")
 GRID = grid_between(16, 1024)
-Machine = Callable[[int], tuple[float, float]]  # ITL p99 and TTFT p95 of a value
+Machine = Callable[[int], tuple[float, float]]  # ITL p99 and TTFT p95 for a value
 
 
 def point(value: int | None, itl: list[float], ttft: list[float]) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def point(value: int | None, itl: list[float], ttft: list[float]) -> dict[str, A
 
 
 def found(setting: str, machine: Machine, promises: tuple[float, float], noise: float = 0, seed: int = 0) -> Any:
-    """The result of a search; each of three runs or more is off by at most ``noise``, as a share."""
+    """The result of a search; each of three or more runs deviates by at most the fraction ``noise``."""
     rng = random.Random(seed)
     limits = dict(zip(("itl_p99_ms", "ttft_p95_ms"), promises, strict=True))
 
@@ -60,7 +60,7 @@ def found(setting: str, machine: Machine, promises: tuple[float, float], noise: 
 
 
 def rising(scale: float) -> Machine:
-    """ITL rises by a third or more from stop to stop, TTFT falls by as much."""
+    """From one grid value to the next, ITL rises by a third or more and TTFT falls by as much."""
     return lambda value: (value * scale, 1000 / (value * scale))
 
 
@@ -72,7 +72,7 @@ def test_on_a_monotone_machine_it_is_the_value_that_trying_all_gives(
     kept = [value for value in GRID if machine(value)[0] <= itl and machine(value)[1] <= ttft]
     document, summary = found(setting, machine, (itl, ttft))
     assert summary["answer"] == ((min if setting == SETTINGS[0] else max)(kept) if kept else None)
-    assert len(document["points"]) <= 5  # of 13
+    assert len(document["points"]) <= 5  # of 13 values
 
 
 @given(st.sampled_from(SETTINGS), st.lists(st.tuples(st.floats(1, 99), st.floats(1, 99)), min_size=13, max_size=13))
@@ -83,7 +83,7 @@ def test_on_any_machine_the_answer_was_tried_and_its_sentences_say_what_its_tabl
     _, summary = found(setting, table.__getitem__, (50, 50))
     rows = {row["value"]: row for row in summary["points"]}
     assert summary["ended"]
-    assert len(rows) == len(summary["points"])  # none twice
+    assert len(rows) == len(summary["points"])  # no duplicates
     assert set(rows) <= set(GRID)
     first, answer = summary["sentences"][0], summary["answer"]
     label = {"prefill_max_tokens": "prefill budget", "max_batch_size": "max batch"}[setting]
@@ -112,7 +112,7 @@ def test_on_any_machine_the_answer_was_tried_and_its_sentences_say_what_its_tabl
 
 @given(st.sampled_from(SETTINGS), st.floats(0.1, 10), st.floats(5, 900), st.integers(0, 10**6))
 def test_two_searches_agree_within_a_step_under_noise(setting: str, scale: float, itl: float, seed: int) -> None:
-    """The spread of one value does not reach that of the next stop."""
+    """The spread at one value does not reach the next one."""
     machine = rising(scale)
     limits = (itl, 1e5) if setting == SETTINGS[1] else (1e5, 1000 / itl)
     answers = [found(setting, machine, limits, noise=0.12, seed=seed + run)[1]["answer"] for run in range(2)]
@@ -131,7 +131,7 @@ def test_a_search_that_was_cut_off_says_what_is_left() -> None:
 
 
 def test_more_runs_make_two_searches_agree_though_they_are_far_apart() -> None:
-    """With a spread over several stops, three runs of a value would disagree in one of seven pairs."""
+    """With a spread over several grid values, three runs per value would make one pair in seven disagree."""
     agree = 0
     for number in range(100):
         limits = (1e5, 1000 / (20 + 9 * number))

@@ -1,4 +1,4 @@
-"""What the flags of ``roseplay lab`` make of servers, files and single settings."""
+"""How ``roseplay lab`` interprets flags for servers, files and single settings."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_traffic_from_a_file_has_its_name_and_its_rate(tmp_path: Path) -> None:
     found = body("--traffic", str(file), "--num-requests", "3", "--rate-per-s", "50", "--seed", "2")
     assert found["traffic"]["name"] == "x" * 80
     assert 0 < found["traffic"]["requests"][1][0] < 1
-    assert found["params"] == {"num_requests": 3}  # which is refused later, the rate is the traffic's
+    assert found["params"] == {"num_requests": 3}  # refused later, since the rate belongs to the traffic
     with pytest.raises(ValueError, match="^rate_per_s is 0"):
         body("--traffic", str(file), "--rate-per-s", "0")
     file.write_text("nothing")

@@ -1,4 +1,4 @@
-"""The lab's thread: it leaves no engine behind and the live one running, however it ends."""
+"""The lab's thread: however it ends, it leaves no engine behind and the live engine running."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_both_arms_are_played_in_turn_and_the_live_engine_is_paused_meanwhile(en
     job = lab.start({**BODY, "name": "first"})
     told = ended(job)
     assert (told["state"], told["error"], told["left_s"]) == ("done", None, None)
-    assert seen == [(True, "process")]  # one for both, since only knobs differ
+    assert seen == [(True, "process")]  # one engine for both, since only knobs differ
     assert not engine.paused
     assert arms.all_closed
     assert [(run["arm"], run["repeat"], run["done"], run["total"], run["state"]) for run in told["progress"]] == [
@@ -54,7 +54,7 @@ def test_a_run_s_record_says_what_its_engine_did(engine: FakeEngine) -> None:
     document = lab.store.get(ended(lab.start(BODY))["result"])
     for run in document["runs"]:
         prompts = [request["prompt_tokens"] for request in run["requests"]]
-        assert sum(step[2] for step in run["steps"]) == sum(prompts)  # the last step's too, and no warm-up's
+        assert sum(step[2] for step in run["steps"]) == sum(prompts)  # including the last step, but no warm-up
         assert sum(step[3] for step in run["steps"]) == 3 * 3
         assert len(run["itl_ms"]) == 3 * 3
         assert run["requests"][0]["arrival_ms"] == 0
@@ -94,7 +94,7 @@ def test_stopping_in_the_middle_of_a_run(engine: FakeEngine) -> None:
     pressed = time.monotonic()
     lab.stop()
     told = ended(job, 10)
-    assert time.monotonic() - pressed < 5  # a second, on a machine that may be busy
+    assert time.monotonic() - pressed < 5  # one second, with allowance for a busy machine
     assert (told["state"], told["error"], told["result"]) == ("stopped", None, None)
     assert [run["state"] for run in told["progress"]] == ["stopped", "waiting"]
     assert job.status() == told
@@ -107,7 +107,7 @@ def test_stopping_keeps_the_repeats_that_both_arms_have_had(engine: FakeEngine, 
 
     def measure(*given: Any, **how: Any) -> Any:
         measured.append(given)
-        if len(measured) == 2 + 4:  # two warm-ups, then A B B: the second A is cut off
+        if len(measured) == 2 + 4:  # two warm-ups, then A B B; the second A is cut off
             lab.stop()
         return measure_run(*given, **how)
 
@@ -159,7 +159,7 @@ def test_an_engine_that_fails_in_a_run_is_told_with_its_reason(engine: FakeEngin
     def gone(*_: Any, **__: Any) -> None:
         raise EngineError("the engine's process ended (exit code -9)")
 
-    second.inspect_block = gone  # the first thing that is asked of it once its run is over
+    second.inspect_block = gone  # the first call once its run has ended
     second.abort_all()
     told = ended(job)
     assert told["state"] == "error"

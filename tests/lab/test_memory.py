@@ -1,4 +1,4 @@
-"""The lab's engines beside a live one that has taken most of the memory, with figures that stand in for a device's."""
+"""The lab's engines beside a live one that uses most of the memory, with made-up numbers for the device."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ KNOBS_DIFFER = {"scenario": "token-budget", "repeats": 2, "params": QUICK}
 CONFIGS_DIFFER = {
     **KNOBS_DIFFER, "a": {"config": {"num_blocks": 50}}, "b": {"config": {"num_blocks": 60}},
 }  # fmt: skip
-# Eight billion parameters in bfloat16, 14.9 GiB of them, on a GPU of 80 GiB whose KV cache has been sized by itself.
+# 8 billion parameters in bfloat16 take 14.9 GiB, on a GPU of 80 GiB whose KV cache was sized automatically.
 PARAMETERS, TOKEN_BYTES = 8_000_000_000, 128 * 1024
 WEIGHTS, TOTAL = 2 * PARAMETERS, 80 * GIB
 
 
 class CountingArms(FakeArms):
-    """Also remembers how many engines were open at once, and with which configs they were opened."""
+    """Also records how many engines were open at once, and their configs."""
 
     def __init__(self) -> None:
         super().__init__(lambda config, cancelled: self.configs.append(config))
@@ -42,7 +42,7 @@ class CountingArms(FakeArms):
 
 
 def on_a_gpu(engine: FakeEngine, *, utilization: float = 0.9, model: Any = "some/8b", context: int = 8192) -> None:
-    """Make it an engine on a GPU: weights, 2 GiB for the rest, and a KV cache that takes what its share leaves."""
+    """Make it look like an engine on a GPU: weights, 2 GiB for the rest, and a KV cache in what its share leaves."""
     pool = utilization * TOTAL - WEIGHTS - 2 * GIB
     engine.info = dataclasses.replace(
         INFO,
@@ -77,7 +77,7 @@ def test_arms_that_differ_in_knobs_alone_share_an_engine(engine: FakeEngine) -> 
     assert [run["arm"] for run in document["runs"]] == ["A", "B", "B", "A"]
     budgets = [document["arms"][arm]["knobs"]["prefill_max_tokens"] for arm in "AB"]
     assert budgets == [None, 2]
-    # Each run's steps keep to its own arm's budget, on an engine that both have used.
+    # Each run's steps keep to its arm's budget, on an engine that both arms used.
     most = {arm: max(step[2] for r in document["runs"] if r["arm"] == arm for step in r["steps"]) for arm in "AB"}
     assert most["B"] == 2 < most["A"]
 
@@ -89,11 +89,11 @@ def test_engines_are_open_together_where_there_is_memory(engine: FakeEngine) -> 
 
 
 def test_engines_take_turns_where_there_is_memory_for_one(engine: FakeEngine) -> None:
-    on_a_gpu(engine, utilization=0.7)  # 24 GiB are free, an engine takes 17
+    on_a_gpu(engine, utilization=0.7)  # 24 GiB are free, an engine needs 17
     told, arms = run(engine, CONFIGS_DIFFER)
     assert (told["state"], told["error"]) == ("done", None)
     assert [run["state"] for run in told["progress"]] == ["done"] * 4
-    assert [config.num_blocks for config in arms.configs] == [50, 60, 50]  # A, then B twice, then A
+    assert [config.num_blocks for config in arms.configs] == [50, 60, 50]  # A, then two runs of B, then A
     assert arms.most_open == 1
 
 
@@ -130,7 +130,7 @@ def test_a_pool_that_somebody_chose_for_the_live_engine_is_told_in_bytes(engine:
 
 
 def test_a_model_too_large_to_have_twice_is_refused_without_a_flag(engine: FakeEngine) -> None:
-    on_a_gpu(engine, context=131_072)  # one request of the whole context takes 16 GiB
+    on_a_gpu(engine, context=131_072)  # a request with the whole context needs 16 GiB
     engine.info.num_blocks = 131_072 // 16 + 1
     told, _ = run(engine, KNOBS_DIFFER)
     assert told["error"].endswith("are free: choose a smaller model, or a device with more memory")
@@ -142,7 +142,7 @@ def test_pools_nobody_chose_shrink_to_the_requests_that_run_at_once(engine: Fake
     on_a_gpu(engine, utilization=0.5)
     _, arms = run(engine, {**body, "a": small, "b": small})
     whole = arms.configs[0].num_blocks
-    on_a_gpu(engine, utilization=0.77)  # 18.4 GiB are free, 16.9 of them go to weights and the rest
+    on_a_gpu(engine, utilization=0.77)  # 18.4 GiB are free; weights and the rest need 16.9
     told, arms = run(engine, {**body, "a": small, "b": small})
     assert (told["state"], told["error"]) == ("done", None)
     assert whole is not None

@@ -1,4 +1,4 @@
-"""Traffic of one's own in an experiment: what is taken, and what is refused with a sentence."""
+"""The user's own traffic in an experiment: what is accepted, and what is refused with a message."""
 
 from __future__ import annotations
 

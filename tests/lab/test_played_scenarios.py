@@ -1,4 +1,4 @@
-"""``roseplay lab SCENARIO``: every scenario is played from the command line."""
+"""``roseplay lab SCENARIO``: every scenario is run from the command line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_both_arms_of_every_scenario_are_played_in_turn(scenario, monkeypatch, c
 
     asked = FakeEngine.submit
     monkeypatch.setattr(FakeEngine, "submit", submit)
-    # Arrivals of a scenario may lie apart; that they do is tested elsewhere.
+    # A scenario's arrivals may be far apart, which other tests check.
     for arrivals in ("fixed_interval", "poisson"):
         monkeypatch.setattr(f"roseplay.traffic.scenario.{arrivals}", lambda count, *_, **__: [0.0] * count)
     file = tmp_path / "figures.json"

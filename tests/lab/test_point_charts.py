@@ -1,4 +1,4 @@
-"""What the charts of sweeps and searches show: which tries kept their promises, levels, ranges and axes."""
+"""The charts of sweeps and searches: which values kept their promises, levels, ranges and axes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_ranges_are_drawn_beside_medians_and_axes_leave_room() -> None:
 
 
 def test_a_level_is_drawn_up_to_half_above_the_data() -> None:
-    top = 500 / 1.5 / 1.08 / 1.01  # TTFT's limit is 500 ms
+    top = 500 / 1.5 / 1.08 / 1.01  # the limit for TTFT is 500 ms
     for factor, shown in ((1.01, [500]), (0.99, [])):
         document = measured(BATCHES, ttft_p95_ms=[factor * top] * 3)
         assert level(drawn(html_report(document))[0]) == shown
@@ -59,4 +59,4 @@ def test_values_of_a_knob_are_on_a_logarithmic_axis_with_few_words() -> None:
 def test_settings_that_only_a_gpu_has_are_off_elsewhere() -> None:
     report = html_report(measured(BATCHES))
     assert "<td>cuda_graphs</td><td>off</td>" in report
-    assert "<td>max_batch_size</td>" not in report  # it is what varies
+    assert "<td>max_batch_size</td>" not in report  # this setting varies

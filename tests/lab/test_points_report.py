@@ -1,4 +1,4 @@
-"""The report of a sweep or a search: it shows what the document says, and needs nothing from elsewhere."""
+"""The report of a sweep or a search: it shows what the document contains and loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FIND = {**BODY, "find": {"setting": "prefill_max_tokens", "itl_p99_ms": 40, "ttf
 
 
 def measured(body: dict[str, Any], **figures: list[float]) -> dict[str, Any]:
-    """The document of a job, with these figures at its values in place of what it measured."""
+    """The document of a job, with ``figures`` in place of what was measured at its values."""
     lab = fake_lab(FakeEngine())
     document = json.loads(json.dumps(lab.store.get(ended(lab.start(body))["result"])))
     for name, values in figures.items():
         for point, value in zip(document["points"], values, strict=True):
-            del point["runs"][2:]  # of rates that happened to contradict each other
+            del point["runs"][2:]  # extra runs of rates that happened to contradict each other
             for run, off in zip(point["runs"], (0.99, 1.01), strict=True):
                 run[name] = value * off
     return parse_result(json.dumps(document).encode())

@@ -1,4 +1,4 @@
-"""The two charts of a comparison: how long gaps and first tokens took in either arm."""
+"""The two charts of a comparison: the distributions of gaps and of first tokens in either arm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of runs while an experiment goes on."""
+"""What is reported about runs while an experiment is running."""
 
 from __future__ import annotations
 

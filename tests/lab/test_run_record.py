@@ -1,4 +1,4 @@
-"""A run as a result holds it, from times that were set by hand."""
+"""The record of a run in a result, from times that were set by hand."""
 
 from __future__ import annotations
 

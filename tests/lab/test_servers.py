@@ -1,4 +1,4 @@
-"""The lab on other servers: two of them, or two settings of one."""
+"""The lab on other servers: two servers, or two settings of one."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def test_two_servers_are_compared(engines: list[Engine], urls: list[str]) -> Non
         document = result(lab, body)
     assert document["device"].startswith("roseplay at 127.0.0.1")
     assert document["arms"]["B"]["label"] == f"url {urls[1]}"
-    assert document["summary"]["same_tokens"]  # the same prompts in both
+    assert document["summary"]["same_tokens"]  # both got the same prompts
     assert "The same requests, on other servers" in document["summary"]["sentences"][2]
     for run in document["runs"]:
         assert run["steps"] == []
         assert all(request["prompt_tokens"] > 0 and request["ttft_ms"] > 0 for request in run["requests"])
     for engine, cursor in zip(engines, before, strict=True):
         events = engine.telemetry.since(cursor)[1]
-        assert not any(isinstance(event, KnobEvent) for event in events)  # each is measured with its own settings
+        assert not any(isinstance(event, KnobEvent) for event in events)  # each server keeps its own settings
         kinds = [getattr(event, "kind", "") for event in events]
         assert kinds.count("finished") == 2 * 4 + 4  # two runs and a warm-up
     parse_result(json.dumps(document).encode())
@@ -125,8 +125,8 @@ def test_prompts_begin_anew_where_the_cache_cannot_be_cleared() -> None:
     assert "knobs" in document["arms"]["A"]
     runs = [body["messages"][0]["content"] for body in script.bodies]
     begun = {text.split(".")[0] for text in runs}
-    assert len(begun) == 4  # a warm-up and a run of each arm
-    assert {run["saved_tokens"] for run in document["runs"]} == {None}  # it does not say
+    assert len(begun) == 4  # a warm-up and a run for each arm
+    assert {run["saved_tokens"] for run in document["runs"]} == {None}  # the server does not report it
     rest = [text.partition(". ")[2] for text in runs]
     assert rest[-8:-4] == rest[-4:]
 

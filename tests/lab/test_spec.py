@@ -1,4 +1,4 @@
-"""What can be asked of the lab, and what is refused with a sentence."""
+"""What can be requested of the lab, and what is refused with a message."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_arms_are_made_like_the_live_engine() -> None:
     assert all(config.kv_cache_memory is None and config.threads == 2 for config in configs.values())
     assert all(config.worker == "process" for config in configs.values())
     assert arm_configs(live, parsed().arms)["A"].kv_cache_memory == 10**6
-    live.model = object()  # in memory, so that no other process could have it
+    live.model = object()  # in memory, so that no other process can have it
     assert arm_configs(live, parsed().arms)["A"] == dataclasses.replace(live.config, worker="thread")
 
 

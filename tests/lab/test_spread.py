@@ -1,4 +1,4 @@
-"""Repeats until the spread is small, and longer runs."""
+"""Repeating runs until the spread is small, and longer runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SWEEP = {**BODY, "sweep": {"setting": "max_batch_size", "from": 1, "to": 2, "poi
 
 
 def ran(body: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The document of a body, and what its job said at the end."""
+    """The document of a body, and its job's status at the end."""
     lab = fake_lab(FakeEngine())
     told = ended(lab.start(body))
     document = lab.store.get(told["result"])
@@ -41,7 +41,7 @@ def ran(body: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @pytest.fixture
 def itl(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Sets the gaps of all runs of A and B by the number of the repeat, as if they had been measured."""
+    """Sets the gaps of all runs of A and B as functions of the repeat, as if they had been measured."""
 
     def set_them(a: Callable[[int], float], b: Callable[[int], float] = lambda repeat: 5.0) -> None:
         make = {"A": a, "B": b}

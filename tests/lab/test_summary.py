@@ -1,4 +1,4 @@
-"""What is said of a result: figures, sentences that do not claim too much, and the check of a document from a file."""
+"""The summary of a result: metrics, sentences that do not overstate, and the check of a document from a file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def request(index: int, ttft_ms: float, itl_ms: float | None = 5.0, **more: Any)
 
 
 def made(document: dict[str, Any], a: list[list[float]], b: list[list[float]], **about: Any) -> dict[str, Any]:
-    """The document with runs of these ITL gaps (and all else alike), one list a run."""
+    """The document with runs that have these ITL gaps, one list per run, and everything else equal."""
     runs = []
     for arm, gaps_of_runs in (("A", a), ("B", b)):
         for repeat, gaps in enumerate(gaps_of_runs, 1):
@@ -103,7 +103,7 @@ def test_what_lies_within_the_spread_is_not_claimed(document) -> None:
 
 
 def test_a_wait_before_the_call_of_submit_is_told(document) -> None:
-    """Blocking clients have their first token soon after submit, and long after they wanted it."""
+    """Clients that block get their first token soon after the submit, but long after they wanted to send it."""
     blocked = made(document, [[10.0], [10.0]], [[10.0], [10.0]], scenario="admission")
     for run in blocked["runs"]:
         for one in run["requests"]:
@@ -135,7 +135,7 @@ def test_a_worse_b_has_no_price_but_a_return(document) -> None:
 
 
 def test_the_price_is_the_promised_one_and_no_substitute(document) -> None:
-    """It is said with its figures when it is not clear, and when it went the other way; other losses come after it."""
+    """It is stated with its numbers even if it is unclear or went the other way; other losses follow it."""
     paid = made(document, [[30.0], [31.0]], [[10.0], [11.0]])
     for run in paid["runs"]:
         for number, one in enumerate(run["requests"]):
@@ -160,7 +160,7 @@ def test_another_figure_is_told_where_the_watched_one_stands_still(document) -> 
     for run in still["runs"]:
         run["preemptions"] = 7 if run["arm"] == "A" else 0
         for one in run["requests"]:
-            one["e2e_ms"] = 100.0 if run["arm"] == "A" else 50.0  # a gain, too, and a smaller one
+            one["e2e_ms"] = 100.0 if run["arm"] == "A" else 50.0  # also an improvement, but a smaller one
     first = summary(still)["sentences"][0]
     assert first == (
         "ITL p99 is 10 ms in B and 10 ms in A (1.00×), within the spread of 2 repeats, but preemptions are 0 in B and 7 in A"
@@ -277,7 +277,7 @@ def test_the_report_marks_the_settings_that_differ_whatever_is_said_of_them(docu
 
 
 def test_the_promised_price_is_said_once(document) -> None:
-    """Though it is the largest loss."""
+    """Even if it is the largest loss."""
     paid = made(document, [[30.0], [31.0]], [[10.0], [11.0]])
     for run in paid["runs"]:
         run["requests"] = [request(0, 100.0), request(1, 900.0 if run["arm"] == "B" else 100.0)]

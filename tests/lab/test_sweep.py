@@ -1,4 +1,4 @@
-"""Sweeps and searches: what they ask, what they measure, and what they keep when stopped."""
+"""Sweeps and searches: what they request, what they measure, and what they keep when stopped."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_sweep_that_is_stopped_keeps_the_runs_it_has(
 
     def measure(*given: Any, **how: Any) -> Any:
         measured.append(given)
-        if len(measured) == 1 + complete + 1:  # the warm-up, those that are complete, and the next one
+        if len(measured) == 1 + complete + 1:  # the warm-up, the completed runs, and the next one
             lab.stop()
         return measure_run(*given, **how)
 
@@ -131,7 +131,7 @@ RATES = {
 
 @pytest.fixture
 def ttft(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Sets TTFT p95 of the runs in the order in which they are measured, as if they had been; the last one for all later."""
+    """Replaces the TTFT p95 of the runs, in the order of measurement; the last value applies to all later runs."""
 
     def set_them(*values: float) -> None:
         left = itertools.chain(values, itertools.repeat(values[-1]))
@@ -145,7 +145,7 @@ def ttft(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def swept(engine: FakeEngine, body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The document of a sweep, and what its job said at the end."""
+    """The document of a sweep, and its job's status at the end."""
     lab = fake_lab(engine)
     told = ended(lab.start(body))
     document = lab.store.get(told["result"])
@@ -155,7 +155,7 @@ def swept(engine: FakeEngine, body: dict[str, Any]) -> tuple[dict[str, Any], dic
 
 
 def test_a_slow_minute_of_the_machine_is_no_property_of_a_value(engine: FakeEngine, ttft: Callable[..., None]) -> None:
-    """Measured one value after the other, the slow runs would be two of the three of 200 req/s."""
+    """Measured value by value, the slow runs would be two of the three of 200 req/s."""
     slow = 700.0
     ttft(50, 60, 70, 90, slow, slow, 60, 50, 50, 60, 70, 90)
     document, told = swept(engine, {**RATES, "repeats": 3})
@@ -173,7 +173,7 @@ def test_a_slow_minute_of_the_machine_is_no_property_of_a_value(engine: FakeEngi
 def test_rates_that_contradict_each_other_are_measured_again(
     engine: FakeEngine, ttft: Callable[..., None], slow: float, rounds: int
 ) -> None:
-    """200 req/s was slow twice; then it is not, until its median keeps the promise and it is not clearly worse than others."""
+    """200 req/s was slow twice; it is repeated until its median keeps the promise and is not clearly worse."""
     ttft(50, slow, 70, 80, 80, 70, slow, 50, *(60, 70, 80), *(80, 70, 60))
     document, told = swept(engine, {**RATES, "repeats": 2})
     assert [len(point["runs"]) for point in document["points"]] == [2, *[2 + rounds] * 3]
@@ -199,7 +199,7 @@ def test_rates_that_go_on_contradicting_each_other_are_said_to(
     most: int,
     runs: list[int],
 ) -> None:
-    """200 req/s is slow in every round; the extra ones, up to twice the repeats or ``most``, leave 100 req/s out."""
+    """200 req/s is slow each time. The extra rounds, up to twice the repeats or ``most``, do not include 100 req/s."""
     monkeypatch.setattr("roseplay.lab.sweep.MAX_REPEATS", most)
     rounds = [(50, 900, 70, 80), (80, 70, 900, 50)]
     ends = [(900, 70, 80), (80, 70, 900)]
@@ -225,7 +225,7 @@ def test_values_of_a_setting_need_not_rise_and_are_not_measured_again(
 
 @pytest.fixture
 def told(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[Any]]:
-    """Runs a job; returns what it says of its result so far when each run begins, and at the end."""
+    """Runs a job; returns its result so far as reported when each run begins, and at the end."""
     lab, seen = fake_lab(engine), []
 
     def measure(*given: Any, **how: Any) -> Any:
@@ -294,7 +294,7 @@ def test_a_search_tries_values_until_none_is_left(engine: FakeEngine) -> None:
 def test_a_search_measures_a_value_until_its_verdict_is_sure(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The promise is broken in one of the first two runs of 24, and in every other one of 16."""
+    """The promise is broken in one of the first two runs of 24, and in every second run of 16."""
     itl = iter([5.0] * 2 + [5.0, 50.0, 5.0, 5.0] + [5.0, 50.0] * 3)
 
     def figures(*_: Any) -> dict[str, float]:
@@ -322,7 +322,7 @@ def test_a_search_measures_a_value_until_its_verdict_is_sure(
 
 @pytest.fixture
 def pretend(monkeypatch: pytest.MonkeyPatch) -> FakeArms:
-    """Engines that pretend, in place of those that ``main`` opens."""
+    """Fake engines in place of those that ``main`` opens."""
     fake = FakeArms()
     monkeypatch.setattr(arms, "open_engine", fake)
     return fake

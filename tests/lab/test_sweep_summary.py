@@ -1,4 +1,4 @@
-"""What a sweep says: the knee, the peak of goodput, and which of its values contradict each other."""
+"""The summary of a sweep: the knee, the peak of goodput, and values that contradict each other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALUES = (10, 25.7, 41.4, 57.1, 72.9, 88.6, 104.3, 120)
 
 
 def summed(setting: str = "rate_per_s", values: Any = VALUES, **figures: Any) -> dict[str, Any]:
-    """The summary of a sweep with these figures in the runs of its values; all others are 5."""
+    """The summary of a sweep with these results in the runs of its values, and 5 for all others."""
     given = next(iter(figures.values()))
     points = [
         {
@@ -42,7 +42,7 @@ def summed(setting: str = "rate_per_s", values: Any = VALUES, **figures: Any) ->
 
 
 def thrice(*medians: float | None) -> list[list[Any]]:
-    """Three runs each, with 2 % between them."""
+    """Three runs each, 2 % apart."""
     return [[None] * 3 if median is None else [median, median * 0.99, median * 1.01] for median in medians]
 
 
@@ -59,7 +59,7 @@ def test_the_knee_is_the_largest_rate_up_to_which_every_rate_keeps_the_promise()
 
 
 def test_a_rate_above_one_that_breaks_the_promise_is_no_knee() -> None:
-    """88.6 req/s keeps the promise and its latency turns up after it; below it, two rates break the promise."""
+    """88.6 req/s keeps the promise and latency turns up after it, but two lower rates break the promise."""
     found = summed(ttft_p95_ms=thrice(30, 40, 60, 800, 700, 90, 2600, 4000))
     assert [row["kept"] for row in found["points"]] == [True, True, True, False, False, True, False, False]
     assert found["knee"] == 2
@@ -74,7 +74,7 @@ def test_a_rate_above_one_that_breaks_the_promise_is_no_knee() -> None:
 
 def test_there_is_no_knee_where_all_keep_the_promise_or_the_lowest_rate_breaks_it() -> None:
     found = summed(ttft_p95_ms=thrice(30, 40, 500))
-    assert found["knee"] is None, "what is as long as the limit keeps it"
+    assert found["knee"] is None, "a value equal to the limit keeps the promise"
     assert found["sentences"][0] == (
         "No knee up to 41.4 req/s: every rate keeps the promise, TTFT p95 is 500 ms (495–505) of 500 and ITL p99 is 5 ms of"
         " 50 at 41.4 req/s."
@@ -102,7 +102,7 @@ def test_the_median_of_the_runs_keeps_the_promise_and_a_ttft_that_is_not_known_d
     kept = summed(ttft_p95_ms=[[10.0] * 3, [400.0, 900.0, 500.0], [400.0, 900.0, 501.0]])
     assert [row["kept"] for row in kept["points"]] == [True, True, False]
     unknown = summed(ttft_p95_ms=thrice(30, None), itl_p99_ms=thrice(None, None))
-    assert [row["kept"] for row in unknown["points"]] == [True, False], "of answers of one token there are no gaps"
+    assert [row["kept"] for row in unknown["points"]] == [True, False], "answers of one token have no gaps"
     assert unknown["knee"] == 0
 
 
@@ -134,9 +134,9 @@ def test_a_figure_that_falls_is_told_only_beyond_the_spread_and_the_largest_of_t
     def told(**figures: Any) -> str:
         return next((said for said in summed(**figures)["sentences"] if "does not rise" in said), "")
 
-    assert told(ttft_p95_ms=[[20.0, 30.0], [19.0, 21.0]]) == "", "they overlap"
-    assert told(ttft_p95_ms=[[20.0, 20.0], [19.2, 19.3]]) == "", "by less than a ratio of 1.05"
-    assert told(ttft_p95_ms=[[20.0], [18.0]]) == "", "one run each"
+    assert told(ttft_p95_ms=[[20.0, 30.0], [19.0, 21.0]]) == "", "the ranges overlap"
+    assert told(ttft_p95_ms=[[20.0, 20.0], [19.2, 19.3]]) == "", "a ratio below 1.05"
+    assert told(ttft_p95_ms=[[20.0], [18.0]]) == "", "only one run each"
     assert told(ttft_p95_ms=thrice(20, 30)) == ""
     figures = {"ttft_p95_ms": thrice(20, 30, 15, 40), "itl_p99_ms": thrice(40, 10, 20, 45)}
     assert told(**figures) == (
@@ -163,11 +163,11 @@ def test_the_knee_of_a_setting_is_where_itl_turns_up() -> None:
     "latency",
     [
         thrice(*range(10, 19)),  # a straight line
-        [[10.0, 12.0, 11.0]] * 9,  # nothing changes
+        [[10.0, 12.0, 11.0]] * 9,  # no change
         [[10.0, 30.0, 12.0], [9.0, 28.0, 10.0], [9.5, 31.0, 10.0], [10.0, 33.0, 20.0]],  # within the spread
-        thrice(40, 20, 10),  # falls
+        thrice(40, 20, 10),  # falling
         thrice(10, 90),  # two points have no bend
-        thrice(10, 10, 60, 11, 100),  # it would be at 8, and 4 is worse
+        thrice(10, 10, 60, 11, 100),  # the bend would be at 8, but 4 is worse
     ],
 )
 def test_there_may_be_no_knee_of_a_setting(latency: Runs) -> None:
@@ -178,7 +178,7 @@ def test_there_may_be_no_knee_of_a_setting(latency: Runs) -> None:
 
 @pytest.mark.parametrize(("bent", "knee"), [(33.9, 1), (34.1, None)])
 def test_a_knee_of_a_setting_lies_a_fifth_of_the_range_below_the_line(bent: float, knee: int | None) -> None:
-    """Halfway between 1 and 4 by factors, the line from 10 to 90 is at 50; a fifth of the range below it is 34."""
+    """Halfway from 1 to 4 on a log scale, the line from 10 to 90 is at 50; a fifth of the range below that is 34."""
     found = summed("max_batch_size", [1.0, 2.0, 4.0], itl_p99_ms=[[value] * 2 for value in (10.0, bent, 90.0)])
     assert found["knee"] == knee
 
@@ -236,7 +236,7 @@ def test_the_ends_are_compared_and_a_single_value_is_not() -> None:
 
 
 def test_a_sweep_that_was_saved_before_is_summed_anew() -> None:
-    """It holds what each run measured, and a summary that said something else of it."""
+    """It contains what each run measured, and a summary that says something else."""
     saved = json.loads((Path(__file__).parent / "sweep.json").read_text(encoding="utf-8"))
     saved["summary"] = {**saved["summary"], "knee": 3, "sentences": ["The knee is at 30.5 req/s."]}
     opened = parse_result(json.dumps(saved).encode())

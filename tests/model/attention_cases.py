@@ -1,8 +1,8 @@
-"""Cases of paged attention that a backend must get right, on a CPU and on a GPU.
+"""Cases of paged attention that a backend must compute correctly, on a CPU and on a GPU.
 
-A case is a paged batch made by hand, with everything in the cache that nobody may read filled with NaN: block 0, blocks
-that stale columns of the block tables name, and the slots behind each row's tokens. Whoever reads there and uses it
-gives NaN. The reference backend says what is right.
+A case is a hand-made paged batch. Every part of the cache that must not be read is filled with NaN: block 0, blocks
+named by stale columns of the block tables, and the slots behind each row's tokens. A backend that uses any of these
+computes NaN. The reference backend gives the right answer.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache, LayerShape
 from tests.pairwise import pairwise
 
-# Of ||found - right|| / ||right||. bfloat16 has 8 bits, and the interpreter cuts off what it does not keep.
+# For ||found - right|| / ||right||. bfloat16 has 8 bits, and the interpreter truncates instead of rounding.
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}
-_PADDING = 3  # rows and tokens of a padded case
-_STALE = 3  # columns behind the longest row of each block table
+_PADDING = 3  # rows and tokens added to a padded case
+_STALE = 3  # columns that each block table has beyond its longest row
 
-# (tokens to compute, tokens in the cache once they are appended) of each row.
+# For each row: (tokens to compute, tokens in the cache once these are appended).
 _DECODES = tuple((1, 1 + 37 * i % 301) for i in range(40))
 ROWS: dict[str, tuple[tuple[int, int], ...]] = {
     "one token": ((1, 1),),
@@ -67,13 +67,13 @@ _LARGE_FACTORS = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What varies; see ``AttentionParams`` for the words.
+    """What varies; see ``AttentionParams`` for the terms.
 
     Attributes:
         rows: a name in ``ROWS``, ``DRAFT_ROWS`` or ``LARGE_ROWS``.
         dims: ``k_dim`` and ``v_dim``. heads: query heads and KV heads.
         padded: rows without tokens and tokens without a row follow the real ones, as in a CUDA graph's bucket.
-        strided: queries, keys and values are views of one tensor, as a fused projection gives them.
+        strided: queries, keys and values are views of one tensor, as a fused projection returns them.
     """
 
     rows: str
@@ -102,7 +102,7 @@ def _say(name: str, value: Any) -> str:
     return f"{name} {'x'.join(map(str, value)) if isinstance(value, tuple) else value}"
 
 
-# Three things that must meet, beyond what pairs promise: split contexts, and what each split must or must not count.
+# Three factors together, which pairs do not guarantee: split contexts, and what each split must or must not count.
 _SPLIT_CASES = (
     Case("a long decode", (24, 16), (6, 2), EVERYTHING, torch.float32, 16, None, True, True, False),
     Case("a long decode", (64, 64), (2, 2), Reach(window=500), torch.float32, 24, 5.0, True, False, True),
@@ -111,7 +111,7 @@ _SPLIT_CASES = (
 
 
 def pairwise_cases() -> list[Case]:
-    """Small cases in which every two values of two factors meet."""
+    """Small cases that include every pair of values of two factors."""
     return [*(Case(**values) for values in pairwise(_FACTORS)), *_SPLIT_CASES]
 
 
@@ -121,7 +121,7 @@ def large_cases() -> list[Case]:
 
 
 def all_cases() -> list[Case]:
-    """Every product of the small factors that decide which code runs, the others taken in turn; thousands."""
+    """Thousands: the product of the small factors that decide which code runs, with the other factors cycled."""
     turning = ("dtype", "block_size", "strided", "padded")
     product = itertools.product(*(_FACTORS[name] for name in _FACTORS if name not in turning))
     names = [name for name in _FACTORS if name not in turning]
@@ -134,7 +134,7 @@ def all_cases() -> list[Case]:
 
 @dataclass(slots=True)
 class Problem:
-    """A case with numbers: what a backend is called with, and the cache it reads."""
+    """A case with numbers: a backend's arguments, and the cache it reads."""
 
     cache: KVCache
     batch: PagedBatch
@@ -161,7 +161,7 @@ class Bucket:
 
 
 def make_problem(case: Case, device: torch.device, seed: int = 0, bucket: Bucket | None = None) -> Problem:
-    """Random numbers for a case; another seed gives others, and other block tables. ``bucket`` instead of its own sizes."""
+    """Random numbers and block tables for a case, depending on the seed. ``bucket`` replaces the batch's own sizes."""
     rng = np.random.default_rng(seed)
     rows = {**ROWS, **DRAFT_ROWS, **LARGE_ROWS}[case.rows]
     bucket = bucket or _own_bucket(rows, case)
@@ -207,7 +207,7 @@ def _own_bucket(rows: Sequence[tuple[int, int]], case: Case) -> Bucket:
 def make_batch(
     rows: Sequence[tuple[int, int]], block_size: int, bucket: Bucket, rng: np.random.Generator, device: torch.device
 ) -> PagedBatch:
-    """A batch with shuffled blocks, in which stale columns of the block tables name a block that nobody owns.
+    """A batch with shuffled blocks, in which stale columns of the block tables name a block that no row owns.
 
     Padding rows have no tokens; padding tokens have slot -1. Raises ``ValueError`` when the rows do not fit the bucket.
     """
@@ -242,7 +242,7 @@ def make_batch(
 
 
 def right_answer(problem: Problem) -> torch.Tensor:
-    """What the reference backend makes of it; zeros for tokens without a row. It appends as well."""
+    """The reference backend's answer, zero for tokens without a row. This appends to the cache as well."""
     batch = problem.batch
     real = replace(batch, slot_mapping=batch.slot_mapping.clamp(min=0), memo={})
     out = problem.attend(make_backend("reference", problem.cache), real)
@@ -251,7 +251,7 @@ def right_answer(problem: Problem) -> torch.Tensor:
 
 
 def relative_error(found: torch.Tensor, right: torch.Tensor) -> float:
-    """``||found - right|| / ||right||``; infinite where anything found is not a finite number."""
+    """``||found - right|| / ||right||``, infinite if ``found`` contains a value that is not finite."""
     if found.shape != right.shape or not bool(found.isfinite().all()):
         return float("inf")
     return float((found.double() - right.double()).norm() / right.double().norm().clamp(min=1e-12))

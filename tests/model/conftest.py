@@ -1,4 +1,4 @@
-"""One torch thread: the models are tiny, and two threads on busy cores wait for each other. And short warm-ups."""
+"""One torch thread, since the models are tiny and two threads on busy cores wait for each other; and short warm-ups."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def short_warm_up() -> Iterator[None]:
-    """A hundred engines start here: each records a size or two, the others when they come."""
+    """About a hundred engines start here, so each records only a size or two at the start, and others as they occur."""
     with recording_options(warm_up_tokens=2):
         yield

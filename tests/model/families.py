@@ -1,4 +1,4 @@
-"""Tiny random models of each family that is said to work."""
+"""Tiny random models of each supported family."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ _LINEAR = {"layer_types": ["linear_attention", "full_attention", "linear_attenti
 _CONVOLUTIONS = {"layer_types": ["conv", "full_attention", "conv"]}
 _EVERY_SECOND = ["mamba", "hybrid", "mamba", "hybrid"]
 
-# With recurrent layers: they need state slots.
+# Families with recurrent layers, which need state slots.
 STATEFUL: dict[str, Callable[[], Any]] = {
     "qwen3_5_text": lambda: tf.Qwen3_5TextConfig(**_base(head_dim=16, **_LINEAR, **_LINEAR_ATTENTION)),
     "qwen3_5_moe_text": lambda: tf.Qwen3_5MoeTextConfig(
@@ -200,12 +200,12 @@ STATEFUL: dict[str, Callable[[], Any]] = {
     ),
     "olmo_hybrid": lambda: tf.OlmoHybridConfig(**_base(**_LINEAR, **_LINEAR_ATTENTION)),
 }
-if not hasattr(tf, "Lfm3Config"):  # newer than the oldest transformers that is supported
+if not hasattr(tf, "Lfm3Config"):  # newer than the oldest supported transformers
     del STATEFUL["lfm3"]
 
 
 def tiny_model(config: Any, seed: int = 0) -> tf.PreTrainedModel:
-    """Random weights with which attention is far from uniform; eager attention, float32."""
+    """Random weights for which attention is far from uniform; eager attention, float32."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = tf.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()

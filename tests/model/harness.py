@@ -1,4 +1,4 @@
-"""Steps made by hand, so that the model side is tried without a scheduler."""
+"""Steps made by hand, to test the model side without a scheduler."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_runner(model: PreTrainedModel, *, num_blocks: int = 128, **settings: An
 
 @contextlib.contextmanager
 def recording_options(**options: Any) -> Iterator[None]:
-    """Models that are loaded meanwhile record and replay steps by these ``RecordingOptions``."""
+    """Models that are loaded inside this context record and replay steps with these ``RecordingOptions``."""
     before = accelerator_for(torch.device("cpu"))
     assert issubclass(before, CPUAccelerator)
 
@@ -45,7 +45,7 @@ def recording_options(**options: Any) -> Iterator[None]:
 
 
 def reporter_of_all(sent: list[Progress]) -> Reporter:
-    """Returns a reporter that leaves out no count for coming soon after the one before: a second passes between them."""
+    """Returns a reporter that sends every count: on its clock, a second passes between any two of them."""
     return Reporter(sent.append, itertools.count().__next__)
 
 
@@ -73,10 +73,10 @@ class Blocks:
 
 
 class Driver:
-    """Runs requests whose tokens are all known, and keeps the logits of each step's last tokens."""
+    """Runs requests whose tokens are all known, and keeps the logits of the last tokens of each step."""
 
     def __init__(self, runner: ModelRunner, prompts: list[list[int]], **knobs: bool) -> None:
-        self.runner, self.knobs = runner, knobs  # of each ``Step``
+        self.runner, self.knobs = runner, knobs  # options of each ``Step``
         self.blocks = Blocks(runner.num_blocks)
         self.requests = [Request(i, tokens, SamplingParams()) for i, tokens in enumerate(prompts)]
         for slot, request in enumerate(self.requests, 1):
@@ -85,7 +85,7 @@ class Driver:
         self.steps = 0
 
     def step(self, counts: dict[int, int]) -> dict[int, torch.Tensor]:
-        """Compute the next ``counts[i]`` tokens of request i; the logits of the last one of each, raw."""
+        """Compute the next ``counts[i]`` tokens of request i; returns the raw logits of each one's last token."""
         entries = []
         for i, count in counts.items():
             request = self.requests[i]
@@ -99,7 +99,7 @@ class Driver:
 
 
 def every_state(runner: ModelRunner, slots: list[int]) -> list[torch.Tensor]:
-    """The recurrent states of these slots, of all layers."""
+    """The recurrent states in these slots, of all layers."""
     assert runner.states is not None
     return [state for layer in runner.states.shapes for state in runner.states.read(layer, torch.tensor(slots))]
 

@@ -1,4 +1,4 @@
-"""Packing a step: where each token goes, and steps that do not fit together."""
+"""Packing a step into a batch: the position of each token, and inconsistent steps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_packs_what_each_entry_computes():
     assert batch.slot_mapping.tolist() == [15, 28, 29, 20, 21, 8]
     assert batch.cu_seqlens_q.tolist() == [0, 3, 5, 6]
     assert batch.seq_lens.tolist() == [6, 2, 1]
-    assert batch.block_tables.tolist() == [[3, 7], [5, 0], [2, 0]]  # only the blocks in use; the rest is block 0
+    assert batch.block_tables.tolist() == [[3, 7], [5, 0], [2, 0]]  # only the blocks in use, padded with block 0
     assert batch.logits_rows.tolist() == [5, 2]
     assert (batch.num_rows, batch.num_tokens) == (3, 6)
 

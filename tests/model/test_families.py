@@ -1,4 +1,4 @@
-"""Every family that is said to work: packed, paged and chunked logits are those of eager attention."""
+"""Every supported family: packed, paged and chunked logits equal those of eager attention."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from roseplay.model.support import PROVEN
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
 from tests.model.harness import Driver, eager_logits, make_runner, random_tokens
 
-# Ragged prompts, the first two past the windows of 8 tokens; block size is 4, so 24 is an exact multiple.
+# Prompts of different lengths, the first two longer than the windows of 8 tokens; 24 is a multiple of the block size 4.
 LENGTHS = (37, 24, 5, 1)
-# How many tokens of each prompt a step computes: whole prompts, chunks with and without a past, decodes, and mixtures.
+# The number of tokens of each prompt that a step computes: whole prompts, chunks, decodes, and mixtures of them.
 SCHEDULE = (
     {0: 17, 2: 3},
     {2: 1, 0: 11, 1: 20},
@@ -57,7 +57,7 @@ def test_append_per_request_equals_batched(family: str, attention: str):
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2"])
 def test_bfloat16_backends_agree(family: str):
-    """In bfloat16 rounding is far larger, so the fast backend is held to the reference, not to eager."""
+    """Rounding errors are far larger in bfloat16, so the fast backends are compared with the reference, not eager."""
     model = tiny_model(FAMILIES[family]()).to(torch.bfloat16)
     prompts = [random_tokens(length, VOCABULARY, seed) for seed, length in enumerate(LENGTHS)]
     drivers = [Driver(make_runner(model, attention=name), prompts) for name in ("cpu", "gather", "reference")]
@@ -71,7 +71,7 @@ def test_bfloat16_backends_agree(family: str):
 
 @pytest.mark.parametrize("attention", ["cpu", "gather"])
 def test_many_decodes_are_grouped(attention: str):
-    """More rows, and more unlike ones, than fit one group of the fast backend."""
+    """More rows, with more different lengths, than fit one group of the fast backend."""
     model = tiny_model(FAMILIES["llama"]())
     lengths = [2 + (7 * i) % 50 for i in range(24)]
     prompts = [random_tokens(length, VOCABULARY, seed) for seed, length in enumerate(lengths)]
@@ -92,7 +92,7 @@ def test_equal_prompts_in_one_step_attend_together():
 
 @pytest.fixture
 def short_spans() -> Iterator[None]:
-    """Six masked queries at once."""
+    """Limits a span to six masked queries."""
     register_backend("gather", functools.partial(GatherBackend, masked_queries=6))
     yield
     register_backend("gather", GatherBackend)
@@ -100,7 +100,7 @@ def short_spans() -> Iterator[None]:
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gpt_oss"])
 def test_long_prompts_attend_in_spans(family: str, short_spans: None):
-    """Whole prompts and chunks that need several spans, the last one shorter."""
+    """Whole prompts and chunks that need several spans, with a shorter last one."""
     assert worst_difference(tiny_model(FAMILIES[family]()), "gather") < 1e-4
     model = tiny_model(FAMILIES[family]())
     prompts = [random_tokens(31, VOCABULARY, seed) for seed in range(2)]

@@ -1,4 +1,4 @@
-"""Attention on gathered blocks against the reference, in the cases that kernels are tried with."""
+"""Attention on gathered blocks against the reference, in the cases that the kernels are tested with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that a model's author recommends, from its ``generation_config.json``."""
+"""Sampling values recommended by a model's author in ``generation_config.json``."""
 
 from __future__ import annotations
 

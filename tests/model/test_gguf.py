@@ -1,4 +1,4 @@
-"""Models in GGUF files: what is read of them, which of several is meant, and how a bad one is refused."""
+"""Models in GGUF files: what is read, which of several files is used, and how a bad one is refused."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def refusal(model: Path | str, config: EngineConfig = FLOAT32) -> str:
 
 
 def by_transformers(path: Path) -> tf.PreTrainedModel:
-    """As transformers and the package gguf read the file, without a part of ours."""
+    """The model that transformers and the package gguf read from the file, without any of our code."""
     plain = tf.GgufConfig(dequantize=True)
     return tf.AutoModelForCausalLM.from_pretrained(
         path.parent, gguf_file=path.name, quantization_config=plain, dtype=torch.float32, attn_implementation="eager"
@@ -107,7 +107,7 @@ def test_the_number_format_follows_the_types_of_the_file(
 def test_it_is_named_by_its_file_and_found_by_its_directory(file: Path, tmp_path: Path):
     assert load_model(str(file), FLOAT32).name == "Tiny-Llama.Q8_0"
     assert load_model(str(file.parent), FLOAT32).name == "Tiny-Llama.Q8_0"
-    blob = tmp_path / "sha256-abcdef"  # so Ollama names them
+    blob = tmp_path / "sha256-abcdef"  # Ollama's file names
     shutil.copy(file, blob)
     assert load_model(str(blob), FLOAT32).name == "sha256-abcdef"
 

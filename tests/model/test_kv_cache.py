@@ -1,4 +1,4 @@
-"""Blocks: copies over all layers, and how large the pool is."""
+"""Blocks: copies across all layers, and the size of the pool."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_pool_size():
     assert choose(max_model_len=16) == 512
     free = 4 * 1000 * block_bytes
     assert choose() == 1000
-    free = 200 * block_bytes  # a quarter is less than one request of 128 blocks, which still fits
+    free = 200 * block_bytes  # a quarter does not hold a request of 128 blocks, but all of it does
     assert choose() == 129
     free = 100 * block_bytes
     with pytest.raises(ValueError, match="set max_model_len lower"):

@@ -1,4 +1,4 @@
-"""Where models come from, what is chosen for them, and how it is said when something is wrong."""
+"""Where models are found, which settings are chosen for them, and the messages when something is wrong."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_auto_is_bfloat16_where_it_is_the_models_own_and_the_cpu_is_made_for_it(
 def test_directory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(accelerator_for(torch.device("cpu")), "multiplies_bfloat16", lambda: False)
     loaded = load_model(str(checkpoint), EngineConfig(device="cpu"))
-    assert loaded.dtype == torch.float32  # auto, on a CPU
+    assert loaded.dtype == torch.float32  # chosen by "auto" on this CPU
     assert loaded.max_model_len == 64
     assert loaded.eos_token_ids == {2}
     assert loaded.vocab_size == loaded.num_embeddings == 97
@@ -60,7 +60,7 @@ def test_directory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_two_at_once(checkpoint: Path):
-    """transformers keeps what it loads in globals: without a lock one finds the other's weights missing."""
+    """transformers keeps global state while loading; without a lock, one load finds the other's weights missing."""
     together = threading.Barrier(4)
 
     def load(number: int) -> int:

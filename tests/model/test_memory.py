@@ -1,4 +1,4 @@
-"""How much the KV cache may have, on a GPU that is made of three numbers."""
+"""How much memory the KV cache may use, on a simulated GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GPU = torch.device("cuda")
 
 
 class Operations(TorchDispatchMode):
-    """Notes the names of what torch does, and the number of elements of the largest result of each."""
+    """Records the name of each torch operation and the largest number of elements in its results."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Operations(TorchDispatchMode):
 
 
 class FakeCuda:
-    """``total`` bytes, of which ``held`` are in use; a step takes ``per_token`` bytes for each of its tokens."""
+    """A GPU with ``total`` bytes, ``held`` of them in use; a step uses ``per_token`` bytes for each of its tokens."""
 
     def __init__(self, total: int, held: int, per_token: int) -> None:
         self.total, self.held, self.per_token = total, held, per_token
@@ -85,7 +85,7 @@ def test_where_memory_is_short_steps_are_smaller():
 
 
 def test_the_largest_step_draws_tokens_in_the_way_that_takes_most(monkeypatch: pytest.MonkeyPatch):
-    """All of its rows are sorted, penalised and made into log-probabilities."""
+    """All of its rows are sorted, penalised and turned into log-probabilities."""
     runner = make_runner(tiny_model(FAMILIES["llama"]()))
     with Operations() as seen:
         monkeypatch.setattr(gpu_memory, "profile", lambda run, tokens, device: run(64))

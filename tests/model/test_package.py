@@ -1,4 +1,4 @@
-"""What importing the package sets before torch is loaded."""
+"""The settings that importing the package makes before torch is loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns of attention that a model expresses in its mask alone, and layers that read the keys of others."""
+"""Attention patterns that a model expresses only in its mask, and layers that read the keys of other layers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SHARED = {
     "vocab_size_per_layer_input": 256,
     "hidden_size_per_layer_input": 8,
 }
-# Windows and chunks of 6 and 8 tokens, far shorter than the prompts; temperatures that change every 8 tokens.
+# Windows and chunks of 6 or 8 tokens, far shorter than the prompts; temperatures that change every 8 tokens.
 FAMILIES = {
     "llama4_text": lambda: tf.Llama4TextConfig(
         **_TINY,
@@ -77,7 +77,7 @@ def test_a_pattern_that_is_ignored_is_noticed(family: str, monkeypatch: pytest.M
 
 
 def test_temperatures_are_of_positions(monkeypatch: pytest.MonkeyPatch):
-    """Llama 4 takes them from a token's place in the call, which holds the tokens of several requests."""
+    """Llama 4 derives them from a token's index in the call, which contains tokens of several requests."""
     monkeypatch.setattr("roseplay.model.layout.adopt_temperatures", lambda model: None)
     with pytest.raises(UnsupportedModelError, match="computes something else"):
         load_model(tiny_model(FAMILIES["llama4_text"]()), EngineConfig())
@@ -95,7 +95,7 @@ def test_of_whole_models_the_part_that_reads_text_is_served(kind: str, tmp_path:
 
 @pytest.mark.parametrize("family", ["gemma3n_text", "gemma4_text"])
 def test_layers_that_share_keys_cache_none(family: str):
-    """Layers 3 to 5 read what the last layer of their kind before them has: 2 and 1."""
+    """Layers 3 to 5 read the keys of the last earlier layer of their kind that has its own: layer 2 or 1."""
     loaded = load_model(tiny_model(FAMILIES[family]()), EngineConfig())
     assert list(loaded.kv_shapes) == [0, 1, 2]
     assert loaded.kv_shapes[1].k_dim == (24 if family == "gemma4_text" else 16)
@@ -126,7 +126,7 @@ def test_first_of_a_reach(reach: Reach, firsts: list[int]):
 
 @pytest.mark.parametrize("kind", ["gemma3n_text", "gemma4_text"])
 def test_a_small_copy_keeps_the_kinds_of_layers_that_share(kind: str):
-    """The default config of Gemma 3n; that of Gemma 4 with the last 12 of 30 layers sharing."""
+    """Gemma 3n's default config, and Gemma 4's with the last 12 of 30 layers sharing."""
     config = tf.CONFIG_MAPPING[kind](num_kv_shared_layers={"gemma3n_text": 15, "gemma4_text": 12}[kind])
     small = shrink(config, widths=True)
     own = small.num_hidden_layers - small.num_kv_shared_layers

@@ -1,4 +1,4 @@
-"""What loading a model reports of its stages: bytes of weights, downloads, and what prepares the first steps."""
+"""What loading a model reports about its stages: bytes of weights, downloads, and preparing the first steps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def started(model: str, **settings: Any) -> list[Progress]:
-    """What a model runner reports until it is ready."""
+    """Everything that a model runner reports until it is ready."""
     sent: list[Progress] = []
     reporter, config = reporter_of_all(sent), EngineConfig(device="cpu", num_blocks=8, **settings)
     ModelRunner(load_model(model, config, reporter), config, reporter).close()
@@ -52,9 +52,9 @@ def test_a_start_reports_its_stages_in_order_and_each_to_its_end(checkpoint: Pat
         assert before.stage != after.stage or before.done <= after.done
     for stage in ("download", "weights", "kernels"):
         last = of(stage, sent)[-1]
-        assert last.done == pytest.approx(last.total, rel=0.2), stage  # a file has a header beside the weights
+        assert last.done == pytest.approx(last.total, rel=0.2), stage  # the file also has a header
     assert of("download", sent)[-1].note == "from disk"
-    assert of("kernels", sent)[-1].total > 3  # its layers are counted
+    assert of("kernels", sent)[-1].total > 3  # counts its layers
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -62,8 +62,8 @@ def test_weights_are_counted_in_the_bytes_of_their_files(checkpoint: Path, dtype
     weights = of("weights", started(str(checkpoint), dtype=dtype))
     numbers = sum(weight.numel() for weight in tiny_model(FAMILIES["llama"]()).parameters())
     assert {progress.total for progress in weights} == {(checkpoint / "model.safetensors").stat().st_size}
-    assert weights[-1].done == pytest.approx(2 * numbers, rel=0.01)  # bfloat16 in the file, whatever they become
-    assert len(weights) > 10  # one by one, not at the end
+    assert weights[-1].done == pytest.approx(2 * numbers, rel=0.01)  # bfloat16 in the file, whatever the dtype
+    assert len(weights) > 10  # weight by weight, not only at the end
 
 
 def test_a_checkpoint_in_several_files_has_the_size_of_all(checkpoint: Path, tmp_path: Path) -> None:
@@ -115,11 +115,11 @@ def test_only_weights_of_this_thread_are_counted_and_none_twice() -> None:
         tied = torch.nn.Linear(3, 2, bias=False)
         tied.weight = layer.weight
     torch.nn.Linear(7, 7)
-    assert [tuple(weight.shape) for weight in put] == [(2, 3), (2, 3)]  # the tied layer's own, before it was tied
+    assert [tuple(weight.shape) for weight in put] == [(2, 3), (2, 3)]  # the tied layer's own, before tying
 
 
 class TestDownload:
-    """The hub's client makes bars of the class that it is given."""
+    """The Hugging Face client creates progress bars of the class that it is given."""
 
     def test_one_file(self) -> None:
         sent: list[Progress] = []
@@ -148,7 +148,7 @@ class TestDownload:
         assert capfd.readouterr() == ("", "")
 
     def test_a_model_of_the_hub(self, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The client is played here; what it downloads is read from a directory."""
+        """The client is simulated: a directory stands in for what it downloads."""
         real_config, real_model = tf.AutoConfig.from_pretrained, tf.AutoModelForCausalLM.from_pretrained
 
         def fetched(name: str, *, local_files_only: bool, tqdm_class: Any, **settings: Any) -> Any:

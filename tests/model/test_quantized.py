@@ -1,4 +1,4 @@
-"""Checkpoints in several files, with tied weights, and with quantized ones: read as they should be, or refused at once."""
+"""Checkpoints in several files, with tied weights, and with quantized ones: read correctly, or refused at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CPU = EngineConfig(device="cpu", dtype="float32", num_blocks=16)
 
 
 def save(directory: Path, config: Any, weights: dict[str, torch.Tensor], quantization: dict[str, Any] | None) -> str:
-    """Save a checkpoint in two files with an index."""
+    """Save a checkpoint in two files with an index; returns its directory."""
     config.save_pretrained(directory)
     if quantization is not None:
         document = json.loads((directory / "config.json").read_text())
@@ -44,13 +44,13 @@ def save(directory: Path, config: Any, weights: dict[str, torch.Tensor], quantiz
 
 
 def stored(model: tf.PreTrainedModel, directory: Path) -> dict[str, torch.Tensor]:
-    """The weights of a model under the names that checkpoints of its family have."""
+    """A model's weights under the names used by its family's checkpoints."""
     model.save_pretrained(directory)
     return load_file(directory / "model.safetensors")
 
 
 def to_fp8(weight: torch.Tensor, block: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Numbers, a scale for each square block, and what both together mean."""
+    """Returns the fp8 numbers, a scale for each square block, and the dequantized weight."""
     rows, columns = weight.shape
     tiles = weight.reshape(rows // block, block, columns // block, block)
     scale = tiles.abs().amax(dim=(1, 3)) / 448
@@ -60,7 +60,7 @@ def to_fp8(weight: torch.Tensor, block: int) -> tuple[torch.Tensor, torch.Tensor
 
 
 def to_mxfp4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Blocks of 32 numbers along the input, an exponent for each, and what both mean; of ``[experts, in, out]``."""
+    """Codes in groups of 32 along the input, their exponents, and the dequantized weight ``[experts, in, out]``."""
     groups = weight.transpose(1, 2).unflatten(-1, (-1, 32))
     exponent = (groups.abs().amax(-1, keepdim=True) / 6).log2().ceil()
     codes = ((groups / exponent.exp2()).unsqueeze(-1) - FP4).abs().argmin(-1)
@@ -123,7 +123,7 @@ def test_progress_counts_what_the_files_hold(kind: str, tmp_path: Path):
     ModelRunner(load_model(directory, CPU, reporter), CPU, reporter).close()
     last = [progress for progress in sent if progress.stage == "weights"][-1]
     assert last.total == sum(file.stat().st_size for file in tmp_path.glob("model-*.safetensors"))
-    assert last.done == pytest.approx(last.total, rel=0.25)  # a file has a header beside the weights
+    assert last.done == pytest.approx(last.total, rel=0.25)  # the file also has a header
 
 
 def test_tied_weights_in_several_files(tmp_path: Path):

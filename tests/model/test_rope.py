@@ -1,4 +1,4 @@
-"""Rotary embeddings that follow the longest position are frozen: a neighbour changes nobody's keys."""
+"""Rotary embeddings that depend on the longest position are frozen, so a neighbour changes no request's keys."""
 
 from __future__ import annotations
 
@@ -87,6 +87,6 @@ def test_the_model_that_was_given_keeps_its_own_frequencies():
 
 def test_an_embedding_that_cannot_be_frozen_is_refused():
     model = dynamic_llama()
-    model.model.rotary_emb.rope_type = "default"  # as if the module went by another name
+    model.model.rotary_emb.rope_type = "default"  # as if the module had another rope type
     with pytest.raises(UnsupportedModelError, match="dynamic rotary embedding cannot be frozen"):
         load_model(model, EngineConfig())

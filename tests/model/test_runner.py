@@ -1,4 +1,4 @@
-"""Executing steps: where logits come from, what is written where, and steps that make no sense."""
+"""Executing steps: where logits come from, what is written where, and inconsistent steps."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_followers_share_the_leaders_blocks_and_logits_in_the_same_step(model, r
     longer = request(prompt[:8] + random_tokens(3, 97, 3), [5, 6, 9], 2)
     result = step_of(
         runner,
-        StepEntry(longer, 8, 3, samples=True, logits_entry=0),  # before its leader: appends come first
+        StepEntry(longer, 8, 3, samples=True, logits_entry=0),  # before its leader, since appends come first
         StepEntry(leader, 0, 10, samples=True, logits_entry=1),
         StepEntry(follower, 10, 0, samples=True, logits_entry=1),
     )
@@ -68,7 +68,7 @@ def test_followers_share_the_leaders_blocks_and_logits_in_the_same_step(model, r
 
 
 def test_each_entry_draws_from_the_row_it_names(model, runner):
-    """As many draws as rows, but not row by row."""
+    """There are as many draws as rows, but all are from the same row."""
     one, two = random_tokens(5, 97, 8), random_tokens(7, 97, 9)
     assert greedy(model, one) != greedy(model, two)
     result = step_of(
@@ -99,7 +99,7 @@ def test_saved_logits_serve_a_step_without_rows(model, runner):
 
 
 def test_saved_logits_are_raw_and_their_own(model, runner):
-    """Not those after penalties, and not a view into what a later step overwrites."""
+    """Taken before penalties, and not a view of memory that a later step overwrites."""
     prompt = random_tokens(6, 97, 6)
     penalised = request(prompt, [1, 2], repetition_penalty=50.0, temperature=3.0)
     other = request(random_tokens(3, 97, 7), [3], 1)
@@ -128,7 +128,7 @@ def test_dropped_logits_are_forgotten_before_new_ones_are_saved(runner):
 
 
 def test_copies_come_before_appends(model, runner):
-    """Two requests part ways inside a block: one gets a copy, and both go on from the common past."""
+    """Two requests diverge inside a block: one gets a copy, and both continue from the common tokens."""
     common = random_tokens(6, 97, 7)
     a = request([*common, 11], [1, 2])
     b = request([*common, 13], [1, 3], 1)
@@ -157,7 +157,7 @@ def test_only_the_steps_own_slots_are_written(runner):
 
 @pytest.mark.parametrize("attention", ["cpu", "gather", "reference"])
 def test_what_lies_in_other_slots_does_not_matter(model, attention: str):
-    """Stale columns of a block table, block 0, and the rest of a last block hold anything at all."""
+    """Stale columns of a block table, block 0, and the rest of a last block may contain anything."""
     runner = make_runner(model, attention=attention, num_blocks=32)
     for tensors in (runner.cache.keys, runner.cache.values):
         for tensor in tensors.values():
@@ -175,7 +175,7 @@ def test_what_lies_in_other_slots_does_not_matter(model, attention: str):
 
 @pytest.mark.parametrize("attention", ["cpu", "gather", "reference"])
 def test_a_request_that_overflows_spoils_nobody_else(attention: str):
-    """Neither its neighbours nor those who get its blocks after it."""
+    """Neither its neighbours nor requests that get its blocks afterwards."""
     model = tiny_model(FAMILIES["llama"]())
     with torch.no_grad():
         model.model.embed_tokens.weight[90] = float("nan")
@@ -249,7 +249,7 @@ def test_steps_that_make_no_sense_change_nothing(runner):
 
 
 def test_logits_past_the_tokenizers_vocabulary_stay_possible(model):
-    biased = tiny_model(FAMILIES["phi"]())  # its head has a bias
+    biased = tiny_model(FAMILIES["phi"]())  # its output layer has a bias
     with torch.no_grad():
         biased.lm_head.bias[96] = 1e3
     r = request([3], [1])

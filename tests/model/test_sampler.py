@@ -1,4 +1,4 @@
-"""Drawing tokens: each request's draw is its own, and each parameter does what its name says."""
+"""Sampling tokens: each request's draw is independent of the others, and each parameter does what its name says."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def random_logits(rows: int, vocabulary: int = VOCABULARY, seed: int = 0, scale:
 
 
 def drawn_set(row: torch.Tensor, draws: int = 400, **params: Any) -> set[int]:
-    """Which tokens come up over many seeds."""
+    """The tokens that are drawn over many seeds."""
     requests = [request(seed=seed, temperature=1.0, **params) for seed in range(draws)]
     return set(sample(row.expand(draws, -1), requests))
 
 
 def naive_kept(row: torch.Tensor, top_k: int | None, top_p: float, min_p: float, temperature: float) -> set[int]:
-    """What the cuts leave, one token at a time."""
+    """The tokens that top-k, top-p and min-p keep, computed token by token."""
     scores = (row / temperature).tolist()
     order = sorted(range(len(scores)), key=lambda i: -scores[i])
     kept = order[: top_k or len(order)]
@@ -76,7 +76,7 @@ def test_draws_depend_on_seed_and_position():
     row = random_logits(1, scale=0.1)
     base = {"temperature": 1.0, "seed": 1}
     first = sample(row, [request(**base)])
-    assert sample(row, [request(prompt=(7, 8, 9), **base)]) == first  # what the tokens are does not matter
+    assert sample(row, [request(prompt=(7, 8, 9), **base)]) == first  # the tokens themselves do not matter
     others = {sample(row, [request(answer=(1,) * n, **base)])[0] for n in range(1, 9)}
     others |= {sample(row, [request(temperature=1.0, seed=seed)])[0] for seed in range(2, 10)}
     assert len(others) > 12
@@ -89,14 +89,14 @@ def test_big_seeds_are_all_different():
 
 
 def test_noise_is_pinned():
-    """These numbers are a contract: a change of them changes every seeded answer."""
+    """These numbers are a contract: changing them would change every seeded answer."""
     keys = torch.tensor([row_keys(42, 7), row_keys(2**63 - 1, 0)], dtype=torch.int32)
     expected = torch.tensor([[0.9749, 0.0695, 0.6693], [0.7908, 2.4993, -1.1739]])
     assert torch.allclose(gumbel(keys, 3), expected, atol=1e-4)
 
 
 def test_noise_is_what_plain_integers_give():
-    """The same hash on Python's integers, which have no sign bit and no wrap-around to go wrong."""
+    """The same hash on Python's integers, which have neither a sign bit nor wrap-around."""
 
     def lowbias32(x: int, key: int) -> int:
         x ^= x >> 16
@@ -123,9 +123,9 @@ def test_noise_is_gumbel_and_independent():
     expected = uniform.size / 256
     assert ((counts - expected) ** 2 / expected).sum() < 256 + 5 * math.sqrt(2 * 256)
     correlations = np.corrcoef(uniform)
-    assert np.abs(correlations - np.eye(64)).max() < 5 / math.sqrt(4096)  # rows: seeds and positions
+    assert np.abs(correlations - np.eye(64)).max() < 5 / math.sqrt(4096)  # rows are seeds and positions
     columns = np.corrcoef(uniform[:, :512].T)
-    assert abs((columns.sum() - 512) / (512 * 511)) < 0.005  # neighbouring tokens
+    assert abs((columns.sum() - 512) / (512 * 511)) < 0.005  # adjacent tokens
     bits = (uniform * 2**23).astype(np.int64)
     assert all(abs(((bits >> bit) & 1).mean() - 0.5) < 0.005 for bit in range(23))
 
@@ -185,7 +185,7 @@ def test_cuts_keep_what_a_naive_reading_keeps(cuts: dict[str, Any]):
 
 @pytest.mark.parametrize("scale", [0.0, 1e-4, 0.3, 3.0, 60.0])
 def test_thresholds_are_exact_on_flat_and_on_sharp_rows(scale: float):
-    """Every token that a naive reading keeps, and only those (equals aside): all kinds of rows at once."""
+    """All tokens that the naive computation keeps and no others, apart from ties; all kinds of rows at once."""
     params = [SamplingParams(top_p=0.1 + 0.2 * i) for i in range(5)]
     params += [SamplingParams(top_k=k) for k in (1, 2, 50, 999, 1000)]
     params += [SamplingParams(top_k=300, top_p=0.8, min_p=0.01), SamplingParams(min_p=0.2), SamplingParams()]
@@ -197,7 +197,7 @@ def test_thresholds_are_exact_on_flat_and_on_sharp_rows(scale: float):
         kept = naive_kept(row, p.top_k, p.top_p, p.min_p, 1.0)
         ours = set(torch.nonzero(row >= least).flatten().tolist())
         assert kept <= ours
-        assert {float(row[i]) for i in ours - kept} <= {min(float(row[i]) for i in kept)}  # equals at the cut
+        assert {float(row[i]) for i in ours - kept} <= {min(float(row[i]) for i in kept)}  # ties at the threshold
 
 
 def test_a_row_that_is_not_a_number_harms_no_other():
@@ -273,7 +273,7 @@ def test_logprobs_are_of_the_raw_logits():
         values, ids = expected[row].topk(count)
         assert [i for i, _ in got.top] == ids.tolist()
         assert [v for _, v in got.top] == pytest.approx(values.tolist(), abs=1e-5)
-    assert token_logprobs(logits[:, :5], [request(logprobs=20)] * 4, [0] * 4)[0].top[4]  # fewer tokens than asked for
+    assert token_logprobs(logits[:, :5], [request(logprobs=20)] * 4, [0] * 4)[0].top[4]  # only five tokens exist
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -288,6 +288,6 @@ def test_a_row_without_a_distribution_has_no_token(params: dict[str, Any], wait:
     logits[3, 7] = torch.inf
     logits[4] = -torch.inf
     logits[5, 9] = -torch.tensor(torch.nan)
-    logits[6, 1:] = -torch.inf  # one token is left
+    logits[6, 1:] = -torch.inf  # only one token is left
     found = sampler.draw(logits, requests, wait=wait).tolist()
     assert found == [int(expected[0]), -1, -1, -1, -1, -1, 0]

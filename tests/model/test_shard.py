@@ -1,4 +1,4 @@
-"""A model that is split over processes computes what the whole one does; here each process is a thread."""
+"""A model that is split over processes computes the same as the whole model; here, each process is a thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from roseplay.model.ranks import Ranks
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
 
 CONFIG = EngineConfig(device="cpu", dtype="float32", fuse_ops=False, pack_weights=False)
-# Families with a plan; the others' plans leave attention whole on every process.
+# Families with a plan for attention; other families' plans leave attention whole on every process.
 SPLIT_ATTENTION = [
     "llama", "qwen2", "qwen3", "qwen3_moe", "mixtral", "mistral", "gemma2", "gemma3_text", "phi", "gpt_neox", "smollm3",
     "granite", "starcoder2", "cohere2", "glm4", "exaone4", "nemotron",
@@ -33,7 +33,7 @@ WHOLE_ATTENTION = ["phi3", "olmo2", "deepseek_v3"]
 
 
 class Meeting:
-    """Where the threads of a group leave their tensors for each other."""
+    """Where the threads of a group exchange their tensors."""
 
     def __init__(self, size: int) -> None:
         self.barrier, self.parts = threading.Barrier(size), [torch.empty(0)] * size
@@ -68,7 +68,7 @@ def load_parts(model: Any, size: int, config: EngineConfig = CONFIG) -> list[tup
 
 @torch.inference_mode()
 def logits_of(loaded: LoadedModel) -> torch.Tensor:
-    """Of two prompts, the longer one in two chunks, then of a decode of each."""
+    """The logits of two prompts, the longer one in two chunks, and then of a decode of each."""
     cache = KVCache(loaded.kv_shapes, num_blocks=64, block_size=4, dtype=loaded.dtype, device=loaded.device)
     backend, forward = make_backend(default_backend(loaded.device), cache), PackedForward(loaded.model)
     generator = torch.Generator().manual_seed(4)
@@ -89,7 +89,7 @@ def logits_of(loaded: LoadedModel) -> torch.Tensor:
 
 
 def together(parts: list[tuple[ThreadRanks, LoadedModel]], run: Callable[[LoadedModel], Any]) -> list[Any]:
-    """What each rank computes, at the same time."""
+    """The results of all ranks, which run at the same time."""
     results: list[Any] = [None] * len(parts)
 
     def one(rank: int) -> None:

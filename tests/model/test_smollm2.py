@@ -1,4 +1,4 @@
-"""SmolLM2 as its package carries it: greedy tokens are those of transformers over the same file, in every schedule."""
+"""SmolLM2 from its package: greedy tokens are those of transformers with the same file, in every schedule."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STARTS = ("Explain in a few sentences", "Write a short poem about", "What should
 SUBJECTS = ("the sea", "bread", "a queue at the post office", "the moon", "how bicycles stay upright", "a fox in winter",
             "learning the piano", "rain 🌧", "the city of Lisbon", "computers in 1985")  # fmt: skip
 QUESTIONS = [f"{start} {subject}." for start, subject in itertools.product(STARTS, SUBJECTS)]
-# Each is the engine's settings, and the knobs of each time that all prompts are sent. 99 blocks hold ten of the 50 requests.
+# The engine's settings, and the knobs for each time all prompts are sent. 99 blocks hold ten of the 50 requests.
 SCHEDULES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
     "alone": ({}, ({"max_batch_size": 1, "prefix_cache": False},)),
     "batched": ({}, ({"max_batch_size": 50, "prefix_cache": False},)),
@@ -42,7 +42,7 @@ SCHEDULES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
 
 @pytest.fixture(scope="module")
 def reference() -> Any:
-    """The file as transformers reads it alone, in float32."""
+    """The file as read by transformers alone, in float32."""
     assert FILE is not None
     torch.set_num_threads(2)
     plain = tf.GgufConfig(dequantize=True)
@@ -65,7 +65,7 @@ def prompts() -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def generated(reference: Any, prompts: list[list[int]]) -> list[list[int]]:
-    """What ``generate()`` says to a few of the prompts; it takes long, and the logits say the same of all."""
+    """The output of ``generate()`` for a few of the prompts: it is slow, and the logits check all of them."""
     return [generate(reference, prompt, NEW_TOKENS) for prompt in prompts[:5]]
 
 
@@ -93,7 +93,7 @@ def test_greedy_tokens_are_those_of_transformers(
 
 
 def perplexity(**settings: Any) -> float:
-    """Of the licence's text, in pieces of 512 tokens, by the engine's own prompt log probabilities."""
+    """For the licence's text, in pieces of 512 tokens, from the engine's prompt log-probabilities."""
     text = (Path(__file__).parents[2] / "LICENSE").read_text(encoding="utf-8")
     params = SamplingParams(max_new_tokens=1, prompt_logprobs=1)
     with Engine("smollm2", num_blocks=300, threads=2, **settings) as engine:

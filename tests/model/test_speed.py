@@ -1,4 +1,4 @@
-"""How long steps take: measured at the start, followed while they run, and what limits a CPU's steps."""
+"""How long steps take: measured at the start, updated while they run, and used to limit steps on a CPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def model() -> Any:
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A model that takes at least so long for each token, and a limit of 200 of them."""
+    """A model that needs at least this long per token, and a step limit of 200 tokens' time."""
     token_s, forward = [TOKEN_S], PackedForward.__call__
 
     def slowly(self: PackedForward, paged: Any) -> Any:
@@ -43,7 +43,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def steps_of(engine: Engine) -> list[int]:
-    """Prompt tokens of each step."""
+    """The prompt tokens of each step."""
     events = engine.telemetry.since(0)[1]
     return [
         event.record.prompt_tokens for event in events if isinstance(event, StepEvent) and event.record.prompt_tokens
@@ -51,7 +51,7 @@ def steps_of(engine: Engine) -> list[int]:
 
 
 def step_of(*parts: tuple[int, int]) -> Step:
-    """Prompts: (start, tokens) of each."""
+    """A step of prompts, each given as (start, tokens)."""
     entries = [StepEntry(Request(i, [3] * (start + n), ONE), start, n, n) for i, (start, n) in enumerate(parts)]
     return Step(0, entries, prompt_tokens=sum(n for _, n in parts))
 
@@ -64,7 +64,7 @@ def test_a_burst_of_long_prompts_on_a_slow_cpu_is_computed_in_steps_of_bounded_t
         assert {stream.result(60).finish_reason for stream in streams} == {"length"}
         steps = steps_of(engine)
     assert sum(steps) == 12 * 60
-    assert max(steps) <= 12 * 60 / 2  # 200 but for what a busy machine does to the measurement
+    assert max(steps) <= 12 * 60 / 2  # 200, but a busy machine may distort the measurement
 
 
 def test_a_prompt_computed_whole_may_take_longer(model: Any, slow: list[float], monkeypatch: pytest.MonkeyPatch):
@@ -113,14 +113,14 @@ def test_a_cpu_computes_a_block_at_least(model: Any, slow: list[float], monkeypa
 
 
 def measured(seconds_of: Any, **settings: Any) -> StepTimes:
-    """Estimates on a machine whose steps of so many tokens take ``seconds_of`` them."""
+    """The estimates on a machine whose steps of n tokens take ``seconds_of(n)``."""
     times = StepTimes(**{"even_context": 1000.0, "max_model_len": 2000, **settings})
     clock = [0.0]
 
     def run(tokens: int) -> None:
         clock[0] += seconds_of(tokens)
 
-    times.measure(run, {1: 3.0, 2: 3.0, 64: 3.0}, lambda: clock[0])  # the first runs compiled something
+    times.measure(run, {1: 3.0, 2: 3.0, 64: 3.0}, lambda: clock[0])  # the first runs include compilation
     times.spent = clock[0]  # type: ignore[attr-defined]
     return times
 

@@ -1,4 +1,4 @@
-"""Layers that keep a state: packed and chunked logits are those of eager, and each request has its own state."""
+"""Layers that keep a state: packed and chunked logits equal those of eager, and each request has its own state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_which_families_keep_states():
 
 
 def test_only_some_continue_token_by_token():
-    """Jamba's scan takes no state to begin with."""
+    """Jamba's scan accepts no initial state."""
     found = {}
     for family in ("jamba", "lfm2"):
         model = load_model(tiny_model(STATEFUL[family]()), EngineConfig()).model

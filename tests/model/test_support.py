@@ -1,4 +1,4 @@
-"""Models that are refused, each by name and in one line, and unproven families that are tried at load."""
+"""Models that are refused, each by name and in one line, and untested families that are checked when loaded."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_shrink_keeps_attention_and_states(kind: str):
 
 
 class ForgetfulLlama(tf.LlamaForCausalLM):
-    """A class of one's own over a proven family: it drops what lies before a window, in the mask alone."""
+    """A custom class over a supported family: its mask alone drops the tokens before a window."""
 
     def forward(self, *args, **kwargs):
         if self.config._attn_implementation == "eager":
@@ -170,7 +170,7 @@ def test_tied_weights_stay_tied_and_count_once():
     assert load_model(model, EngineConfig()).num_parameters == loaded.num_parameters
 
 
-def test_a_family_that_cannot_be_tried_is_told_from_one_that_fails():
+def test_a_family_that_cannot_be_tried_is_distinguished_from_one_that_fails():
     class Broken(tf.LlamaForCausalLM):
         def __init__(self, config: tf.LlamaConfig) -> None:
             super().__init__(config)

@@ -1,4 +1,4 @@
-"""Sampling as a GPU does it: nothing that would make the host wait for the device, and the same tokens."""
+"""Sampling as on a GPU: no operation makes the host wait for the device, and the tokens are the same."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from tests.model.families import FAMILIES, STATEFUL, tiny_model
 from tests.model.harness import make_runner
 from tests.model.test_sampler import MIXED, random_logits, request
 
-# On a GPU each of these asks the device for a number, or for how many there are.
+# On a GPU, each of these reads a number, or the size of its result, from the device.
 WAITING = {
     "_local_scalar_dense", "nonzero", "masked_select", "bincount", "unique_dim", "_unique2", "equal", "is_nonzero",
 }  # fmt: skip
 
 
 class Waits(TorchDispatchMode):
-    """Raises when an operation would wait for the device."""
+    """Raises if an operation would wait for the device."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
@@ -56,7 +56,7 @@ def nothing_waits() -> Iterator[None]:
         raise AssertionError("reading a tensor waits for the device")
 
     with pytest.MonkeyPatch.context() as patch, Waits():
-        for name in ("tolist", "cpu"):  # these pass the dispatcher by
+        for name in ("tolist", "cpu"):  # these bypass the dispatcher
             patch.setattr(torch.Tensor, name, refuse)
         yield
 
@@ -118,7 +118,7 @@ def test_a_row_that_is_not_a_number_harms_no_other():
 
 
 class Silent(RecordingBackend):
-    """Attends to nothing, and is not surprised to be asked again."""
+    """Computes no attention, and accepts being called again."""
 
     def append(self, *args: Any) -> None:
         pass
@@ -126,7 +126,7 @@ class Silent(RecordingBackend):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_model_waits(family: str):
-    """A family that did would run without graphs."""
+    """A family that waited would run without graphs."""
     loaded = load_model(tiny_model(FAMILIES[family]()), EngineConfig(pack_weights=False))
     batch = dummy_batch(4, row_tokens=4, block_size=4).upload(loaded.device)
     with torch.inference_mode(), nothing_waits():
@@ -135,12 +135,12 @@ def test_no_model_waits(family: str):
 
 
 class OnMeta(TorchDispatchMode):
-    """Raises when an operation reads or makes a tensor elsewhere than on the device "meta"."""
+    """Raises if an operation reads or creates a tensor on any device other than "meta"."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         elsewhere = [x for x in tree_leaves((args, kwargs, out)) if isinstance(x, torch.Tensor) and not x.is_meta]
-        assert not elsewhere, f"{func} is given a tensor of the host, or returns one"
+        assert not elsewhere, f"{func} receives or returns a tensor on the host"
         return out
 
 
@@ -152,10 +152,10 @@ class OnMeta(TorchDispatchMode):
     ],
 )
 def test_no_decode_of_a_model_with_recurrent_layers_leaves_the_device(family: str):
-    """A family that did would run without graphs. "meta" has no numbers to wait for, and copies nothing to the host."""
+    """A family that did would run without graphs. "meta" has no values to wait for or to copy to the host."""
     device = torch.device("meta")
     loaded = load_model(tiny_model(STATEFUL[family]()), EngineConfig(pack_weights=False, fuse_ops=False))
-    model = loaded.model.to(device, torch.bfloat16)  # what products of experts take there
+    model = loaded.model.to(device, torch.bfloat16)  # a dtype that products of experts support there
     batch = dummy_batch(3, row_tokens=1, block_size=4, num_logits=3, start=1).upload(device)
     use_static_slots(batch, torch.zeros(3, dtype=torch.int64, device=device))
     with torch.inference_mode(), OnMeta():
@@ -167,7 +167,7 @@ def test_no_decode_of_a_model_with_recurrent_layers_leaves_the_device(family: st
 def test_no_step_waits_before_its_result_is_asked_for(graphs: bool, monkeypatch: pytest.MonkeyPatch):
     """Copies, prompts, saved logits, repeats, tokens that only the device knows, and every kind of sampling."""
     monkeypatch.setattr(runner_module, "make_backend", lambda name, cache: Silent())
-    # As on a GPU: by default a sampler may wait for a CPU.
+    # As on a GPU: by default, a sampler may wait for a CPU.
     monkeypatch.setattr(step_sampler, "draw", functools.partial(draw, wait=False))
     with emulate_gpu((16,), (32, 64)):
         runner = make_runner(tiny_model(FAMILIES["llama"]()))

@@ -1,4 +1,4 @@
-"""Models that read images as well: their text part generates what the whole model generates from text."""
+"""Models that also read images: their text part generates the same tokens as the whole model."""
 
 from __future__ import annotations
 
@@ -139,13 +139,13 @@ def test_it_says_so_and_reads_no_weights_for_images(
     text = sum(weight.numel() for name, weight in whole.named_parameters() if not NOT_TEXT.match(name))
     assert loaded.num_parameters == text < sum(weight.numel() for weight in whole.parameters())
     weights = [progress for progress in sent if progress.stage == "weights"]
-    assert weights[-1].done == pytest.approx(weights[-1].total, rel=0.3)  # a file has a header beside the weights
+    assert weights[-1].done == pytest.approx(weights[-1].total, rel=0.3)  # the file also has a header
     assert weights[-1].total < sum(file.stat().st_size for file in tmp_path.glob("*.safetensors"))
 
 
 @pytest.mark.parametrize("kind", ["qwen2_5_vl", "qwen3_vl", "llava"])
 def test_names_of_newer_and_older_checkpoints(kind: str, tmp_path: Path) -> None:
-    """With ``model.`` before all of it, and without ``language_model``."""
+    """With ``model.`` before every name, and without ``language_model``."""
     saved(kind, tmp_path, tie_word_embeddings=False)
     expected = load_model(str(tmp_path), EngineConfig(device="cpu", pack_weights=False)).model.state_dict()
     weights = load_file(tmp_path / "model.safetensors")

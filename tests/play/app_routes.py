@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-# What the page and ``gradio_client`` use of Gradio's routes; all others are closed.
+# Gradio's routes that the page and ``gradio_client`` use; all others are closed.
 OPEN = {
     ("GET", "/"), ("HEAD", "/"), ("GET", "/config"), ("GET", "/theme.css"), ("GET", "/favicon.ico"),
     ("GET", "/assets/{path:path}"), ("GET", "/static/{path:path}"), ("GET", "/gradio_api/info"),
@@ -25,19 +25,19 @@ class Place:
     path: str
     gradio: bool
     queries: tuple[str, ...] = field(default=())
-    refuses: bool = False  # under /v1: answers in OpenAI's shape that it is not served
+    refuses: bool = False  # under /v1: responds in OpenAI's format that it is not served
 
     @property
     def open(self) -> bool:
         return not self.gradio or (self.method, self.path) in OPEN
 
     def filled(self, value: str = "x") -> str:
-        """The path with something in place of its parameters."""
+        """The path with ``value`` in place of its parameters."""
         return re.sub(r"{[^}]*}", value, self.path)
 
 
 def places(app: Any, least: int = 60) -> list[Place]:
-    """All of them, those that are mounted or included among them too."""
+    """All routes, including mounted and included ones."""
     found = dict.fromkeys(_walk(app.routes, gradio=False))
     assert len(found) > least, "the application lists fewer routes than it has"
     return list(found)

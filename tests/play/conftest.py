@@ -1,4 +1,4 @@
-"""The page's server with an engine that only pretends."""
+"""The page's server with a fake engine."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @contextmanager
 def serving(engine: Any, playground: Playground | EngineHost | None = None, **how: Any) -> Iterator[str]:
-    """The page of an engine at a free port; gives its address. ``how``: further arguments of ``create_app``."""
+    """Serve the page of an engine at a free port; yields its address. ``how`` are more arguments of ``create_app``."""
     app = create_app(playground or Playground(engine), allowed_hosts("127.0.0.1"), **how)
     with running(uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))) as address:
         yield address
 
 
-_free_ports: list[int] = []  # of servers that have ended: a browser has kept what it got from there
+_free_ports: list[int] = []  # of servers that have stopped: a browser has cached their files
 
 
 @contextmanager
 def running(server: uvicorn.Server) -> Iterator[str]:
-    """A server at a free port; gives its address, and ends the server afterwards if that has not happened."""
+    """Run a server at a free port; yields its address, and afterwards stops the server if it is still running."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         _bind(listener)
@@ -75,13 +75,13 @@ def running(server: uvicorn.Server) -> Iterator[str]:
 
 
 def _bind(listener: socket.socket) -> None:
-    with suppress(IndexError, OSError):  # none is left, or another program has taken it
+    with suppress(IndexError, OSError):  # no port is left, or another program has taken it
         return listener.bind(("127.0.0.1", _free_ports.pop()))
     listener.bind(("127.0.0.1", 0))
 
 
 def wait_until(condition: Callable[[], T], timeout: float = 20) -> T:
-    """Returns what the condition gives, as soon as that is true."""
+    """Wait until the condition is true, and return its value."""
     deadline = time.monotonic() + timeout
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not come true in time"
@@ -91,19 +91,19 @@ def wait_until(condition: Callable[[], T], timeout: float = 20) -> T:
 
 @pytest.fixture
 def engine() -> FakeEngine:
-    """An engine that steps when a test says so."""
+    """An engine that makes a step when a test says so."""
     return FakeEngine()
 
 
 @pytest.fixture
 def playground(engine: FakeEngine) -> Playground:
-    """A playground whose frames are made when a test calls ``tick``."""
+    """A playground that makes a frame when a test calls ``tick``."""
     return Playground(engine)
 
 
 @pytest.fixture(scope="module")
 def live_engine() -> FakeEngine:
-    """An engine that steps by itself, behind ``address``."""
+    """An engine that makes steps on its own, behind ``address``."""
     return FakeEngine(run=True, step_s=0.005)
 
 
@@ -116,7 +116,7 @@ def address(live_engine: FakeEngine) -> Iterator[str]:
 
 
 def connect(address: str, **options: Any) -> Client:
-    """A Gradio client that waits as long as the tests do: httpx's own 5 seconds are too few on a busy machine."""
+    """A Gradio client with the tests' patience: httpx's default of 5 seconds is too short on a busy machine."""
     return Client(address, verbose=False, analytics_enabled=False, httpx_kwargs={"timeout": 60}, **options)
 
 
@@ -127,7 +127,7 @@ def client(address: str) -> Client:
 
 @pytest.fixture
 def call(client: Client, live_engine: FakeEngine) -> Iterator[Any]:
-    """Calls an endpoint by its name; afterwards nothing runs and all knobs are as they were."""
+    """Calls an endpoint by name. Afterwards, all requests are aborted and all knobs reset."""
     yield lambda name, *args, **named: client.predict(*args, api_name=name, **named)
     live_engine.abort_all()
     live_engine.set_knobs(**Knobs().to_dict())

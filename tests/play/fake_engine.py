@@ -1,4 +1,4 @@
-"""An engine without a model, for tests: an ``EngineLike`` that says a few words at a set pace."""
+"""An engine without a model, for tests: an ``EngineLike`` that generates a few words at a fixed pace."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class Words:
 
 
 class FakeEngine:
-    """``step()`` does one step; ``run=True`` has a thread do them all the time."""
+    """``step()`` makes one step; with ``run=True``, a thread makes them continuously."""
 
     capabilities = Capabilities()
     client_delay: str | None = None
-    graph: bool | None = None  # what its steps say of themselves
+    graph: bool | None = None  # what its step records say about graphs
     detokenizer: Any = Words
-    wrong: str | None = None  # why it does not answer
+    wrong: str | None = None  # why it does not respond
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class FakeEngine:
         self.streams: dict[int, Stream] = {}
         self.blocks: dict[int, BlockInfo] = {}
         self._left: dict[int, int] = {}
-        self._shared: dict[int, int] = {}  # tokens of a prompt that need not be computed
+        self._shared: dict[int, int] = {}  # prompt tokens that need not be computed
         self._ids, self._steps = itertools.count(1) if ids is None else ids, itertools.count()
         self._step_s, self._max_waiting = step_s, max_waiting
         self._lock = threading.RLock()
@@ -132,13 +132,13 @@ class FakeEngine:
         self.paused = False
 
     def clear_cache(self) -> None:
-        """There is none."""
+        """There is no cache."""
 
     def free_memory(self, timeout: float = 10.0) -> FreeMemory:
         return self.memory
 
     def inspect_block(self, block: int, timeout: float = 10.0) -> BlockInfo:
-        """Whatever a test has put into ``blocks``; as the engine does, an error where there is no such block."""
+        """Returns what a test has put into ``blocks``. Like the engine, raises if there is no such block."""
         if not 1 <= block < INFO.num_blocks:
             raise ValueError(f"there is no block {block}: they are numbered 1 to {INFO.num_blocks - 1}")
         if not self.alive:
@@ -167,11 +167,11 @@ class FakeEngine:
         return self.wrong if self.alive else "the engine is closed"
 
     def health(self, timeout: float = 1.0) -> Health:
-        """As a test has set ``wrong``."""
+        """Depends on ``wrong``, which a test sets."""
         return Health(self.overdue is None, self.overdue or "ok")
 
     def step(self, count: int = 1) -> None:
-        """Some steps over everybody; none where there is nothing to do."""
+        """Make up to ``count`` steps, each for all requests."""
         for _ in range(count):
             with self._lock:
                 live = [s for s in self.streams.values() if not s.finished]
@@ -203,7 +203,7 @@ class FakeEngine:
         self.telemetry.add(StepEvent(record, tokens))
 
     def _compute(self, tokens: int) -> None:
-        """Takes no time."""
+        """Takes no time here."""
 
     def _token(self, stream: Stream) -> TokenEvent:
         time_ns, last = self.clock.now_ns(), stream.metrics.last_token_ns
@@ -234,7 +234,7 @@ class FakeEngine:
         self._tell("finished", stream, ended)
 
     def _tell(self, kind: Any, stream: Stream, time_ns: int) -> None:
-        """With the very time that its metrics have: between two looks at the clock a busy machine may do something else."""
+        """Uses exactly the time in the metrics: a busy machine may be delayed between two reads of the clock."""
         self.telemetry.add(RequestEvent(kind, stream.request_id, time_ns, stream))
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""How many inputs the tests have tried that should be refused or do no harm; the summary of a run says it."""
+"""Counts the inputs that should be refused or do no harm; the summary of a test run reports the total."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ count = 0  # since `take`
 
 
 def tried(number: int = 1) -> None:
-    """Count some."""
+    """Add to the count."""
     global count
     count += number
 
 
 def take() -> int:
-    """Returns how many were tried since this was last asked."""
+    """Returns the count since the last call, and resets it."""
     global count
     taken, count = count, 0
     return taken

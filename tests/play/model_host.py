@@ -1,4 +1,4 @@
-"""A host whose models are ``FakeEngine``s: each is made at once, when a test says so, or not at all."""
+"""A host whose models are ``FakeEngine``s, each created at once, when a test says so, or not at all."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ModelHost:
         return self.engines[-1]
 
     def switch(self, model: str) -> None:
-        """Change the model and wait until that is over."""
+        """Change the model and wait until that has finished."""
         self.host.switch(model, EngineConfig())
         assert self.host.wait(30)
 

@@ -1,4 +1,4 @@
-"""An engine without a model that takes as long as a model would, on a clock that stands unless somebody waits."""
+"""An engine without a model that takes as long as a model would, on a virtual clock that only waiting advances."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.play.fake_engine import FakeEngine
 
 
 class VirtualClock:
-    """Waiting takes no time: what happens meanwhile is done, and the clock goes on."""
+    """Waiting takes no real time: it performs the work due until then and advances the clock."""
 
     def __init__(self) -> None:
         self.ns = 10**9
@@ -33,7 +33,7 @@ class VirtualClock:
 
 
 class PacedEngine(FakeEngine):
-    """Each step takes what ``speed`` says, in slow motion longer; equal beginnings of prompts are computed once."""
+    """Steps take the time that ``speed`` gives, longer in slow motion. Common prompt prefixes are computed once."""
 
     def __init__(self, speed: Speed) -> None:
         self.virtual = VirtualClock()
@@ -43,13 +43,13 @@ class PacedEngine(FakeEngine):
         self.virtual.work = self.run_until
 
     def run_until(self, ns: int) -> None:
-        """Do the steps that begin before a time."""
+        """Make the steps that begin before this time."""
         while self.virtual.ns < ns and self.num_unfinished:
             self.step()
 
     def submit(self, prompt: Any, params: SamplingParams | None = None, **more: Any) -> Stream:
         live = [stream for stream in self.streams.values() if not stream.finished]
-        self.virtual.ns += 20_000  # after the step before
+        self.virtual.ns += 20_000  # later than the previous step
         stream = super().submit(prompt, params, **more)
         if self.knobs.same_step_sharing:
             common = max((_common(prompt, other.prompt_token_ids) for other in live), default=0)

@@ -1,4 +1,4 @@
-"""The start of an engine that goes on when a test says so."""
+"""The start of an engine that proceeds when a test says so."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE_S = 30
 
 
 class SlowStart:
-    """Starts a ``FakeEngine`` once it is told to; its ``address`` is served from the beginning."""
+    """Starts a ``FakeEngine`` when told to; the server at ``address`` runs from the beginning."""
 
     def __init__(self) -> None:
         self.engine = FakeEngine(run=True, step_s=0.02)

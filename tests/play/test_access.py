@@ -1,4 +1,4 @@
-"""Who may use the server, and what it reaches for itself: every route is closed to other sites, and nothing goes outside."""
+"""Access to the server and from it: every route is closed to other sites, and the server contacts no other machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.play.fake_engine import FakeEngine
 from tests.play.inputs import tried
 
 HOST = "127.0.0.1:7860"
-WITHIN_S = 240.0  # the program compiles before it serves, which takes long on a busy machine
+WITHIN_S = 240.0  # the program compiles before it serves, which is slow on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def routes(app: Any) -> list[Place]:
 
 
 def refused(client: TestClient, place: Place, headers: dict[str, str]) -> bool:
-    """Whether the guard itself stops such a request, with one line."""
+    """Whether the guard itself refuses such a request, in one line."""
     tried()
     answer = client.request(place.method, place.filled(), headers={"host": HOST, **headers})
     if answer.status_code != 403:
@@ -123,7 +123,7 @@ def test_there_are_no_websockets(client: TestClient, path: str, origin: str) -> 
         pass
 
 
-# What the server itself reaches for
+# What the server itself connects to
 
 BLOCKED = """
 import os, socket
@@ -156,13 +156,13 @@ def _resolve(host, *args, **named):
     return _getaddrinfo(host, *args, **named)
 socket.getaddrinfo = _resolve
 """
-# Set for the tests; a user does not have them.
+# Set for the tests, but not for a user.
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "GRADIO_ANALYTICS_ENABLED", "HF_HUB_DISABLE_TELEMETRY")
 
 
 @pytest.fixture(scope="module")
 def cut_off(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """The program as a user starts it, in which every attempt to reach another machine fails and is noted."""
+    """The program as a user starts it, except that every attempt to reach another machine fails and is recorded."""
     folder = tmp_path_factory.mktemp("blocked")
     (folder / "sitecustomize.py").write_text(BLOCKED)
     attempts = folder / "attempts.txt"
@@ -186,7 +186,7 @@ def cut_off(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def _address(process: subprocess.Popen[str]) -> str:
-    """Where it is live, once it says so."""
+    """Its address, once it reports that it is live."""
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     assert process.stdout is not None
     output = process.stdout
@@ -198,7 +198,7 @@ def _address(process: subprocess.Popen[str]) -> str:
 
 @pytest.mark.timeout(600)
 def test_nothing_goes_outside(cut_off: tuple[str, Path]) -> None:
-    """Start, page with everything it loads, all endpoints, and inputs that name addresses outside."""
+    """The start, the page with all its files, all endpoints, and inputs that contain addresses elsewhere."""
     address, attempts = cut_off
     with httpx.Client(base_url=address, timeout=WITHIN_S) as client:
         page = client.get("/").text
@@ -225,7 +225,7 @@ def test_nothing_goes_outside(cut_off: tuple[str, Path]) -> None:
 
 
 def test_the_block_is_one(cut_off: tuple[str, Path], tmp_path: Path) -> None:
-    """That what the test above relies on does notice."""
+    """The mechanism that the test above relies on detects an attempt."""
     folder = cut_off[1].parent
     environment = {**os.environ, "PYTHONPATH": str(folder), "ROSEPLAY_TEST_ATTEMPTS": str(tmp_path / "attempts")}
     code = "import urllib.request; urllib.request.urlopen('http://192.0.2.1/', timeout=5)"
@@ -246,7 +246,7 @@ class Payload:
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
 def test_pickled_weights_are_not_executed(tmp_path: Path, name: str) -> None:
-    """Weights that are a pickle are read without running anything that is in them."""
+    """Weights in a pickle are read without running any code in it."""
     folder, proof = tmp_path / "model", tmp_path / "executed"
     shutil.copytree(embedded_model(), folder, ignore=shutil.ignore_patterns("*.safetensors", "recipe"))
     (folder / name).write_bytes(pickle.dumps({"weight": Payload(proof)}))

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-# Buffers as threads of a server hold them for a moment, with something lasting behind each that fits no hole in the heap.
+# Buffers like those that a server's threads hold briefly, each followed by a lasting object that fits no heap hole.
 SCRIPT = """
 import sys
 from roseplay.play.allocator import return_freed_memory
@@ -41,5 +41,5 @@ def left_mb(how: str) -> float:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
 def test_freed_buffers_are_returned() -> None:
-    assert left_mb("as usual") > 50  # else there would be nothing to do
+    assert left_mb("as usual") > 50  # otherwise there would be nothing to test
     assert left_mb("returned") < 5

@@ -1,4 +1,4 @@
-"""What a tab learns of a KV block: everybody the figures, its own requests' tabs the text."""
+"""What a tab learns about a KV block: every tab gets the numbers, only the tab whose requests wrote it the text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def hold(engine: FakeEngine, block: int, holders: list[int]) -> None:
 
 
 def tell(engine: FakeEngine, playground: Playground, *changes: BlockChange) -> None:
-    """Have the page hear of a block's new states, a step each, in one frame."""
+    """Report a block's new states to the page, one per step, in one frame."""
     engine.submit([1], LONG)
     for change in changes:
         engine.step()
@@ -67,7 +67,7 @@ def test_a_cached_block_stays_its_tabs(engine: FakeEngine, playground: Playgroun
     assert playground.block(6, MINE)["text"] == "7 8 9"
     assert playground.block(6, YOURS)["text"] is None
     tell(engine, playground, BlockChange(6, 0, -1, False))
-    assert playground.block(6, MINE)["text"] is None, "it has been forgotten"
+    assert playground.block(6, MINE)["text"] is None, "it has been dropped"
 
 
 def test_a_block_that_was_held_and_left_within_a_frame_stays_its_tabs(

@@ -1,4 +1,4 @@
-"""Chats: history and what of it fits, editing, regenerating, settings, and the endpoints to all that."""
+"""Chats: the history and what of it fits, editing, regenerating, settings, and the endpoints for all of these."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from roseplay.play.playground import Playground
 from tests.play.fake_engine import INFO, WORDS, FakeEngine
 
 TAB = "tab-of-a-test"
-NO_MORE = [None] * 9  # a plain POST names all of /chat's arguments
+NO_MORE = [None] * 9  # a plain POST includes all of /chat's arguments
 
 
 def as_ids(text: str) -> list[int]:
-    """A prompt of the engine without a tokenizer: a token a byte."""
+    """The prompt as an engine without a tokenizer gets it, with a token per byte."""
     return [1 + byte % (INFO.vocab_size - 1) for byte in text.encode()]
 
 
@@ -62,7 +62,7 @@ def test_the_next_prompt_holds_the_conversation(engine: FakeEngine, playground: 
 def test_a_stopped_answer_stays_as_far_as_it_came(engine: FakeEngine, playground: Playground) -> None:
     send(playground, "one", tokens=50)
     engine.step(3)
-    second = send(playground, "two")  # which stops the first
+    second = send(playground, "two")  # this stops the first answer
     assert engine.streams[second].prompt_token_ids == as_ids("one\n\n" + "".join(WORDS[:3]) + "\n\ntwo")
     engine.step(2)
     first, _ = lane(playground)["turns"]
@@ -124,7 +124,7 @@ def test_a_tab_gets_only_what_it_lacks(engine: FakeEngine, playground: Playgroun
     later = lane(playground, news["have"])
     assert (later["order"], [turn["rid"] for turn in later["turns"]]) == (None, [second])
     assert lane(playground, later["have"]) == {}
-    # A tab that was cut off since the first edition gets all that came since.
+    # A tab that has received nothing since the first edition gets everything since.
     assert len(lane(playground, have)["turns"]) == 2
     assert len(lane(playground)["turns"]) == 2
 
@@ -182,7 +182,7 @@ def test_models_without_template_or_tokenizer_get_plain_text() -> None:
 
 
 def test_turn_two_is_served_from_the_prefix_cache() -> None:
-    """On the real engine, which counts what it computed."""
+    """On the real engine, which counts the tokens that it computes."""
     with Engine("tiny-chat", num_blocks=449, threads=1) as engine:
         playground = Playground(engine)
 
@@ -358,7 +358,7 @@ def test_bad_calls_are_told(call: Any, name: str, args: tuple, message: str) -> 
     ("end", "begins"), [("<think>", True), ("<think>\n\n", True), ("<think>\n\n</think>\n\n", False), ("so", False)]
 )
 def test_a_template_may_begin_the_thinking(engine: FakeEngine, playground: Playground, end: str, begins: bool) -> None:
-    """Which the tab is told, and a recording."""
+    """The tab learns of it, and so does a recording."""
 
     class Tokenizer:
         def __call__(self, text: str, **how: Any) -> dict[str, list[int]]:

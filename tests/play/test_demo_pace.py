@@ -1,4 +1,4 @@
-"""Demos at any model's pace: no scene takes longer than people wait, and what it says is what happened."""
+"""Demos at any model's speed: no scene takes longer than a viewer would wait, and captions state what happened."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.play.fake_engine import INFO
 from tests.play.paced_engine import PacedEngine
 
 TAB, FRAME_NS = "tab-of-mine", 100_000_000
-# As measured with the embedded model, with SmolLM2-135M on two cores, and ten times slower than that.
+# Measured with the embedded model and with SmolLM2-135M on two cores; the third is ten times slower than that.
 SPEEDS = {"tiny": Speed(0.003, 0.00005), "smollm2": Speed(0.0115, 0.0007), "slow": Speed(0.115, 0.007)}
 
 
 class Said(NamedTuple):
-    """A caption, when it was shown, and the burst that had been sent last by then."""
+    """A caption, the time at which it was shown, and the last burst sent by then."""
 
     ns: int
     scene: int
@@ -36,7 +36,7 @@ class Said(NamedTuple):
 
 
 class Watched:
-    """A playground on an engine in virtual time, and what a demo says on it."""
+    """A playground on an engine in virtual time, and the captions of a demo that it plays."""
 
     def __init__(self, speed: Speed) -> None:
         self.engine = PacedEngine(speed)
@@ -65,7 +65,7 @@ class Watched:
         return self.said
 
     def longest_ms(self) -> list[float]:
-        """Of the steps that computed prompts, those of more than one token."""
+        """The durations of the steps that computed prompt tokens."""
         taken = [event.record for event in self.steps if event.record.prompt_tokens]
         return [(record.end_ns - record.start_ns) / 1e6 for record in taken]
 
@@ -90,10 +90,10 @@ def test_each_act_is_short_and_its_caption_fits(name: str, pace: str) -> None:
     assert not any("{" in one.caption or not one.caption for one in said[:-1])
     burst = next(scene.burst for scene in planned.demo.scenes if scene.burst)
     sent = next(one.caption for one, scene in zip(said, planned.demo.scenes, strict=False) if scene.burst)
-    assert re.search(rf"\b{burst.size}\b", sent), "as many as were sent"
+    assert re.search(rf"\b{burst.size}\b", sent), "the number of requests that were sent"
     assert ("slow motion" in said[0].caption) == (planned.slow_motion > 1)
-    assert planned.slow_motion == 1 or pace == "tiny", "the others are slow enough to be watched"
-    assert planned.slow_motion > 1 or pace != "tiny" or name != "budget", "and this one is not"
+    assert planned.slow_motion == 1 or pace == "tiny", "the other models are slow enough to watch"
+    assert planned.slow_motion > 1 or pace != "tiny" or name != "budget", "the tiny model is not"
     told = [
         float(ms)
         for ms in re.findall(r"a step of (\d+) ms", " ".join(one.caption for one in said).replace("\u202f", ""))
@@ -109,7 +109,7 @@ def test_the_budget_makes_a_pause_shorter_at_every_pace(pace: str) -> None:
     after, before = map(int, found.groups())
     assert after < before
     if pace != "tiny":
-        assert before > 300, "a pause that is felt without slow motion"
+        assert before > 300, "a pause that is noticeable without slow motion"
 
 
 def test_what_is_sent_by_default_is_answered_in_time() -> None:

@@ -1,4 +1,4 @@
-"""Guided demos: their figures are those of the run, one plays at a time, and nothing of them stays behind."""
+"""Guided demos: their numbers are those of the run, only one plays at a time, and it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LONG = Demo(
 
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Playground]:
-    """A playground that runs by itself, with a demo that takes a moment and one that takes minutes."""
+    """A playground that runs on its own, with one demo that takes a moment and one that takes minutes."""
     for demo in (SHORT, LONG):
         monkeypatch.setitem(DEMOS, demo.name, demo)
     monkeypatch.setattr(playing, "ACT_S", 60.0)
@@ -84,7 +84,7 @@ def test_a_demo_runs_to_its_end_and_leaves_all_as_it_was(running: Playground) ->
     lanes: set[int] = set()
     ended = False
     while not ended:
-        ended = over(running)  # before the poll, which then brings the last caption too
+        ended = over(running)  # checked before the poll, which then returns the last caption too
         delta = poll(running)
         captions += [
             plain(frame["demo"]["caption"]) for frame in delta["frames"] if (frame["demo"] or {}).get("caption")
@@ -92,10 +92,10 @@ def test_a_demo_runs_to_its_end_and_leaves_all_as_it_was(running: Playground) ->
         lanes |= {lane["lane"] for lane in delta["own"]["lanes"]}
     shown = list(dict.fromkeys(captions))
     assert shown[-1] == "A budget of 16."
-    assert "3 prompts." in shown, "the form whose figures are all known"
+    assert "3 prompts." in shown, "the caption whose numbers are all known"
     assert lanes == {1, 2, 3, 4}
     assert running.knobs()["prefill_max_tokens"] == 512
-    assert poll(running)["own"]["lanes"][0]["order"] == asked, "the tab's own chat is back"
+    assert poll(running)["own"]["lanes"][0]["order"] == asked, "the tab's own chat is restored"
     wait_until(lambda: all(stream.finished for stream in running.engine.streams.values()))
     said = wait_until(
         lambda: (story := poll(running)["snapshot"]["story"]) and story["about"] == "after demo" and story
@@ -112,7 +112,7 @@ def test_one_plays_at_a_time_and_other_tabs_are_told(running: Playground) -> Non
     other = poll(running, YOURS)["demo"]
     assert other["own"] is False
     assert other["left_s"] > 60
-    assert running.demos.stop(YOURS) is False, "it is not theirs"
+    assert running.demos.stop(YOURS) is False, "another tab's demo"
     assert running.demos.next(YOURS) is False
     assert running.demos.stop(MINE) is True
     assert over(running)
@@ -174,7 +174,7 @@ def test_what_others_send_does_not_end_it(running: Playground) -> None:
     running.traffic.burst(size=2, kind="unique", max_new_tokens=4, seed=None, tab_id=YOURS)
     assert not over(running)
     running.stop()
-    assert over(running), "Stop all without a tab ends everything"
+    assert over(running), "Stop all without a tab stops everything"
 
 
 def test_lanes_that_were_put_aside_are_empty_for_the_page(running: Playground) -> None:
@@ -184,7 +184,7 @@ def test_lanes_that_were_put_aside_are_empty_for_the_page(running: Playground) -
     begun(running)
     wait_until(lambda: all(turn.tracked.finished for lane in (1, 7) for turn in own[lane].chat.turns))
     news = {lane["lane"]: lane for lane in poll(running, have=have)["own"]["lanes"]}
-    assert news[7]["order"] == [], "the demo has no lane 7, so the page clears what it shows there"
+    assert news[7]["order"] == [], "the demo has no lane 7, so the page clears it"
     again = ",".join(lane["have"] for lane in news.values())
     assert 7 not in {lane["lane"] for lane in poll(running, have=again)["own"]["lanes"]}
     running.demos.stop(MINE)
@@ -218,14 +218,14 @@ FACTS = BurstFacts(
     streaming=4, paused=4, worst=Gap(1, 4, 9.0, 60.0), pause=Gap(1, 4, 9.0, 60.0), usual_ms=5.0, others_ms=None, waited=14, waited_for="batch",
     preempted=3, own_gap_ms=6.0, ttft_p50=80.0, ttft_p95=100.0,
 )  # fmt: skip
-OF_THE_PLAN = {"budget": "64", "half": "24"}  # known in any case
+OF_THE_PLAN = {"budget": "64", "half": "24"}  # always known
 BETTER = replace(
     FACTS, worst=Gap(1, 9, 9.0, 19.0), pause=Gap(1, 9, 9.0, 17.0), ttft_p50=113.0, ttft_p95=40.0, own_gap_ms=9.0
 )
 
 
 def known_figures() -> set[str]:
-    """All that captions may name."""
+    """The names of all numbers that captions may contain."""
     blocks = replace(FACTS, waited_for="blocks", preempted=0)
     pairs = ((FACTS, BETTER), (BETTER, FACTS), (FACTS, FACTS), (blocks, blocks))
     of_facts = {name for first, second in pairs for name in figures_of({"first": first, "second": second})}
@@ -254,7 +254,7 @@ def test_a_demo_names_only_what_there_is(demo: Demo) -> None:
             assert all(name.split("_")[0] in sent for name in of_bursts if not name.endswith(changes)), form
             assert len(sent) == 2 or not any(name.endswith(changes) for name in named), form
         said = caption(scene.caption, OF_THE_PLAN)
-        assert said, "it says something without figures too"
+        assert said, "it also says something without numbers"
         assert reading_s(said) <= ACT_S
         for target in scene.rings:
             of, _, name = target.partition(":")
@@ -286,7 +286,7 @@ def test_a_change_is_named_only_where_it_is_clear() -> None:
     assert plain(caption(last, OF_THE_PLAN)) == "With budget 64 no step computes more than 64 prompt tokens."
 
 
-CLAIMS = {  # what a form may say only if it names one of these figures
+CLAIMS = {  # claims that a caption may make only if it contains one of these numbers
     r"no clear difference": r"_same\}",
     r"longer:|later:|grew|The price": r"_rises\}",
     r"instead\b|gave way": r"waited_for_batch\}|preempted\}",
@@ -340,14 +340,14 @@ def test_a_caption_never_contradicts_the_rule(first: BurstFacts, second: BurstFa
     assert ("The price" in said["budget"]) == ("worse" in first_tokens), (said["budget"], first_tokens)
 
 
-# -- on a machine that does other work, too
+# -- on a machine that also does other work
 
 STORIES, PROMPT, LATECOMER = (1, 2, 3, 4), 10, 11
 PORTIONS, USUAL = (64,) * 13, 5.0
 
 
 def told(*steps: tuple[int, float]) -> BurstFacts:
-    """The facts of a burst of one prompt: each step computes so many of its tokens, takes so many ms, and answers all."""
+    """Facts of a burst of one prompt. Each step computes ``tokens`` of it in ``ms`` and gives each stream a token."""
     story = Story(Knobs().to_dict())
     for request in STORIES:
         story.take(frame(1, requests=[submitted(request, 0), [request, "first", 1, {"ttft_ms": 1}]]))
@@ -358,7 +358,7 @@ def told(*steps: tuple[int, float]) -> BurstFacts:
         computing = step(number, t, t + ms, *((request, 0) for request in STORIES), (PROMPT, tokens))
         t += ms
         answers = [TokenRow(request, t, ms, number) for request in STORIES]
-        answers.append(TokenRow(LATECOMER, t, 9 * ms, number))  # it did not stream when the burst arrived
+        answers.append(TokenRow(LATECOMER, t, 9 * ms, number))  # it was not streaming when the burst arrived
         story.take(frame(t, steps=[computing], tokens=answers))
     story.take(frame(t + 1, requests=[[PROMPT, "first", t, {"ttft_ms": t - 9}]]))
     after = [TokenRow(request, t + USUAL, USUAL, len(steps)) for request in STORIES]
@@ -369,7 +369,7 @@ def told(*steps: tuple[int, float]) -> BurstFacts:
 
 
 def compared(first: BurstFacts, second: BurstFacts) -> str:
-    """What the first demo says last of two bursts' pauses."""
+    """The last caption of the first demo about the pauses of two bursts."""
     said = plain(caption(BUDGET.scenes[-1].caption, {**OF_THE_PLAN, **figures_of({"first": first, "second": second})}))
     return said.partition(". ")[0].partition(", the median")[0]
 
@@ -394,7 +394,7 @@ def test_a_pause_is_that_of_the_steps_that_computed_half_as_many_prompt_tokens_a
         assert facts.pause.ms == pause
     pause = told((64, 30.0), (64, 10.0), (64, 20.0), (64, 40.0)).pause
     assert pause is not None
-    assert (pause.step_id, pause.ms) == (2, 20.0), "of an even number the shorter of the two in the middle"
+    assert (pause.step_id, pause.ms) == (2, 20.0), "of an even number, the shorter of the two middle ones"
 
 
 @pytest.mark.parametrize(

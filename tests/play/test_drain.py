@@ -1,4 +1,4 @@
-"""The end of the page's server while the lab measures, which keeps the engine paused."""
+"""Stopping the page's server while the lab measures and keeps the engine paused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.play.fake_engine import INFO, FakeEngine
 
 BODY = {"model": INFO.model, "prompt": [1, 2, 3], "max_tokens": 9, "stream": True}
 EXPERIMENT = {"scenario": "token-budget", "params": QUICK}
-GRACE_S = 60.0  # longer than anything here is waited for
+GRACE_S = 60.0  # longer than any wait here
 
 
 def test_the_lab_stops_at_the_first_signal_and_answers_end_with_an_error_at_the_second(engine: FakeEngine) -> None:
@@ -39,7 +39,7 @@ def test_the_lab_stops_at_the_first_signal_and_answers_end_with_an_error_at_the_
         wait_until(lambda: len(events) == 1)
         httpx.post(f"{address}/ui/lab/run", json=EXPERIMENT).raise_for_status()
         wait_until(lambda: engine.paused)
-        server.handle_exit(signal.SIGTERM, None)  # what the signal calls, which a main thread alone is sent
+        server.handle_exit(signal.SIGTERM, None)  # as the signal does, which only a main thread receives
         wait_until(lambda: not engine.paused)
         with pytest.raises(LabBusyError, match="the server ends"):
             playground.lab.start(EXPERIMENT)

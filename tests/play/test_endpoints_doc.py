@@ -1,4 +1,4 @@
-"""docs/endpoints.md has a row for each thing that can be done, with the endpoint or the route that does it."""
+"""docs/endpoints.md has a row for every possible action, with the endpoint or route that performs it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.play.fake_engine import FakeEngine
 from tests.play.model_host import model_host
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "endpoints.md"
-_OF_THE_PAGE = ("/ui/static/", "/ui/plotly.min.js")  # its own files
-_PARAMETER = re.compile(r"\{[^}]*\}|(?<=/)[A-Z]+(?=/|$)")  # {file} of a route, FILE in the document
+_OF_THE_PAGE = ("/ui/static/", "/ui/plotly.min.js")  # the page's own files
+_PARAMETER = re.compile(r"\{[^}]*\}|(?<=/)[A-Z]+(?=/|$)")  # {file} in a route, FILE in the document
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +33,14 @@ def endpoints() -> dict[str, Any]:
 
 
 def rows() -> list[list[str]]:
-    """The cells of the table's rows."""
+    """The cells of each table row."""
     _, _, after = DOCUMENT.read_text(encoding="utf-8").partition("| action |")
     table = after.partition("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
 
 
 def test_each_thing_that_can_be_done_has_one_door(endpoints: dict[str, Any]) -> None:
-    """Every endpoint and every route is the door of one row, and each row has one."""
+    """Every endpoint and every route belongs to exactly one row, and every row has one."""
     with model_host() as models:
         app = create_app(models.host, allowed_hosts("127.0.0.1"), picker=ModelPicker(models.host, trusted=True))
     routes = [place for place in places(app) if not (place.gradio or place.refuses or place.method == "HEAD")]

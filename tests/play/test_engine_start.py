@@ -1,4 +1,4 @@
-"""The server before its engine is live: what it answers, what it refuses, and how a start ends."""
+"""The server before its engine is live: its responses, what it refuses, and how a start ends."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TestStatus:
         status.take(Progress("weights", 387 * MB, 1548 * MB, "bytes"))
         assert status.sentence == "gpt2 is loading. Weights, 387 of 1\u202f548 MB. About 12 s of this left."
         status.take(Progress("weights", 774 * MB, 1548 * MB, "bytes", "random"))
-        assert status.sentence == "gpt2 is loading. Weights, 774 of 1\u202f548 MB, random."  # made in uneven time
+        assert status.sentence == "gpt2 is loading. Weights, 774 of 1\u202f548 MB, random."  # progress is uneven
         status.take(Progress("weights", 4 * MB, None, "bytes", "random"))
         assert status.sentence == "gpt2 is loading. Weights, 4.0 MB, random."
         status.take(Progress("kernels", 3, 52))

@@ -69,7 +69,7 @@ def test_an_idle_engine_makes_no_frames(engine: FakeEngine, playground: Playgrou
     ask(playground)
     engine.step(3)
     playground.tick()
-    time.sleep(2.05)  # until the rate of the last two seconds has fallen to nothing
+    time.sleep(2.05)  # until the rate over the last two seconds has dropped to zero
     playground.tick()
     assert not any(playground.tick() for _ in range(20))
 
@@ -110,7 +110,7 @@ def test_a_cursor_behind_the_ring_gets_a_snapshot() -> None:
     ring = FrameRing(keep_s=1.0)
     for t in range(0, 3000, 100):
         ring.append({"t": float(t)})
-    oldest = 31 - 11  # the last second and the frame that closes it
+    oldest = 31 - 11  # the last second, including both ends
     assert ring.since(oldest)[1] is not None
     assert ring.since(oldest - 1)[1] is None
     assert [json.loads(frame)["t"] for frame in ring.recent(400.0)[1]] == [2500, 2600, 2700, 2800, 2900]

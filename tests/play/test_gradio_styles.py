@@ -1,4 +1,4 @@
-"""The style sheets of Gradio's components in the page's head: which, and that a page of Gradio that looks otherwise is left alone."""
+"""Gradio's component style sheets in the page's head: which ones, and that an unknown page is left unchanged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def component(script: str, numbers: str) -> str:
 
 @pytest.fixture
 def frontend(tmp_path: Path) -> Path:
-    """Gradio's page as Vite builds it, with the components row, box and video."""
+    """Gradio's page as built by Vite, with the components row, box and video."""
     (tmp_path / "assets").mkdir()
     for name, text in SHEETS.items():
         (tmp_path / "assets" / name).write_text(text)

@@ -1,4 +1,4 @@
-"""The lab's addresses."""
+"""The lab's routes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONG = {"scenario": "token-budget", "params": {"num_requests": 2, "max_new_token
 
 @pytest.fixture(scope="module")
 def page() -> tuple[TestClient, Playground]:
-    """One page for all: building it takes a while."""
+    """One page for all tests, as building it takes a while."""
     live = FakeEngine()
     playground = Playground(live)
     playground.lab = fake_lab(live)
@@ -50,7 +50,7 @@ def client(page: tuple[TestClient, Playground], playground: Playground) -> TestC
 
 
 def shape(value: Any) -> Any:
-    """Keys and kinds of a JSON value, of a list those of its first item."""
+    """The keys and types of a JSON value; for a list, those of its first item."""
     if isinstance(value, dict):
         return {key: shape(item) for key, item in value.items()}
     return [shape(item) for item in value[:1]] if isinstance(value, list) else type(value).__name__
@@ -90,7 +90,7 @@ def test_an_experiment_from_its_start_to_its_result(client: TestClient, playgrou
     expected = shape(json.loads(FILE.read_text()))
     expected["name"], expected["params"]["rate_per_s"] = "str", "float"
     found = shape(document)
-    for part in (expected, found):  # a figure may be whole or not, by chance, and a limit is none or a number
+    for part in (expected, found):  # a number may happen to be whole, and a limit may be null
         for arm in part["arms"].values():
             arm["knobs"] = set(arm["knobs"])
             arm["config"] = {name: arm["config"][name] for name in expected["arms"]["A"]["config"]}
@@ -148,7 +148,7 @@ def test_a_file_can_be_opened_reported_and_summed_up_for_other_limits(client: Te
     text = FILE.read_bytes()
     opened = client.post("/ui/lab/open", content=text).json()
     assert opened["summary"]["sentences"][0].startswith("ITL p99")
-    assert opened["id"] != json.loads(text)["id"]  # a file must not take the place of a result
+    assert opened["id"] != json.loads(text)["id"]  # a file must not replace a result
     assert client.post("/ui/lab/open", content=text).json()["id"] == opened["id"]
     assert client.get(f"/ui/lab/result/{opened['id']}").json()["title"] == "Token budget"
     assert client.get(f"/ui/lab/result/{opened['id']}/report.html").status_code == 200
@@ -237,7 +237,7 @@ def test_a_file_that_is_too_large_is_413(client: TestClient, monkeypatch: pytest
 def test_another_site_s_page_cannot_use_the_lab(
     client: TestClient, playground: Playground, path: str, headers: dict[str, str]
 ) -> None:
-    # text/plain needs no preflight: what stands between is the guard alone.
+    # text/plain needs no preflight, so only the guard protects the lab.
     kind, before = {"content-type": "text/plain"}, playground.lab.describe()
     assert client.post(f"/ui/lab/{path}", content=json.dumps(QUICKLY), headers={**headers, **kind}).status_code == 403
     assert playground.lab.describe() == before
@@ -268,7 +268,7 @@ def test_a_program_measures_longer_and_until_the_spread_is_small(client: TestCli
     document = client.get(f"/ui/lab/result/{told['result']}").json()
     usual = SCENARIOS["dedup"].num_requests
     assert (document["params"]["num_requests"], document["max_spread_pct"]) == (4 * usual, 100)
-    assert document["repeats"] >= 2, "of one run there is no spread"
+    assert document["repeats"] >= 2, "a single run has no spread"
 
 
 def test_the_page_learns_what_traffic_from_a_file_is_compared_with(client: TestClient) -> None:

@@ -1,4 +1,4 @@
-"""Lanes: what a tab is told of its chats, whatever it has seen and lost."""
+"""Lanes: what a tab receives about its chats, whatever it has received or lost so far."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_text_comes_in_parts_that_fit_together(engine: FakeEngine, playground: P
             times += turn["times"]
     assert text == "".join((WORDS * 2)[:12])
     assert "🌹" in text
-    assert widths == [len(word) + word.count("🌹") for word in (WORDS * 2)[:12]]  # as JavaScript counts
+    assert widths == [len(word) + word.count("🌹") for word in (WORDS * 2)[:12]]  # as JavaScript counts characters
     assert lanes(playground, have) == []
     playground.tick()
     frames = json.loads(playground.delta(0))["frames"]

@@ -1,4 +1,4 @@
-"""Another model in place of the one that runs: what ends, what stays, and what happens where it cannot be loaded."""
+"""Loading another model in place of the running one: what ends, what is kept, and what happens if loading fails."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_chats_keep_their_texts_and_go_on(models: ModelHost) -> None:
     (turn,) = kept["turns"]
     assert turn["question"] == "first" and turn["text"].startswith("A step ") and turn["error"] == REASON
     (after,) = models.host.chats.send("second", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=4))
-    assert after > before  # no number twice: pages know requests by it
+    assert after > before  # ids are not reused, since pages identify requests by them
     wait_until(lambda: lane(models)["state"] == "done")
     assert [turn["question"] for turn in lane(models)["turns"]] == ["first", "second"]
 
@@ -133,11 +133,11 @@ def test_loads_are_one_after_the_other_and_can_be_given_up(models: ModelHost) ->
     assert models.host.goes_back_to == FIRST
     assert models.host.cancel() == FIRST
     wait_until(lambda: len(models.starts) == 3)
-    with pytest.raises(LoadBusyError):  # there is nothing to go back to from there
+    with pytest.raises(LoadBusyError):  # the load back to the first model cannot be cancelled
         models.host.cancel()
     models.held.clear()
     assert models.host.wait(30) and models.host.engine.info.model == FIRST
-    assert models.host.playground.notice is None  # whoever cancels knows
+    assert models.host.playground.notice is None  # no notice, as the user has cancelled it
 
 
 def test_closing_it_meanwhile_ends_it(models: ModelHost) -> None:
@@ -202,7 +202,7 @@ class TestServer:
 
 
 def test_with_real_engines(tmp_path: Path) -> None:
-    """From tiny-chat to a copy of it and, since the next one has no weights, back to that copy."""
+    """From tiny-chat to a copy of it, and back to that copy since the next model has no weights."""
     copy, empty = str(tmp_path / "copy"), tmp_path / "empty"
     shutil.copytree(embedded_model(), copy)
     empty.mkdir()

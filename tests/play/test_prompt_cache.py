@@ -1,4 +1,4 @@
-"""Why a prompt was not cached: what a tab learns of its own requests, and what nobody learns of others'."""
+"""Why a prompt was not cached: what a tab learns about its own requests, and what no tab learns about others'."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def lane(playground: Playground, number: int, tab: str = MINE) -> int:
 
 
 def miss(engine: FakeEngine, rid: int, by: int = -1, reason: MissReason = MissReason.DIFFERS, **more: Any) -> None:
-    """Have the engine say why part of a request's prompt was not cached."""
+    """Make the engine report why part of a request's prompt was not cached."""
     engine.streams[rid].miss = Miss(reason, 4, 6, by, tokens=(70, 71), **more)
 
 
 def events(playground: Playground) -> dict[int, Any]:
-    """What the shared frames say of first tokens."""
+    """What the shared frames say about first tokens."""
     reply = json.loads(playground.delta(0))
     firsts = [event for frame in reply["frames"] for event in frame["requests"] if event[1] == "first"]
     return {rid: about["miss"] for rid, _, _, about in firsts}
@@ -56,11 +56,11 @@ def test_the_reason_comes_with_the_first_token(engine: FakeEngine, playground: P
         third: {"reason": "evicted", "found": 4, "position": 6, "request": None, "step": 12},
     }
     requests = dict(json.loads(playground.delta(0))["snapshot"]["requests"])
-    assert requests[second]["miss"]["position"] == 6, "a page that comes later learns the same"
+    assert requests[second]["miss"]["position"] == 6, "a page that is opened later learns the same"
 
 
 def test_where_it_differs_from_anothers_prompt_nobody_learns(engine: FakeEngine, playground: Playground) -> None:
-    """Else that could be guessed token by token."""
+    """Otherwise, another prompt could be guessed token by token."""
     yours = lane(playground, 1, YOURS)
     program = playground.chats.ask("hello", LONG).request_id
     mine = [lane(playground, number) for number in (1, 2)]
@@ -89,7 +89,7 @@ def test_text_is_for_the_tab_that_sent_it(engine: FakeEngine, playground: Playgr
     assert told["nearest"] == {"lane": 3, "text": "70 71"}
     text = told["text"]
     parts = [text[name] for name in ("found", "same", "differs", "rest")]
-    assert "".join(parts).split() == ids, "nothing is lost"
+    assert "".join(parts).split() == ids, "the parts add up to the whole prompt"
     assert (parts[0].split(), parts[1].split(), parts[2].split()) == (ids[:4], ids[4:6], ids[6:7])
     for tab in (YOURS, ""):
         told = client.get(f"/ui/prompt/{second}?tab={tab}").json()

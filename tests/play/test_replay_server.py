@@ -40,7 +40,7 @@ def test_it_has_what_was_recorded_and_no_playground(file: Path, playground: Play
     assert replay.replaying == "run.jsonl"
     assert playground.replaying is None
     assert replay.engine.info == playground.engine.info
-    assert replay.knobs()["max_batch_size"] == 32  # as it began
+    assert replay.knobs()["max_batch_size"] == 32  # as at the beginning
     assert b"".join(replay.recording()) == file.read_bytes()
     assert replay.recorded() == {**playground.recorded(), "bytes": file.stat().st_size}
     with pytest.raises(ValueError, match="has no engine"):
@@ -54,7 +54,7 @@ def test_it_has_what_was_recorded_and_no_playground(file: Path, playground: Play
 
 
 def test_a_replay_is_served_without_torch(file: Path) -> None:
-    """The real program in a process of its own: the page, the recording, refusals, and nothing heavy loaded."""
+    """The real program in its own process: the page, the recording, refusals, and no heavy module loaded."""
     script = (
         "import sys, threading, time\nfrom roseplay.play.main import main\n"
         f"code = main(['--replay', {str(file)!r}, '--port', '0'])\n"

@@ -1,4 +1,4 @@
-"""The address that changes the settings of a tab's answers."""
+"""The route that changes the settings of a tab's answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_lane_has_its_own_settings_over_those_of_all(send: Any) -> None:
     assert {name: first["values"][name] for name in ("top_p", "top_k", "stop", "seed")} == {
         "top_p": 0.5, "top_k": None, "stop": ["END", "line\n"], "seed": 7,
     }  # fmt: skip
-    lane = send(lane=2, changes={"temperature": 1.5, "top_p": 0.5})  # the second is what it has already
+    lane = send(lane=2, changes={"temperature": 1.5, "top_p": 0.5})  # the second has this value already
     assert (lane["own"], lane["values"]["temperature"], lane["values"]["top_p"]) == (1, 1.5, 0.5)
     assert (send()["own"], send()["values"]["temperature"]) == (3, 0.6)
     assert send(lane=2, reset=True)["values"]["temperature"] == 0.6
@@ -79,8 +79,8 @@ def test_the_models_author_says_where_lanes_begin() -> None:
             return dict(httpx.post(f"{address}/ui/sampling", json={"tab": TAB, **asked}).json())
 
         first = send(changes={"top_k": 7})
-        assert (first["values"]["temperature"], first["values"]["top_p"]) == (1.2, 1.0)  # not this program's 0.9
-        assert first["values"]["max_new_tokens"] == 1024  # half of the model's length
+        assert (first["values"]["temperature"], first["values"]["top_p"]) == (1.2, 1.0)  # not roseplay's default of 0.9
+        assert first["values"]["max_new_tokens"] == 1024  # half of the model's context
         assert [first["sources"][name] for name in ("temperature", "top_k", "seed")] == ["model", "tab", "page"]
         lane = send(lane=2, changes={"temperature": 0.1})
         assert [lane["sources"][name] for name in ("temperature", "top_k")] == ["lane", "tab"]

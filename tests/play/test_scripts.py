@@ -1,4 +1,4 @@
-"""The page's modules joined into two scripts. What the scripts do is tested in a browser, by everything else."""
+"""The page's modules bundled into two scripts. The browser tests check what the scripts do."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_source_maps_lead_to_the_modules_lines(static: Path) -> None:
         begin, source = section["offset"]["line"], (static / name).read_text(encoding="utf-8").splitlines()
         assert len(section["map"]["mappings"].split(";")) == len(source)
         assert lines[begin - 1].startswith(f'modules["{name}"]')
-        if name != "main.js":  # of which nothing is left but an empty line
+        if name != "main.js":  # only an empty line of it is left
             assert lines[begin + len(source) - 1] == source[-1].removeprefix("export ")
     assert files["page.js"].endswith("//# sourceMappingURL=page.js.map\n")
 

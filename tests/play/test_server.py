@@ -57,7 +57,7 @@ def test_a_poll_is_compressed_for_who_takes_it(engine: FakeEngine) -> None:
     assert told["frames"] == told_plain["frames"]
     assert "Accept-Encoding" in plain.headers["vary"]
     empty = client.get(f"/ui/delta?since={told['next']}", headers={"Accept-Encoding": "gzip"})
-    assert "content-encoding" not in empty.headers  # a few bytes would only grow
+    assert "content-encoding" not in empty.headers  # compression would make a few bytes larger
 
 
 def test_health_says_what_is_wrong(engine: FakeEngine) -> None:
@@ -77,7 +77,7 @@ def test_health_says_what_is_wrong(engine: FakeEngine) -> None:
 
 
 def test_health_answers_though_the_engine_never_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked by many at once it takes one thread, and every one of them is answered."""
+    """Many simultaneous calls take a single thread, and each of them gets a response."""
     monkeypatch.setattr("roseplay.serve.health.HEALTH_WITHIN_S", 0.3)
     engine, free, asked = FakeEngine(), threading.Event(), []
 
@@ -165,7 +165,7 @@ def test_submit_answers_at_once(call: Any, live_engine: FakeEngine) -> None:
 
 
 def test_submit_reaches_the_lanes_of_a_tab(call: Any, address: str) -> None:
-    assert len(call("/submit", "hello", max_new_tokens=1900, tab=TAB)["ids"]) == 4  # so long that all of them still run
+    assert len(call("/submit", "hello", max_new_tokens=1900, tab=TAB)["ids"]) == 4  # so long that all still run
     assert len(call("/submit", "again", 3, max_new_tokens=1900, tab=TAB)["ids"]) == 1
     own = httpx.get(f"{address}/ui/delta?since=0&tab={TAB}").json()["own"]
     assert {lane["lane"]: lane["title"] for lane in own["lanes"]} == {1: "hello", 2: "hello", 3: "again", 4: "hello"}
@@ -366,7 +366,7 @@ def test_hosts_beyond_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_exports_leave_no_files(call: Any, address: str) -> None:
-    """Neither in a folder of ours nor in Gradio's cache: what is asked for is made when it is fetched."""
+    """Neither in a folder of ours nor in Gradio's cache, as exports are created when they are fetched."""
     places = [Path(tempfile.gettempdir()), Path(get_upload_folder())]
 
     def count() -> int:
@@ -397,4 +397,4 @@ def test_sessions_that_have_gone_leave_nothing_behind(engine: FakeEngine) -> Non
         visit(number)
     kept = sessions() - before
     assert 0 < kept <= 64
-    visit(0)  # who comes back after a long time is served as ever
+    visit(0)  # a visitor that returns after a long time is still served

@@ -1,4 +1,4 @@
-"""Whatever one call waits for, the server goes on answering all others."""
+"""Whatever one call waits for, the server continues to respond to all others."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SUBMIT = ["hello", 0, 4, None, None, "", False, None, None, None, None, None, No
 
 
 class HeldEngine(FakeEngine):
-    """``submit`` waits while it is ``held``, as it does for its turn with ``admission`` at ``blocking``."""
+    """``submit`` waits until ``free`` is set, as it may for its turn with blocking ``admission``."""
 
     def __init__(self) -> None:
         super().__init__(run=True, step_s=0.005)
@@ -55,7 +55,7 @@ class HeldEngine(FakeEngine):
 
     @property
     def asked(self) -> int:
-        """How many submits there have been."""
+        """The number of submits so far."""
         return len(self._prompts)
 
     def submit(self, prompt: Any, params: SamplingParams | None = None, **more: Any) -> Stream:
@@ -114,7 +114,7 @@ def test_everything_else_answers_while_submits_wait(
         assert {answer.status_code for answer in answers} == {200, 429}
         busy = {answer.json()["error"] for answer in answers if answer.status_code == 429}
         assert len(busy) == 1 and "try again later" in busy.pop()
-        for job in queued:  # those that had no turn in time are refused as well
+        for job in queued:  # those that did not get their turn in time are refused as well
             error = job.exception(WITHIN_S)
             assert error is None or "try again later" in str(error)
 
@@ -127,7 +127,7 @@ def test_a_chat_that_is_cancelled_while_it_is_submitted_ends(held: tuple[str, He
         engine.free.clear()
         job = client.submit("hello", 1900, api_name="/chat")
         wait_until(lambda: engine.asked > asked, "nothing was submitted")
-        # Only then does the client know the event that it asks the server to cancel.
+        # Only then does the client know the id of the event that it asks the server to cancel.
         wait_until(lambda: job.status().code is Status.PROCESSING, "the client does not know that it runs")
         job.cancel()
         wait_until(lambda: job.done(), "it was not cancelled")
@@ -184,7 +184,7 @@ def test_blocking_admission_is_refused_while_the_engine_is_paused(
 
 
 def test_a_burst_of_bad_requests_leaves_the_engine_alone() -> None:
-    """A real engine: hundreds of refusals at once, while a request runs whose tokens are as ever."""
+    """Uses a real engine: hundreds of refusals at once do not change the tokens of a running request."""
     with Engine("tiny-chat", num_blocks=129) as engine, serving(engine) as address:  # noqa: SIM117
         with httpx.Client(base_url=address, timeout=60) as client:
             info = client.get("/gradio_api/info").json()["named_endpoints"]["/chat"]["parameters"]

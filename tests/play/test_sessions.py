@@ -64,7 +64,7 @@ def test_a_page_keeps_the_lanes_that_its_tab_has_forgotten(
     time.now = LEASE_S + 1
     playground.tick()
     playground.chats.send("again", lanes=[1], tab_id=TAB, params=PARAMS)
-    assert [news["lane"] for news in lanes(have)] == [1], "what it still shows in lane 2 is not emptied"
+    assert [news["lane"] for news in lanes(have)] == [1], "lane 2, which the page still shows, is not cleared"
 
 
 def test_requests_that_are_added_at_the_same_time_are_all_kept() -> None:
@@ -88,7 +88,7 @@ def test_requests_that_are_added_at_the_same_time_are_all_kept() -> None:
 
 def test_any_poll_renews_the_lease(engine: FakeEngine, playground: Playground, time: Time) -> None:
     (request_id,) = playground.chats.send("hello", lanes=[1], tab_id=TAB, params=PARAMS)
-    for minute in range(1, 30):  # as rarely as a browser lets a hidden page
+    for minute in range(1, 30):  # the lowest rate at which browsers let a hidden page poll
         time.now = 60.0 * minute
         playground.delta(0, tab_id=TAB)
         playground.tick()
@@ -164,7 +164,7 @@ def test_kinds_go_by_key_and_label() -> None:
 
 
 def test_a_submission_under_way_is_nobodys_yet(engine: FakeEngine, playground: Playground) -> None:
-    """The engine may report a request before ``submit`` has told us whose it is."""
+    """The engine may report a request before ``submit`` has returned whose it is."""
     stream = engine.submit([1, 2, 3])
     with playground.requests.registry.submitting():
         playground.tick()

@@ -1,4 +1,4 @@
-"""Starting: flags, and what is said when it cannot be done."""
+"""Starting the server: flags, and the messages when it cannot start."""
 
 from __future__ import annotations
 

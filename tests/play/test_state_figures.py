@@ -1,4 +1,4 @@
-"""What the page is told of a model with recurrent layers: who has which state slot, and which states are kept."""
+"""What the page learns about a model with recurrent layers: the owner of each state slot, and the kept states."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SLOTS = 3
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[Playground, list[StepRecord]]]:
-    """Four requests, for which there are three slots; two states can be kept."""
+    """Four requests for three slots; two states can be kept."""
     model, params = tiny_model(STATEFUL["lfm2"]()), SamplingParams(max_new_tokens=8, ignore_eos=True)
     with Engine(model, block_size=4, num_blocks=64, state_slots=SLOTS, state_snapshots=2, state_interval=1) as engine:
         playground = Playground(engine)
@@ -53,7 +53,7 @@ def test_changes_of_slots_add_up_to_what_is_counted(served: tuple[Playground, li
         kept = [about for slot, about in held.items() if slot > SLOTS and about[0] >= 0]
         assert (len(running), len(kept)) == (record.state_slots, record.states_kept)
         assert all(tokens == 0 for _, tokens in running)
-        assert all(tokens in (4, 8, 12) for _, tokens in kept), "each stands for whole blocks of prompt and answer"
+        assert all(tokens in (4, 8, 12) for _, tokens in kept), "each follows whole blocks of prompt and answer"
         owners |= {request for request, _ in running}
     assert len(owners) == 4
     assert max(record.state_slots for record in served[1]) == SLOTS, "the fourth request waits for a slot"
@@ -62,7 +62,7 @@ def test_changes_of_slots_add_up_to_what_is_counted(served: tuple[Playground, li
 def test_page_and_recording_say_what_slots_hold(served: tuple[Playground, list[StepRecord]]) -> None:
     playground, records = served
     states = snapshot(playground)["states"]
-    assert [slot for slot, *_ in states] == [SLOTS + 1, SLOTS + 2], "nobody runs any more"
+    assert [slot for slot, *_ in states] == [SLOTS + 1, SLOTS + 2], "no request is running any more"
     lines = list(playground.recording())
     steps = [step for frame in parse(lines, "run.jsonl").frames for step in frame["steps"]]
     told = [(step.step_id, step.state_slots, step.states_kept) for step in steps]

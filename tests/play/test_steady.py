@@ -1,4 +1,4 @@
-"""Steady traffic: open loop, seeded, and it ends by itself where it should."""
+"""Steady traffic: open loop, seeded, and stopped automatically if need be."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MINE, YOURS = "tab-of-mine", "tab-of-yours"
 
 
 class FakeTime:
-    """A clock that moves on by itself whenever somebody waits for it."""
+    """A clock that advances only when something waits for it."""
 
     def __init__(self) -> None:
         self.ns = 0
@@ -36,7 +36,7 @@ class FakeTime:
 
 
 class Requests:
-    """What was sent, and when; ``until`` calls something before the request with that number."""
+    """What was sent and when. ``until`` calls a function before the request with a given number."""
 
     def __init__(self, time: FakeTime, *, scheduled: bool = True) -> None:
         self.time, self.scheduled = time, scheduled
@@ -60,7 +60,7 @@ def plan(**changes: Any) -> SteadyPlan:
 
 
 def play(requests: Requests, watched: Any = lambda: True, **changes: Any) -> SteadyTraffic:
-    """Run it to its end."""
+    """Run the traffic to its end."""
     traffic = SteadyTraffic(plan(**changes), requests.send, watched, requests.time)
     traffic.start()
     traffic._thread.join(timeout=20)
@@ -207,7 +207,7 @@ def test_without_a_seed_it_goes_on_under_the_new_plan(begun: Playground, engine:
     wait_until(lambda: len(engine.streams) > sent + 3)
     now = steady(begun)
     assert (now["kind"], now["rate"], now["max_new_tokens"], now["seed"], now["on"]) == ("unique", 40, 5, 5, True)
-    assert now["sent"] >= sent + 3, "it counts on"
+    assert now["sent"] >= sent + 3, "the count continues"
     assert list(engine.streams.values())[-1].params.max_new_tokens == 5
 
 

@@ -1,4 +1,4 @@
-"""What the page says happened, from frames."""
+"""The page's sentences about what happened, made from frames."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def frame(t: float, **lists: Any) -> dict[str, Any]:
 
 
 def step(number: int, t0: float, t1: float, *parts: tuple[int, int], limit: str = "decode", **more: Any) -> StepRow:
-    """``parts``: (request, prompt tokens that it computes)."""
+    """``parts``: pairs of a request and the number of its prompt tokens that the step computes."""
     entries = [
         EntryRecord(request, prompt, 1 - bool(prompt), 0, 0, more.get("cached", 0), 0) for request, prompt in parts
     ]
@@ -58,7 +58,7 @@ def figures(burst: int = 1, **more: Any) -> dict[str, Any]:
 
 
 def an_answer_streams(story: Story) -> None:
-    """Five tokens, 5 ms apart, up to 30 ms."""
+    """Five tokens, 5 ms apart, until 30 ms."""
     story.take(frame(10, requests=[submitted(STREAMING, 0), [STREAMING, "first", 5, {"ttft_ms": 5}]]))
     story.take(frame(31, tokens=[TokenRow(STREAMING, 10 + 5 * i, 5.0, i) for i in range(5)]))
 
@@ -66,7 +66,7 @@ def an_answer_streams(story: Story) -> None:
 def a_burst_arrives(
     story: Story, at: float = 40, burst: int = 1, pause: float = 60, **more: Any
 ) -> dict[str, Any] | None:
-    """Its two prompts are computed in one step, for which the streaming answer waits; both sides stand in one frame."""
+    """One step computes its two prompts while the streaming answer waits. A single frame contains it all."""
     end, first = at + pause - 2, BURST[0] + 10 * burst
     own = (first, first + 1)
     limit, preempted = more.pop("limit", "prefill"), more.pop("preempted", [])
@@ -161,8 +161,8 @@ def test_what_a_demo_said_last_is_not_replaced_by_its_own_burst() -> None:
     answers = [[i, "first", 60, {"ttft_ms": 20}] for i in BURST]
     ended = [[i, "finished", 62, {"reason": "abort"}] for i in BURST]
     assert story.take(frame(63, requests=[*answers, *ended], tokens=[TokenRow(STREAMING, 62, 22, 9)])) is None
-    assert story.burst(1) is not None, "its facts are there all the same"
-    assert a_burst_arrives(story, at=100, burst=2) is not None, "a later one is spoken of"
+    assert story.burst(1) is not None, "its facts are recorded all the same"
+    assert a_burst_arrives(story, at=100, burst=2) is not None, "a later burst is mentioned"
 
 
 # -- sentences over generated facts
@@ -201,7 +201,7 @@ def numbers(sentence: str) -> set[int]:
 
 
 def known(*all_facts: BurstFacts) -> set[int]:
-    found = {1}  # "computed once" and the like have no digits, but "1 streaming answer" has
+    found = {1}  # "computed once" and the like contain no digits, but "1 streaming answer" does
     for one in all_facts:
         times = [
             one.ttft_p50,
@@ -243,7 +243,7 @@ def test_each_figure_of_the_first_line_is_one_of_the_facts(one: BurstFacts) -> N
     if not re.search("paused longer than|longest pause was|waited for", sentence):
         assert not one.streaming or one.paused
     if "paused longer than" in sentence:
-        assert one.worst and one.worst.ms < NOTICED_MS, "a pause that is long in itself is nothing to be glad of"
+        assert one.worst and one.worst.ms < NOTICED_MS, "a pause that is long in itself is not praised"
 
 
 def test_a_long_pause_is_not_praised_whatever_was_cached() -> None:
@@ -255,7 +255,7 @@ def test_a_long_pause_is_not_praised_whatever_was_cached() -> None:
 
 
 def test_a_pause_is_one_where_no_gap_was_seen_before() -> None:
-    """Stories that have just begun have no gaps before the burst."""
+    """A story that has just begun knows no gaps before the burst."""
     story = Story(KNOBS)
     story.take(frame(10, requests=[submitted(STREAMING, 0), [STREAMING, "first", 5, {"ttft_ms": 5}]]))
     said = a_burst_arrives(story, pause=900)

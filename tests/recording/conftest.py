@@ -1,4 +1,4 @@
-"""Recordings are made of a playground whose engine only pretends."""
+"""Recordings are made from a playground with a fake engine."""
 
 from tests.play.conftest import engine, playground
 

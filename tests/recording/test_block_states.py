@@ -1,4 +1,4 @@
-"""The states of blocks: what frames change, what a snapshot says of all, and how little it takes to say it."""
+"""The states of blocks: what frames change, what a snapshot contains, and how compactly both are written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ACTIVE, SHARED, CACHED = (1, 7, 0), (3, 2, 1), (0, -1, 1)
 
 
 def single(rows: list[list[int]]) -> dict[int, State]:
-    """Rows as a state for each block."""
+    """The state of each block in these rows."""
     states: dict[int, State] = {}
     for block, references, owner, findable, *more in rows:
         states |= dict.fromkeys(range(block, block + (more[0] if more else 1)), (references, owner, findable))

@@ -1,4 +1,4 @@
-"""The recorded run that comes along shows what its tab promises."""
+"""The bundled recording shows what its tab promises."""
 
 from __future__ import annotations
 

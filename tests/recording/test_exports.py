@@ -1,4 +1,4 @@
-"""What is made of a recording: a trace in Chrome's format, a table of tokens, a report."""
+"""Exports of a recording: a trace in Chrome's format, a table of tokens, a report."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TAB = "tab-of-a-test"
 
 @pytest.fixture
 def lines(engine: FakeEngine, playground: Playground) -> list[bytes]:
-    """Two lanes and a burst, a knob change, a preemption, a request that is stopped, one that is not over."""
+    """Two lanes and a burst, a knob change, a preemption, a stopped request and one that has not ended."""
     ids = playground.chats.send("What? <b>", lanes=[1, 2], tab_id=TAB, params=SamplingParams(max_new_tokens=12))
     play(engine, playground, 4)
     playground.set_knobs({"prefill_max_tokens": 64, "chunked_prefill": False})
@@ -66,7 +66,7 @@ def play(engine: FakeEngine, playground: Playground, steps: int) -> None:
 
 
 def preempt(engine: FakeEngine, request_id: int) -> None:
-    """Say of the newest step that it preempted a request, and leave that out of it."""
+    """Record that the newest step preempted a request, and remove the request from that step."""
     event: Any = engine.telemetry._events[-1]
     event.record.preempted.append(request_id)
     event.record.entries[:] = [entry for entry in event.record.entries if entry.request_id != request_id]
@@ -81,7 +81,7 @@ def recording(lines: list[bytes]) -> Recording:
 
 
 def check_trace(document: dict[str, Any]) -> None:
-    """What the trace-event format asks of a file in JSON object format: keys by phase, nesting, order."""
+    """Check what the trace-event format requires of a file in JSON object format: keys by phase, nesting, order."""
     keys = {"M": {"name", "pid", "tid", "args"}, "X": {"name", "cat", "pid", "tid", "ts", "dur", "args"}}
     keys |= {"i": {"name", "pid", "tid", "ts", "s"}, "C": {"name", "pid", "ts", "args"}}
     assert isinstance(document["traceEvents"], list)
@@ -310,7 +310,7 @@ def test_traffic_that_is_too_much_for_a_file_is_cut(
 
 
 def test_a_table_of_requests_that_begins_in_their_midst(lines: list[bytes]) -> None:
-    """Older frames are dropped from a long run; what they said of a request that goes on is kept."""
+    """A long run's older frames are dropped, but what they say about a request that is still running is kept."""
     document = [json.loads(line) for line in lines]
     whole, late = InitialState(document[0]["knobs"], 0.0), 8
     for frame in document[1:late]:
@@ -417,7 +417,7 @@ def wait_for(condition: Any) -> None:
 
 
 def cell(page: str, name: str) -> str:
-    """What a report's table says of a setting."""
+    """What a report's table says about a setting."""
     found = re.search(rf"<tr><td>{name}</td><td[^>]*>(.*?)</td>", page)
     assert found, name
     return found.group(1)

@@ -1,4 +1,4 @@
-"""Recordings that somebody has written by hand: what is wrong with them is said in one line, and nothing of them is markup."""
+"""Hand-written recordings: each mistake is reported in one line, and no text in a recording is treated as markup."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Lines = list[dict[str, Any]]
 
 @pytest.fixture
 def lines(engine: FakeEngine, playground: Playground) -> Lines:
-    """A good recording, a line each: the header, then frames of a lane, a burst and a knob change."""
+    """A valid recording, line by line: the header, then frames of a lane, a burst and a knob change."""
     send(playground, MINE, "Why?")
     playground.traffic.burst(size=2, kind="equal", max_new_tokens=3, seed=1, tab_id=MINE)
     playground.set_knobs({"prefill_max_tokens": 128})
@@ -52,7 +52,7 @@ def columns(**changes: list[str]) -> Callable[[Lines], Any]:
 
 
 def row(name: str, column: int, value: Any) -> Callable[[Lines], Any]:
-    """Another value in the first row of this name that some frame has."""
+    """Change a value in the first row of this name in any frame."""
 
     def change(lines: Lines) -> None:
         next(line[name] for line in lines[1:] if line[name])[0][column] = value
@@ -161,7 +161,7 @@ def test_what_is_no_json_is_said_in_one_line(lines: Lines, text: bytes) -> None:
 
 
 def hostile(lines: Lines) -> Lines:
-    """With markup and script wherever a recording may have text."""
+    """The recording with markup and script wherever it may contain text."""
     lines[0]["info"].update(
         dict.fromkeys(("model", "architecture", "device", "dtype", "attention", "no_cuda_graphs"), SCRIPT)
     )
@@ -179,7 +179,7 @@ def hostile(lines: Lines) -> Lines:
 
 
 class Markup(HTMLParser):
-    """The tags of a page, and the names of all attributes."""
+    """A page's tags and the names of all its attributes."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Recordings: what is kept, what is left out, and what is said of a file that is none."""
+"""Recordings: what is kept, what is left out, and the message for a file that is not a recording."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def send(playground: Playground, tab: str, prompt: str = "hello", tokens: int = 
 
 
 def run(engine: FakeEngine, playground: Playground, steps: int = 6) -> None:
-    """Some steps, a frame after each."""
+    """Make some steps, with a frame after each."""
     for _ in range(steps):
         engine.step()
         playground.tick()
@@ -79,7 +79,7 @@ def test_a_recording_without_column_names_has_those_of_before(engine: FakeEngine
     expected = parse((json.dumps(line).encode() for line in lines), "as it is")
     del lines[0]["columns"]
     for frame in lines[1:]:
-        frame["steps"] = [row[:19] for row in frame["steps"]]  # made before a step said more of itself
+        frame["steps"] = [row[:19] for row in frame["steps"]]  # written before step rows had more columns
     for frame in expected.frames:
         frame["steps"] = [step._replace(graph=None, limit=None) for step in frame["steps"]]
     assert parse((json.dumps(line).encode() for line in lines), "old").frames == expected.frames
@@ -87,7 +87,7 @@ def test_a_recording_without_column_names_has_those_of_before(engine: FakeEngine
 
 def test_each_token_has_its_own_text(engine: FakeEngine, playground: Playground) -> None:
     request_id = send(playground, MINE, tokens=4)
-    engine.step(4)  # all of them in one frame
+    engine.step(4)  # all of them are in one frame
     playground.tick()
     texts = [piece for frame in recorded(playground, MINE).frames for piece in frame["texts"]]
     assert texts == [[request_id, i, WORDS[i]] for i in range(4)]
@@ -157,7 +157,7 @@ def test_a_file_has_all_words_line_by_line(engine: FakeEngine, tmp_path: Path) -
     for count in range(1, 6):
         engine.step()
         playground.tick()
-        assert path.read_bytes().count(b"\n") == 1 + count  # there at once, whatever happens next
+        assert path.read_bytes().count(b"\n") == 1 + count  # on disk at once, whatever happens next
     recording = read(path)
     assert recording.header["words"] == "all"
     assert {title for frame in recording.frames for _, title in frame["titles"]} == {"mine?", "theirs?"}
@@ -179,7 +179,7 @@ def test_figures_of_what_is_kept(engine: FakeEngine, playground: Playground) -> 
 
 @pytest.fixture
 def file(engine: FakeEngine, playground: Playground, tmp_path: Path) -> Path:
-    """A good recording of seven lines."""
+    """A valid recording of seven lines."""
     send(playground, MINE, tokens=8)
     run(engine, playground, 8)
     path = tmp_path / "run.jsonl"
@@ -219,7 +219,7 @@ def test_a_cut_off_last_line_is_left_out(file: Path) -> None:
         ),
     ],
 )
-def test_a_file_that_is_none_is_told_apart_in_one_line(file: Path, damage: Any, said: str) -> None:
+def test_a_bad_file_is_refused_in_one_line(file: Path, damage: Any, said: str) -> None:
     file.write_bytes(b"".join(damage(file.read_bytes().splitlines(keepends=True))))
     with pytest.raises(RecordingError, match=said) as error:
         read(file)

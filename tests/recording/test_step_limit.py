@@ -1,4 +1,4 @@
-"""What limits a step, from its record."""
+"""What limits a step, according to its record."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def record(**values: Any) -> StepRecord:
         ({"held_by": "batch", "waiting": 3}, "batch"),
         ({"held_by": "prefill", "decode_tokens": 100}, "prefill"),
         ({"waiting": 8, "held_by": "batch"}, "queue"),
-        ({"waiting": 7}, "decode"),  # they came while it ran: the next step takes them
+        ({"waiting": 7}, "decode"),  # they arrived while the step ran, and the next one takes them
     ],
 )
 def test_the_limit_of_a_step(values: dict[str, Any], limit: str) -> None:

@@ -1,4 +1,4 @@
-"""An engine with the embedded model, once in process and once as a server's client."""
+"""An engine with the embedded model, used both in this process and through a server's client."""
 
 from __future__ import annotations
 

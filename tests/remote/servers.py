@@ -1,4 +1,4 @@
-"""Servers for tests: an ASGI application at a free port, and answers written by hand."""
+"""Servers for tests: an ASGI application at a free port, and hand-written responses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 @contextmanager
 def at_a_port(app: Any) -> Iterator[str]:
-    """Serves an application; gives its address."""
+    """Serves an application; yields its address."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
@@ -43,7 +43,7 @@ def event(document: Any) -> bytes:
 
 
 def words(*texts: str, **last: Any) -> list[bytes]:
-    """The events of a chat: the role, some pieces, the end."""
+    """The events of a chat completion: the role, some pieces of text, the end."""
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}, *({"content": text} for text in texts)]
     chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
     end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
@@ -51,11 +51,11 @@ def words(*texts: str, **last: Any) -> list[bytes]:
 
 
 class Script:
-    """A server that says what it is told to.
+    """A server with prepared responses.
 
     Args:
-        events: the body of each streamed answer; raising breaks the connection off.
-        card: what it says of its model.
+        events: the body of each streamed answer; an exception breaks the connection.
+        card: what it says about its model.
         metrics: its ``/metrics``.
         refuse: returns a refusal for a request's body, or None.
     """
@@ -70,7 +70,7 @@ class Script:
     ) -> None:
         self.bodies: list[dict[str, Any]] = []
         self.paths: list[str] = []
-        self.ports: list[int] = []  # of the clients, by which their connections are told apart
+        self.ports: list[int] = []  # the clients' ports, which identify their connections
         self.metrics = metrics
         self.app = app = FastAPI()
 

@@ -1,4 +1,4 @@
-"""Flags that name other servers, and keys that the environment may hold instead."""
+"""Flags that name other servers, and keys that may be set in the environment instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attaching to servers that are not there, not open, or not what they seem."""
+"""Attaching to servers that do not exist, do not allow access, or are not what they seem to be."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_server_that_says_nothing_of_itself() -> None:
         assert remote.capabilities.reasons["queue"] == "this server has no /metrics here"
         with pytest.raises(ValueError, match="runtime_config"):
             remote.set_knobs(max_batch_size=3)
-        assert remote.health().ok  # asked of its models
+        assert remote.health().ok  # checked with its list of models
 
 
 BLOCKS = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="%s"} 1'
@@ -232,7 +232,7 @@ def test_health_that_does_not_come_in_time_is_bad() -> None:
     @script.app.get("/health")
     def health() -> Response:
         if remotes:
-            answer.wait(5)  # then it is well, for whoever waited longer than asked
+            answer.wait(5)  # healthy, for a caller that waits longer than requested
         return Response()
 
     remotes: list[HttpEngine] = []

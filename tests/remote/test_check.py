@@ -1,4 +1,4 @@
-"""``roseplay check``: what it finds of our server, and of one that ignores most of what it is asked."""
+"""``roseplay check``: its findings for our server, and for one that ignores most parameters."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def at_a_port(app: Any) -> Iterator[str]:
 
 
 def poor_server() -> FastAPI:
-    """Answers chats and streams, always with the same words, and nothing else."""
+    """Supports only chats and streaming, always with the same words."""
     app = FastAPI()
     words = ["All ", "is ", "well."]
 

@@ -1,4 +1,4 @@
-"""Clearing the prefix cache of a server, which may refuse for a moment."""
+"""Clearing the prefix cache of a server that may refuse for a moment."""
 
 from __future__ import annotations
 

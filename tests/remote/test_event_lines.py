@@ -1,4 +1,4 @@
-"""Server-sent events out of bytes."""
+"""Parsing server-sent events from bytes."""
 
 from __future__ import annotations
 

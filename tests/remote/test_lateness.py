@@ -1,4 +1,4 @@
-"""Whether it is this process that makes latencies longer, and says so."""
+"""Detecting and reporting that this process itself makes latencies longer."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def sent(lateness: Lateness, clock: HandClock, *late_ms: float) -> None:
 
 def test_requests_that_leave_in_time_are_nothing_to_mention(lateness: Lateness, clock: HandClock) -> None:
     assert lateness.words is None
-    sent(lateness, clock, *[2.0] * 99, 800.0)  # a single late one is not what a p95 shows
+    sent(lateness, clock, *[2.0] * 99, 800.0)  # a single late one does not affect the p95
     assert lateness.words is None
 
 
 def test_late_requests_are_mentioned_for_five_seconds(lateness: Lateness, clock: HandClock) -> None:
-    sent(lateness, clock, *[2.0] * 90, *[120.0] * 10)  # most leave in time: the median would say nothing
+    sent(lateness, clock, *[2.0] * 90, *[120.0] * 10)  # most are in time, so the median would not show it
     assert lateness.words is not None
     assert "requests are sent 120 ms after they are due (p95 of 5 s)" in lateness.words
     clock.now += 6 * 10**9
@@ -54,7 +54,7 @@ def test_late_requests_are_mentioned_for_five_seconds(lateness: Lateness, clock:
 def test_a_loop_that_is_held_up_is_noticed() -> None:
     with at_a_port(Script(words("Some ", "words")).app) as address, HttpEngine(address) as remote:
         assert remote.client_delay is None
-        # What reads the streams calls the listeners: one that takes long delays the reading of all others.
+        # The thread that reads all streams calls the listeners, so a slow listener delays the reading of all streams.
         held = [remote.submit(CHAT, SamplingParams(), on_update=lambda _: time.sleep(0.3)) for _ in range(4)]
         wait_until(lambda: all(stream.finished for stream in held))
         wait_until(lambda: remote.client_delay is not None, seconds=5)
@@ -64,6 +64,6 @@ def test_a_loop_that_is_held_up_is_noticed() -> None:
 def test_a_request_is_late_from_when_it_was_due(engine: object, address: str) -> None:
     with HttpEngine(address) as remote:
         for _ in range(8):
-            due_ns = SYSTEM_CLOCK.now_ns() - 10**9  # its traffic wanted it a second ago
+            due_ns = SYSTEM_CLOCK.now_ns() - 10**9  # its traffic scheduled it a second ago
             remote.submit(CHAT, SamplingParams(max_new_tokens=1), due_ns=due_ns).result(timeout=30)
         assert "requests are sent" in str(remote.client_delay)

@@ -1,4 +1,4 @@
-"""Metrics as each server writes them. The texts are written by hand, from the names of their documents."""
+"""Metrics in each server's format. The texts were written by hand from the names in the servers' documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers as other servers send them, and streams that break."""
+"""Answers in the formats of other servers, and streams that break."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_reasoning_under_two_names_is_taken_once() -> None:
 
 
 def counting(*pieces: tuple[str, int]) -> list[bytes]:
-    """Chunks with texts, and how many tokens there were so far."""
+    """Chunks with texts and the number of tokens so far."""
     return [
         *(
             event(
@@ -130,7 +130,7 @@ def test_no_more_tokens_are_counted_than_were_asked_for() -> None:
         events = [event for event in remote.telemetry.since(0)[1] if isinstance(event, TokensEvent)]
     assert (stream.text, stream.num_tokens, stream.metrics.completion_tokens) == ("Some words", 5, 5)
     assert sum(len(event.tokens) for event in events) == 5
-    assert stream.metrics.prompt_tokens == 3  # the last number is none that could be true
+    assert stream.metrics.prompt_tokens == 3  # the last count cannot be true
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch)
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nothing answers
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nothing listens there
     assert ask(Script(words("Yes"))).text == "Yes"
 
 
@@ -278,7 +278,7 @@ def test_what_a_server_adds_to_its_chunks_is_no_refusal() -> None:
         "choices": [{"index": 0, "delta": {"content": "Yes"}, "finish_reason": "stop"}],
         "message": "from the cache",
     }
-    usage = {"usage": {"prompt_tokens": 9, "completion_tokens": 1}}  # without choices
+    usage = {"usage": {"prompt_tokens": 9, "completion_tokens": 1}}  # a chunk without choices
     stream = ask(Script([event(piece), event(usage), DONE]))
     assert (stream.text, stream.error, stream.metrics.prompt_tokens) == ("Yes", None, 9)
 
@@ -362,7 +362,7 @@ def test_a_server_that_is_killed() -> None:
             streams = [remote.submit(CHAT) for _ in range(5)]
             assert all(stream.wait_for_first_token(timeout=30) for stream in streams)
             process.kill()
-            process.wait()  # until then its port may still take a connection
+            process.wait()  # before that, its port may still accept a connection
             for stream in streams:
                 assert "closed the connection before the end" in failed(stream.result(timeout=5))
             late = remote.submit(CHAT)
@@ -467,9 +467,9 @@ def test_a_failure_of_no_known_kind_is_named() -> None:
 
 
 def test_the_first_look_after_the_last_request_tells_that_nothing_runs() -> None:
-    timings = Timings(look_s=0.1, idle_looks=10**9)  # no other look while it is idle
+    timings = Timings(look_s=0.1, idle_looks=10**9)  # no other poll while it is idle
     remotes: list[HttpEngine] = []
-    told = asyncio.Event()  # that a request runs
+    told = asyncio.Event()  # set once a running request has been reported
 
     async def until_told() -> AsyncIterator[bytes]:
         *parts, end = words("Yes")
@@ -486,7 +486,7 @@ def test_the_first_look_after_the_last_request_tells_that_nothing_runs() -> None
             running = remotes[0].num_unfinished if remotes else 0
             script.metrics = f"tgi_queue_size 0\ntgi_batch_current_size {running}\n"
         elif script.metrics.endswith("1\n"):
-            told.set()  # a look asks for metrics first: the next one has to say that the request has ended
+            told.set()  # a poll fetches metrics first, so the next one has to report the end of the request
         return await call_next(request)
 
     with at_a_port(script.app) as address, HttpEngine(address, timings=timings) as remote:

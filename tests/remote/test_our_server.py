@@ -1,4 +1,4 @@
-"""A client of our own server, against the engine that it serves."""
+"""A client of our own server, compared with the engine behind it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_an_abort_reaches_the_server(engine: Engine, address: str, of: str) -> N
         assert stream.result(timeout=5).finish_reason is FinishReason.ABORT
         wait_until(lambda: engine.num_unfinished == 0, seconds=5)
         theirs = [event for event in engine.telemetry.since(cursor)[1] if isinstance(event, RequestEvent)][-1].stream
-        assert theirs is not None and theirs.finish_reason is FinishReason.ABORT  # it had not come to its end
+        assert theirs is not None and theirs.finish_reason is FinishReason.ABORT  # it had not finished by itself
         assert (remote.num_unfinished, remote.abort(stream.request_id), stream.cancel()) == (0, False, False)
 
 

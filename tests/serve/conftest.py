@@ -1,4 +1,4 @@
-"""An engine with the embedded model behind the API's own application, at a port of this machine."""
+"""The API's own application at a local port, with an engine that has the embedded model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture
 def in_slow_motion(engine: Engine) -> Iterator[None]:
-    """Steps take long enough for whoever reads a stream to see each of them, on a busy machine too."""
+    """Makes steps long enough for a reader of a stream to see each of them, even on a busy machine."""
     engine.set_knobs(slow_motion=8.0)
     yield
     engine.set_knobs(slow_motion=1.0)
@@ -35,7 +35,7 @@ def in_slow_motion(engine: Engine) -> Iterator[None]:
 
 @contextmanager
 def serving(engine: Any, **options: Any) -> Iterator[str]:
-    """The API of an engine at a free port; gives its address."""
+    """Serve the API of an engine at a free port; yields its address."""
     app = create_app(ServedEngine(engine), allowed_hosts("127.0.0.1"), drain=Drain(), **options)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

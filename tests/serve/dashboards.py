@@ -1,12 +1,13 @@
-"""What the dashboards made for vLLM ask Prometheus for, as they stood in autumn 2026.
+"""What the dashboards made for vLLM query from Prometheus, as of autumn 2026.
 
-From ``examples/observability`` of vLLM's repository: ``prometheus_grafana/grafana.json`` (the one that people import) and the seven of
-``dashboards/grafana``, 306 queries in all. Labels that Prometheus adds itself (``job``, ``instance``) and ``up`` are left out.
+From ``examples/observability`` of vLLM's repository: ``prometheus_grafana/grafana.json`` (the one that people import)
+and the seven in ``dashboards/grafana``, 306 queries in all. Labels that Prometheus adds itself (``job``,
+``instance``) and ``up`` are left out.
 """
 
 from __future__ import annotations
 
-# Metric -> the labels that queries select or group by, and the values that they name.
+# For each metric: the labels by which queries select or group, and the values that they name.
 QUERIED: dict[str, tuple[set[str], dict[str, list[str]]]] = {
     "http_request_duration_seconds_count": ({"handler"}, {}),
     "http_request_duration_seconds_sum": ({"handler"}, {}),
@@ -130,13 +131,13 @@ QUERIED: dict[str, tuple[set[str], dict[str, list[str]]]] = {
     "vllm:time_to_first_token_seconds_sum": ({"model_name"}, {}),
 }
 
-# The options of the overview's two limits: it selects these bounds of the histograms literally.
+# The options for the overview's two limits, which select exactly these histogram bounds.
 LIMITS = {
     "vllm:time_to_first_token_seconds_bucket": ["0.1", "0.25", "0.5", "0.75", "1.0", "2.5", "5.0", "10.0"],
     "vllm:request_time_per_output_token_seconds_bucket": "0.025 0.05 0.075 0.1 0.15 0.2 0.3 0.5".split(),
 }
 
-# What does not apply to this engine: beginning of a metric's name -> why.
+# What does not apply to this engine: a prefix of metric names -> the reason.
 DOES_NOT_APPLY = {
     "vllm:estimated_": "floating-point operations and bytes are not estimated at run time; `roseplay bench` measures them",
     "vllm:external_prefix_cache_": "there is no cache outside the engine",

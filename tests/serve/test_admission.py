@@ -1,4 +1,4 @@
-"""More requests at once than the queue takes: each is answered or refused, and refusals give their places back."""
+"""More simultaneous requests than the queue holds: each is answered or refused, and refusals free their places."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_one_of_many_is_answered_or_refused() -> None:
                 assert reply.json()["usage"]["completion_tokens"] == 6
         assert engine.num_unfinished == 0
 
-        # Places are given back by requests that are refused for another reason, and by clients that leave while they send.
+        # Requests refused for other reasons free their places too, as do clients that disconnect while sending.
         for _ in range(3):
             wrong = asyncio.run(ask(address, [{**BODY, "max_tokens": -1}] * 16))
             assert {reply.status_code for reply in wrong} == {400}
@@ -56,7 +56,7 @@ def test_every_one_of_many_is_answered_or_refused() -> None:
             with socket.create_connection(("127.0.0.1", port)) as half:
                 half.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
         deadline = time.monotonic() + 20
-        while True:  # until the server has noticed that they left
+        while True:  # until the server has noticed that they disconnected
             replies = asyncio.run(ask(address, [BODY] * 16))
             if {reply.status_code for reply in replies} == {200}:
                 break
@@ -64,7 +64,7 @@ def test_every_one_of_many_is_answered_or_refused() -> None:
 
 
 class HeldEngine(FakeEngine):
-    """Has a request at once; its ``submit`` returns when a test says so."""
+    """Has the request at once, but ``submit`` returns only when a test says so."""
 
     def __init__(self, max_waiting: int) -> None:
         super().__init__(max_waiting=max_waiting)
@@ -95,7 +95,7 @@ def test_a_request_takes_one_place_while_it_is_submitted() -> None:
 
 def test_a_full_queue_refuses_before_a_body_has_come() -> None:
     engine = FakeEngine(max_waiting=1)
-    engine.submit([1, 2])  # never scheduled
+    engine.submit([1, 2])  # is never scheduled
     with serving(engine) as address:
         host, port = address.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=20) as half:

@@ -26,13 +26,13 @@ def parsed(event: bytes) -> Any:
 
 
 def test_the_role_comes_with_the_first_token() -> None:
-    """Else a client that takes the time of its first choice for TTFT would measure nothing."""
+    """Otherwise a client that takes the time of its first chunk for TTFT would measure nothing."""
 
     async def read() -> list[bytes]:
         engine = FakeEngine()
         events = answer(engine, n=2).events("none")
         first = asyncio.ensure_future(anext(events))
-        for _ in range(10):  # turns of the event loop
+        for _ in range(10):  # iterations of the event loop
             await asyncio.sleep(0)
         assert not first.done()
         engine.step(3)

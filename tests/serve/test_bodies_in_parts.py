@@ -1,4 +1,4 @@
-"""Bodies that are too large, come too slowly or not at all, in front of an application that repeats them."""
+"""Bodies that are too large, come too slowly or not at all, in front of an application that echoes them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def part(body: bytes, more: bool = False) -> Message:
 def asked(
     *parts: Message, method: str = "POST", path: str = "/v1/x", length: str = "", hangs: bool = False
 ) -> tuple[int, bytes, list[Message]]:
-    """Status and body of the reply, and which parts were not read; a limit of ten bytes."""
+    """Status and body of the reply, and the parts that were not read; the limit is ten bytes."""
     left, sent = list(parts), list[Message]()
     headers = [(b"content-length", length.encode())] if length else []
     scope = {"type": "http", "method": method, "path": path, "headers": headers, "query_string": b""}
@@ -91,7 +91,7 @@ def test_a_client_that_leaves_is_not_answered() -> None:
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
 def test_methods_without_a_body_are_not_waited_for(method: str) -> None:
-    with pytest.raises(ClientDisconnect):  # it is the application that reads
+    with pytest.raises(ClientDisconnect):  # only the application reads the body
         asked(part(b"0", True), method=method)
 
 

@@ -1,4 +1,4 @@
-"""The commands of docs/api.md and of the README run as they are written, against a server at another port."""
+"""The commands in docs/api.md and the README run as written, against a server at another port."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WRITTEN = "http://127.0.0.1:7860"
 
 
 def blocks(kind: str, contains: str) -> list[str]:
-    """The blocks of code of a kind that contain a word."""
+    """The code blocks of this kind that contain a word."""
     text = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/api.md"))
     return [block for block in re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) if contains in block]
 

@@ -1,4 +1,4 @@
-"""The end of a server: what runs may finish, what is new is refused."""
+"""Stopping a server: running requests may finish, new ones are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONG = {"model": "tiny-chat", "prompt": "Once", "max_tokens": 400, "ignore_eos":
 
 @contextlib.contextmanager
 def served(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """``roseplay serve`` in a process of its own, in slow motion; gives it and its address."""
+    """``roseplay serve`` in its own process, in slow motion; yields the process and its address."""
     root = Path(__file__).resolve().parents[2]
     command = [
         sys.executable,
@@ -55,7 +55,7 @@ def served(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 class Stream:
-    """A streamed completion in a thread: what has come of it so far."""
+    """A streamed completion in a thread, and what has arrived so far."""
 
     def __init__(self, address: str) -> None:
         self.lines: list[str] = []
@@ -134,7 +134,7 @@ def test_a_flag_that_makes_no_sense_is_one_line(flags: str, capsys: pytest.Captu
 
 
 def free_ports(count: int) -> list[int]:
-    """Consecutive ports that were free a moment ago, below those that the system gives to others meanwhile."""
+    """Consecutive ports that were just free, below the range from which the system assigns ports."""
     while True:
         first = random.randrange(20_000, 30_000)
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
@@ -144,9 +144,9 @@ def free_ports(count: int) -> list[int]:
 
 
 def test_telemetry_is_published_where_flags_say() -> None:
-    """The API in one process, a subscriber in another: KV events of a request come with its blocks."""
+    """The API in one process, a subscriber in another: a request's KV events carry its blocks."""
     zmq = pytest.importorskip("zmq")
-    kv, passes = free_ports(3)[::2]  # KV events are answered at the next port as well
+    kv, passes = free_ports(3)[::2]  # replays of KV events use the next port as well
     flags = ("--kv-events-port", str(kv), "--forward-pass-port", str(passes), "--slow-motion", "1")
     with served(*flags) as (_, address), zmq.Context() as context:
         subscribers = []
@@ -161,7 +161,7 @@ def test_telemetry_is_published_where_flags_say() -> None:
         prompt = list(range(100, 140))
         while len(got) < 2 or b"BlockStored" not in b"".join(got[0]):
             assert time.monotonic() < deadline, got
-            prompt = [token + 1 for token in prompt]  # one that is not cached
+            prompt = [token + 1 for token in prompt]  # a prompt that is not cached
             body = {"model": "tiny-chat", "prompt": prompt, "max_tokens": 2, "ignore_eos": True}
             httpx.post(f"{address}/v1/completions", json=body, timeout=60).raise_for_status()
             for number, subscriber in enumerate(subscribers):

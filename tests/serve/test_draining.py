@@ -1,4 +1,4 @@
-"""A drain, its gate and the server's signals, without a server that runs."""
+"""A drain, its gate and the server's signals, without a running server."""
 
 from __future__ import annotations
 

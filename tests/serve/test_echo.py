@@ -1,4 +1,4 @@
-"""``echo`` of completions: the prompt comes back, with log-probabilities of its tokens, as programs that score texts need."""
+"""``echo`` of completions: the prompt is returned with its tokens' log-probabilities, as text-scoring programs need."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def client(address: str) -> Iterator[openai.OpenAI]:
 
 
 def scored(engine: Engine, prompt: Any, most: int, top: int) -> Stream:
-    """What the engine itself answers."""
+    """The engine's own answer."""
     return engine.submit(prompt, SamplingParams(max_new_tokens=most, logprobs=top, prompt_logprobs=top)).result(60)
 
 
@@ -60,7 +60,7 @@ def test_tokens_of_prompt_and_answer(
         strict=True,
     ):
         assert one is not None and len(likeliest) <= top
-        if token_id in dict(one.top):  # lm-eval asks so whether a token is the likeliest one
+        if token_id in dict(one.top):  # lm-eval checks in this way whether a token is the likeliest one
             assert likeliest[text] == pytest.approx(one.logprob, abs=0.02)
     assert found.usage is not None
     assert found.usage.prompt_tokens == len(ours.prompt_token_ids)
@@ -125,7 +125,7 @@ def test_others_are_answered_while_a_large_answer_is_built(
     decode, begun, go_on = engine.tokenizer.decode, threading.Event(), threading.Event()
 
     def held(token_ids: list[int], **options: Any) -> Any:
-        if not options:  # a text for an answer's log-probabilities
+        if not options:  # the text for an answer's log-probabilities
             begun.set()
             assert go_on.wait(60)
         return decode(token_ids, **options)
@@ -143,7 +143,7 @@ def test_others_are_answered_while_a_large_answer_is_built(
 
 
 def test_a_text_is_scored_the_same_whatever_is_cached(client: openai.OpenAI, engine: Engine) -> None:
-    """As lm-eval sends it: token ids, one token more than is looked at."""
+    """As lm-eval sends it: token ids, and one token more than it uses."""
     ids = engine.submit(PROMPTS[0], SamplingParams(max_new_tokens=1)).result(60).prompt_token_ids
     asked: Any = {"model": MODEL, "prompt": [ids, ids], "max_tokens": 1, "temperature": 0, "logprobs": 1, "echo": True}
     engine.clear_cache()
@@ -173,7 +173,7 @@ def test_a_character_that_the_prompt_leaves_incomplete_is_the_answers(client: op
 
 
 def test_texts_of_prompts_from_what_tokens_cover() -> None:
-    """A beginning that the tokenizer adds, dropped spaces, characters of several tokens, an added end."""
+    """A beginning that the tokenizer adds, dropped spaces, a character of several tokens, an added end."""
     text = " a  日b "
     covered = [(0, 0), (1, 2), (4, 5), (4, 5), (4, 5), (5, 6), (0, 0)]
     ends = _ends(covered, len(text))

@@ -1,4 +1,4 @@
-"""What programs are told of errors, of a request's times, and of a telemetry that cannot be read."""
+"""How errors, a request's times, and unreadable telemetry are reported to programs."""
 
 from __future__ import annotations
 

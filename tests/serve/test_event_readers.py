@@ -1,4 +1,4 @@
-"""Whoever reads an engine's telemetry takes the events of a server's client, or leaves them out."""
+"""Readers of an engine's telemetry either use the events of a server's client or ignore them."""
 
 from __future__ import annotations
 

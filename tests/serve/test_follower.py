@@ -1,4 +1,4 @@
-"""Whoever follows an engine's telemetry gets each event once, also beside one that fails."""
+"""A follower of an engine's telemetry passes each event on once, even beside a consumer that fails."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_another_engine_in_the_place_of_one_that_has_ended() -> None:
     followed.telemetry = None
     with pytest.raises(EngineError):
         follower.catch_up()
-    first.add(LoadEvent(3))  # the last of it
+    first.add(LoadEvent(3))  # its last event
     followed.telemetry = second
     second.add(LoadEvent(4))
     follower.catch_up()
@@ -59,4 +59,4 @@ def test_a_taker_that_fails_costs_nobody_an_event(caplog: pytest.LogCaptureFixtu
         telemetry.add(LoadEvent(5))
         follower.catch_up()
     assert taken == tried == list(range(6))
-    assert [record.exc_info is not None for record in caplog.records] == [True]  # said once, with a traceback
+    assert [record.exc_info is not None for record in caplog.records] == [True]  # logged once, with a traceback

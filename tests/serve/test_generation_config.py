@@ -1,4 +1,4 @@
-"""The API draws as the model's author recommends, unless the request or ``generation_config`` says otherwise."""
+"""The API samples as the model's author recommends, unless the request or ``generation_config`` says otherwise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTINGS: dict[str, Any] = {"worker": "thread", "threads": 1, "num_blocks": 100}
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """tiny-chat with an author who likes greedy answers of few tokens."""
+    """tiny-chat with an author who recommends short greedy answers."""
     directory = tmp_path_factory.mktemp("model") / "recommended"
     shutil.copytree(embedded_model(), directory)
     file = Path(directory) / "generation_config.json"
@@ -36,7 +36,7 @@ def engine(checkpoint: str) -> Iterator[Engine]:
 
 
 def drawn(engine: Engine, monkeypatch: pytest.MonkeyPatch, path: str, **body: Any) -> Any:
-    """The sampling parameters with which the engine was asked."""
+    """The sampling parameters that the engine received."""
     asked = []
     submit = engine.submit
     monkeypatch.setattr(engine, "submit", lambda prompt, params: (asked.append(params), submit(prompt, params))[1])
@@ -56,11 +56,11 @@ def test_what_a_request_does_not_say_is_the_authors(engine: Engine, monkeypatch:
 
 
 def test_what_it_says_counts(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {"temperature": 1.0, "repetition_penalty": 1.0, "max_tokens": 9}  # OpenAI's defaults, said explicitly
+    said = {"temperature": 1.0, "repetition_penalty": 1.0, "max_tokens": 9}  # OpenAI's defaults, given explicitly
     params = drawn(engine, monkeypatch, "chat/completions", **CHAT, **said)
     assert (params.temperature, params.repetition_penalty, params.max_new_tokens) == (1, 1, 9)
     params = drawn(engine, monkeypatch, "completions", prompt="A step", temperature=None)
-    assert (params.temperature, params.max_new_tokens) == (0, 16)  # null is as good as not said
+    assert (params.temperature, params.max_new_tokens) == (0, 16)  # null counts as not given
 
 
 def test_none_are_openais(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:

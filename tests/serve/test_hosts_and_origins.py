@@ -1,4 +1,4 @@
-"""Which requests reach an application behind the guard: by the host they name, and by the page that they come from."""
+"""Which requests pass the guard, depending on the host they name and the page they come from."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_space_has_its_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
     names = allowed_hosts("127.0.0.1")
     assert "me-demo.hf.space" in names and "" not in names
     assert default_host() == "0.0.0.0"
-    # Its proxy speaks https, so that the page's origin is another than the host's.
+    # The Space's proxy uses https, so the page's origin differs from the host's.
     assert status("POST", names, host="10.0.0.1", origin="https://me-demo.hf.space") == 403
     assert status("POST", names, host="me-demo.hf.space", origin="https://me-demo.hf.space:443") == 200
 

@@ -1,4 +1,4 @@
-"""A server with a key: no route answers without it, whoever serves the route; programs and browsers each have a way in."""
+"""A server with a key: no route responds without it, whichever part serves it; programs and browsers can send it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOST = "127.0.0.1:7860"
 KEY = "open-sesame"
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 HEALTH = ("/health", "/ready")
-FAR = {"Host": "evil.example"}  # refused before any route
+FAR = {"Host": "evil.example"}  # refused before routing
 
 
 def page_app() -> Any:
@@ -70,7 +70,7 @@ def test_no_route_answers_without_the_key(app: Any, client: TestClient, headers:
         encoded = {name: value.encode("latin-1") for name, value in headers.items()}
         answer = client.request(place.method, place.filled(), headers=encoded)
         if place.path in HEALTH and place.method in ("GET", "HEAD"):
-            assert place.method == "HEAD" or answer.json() == {"status": "ok"}  # neither the model nor the machine
+            assert place.method == "HEAD" or answer.json() == {"status": "ok"}  # no model or machine details
         else:
             assert answer.status_code == 401, place
             assert answer.headers["www-authenticate"] == "Bearer"
@@ -149,7 +149,7 @@ def test_a_browser_gets_a_form_and_a_cookie(client: TestClient) -> None:
     client.cookies.clear()
     assert client.get("/metrics").status_code == 401
     ours = cookie.partition(";")[0]
-    for others in ('prefs={"theme":"dark"}', "a[b]=c", "(x)=y", "half", 'open="'):  # of other programs at this host
+    for others in ('prefs={"theme":"dark"}', "a[b]=c", "(x)=y", "half", 'open="'):  # of other programs here
         for sent in (f"{others}; {ours}", f"{ours}; {others}"):
             assert client.get("/metrics", headers={"Cookie": sent}).status_code == 200, sent
 

@@ -1,4 +1,4 @@
-"""Ports that are bound, and how a server's address is announced."""
+"""Binding ports, and how a server's address is announced."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_port_that_was_in_use_a_moment_ago_can_be_bound() -> None:
         port = first.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)) as client:
             served, _ = first.accept()
-            served.close()  # the server's side closes first, and its address waits
+            served.close()  # the server's side closes first, so its address is in TIME_WAIT
             assert client.recv(1) == b""
     listen("127.0.0.1", port).close()
 
@@ -52,7 +52,7 @@ def test_the_address_for_clients_on_this_machine(host: str, name: str) -> None:
 
 
 class Codes(BaseHTTPRequestHandler):
-    """Replies with the next status of the path, which lists them."""
+    """Replies with the next of the statuses listed in the path."""
 
     asked: list[str]
 

@@ -1,4 +1,4 @@
-"""``/metrics``: the families that dashboards made for vLLM query, with the values that the telemetry has."""
+"""``/metrics``: the families that dashboards made for vLLM query, with values from the telemetry."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.play.fake_engine import FakeEngine
 from tests.serve.conftest import serving
 from tests.serve.dashboards import DOES_NOT_APPLY, LIMITS, QUERIED
 
-# The newer dashboards' templates list an engine's models and numbers from these.
+# The newer dashboards' templates list models and engines from these labels.
 NAMED = {"model_name": "tiny-chat", "engine": "0"}
 
 
 class Scrape:
-    """What one scrape gives: samples by name."""
+    """The result of one scrape: samples by name."""
 
     def __init__(self, address: str) -> None:
         answer = httpx.get(f"{address}/metrics", timeout=30)
@@ -53,14 +53,14 @@ class Scrape:
 
 @pytest.fixture
 def fresh() -> Iterator[tuple[Engine, str]]:
-    """An engine that has served nothing, and its address."""
+    """An engine that has not served any request, and its address."""
     config = EngineConfig(worker="thread", threads=1, num_blocks=50, max_waiting=4)
     with Engine("tiny-chat", config=config) as engine, serving(engine) as address:
         yield engine, address
 
 
 def test_what_comes_just_before_the_end_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "FOLLOW_S", 60.0)  # so that only the end makes it look
+    monkeypatch.setattr(follower, "FOLLOW_S", 60.0)  # so that it reads only when it is closed
     telemetry, taken = Telemetry(10), list[Any]()
     following = follower.Follower(SimpleNamespace(engine=SimpleNamespace(telemetry=telemetry)), taken.append)
     following.start()
@@ -70,12 +70,12 @@ def test_what_comes_just_before_the_end_is_followed(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_first_scrape_has_all_that_dashboards_query(fresh: tuple[Engine, str]) -> None:
-    httpx.get(f"{fresh[1]}/v1/models")  # dashboards divide by replies that there are
+    httpx.get(f"{fresh[1]}/v1/models")  # dashboards divide by the number of replies, so there must be some
     scrape = Scrape(fresh[1])
     missing = {}
     for metric, (labels, values) in QUERIED.items():
         if metric.startswith(tuple(DOES_NOT_APPLY)):
-            assert metric not in scrape.samples, f"{metric} is there, though it is said not to apply"
+            assert metric not in scrape.samples, f"{metric} exists, though it is said not to apply"
             continue
         samples = scrape.samples.get(metric, [])
         fits = [sample for sample in samples if labels <= set(sample.labels)]
@@ -112,7 +112,7 @@ def test_counters_and_histograms_tell_what_happened(fresh: tuple[Engine, str]) -
     streams = [first, again, aborted.result(60)]
     generated = sum(len(stream.token_ids) for stream in streams)
     cached = sum(stream.metrics.cached_tokens for stream in streams)
-    assert cached >= len(prompt)  # so that something is tested
+    assert cached >= len(prompt)  # otherwise nothing would be tested
 
     scrape = Scrape(address)
     value = scrape.value
@@ -141,18 +141,18 @@ def test_counters_and_histograms_tell_what_happened(fresh: tuple[Engine, str]) -
 
 def test_blocks_that_requests_share_are_hits_and_count_once_as_used(fresh: tuple[Engine, str]) -> None:
     engine, address = fresh
-    engine.set_knobs(slow_motion=30.0)  # so that all of them run when the engine is paused
+    engine.set_knobs(slow_motion=30.0)  # so that all of them are running when the engine is paused
     prompt = list(range(100, 140))
     engine.pause()
     streams = [engine.submit(prompt, SamplingParams(max_new_tokens=200, ignore_eos=True)) for _ in range(3)]
-    engine.resume()  # and one step computes them all
+    engine.resume()  # a single step then computes all of them
     assert all(stream.wait_for_first_token(60) for stream in streams)
     engine.pause()
-    engine.inspect_block(1)  # answered after the last step
+    engine.inspect_block(1)  # handled after the last step
     scrape, record = Scrape(address), last_step(engine)
     shared = sum(stream.metrics.shared_tokens for stream in streams)
     found = shared + sum(stream.metrics.cached_tokens for stream in streams)
-    assert shared >= 2 * 32 and record.running == 3 and record.blocks_shared >= 2  # so that something is tested
+    assert shared >= 2 * 32 and record.running == 3 and record.blocks_shared >= 2  # otherwise nothing would be tested
     assert scrape.value("prefix_cache_hits_total") == scrape.value("prompt_tokens_cached_total") == found
     assert scrape.value("prompt_tokens_by_source_total", source="local_compute") == 3 * len(prompt) - found
     used = record.blocks_active + record.blocks_shared
@@ -164,7 +164,7 @@ def last_step(engine: Engine) -> StepRecord:
 
 
 def test_methods_that_no_one_knows_are_one_label(address: str) -> None:
-    odd = ("LOCK", "MKCOL", "PROPFIND")  # uvicorn's parsers take these, one of them any word
+    odd = ("LOCK", "MKCOL", "PROPFIND")  # uvicorn's parsers accept these, and one of them accepts any word
     for method in (*odd, "OPTIONS"):
         httpx.request(method, f"{address}/health", timeout=30)
     methods = {sample.labels["method"] for sample in Scrape(address).samples["http_requests_total"]}
@@ -175,9 +175,9 @@ def test_what_is_counted_while_the_first_scrape_makes_the_families_is_kept() -> 
     class Served:
         @property
         def engine(self) -> Any:
-            if counting.ident is None:  # the scrape asks for the first time
+            if counting.ident is None:  # the scrape's first access
                 counting.start()
-                counting.join(0.2)  # it waits for the scrape, unless it makes families of its own
+                counting.join(0.2)  # it waits for the scrape, unless it creates its own families
             return engine
 
     engine, served = FakeEngine(), Served()
@@ -261,7 +261,7 @@ def test_names_keep_their_colons_for_every_scraper(address: str, accept: str) ->
 
 
 def test_nothing_is_missed_between_scrapes() -> None:
-    """The telemetry's log is bounded; it is read as it comes, not only when someone scrapes."""
+    """The telemetry's log is bounded, so it is read continuously and not only on a scrape."""
     engine = FakeEngine(run=True, step_s=0.0002)
     with serving(engine) as address:
         first = Scrape(address).value("generation_tokens_total")
@@ -305,7 +305,7 @@ def test_a_real_prometheus_answers_the_dashboards_queries(fresh: tuple[Engine, s
 
 
 def _watch(engine: Engine, prometheus: str, until: float) -> None:
-    """Generate some traffic over several scrapes, then query every metric as dashboards do."""
+    """Generate some traffic over several scrapes, then query every metric as the dashboards do."""
 
     def query(expression: str) -> list[Any]:
         answer = httpx.get(f"{prometheus}/api/v1/query", params={"query": expression}, timeout=30).json()
@@ -318,7 +318,7 @@ def _watch(engine: Engine, prometheus: str, until: float) -> None:
         engine.submit([1, 2, 3, 4], SamplingParams(max_new_tokens=8, ignore_eos=True)).result(60)
         try:
             found = query("count_over_time(up[1m])")
-        except httpx.HTTPError:  # it starts
+        except httpx.HTTPError:  # it is starting
             found = []
         scrapes = int(found[0]["value"][1]) if found else 0
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""OpenAI's own client drives the API, and checks every answer against its types."""
+"""OpenAI's own client uses the API, and checks every response against its types."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def client(address: str) -> Iterator[openai.OpenAI]:
 
 
 def expected(engine: Engine, prompt: Any, most: int, **params: Any) -> Any:
-    """What the engine itself answers."""
+    """The engine's own answer."""
     return engine.submit(prompt, SamplingParams(max_new_tokens=most, **params)).result(60)
 
 
@@ -117,7 +117,7 @@ def test_a_stream_counts_its_tokens_as_they_come(client: openai.OpenAI, chat: bo
     if chat:
         chunks: list[Any] = list(client.chat.completions.create(**asked, messages=QUESTION))
     else:
-        # The client's type of a chunk has no null for finish_reason.
+        # The client's chunk type does not allow null for finish_reason.
         lenient = openai.OpenAI(base_url=client.base_url, api_key="none", max_retries=0)
         chunks = list(lenient.completions.create(**asked, prompt="Once"))
     *parts, last = chunks
@@ -160,7 +160,7 @@ def test_completions_of_texts_and_of_token_ids(client: openai.OpenAI, engine: En
     ids = [own.prompt_token_ids for own in ours]
     again = client.completions.create(model=MODEL, prompt=ids, max_tokens=10, temperature=0)
     assert [choice.text for choice in again.choices] == [own.text for own in ours]
-    # The client's type of a chunk has no null for finish_reason, which OpenAI's own server sends until the last one.
+    # The client's chunk type does not allow null for finish_reason, although OpenAI's own server sends it.
     lenient = openai.OpenAI(base_url=client.base_url, api_key="none", max_retries=0)
     streamed = list(lenient.completions.create(model=MODEL, prompt=ids[0], max_tokens=10, temperature=0, stream=True))
     assert "".join(chunk.choices[0].text for chunk in streamed) == ours[0].text
@@ -302,7 +302,7 @@ def test_a_full_queue_is_429_and_leaves_nothing_behind(
         with pytest.raises(openai.RateLimitError, match="2 requests wait already") as refused:
             client.chat.completions.create(model=MODEL, messages=QUESTION, max_tokens=5, n=3)
         assert refused.value.response.headers["retry-after"] == "1"
-        wait_until(lambda: not running(engine))  # none of them can end by itself
+        wait_until(lambda: not running(engine))  # none of them can finish by itself
     finally:
         engine.resume()
 
@@ -320,7 +320,7 @@ def test_a_client_that_leaves_aborts_its_request(address: str, engine: Engine, s
             else:
                 asking.cancel()
 
-    engine.pause()  # so that it cannot end by itself
+    engine.pause()  # so that it cannot finish by itself
     try:
         asyncio.run(leave_early())
         wait_until(lambda: not running(engine))

@@ -1,4 +1,4 @@
-"""The text of a prompt that is repeated, with a tokenizer that changes what it reads."""
+"""The text of an echoed prompt, with a tokenizer that normalizes its input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from roseplay.serve.prompt_text import prompt_text
 
 @pytest.fixture
 def lowercasing() -> PreTrainedTokenizerFast:
-    """Words in lower case, with a token that begins each prompt."""
+    """A tokenizer of lower-case words that adds a token at the beginning of each prompt."""
     tokenizer = Tokenizer(models.WordLevel({"[BOS]": 0, "hello": 1, "world": 2, "[UNK]": 3}, "[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

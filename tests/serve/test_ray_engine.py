@@ -1,4 +1,4 @@
-"""The engine that the ingress holds, over a handle that needs no Ray: every stream ends."""
+"""The engine that the ingress uses, over a handle that needs no Ray: every stream ends."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Call:
 
 
 class Handle:
-    """A deployment whose replicas answer as ``answer`` says."""
+    """A deployment whose replicas respond with ``answer``."""
 
     def __init__(self) -> None:
         self.answer: Callable[[], AsyncIterator[Item]] = never
@@ -71,7 +71,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def iter_of(*answers: Callable[[], AsyncIterator[Item]]) -> Callable[[], AsyncIterator[Item]]:
-    """Each call gets the next answer."""
+    """Each call gets the next of these answers."""
     rest = iter(answers)
     return lambda: next(rest)()
 

@@ -1,4 +1,4 @@
-"""The parts of serving replicas that need no Ray."""
+"""The parts of serving replicas that do not need Ray."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ RNG = random.Random(0)
     ("loads", "resident", "best"),
     [
         ([0, 0], [0, 3], 1),
-        ([8, 0], [3, 0], 0),  # within the slack the prefix decides
-        ([9, 0], [3, 0], 1),  # beyond it the load does
+        ([8, 0], [3, 0], 0),  # within the slack, the prefix decides
+        ([9, 0], [3, 0], 1),  # beyond it, the load decides
         ([5, 2, 9], [4, 4, 4], 1),  # equal prefixes: the least loaded
-        ([20, 20], [1, 0], 0),  # both have much to do
+        ([20, 20], [1, 0], 0),  # both are equally busy
         ([30, 12, 3], [9, 5, 0], 2),
-        ([30, 11, 3], [9, 5, 0], 1),  # the next longest that is not overloaded
+        ([30, 11, 3], [9, 5, 0], 1),  # the next longest prefix that is not overloaded
     ],
 )
 def test_the_best_replica(loads: list[int], resident: list[int], best: int) -> None:
@@ -56,7 +56,7 @@ def test_the_best_replica(loads: list[int], resident: list[int], best: int) -> N
     assert sorted(order) == list(range(len(loads)))
 
 
-def test_equal_replicas_are_drawn_and_none_is_no_fault() -> None:
+def test_equal_replicas_are_drawn_and_having_no_replica_is_no_fault() -> None:
     assert {ranked([Candidate(1, 0)] * 3, 8, RNG)[0] for _ in range(50)} == {0, 1, 2}
     assert ranked([Candidate(1, 0, 9), Candidate(1, 0, 3), Candidate(2, 0, 0)], 8, RNG) == [
         1,
@@ -94,7 +94,7 @@ def test_hashes_are_those_of_the_engines_events_and_of_another_process() -> None
 def test_blocks_that_were_used_last_are_reported() -> None:
     resident = ResidentBlocks()
     resident.take(step(Cleared(), *(Stored(number, None, ()) for number in range(5))))
-    resident.use([0, 1, 99, 3])  # 3 cannot be found behind a block that is not there
+    resident.use([0, 1, 99, 3])  # 3 cannot be found behind a block that is missing
     assert unpack(resident.newest(2)) == {0, 1}
     resident.take(step(Removed(1), Removed(77)))
     assert unpack(resident.newest(2)) == {0, 4} and len(resident) == 4
@@ -134,7 +134,7 @@ def test_one_stream_carries_the_parts_of_all_and_another_takes_over(engine: Engi
     assert len(sent[1][1]) == 1 and len(sent[2][1]) > 5
     for number in lengths:
         assert received(sent[number][1], sent[number][0], params[number], number).text == sent[number][0].text
-    # An ingress that aborted the first request may have read nothing of it: the next carrier begins anew.
+    # An ingress that aborted the first request may not have read its parts, so the next carrier starts over.
     second = [part for parts in sent[2][1][:-1] for number, part in parts if number == 1]
     assert second[0].begin == 0 and len(second[0].token_ids) > 20 and second[-1].begin > 0
 
@@ -147,7 +147,7 @@ def test_parts_out_of_order_change_nothing(engine: Engine) -> None:
 
 
 async def shared(engine: Engine, requests: dict[int, SamplingParams]) -> list[tuple[Stream, list[Any]]]:
-    """What goes to an ingress for each request."""
+    """The parts that are sent to an ingress for each request."""
     stream = SharedStream(engine.clock)
 
     async def one(number: int, params: SamplingParams) -> tuple[Stream, list[Any]]:
@@ -182,7 +182,7 @@ def test_a_part_never_has_half_of_a_token() -> None:
 
 
 async def sizes_of_parts(stream: Stream) -> list[tuple[int, ...]]:
-    """What is sent of a token while another thread pushes it: ids, ages, ends of texts, log-probabilities."""
+    """The parts sent while another thread pushes a token: counts of ids, ages, text ends and log-probabilities."""
     loop = asyncio.get_running_loop()
     found = []
 
@@ -190,7 +190,7 @@ async def sizes_of_parts(stream: Stream) -> list[tuple[int, ...]]:
         shared, ended = SharedStream(SYSTEM_CLOCK), asyncio.Event()
         sent = asyncio.create_task(anext(shared.parts(1, stream, ended)))
         shared.listener(ended)(stream)
-        for _ in range(8):  # turns of the loop: more than it takes to be woken and to send
+        for _ in range(8):  # more iterations of the event loop than waking up and sending take
             await asyncio.sleep(0)
         if sent.done():
             [(_, part)] = sent.result()
@@ -236,7 +236,7 @@ def test_replicas_wanted() -> None:
     assert desired_replicas(0, 32, [0.0]) == 1
     assert desired_replicas(64, 32, [0.1, 0.1]) == 2
     assert desired_replicas(65, 32, [0.1, 0.1]) == 3
-    assert desired_replicas(10, 32, [1.0, 0.9]) == 3  # blocks
+    assert desired_replicas(10, 32, [1.0, 0.9]) == 3  # limited by blocks
 
 
 def test_threads_are_shared_out() -> None:

@@ -1,4 +1,4 @@
-"""Histograms of a request's phases, from times that were set by hand; and which requests need room in the queue."""
+"""Histograms of a request's phases, from times that were set by hand; and which requests need a place in the queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Knobs of a running engine over HTTP, under our names and vLLM's."""
+"""Knobs of a running engine over HTTP, under roseplay's and vLLM's names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flags of a server and what they make of it."""
+"""A server's flags and their effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Submits that nobody waits for any more: what they have enqueued is aborted."""
+"""Submits whose caller has stopped waiting: the requests that they have enqueued are aborted."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_what_was_submitted_when_its_sender_goes_is_cancelled() -> None:
         asked = asyncio.ensure_future(submissions.ask(lambda: made.set() or "a request", cancelled.append))
         while not made.is_set():
             await asyncio.sleep(0)
-        for thread in threading.enumerate():  # without a turn of the loop, so that the result is there and not taken
+        for thread in threading.enumerate():  # without running the loop: the result exists but is not taken
             if thread.name.startswith("AnyIO worker"):
                 thread.join(0.05)
         asked.cancel()
@@ -63,7 +63,7 @@ def test_what_was_submitted_when_its_sender_goes_is_cancelled() -> None:
 
 
 class HeldEngine(FakeEngine):
-    """Its ``submit`` begins when a test says so, and its requests end only when they are aborted."""
+    """``submit`` begins when a test says so, and its requests end only when they are aborted."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Spans of requests, as a collector of OpenTelemetry receives them over HTTP."""
+"""Spans of requests, as an OpenTelemetry collector receives them over HTTP."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CHAT = {"model": "tiny-chat", "messages": [{"role": "user", "content": "What is 
 
 
 class Collector:
-    """Takes OTLP over HTTP at a free port; as long as ``hold`` is clear it answers nobody."""
+    """Accepts OTLP over HTTP at a free port; does not respond while ``hold`` is clear."""
 
     def __init__(self) -> None:
         self.spans: queue.Queue[tuple[str, Span, dict[str, Any]]] = queue.Queue()
@@ -73,7 +73,7 @@ class Collector:
                     self.spans.put((path, span, about))
 
     def span(self) -> Span:
-        """The next span that comes."""
+        """The next span to arrive."""
         return self.spans.get(timeout=60)[1]
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture
 def traced(engine: Engine, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A server that sends its spans soon."""
+    """A server that sends its spans with little delay."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     with serving(engine, traces=Traces(collector.address)) as address:
         yield address
@@ -150,7 +150,7 @@ def test_several_answers_are_one_span(traced: str, collector: Collector) -> None
     assert found["gen_ai.usage.prompt_tokens"] == answer["usage"]["prompt_tokens"]
     assert found["gen_ai.usage.completion_tokens"] == 4 * 3
     ask(traced, {**CHAT, "max_tokens": 1})
-    assert values(collector.span().attributes)["gen_ai.operation.name"] == "chat"  # and no second one came before
+    assert values(collector.span().attributes)["gen_ai.operation.name"] == "chat"  # and no second span came before it
 
 
 def test_a_client_that_asks_for_no_trace_gets_none(traced: str, collector: Collector) -> None:
@@ -215,7 +215,7 @@ def test_a_collector_that_does_not_answer_holds_nobody_up(
             ask(address, {**CHAT, "max_tokens": 1})
         closing = threading.Thread(target=traces.close, daemon=True)
         closing.start()
-        closing.join(20)  # the exporter itself gives up after 30 seconds
+        closing.join(20)  # the exporter alone would give up after 30 seconds
         assert not closing.is_alive()
     assert not collector.hold.is_set() and collector.spans.empty()
 

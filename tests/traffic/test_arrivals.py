@@ -29,7 +29,7 @@ def test_poisson_gaps_are_exponential() -> None:
     assert times[0] == 0
     assert times == sorted(times)
     assert mean == pytest.approx(1 / 50, rel=0.03)
-    assert spread == pytest.approx(mean, rel=0.05)  # of an exponential both are equal
+    assert spread == pytest.approx(mean, rel=0.05)  # they are equal for an exponential distribution
 
 
 @pytest.mark.parametrize(

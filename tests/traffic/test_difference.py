@@ -1,4 +1,4 @@
-"""The rule for whether a figure differs between two settings, held over generated values."""
+"""The rule that decides whether a result differs between two settings, checked with generated values."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ VALUES = st.lists(st.one_of(st.none(), st.floats(0, 1e6, allow_nan=False)), min_
         ([10, 11, 12], [7, 8, 9], "higher", "worse"),
         ([7, 8, 9], [10, 11, 12], "lower", "worse"),
         ([10, 20, 30], [9, 12, 15], "lower", "within"),  # the ranges overlap
-        ([10, 10.1], [10.2, 10.3], "lower", "within"),  # apart, but the ratio is too small
-        ([10], [9], "lower", "within"),  # one run each must differ by more
+        ([10, 10.1], [10.2, 10.3], "lower", "within"),  # the ranges are apart, but the ratio is too small
+        ([10], [9], "lower", "within"),  # single runs must differ by more
         ([10], [8], "lower", "better"),
         ([0, 0], [3, 4], "lower", "worse"),
         ([0], [0], "higher", "within"),

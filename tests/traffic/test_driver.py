@@ -20,7 +20,7 @@ def workload(times_s: list[float]):
 
 
 def never(stream: FakeStream) -> None:
-    """An answer that does not come."""
+    """An answer that never comes."""
 
 
 def test_every_arrival_is_sent_in_order_with_its_prompt_and_params() -> None:
@@ -44,7 +44,7 @@ def test_arrivals_keep_their_times() -> None:
 
 def test_a_call_that_returns_late_delays_the_next_ones_but_not_their_intended_arrival() -> None:
     class Blocking(FakeEngine):
-        """``submit`` returns only once the prompt is computed, as under blocking admission."""
+        """``submit`` returns only once the prompt is computed, as with blocking admission."""
 
         def submit(self, *request):
             time.sleep(0.03)

@@ -60,7 +60,7 @@ def test_the_definitions() -> None:
         )
     )
     assert metrics.ttft.p50 == pytest.approx(750)
-    assert metrics.tpot.p50 == pytest.approx(200)  # of the first alone: (0.9 - 0.5) / 2
+    assert metrics.tpot.p50 == pytest.approx(200)  # from the first request alone: (0.9 - 0.5) / 2
     assert metrics.itl.p50 == pytest.approx(200)  # gaps of 100 and 300
     assert metrics.itl.p99 == pytest.approx(298)
     assert metrics.e2e.p50 == pytest.approx(950)
@@ -84,7 +84,7 @@ def test_gaps_are_pooled_so_a_long_answer_weighs_more_than_a_short_one() -> None
     short = outcome([0.1, 5.1])
     metrics = measure(Played([long, short]))
     assert metrics.itl.p50 == pytest.approx(100)  # 99 gaps of 0.1 s against one of 5 s
-    assert metrics.tpot.p50 == pytest.approx(2550)  # one value a request
+    assert metrics.tpot.p50 == pytest.approx(2550)  # one value per request
 
 
 def test_answers_of_one_token_and_of_none() -> None:
@@ -113,7 +113,7 @@ def test_aborted_failed_and_refused_are_counted_apart() -> None:
     assert metrics.itl.p99 == pytest.approx(100)
     assert metrics.e2e.p99 == pytest.approx(200)
     assert (metrics.prompt_tokens, metrics.completion_tokens) == (4, 2)
-    assert metrics.submit.p99 == 0  # a refusal's time is no submit latency
+    assert metrics.submit.p99 == 0  # a refusal's time does not count as submit latency
     assert metrics.wall_s == pytest.approx(0.2)
 
 

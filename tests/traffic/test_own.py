@@ -1,4 +1,4 @@
-"""Traffic from files: what is read, what is refused and where, and that it comes back as it was written."""
+"""Traffic from files: what is read, what is refused on which line, and that written traffic can be read again."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_conversations_arrive_at_a_seeded_rate() -> None:
         [{"id": 1, "conversations": turns}, {"conversations": []}, {"conversations": turns}] * 50
     ).encode()
     found = parse_traffic(file, rate_per_s=5, seed=3)
-    assert len(found) == 100  # an empty conversation asks nothing
+    assert len(found) == 100  # an empty conversation sends nothing
     assert {(request.prompt, request.answer_tokens) for request in found} == {("Why?", 20)}
     assert found == parse_traffic(file, rate_per_s=5, seed=3) != parse_traffic(file, rate_per_s=5, seed=4)
     assert 10 < found[-1].arrival_s < 40

@@ -1,4 +1,4 @@
-"""Traffic at a model's pace: from speeds to sizes."""
+"""Traffic at a model's pace: sizes derived from speeds."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_scenario_is_measured_in_a_time_that_people_wait(scenario: Any) -> Non
         assert slow.rate_per_s < scenario.rate_per_s / 4
     if scenario.name == "kv-pressure":
         pool = (scenario.config_before["num_blocks"] - 1) * 16
-        assert slow.num_requests * slow.max_new_tokens > pool, "or nobody is preempted"
+        assert slow.num_requests * slow.max_new_tokens > pool, "otherwise no request is preempted"
 
 
 # -- followed while the engine runs
@@ -149,7 +149,7 @@ def test_slow_motion_is_not_a_slow_engine() -> None:
 
 
 class Answer:
-    """The stream of an answer from another server, with a prompt of 1,000 tokens."""
+    """A stream from another server whose prompt has 1,000 tokens."""
 
     metrics = SimpleNamespace(sent_ns=1, ttft_s=0.72, itl_s=[0.02] * 20, prompt_tokens=1000)
 

@@ -7,7 +7,7 @@ from tests.fake_engine import FakeEngine
 
 
 class Words:
-    """A tokenizer that makes two tokens of words longer than four letters, and one of others."""
+    """A tokenizer with two tokens for each word longer than four letters, and one for each other word."""
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         ids = [hash(part) for word in text.split() for part in ([word[:4], word[4:]] if len(word) > 4 else [word])]
@@ -67,7 +67,7 @@ def test_token_prompts_have_exact_lengths() -> None:
 def test_token_prompts_share_a_head_and_nothing_after_it() -> None:
     prompts = KINDS["shared_head"].prompts(TokenPrompts(50_000, body_tokens=1), 32)
     assert len({tuple(prompt) for prompt in prompts}) == 32
-    assert len({tuple(prompt[:513]) for prompt in prompts}) == 1  # head and body
+    assert len({tuple(prompt[:513]) for prompt in prompts}) == 1  # the head and the body
     assert len({prompt[513] for prompt in prompts}) == 32
 
 

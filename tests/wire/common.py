@@ -1,4 +1,4 @@
-"""What the tests of several files need: traffic for an engine, its records, and metrics in files."""
+"""Shared by several test files: traffic for an engine, its records, and metrics in files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 def traffic(engine: Engine, requests: int = 12, seed: int = 0) -> None:
-    """Prompts of which some begin alike, all served to the end."""
+    """Serve prompts to their end, some of which share a prefix."""
     rng = random.Random(seed)
     heads = [[rng.randrange(97) for _ in range(12)] for _ in range(3)]
     prompts = [rng.choice(heads) + [rng.randrange(97) for _ in range(rng.randrange(1, 20))] for _ in range(requests)]
@@ -48,7 +48,7 @@ def step(wall_s: float, prompt: int = 0, decodes: int = 0, **more: Any) -> Forwa
 
 
 def envelope(metrics: ForwardPassMetrics, unix_ms: int) -> dict[str, Any]:
-    """A record as Dynamo writes it."""
+    """A record in Dynamo's format."""
     source = {"namespace": "default", "component": "backend", "producer_id": "4192"}
     event = {"schema": "dynamo.fpm.trace.v1", "source": source, "capture_mode": "full", "observed_at_unix_ms": unix_ms}
     return {"timestamp": unix_ms % 100_000, "event": {**event, "fpm": msgspec.to_builtins(metrics)}}

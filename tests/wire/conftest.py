@@ -1,4 +1,4 @@
-"""A small engine that keeps KV events, and sockets that end with their test."""
+"""A small engine that keeps KV events, and sockets that are closed with their test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tiny_llama():  # 97 tokens, context 64
 
 @pytest.fixture
 def engine(tiny_llama) -> Iterator[Engine]:
-    """Forty blocks, so that some are evicted, and prompts in chunks."""
+    """Forty blocks, so that some are evicted, and chunked prompts."""
     knobs = Knobs(max_batch_size=4, prefill_max_tokens=8)
     with Engine(tiny_llama, num_blocks=40, kv_events=True, knobs=knobs, **CHEAP) as engine:
         yield engine

@@ -1,4 +1,4 @@
-"""``roseplay import``: what it writes can be replayed, and what it refuses it says in one line."""
+"""``roseplay import``: its output can be replayed, and each refusal is explained in one line."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_it_refuses(
     Path("empty.jsonl").touch()
     try:
         code = main(["import", "--out", "out.jsonl", *argv])
-    except SystemExit as exit:  # of the parser of arguments
+    except SystemExit as exit:  # from the argument parser
         code = int(exit.code or 0)
     assert code == 2
     err = capsys.readouterr().err
@@ -98,7 +98,7 @@ def test_the_recording_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> No
 def test_every_endpoint_is_listened_to(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In this process: it listens until both have been heard."""
+    """Runs in this process and listens until both endpoints have been heard."""
     traffic(engine, 2)
     out, take = tmp_path / "run.jsonl", SocketReader.read
 
@@ -117,7 +117,7 @@ def test_every_endpoint_is_listened_to(
         assert main(["import", *flags]) == 0
     recording = read(out)
     assert (recording.info.model, recording.info.block_size) == ("theirs", engine.info.block_size)
-    assert recording.frames[-1]["t"] > 1  # in milliseconds since it began
+    assert recording.frames[-1]["t"] > 1  # in milliseconds since the start
     assert ", ".join(flags[1::4]) == recording.header["environment"]["imported"]
     assert capsys.readouterr().out.startswith(f"{out}: ")
 

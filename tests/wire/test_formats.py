@@ -1,4 +1,4 @@
-"""The messages of other engines: bytes written by hand, both ways round, and whatever else may arrive."""
+"""The messages of other engines: bytes written by hand, in both directions, and arbitrary other input."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from roseplay.wire.kv_events import (
 
 
 def message(*parts: str | bytes) -> bytes:
-    """Bytes from hex and from texts, which are written as msgpack's short strings."""
+    """Bytes from hex and from texts, which are encoded as msgpack's short strings."""
     return b"".join(
         bytes.fromhex(part) if isinstance(part, str) else bytes([0xA0 + len(part)]) + part for part in parts
     )
@@ -50,7 +50,7 @@ AS_MAPS = message(
     b"block_size", "02",
     b"lora_id", "c0",
     b"medium", b"GPU",
-    b"lora_name", "c0",  # what follows has its default and is left out
+    b"lora_name", "c0",  # the remaining fields have their defaults and are left out
     "84",
     b"type", b"BlockRemoved",
     b"block_hashes", "91 c4 02 dead",  # two bytes

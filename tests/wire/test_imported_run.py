@@ -1,4 +1,4 @@
-"""What a recording made of another engine's messages says, and how times that are odd are drawn."""
+"""What a recording of another engine's messages contains, and how unusual times are handled."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_clocks_of_files_that_go_back_do_not_turn_time_back(tmp_path: Path) -> N
     ("timestamp", "t"),
     [({"timestamp": 0}, 0.0), ({"timestamp": 1e15}, None), ({"timestamp": -1}, None), ({"timestamp": "now"}, None)],
 )
-def test_times_that_are_none_are_left_out(timestamp: dict[str, Any], t: float | None, tmp_path: Path) -> None:
+def test_invalid_times_are_left_out(timestamp: dict[str, Any], t: float | None, tmp_path: Path) -> None:
     record = {**timestamp, "event": {"fpm": msgspec.to_builtins(step(0.02, 1))}}
     run = read_files([written(tmp_path / "a.jsonl", [record, record])])
     assert [row.t1 for row in Run(recorded(run)).steps] == ([0, 20] if t is not None else [20, 40])
@@ -133,7 +133,7 @@ def test_blocks_elsewhere_and_beyond_the_most_are_counted() -> None:
     run.take_kv_events(0, KvEventBatch(0.0, [elsewhere, BlockRemoved([1, 2], "DISK"), BlockRemoved([9], "gpu")]))
     assert run.blocks == 0
     run.take_kv_events(1, stored(1, 2, 3, 4, 5))
-    assert run.blocks == 3  # numbers are from 1 on
+    assert run.blocks == 3  # block numbers begin at 1
     run.take_kv_events(2, KvEventBatch(0.0, [BlockRemoved([2], None)]))
     run.take_kv_events(3, stored(6))
     assert run.problems.skipped == {

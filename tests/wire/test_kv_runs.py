@@ -1,4 +1,4 @@
-"""Which events of the prefix cache are published as one, and how messages are numbered."""
+"""Which prefix cache events are published as one, and how messages are numbered."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_reasons_beyond_so_many_are_counted_together() -> None:
     assert len(lines) == 2 + MOST_REASONS + 1
 
 
-def test_requests_for_replays_that_are_none_are_ignored(context: Any) -> None:
+def test_malformed_requests_for_replays_are_ignored(context: Any) -> None:
     publisher = KvEventPublisher(context, LOOPBACK, LOOPBACK, block_size=2)
     publisher.publish([Removed(1)])
     client = context.socket(zmq.DEALER)

@@ -1,4 +1,4 @@
-"""What a real engine publishes, over real sockets, against its own step records."""
+"""What a real engine publishes over real sockets, compared with its own step records."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def replayed(context: Any, endpoint: str, start: int) -> Iterator[tuple[int, byt
 
 
 def contents(events: list[Any], block_size: int) -> dict[Any, tuple[Any, tuple[int, ...]]]:
-    """What is cached after these events: by hash, the hash before it and the tokens."""
+    """What is cached after these events: by hash, the parent's hash and the tokens."""
     cached: dict[Any, tuple[Any, tuple[int, ...]]] = {}
     for event in events:
         if isinstance(event, BlockStored):
@@ -183,7 +183,7 @@ def test_an_idle_engine_shows_signs_of_life(engine: Engine, context: Any) -> Non
 
 
 def test_a_subscriber_that_never_reads_holds_up_nobody(engine: Engine, context: Any) -> None:
-    """It asks for replays again and again, too, and leaves the answers."""
+    """It also keeps asking for replays without reading the replies."""
     with Publishers(engine, kv_events_port=0, forward_pass_port=0) as publishers:
         assert publishers.kv is not None
         assert publishers.forward_pass is not None
@@ -237,7 +237,7 @@ def test_an_event_that_cannot_be_published_leaves_a_gap_and_the_others_are(engin
 
 
 def test_steps_from_before_are_not_published(engine: Engine) -> None:
-    """They are old news: a planner would take them for the load of now. Blocks that they stored may be still there."""
+    """A planner would take these old steps for the current load. Blocks that they stored may still be cached."""
     telemetry, count = Telemetry(capacity=1000), 1000
     fake: Any = SimpleNamespace(telemetry=telemetry, config=engine.config, info=engine.info)
     for _ in range(count):
@@ -245,17 +245,17 @@ def test_steps_from_before_are_not_published(engine: Engine) -> None:
     with Publishers(fake, forward_pass_port=0) as publishers:
         assert publishers.forward_pass is not None
         wait_until(lambda: publishers._cursor == count, "all has been looked at")
-        assert publishers.forward_pass.publication.next < count  # signs of life alone, one a second
+        assert publishers.forward_pass.publication.next < count  # only heartbeats, one per second
 
 
 def test_events_do_not_wait_for_a_flood_of_replays(context: Any) -> None:
-    """Each call answers a few requests, so that the thread gets back to its events."""
+    """Each call serves only a few requests, so that the thread returns to its events."""
     publisher = KvEventPublisher(context, "tcp://127.0.0.1:*", "inproc://replays", block_size=4)
     publisher.publish([Stored(1, None, (1, 2, 3, 4))])
     asking = context.socket(zmq.DEALER)
     asking.connect("inproc://replays")
     for _ in range(50):
-        asking.send_multipart([b"", bytes(8)])  # within one process it has arrived once this returns
+        asking.send_multipart([b"", bytes(8)])  # inproc: the message has arrived once this returns
     answered = [publisher.serve_replays()]
     wait_until(lambda: answered.append(publisher.serve_replays()) or sum(answered) == 50, "all are answered")
     assert 0 < max(answered) <= 10
@@ -264,7 +264,7 @@ def test_events_do_not_wait_for_a_flood_of_replays(context: Any) -> None:
 
 
 def test_who_sends_a_huge_frame_is_disconnected(context: Any) -> None:
-    """Over ZMTP 3.0: the greeting, the handshake, and the head of a frame of 1 MiB."""
+    """In ZMTP 3.0: the greeting, the handshake, and the header of a frame of 1 MiB."""
     publisher = KvEventPublisher(context, *["tcp://127.0.0.1:*"] * 2, block_size=4)
     greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
     huge = b"\x02" + (1 << 20).to_bytes(8, "big")
@@ -313,7 +313,7 @@ def test_only_this_machine_can_subscribe_unless_told_otherwise(engine: Engine) -
 
 
 def two_free_ports() -> int:
-    """A port that is free, as the next one is."""
+    """A free port whose successor is free, too."""
     for _ in range(100):
         with socket.socket() as one, socket.socket() as other:
             one.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Other engines' telemetry becomes a recording: over sockets from our own publishers, from files, and among garbage."""
+"""Turning other engines' telemetry into a recording: from sockets of our own publishers, from files, with garbage."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def recorded(run: ImportedRun) -> Recording:
 
 
 def blocks_of(recording: Recording) -> dict[int, int]:
-    """Which blocks are findable at the end."""
+    """The blocks that can be found at the end."""
     state: dict[int, int] = {}
     for frame in recording.frames:
         for block, references, owner, findable in frame["blocks"]:
@@ -53,7 +53,7 @@ def stored(*hashes: int | bytes, medium: str | None = "GPU", group: int | None =
 
 
 class Reading:
-    """A reader that reads in a thread, until ``done`` holds."""
+    """A reader that runs in a thread until ``done`` holds."""
 
     def __init__(self, reader: SocketReader) -> None:
         self.reader = reader
@@ -123,7 +123,7 @@ def test_a_reader_that_comes_late_asks_for_what_was_before(engine: Engine) -> No
 
 
 class Lossy:
-    """A publisher some of whose messages get lost on the way."""
+    """A publisher that loses some of its messages."""
 
     def __init__(self, context: Any) -> None:
         self.publisher = KvEventPublisher(context, LOOPBACK, LOOPBACK, block_size=2)
@@ -139,7 +139,7 @@ class Lossy:
         self.publisher._kept.append((number, payload))
 
     def until_subscribed(self, reading: Reading) -> None:
-        """Send until a first message arrives: a subscription takes a moment."""
+        """Send until the first message arrives, as a subscription takes a moment."""
 
         def heard() -> bool:
             self.send(stored(1))
@@ -158,7 +158,7 @@ def test_lost_messages_are_asked_for_once(context: Any) -> None:
     lossy.send(stored(4))
     run = reading.until(lambda run: run.blocks >= 3 and run._blocks.cached == 3, lossy.publisher.serve_replays)
     assert run.problems.lost == {}
-    assert run.problems.fetched["KV events"] in (2, 3)  # three where the subscription had missed the first
+    assert run.problems.fetched["KV events"] in (2, 3)  # three if the subscription missed the first
     assert blocks_of(recorded(run)) == {1: 1, 2: 1, 3: 1}
 
 
@@ -354,7 +354,7 @@ def test_times_that_no_recording_holds_are_left_out(tmp_path: Path) -> None:
     assert len(Run(recorded(read_files([written(tmp_path / "slow.jsonl", slow)]))).steps) == 500
 
 
-def test_an_endpoint_that_is_none() -> None:
+def test_an_invalid_endpoint_is_refused() -> None:
     for arguments in [("nonsense",), ("tcp://127.0.0.1:1", None, "nonsense")]:
         with pytest.raises(WireError, match="'nonsense' is no endpoint"):
             SocketReader(*arguments)

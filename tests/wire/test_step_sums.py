@@ -1,4 +1,4 @@
-"""Forward pass metrics of steps and requests that were written by hand: what waits, and how much context is read."""
+"""Forward pass metrics of steps and requests written by hand: what waits, and how much context is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from roseplay.wire.step_sums import StepSums
 
 
 class Stream(SimpleNamespace):
-    """A request with a prompt of some tokens, as events know it."""
+    """A request with a prompt of this many tokens, as in events."""
 
     def __init__(self, prompt_tokens: int) -> None:
         super().__init__(metrics=SimpleNamespace(prompt_tokens=prompt_tokens))
@@ -28,7 +28,7 @@ def sums() -> StepSums:
 
 
 class Requests:
-    """Says what becomes of requests; keeps their streams."""
+    """Reports what happens to requests, and keeps their streams."""
 
     def __init__(self, sums: StepSums) -> None:
         self._sums, self.streams = sums, dict[int, Any]()
@@ -43,7 +43,7 @@ def decode(request_id: int, prompt: int) -> EntryRecord:
 
 
 def queued(sums: StepSums, waiting: int, *entries: EntryRecord, **more: Any) -> QueuedRequests:
-    """What waits after a step; a step has an entry at least."""
+    """The requests that wait after a step, which always has an entry."""
     counts = [0] * 8 + [waiting] + [0] * 8 + [2_500_000_000]
     record = StepRecord(*counts, entries=[*entries] or [decode(99, 3)], **more)
     metrics = sums.take(StepEvent(record, []))

@@ -1,4 +1,4 @@
-"""Numbers of messages that a subscription misses, repeats or sees begin anew."""
+"""Message numbers that a subscription misses or sees twice, and numbers that start over."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.wire.test_reader import Lossy, stored
 
 
 def subscribed(lossy: Lossy, context: Any, problems: Problems) -> tuple[Subscription, list[bytes | None]]:
-    """A subscription that has heard a message, and what it has received from then on."""
+    """A subscription that has received a message, and what it receives from then on."""
     subscription = Subscription(context, lossy.endpoint, "events", problems)
     heard: list[bytes | None] = []
 

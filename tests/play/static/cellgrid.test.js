@@ -6,7 +6,7 @@ import { layOut } from "../../../roseplay/play/static/live/cellgrid.js";
 const ALL = new Int32Array(2_000_000).map((_, i) => i + 1);
 const numbers = (count, from = 0) => ALL.subarray(from, from + count);
 
-/** Where the cells of `total` blocks lie, of which `used` were used, above groups of `below` cells. */
+/** The cells of `total` blocks, of which `used` have been used, above groups of `below` cells. */
 function laidOut(width, height, total, used, below = [], zoom = null) {
   const groups = below.map((count, i) => numbers(count, 1000 * i));
   return layOut(width, height, { order: numbers(total), used }, groups, zoom);

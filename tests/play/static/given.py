@@ -1,4 +1,4 @@
-"""What the server puts into a page, for the page's modules without one."""
+"""The data that the server puts into a page, for tests of the page's modules without a page."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from roseplay.recording.frame_rows import COLUMNS
 
 
 def given(settings: Any = SETTINGS) -> dict[str, Any]:
-    """What modules read when they are imported, in the form of ``shared/given.js``."""
+    """The data that modules read on import, in the form of ``shared/given.js``."""
     return {"settings": settings, "columns": COLUMNS, "terms": {}, "labTerms": {}, "controls": {}, "demos": []}

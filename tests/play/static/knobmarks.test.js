@@ -15,7 +15,7 @@ test("a slider's drag is one mark", () => {
   assert.deepEqual(texts, ["max batch 32 → 28", "budget ∞ → 256, prefix cache on → off"]);
 });
 
-test("words beside marks of changes collide neither with one another nor with another mark", () => {
+test("words beside marks collide neither with one another nor with another mark", () => {
   const random = randomNumbers(3), upTo = (most) => Math.floor(random() * most);
   for (let run = 0; run < 60; run++) {
     const places = Array.from({ length: 1 + upTo(6) }, () => random() * 470).sort((a, b) => a - b);
@@ -35,7 +35,7 @@ test("words beside marks of changes collide neither with one another nor with an
   }
 });
 
-test("words have no room where something else stands", () => {
+test("words do not fit where something else is drawn", () => {
   const lone = [{ text: "budget 512 → 256", at: 200 }];
   assert.equal(place(lone).length, 1);
   assert.deepEqual(place(lone, [[150, 360]]), []);

@@ -15,12 +15,12 @@ test("quantiles lie between neighbours", () => {
   for (const [values, q, expected] of cases) assert.equal(quantile(values, q), expected, `${values} at ${q}`);
 });
 
-test("of nothing there is no quantile", () => {
+test("an empty list has no quantile", () => {
   assert.deepEqual([quantile([], 0.5), median([])], [NaN, NaN]);
   assert.equal(median([3, 1, 2]), 2);
 });
 
-test("axes have round parts", () => {
+test("axis ticks are round numbers", () => {
   for (const [most, parts, expected] of [[160, 4, 160], [161, 4, 200], [0.9, 3, 0.9], [7, 3, 7.5], [0, 2, 1e-6]]) {
     const { max, step } = niceAxis(most, parts);
     assert.ok(Math.abs(max - expected) < 1e-12, `${max} for ${most}`);
@@ -28,7 +28,7 @@ test("axes have round parts", () => {
   }
 });
 
-test("figures in words", () => {
+test("numbers in words", () => {
   const { count, limit, many, ms, seconds, short } = format;
   assert.deepEqual([1936, 1234567.4, null].map(count), ["1\u202f936", "1\u202f234\u202f567", "–"]);
   assert.deepEqual([99.94, 1234.5].map(ms), ["99.9", "1\u202f235"]);
@@ -38,8 +38,8 @@ test("figures in words", () => {
   assert.deepEqual([1, 2].map((n) => many(n, "step")), ["1 step", "2 steps"]);
 });
 
-/* The table of the lab is written by a script, the sentences beside it by the server. */
-test("figures read as in the sentences of the server", () => {
+/* A script writes the lab's table, and the server writes the sentences beside it. */
+test("numbers read as in the sentences of the server", () => {
   const { values, pairs, figures, ratios, ranges } = written;
   assert.ok(values.length > 400);
   assert.deepEqual(values.map(format.figure), figures);

@@ -1,12 +1,12 @@
-/* A page's surroundings for modules under test, which read them when they are imported: import this before any of them.
- * `given` is what the server puts into a page; the test that runs deno writes it to a file. */
+/* The data of a page for modules under test, which read it on import: import this file before any of them.
+ * `given` is what the server puts into a page. The test that runs deno writes it to a file. */
 import { readFileSync } from "node:fs";
 import process from "node:process";
 
 const texts = JSON.parse(readFileSync(process.argv[2], "utf-8"));
 
 export const { given } = texts;
-/** Texts as the server writes them, where a script has to write the same. */
+/** Texts written by the server that a script has to write in the same way. */
 export const { written } = texts;
 
 class Observer {

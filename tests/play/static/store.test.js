@@ -53,7 +53,7 @@ test("rows are read by the names of their columns", () => {
   assert.ok(!("colour" in steps));
 });
 
-test("another server starts anew", () => {
+test("a new server empties the store", () => {
   tellStory();
   take([], { boot: "two" });
   assert.deepEqual([steps.size, store.requests.size, store.info, store.bootId], [0, 0, null, "two"]);

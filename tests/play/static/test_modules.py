@@ -1,4 +1,4 @@
-"""The pure logic of the page's modules, without a browser: ``deno test`` runs the tests in JavaScript beside this file."""
+"""The page's modules without a browser: ``deno test`` runs the JavaScript tests beside this file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILES = sorted(Path(__file__).parent.glob("*.test.js"))
 
 
 def texts() -> dict[str, object]:
-    """What the server writes and a script has to write, too."""
+    """Texts that both the server and a script have to write."""
     draw = random.Random(7)
     values = [0, 0.004, 0.125, 9.995, 94.25, 99.95, 99.96, 100.5, 1234.5, 8.0, 1e6]
     values += [round(10 ** draw.uniform(-3, 6), draw.choice([0, 1, 2, 4])) for _ in range(400)]
@@ -37,7 +37,7 @@ def texts() -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with what a page finds when it is opened."""
+    """A file with the data that a page has when it is opened."""
     path = tmp_path_factory.mktemp("page") / "page.json"
     path.write_text(json.dumps({"given": given(), "written": texts()}), encoding="utf-8")
     return path

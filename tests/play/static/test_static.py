@@ -1,4 +1,4 @@
-"""The page's own scripts: modules that fit together, stay readable, and write no markup, so that text stays text."""
+"""The page's own scripts: modules fit together, stay readable, and write no markup, so that text stays text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OURS = Path(__file__).parents[3]
 
 
 def imports(name: str) -> dict[str, list[str]]:
-    """What a module imports by name, by module."""
+    """The names that a module imports, by imported module."""
     folder = PurePosixPath(name).parent
     found: dict[str, list[str]] = {}
     for names, where in IMPORT.findall(TEXTS[name]):
@@ -96,7 +96,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 
 def test_folders_depend_on_what_is_below_them() -> None:
-    """What the page shares knows none of its views; the Lab and the tab Traces can be taken away."""
+    """Shared modules do not import any view, and the Lab and the tab Traces can be removed."""
     above = {"shared": {"live", "lanes", "lab", "replay", "traces"}, "lanes": {"live", "lab", "replay", "traces"}}
     above |= {
         "live": {"lab", "replay", "traces"},

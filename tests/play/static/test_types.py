@@ -1,4 +1,4 @@
-"""The types that the page's scripts are checked with have the fields of the server's schema."""
+"""The types that the page's scripts are checked against have the fields of the server's schema."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ const cases = /** @type {[string, boolean, [string, string] | null][]} */ ([
   ["<think>\nso\n</think>\n\nyes", false, ["so", "yes"]],
   ["\n<think>so</think>yes", false, ["so", "yes"]],
   ["so\n</think>\n\nyes", true, ["so", "yes"]],
-  ["so</think>yes", false, ["so", "yes"]], // another server does not say how its prompt ended
+  ["so</think>yes", false, ["so", "yes"]], // other servers do not report how the prompt ended
   ["<think>so", false, ["so", ""]],
   ["so", true, ["so", ""]],
   ["<think>\n\n</think>\n\nyes", false, ["", "yes"]],

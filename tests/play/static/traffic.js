@@ -1,4 +1,4 @@
-/* Deltas as the server sends them, made up. */
+/* Made-up deltas in the server's format. */
 import { apply } from "../../../roseplay/play/static/shared/reduce.js";
 
 const INFO = { num_blocks: 9, block_size: 16, max_model_len: 64, model: "m" };
@@ -12,13 +12,13 @@ export function step(number, t0, t1, parts = [], preempted = []) {
 
 export const submitted = (rid, t, more = {}) => [rid, "submitted", t, { prompt_tokens: 8, ...more }];
 
-/** Frames for the store as it is. */
+/** Apply frames to the current store. */
 export function take(frames, { boot = "one", now = 1000 } = {}) {
   apply(/** @type {any} */ ({ boot_id: boot, next: 7, now, reset: false, frames }));
 }
 
 /**
- * An empty store, with what its snapshot says besides.
+ * Empty the store; `of` contains additional fields of the snapshot.
  * @param {{boot?: string, now?: number, [name: string]: any}} [of]
  */
 export function startAnew({ boot = "one", now = 1000, ...snapshot } = {}) {
@@ -26,7 +26,7 @@ export function startAnew({ boot = "one", now = 1000, ...snapshot } = {}) {
   apply(/** @type {any} */ ({ boot_id: boot, next: 7, now, reset: true, frames: [], snapshot: whole }));
 }
 
-/** Two requests: the first is answered with two tokens, the second is preempted once. */
+/** Two requests: the first gets two tokens, the second is preempted once. */
 export function tellStory() {
   startAnew();
   take([{
@@ -44,7 +44,7 @@ export function tellStory() {
   }]);
 }
 
-/** Random numbers that are the same in each run: from 0 to below 1. */
+/** Reproducible random numbers from 0 to below 1. */
 export function randomNumbers(seed) {
   return () => {
     seed = (seed * 1664525 + 1013904223) % 2 ** 32;

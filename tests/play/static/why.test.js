@@ -6,7 +6,7 @@ import { startAnew, take, tellStory } from "./traffic.js";
 
 let boots = 0;
 
-/** Requests 1 to 4, of which 1 and 2 decode in `quiet` steps of 20 ms; a test adds what happens besides. */
+/** Requests 1 to 4, of which 1 and 2 decode in `quiet` steps of 20 ms; a test adds further events. */
 class Story {
   constructor({ quiet = 10 } = {}) {
     this.t = 1000;
@@ -20,7 +20,7 @@ class Story {
     for (let n = 0; n < quiet; n++) this.step();
   }
 
-  /** A step, `prompt` being how many tokens of whose; returns its number. */
+  /** Add a step and return its number; `prompt` maps requests to numbers of prompt tokens. */
   step({ ms = 20, decode = [1, 2], prompt = {}, copies = 0, preempted = [], graph = null } = {}) {
     const t0 = this.t, number = this.number++, prompts = Object.entries(prompt);
     this.t += ms;
@@ -49,7 +49,7 @@ class Story {
 const plain = (part) => (typeof part === "string" ? part : part.bold ?? `#${part.rid}`);
 const starred = (part) => (typeof part !== "string" && part.bold ? `*${part.bold}*` : plain(part));
 
-/** A sentence with its bold parts in stars. */
+/** A sentence with asterisks around its bold parts. */
 const sentence = (answer) => answer.sentence.map(starred).join("");
 const facts = (answer) => Object.fromEntries(answer.facts.map(([name, parts]) => [name, parts.map(plain).join("")]));
 
@@ -77,7 +77,7 @@ for (const [graph, told] of /** @type {[boolean, string][]} */ ([[true, "as a re
   });
 }
 
-test("without quiet steps nothing is made up", () => {
+test("without quiet steps nothing is invented", () => {
   const story = new Story({ quiet: 1 }), step = story.step({ ms: 141, prompt: { 3: 512 } });
   assert.ok(sentence(story.why(step)).endsWith("for #3, so it took *141 ms*."));
 });
@@ -112,7 +112,7 @@ test("other causes", () => {
   }
 });
 
-test("left out of steps", () => {
+test("a request that steps left out", () => {
   const story = new Story();
   story.step({ ms: 30, decode: [2] });
   story.step({ ms: 30, decode: [2] });
@@ -139,7 +139,7 @@ test("what a lower budget would have made of it: 512 prompt tokens took 121 ms b
   assert.equal(help, "With chunked prefill and budget 256: about 81 ms.");
 });
 
-test("nothing is said of what cannot be known", () => {
+test("nothing is said about what cannot be known", () => {
   const cases = /** @type {[string, number, object][]} */ ([
     ["the usual is not known", 1, { ms: 141, prompt: { 3: 512 } }],
     ["no prompt", 10, { ms: 141 }],
@@ -153,7 +153,7 @@ test("nothing is said of what cannot be known", () => {
   }
 });
 
-test("first tokens, and steps that are not known", () => {
+test("first tokens, and unknown steps", () => {
   tellStory();
   assert.equal(why(1, 2).title, "Why was this token slow?", "too few gaps for a usual one");
   assert.deepEqual(facts(why(1, 2)).token, "lane 2 · 2");

@@ -1,4 +1,4 @@
-"""A server of ours for suites that others wrote. ``make conformance`` installs them and runs this folder."""
+"""Our server for test suites written by others. ``make conformance`` installs these suites and runs this folder."""
 
 from __future__ import annotations
 

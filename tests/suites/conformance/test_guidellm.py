@@ -1,9 +1,10 @@
-"""A load generator that others wrote measures what the server says of itself: TTFT and ITL of the same requests.
+"""An independent load generator measures the same TTFT and ITL as the server reports for the same requests.
 
-All means are of all requests. A client's clock starts before it sends and stops when it has read, so that its TTFT is the server's
-and what both processes take beside the engine; gaps between tokens have that at both ends. Half of the requests wait here
-for the other half, and in slow motion, so that what is measured is large beside that: on two busy cores TTFT was 2 to 7% longer and
-ITL differed by 0.1 to 3.3%. Without waiting and with much else on the machine TTFT was up to 37% longer.
+All means are over all requests. A client's clock starts before it sends and stops after it reads, so its TTFT is the
+server's plus the overhead of both processes; for gaps between tokens, that overhead affects both ends. Here, half of
+the requests wait for the other half, in slow motion, so that the overhead is comparatively small: on two busy cores,
+TTFT was 2 to 7% longer and ITL differed by 0.1 to 3.3%. Without waiting, on a machine under heavy load, TTFT was up to
+37% longer.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tests.suites.conformance.conftest import MODEL
 
 GUIDELLM = shutil.which(os.path.abspath(os.environ["GUIDELLM"]) if "GUIDELLM" in os.environ else "guidellm")
 STREAMS, BATCH, REQUESTS, PROMPT, ANSWER = 4, 2, 24, 48, 48
-# A client's mean TTFT exceeds the server's by at most this, and its mean ITL differs by at most this.
+# The most by which a client's mean TTFT may exceed the server's, and by which its mean ITL may differ.
 TTFT_REL, TTFT_S = 0.15, 0.060
 ITL_REL, ITL_S = 0.10, 0.002
 
@@ -40,7 +41,7 @@ pytestmark = [
 
 
 class Means(NamedTuple):
-    """In seconds, with the number of requests and of gaps."""
+    """Mean TTFT and ITL in seconds, with the numbers of requests and of gaps."""
 
     ttft: float
     itl: float
@@ -49,7 +50,7 @@ class Means(NamedTuple):
 
 
 def of_the_server(address: str, load: Callable[[], Means]) -> tuple[Means, Means]:
-    """Means that a client has of a load, and those of the server's histograms."""
+    """A client's means for a load, and those from the server's histograms."""
     before = scrape(address)
     client = load()
     sums = {name: value - before[name] for name, value in scrape(address).items()}
@@ -89,7 +90,7 @@ def guidellm(address: str, folder: Path) -> Means:
 
 
 def our_client(address: str) -> Means:
-    """The same load by a client of ours."""
+    """The same load from a client of our own."""
     return asyncio.run(_our_client(address))
 
 
@@ -110,7 +111,7 @@ async def _our_client(address: str) -> Means:
 
     async with httpx.AsyncClient(base_url=address, timeout=120) as client:
         await asyncio.gather(*(one_after_another(client) for _ in range(STREAMS)))
-    gaps = len(times) * (ANSWER - 1)  # an event may hold several tokens, and the last holds none
+    gaps = len(times) * (ANSWER - 1)  # an event may contain several tokens, and the last one contains none
     ttft = sum(seen[1] - seen[0] for seen in times) / len(times)
     return Means(ttft, sum(seen[-1] - seen[1] for seen in times) / gaps, len(times), gaps)
 

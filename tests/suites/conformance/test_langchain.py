@@ -1,4 +1,4 @@
-"""LangChain's own integration tests for chat models, through its client for OpenAI."""
+"""LangChain's own integration tests for chat models, with its client for OpenAI."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.suites.conformance.conftest import MODEL
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.asyncio(loop_scope="module"),  # its client keeps connections
+    pytest.mark.asyncio(loop_scope="module"),  # its client keeps connections open
     pytest.mark.filterwarnings("ignore:.*marked with '@pytest.mark.asyncio'.*"),
 ]
 
 
 class TestChats(ChatModelIntegrationTests):
-    """What this server has no part of is switched off: tools, structured output, images, audio."""
+    """Features that this server lacks are switched off: tools, structured output, images, audio."""
 
     @pytest.fixture(autouse=True)
     def _server(self, address: str) -> None:
@@ -36,7 +36,7 @@ class TestChats(ChatModelIntegrationTests):
     supported_usage_metadata_details: ClassVar[Any] = {"invoke": ["cache_read_input"], "stream": ["cache_read_input"]}  # type: ignore[assignment]
 
     def invoke_with_cache_read_input(self, *, stream: bool = False) -> AIMessage:
-        """The answer to a prompt that is sent for the second time."""
+        """The response to a prompt that is sent for the second time."""
         model = ChatOpenAI(**self.chat_model_params)
         question = "What is a prefix cache, and what is it good for?"
         model.invoke(question)

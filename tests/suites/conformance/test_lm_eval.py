@@ -1,4 +1,4 @@
-"""lm-eval's log-likelihoods of this server are those that it computes itself with transformers: a stranger checks our numerics."""
+"""lm-eval computes equal log-likelihoods with this server and with transformers: an independent check of numerics."""
 
 # ruff: noqa: E402
 

@@ -1,4 +1,4 @@
-"""One family of transformers against the engine: a small random model of its default config, several schedules."""
+"""One transformers family against the engine: a small random model of its default config, with several schedules."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from tests.engine.greedy import assert_greedy, assert_same_until_a_tie, generate
 
 Kind = Literal["equal", "wrong", "refused", "not built"]
 NEW_TOKENS = 10
-# Blocks of 4 tokens and windows of 8: prompts past several windows, with common heads, short ones, and exact multiples.
+# Blocks of 4 tokens and windows of 8: prompts longer than several windows, short ones, and exact multiples.
 _LENGTHS = (37, 24, 19, 5, 1)
-# What real configs give and some default configs leave out.
+# Values that real configs set but some default configs leave out.
 _UNSET = {
     "num_key_value_heads": 2, "n_routed_experts": 8, "num_local_experts": 8, "num_experts": 8, "num_experts_per_tok": 2,
     "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "moe_topk": 2, "num_shared_expert": 1, "q_lora_rank": 16,
     "top_k_experts": 2, "moe_intermediate_size": 64, "topk_method": "greedy",
 }  # fmt: skip
-# What default configs lack in other ways, by model type.
+# Other values that default configs lack, by model type.
 _MORE: dict[str, dict[str, Any]] = {
     "dbrx": {"attn_config": {"rope_theta": 10000.0, "kv_n_heads": 8, "clip_qkv": 8.0}},
     "bamba": {"attn_layer_indices": [1]},
@@ -37,7 +37,7 @@ _MORE: dict[str, dict[str, Any]] = {
     "xmod": {"default_language": "en_XX"},
     "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
 }
-# Settings of engines, and of the knobs of each. The second pool is too small for all requests at once.
+# Engine settings, with several sets of knobs for each. The second pool is too small for all requests at once.
 _SCHEDULES: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
     ({"num_blocks": 100}, ({}, {"prefill_max_tokens": 7, "prefix_cache": False}, {"step_max_tokens": 5})),
     ({"num_blocks": 20, "attention": "gather"}, ({"prefill_max_tokens": 11},)),
@@ -46,7 +46,7 @@ _SCHEDULES: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of a model type: the engine's tokens equal those of ``generate()``, or ``why`` not."""
+    """The result for a model type: the engine's tokens equal those of ``generate()``, or the reason ``why`` not."""
 
     model_type: str
     kind: Kind
@@ -54,7 +54,7 @@ class Finding:
 
 
 def check_family(model_type: str) -> Finding:
-    """Try one causal model type of transformers. Never raises."""
+    """Check one causal model type of transformers. Never raises."""
     with quiet():
         try:
             config_class: Any = CONFIG_MAPPING[model_type]
@@ -75,16 +75,16 @@ def check_family(model_type: str) -> Finding:
 
 
 def send_finding(model_type: str, sender: Connection) -> None:
-    """``check_family`` in a process of its own."""
+    """Run ``check_family`` in its own process."""
     torch.set_num_threads(1)
     sender.send(check_family(model_type))
 
 
 def _completed(values: dict[str, Any]) -> dict[str, Any]:
-    """A config with what real ones set, and with narrow heads, for which kernels are compiled faster."""
+    """A config with the values that real ones set, and with narrow heads, for which kernels compile faster."""
     values.update({name: value for name, value in _UNSET.items() if name in values and values[name] is None})
     if values.get("is_decoder") is False:
-        values["is_decoder"] = True  # encoders such as BERT are decoders when they are told
+        values["is_decoder"] = True  # encoders such as BERT can be configured as decoders
     if "head_dim" in values:
         values["head_dim"] = min(values["head_dim"] or values["hidden_size"] // values["num_attention_heads"], 64)
     if "layer_types" in values and values["layer_types"] is None:
@@ -96,7 +96,7 @@ def _completed(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def small_model(config: Any, model_class: type) -> PreTrainedModel:
-    """A model of a config's family, in float32 with eager attention and random weights."""
+    """A small model of the config's family, in float32 with eager attention and random weights."""
     small = shrink(type(config).from_dict(_completed(config.to_dict())), widths=True)
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -106,7 +106,7 @@ def small_model(config: Any, model_class: type) -> PreTrainedModel:
 
 
 def prompts() -> list[list[int]]:
-    """Random prompts; two of them begin alike, two are equal."""
+    """Random prompts; two share a prefix, and two are equal."""
     generator = torch.Generator().manual_seed(3)
     made = [torch.randint(4, VOCABULARY - 16, (n,), generator=generator).tolist() for n in _LENGTHS]
     return [*made, [*made[1][:18], 5, 6], made[2]]
@@ -136,7 +136,7 @@ def check_model(model_type: str, model: PreTrainedModel) -> Finding:
 def _compare(
     engine: Engine, knobs: dict[str, Any], reference: PreTrainedModel, asked: list[list[int]], expected: list[list[int]]
 ) -> str:
-    """What is wrong with the engine's tokens, "" if nothing."""
+    """What is wrong with the engine's tokens, or ""."""
     engine.set_knobs(**knobs)
     params = SamplingParams(max_new_tokens=NEW_TOKENS, ignore_eos=True)
     streams = [engine.submit(prompt, params) for prompt in asked]
@@ -153,7 +153,7 @@ def _compare(
 
 
 def _reason(error: Exception) -> str:
-    """A refusal without the model's name before it."""
+    """The reason for a refusal, without the model's name before it."""
     return str(error).split(" cannot be served: ", 1)[-1]
 
 

@@ -1,7 +1,7 @@
-"""All causal model types of the installed transformers against the engine, as a table: ``python -m tests.suites.families.sweep``.
+"""All causal model types of transformers against the engine, as a table: ``python -m tests.suites.families.sweep``.
 
-Each type is tried in a process of its own with a time limit, so that one that hangs or crashes is a row of the table.
-``--write`` puts the table into docs/models.md; names of types try only these.
+Each type is tried in its own process with a time limit, so that one that hangs or crashes is a row of the table.
+``--write`` puts the table into docs/models.md. Given names of types, it tries only these.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def model_types() -> list[str]:
 
 
 def sweep(names: Sequence[str], limit_s: float = LIMIT_S) -> Iterator[Finding]:
-    """Try each type in a process of its own, which is killed after ``limit_s``."""
+    """Try each type in its own process, which is killed after ``limit_s``."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.suites.families.family_check"])
     for name in names:
@@ -52,7 +52,7 @@ def sweep(names: Sequence[str], limit_s: float = LIMIT_S) -> Iterator[Finding]:
 
 
 def table(findings: Sequence[Finding]) -> str:
-    """Markdown: one row for each result and reason, with the types it is true of."""
+    """A Markdown table: one row for each result and reason, with the types that it applies to."""
     rows: dict[tuple[str, str], list[str]] = {}
     for found in findings:
         rows.setdefault((found.kind, general(found)), []).append(f"`{found.model_type}`")
@@ -72,10 +72,10 @@ def table(findings: Sequence[Finding]) -> str:
 
 
 def general(found: Finding) -> str:
-    """The reason without the type's own name, so that equal reasons are one row."""
+    """The reason without the type's own name, so that equal reasons share a row."""
     why = found.why.replace("|", "/").replace(f"this {found.model_type} ", "").removeprefix(f"{found.model_type} ")
     why = re.sub(r" \(logits differ by [^)]*\)", "", why)
-    return re.sub(r"^\w+_text (?=has )", "", why)  # of a model for text and images, the part for text
+    return re.sub(r"^\w+_text (?=has )", "", why)  # the text part of a model for text and images
 
 
 def write(text: str) -> None:
@@ -85,12 +85,12 @@ def write(text: str) -> None:
 
 
 def documented() -> dict[str, tuple[str, str]]:
-    """``parse`` of docs/models.md."""
+    """``parse`` applied to docs/models.md."""
     return parse(DOC.read_text().split(BEGIN)[1].split(END)[0])
 
 
 def parse(text: str) -> dict[str, tuple[str, str]]:
-    """Result and reason of each model type in a table."""
+    """The result and reason of each model type in a table."""
     found = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]

@@ -1,4 +1,4 @@
-"""The table of model types in docs/models.md is what trying them finds."""
+"""The table of model types in docs/models.md matches what trying them finds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import transformers
 from tests.suites.families import sweep
 from tests.suites.families.family_check import check_family
 
-# Of each kind a few, of small models: taken as they are, by the patterns in their config, with keys of other layers, and
-# refused by name, by their attention, and because they are an encoder-decoder.
+# A few small models of each kind: accepted as they are, through patterns in their config, with keys of other layers,
+# and refused by name, by their attention, and as an encoder-decoder.
 SAMPLE = ("arcee", "camembert", "phimoe", "gpt-sw3", "bloom", "mamba", "bart", "moshi")
 
 

@@ -1,4 +1,4 @@
-"""The engines that faults are injected into, and the table of what came of it at the end of the run."""
+"""The engines that faults are injected into, and a table of the outcomes at the end of the run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.suites.faults import scene
 
 @pytest.fixture
 def outcome(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Note what the clients saw; the fault counts as survived where the test passes."""
-    noted = request.node.user_properties  # part of the test's report, which a process of pytest-xdist sends
+    """Record what the clients saw. The fault counts as survived if the test passes."""
+    noted = request.node.user_properties  # part of the test's report, which pytest-xdist workers send
     not_injected = ("fault", [request.node.name, "was not injected"])
     noted.append(not_injected)
 
@@ -51,14 +51,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def shared() -> Iterator[scene.Shared]:
-    """The engines of all faults that an engine outlives, each with its page."""
+    """The engines that outlive their faults, each with its page."""
     with contextlib.closing(scene.Shared()) as shared:
         yield shared
 
 
 @pytest.fixture
 def served(request: pytest.FixtureRequest, shared: scene.Shared) -> Iterator[tuple[Engine, scene.Page]]:
-    """The shared engine and its page; a test that fails spoils them for the next one, which gets others."""
+    """The shared engine and its page. If a test fails, the next one gets new ones."""
     yield shared.get()
     if not getattr(request.node, "passed", False):
         shared.discard()
@@ -66,7 +66,7 @@ def served(request: pytest.FixtureRequest, shared: scene.Shared) -> Iterator[tup
 
 @pytest.fixture(scope="session")
 def expected() -> dict[str, list[int]]:
-    """The clients' tokens when nothing happens."""
+    """The clients' tokens without any fault."""
     with scene.open_engine() as engine:
         streams = scene.begin(engine)
         for stream in streams.values():
@@ -76,7 +76,7 @@ def expected() -> dict[str, list[int]]:
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    """Log nothing: pytest would keep hundreds of tracebacks."""
+    """Disable logging: pytest would keep hundreds of tracebacks."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

@@ -1,7 +1,7 @@
-"""Ways to break one place of the engine at one moment, in this process or in a worker process.
+"""Ways to break one part of the engine at one moment, in this process or in a worker process.
 
 A ``Fault`` wraps a function or a class of the product. Nothing happens until it is armed; then it acts on the calls
-that it is meant for, and keeps count of them.
+it is meant for, and counts them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Act = Callable[..., Any]
 
 
 class PanicException(BaseException):
-    """What a panic in a Rust extension looks like: pyo3's exception of this name derives from ``BaseException``."""
+    """Looks like a panic in a Rust extension: pyo3's exception of this name derives from ``BaseException``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Fault:
     Attributes:
         target: ``module:name`` or ``module:Class.method``.
         act: called instead of the target, as ``act(call, *args)``, where ``call()`` does what the target does.
-        at: the first call, counted from 1 once the fault is armed, on which it acts.
-        times: on how many calls it acts.
-        only: acts on a call only where this is true of its arguments; other calls are not counted.
+        at: the first call on which it acts, counted from 1 once the fault is armed.
+        times: the number of calls on which it acts.
+        only: acts only on calls for whose arguments this is true; other calls are not counted.
     """
 
     target: str
@@ -43,7 +43,7 @@ class Fault:
 
 
 def raises(make: Callable[[], BaseException]) -> Act:
-    """Raise instead of doing anything."""
+    """Raise instead of calling the target."""
 
     def act(call: Callable[[], Any], *args: Any) -> Any:
         raise make()
@@ -52,7 +52,7 @@ def raises(make: Callable[[], BaseException]) -> Act:
 
 
 def raises_after(make: Callable[[], BaseException]) -> Act:
-    """Do everything, then raise."""
+    """Call the target, then raise."""
 
     def act(call: Callable[[], Any], *args: Any) -> Any:
         call()
@@ -62,7 +62,7 @@ def raises_after(make: Callable[[], BaseException]) -> Act:
 
 
 def changes(change: Callable[[Any], Any]) -> Act:
-    """Do everything, then give another result."""
+    """Call the target, then return another result."""
 
     def act(call: Callable[[], Any], *args: Any) -> Any:
         return change(call())
@@ -71,11 +71,11 @@ def changes(change: Callable[[Any], Any]) -> Act:
 
 
 class Armed:
-    """A fault that is in place.
+    """A fault that has been put in place.
 
     Attributes:
         fired: how often it has acted.
-        fired_ns: when it first did, by ``time.perf_counter_ns``.
+        fired_ns: when it first acted, by ``time.perf_counter_ns``.
     """
 
     def __init__(self, fault: Fault, is_armed: Callable[[], bool], on_fire: Callable[[], object]) -> None:
@@ -122,7 +122,7 @@ def _wrap(original: Any, armed: Armed) -> Any:
 
 @contextlib.contextmanager
 def injected(*faults: Fault, on_fire: Callable[[], object] = lambda: None) -> Iterator[Injected]:
-    """Put faults in place in this process; they are armed by ``arm()`` and taken out at the end.
+    """Put faults in place in this process. ``arm()`` arms them, and they are removed at the end.
 
     Args:
         on_fire: called when one of them first acts.
@@ -156,7 +156,7 @@ class Injected:
 
     @property
     def fired(self) -> bool:
-        """Whether each of them has acted."""
+        """Whether all of them have acted."""
         return all(fault.fired for fault in self.faults)
 
     @property
@@ -165,10 +165,10 @@ class Injected:
 
 
 class FaultyModel(str):
-    """A model's name that, when a worker process unpickles it, puts the faults of ``WORKER_ROWS`` in place there.
+    """A model name that installs the faults of ``WORKER_ROWS`` in a worker process when it is unpickled there.
 
-    Those of a row act while the file ``flags / row`` exists, and the first to act removes it: a worker that takes the
-    place of a broken one has the same faults, disarmed.
+    The faults of a row act while the file ``flags / row`` exists, and the first to act removes it. A worker that
+    replaces a broken one therefore has the same faults, disarmed.
     """
 
     flags: str

@@ -1,7 +1,7 @@
-"""Four clients of one engine and its page, served once undisturbed and then once for each fault.
+"""Four clients of one engine and its page, served once without faults and then once for each fault.
 
-Three requests run and one waits. A step has room for two tokens, so that one of those that run is not in the step that
-fails; it is there because its prompt was computed for another one, whose blocks it holds too.
+Three requests run and one waits. A step has room for two tokens, so that one of the running requests is not in the step
+that fails. It is running because its prompt was computed for another request, whose blocks it shares.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from roseplay.play.playground import Playground
 from roseplay.play.web.server import create_app
 from roseplay.serve.guard import allowed_hosts
 
-WAIT_S = 60.0  # for anything; a machine may be busy
-SOON_S = 5.0  # for what is to happen within a second
+WAIT_S = 60.0  # for any event, as the machine may be busy
+SOON_S = 5.0  # for an event that should happen within a second
 TOKENS = 20
 CLIENTS: dict[str, tuple[Any, SamplingParams]] = {
     "first": ("What is a KV block?", SamplingParams(max_new_tokens=TOKENS, ignore_eos=True)),
@@ -43,7 +43,7 @@ KNOBS = {"max_batch_size": 3, "step_max_tokens": 2}
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout: float = WAIT_S) -> Any:
-    """Wait for something, and fail with its name if it does not come."""
+    """Wait for a condition; if it does not become true in time, fail and name it."""
     deadline = time.monotonic() + timeout
     while True:
         result = condition()
@@ -56,7 +56,7 @@ def wait_until(condition: Callable[[], Any], what: str, timeout: float = WAIT_S)
 
 @dataclass
 class Page:
-    """The page of an engine, as a browser asks it."""
+    """The page of an engine, as a browser requests it."""
 
     client: TestClient
     playground: Playground
@@ -67,7 +67,7 @@ class Page:
         return dict(answer.json())
 
     def outcomes(self) -> dict[int, dict[str, Any]]:
-        """What it says of each request, by id."""
+        """What the page says about each request, by id."""
         return dict(self.snapshot()["snapshot"]["requests"])
 
     def health(self) -> tuple[int, str]:
@@ -84,7 +84,7 @@ def open_page(engine: Engine, **settings: Any) -> Iterator[Page]:
 
 
 def open_engine(*, model: str = "tiny-chat", overlap: bool = False, **settings: Any) -> Engine:
-    """The embedded model, every step of which goes through the model's own forward; with ``overlap`` as on a GPU."""
+    """The embedded model, with every step run by the model's own forward; with ``overlap``, as on a GPU."""
     if not overlap:
         return Engine(model, num_blocks=200, record_steps=False, **settings)
     with emulate_gpu():
@@ -92,7 +92,7 @@ def open_engine(*, model: str = "tiny-chat", overlap: bool = False, **settings: 
 
 
 class Shared:
-    """One engine and page for many faults: that it outlives them all is part of what is tried."""
+    """One engine and page for many faults, which it must outlive."""
 
     def __init__(self) -> None:
         self._open: dict[bool, tuple[Engine, Page]] = {}
@@ -105,25 +105,25 @@ class Shared:
         return self._open[overlap]
 
     def discard(self, *, overlap: bool = False) -> None:
-        """Use it no more: a test that failed may have left something behind."""
+        """Stop using an engine: a test that failed may have left something behind."""
         self._open.pop(overlap, None)
 
     def close(self) -> None:
-        """Close them all; ``get`` opens new ones."""
+        """Close all engines; ``get`` opens new ones."""
         self._open.clear()
         self._stack.close()
 
 
 @dataclass
 class Watched:
-    """Which requests the steps since ``clear`` computed, the newest last."""
+    """The requests that each step since ``clear`` computed, the newest last."""
 
     steps: list[list[int]] = field(default_factory=list)
 
 
 @contextlib.contextmanager
 def watched_steps() -> Iterator[Watched]:
-    """Note what each step of this process computes."""
+    """Record which requests each step in this process computes."""
     launch, watched = ModelRunner.launch, Watched()
 
     def noting(self: ModelRunner, step: Any) -> Any:
@@ -138,7 +138,7 @@ def watched_steps() -> Iterator[Watched]:
 
 
 def begin(engine: Engine, *, listener: Any = None, armed: Callable[[], object] = lambda: None) -> dict[str, Stream]:
-    """Send all clients' requests to an engine that is still, then let it run."""
+    """Send all clients' requests to a paused engine, then let it run."""
     engine.set_knobs(**KNOBS)
     engine.clear_cache()
     engine.pause()
@@ -147,7 +147,7 @@ def begin(engine: Engine, *, listener: Any = None, armed: Callable[[], object] =
         for name, (prompt, params) in CLIENTS.items()
     }
     armed()
-    with contextlib.suppress(Exception):  # the fault may have ended the engine already
+    with contextlib.suppress(Exception):  # the fault may already have ended the engine
         engine.resume()
     return streams
 
@@ -158,7 +158,7 @@ def tokens(streams: dict[str, Stream]) -> dict[str, list[int]]:
 
 def expect_right(name: str, stream: Stream, expected: dict[str, list[int]]) -> None:
     assert (stream.finish_reason, stream.error) == ("length", None), f"{name}: {stream} {stream.error}"
-    assert stream.token_ids == expected[name], f"{name} has other tokens than undisturbed"
+    assert stream.token_ids == expected[name], f"{name} got other tokens than without the fault"
 
 
 def last_record(engine: Engine) -> Any:

@@ -1,11 +1,11 @@
-"""The table: seam, fault, and what each client sees of it.
+"""The table: where a fault occurs, what it is, and what each client sees of it.
 
-``affected`` says whose requests end with ``error``:
+``affected`` says which requests end with ``error``:
 
 - ``one``: a single request;
-- ``step``: those that the failing step computes (with ``steps=2``, those of the step behind it too);
-- ``all``: every live request, as nothing is left that could go on;
-- ``none``: nobody.
+- ``step``: those that the failing step computes (with ``steps=2``, also those of the step behind it);
+- ``all``: every live request, as nothing is left that could continue;
+- ``none``: no request.
 
 ``after`` says what becomes of the engine: it ``goes on``, its worker process ``is replaced``, or it ``cannot go on``
 and says so.
@@ -39,16 +39,16 @@ def panics() -> Act:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table.
+    """One row of the table.
 
     Attributes:
-        seam: where it breaks.
-        fault: how.
-        faults: what is injected.
+        seam: where the fault occurs.
+        fault: what the fault is.
+        faults: the faults to inject.
         affected, after: see above.
-        error: what the affected requests' error says, as a regular expression.
-        early: armed before the requests are sent, not after.
-        overlap: the engine runs its steps as on a GPU, one ahead.
+        error: a regular expression for the affected requests' error.
+        early: whether to arm the faults before sending the requests rather than after.
+        overlap: whether the engine runs its steps as on a GPU, one ahead.
         steps: how many steps in flight are lost.
     """
 
@@ -79,7 +79,7 @@ def too_few_tokens(result: Any) -> Any:
 
 
 def some_request_ended(scheduler: Any, step: Any, *args: Any) -> bool:
-    """True of the step in which the first request gets its last token."""
+    """Whether this is the step in which the first request gets its last token."""
     return any(
         entry.samples and entry.request.num_output_tokens + 1 >= entry.request.sampling.max_new_tokens
         for entry in step.entries
@@ -98,7 +98,7 @@ DRAW = "roseplay.model.step_sampler:draw"
 RESULT = "roseplay.model.launch:LaunchedStep.result"
 PUSH = "roseplay.engine.detokenizer:StreamDecoder.push"
 FLUSH = "roseplay.engine.detokenizer:StreamDecoder.flush"
-AT = 20  # in the middle: three requests run and one waits
+AT = 20  # in the middle, when three requests run and one waits
 
 
 STEP_ROWS = [
@@ -267,7 +267,7 @@ def ends_the_process(call: Any, *args: Any) -> None:
 
 
 def crashes(call: Any, *args: Any) -> None:
-    signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # without faulthandler's words
+    signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # without faulthandler's output
     os.kill(os.getpid(), signal.SIGSEGV)
 
 

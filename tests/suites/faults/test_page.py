@@ -1,4 +1,4 @@
-"""Faults behind the page: a frame that cannot be made, a recording that cannot be written."""
+"""Faults in the page's server: a frame that cannot be made, a recording that cannot be written."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def page(engine: Engine) -> Iterator[Page]:
 
 
 class Browser:
-    """Polls as the page does, and keeps what it was told of each request."""
+    """Polls as the page does, and keeps what it receives about each request."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -94,7 +94,7 @@ def test_the_page_goes_on_after_a_frame_that_failed(what, target, act, times, en
 
 
 class FullDisk:
-    """A real file until so many bytes are written, then what the system says of a full disk."""
+    """A real file until ``room`` bytes have been written, then the system's error for a full disk."""
 
     def __init__(self, path: Path, room: int, *, close_fails: bool = False) -> None:
         self._file = open(path, "xb", buffering=0)  # noqa: SIM115 - closed by close()
@@ -132,7 +132,7 @@ def disk_with(room: int, monkeypatch: pytest.MonkeyPatch, **how: Any) -> Iterato
 def test_a_full_disk_ends_the_recording_and_nothing_else(
     room, close_fails, engine, tmp_path, monkeypatch, caplog, outcome
 ) -> None:
-    """What was written stays readable to its last whole line, however much of a line found room."""
+    """The file stays readable up to its last whole line, however much of a line still fitted."""
     file = tmp_path / "run.jsonl"
     expected = [scene.tokens(run) for run in _runs(engine, 1)]
     with disk_with(room, monkeypatch, close_fails=close_fails), open_page(engine, record=str(file)) as page:
@@ -209,7 +209,7 @@ def test_a_full_disk_that_gets_room_again_does_not_resume_in_the_middle(engine, 
 
 
 def test_expected_is_what_the_shared_engine_says(engine, expected, outcome) -> None:
-    """The engine behind these pages is as sound as it was before the first fault."""
+    """The engine behind these pages is as healthy as it was before the first fault."""
     for name, stream in scene.begin(engine).items():
         expect_right(name, stream.result(WAIT_S), expected)
     outcome("afterwards", "all answers are right")

@@ -1,4 +1,4 @@
-"""Faults of a worker process: what it does to itself, and what is done to it from outside."""
+"""Faults of a worker process: those that it causes itself, and those that others cause."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.suites.faults.inject import FaultyModel
 from tests.suites.faults.scene import SOON_S, WAIT_S, Page, expect_right, open_engine, open_page, wait_until
 from tests.suites.faults.table import WORKER_ROWS, Row
 
-START_S = 60.0  # of a worker: it imports torch
+START_S = 60.0  # for a worker, which imports torch
 QUICK = {"forward: raises in a process", "transport: garbage in the pipe"}  # the others are slow
 
 
@@ -40,7 +40,7 @@ def served(flags: Path) -> Iterator[tuple[Engine, Page]]:
 
 
 def submit_once_more(engine: Engine, name: str) -> Stream:
-    """The first request that a worker takes which may still have to start."""
+    """A worker's first request, which may have to wait for its start."""
     return engine.submit(*scene.CLIENTS[name]).result(START_S)
 
 
@@ -85,7 +85,7 @@ def test_a_fault_in_a_worker_process(row: Row, served, flags, expected, outcome)
         assert failed.keys() == streams.keys()
     else:
         assert failed.keys() < streams.keys()
-    check_page_knows(page, failed)  # before a new worker is there: it forgets what ended half a minute ago
+    check_page_knows(page, failed)  # before there is a new worker: the page drops ended requests after half a minute
     check_sound(engine, page, expected)
     assert (engine.worker_pid != worker) == (row.after == "is replaced")
     outcome(row.name, f"{len(failed)} of {len(streams)} ended with their reason; the worker {row.after}")
@@ -107,7 +107,7 @@ def test_a_killed_worker_is_replaced(served, expected, outcome) -> None:
 
 
 def begin_slowly(engine: Engine) -> dict[str, Stream]:
-    """All clients' requests, slow enough to be interrupted, with the first token there."""
+    """Send all clients' requests, slowed down so that they can be interrupted, and wait for the first token."""
     engine.set_knobs(slow_motion=20.0)
     streams = scene.begin(engine)
     wait_until(lambda: streams["first"].token_ids, "the first token")
@@ -116,7 +116,7 @@ def begin_slowly(engine: Engine) -> dict[str, Stream]:
 
 
 def test_a_worker_that_is_stopped_for_a_while_goes_on(served, expected, outcome) -> None:
-    """Its silence shows in the health before anything is done about it."""
+    """Health reports its silence before the worker is replaced."""
     engine, page = served
     streams = begin_slowly(engine)
     worker = engine.worker_pid
@@ -178,7 +178,7 @@ def _explode() -> None:
     ids=["unpicklable prompt", "poisonous prompt", "unpicklable parameters"],
 )
 def test_requests_that_cannot_cross_to_a_process_harm_nobody_else(token, where, served, expected, outcome) -> None:
-    """Whoever sends one is told, or gets an answer; it is never lost, and others see nothing of it."""
+    """The sender gets an error or an answer, the request is never lost, and other requests are not affected."""
     engine, _ = served
     worker = engine.worker_pid
     others = scene.begin(engine)

@@ -1,4 +1,4 @@
-"""Steps that take their time: no fault to the health, however long they are, as long as it is known why."""
+"""Slow steps: however long they take, health does not report a fault as long as the reason is known."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def stalls(call: Any, *args: Any) -> Any:
 
 
 def test_a_step_that_stalls_in_slow_motion_is_well(served, expected, monkeypatch, outcome) -> None:
-    """It is stretched by what it took, far beyond what was predicted."""
+    """Slow motion stretches the step by the time it took, far beyond the prediction."""
     engine, page = served
     monkeypatch.setattr("roseplay.engine.health.OVERDUE_S", 0.5)
     engine.set_knobs(slow_motion=20.0)
@@ -26,7 +26,7 @@ def test_a_step_that_stalls_in_slow_motion_is_well(served, expected, monkeypatch
         streams = scene.begin(engine, armed=fault.arm)
         wait_until(lambda: fault.fired, "the fault acts")
         wait_until(lambda: page.health()[0] == 200, "the health knows of the stretch")
-        until = time.monotonic() + 3  # of the six that the step is stretched to
+        until = time.monotonic() + 3  # of the six seconds to which the step is stretched
         while time.monotonic() < until:
             status, said = page.health()
             assert status == 200, said

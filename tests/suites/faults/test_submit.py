@@ -1,4 +1,4 @@
-"""Faults while a request is taken: its sender is told in one line, and nobody else sees anything of it."""
+"""Faults during a submit: the sender gets an error in one line, and other requests are not affected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SUBMIT = {"data": ["Hello?", 0, 4, 0.0, None, "", True, None, None, None, None, 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A fault while ``prompt`` is submitted."""
+    """A fault that occurs while ``prompt`` is submitted."""
 
     seam: str
     fault: str
@@ -72,7 +72,7 @@ def test_a_request_that_cannot_be_taken_is_refused_and_leaves_nothing(refusal, s
     assert "\n" not in str(refused.value)
     for name, stream in streams.items():
         expect_right(name, stream.result(WAIT_S), expected)
-    assert engine.abort_all() == 0, "something of it was left"
+    assert engine.abort_all() == 0, "it left something behind"
     wait_until(
         lambda: all(about["finished"] for about in page.outcomes().values()), "the page shows no request as live"
     )
@@ -106,7 +106,7 @@ BURST = 300
     ],
 )
 def test_a_burst_of_bad_requests_does_not_end_the_engine(what, target, act, served, expected, quiet, outcome) -> None:
-    """Hundreds in a row, each alone in its step, which draws from the logits of the prompt that they have in common."""
+    """Hundreds in a row, each alone in a step that samples from the saved logits of their common prompt."""
     engine, page = served
     engine.set_knobs(max_batch_size=1, step_max_tokens=None)
     prompt, params = "What is a KV cache?", SamplingParams(max_new_tokens=2)
@@ -127,7 +127,7 @@ def test_a_burst_of_bad_requests_does_not_end_the_engine(what, target, act, serv
 
 
 def listen(stream: Any) -> None:
-    """A listener, to be broken."""
+    """A listener that tests break."""
 
 
 def test_a_burst_of_requests_that_cannot_be_encoded_is_refused_one_by_one(served, expected, outcome) -> None:
@@ -202,7 +202,7 @@ def test_a_listener_that_fails_costs_nobody_a_token(error, served, expected, out
 
 
 def test_a_listener_that_blocks_shows_in_the_health_and_passes(served, expected, outcome) -> None:
-    """It stands in everybody's way, as all streams are fed by the thread that calls it."""
+    """It holds up every stream, as the thread that calls it feeds them all."""
     engine, page = served
     blocking, let_go = threading.Event(), threading.Event()
 

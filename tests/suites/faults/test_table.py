@@ -1,4 +1,4 @@
-"""Every row of the table, in one process: the affected end with the reason, all others are right, the engine goes on."""
+"""Every row of the table, in one process: affected requests end with the reason, others are right, the engine runs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tests.suites.faults.inject import injected
 from tests.suites.faults.scene import SOON_S, WAIT_S, Page, Shared, expect_right, open_engine, open_page, wait_until
 from tests.suites.faults.table import STEP_ROWS, Row
 
-CLOSE_S = 15.0  # of an engine that has ended already
+CLOSE_S = 15.0  # for an engine that has already ended
 
 
 @pytest.fixture
 def engine_and_page(request: pytest.FixtureRequest, row: Row, shared: Shared) -> Iterator[tuple[Engine, Page]]:
-    """The shared engine, or one of its own for a fault that it does not outlive, or that it remembers."""
+    """The shared engine, or a separate one for a fault that it does not outlive or that it remembers."""
     if row.after == "cannot go on" or row.seam == "memory":
         shared.close()
         others = [thread.name for thread in threading.enumerate() if thread.name.startswith("roseplay-receiver")]
-        assert not others, "another engine is open, which may come across the fault first"
+        assert not others, "another engine is open, which the fault may hit first"
         with open_engine(overlap=row.overlap) as engine, open_page(engine) as page:
             yield engine, page
     else:
@@ -36,7 +36,7 @@ def engine_and_page(request: pytest.FixtureRequest, row: Row, shared: Shared) ->
             shared.discard(overlap=row.overlap)
 
 
-ROWS = sorted(STEP_ROWS, key=lambda row: row.after == "goes on" and row.seam != "memory")  # engines of their own first
+ROWS = sorted(STEP_ROWS, key=lambda row: row.after == "goes on" and row.seam != "memory")  # own engines first
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -81,16 +81,16 @@ def _check_affected(row: Row, streams: dict[str, Stream], failed: set[str], in_s
     if row.affected == "none":
         assert not failed
     elif row.affected == "one":
-        assert len(failed) == 1, f"{failed} ended with an error, and should have been one"
+        assert len(failed) == 1, f"{failed} ended with an error, but only one should have"
     elif row.affected == "all":
         assert failed == {name for name, stream in streams.items()}
     else:
         assert {streams[name].request_id for name in failed} == in_step
-        assert failed < streams.keys(), "nobody was left to go on"
+        assert failed < streams.keys(), "no request was left to continue"
 
 
 def _check_goes_on(engine: Engine, page: Page, expected: dict[str, list[int]]) -> str:
-    """The same requests, sent again, get the right tokens, and all blocks come back."""
+    """The same requests, sent again, get the right tokens, and all blocks are freed."""
     wait_until(lambda: scene.all_blocks_are_back(engine), "all blocks are free or cached")
     for name, (prompt, params) in scene.CLIENTS.items():
         expect_right(name, engine.submit(prompt, params).result(WAIT_S), expected)
@@ -103,7 +103,7 @@ def _check_goes_on(engine: Engine, page: Page, expected: dict[str, list[int]]) -
 
 
 def _check_cannot_go_on(engine: Engine, page: Page) -> str:
-    """Who asks is told what happened and what to do."""
+    """Callers learn what happened and what to do."""
     wait_until(lambda: not engine.alive, "the engine says that it cannot go on")
     with pytest.raises(EngineError, match="restart"):
         engine.submit("Hello?")
@@ -117,7 +117,7 @@ def _check_cannot_go_on(engine: Engine, page: Page) -> str:
 
 
 def _check_page_says_so(page: Page, streams: dict[str, Stream]) -> None:
-    """The page gives each request's end, and the reason of those that failed."""
+    """The page reports how each request ended, and the reason if it failed."""
 
     def told() -> bool:
         outcomes = page.outcomes()

@@ -1,4 +1,4 @@
-"""Small models, what they are asked, and whether two of their answers agree but for rounding."""
+"""Small models, their prompts, and whether two of their answers agree up to rounding."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from roseplay.model.kv_cache import KVCache
 from roseplay.model.loader import load_model
 from roseplay.model.sampler import sample
 
-# Where the best two log-probabilities are nearer than this, rounding may decide between them.
+# If the best two log-probabilities are closer than this, rounding may decide between them.
 TIE = 1e-3
 VOCABULARY = 512
-# Random weights large enough that logits differ by more than rounding.
+# Random weights large enough that logits differ by more than rounding errors.
 _SIZE = {
     "vocab_size": VOCABULARY, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 512,
@@ -65,14 +65,14 @@ def small_model(family: str, folder: Path) -> str:
 
 
 def engine_config(device: str, attention: str | None = None, **changes: Any) -> EngineConfig:
-    """What all engines here have in common; ``attention`` is the device's own unless it is given."""
+    """The settings that all engines here share; ``attention`` defaults to the device's own."""
     attention = attention or ("auto" if device == "cuda" else "reference")
     common: dict[str, Any] = {"block_size": 16, "num_blocks": 400, "max_model_len": 512, "dtype": "float32"}
     return EngineConfig(device=device, attention=attention, random_weights=True, worker="thread", **common, **changes)
 
 
 def prompts(count: int = 12) -> list[list[int]]:
-    """Lengths around blocks and windows, some with a common head."""
+    """Lengths around blocks and windows, some with a common prefix."""
     rng = random.Random(11)
     head = [rng.randrange(2, VOCABULARY) for _ in range(40)]
     lengths = [1, 15, 16, 17, 33, 48, 100, 200, 5, 64]
@@ -81,7 +81,7 @@ def prompts(count: int = 12) -> list[list[int]]:
 
 
 def answers(engine: Engine, params: list[SamplingParams]) -> list[Stream]:
-    """The answers to all prompts at once, each with the next one of ``params``."""
+    """The answers to all prompts, submitted together, with ``params`` used in turn."""
     streams = [engine.submit(prompt, params[i % len(params)]) for i, prompt in enumerate(prompts())]
     for stream in streams:
         assert not stream.result(timeout=120).error, stream.error
@@ -89,7 +89,7 @@ def answers(engine: Engine, params: list[SamplingParams]) -> list[Stream]:
 
 
 def same_until_a_tie(right: Stream, found: Stream) -> bool:
-    """Whether two greedy answers agree up to a place where the best two tokens are equally likely, but for rounding."""
+    """Whether two greedy answers agree up to a position where the best two tokens are equally likely up to rounding."""
     for index, (a, b) in enumerate(zip(right.token_ids, found.token_ids, strict=True)):
         if a != b:
             (_, best), (_, second) = right.logprobs[index].top[:2]
@@ -104,9 +104,9 @@ def agree_but_for_rounding(
     right: list[int],
     found: list[int],
 ) -> bool:
-    """Whether two answers agree up to a place where logits that differ by rounding draw either token.
+    """Whether two answers agree up to a position where logits that differ by rounding may draw either token.
 
-    Behind it they go on from other tokens, and say nothing about each other.
+    After that position they continue from different tokens and cannot be compared.
     """
     for index, (a, b) in enumerate(zip(right, found, strict=True)):
         if a == b:
@@ -152,6 +152,6 @@ class LogitsOf:
             vocab_size=self._loaded.num_embeddings,
             device=self._loaded.device,
         )
-        assert batch is not None  # it computes tokens
+        assert batch is not None  # there are tokens to compute
         with torch.inference_mode():
             return self._forward(Paged(self._backend, batch)).float().cpu()

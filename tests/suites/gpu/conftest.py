@@ -1,6 +1,6 @@
-"""Tests of a GPU's answers: ``pytest tests/suites/gpu`` where there is one. Elsewhere, and among all tests, on a stand-in.
+"""Tests of a GPU's answers: ``pytest tests/suites/gpu`` on a machine with one. Otherwise, they run on a stand-in.
 
-The stand-in is the CPU with ``emulate_gpu`` (graphs that record and call again) and Triton's interpreter.
+The stand-in is the CPU with ``emulate_gpu`` (graphs that record calls and repeat them) and Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-# Triton looks at this once, when it is imported: tests that need its interpreter may have done so before.
+# Triton reads this once, on import. Tests that need its interpreter may have imported it already.
 if torch.cuda.is_available() and "triton" not in sys.modules:
     os.environ["TRITON_INTERPRET"] = "0"
 

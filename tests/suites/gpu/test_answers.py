@@ -1,4 +1,4 @@
-"""A GPU's steps, replayed and launched ahead, give the tokens of plain steps with the reference attention."""
+"""A GPU's steps, replayed and launched ahead, give the same tokens as plain steps with the reference attention."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ slow_without_a_gpu = [] if ON_GPU else [pytest.mark.slow]
 
 
 def wrong_answers(folder: str, device: str) -> tuple[list[int], EngineInfo]:
-    """Which greedy answers with everything on differ from those of plain steps, and what everything was."""
+    """Which greedy answers with all optimizations differ from those of plain steps, and the optimized engine's info."""
     with Engine(folder, config=engine_config(device, "reference"), cuda_graphs=False, overlap=False) as plain:
         right = answers(plain, [GREEDY])
     with Engine(folder, config=engine_config(device)) as engine:
@@ -64,7 +64,7 @@ def test_a_wrong_replay_shows(device: str, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_overlap_and_graphs_change_no_answer(device: str, tmp_path: Path):
-    """Greedy and drawn ones; but for rounding, since a padded step multiplies other matrices."""
+    """Greedy and sampled answers; equal up to rounding, since a padded step multiplies matrices of other sizes."""
     folder, params = small_model("llama", tmp_path), [GREEDY, *SAMPLED]
     given: dict[tuple[bool, bool], list[list[int]]] = {}
     with Engine(folder, config=engine_config(device)) as engine:
@@ -82,7 +82,7 @@ def test_overlap_and_graphs_change_no_answer(device: str, tmp_path: Path):
 
 
 def test_no_launch_waits_for_the_device(device: str, tmp_path: Path):
-    """Steps of all kinds of sampling, launched while torch raises for whatever would wait for a GPU."""
+    """Steps with all kinds of sampling, launched while torch raises for any operation that would wait for a GPU."""
     config = engine_config(device)
     runner = ModelRunner(load_model(small_model("llama", tmp_path), config), config)
     asked = enumerate(zip(prompts(), [GREEDY, *SAMPLED] * 3, strict=True))
@@ -103,11 +103,11 @@ def test_no_launch_waits_for_the_device(device: str, tmp_path: Path):
                 request.token_ids.append(token)
 
 
-# -- how answers are compared: up to a place where rounding decides, and no further
+# -- how answers are compared: up to a position where rounding decides, and no further
 
 
 def two_good_tokens(tokens: list[int]) -> torch.Tensor:
-    """5 and 9 are as good as equal after two tokens; else the best one is the number of tokens."""
+    """After two tokens, 5 and 9 are nearly equally likely; otherwise the likeliest token is the number of tokens."""
     row = torch.zeros(1, 20)
     row[0, len(tokens)] = 6.0
     if len(tokens) == 2:
@@ -119,7 +119,7 @@ def two_good_tokens(tokens: list[int]) -> torch.Tensor:
     ("right", "found", "agree"),
     [
         ([9, 3, 4], [9, 3, 4], True),
-        ([9, 3, 4], [5, 1, 1], True),  # from the tie on they may say anything
+        ([9, 3, 4], [5, 1, 1], True),  # after the tie, any tokens agree
         ([5, 3, 4], [9, 3, 4], True),
         ([9, 3, 4], [7, 3, 4], False),
         ([9, 3, 4], [9, 2, 4], False),

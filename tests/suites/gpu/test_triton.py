@@ -44,7 +44,7 @@ CASE = Case("mixed", (24, 16), (6, 2), EVERYTHING, torch.float32, 4, None, False
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_is_what_was_there_before() -> Iterator[None]:
-    """Fresh memory is NaN here, so that whatever is never written shows; on a CPU, where it takes no setting of CUDA's."""
+    """On a CPU, fills new memory with NaN, so that unwritten values are noticed. This needs no CUDA setting there."""
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(not ON_GPU)
     assert ON_GPU or torch.empty(3).isnan().all()
@@ -53,7 +53,7 @@ def nothing_is_what_was_there_before() -> Iterator[None]:
 
 
 def hold_to_the_reference(case: Case, seed: int) -> None:
-    """Twice from the same numbers: the reference's append would put right what ours left out."""
+    """Computed twice from the same numbers, as the reference's append would repair what ours left out."""
     problem, same = make_problem(case, DEVICE, seed), make_problem(case, DEVICE, seed)
     right = right_answer(same)
     found = problem.attend(make_backend("triton", problem.cache))
@@ -84,7 +84,7 @@ def test_everything(part: int):
 
 
 def test_each_pair_of_values_meets():
-    """What makes the small set worth as much as it is said to be."""
+    """The small set includes the pairs that it is supposed to include."""
     cases = pairwise_cases()
     assert {(c.rows, c.reach) for c in cases} >= set(
         itertools.product(ROWS, (EVERYTHING, *map(Reach, (1, 6, 40)), Reach(chunk=7)))
@@ -105,7 +105,7 @@ def replay_case(rows: str, dtype: torch.dtype, **others: Any) -> Case:
     return Case(rows=rows, dtype=dtype, block_size=16, padded=True, **{**settings, **others})
 
 
-# Launches captured with the first batch of each, replayed with the others in its place.
+# Launches captured with the first batch of each, and replayed with the others in its place.
 REPLAYS: dict[str, tuple[Bucket, tuple[Case, ...]]] = {
     "replay decodes": (
         Bucket(num_rows=4, num_tokens=4, table_width=48, num_blocks=64),
@@ -126,10 +126,10 @@ REPLAYS: dict[str, tuple[Bucket, tuple[Case, ...]]] = {
 
 
 def replay_error(bucket: Bucket, cases: Sequence[Case], device: torch.device) -> float:
-    """The worst error when launches made for the first case run again with the others' numbers in the same tensors.
+    """The worst error when launches made for the first case are repeated with the others' numbers in the same tensors.
 
-    On a CUDA device they are replayed from a graph; elsewhere the calls are made again, with nothing but the device's
-    tensors changed: whoever looked at the host's copies would still see the first batch.
+    On a CUDA device they are replayed from a graph. Elsewhere the calls are repeated with only the device's tensors
+    changed, so a kernel that looked at the host's copies would still see the first batch.
     """
     static = make_problem(cases[0], device, bucket=bucket)
     backend = make_backend("triton", static.cache)
@@ -152,7 +152,7 @@ def replay_error(bucket: Bucket, cases: Sequence[Case], device: torch.device) ->
 
 
 def copy_numbers(source: Problem, target: Problem) -> None:
-    """Copy a problem's numbers into the tensors of another of the same sizes."""
+    """Copy a problem's numbers into the tensors of another problem of the same sizes."""
     for name in ("q", "k", "v"):
         getattr(target, name).copy_(getattr(source, name))
     for name in ("slot_mapping", "cu_seqlens_q", "seq_lens", "block_tables"):
@@ -165,7 +165,7 @@ def copy_numbers(source: Problem, target: Problem) -> None:
 
 @pytest.mark.parametrize("name", REPLAYS)
 def test_launches_hold_for_other_batches_of_their_size(name: str):
-    """As in a CUDA graph: only what lies in the device's tensors may matter, and all of it must."""
+    """As in a CUDA graph: the result must depend on the device's tensors and on nothing else."""
     bucket, cases = REPLAYS[name]
     assert replay_error(bucket, cases, DEVICE) <= TOLERANCE[cases[0].dtype]
 
@@ -190,7 +190,7 @@ def test_padding_changes_no_block_but_block_0():
 @pytest.mark.parametrize("batched", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_append_leaves_what_the_plain_append_leaves(dtype: torch.dtype, batched: bool):
-    """Keys and values of different sizes, seven heads, and numbers that are none."""
+    """Keys and values of different sizes, seven heads, and values that are NaN or infinite."""
     problem = make_problem(Case("mixed", (48, 16), (7, 7), EVERYTHING, dtype, 4, None, False, False, True), DEVICE)
     problem.batch.batched_append = batched
     problem.k[3, 2, 5], problem.v[0, 0, 0], problem.v[8, 6, 15] = float("nan"), float("inf"), float("-inf")
@@ -218,7 +218,7 @@ def test_families_through_the_runner(family: str):
     "family", [pytest.param(name, marks=() if name == "phimoe" else pytest.mark.slow) for name in PATTERNED]
 )
 def test_patterns_of_the_config_through_the_runner(family: str):
-    """Chunks, windows that only the mask has, and layers that read the keys of others."""
+    """Chunks, windows that exist only in the mask, and layers that read the keys of other layers."""
     assert worst_difference(tiny_model(PATTERNED[family]()), "triton") < 1e-4
 
 

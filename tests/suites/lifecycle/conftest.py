@@ -12,7 +12,7 @@ from tests.suites.lifecycle.processes import Program
 
 @pytest.fixture(scope="session")
 def tiny_llama() -> Any:
-    """A model in memory, of 97 tokens and context 64."""
+    """A model in memory, with 97 tokens and a context of 64."""
     return tiny_model(FAMILIES["llama"]())
 
 
@@ -26,7 +26,7 @@ def model_directory(tiny_llama: Any, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Program]]:
-    """Starts programs; nothing of them is left after the test."""
+    """Starts programs, and removes whatever is left of them after the test."""
     programs: list[Program] = []
 
     def start(*arguments: str | Path, terminal: int | None = None) -> Program:

@@ -1,4 +1,4 @@
-"""Programs that tests start, signal and watch: each runs in a session of its own, so that all of its processes are known."""
+"""Programs that tests start, signal and watch, each in its own session so that all of its processes are known."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def wait_until(condition: Callable[[], Any], timeout: float = 60.0, what: str = 
 
 
 class Program:
-    """A Python program in a session of its own.
+    """A Python program in its own session.
 
     Args:
-        arguments: of the interpreter.
-        terminal: file descriptor of a terminal that becomes its controlling one; also its standard streams.
+        arguments: the interpreter's arguments.
+        terminal: file descriptor of a terminal that becomes its controlling terminal and its standard streams.
     """
 
     def __init__(self, *arguments: str | Path, terminal: int | None = None) -> None:
@@ -71,7 +71,7 @@ class Program:
         self._readers[-1].start()
 
     def line(self, timeout: float = 120.0) -> str:
-        """Its next line."""
+        """The next line of its output."""
         try:
             line = self._lines.get(timeout=timeout)
         except queue.Empty:
@@ -81,7 +81,7 @@ class Program:
 
     @property
     def errors(self) -> str:
-        """What it has written to its standard error, but how far its start is; all of it once it has ended."""
+        """Its standard error without progress messages; complete once the program has ended."""
         if self.process.poll() is not None:
             self._readers[-1].join(5)
         return "".join(line for line in self._errors if not _PROGRESS.match(line))
@@ -91,12 +91,12 @@ class Program:
         os.killpg(self.process.pid, number)
 
     def ended(self, timeout: float = 60.0) -> int:
-        """Its exit code, once it has one."""
+        """Wait for its end; returns the exit code."""
         return self.process.wait(timeout)
 
     @property
     def processes(self) -> list[int]:
-        """Its processes that live: itself, children, and whatever these have left behind."""
+        """Its running processes: itself, its children, and any that these have left behind."""
         found = []
         for path in Path("/proc").glob("[0-9]*/stat"):
             try:
@@ -108,7 +108,7 @@ class Program:
         return found
 
     def kill(self) -> None:
-        """End all that is left of it."""
+        """Kill what is left of it."""
         if self.processes:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
@@ -120,7 +120,7 @@ class Program:
 
 
 def _heed_interrupts() -> None:
-    """A shell starts what it runs in the background with SIGINT ignored, and the tests may run there."""
+    """A shell starts background commands with SIGINT ignored, and the tests may be running as one."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -1,4 +1,4 @@
-"""Programs that use the library: interrupted, killed, or simply ending."""
+"""Programs that use the library and are interrupted, are killed, or simply end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_streams_outlive_ctrl_c_and_a_worker_does_not_outlive_its_killed_parent(
     program.signal_group(signal.SIGINT)
     assert program.line() == "interrupted"
     assert program.line() == "length 50 None"
-    assert lives(int(worker))  # it was not replaced by another
+    assert lives(int(worker))  # it was not replaced
     assert program.errors == ""
     assert program.line() == "streams again"
     program.process.kill()
@@ -58,5 +58,5 @@ def test_a_signal_that_python_drops_during_the_start_ends_the_server(
 ) -> None:
     program = start(PROGRAMS / "interrupted_start.py", module, *command.split())
     assert program.ended(120) == code
-    assert "KeyboardInterrupt" in program.errors  # that it was dropped is said, and nothing else
+    assert "KeyboardInterrupt" in program.errors  # Python reports that it dropped the exception, and nothing else
     assert program.errors.count("Traceback") == 1

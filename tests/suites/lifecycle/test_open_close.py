@@ -11,17 +11,17 @@ import pytest
 
 from tests.suites.lifecycle.processes import PROGRAMS, Program, needs_proc, wait_until
 
-# A pool of 50 MB: the smallest thing that an engine could leave is plain to see, and the allocator gives it back at once.
+# A pool of 50 MB: even the smallest part that an engine could leave is noticeable, and the allocator frees it at once.
 POOL = {"num_blocks": 8192, "block_size": 16}
 POOL_BYTES = 8192 * 16 * 384
 CHEAP = {**POOL, "pack_weights": False, "fuse_ops": False, "record_steps": False}
-SETTLED = 1  # measurements after which caches and pools of threads have reached their size
+SETTLED = 1  # measurements until caches and thread pools have reached their final size
 
 pytestmark = needs_proc
 
 
 def check(found: dict[str, Any]) -> None:
-    # The program counts what an open engine is made of, and finds none of it once all are closed.
+    # The program counts the parts of an open engine, and must find none of them once all engines are closed.
     assert min(count for kind, count in found["open"].items() if kind != "Stream") > 0, found["open"]
     assert found["closed"] == dict.fromkeys(found["closed"], 0)
     measured = found["measured"]
@@ -33,7 +33,7 @@ def check(found: dict[str, Any]) -> None:
     assert max(m["processes"] for m in measured) == 0
     assert last["native_threads"] <= settled["native_threads"]
 
-    for mode in ("thread", "process"):  # the first process brings the resource tracker, whose handles stay
+    for mode in ("thread", "process"):  # the first process starts the resource tracker, whose handles stay open
         counts = [m["handles"] for m in measured if m["mode"] == mode]
         assert len(set(counts)) <= 1, counts
 

@@ -1,4 +1,4 @@
-"""An engine lives as long as somebody holds it or one of its answers, and engines do not disturb each other."""
+"""An engine lives as long as it or one of its answers is referenced, and engines do not disturb each other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_an_engine_that_nobody_holds_ends_by_itself(model_directory: Path, worke
     before = running()
     engine = Engine(str(model_directory), worker=worker, **CHEAP)
     assert engine.submit([3, 4], ANSWER).result(60).finish_reason == "length"
-    assert len(running() - before) == 2  # its receiver, and its worker
+    assert len(running() - before) == 2  # its receiver and its worker
     del engine
     gc.collect()
     wait_until(lambda: not running() - before, 20, "the engine's end")

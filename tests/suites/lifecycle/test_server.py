@@ -1,4 +1,4 @@
-"""The page's server as a person runs it: started, stopped in every way there is, and started again at the same port."""
+"""The page's server as a user runs it: started, stopped in every possible way, and started again at the same port."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = needs_proc
 
 PLAY = ("-m", "roseplay", "play")
 APP = (str(REPOSITORY / "app.py"),)
-ENDS_WITHIN_S = 30.0  # on a machine that may be busy; a quiet one takes less than two
+ENDS_WITHIN_S = 30.0  # allows for a busy machine; an idle one needs less than two
 
 
 def flags(port: int) -> list[str]:
@@ -37,7 +37,7 @@ def flags(port: int) -> list[str]:
 
 @pytest.fixture
 def port() -> int:
-    """A port that was free a moment ago."""
+    """A port that was just free."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -45,12 +45,12 @@ def port() -> int:
 
 @pytest.fixture
 def serve(start: Callable[..., Program], port: int) -> Iterator[Callable[..., Program]]:
-    """Starts the server at the test's port and waits until it answers."""
+    """Starts the server at the test's port and waits until it is live."""
 
     def serve(command: tuple[str, ...] = PLAY) -> Program:
         program = start(*command, *flags(port))
         assert program.line().startswith(f"roseplay is live at http://127.0.0.1:{port} ")
-        assert len(program.processes) >= 2  # the worker's, too
+        assert len(program.processes) >= 2  # including the worker's
         return program
 
     yield serve
@@ -71,7 +71,7 @@ def test_a_killed_server_leaves_nothing_and_the_next_has_its_port_and_ends_at_ct
     killed = serve(PLAY)
     killed.process.kill()
     killed.ended()
-    second = serve(APP)  # at once, while the first one's worker may still be ending
+    second = serve(APP)  # immediately, while the first server's worker may still be ending
     assert answers(port)
     wait_until(lambda: not killed.processes, 20, "the killed server's end")
     second.signal_group(signal.SIGINT)

@@ -1,7 +1,7 @@
-"""A plugin of pytest for ``make mutate``: which tests reach a function through a fixture that several of them share.
+"""A pytest plugin for ``make mutate`` that records which tests reach a function through a shared fixture.
 
-mutmut takes down what is reached while a test is set up and runs; a server that is started once would count for its
-first test alone. Tests of one file run together, so that what they share is started once for each mutant.
+mutmut records what is reached while a test is set up and runs, so a server that is started once would count only for
+its first test. The tests of one file run together, so that what they share is started once for each mutant.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from mutmut.state import state
 
-# What an engine imports late: mutmut forks a process for each mutant when tests are collected, and that one has it then.
+# What an engine imports late. mutmut forks a process for each mutant once tests are collected, so it then has these.
 LATE = (
     "roseplay.kernels.cpu.accelerator",
     "roseplay.model.loader",
@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> Iterator[None]:
-    """Take down what a shared fixture reaches, with what it has from others."""
+    """Record what a shared fixture reaches, including through other fixtures."""
     before = set(state()._stats)
     state()._stats.clear()
     try:

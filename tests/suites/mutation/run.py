@@ -1,7 +1,7 @@
-"""Changes a seeded sample of roseplay's code, one place at a time, and counts what the tests notice: ``make mutate``.
+"""Mutates a seeded sample of roseplay's code, one place at a time, and counts what the tests notice: ``make mutate``.
 
-The mutants are mutmut's (operators, constants, arguments, assignments, branches), without those of texts, of what is
-logged and of the looks of charts, and those that drop a call. Those that are known to pass are in ``survivors.toml``, each
+The mutants are mutmut's (operators, constants, arguments, assignments, branches), except those of texts, logging and
+the looks of charts, plus mutants that drop a call. Mutants that are known to survive are in ``survivors.toml``, each
 with its reason.
 """
 
@@ -27,15 +27,15 @@ KILLED = ("killed", "timeout", "suspicious", "segfault")
 
 @dataclass(frozen=True)
 class Package:
-    """What is changed, and which tests are to notice.
+    """What is mutated, and which tests should notice.
 
     Attributes:
-        changed: patterns of paths in ``roseplay``, in which ``*`` matches ``/`` too.
-        tests: fast ones; a mutant that survives has to pass all that reach its function. None starts a process, in which
-            mutmut does not see what is reached.
-        deselected: those of ``tests`` that are left out.
-        unchanged: what ``changed`` matches and is left alone.
-        wanted: the share of the mutants that has to be noticed, without the equivalent ones.
+        changed: patterns of paths in ``roseplay``, in which ``*`` also matches ``/``.
+        tests: fast tests; a mutant survives if it passes all tests that reach its function. None of them starts a
+            process, in which mutmut does not see what is reached.
+        deselected: the tests in ``tests`` that are left out.
+        unchanged: paths that match ``changed`` but are not mutated.
+        wanted: the fraction of mutants that must be noticed, not counting equivalent ones.
     """
 
     changed: str
@@ -46,7 +46,7 @@ class Package:
 
 
 def _tests_in(folder: str, *names: str) -> list[str]:
-    """Files of tests, ``name``, and tests in them, ``name::function``."""
+    """Test files, given as ``name``, and tests in them, given as ``name::function``."""
     return ["{}/test_{}.py{}{}".format(folder, *name.replace("::", "::test_").partition("::")) for name in names]
 
 
@@ -54,7 +54,7 @@ PACKAGES = {
     "core": Package(
         "core/*",
         ["tests/core"],
-        # A few of the seeded runs are enough; Hypothesis would try to shrink what these find as well.
+        # A few of the seeded runs are enough, and Hypothesis would also try to shrink the failures that these find.
         deselected=_tests_in(
             "tests/core",
             "model_check::any_sequence_of_operations_is_served_correctly",
@@ -68,7 +68,7 @@ PACKAGES = {
         _tests_in(
             "tests/engine",
             *("worker", "streams", "client", "messages", "detokenizer"),
-            # Those of the watchdog that need no model.
+            # The watchdog's tests that need no model.
             "health::a_silent_worker_is_overdue_then_frozen",
             "health::a_step_may_take_three_times_its_prediction_before_it_is_overdue",
             "health::a_step_that_is_announced_late_has_its_whole_time",
@@ -88,7 +88,7 @@ PACKAGES = {
             "other_servers::a_server_that_is_killed",
             "lateness::a_loop_that_is_held_up_is_noticed",
         ),
-        unchanged=["remote/check/*"],  # asks a server that the tests start as a process
+        unchanged=["remote/check/*"],  # checks a server that the tests start as a process
     ),
     "lab": Package(
         "lab/*",
@@ -128,15 +128,15 @@ PACKAGES = {
         ),
     ),
 }
-# Functions that run where no test is seen to reach them.
+# Functions that run where the tests that reach them cannot be seen.
 OUT_OF_SIGHT = (
-    *("_process_main", "leave_signals_to_parent", "freeze_objects", "_beat_until_parent_ends"),  # a worker's process
-    *("_serve__", "_serve_one", "_serve_replicas"),  # `roseplay serve`
-    *("_of_requests", "_of_gaps"),  # in roseplay/lab/summary.py, run when that is imported
+    *("_process_main", "leave_signals_to_parent", "freeze_objects", "_beat_until_parent_ends"),  # in a worker's process
+    *("_serve__", "_serve_one", "_serve_replicas"),  # in `roseplay serve`
+    *("_of_requests", "_of_gaps"),  # in roseplay/lab/summary.py, when it is imported
 )
-# What people read and no program does.
+# Texts for people, which no program reads.
 TEXTS = ("description", "epilog", "help", "metavar")
-# Hypothesis's profile for CI tries the same examples each time and does not mind a slow machine.
+# Hypothesis's profile for CI uses the same examples each time and tolerates a slow machine.
 ARGUMENTS = ["-p", "no:cacheprovider", "-p", "tests.suites.mutation.reached", "--hypothesis-profile=ci"]
 CONFIGURATION = """
 [tool.mutmut]
@@ -156,7 +156,7 @@ use_git_change_detection = false
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change of one function, as mutmut names it, and what became of it."""
+    """A change of one function, as named by mutmut, and its outcome."""
 
     name: str
     function: str
@@ -174,7 +174,7 @@ class Mutant:
 
 
 def _drop_call(node: cst.Expr) -> Iterator[cst.CSTNode]:
-    """A call whose value nobody uses does not happen; what is logged is left alone."""
+    """Drop a call whose value is not used; logging is left alone."""
     if isinstance(node.value, cst.Call):
         function = cst.Module([]).code_for_node(node.value.func)
         if not function.startswith(("logger.", "self._log_failure")):
@@ -182,7 +182,7 @@ def _drop_call(node: cst.Expr) -> Iterator[cst.CSTNode]:
 
 
 def _change_arguments(node: cst.Call) -> Iterator[cst.CSTNode]:
-    """mutmut's changes of arguments, without those of texts."""
+    """mutmut's changes of arguments, except those of texts."""
     texts = [argument for argument in node.args if argument.keyword and argument.keyword.value in TEXTS]
     for changed in mutators.operator_arg_removal(node):
         if all(text in changed.args for text in texts):
@@ -209,7 +209,7 @@ def _set_up(name: str) -> Path:
 
 
 def _run(package: str, sample: int, seed: int, only: str, jobs: int) -> tuple[int, list[Mutant]]:
-    """How many mutants there are, and those of the sample."""
+    """The number of mutants, and those of the sample."""
     os.chdir(_set_up(package))
     from mutmut import __main__ as mutmut
     from mutmut.mutation.diff_apply import get_diff_for_mutant
@@ -238,7 +238,7 @@ def _run(package: str, sample: int, seed: int, only: str, jobs: int) -> tuple[in
 
 
 def _read_reasons(kind: str) -> dict[tuple[str, tuple[str, ...], tuple[str, ...]], str]:
-    """Why the mutants of one kind pass, ``equivalent`` or ``survivor``."""
+    """The reasons why mutants of one kind survive, ``equivalent`` or ``survivor``."""
     entries = tomllib.loads(SURVIVORS.read_text()).get(kind, [])
     return {(entry["function"], tuple(entry["removed"]), tuple(entry["added"])): entry["reason"] for entry in entries}
 

@@ -28,9 +28,9 @@ def settings(num_blocks: int = 200, **more: Any) -> RaySettings:
 
 @pytest.fixture(scope="session")
 def own_ray() -> Iterator[None]:
-    from roseplay.serve.ray.local import local_ray  # this file is read where there is no Ray
+    from roseplay.serve.ray.local import local_ray  # imported here, since this file is also read without Ray
 
-    with local_ray(8):  # more than the machine may have: deployments stand beside each other, and most do nothing
+    with local_ray(8):  # may exceed the machine's CPUs: deployments coexist, and most of them are idle
         yield
 
 

@@ -1,4 +1,4 @@
-"""What replicas answer: what one engine answers."""
+"""Replicas give the same answers as one engine."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def test_a_stream_of_the_api(address: str) -> None:
 
 def test_a_client_that_leaves_ends_its_request(address: str, engine: Any) -> None:
     body = {"model": MODEL, "prompt": "Once", "max_tokens": 1800, "stream": True, "ignore_eos": True}
-    engine.set_knobs(slow_motion=20.0)  # it would take a minute
+    engine.set_knobs(slow_motion=20.0)  # so that it would take a minute
     try:
         with httpx.stream("POST", f"{address}/v1/completions", json=body, timeout=60) as reply:
-            lines = reply.iter_lines()  # kept: without its iterator httpx closes the connection
+            lines = reply.iter_lines()  # keep a reference: without its iterator, httpx closes the connection
             assert " upon" in next(lines) and engine.num_unfinished == 1
         deadline = time.monotonic() + 5
         while engine.num_unfinished or figure(address, 'request_success_total{engine="E",finished_reason="abort"') < 1:
-            assert time.monotonic() < deadline, "the request runs on"
+            assert time.monotonic() < deadline, "the request is still running"
             time.sleep(0.05)
     finally:
         engine.set_knobs(slow_motion=1.0)
@@ -83,7 +83,7 @@ def test_figures_of_both_replicas(address: str, engine: Any) -> None:
 
 
 def figure(address: str, sample: str) -> float:
-    """The sum of a family's samples that begin with ``sample``; ``engine="E"`` is any engine."""
+    """The sum of a family's samples that begin with ``sample``; ``engine="E"`` matches any engine."""
     beginnings = tuple("vllm:" + sample.replace('"E"', f'"{rank}"') for rank in "01")
     lines = httpx.get(f"{address}/metrics", timeout=10).text.splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(beginnings))
@@ -124,7 +124,7 @@ def test_nothing_listens_beyond_this_machine(engine: Any) -> None:
 
 def family(root: int) -> list[int]:
     found = [root]
-    for pid in found:  # grows meanwhile
+    for pid in found:  # grows while it is iterated
         for children in Path(f"/proc/{pid}/task").glob("*/children"):
             found += [int(child) for child in children.read_text().split()]
     return found

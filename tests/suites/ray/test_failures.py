@@ -1,4 +1,4 @@
-"""A replica that is killed loses its own requests only; one that is replaced finishes them."""
+"""A killed replica loses only its own requests; one that is replaced finishes them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONG = SamplingParams(max_new_tokens=600, ignore_eos=True)
 
 
 def pids_of(name: str) -> list[int]:
-    """The processes of a deployment's replicas; Ray gives them titles."""
+    """The processes of a deployment's replicas, found by the titles that Ray gives them."""
     title = f"ray::ServeReplica:{name}:Replica"
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):

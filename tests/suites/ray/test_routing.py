@@ -1,4 +1,4 @@
-"""Equal heads stick to the replica that holds them."""
+"""Prompts with equal prefixes are routed to the replica that has these in its cache."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ pytest.importorskip("roseplay.serve.ray.environment", reason="Ray is not install
 pytestmark = pytest.mark.slow
 
 HEADS, QUESTIONS, HEAD_TOKENS = 24, 3, 256
-BLOCKS = 1 + 220  # of a replica: half of the heads, and what runs
+BLOCKS = 1 + 220  # of a replica: for half of the prefixes, and the running requests
 
 
 def traffic() -> list[list[int]]:
-    """Prompts with one of some heads and a question of their own, in random order."""
+    """Prompts with one of several prefixes and a question of their own, in random order."""
     rng = random.Random(7)
     heads = [[rng.randrange(10, 2000) for _ in range(HEAD_TOKENS)] for _ in range(HEADS)]
     prompts = [[*head, *(rng.randrange(10, 2000) for _ in range(12))] for head in heads for _ in range(QUESTIONS)]
@@ -29,7 +29,7 @@ def traffic() -> list[list[int]]:
 
 
 def hit_rate(engine: Any) -> float:
-    """Prompt tokens that were not computed, where two requests run at a time."""
+    """The fraction of prompt tokens that were not computed, with two requests at a time."""
     streams = []
     for prompt in traffic():
         streams.append(engine.submit(prompt, SamplingParams(max_new_tokens=4, ignore_eos=True)))

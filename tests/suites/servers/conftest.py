@@ -1,4 +1,4 @@
-"""Servers in processes of their own: ours, llama.cpp's, and guidellm's mock. Each is skipped where it is not installed."""
+"""Servers in their own processes: ours, llama.cpp's, and guidellm's mock. Each is skipped if it is not installed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def our_server() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def llama_cpp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """llama.cpp's server with tiny-chat as a GGUF file, four requests at a time."""
+    """llama.cpp's server with tiny-chat as a GGUF file, for four simultaneous requests."""
     program = _program("LLAMA_SERVER", "llama-server")
     pytest.importorskip("gguf", reason="writes the model for llama.cpp: pip install gguf")
     model = tmp_path_factory.mktemp("gguf") / "tiny-chat.gguf"
@@ -58,7 +58,7 @@ def _program(variable: str, name: str) -> str:
 
 @contextmanager
 def running(command: Sequence[str]) -> Iterator[str]:
-    """Run a server at a free port; gives the address of its API once it answers."""
+    """Run a server at a free port; yields the address of its API once it responds."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What the page does, over real servers in other processes: chats, bursts, steady traffic, stopping, the lab, exports."""
+"""The page over real servers in other processes: chats, bursts, steady traffic, stopping, the lab, exports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 TAB = "tab-of-a-server"
 SERVERS = ("our_server", "llama_cpp", "guidellm_mock")
 WHO = {"our_server": "roseplay", "llama_cpp": "llama.cpp", "guidellm_mock": "OpenAI API"}
-# What each server says nothing of, besides its blocks and steps and what is in them.
+# What each server does not report, besides blocks, steps and their contents.
 ABSENT = {
     "our_server": set(),
     "llama_cpp": {"knobs", "clear_cache", "kv_usage"},
@@ -86,7 +86,7 @@ def test_what_it_says_nothing_of_is_absent_with_a_reason(page: Playground, name:
     page.traffic.burst(size=2, kind="equal", max_new_tokens=8, seed=1, tab_id=TAB)
     wait_until(lambda: not page.engine.num_unfinished)
     reasons = dict(page.engine.capabilities.reasons)
-    cached = {"cached_tokens"} if name == "guidellm_mock" else set()  # its answers may not say it
+    cached = {"cached_tokens"} if name == "guidellm_mock" else set()  # its answers may not report this
     assert set(reasons) - cached == NEVER | ABSENT[name]
     assert all(reasons.values())
 
@@ -121,7 +121,7 @@ def test_steady_traffic_arrives_at_its_rate(page: Playground) -> None:
 def test_its_run_is_exported(page: Playground) -> None:
     page.chats.send("Why?", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=8))
     wait_until(lambda: not page.engine.num_unfinished)
-    time.sleep(0.5)  # the frame with the end
+    time.sleep(0.5)  # wait for the frame with the end
     for kind in KINDS:
         assert export(kind, page.recording(TAB)), kind
 

@@ -1,4 +1,4 @@
-"""``make soak``: an hour of mixed, seeded traffic on the real page server, and whether it stays the same.
+"""``make soak``: an hour of mixed, seeded traffic on the real page server, and whether its resource use stays flat.
 
 Exit code 0 when memory, handles and threads stayed flat and all counts agree, 1 with a list of what failed.
 """

@@ -1,4 +1,4 @@
-"""What the page told against what the clients know: every request, every token they can count, every end."""
+"""Compares what the page reported with what the clients know: every request, every countable token, every end."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from tests.suites.soak.journal import Journal, Stop
 from tests.suites.soak.watcher import Shown, Watcher
 
 _WELL = ("stop", "length")
-_ABORT_TAKES_S = 15.0  # from the end of the call that stops until the page's end is read
-_AT_MOST = 20  # complaints of one kind
+_ABORT_TAKES_S = 15.0  # from the end of the stopping call until the page's report of the end is read
+_AT_MOST = 20  # complaints of each kind
 
 
 @dataclass
 class Audit:
-    """The comparison's outcome: figures for the table, and what does not agree."""
+    """The result of the comparison: numbers for the table, and the disagreements."""
 
     figures: dict[str, Any] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
 
 def audit(journal: Journal, watcher: Watcher) -> Audit:
-    """Compare. Everything has ended, and the watcher has read the last frame.
+    """Compare, after everything has ended and the watcher has read the last frame.
 
-    Requests that clients know by id must be the page's of the same kind, and all others of the page must be the chats,
-    whose endpoint tells no id: as many as were answered or left. Nobody ends with ``error``, and with ``abort`` only
-    whom a client stopped. Tokens agree for every request whose answer a client can count: read in a lane to its end,
-    or asked for with a fixed length.
+    Requests that clients know by id must be on the page with the same kind. All others on the page must be chats, whose
+    endpoint returns no id: as many as were answered or left. No request ends with ``error``, and only those that a
+    client stopped end with ``abort``. Tokens agree for every request whose answer a client can count: read in a lane to
+    its end, or requested with a fixed length.
     """
     result = Audit()
     shown, sent = watcher.shown, journal.sent

@@ -1,4 +1,4 @@
-"""One real tab in a Chromium: chats stream in it all the time, and its heap and nodes are sampled."""
+"""A real tab in Chromium, in which chats stream all the time, and samples of its heap and nodes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _ARGUMENTS = (
 _READY_MS = 60_000
 _SAMPLE_S = 15.0
 _ACT_S = 4.0
-# Whatever a lane holds may send a request, whose id this client would not learn.
+# Clicks in a lane may send a request, whose id this client would not learn.
 _SENDS_NOTHING = "([x, y]) => !document.elementFromPoint(x, y)?.closest('.rp-lanes')"
 _READY = "() => window.Rose && Rose.panels && Rose.panels.length >= 4 && window.Plotly"
 
 
 class BrowserTab(threading.Thread):
-    """From ``start`` to ``close``; ``heap_mb`` and ``nodes`` are (seconds since the start, value) after a collection."""
+    """Runs from ``start`` to ``close``. ``heap_mb`` and ``nodes`` are (seconds since the start, value) after a GC."""
 
     def __init__(self, chromium: str, client: Client, journal: Journal, seed: int) -> None:
         super().__init__(name="browser", daemon=True)
@@ -96,7 +96,7 @@ class BrowserTab(threading.Thread):
                     page.mouse.click(*at)
                     page.keyboard.press("Escape")
             else:
-                other = self._open(context)  # the first one is hidden meanwhile
+                other = self._open(context)  # the first tab is hidden meanwhile
                 other.wait_for_timeout(1500)
                 other.close()
                 page.bring_to_front()

@@ -1,4 +1,4 @@
-"""HTTP as the soak's clients use it: named endpoints and plain routes, with every answer that should not be written down."""
+"""HTTP for the soak's clients: named endpoints and plain routes, with a record of every unexpected response."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _JSON = {"Content-Type": "application/json"}
 
 
 class RefusedError(Exception):
-    """The server answered in one line that it does not do this."""
+    """The server refused with one line."""
 
 
 class Client:
-    """Calls of one server; may be shared by threads, since each call has a connection of its own."""
+    """Calls to one server. Threads may share it, since each call has its own connection."""
 
     def __init__(self, port: int, journal: Journal) -> None:
         self.port, self.journal = port, journal
@@ -30,12 +30,12 @@ class Client:
             self._parameters[name.removeprefix("/")] = parameters
 
     def call(self, endpoint: str, **arguments: Any) -> Any:
-        """Call a named endpoint; what is not given takes its default. Raises ``RefusedError``, ``OSError``."""
+        """Call a named endpoint; omitted arguments take their defaults. Raises ``RefusedError``, ``OSError``."""
         status, body = self.post(f"/gradio_api/run/{endpoint}", self.data(endpoint, **arguments))
         return self._result(endpoint, status, body)
 
     def data(self, endpoint: str, **arguments: Any) -> dict[str, Any]:
-        """The body of a call of a named endpoint."""
+        """The body of a call to a named endpoint."""
         unknown = arguments.keys() - {name for name, _ in self._parameters[endpoint]}
         if unknown:
             raise TypeError(f"/{endpoint} takes no {', '.join(unknown)}")
@@ -44,7 +44,7 @@ class Client:
     def call_queued(self, endpoint: str, *, leave_after: int | None = None, **arguments: Any) -> Any:
         """Call it through Gradio's queue, as ``gradio_client`` does, and read its events to the end.
 
-        With ``leave_after`` the connection is closed after so many events, and None returned.
+        With ``leave_after``, the connection is closed after that many events, and None is returned.
         """
         status, body = self.post(f"/gradio_api/call/{endpoint}", self.data(endpoint, **arguments))
         event_id = json.loads(body)["event_id"]
@@ -68,7 +68,7 @@ class Client:
         raise OSError(f"/{endpoint} through the queue ended without a result (status {status})")
 
     def leave(self, endpoint: str, after_s: float, **arguments: Any) -> None:
-        """Call it and close the connection before the answer can have been read; it may have come meanwhile."""
+        """Call it and close the connection without reading the answer, which may have arrived meanwhile."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
         try:
             body = json.dumps(self.data(endpoint, **arguments))

@@ -1,4 +1,4 @@
-"""What the clients know of a run by themselves: what they sent, stopped and read, and whatever went wrong."""
+"""The clients' own record of a run: what they sent, stopped and read, and whatever went wrong."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-_BUSY = "requests wait already"  # a refusal of a good request that is allowed: the queue is full
-# 503 is an answer here: of a block while the engine computes nothing (the lab is running) or a step takes long, and of
-# the engine's health, which whoever asks judges.
+_BUSY = "requests wait already"  # an allowed refusal of a valid request: the queue is full
+# 503 is allowed for a block while the engine computes nothing (the lab is running) or a step takes long, and for the
+# engine's health, which the caller evaluates.
 _MAY_BE_UNAVAILABLE = ("/ui/block/", "/health")
 MAX_COMPLAINTS = 200
 
@@ -23,8 +23,8 @@ class Sent:
     """A request that a client sent and knows by its id.
 
     Attributes:
-        kind: ``lane``, ``burst`` or ``api``, as the page calls it.
-        exact: tokens of its answer when nobody stops it, where it goes on past end-of-sequence tokens; else None.
+        kind: ``lane``, ``burst`` or ``api``, as on the page.
+        exact: the length of its answer if it is not stopped, for answers that ignore end-of-sequence tokens; else None.
         asked_s: when the client began to send it.
     """
 
@@ -35,7 +35,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Somebody asked for the end of requests: of these ids, or of all there were. Times of ``time.monotonic``."""
+    """A client asked for requests to be ended: those with these ids, or all. Times are from ``time.monotonic``."""
 
     ids: frozenset[int] | None
     begun_s: float
@@ -44,7 +44,7 @@ class Stop:
 
 @dataclass(slots=True)
 class Read:
-    """An answer as a tab read it to its end."""
+    """An answer that a tab has read to its end."""
 
     tokens: int
     reason: str | None
@@ -53,7 +53,7 @@ class Read:
 
 @dataclass
 class Journal:
-    """Shared by all clients of a run; every method may be called from any thread."""
+    """Shared by all clients of a run. Every method may be called from any thread."""
 
     stopped: threading.Event = field(default_factory=threading.Event)
     sent: dict[int, Sent] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Journal:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def pause(self, seconds: float) -> bool:
-        """Wait; returns True at once when the run ends."""
+        """Wait; returns True as soon as the run ends."""
         return self.stopped.wait(seconds)
 
     def count(self, what: str, number: int = 1) -> None:
@@ -73,14 +73,14 @@ class Journal:
             self.counts[what] += number
 
     def complain(self, what: str) -> None:
-        """Note something that must not happen."""
+        """Record something that must not happen."""
         with self._lock:
             self.counts["complaints"] += 1
             if len(self.complaints) < MAX_COMPLAINTS:
                 self.complaints.append(what)
 
     def answered(self, method: str, path: str, status: int, body: bytes) -> None:
-        """An HTTP answer: 5xx is wrong, but for the 503 of a few routes."""
+        """Record an HTTP response: any 5xx is wrong, except a 503 from some routes."""
         with self._lock:
             self.statuses[status] += 1
         if status < 500 or (status == 503 and path.startswith(_MAY_BE_UNAVAILABLE)):
@@ -88,13 +88,13 @@ class Journal:
         self.complain(f"{method} {path} answered {status}: {body[:300].decode(errors='replace')}")
 
     def refused(self, what: str, reason: str) -> None:
-        """A good request was refused."""
+        """Record that a valid request was refused."""
         self.count("refused")
         if _BUSY not in reason:
             self.complain(f"{what} was refused: {reason[:300]}")
 
     def submitted(self, kind: str, ids: Iterable[int], asked_s: float, exact: int | None) -> list[int]:
-        """Note the requests that a call answered; returns their ids."""
+        """Record the requests that a call returned; returns their ids."""
         known = list(ids)
         with self._lock:
             for request_id in known:
@@ -106,7 +106,7 @@ class Journal:
 
     @contextmanager
     def stopping(self, ids: Iterable[int] | None) -> Iterator[None]:
-        """Around a call that ends requests: those with these ids, or all."""
+        """Wraps a call that ends requests: those with these ids, or all."""
         begun = time.monotonic()
         try:
             yield
@@ -120,12 +120,12 @@ class Journal:
 
 
 class Actor(threading.Thread):
-    """A client that does something again and again, at random times from a generator of its own.
+    """A client that acts repeatedly, at random times from its own generator.
 
     Args:
-        name: also seeds it, together with the run's seed.
-        every_s: mean time from one act to the next.
-        act: one act; what it raises besides a refusal is written down as a complaint.
+        name: seeds the generator, together with the run's seed.
+        every_s: mean time between acts.
+        act: one act; any exception other than a refusal is recorded as a complaint.
     """
 
     def __init__(

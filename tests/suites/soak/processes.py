@@ -1,4 +1,4 @@
-"""What a server and its children hold: memory, file descriptors and threads, read from /proc (Linux)."""
+"""The resources of a server and its children: memory, file descriptors and threads, read from /proc (Linux)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A soak in words: a line every minute, and the table at its end."""
+"""A soak in words: a line every minute, and the table at the end."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.suites.soak.journal import Journal
 from tests.suites.soak.sampler import Reference, Sampler, pooled
 from tests.suites.soak.watcher import Watcher
 
-_SPAN_MIN = 10  # what is compared: the first and the last ten minutes, of a shorter run sixths
+_SPAN_MIN = 10  # the first and the last ten minutes are compared, or sixths of a shorter run
 
 
 def progress_line(
     elapsed: float, sampler: Sampler, watcher: Watcher, journal: Journal, browser: BrowserTab | None
 ) -> str:
-    """What stands after so many seconds."""
+    """The state after this many seconds."""
     newest = sampler.newest
     line = (
         f"{time.strftime('%H:%M:%S', time.gmtime(elapsed))}  requests {len(watcher.shown):,}  tokens {watcher.tokens:,}  "
@@ -33,7 +33,7 @@ def progress_line(
 
 
 def figures_of_latency(seconds: float, watcher: Watcher, reference: Reference) -> dict[str, Any]:
-    """p50 and p99 in ms of the run's first and last span, and of the reference computation beside them."""
+    """p50 and p99 in ms for the run's first and last span, and for the reference computation beside them."""
     minutes = max(1, int(seconds // 60))
     span = max(1, min(_SPAN_MIN, minutes // 6))
     spans = {"first": range(span), "last": range(max(0, minutes - span), minutes)}
@@ -56,7 +56,7 @@ def figures_of_latency(seconds: float, watcher: Watcher, reference: Reference) -
 
 
 def print_end(document: dict[str, Any], say: Callable[[str], None]) -> None:
-    """The table, and what failed."""
+    """Print the table, and what failed."""
     settings = document["settings"]
     say(
         f"=== soak: {document['seconds']:.0f} s{' (interrupted)' if document['interrupted'] else ''}, seed {settings['seed']}, "

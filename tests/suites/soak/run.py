@@ -24,13 +24,13 @@ from tests.suites.soak.trend import CountTrend, MemoryTrend
 from tests.suites.soak.watcher import Watcher
 
 IDLE_WITHIN_S = 90.0
-_SLACK = {"fds": 4.0, "threads": 8.0, "temporary files": 8.0}  # pools of threads and of connections breathe
+_SLACK = {"fds": 4.0, "threads": 8.0, "temporary files": 8.0}  # pools of threads and of connections vary in size
 _PROGRESS_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to run; see ``--help`` of ``tests.suites.soak``."""
+    """The parameters of a soak; see ``--help`` of ``tests.suites.soak``."""
 
     seconds: float = 3600.0
     seed: int = 1
@@ -44,16 +44,16 @@ class Settings:
 
     @property
     def warm_up(self) -> float:
-        """Seconds that count in no trend: a third of the run, at most ten minutes. Bounded stores fill up meanwhile."""
+        """Seconds that no trend includes: a third of the run, at most ten minutes. Bounded stores fill up meanwhile."""
         return min(600.0, self.seconds / 3) if self.warm_up_s is None else self.warm_up_s
 
 
 class Soak:
-    """Runs once.
+    """A single soak.
 
     Args:
         folder: for the server's log and temporary files.
-        say: takes each line of progress.
+        say: receives each line of progress.
     """
 
     def __init__(self, settings: Settings, folder: Path, say: Callable[[str], None]) -> None:
@@ -64,7 +64,7 @@ class Soak:
         self.seconds = 0.0
 
     def run(self, interrupted: threading.Event) -> dict[str, Any]:
-        """Drive the traffic until the time is over or ``interrupted`` is set; returns all figures. Ends the server."""
+        """Run the traffic until time is over or ``interrupted`` is set, then end the server. Returns all results."""
         try:
             self._start_clients()
             self._drive(interrupted)
@@ -108,7 +108,7 @@ class Soak:
         self.seconds = time.monotonic() - began
 
     def _drain(self) -> None:
-        """Let all clients finish what they do, then wait until the engine is at rest and the last frame was read."""
+        """Let all clients finish, then wait until the engine is idle and the last frame has been read."""
         self.journal.stopped.set()
         hanging = self.traffic.join(IDLE_WITHIN_S + 60)
         self.failures += [f"the client {name} hangs" for name in hanging]
@@ -133,14 +133,14 @@ class Soak:
 
     @contextmanager
     def _noting_errors(self, what: str) -> Iterator[None]:
-        """A server that has gone must not keep the figures from being told."""
+        """A server that has ended must not prevent the results from being reported."""
         try:
             yield
         except Exception as error:
             self.failures.append(f"{what}: {type(error).__name__}: {error}")
 
     def _at_rest(self) -> bool:
-        """Whether the page shows an engine at rest, in figures newer than the last request's end."""
+        """Whether the page shows an idle engine, in numbers newer than the last request's end."""
         stats, watcher = self.watcher.stats, self.watcher
         finished = len(watcher.shown) == watcher.in_all.get("requests") and not watcher.unfinished()
         return finished and stats.get("running") == 0 and stats.get("waiting") == 0 and stats.get("tok_s") == 0
@@ -165,7 +165,7 @@ class Soak:
         return document
 
     def _complaints(self) -> list[str]:
-        """What clients complained of, each kind once with its number; and what the server wrote into its log."""
+        """The clients' complaints, each kind once with its count, and unexpected lines in the server's log."""
         kinds = Counter(self.journal.complaints)
         told = [f"{text} ({number} times)" if number > 1 else text for text, number in kinds.items()]
         more = self.journal.counts["complaints"] - len(self.journal.complaints)
@@ -180,7 +180,7 @@ class Soak:
             return {}, {}
         after = {name: [point for point in points if point[0] >= warm] for name, points in series.items()}
         kept = dict(after["recording mb"])
-        # What the page keeps of the run has a bound of its own (64 MB, half an hour), and fills up until then.
+        # The page's record of the run has its own bound (64 MB, half an hour), and grows until it reaches that.
         less = [(t, value - kept[t]) for t, value in after["server memory"] if t in kept]
         memory = {"server": MemoryTrend.of(less), "worker": MemoryTrend.of(after["worker memory"])}
         memory["temporary files"] = MemoryTrend.of(after["temporary mb"])
@@ -218,6 +218,6 @@ class Soak:
 
 
 def soak(settings: Settings, interrupted: threading.Event, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """Run a soak in a temporary folder; returns its figures, with what failed under ``failures``."""
+    """Run a soak in a temporary folder; returns its results, with what failed under ``failures``."""
     with tempfile.TemporaryDirectory(prefix="roseplay-soak-") as folder:
         return Soak(settings, Path(folder), say).run(interrupted)

@@ -1,4 +1,4 @@
-"""Samples of a run: what the server's processes hold, whether it answers, and how fast this machine is meanwhile."""
+"""Samples of a run: the resources of the server's processes, whether it responds, and how fast this machine is."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.suites.soak.journal import Journal
 from tests.suites.soak.processes import folder_size
 from tests.suites.soak.server import Server
 
-_REFERENCE = b"roseplay" * 500_000  # hashed again and again, in Python code of no other thread
+_REFERENCE = b"roseplay" * 500_000  # hashed repeatedly, without running another thread's Python code
 _REFERENCE_EVERY_S = 0.5
-_FRAME_BYTES = 300  # of objects, besides its text
+_FRAME_BYTES = 300  # for a frame's objects, besides its text
 _HEALTH = "/health"
 _UNHEALTHY_S = 10.0
 
@@ -25,7 +25,7 @@ class Sampler(threading.Thread):
     """Samples until ``close``. ``series`` holds (seconds since the start, value) by name.
 
     The names are ``server`` and ``worker`` with ``memory``, ``rss``, ``fds`` and ``threads``, ``temporary files`` and
-    ``temporary mb``, ``recording mb`` (what the page keeps of the run, bounded by itself), and ``other processes``.
+    ``temporary mb``, ``recording mb`` (the page's bounded record of the run), and ``other processes``.
     """
 
     def __init__(self, server: Server, client: Client, journal: Journal, every_s: float) -> None:
@@ -63,7 +63,7 @@ class Sampler(threading.Thread):
         self._check_health()
 
     def _check_health(self) -> None:
-        """A machine that others use too may keep the engine waiting for some seconds: only what lasts is a complaint."""
+        """Complain only if the problem lasts: on a shared machine, the engine may have to wait for some seconds."""
         until = time.monotonic() + _UNHEALTHY_S
         while True:
             status, body = self._client.get(_HEALTH)
@@ -88,7 +88,7 @@ class Sampler(threading.Thread):
 
 
 class Reference(threading.Thread):
-    """A small fixed computation, timed twice a second: how busy the machine is, whatever the server does."""
+    """A small fixed computation, timed twice a second: how busy the machine is, independently of the server."""
 
     def __init__(self) -> None:
         super().__init__(name="reference", daemon=True)

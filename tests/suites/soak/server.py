@@ -1,4 +1,4 @@
-"""The page's server as its users start it: ``python app.py`` in a process of its own."""
+"""The page's server as users start it: ``python app.py`` in its own process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Server:
         folder: for its log and its temporary files.
 
     Raises:
-        RuntimeError: it did not start; with the end of its log.
+        RuntimeError: it did not start; includes the end of its log.
     """
 
     def __init__(self, folder: Path, flags: tuple[str, ...] = ()) -> None:
@@ -69,7 +69,7 @@ class Server:
         raise RuntimeError(f"the server did not start: {self.log.read_text(errors='replace')[-2000:].strip()}")
 
     def usage(self) -> dict[str, list[Usage]]:
-        """Returns what its processes hold now, by role: ``server``, ``worker``, ``tracker`` (multiprocessing's), ``other`` (the lab, exports)."""
+        """Returns its processes' resources by role: ``server``, ``worker``, ``tracker``, ``other`` (lab, exports)."""
         family = descendants(self.process.pid)
         self._seen.update(family)
         found: dict[str, list[Usage]] = {}
@@ -87,13 +87,13 @@ class Server:
         return "tracker" if "resource_tracker" in command else "other"
 
     def complaints(self) -> list[str]:
-        """Returns the lines of its log besides how its start went."""
+        """Returns the lines of its log, except those about the start."""
         lines = self.log.read_text(errors="replace").splitlines()
         started = (" is live at ", " is loading.", "the page is at ")
         return [line for line in lines if line.strip() and not any(words in line for words in started)]
 
     def close(self) -> list[str]:
-        """End it as a user does, by SIGTERM, and kill what is left. Returns what went wrong, nothing when all went well."""
+        """End it with SIGTERM, as a user does, and kill what is left. Returns what went wrong, if anything."""
         self._seen.update(descendants(self.process.pid))
         wrong = []
         if self.process.poll() is not None:
@@ -117,5 +117,5 @@ class Server:
 
 
 def _end_with_parent() -> None:
-    """Runs in the child: the system ends it when whoever started it dies."""
+    """Runs in the child: the system ends it when the process that started it dies."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

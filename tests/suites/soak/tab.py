@@ -1,4 +1,4 @@
-"""A browser tab without the browser: it polls as the page does, and reads the answers of its lanes."""
+"""A browser tab without the browser: it polls as the page does, and reads the answers in its lanes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from urllib.parse import urlencode
 from tests.suites.soak.client import TIMEOUT_S
 from tests.suites.soak.journal import Journal
 
-_VISIBLE_S, _HIDDEN_S = 0.1, 1.0  # about as shared/poll.js
+_VISIBLE_S, _HIDDEN_S = 0.1, 1.0  # approximately as in shared/poll.js
 _ENDED = ("done", "stopped", "error")
 
 
 class Tab(threading.Thread):
-    """One tab from its opening to ``close``; ``hidden`` may be set at any time."""
+    """A tab from its opening to ``close``; ``hidden`` may be set at any time."""
 
     def __init__(self, port: int, journal: Journal, seeded: random.Random) -> None:
         self.tab_id = f"soak-{seeded.getrandbits(64):016x}"
@@ -27,7 +27,7 @@ class Tab(threading.Thread):
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
         self._closed = threading.Event()
         self._have: dict[int, str] = {}
-        self._turns: dict[int, list[int]] = {}  # request id -> tokens, characters read so far
+        self._turns: dict[int, list[int]] = {}  # request id -> tokens and characters read so far
         self._ended: set[int] = set()
         self.hidden = False
         self.waiting: set[int] = set()  # lanes whose newest answer has not ended
@@ -78,7 +78,7 @@ class Tab(threading.Thread):
         (self.waiting.discard if lane.get("state") in (None, *_ENDED) else self.waiting.add)(lane["lane"])
 
     def close(self) -> None:
-        """Leave, as a tab that is closed does: without a word."""
+        """Leave without notice, as a closed tab does."""
         self._closed.set()
         self.join(TIMEOUT_S + 10)
         self._connection.close()

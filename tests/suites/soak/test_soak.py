@@ -1,4 +1,4 @@
-"""The soak itself: that it finds what grows and what does not agree, and short runs of all of it."""
+"""The soak itself: it finds what grows and what disagrees, and short runs of all of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOUR = [float(second) for second in range(600, 3600, 5)]
 
 
 def noisy(seed: int) -> list[float]:
-    """Memory as a healthy server's: it goes up and down, by steps and spikes."""
+    """The memory of a healthy server, which goes up and down in steps and spikes."""
     seeded, level, values = random.Random(seed), 400.0, []
     for _ in HOUR:
         level = min(425.0, max(395.0, level + seeded.choice((0, 0, 0, 0, -3.0, 3.0))))
@@ -53,7 +53,7 @@ def test_handles_that_come_and_go_are_flat_and_lost_ones_are_not(seed: int) -> N
 
 
 def run_of_three(journal: Journal, watcher: Watcher) -> None:
-    """A request of fixed length, one that was stopped, and a chat, as clients and the page saw them."""
+    """A request of fixed length, one that was stopped, and a chat, as the clients and the page saw them."""
     journal.submitted("burst", [1], asked_s=1.0, exact=8)
     journal.submitted("lane", [2], asked_s=2.0, exact=None)
     journal.count("chats answered")

@@ -1,4 +1,4 @@
-"""The traffic of a soak: what tabs, programs and people who turn knobs do, at random but seeded."""
+"""The traffic of a soak: what tabs, programs and users who turn knobs do, randomly but seeded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUESTIONS = (
     "What is a prefix cache?", "How does chunked prefill work?", "Wie geht es dir? 你好 🌹", "Hello " * 60,
 )  # fmt: skip
 KINDS = ("unique", "equal", "shared head", "mix")
-# Each is set for some seconds and then turned back. Slow motion stays small: a soak wants many steps.
+# Each is set for some seconds and then reset. Slow motion stays small, since a soak needs many steps.
 KNOBS: tuple[dict[str, Any], ...] = (
     {"max_batch_size": 1},
     {"max_batch_size": 3, "prefill_max_batch_size": 1},
@@ -49,7 +49,7 @@ BAD: tuple[tuple[str, dict[str, Any]], ...] = (
     ("chat", {"messages": [{"role": "user"}]}),
     ("stop", {"ids": ["first"]}),
 )
-EXPORTS = ("trace.json", "tokens.csv", "report.html")  # each takes a second for every MB that was recorded
+EXPORTS = ("trace.json", "tokens.csv", "report.html")  # each takes a second per MB of the recording
 ROUTES = (
     "/",
     "/config",
@@ -74,15 +74,15 @@ class Traffic:
     """All clients of a run.
 
     Args:
-        rate: multiplies how often everything happens.
-        lab_every_s: mean time from one lab run to the next; 0 runs none.
+        rate: multiplies the frequency of everything.
+        lab_every_s: mean time between lab runs; 0 for none.
     """
 
     def __init__(
         self, client: Client, journal: Journal, *, seed: int, rate: float, tabs: int, lab_every_s: float
     ) -> None:
         self._client, self._journal = client, journal
-        self._lab = threading.Lock()  # held by the lab, and by whoever sets blocking admission: together nothing moves
+        self._lab = threading.Lock()  # held by the lab, or to set blocking admission: together they deadlock
         acts: list[tuple[str, float, Callable[[random.Random], Any]]] = [
             *((f"tab {number}", 2.0, self._tab_life) for number in range(1, tabs + 1)),
             ("chats", 2.0, self._chat),
@@ -107,14 +107,14 @@ class Traffic:
             actor.start()
 
     def join(self, timeout: float) -> list[str]:
-        """Wait for all of them after ``Journal.stopped`` is set; returns the names of those that hang."""
+        """Wait for all clients after ``Journal.stopped`` is set; returns the names of those that hang."""
         deadline = time.monotonic() + timeout
         for actor in self._actors:
             actor.join(max(0.0, deadline - time.monotonic()))
         return [actor.name for actor in self._actors if actor.is_alive()]
 
     def _send(self, what: str, sent_as: str, exact: int | None, /, **arguments: Any) -> list[int]:
-        """Call an endpoint that answers with the ids of requests, and note them."""
+        """Call an endpoint that returns the ids of requests, and record them."""
         asked_s = time.monotonic()
         try:
             answer = self._client.call(what, **arguments)
@@ -135,7 +135,7 @@ class Traffic:
             while time.monotonic() < until and not self._journal.pause(seeded.uniform(0.5, 4.0)):
                 tab.hidden = seeded.random() < 0.2
                 seeded.choice(acts)(seeded, tab, mine)
-            if seeded.random() < 0.5:  # the others leave in the middle of their answers
+            if seeded.random() < 0.5:  # the others are closed in the middle of their answers
                 self._read_to_the_end(tab)
         finally:
             tab.close()
@@ -157,7 +157,7 @@ class Traffic:
             how = {"stop": ["token", "."], "system": "Answer in one sentence."}
         asked = {"prompt": seeded.choice(QUESTIONS), "lane": lane, "tab": tab.tab_id, "max_new_tokens": most, **how}
         asked["edit"] = seeded.random() < 0.15
-        with self._journal.stopping(self._running(mine)):  # a lane that still answers is stopped first
+        with self._journal.stopping(self._running(mine)):  # this first stops a lane that is still answering
             mine += self._send("submit", "lane", exact, **asked)
 
     def _tab_burst(self, seeded: random.Random, tab: Tab, mine: list[int]) -> None:
@@ -193,7 +193,7 @@ class Traffic:
         mine += self._journal.submitted("lane", answer["ids"], asked_s, None)
 
     def _tab_looks(self, seeded: random.Random, tab: Tab, mine: list[int]) -> None:
-        """Inspects blocks, as a click on the block map does."""
+        """Inspects blocks, as clicks on the block map do."""
         for block in seeded.sample(tab.blocks, min(3, len(tab.blocks))) or [1]:
             self._client.get(f"/ui/block/{block}?tab={tab.tab_id}")
 
@@ -214,7 +214,7 @@ class Traffic:
 
     @staticmethod
     def _running(mine: Sequence[int]) -> list[int]:
-        """The requests of a tab that may still run: its newest ones."""
+        """The newest requests of a tab, which may still be running."""
         return list(mine[-80:])
 
     # Programs
@@ -243,7 +243,7 @@ class Traffic:
         self._one_chat(self._client.call, seeded, messages=said, system="Be brief.")
 
     def _leave(self, seeded: random.Random) -> None:
-        """A client that goes away in the middle of its answer."""
+        """A client that disconnects in the middle of its answer."""
         asked = {
             "prompt": seeded.choice(QUESTIONS),
             "max_new_tokens": 1500,
@@ -340,7 +340,7 @@ class Traffic:
                 self._journal.complain(f"the lab failed: {job['error']}")
 
     def _wait_for_lab(self) -> None:
-        """Until the lab has let the live engine go."""
+        """Wait until the lab has released the live engine."""
         until = time.monotonic() + TIMEOUT_S
         while json.loads(self._client.get("/ui/delta?since=0")[1])["lab"]:
             if time.monotonic() > until:
@@ -349,7 +349,7 @@ class Traffic:
             self._journal.pause(0.5) and time.sleep(0.5)
 
     def warm_up(self) -> None:
-        """Do once what loads code at its first time, while little has been recorded."""
+        """Do once what loads code on first use, while the recording is still small."""
         for file in EXPORTS:
             self._one_export(file)
 

@@ -1,4 +1,4 @@
-"""Whether a figure that was sampled over a run stays flat."""
+"""Whether a value that was sampled during a run stays flat."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 HOUR_S = 3600.0
-MIN_MB, MIN_SHARE = 30.0, 0.03  # growth that is let pass, whichever is more
+MIN_MB, MIN_SHARE = 30.0, 0.03  # growth that is tolerated, whichever is more
 _WINDOWS = 24
-_EXTRAPOLATE_FROM_S = 1200.0  # what is seen for less than this is not extrapolated to an hour
+_EXTRAPOLATE_FROM_S = 1200.0  # shorter measurements are not extrapolated to an hour
 _Z = 2.0  # standard errors that noise may explain
 
-Points = Sequence[tuple[float, float]]  # (seconds, value), by time
+Points = Sequence[tuple[float, float]]  # (seconds, value), sorted by time
 
 
 def windows(points: Points, count: int = _WINDOWS) -> list[tuple[float, float]]:
     """Returns the median time and the lowest value of each of ``count`` equal spans of time.
 
-    The lowest, because what is held for a moment (a request, an export, pages not given back yet) is no growth.
+    The lowest, because memory held briefly (a request, an export, pages not returned yet) is not growth.
     """
     if not points:
         return []
@@ -34,7 +34,7 @@ def windows(points: Points, count: int = _WINDOWS) -> list[tuple[float, float]]:
 
 
 def slope(points: Points) -> tuple[float, float]:
-    """Returns the least-squares slope a second and its standard error; of fewer than three points (0, inf)."""
+    """Returns the least-squares slope per second and its standard error; for fewer than three points (0, inf)."""
     if len(points) < 3:
         return 0.0, math.inf
     mean_t = statistics.fmean(t for t, _ in points)
@@ -53,9 +53,9 @@ class MemoryTrend:
 
     Attributes:
         per_hour, error: slope of a straight line through the windows, and its standard error.
-        growth: what the line gains beyond two standard errors: over an hour, or in a run measured for less than 20
-            minutes over what was measured.
-        limit: growth that is let pass.
+        growth: how much the line rises beyond two standard errors, over an hour or, if less than 20 minutes were
+            measured, over the time measured.
+        limit: growth that is tolerated.
     """
 
     first: float
@@ -72,7 +72,7 @@ class MemoryTrend:
 
     @classmethod
     def of(cls, points: Points) -> MemoryTrend:
-        """Of samples after the warm-up; without any, a flat one of zero."""
+        """The trend of samples after the warm-up; without any, a flat one of zero."""
         low = windows(points)
         if not low:
             return cls(*[0.0] * 7)
@@ -87,8 +87,11 @@ class MemoryTrend:
 
 @dataclass(frozen=True, slots=True)
 class CountTrend:
-    """How a number of handles, threads or files developed: the highest of the first quarter after the warm-up, the lowest
-    of the last. Something that is lost again and again makes the second one larger, whatever comes and goes."""
+    """How a number of handles, threads or files developed after the warm-up.
+
+    Compares the highest value in the first quarter with the lowest in the last. A repeated leak makes the second one
+    larger, whatever else comes and goes.
+    """
 
     first_highest: float
     last_lowest: float

@@ -1,4 +1,4 @@
-"""What the page tells of a run: every frame of ``/ui/delta`` from the first request on, added up."""
+"""What the page reports about a run: every frame of ``/ui/delta`` from the first request on, summed up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.suites.soak.journal import Journal
 
 _POLL_S = 0.25
 _PREEMPTED = StepRow._fields.index("preempted")
-_SETTLE_S = 1.5  # after the lab ran or a knob was turned back, gaps are still those of before
+_SETTLE_S = 1.5  # after the lab ran or a knob was reset, gaps are still affected
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class Shown:
 
     Attributes:
         rows: its tokens, counted one by one.
-        tokens: its tokens as its end says; None while it runs.
+        tokens: its tokens according to its end event; None while it runs.
         seen_finished_s: when its end was read.
     """
 
@@ -41,7 +41,7 @@ class Shown:
 
 
 class Watcher(threading.Thread):
-    """Polls until ``close`` and keeps what it read; a reply that skips a frame is a complaint."""
+    """Polls until ``close`` and keeps what it reads; a reply that skips a frame is a complaint."""
 
     def __init__(self, port: int, journal: Journal) -> None:
         super().__init__(name="watcher", daemon=True)
@@ -59,7 +59,7 @@ class Watcher(threading.Thread):
         self.stats: dict[str, Any] = {}
         self.tokens = 0
         self.steps = self.preempted = self.restarts = 0
-        self.itl_ms: dict[int, array[float]] = defaultdict(lambda: array("f"))  # by minute, default knobs only
+        self.itl_ms: dict[int, array[float]] = defaultdict(lambda: array("f"))  # by minute, with default knobs only
         self.all_itl_ms: dict[int, array[float]] = defaultdict(lambda: array("f"))
         self.ready = threading.Event()
 
@@ -111,7 +111,7 @@ class Watcher(threading.Thread):
             self.tokens += 1
             shown = self.shown.get(request_id)
             if shown is None:
-                self.early_rows[request_id] += 1  # a frame may tell a request's tokens before the request
+                self.early_rows[request_id] += 1  # a frame may report a request's tokens before the request
             else:
                 shown.rows += 1
             if itl_ms is not None:
@@ -138,7 +138,7 @@ class Watcher(threading.Thread):
             shown.seen_finished_s = time.monotonic()
 
     def unfinished(self) -> list[int]:
-        """Requests whose end has not been shown."""
+        """Requests whose end has not been reported."""
         return [request_id for request_id, shown in list(self.shown.items()) if shown.reason is None]
 
     def close(self) -> None:

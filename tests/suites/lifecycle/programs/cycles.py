@@ -1,4 +1,4 @@
-"""Opens and closes engines and prints, as JSON, what that has left behind.
+"""Opens and closes engines and prints, as JSON, what they have left behind.
 
 Arguments: a model's directory, how many engines in threads, how many in processes, settings as JSON.
 """
@@ -19,7 +19,7 @@ from roseplay.engine.errors import EngineStartError
 
 ANSWER = SamplingParams(max_new_tokens=5, ignore_eos=True)
 EVERY = 8
-GONE_WITHIN_S = 10.0  # for a thread that has ended to leave the list of the system
+GONE_WITHIN_S = 10.0  # for an ended thread to disappear from the system's list
 OURS = ("Engine", "Worker", "ModelRunner", "KVCache", "Scheduler", "Stream")
 
 
@@ -72,8 +72,8 @@ def native_threads() -> int:
 
 
 def objects() -> dict[str, int]:
-    """How many engines, models and their parts are alive."""
-    gc.unfreeze()  # what the collector was told to leave alone counts too
+    """The number of live engines, models and parts of them."""
+    gc.unfreeze()  # count objects that the collector was told to ignore as well
     counts = dict.fromkeys([*OURS, "PreTrainedModel"], 0)
     for thing in gc.get_objects():
         kind = type(thing)

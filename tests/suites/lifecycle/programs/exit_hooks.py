@@ -1,6 +1,6 @@
-"""Opens two engines, closes the first, and ends without closing the second, whose request is still running.
+"""Opens two engines, closes the first, and exits without closing the second, whose request is still running.
 
-Argument: a model's directory. Prints at the very end how the second engine's request ended.
+Argument: a model's directory. At the very end, prints how the second engine's request ended.
 """
 
 import atexit
@@ -10,7 +10,7 @@ from roseplay import Engine, SamplingParams
 
 if __name__ == "__main__":
     streams = []
-    # Registered before the engines, hence called after what they have registered.
+    # Registered before the engines, so called after the hooks that they register.
     atexit.register(lambda: print(*(stream.finish_reason for stream in streams), flush=True))
     cheap = {"block_size": 4, "num_blocks": 50, "pack_weights": False, "fuse_ops": False, "record_steps": False}
     first = Engine(sys.argv[1], **cheap)

@@ -1,5 +1,7 @@
-"""``roseplay``, sent SIGTERM while it imports the module named by the first argument, in a finaliser: Python drops exceptions
-that are raised there, ``KeyboardInterrupt`` too."""
+"""``roseplay``, sent SIGTERM from a finaliser while it imports the module named by the first argument.
+
+Python drops exceptions raised in a finaliser, including ``KeyboardInterrupt``.
+"""
 
 import signal
 import sys

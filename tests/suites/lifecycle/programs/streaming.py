@@ -1,6 +1,6 @@
-"""A program that goes on when it is interrupted. Argument: a model's directory.
+"""A program that continues when it is interrupted. Argument: a model's directory.
 
-Prints its worker's process id, streams a long answer, and says for each interrupt and at the end how things stand.
+Prints its worker's process id, streams a long answer, and reports its state on each interrupt and at the end.
 """
 
 import multiprocessing
@@ -14,11 +14,11 @@ if __name__ == "__main__":
         stream = engine.submit([3, 4, 5], SamplingParams(max_new_tokens=50, ignore_eos=True))
         chunks = iter(stream)
         next(chunks)
-        engine.set_knobs(slow_motion=100)  # the answer lasts until the interrupt has come
+        engine.set_knobs(slow_motion=100)  # so that the answer is still running when the interrupt comes
         begun = False
         while not stream.finished:
             try:
-                if not begun:  # the interrupt may come as soon as this has been read
+                if not begun:  # the interrupt may come as soon as this line is read
                     begun = True
                     print("streams", worker.pid, flush=True)
                 for _ in chunks:
