@@ -80,7 +80,7 @@ def _bind(listener: socket.socket) -> None:
     listener.bind(("127.0.0.1", 0))
 
 
-def wait_until(condition: Callable[[], T], timeout: float = 20) -> T:
+def wait_until(condition: Callable[[], T], timeout: float = 60) -> T:
     """Wait until the condition is true, and return its value."""
     deadline = time.monotonic() + timeout
     while not (found := condition()):
