@@ -125,7 +125,7 @@ def _read_spec(path: Path) -> dict[str, Any]:
     except ValueError:
         raise ValueError(f"{path} is not JSON") from None
     if not isinstance(content, dict):
-        raise ValueError(f'{path} holds no experiment: write a JSON object, such as {{"scenario": "token-budget"}}')
+        raise ValueError(f'{path} is not an experiment: write a JSON object, such as {{"scenario": "token-budget"}}')
     return experiment_of(content) if is_result(content) else content
 
 
@@ -137,7 +137,7 @@ def _arm_changes(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
         name, equals, text = setting.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or name not in (*knobs, *ARM_CONFIG):
-            raise ValueError(f"{setting!r} is no setting of an arm: write NAME=VALUE, with a name of {_names()}")
+            raise ValueError(f"{setting!r} is not a setting of an arm: write NAME=VALUE, with a name of {_names()}")
         changes["knobs" if name in knobs else "config"][name] = _value(name, text.strip())
     return changes
 

@@ -118,14 +118,14 @@ def _replicas(arguments: Mapping[str, Any], server: ServerOptions, config: Engin
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of replicas: use 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of replicas: use 1 or more")
     return int(text)
 
 
 def _range(text: str) -> range:
     least, _, most = text.partition("..")
     if not (least.isdecimal() and most.isdecimal() and 1 <= int(least) < int(most)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no range of replicas: use A..B, such as 1..4")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a range of replicas: use A..B, such as 1..4")
     return range(int(least), int(most) + 1)
 
 

@@ -167,7 +167,7 @@ def server_options(arguments: Mapping[str, Any]) -> ServerOptions:
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: use 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: use 0 to 65535")
     return int(text)
 
 
@@ -184,7 +184,7 @@ def _collector(text: str) -> str:
     except ValueError:  # such as an invalid port
         named = False
     if not named:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address of a collector: use http://HOST:4318")
+        raise argparse.ArgumentTypeError(f"{text!r} is not the address of a collector: use http://HOST:4318")
     return text
 
 
@@ -194,5 +194,5 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: use seconds from 0 to 3600")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: use seconds from 0 to 3600")
     return seconds

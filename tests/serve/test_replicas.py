@@ -255,7 +255,7 @@ def test_threads_are_shared_out() -> None:
         ("--ray --tensor-parallel-size 2", "a replica is one process"),
         ("--routing prefix", "needs --ray"),
         ("--ray --routing random", "invalid choice"),
-        ("--ray --replicas 0", "no number of replicas"),
+        ("--ray --replicas 0", "not a number of replicas"),
         ("--ray --autoscale 3", "A..B"),
         ("--ray --autoscale 3..2", "A..B"),
         ("--ray --replicas 2 --autoscale 1..2", "not both"),

@@ -275,7 +275,7 @@ def test_an_endpoint_that_is_no_address_is_refused(endpoint: str, capsys: pytest
 
     with pytest.raises(SystemExit):
         parse([f"--otlp-traces-endpoint={endpoint}"])
-    assert "no address of a collector: use http://HOST:4318" in capsys.readouterr().err
+    assert "not the address of a collector: use http://HOST:4318" in capsys.readouterr().err
 
 
 def test_a_replay_has_no_requests_to_trace(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-_BUSY = "requests wait already"  # a refusal of a good request that is allowed: the queue is full
+_BUSY = "requests are already waiting"  # a refusal of a good request that is allowed: the queue is full
 # 503 is an answer here: of a block while the engine computes nothing (the lab is running) or a step takes long, and of
 # the engine's health, which whoever asks judges.
 _MAY_BE_UNAVAILABLE = ("/ui/block/", "/health")
