@@ -38,7 +38,7 @@ class Check:
     compared: int
 
     def __str__(self) -> str:
-        verdict = "as plain torch's" if self.ok else "WRONG: not plain torch's"
+        verdict = "same as plain torch" if self.ok else "WRONG: not the same as plain torch"
         return f"{verdict} ({self.compared} tokens, log-probabilities within {self.difference:.1g})"
 
 

@@ -132,7 +132,7 @@ class Peer:
         """Returns the results of a run by ``peers.py``; raises ``BenchmarkError`` if it fails or has too few tokens."""
         told: dict[str, Any] = self._ask("run")
         if told["tokens"] != self._tokens:
-            raise BenchmarkError(f"{self.name} gave {told['tokens']} tokens where {self._tokens} were asked for")
+            raise BenchmarkError(f"{self.name} generated {told['tokens']} tokens instead of {self._tokens}")
         return told
 
     def _ask(self, line: str) -> Any:
@@ -156,7 +156,7 @@ class Peer:
         if given_up.is_set():
             raise BenchmarkError(f"{self.name} was given up after {self._time_limit_s:g} s")
         if not answer:
-            why = (stderr.read().strip().splitlines() or ["it ended without a word"])[-1]
+            why = (stderr.read().strip().splitlines() or ["it ended without a message"])[-1]
             raise BenchmarkError(f"{self.name} failed: {why}")
         return json.loads(answer)
 

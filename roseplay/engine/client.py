@@ -217,7 +217,7 @@ class Engine:
         with self._lock:  # else a request could be sent after the worker has died and all streams have ended
             self._check_alive()
             if self.room <= 0:
-                raise EngineBusyError(f"{self.config.max_waiting} requests wait already: try again later")
+                raise EngineBusyError(f"{self.config.max_waiting} requests are already waiting: try again later")
             if not self._expects_event:
                 self._watchdog.heard()
             self._receiver.add(stream)
@@ -474,7 +474,7 @@ class Engine:
             if not self._transport.replaceable:
                 self._break(reason)
                 return False
-            self._restarting = f"{reason}; a new one starts"
+            self._restarting = f"{reason}; a new one is starting"
             self._transport.kill()
             self._paused = False
             self._receiver.end_all(FinishReason.ERROR, self._restarting)
@@ -491,7 +491,7 @@ class Engine:
     def _break(self, reason: str) -> None:
         """Give up serving: end every stream with the reason."""
         with self._lock:
-            self._broken = f"{reason}; the engine cannot go on, restart it"
+            self._broken = f"{reason}; the engine cannot go on: restart it"
             self._transport.kill()
             self._receiver.end_all(FinishReason.ERROR, self._broken)
 

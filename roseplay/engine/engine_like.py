@@ -83,7 +83,7 @@ class EngineLike(Protocol):
 
         Raises:
             ValueError: the prompt is empty, malformed or can never fit.
-            EngineBusyError: too many requests wait already.
+            EngineBusyError: too many requests are already waiting.
             EngineError: the engine is closed or has failed.
         """
 

@@ -101,4 +101,4 @@ class Watchdog:
         """What the worker is doing, as far as is known."""
         if self._step is None:
             return "the engine is busy with a step"
-        return f"the engine computes a long step, for {self.silent_for_s:.1f} s of about {self._predicted_s:.1f}"
+        return f"the engine is computing a long step ({self.silent_for_s:.1f} s of about {self._predicted_s:.1f} s)"

@@ -75,7 +75,7 @@ class Search:
                         self.complete = False
                         return
             except Exception:  # a damaged cache must not hide the models in other places
-                _log.debug("models could not be looked for", exc_info=True)
+                _log.debug("the search for models failed", exc_info=True)
                 self.complete = False
 
     def _over(self) -> bool:
@@ -191,7 +191,7 @@ def describe(model: str) -> ModelEntry:
         entry = of_directory(Path(source.place), source=where, **about)
     else:
         return _of_hub_id(source, model)
-    return entry or ModelEntry(source="file", refused="it is no decoder with a causal language model head", **about)
+    return entry or ModelEntry(source="file", refused="it is not a decoder with a causal language model head", **about)
 
 
 def _of_hub_id(source: Source, model: str) -> ModelEntry:

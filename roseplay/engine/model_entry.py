@@ -218,5 +218,5 @@ def _refused(folder: Path, files: Sequence[Path], method: str | None) -> str | N
     if absent:
         return f"{len(absent)} of its {len(needed)} files of weights are missing, {absent[0]} for one"
     if method is not None and method not in _DEQUANTIZED:
-        return f"its weights are quantized by {method}, which is not read; give the checkpoint that is not quantized"
+        return f"its weights are quantized by {method}, which is not supported; give a checkpoint that is not quantized"
     return None

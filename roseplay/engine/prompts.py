@@ -48,7 +48,7 @@ def _encode_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any) -> list[
     if not any(isinstance(content, str) and named.search(content) for content in contents):
         return _tokenize(tokenizer, render_chat(messages, tokenizer), add_special_tokens=False)
     if any(isinstance(content, str) and _STAND_IN.search(content) for content in contents):
-        raise ValueError("a message names a control token and has the characters that stand in for it: leave one out")
+        raise ValueError("a message has a control token's name and the characters U+F8FE and U+F8FF: leave one out")
     literals: list[str] = []
 
     def stand_in(found: re.Match[str]) -> str:
@@ -77,7 +77,7 @@ def _encode_literally(tokenizer: Any, name: str) -> list[int]:
     token_ids = _tokenize(plain, name, add_special_tokens=False, split_special_tokens=True)
     if any(token.special for number, token in tokenizer.added_tokens_decoder.items() if number in token_ids):
         raise ValueError(
-            f"a message has {name!r}, which this tokenizer cannot tell from its control token: leave it out"
+            f"a message has {name!r}, which this tokenizer cannot distinguish from its control token: leave it out"
         )
     return token_ids
 

@@ -47,7 +47,7 @@ def check_worker(config: EngineConfig, model: Any, clock: Clock) -> None:
         raise EngineStartError(f"a model in memory cannot be sent to another process: {instead}")
     if clock is not SYSTEM_CLOCK:
         instead = "tensor_parallel_size 1 and worker='thread'" if split else "worker='thread'"
-        raise EngineStartError(f"another process has the system's clock: use {instead} with your own")
+        raise EngineStartError(f"another process uses the system's clock: to use your own, set {instead}")
 
 
 def open_tokenizer(model: Any, config: EngineConfig) -> Any | None:

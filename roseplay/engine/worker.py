@@ -196,7 +196,7 @@ class Worker:
         except ValueError as error:
             self._finished.append(Finished(command.request_id, FinishReason.ERROR, str(error)))
         except Exception as error:
-            self._log_failure("a request could not be taken", error)
+            self._log_failure("a request could not be accepted", error)
             self._finished.append(Finished(command.request_id, FinishReason.ERROR, _one_line(error)))
 
     # -- a step

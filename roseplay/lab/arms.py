@@ -114,7 +114,9 @@ def arm_configs(live: LiveEngine | Servers, arms: Mapping[str, Arm], *, varied: 
             changes = {**dict.fromkeys(_POOL), **changes}
         changes["worker"] = "process" if isinstance(live.model, str) else "thread"
         if "url" in changes:
-            raise ValueError(f"arm {name}: this lab starts engines: name servers when the page or the lab is started")
+            raise ValueError(
+                f"arm {name}: this lab starts its own engines; to compare servers, name them when starting the page or lab"
+            )
         try:
             config = configs[name] = dataclasses.replace(live.config, **changes)
         except ValueError as error:

@@ -21,7 +21,7 @@ def _scalar(value: Any) -> Any:
         return value
     if isinstance(value, int | float) and abs(value) <= 1e15:
         return value
-    raise PydanticCustomError("scalar", "Input should be a number, text, true, false or null, of no great length")
+    raise PydanticCustomError("scalar", "Input should be a number, text, true, false or null, and not too long")
 
 
 Text = Annotated[str, Field(max_length=2000, strict=True)]
@@ -194,7 +194,7 @@ def check_document(document: Any) -> Result:
     """Returns the document itself if it is a result of this version; otherwise raises ``ValueError`` with one line."""
     known = isinstance(document, dict) and document.get("roseplay_lab") == VERSION
     if not known or document.get("kind") not in ("compare", "sweep", "find"):
-        raise ValueError("this is no result of the lab: open one that the lab exported")
+        raise ValueError("this is not a result of the lab: open one that the lab exported")
     try:
         _RESULT.validate_python(document)
     except ValidationError as error:

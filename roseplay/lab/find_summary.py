@@ -160,7 +160,7 @@ def _sentences(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[
         said.append(f"Nothing {beyond} was tried.")
     unsure = [value_text(setting, row["value"]) for row in summary["points"] if not row["sure"]]
     if unsure:
-        said.append(f"Another search may answer otherwise: the runs of {' and of '.join(unsure)} do not agree.")
+        said.append(f"Another search may find another value: the runs of {' and of '.join(unsure)} do not agree.")
     return [*said, _price(document, answer), _holds_for(document)]
 
 
@@ -169,8 +169,8 @@ def _closest(document: Mapping[str, Any], point: Point) -> str:
     first, last = number_text(grid[0]), number_text(grid[-1])
     values = ", ".join(_promise(document, point, name) for name in PROMISES)
     return (
-        f"No value between {first} and {last} keeps both: {value_text(setting, point['value'])} comes closest, it misses"
-        f" {_worst(document, point)}. There, {values}."
+        f"No value between {first} and {last} keeps both: {value_text(setting, point['value'])} comes closest but"
+        f" misses {_worst(document, point)}. There, {values}."
     )
 
 
@@ -193,7 +193,7 @@ def _without_limit(document: Mapping[str, Any]) -> list[str]:
     baseline = document["baseline"]
     if document["setting"] not in SMALLEST or not is_kept(baseline, document["promises"]):
         return []
-    return ["Without a limit both are kept."]
+    return ["Without a limit, both are kept."]
 
 
 def _price(document: Mapping[str, Any], answer: Point) -> str:

@@ -126,7 +126,7 @@ class Lab:
         """
         with self._lock:
             if self._closed:
-                raise LabBusyError("the server ends, and the lab begins nothing new")
+                raise LabBusyError("the server is shutting down, and the lab starts no new runs")
             if self.running:
                 raise LabBusyError("the lab is running already: wait for it, or stop it")
             experiment = parse_experiment(body, self._speed())

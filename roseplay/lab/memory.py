@@ -119,8 +119,8 @@ def _refusal(live: LiveEngine, free: FreeMemory, needs: list[Need]) -> str:
     where = "memory" if place == "cpu" else f"{place}'s memory"
     return (
         f"the lab needs about {_gib(largest.total)} for an engine of its own ({_gib(largest.weights)} of weights,"
-        f" {_gib(largest.pool)} of KV cache, {_gib(largest.overhead)} for the rest), and {_gib(bytes_free)} of {where}"
-        f" are free: {_advice(live, free, largest, bytes_free)}"
+        f" {_gib(largest.pool)} of KV cache, {_gib(largest.overhead)} for the rest), but only {_gib(bytes_free)} of"
+        f" {where} are free: {_advice(live, free, largest, bytes_free)}"
     )
 
 
@@ -134,7 +134,7 @@ def _advice(live: LiveEngine, free: FreeMemory, largest: Need, bytes_free: int) 
     if not live.alive or largest.place != info.device or pool - missing < one_request:
         return "choose a smaller model, or a device with more memory"
     if free.device is None or free.device_total is None or config.num_blocks or config.kv_cache_memory:
-        return f"start the page with --kv-cache-memory {(pool - missing) // MIB * MIB}, its own KV cache takes {_gib(pool)}"
+        return f"start the page with --kv-cache-memory {(pool - missing) // MIB * MIB}: its own KV cache takes {_gib(pool)}"
     share = (free.device_total - free.device - missing) / free.device_total
     return f"start the page with --gpu-memory-utilization {math.floor(share * 100) / 100:g}"
 

@@ -45,7 +45,7 @@ def parse_result(content: bytes) -> dict[str, Any]:
         ValueError: it is invalid; the message is one sentence on what is wrong.
     """
     if len(content) > MAX_BYTES:
-        raise ValueError(f"the file is larger than {MAX_BYTES // 2**20} MiB: that is no result of the lab")
+        raise ValueError(f"the file is larger than {MAX_BYTES // 2**20} MiB, so it is not a result of the lab")
     try:
         document = strict_json(content)
     except ValueError:
@@ -92,7 +92,7 @@ def _check_values(document: Mapping[str, Any]) -> None:
     asked, values = document["asked"], [point["value"] for point in document["points"]]
     rising = all(low < high for low, high in pairwise((0, *asked)))
     if not rising or len(asked) > sweep.MAX_POINTS or values != asked[: len(values)]:
-        raise ValueError("the result has other values than its sweep measures")
+        raise ValueError("the values in the result differ from those of its sweep")
 
 
 def _check_tries(document: Mapping[str, Any]) -> None:
@@ -100,7 +100,7 @@ def _check_tries(document: Mapping[str, Any]) -> None:
     search = Search(document["grid"], document["setting"])
     for point in document["points"]:
         if point["value"] is None or point["value"] != search.next:
-            raise ValueError("the result has other tries than its search makes")
+            raise ValueError("the tries in the result differ from those of its search")
         kept, more = (answer(point, document["promises"]) for answer in (is_kept, wants_more))
         search.record(kept, more=more)
 

@@ -87,7 +87,7 @@ def _price(rows: Rows, effect: Row | None, promised: str | None) -> tuple[str, s
 
 def _promise(row: Row, wanted: str) -> str:
     if is_clear(row) and row["verdict"] != wanted:
-        return f"{_inside(row['title'])} was to be {wanted} in B and is {row['verdict']}: {_values(row)}"
+        return f"{_inside(row['title'])} was expected to be {wanted} in B but is {row['verdict']}: {_values(row)}"
     return _facts(row, inside=True)
 
 

@@ -93,12 +93,12 @@ class Servers:
     def _of_arm(self, name: str, arm: Arm, varied: bool) -> ServerAddress:
         fixed = sorted(set(arm.config) - {"url"})
         if fixed:
-            raise ValueError(f"arm {name}: {', '.join(fixed)} is set where another server is started, not from here")
+            raise ValueError(f"arm {name}: {', '.join(fixed)} can only be set when the other server is started")
         if (varied or arm.knobs != Knobs()) and not self.capabilities.knobs:
             raise ValueError(f"arm {name}: {self.capabilities.reasons['knobs']}")
         url = arm.config.get("url", next(iter(self.addresses)))
         if url not in self.addresses:
-            raise ValueError(f"arm {name}: {url} is none of the servers of this lab: use {', '.join(self.addresses)}")
+            raise ValueError(f"arm {name}: {url} is not one of this lab's servers: use {', '.join(self.addresses)}")
         return self.addresses[url]
 
     def pause(self) -> None:

@@ -60,7 +60,7 @@ def parse_load(body: Mapping[str, Any], seed: int, speed: Speed | None = None) -
 def check_output(tokens: int) -> None:
     """Raises ``ValueError`` if runs would generate more tokens than a result can hold."""
     if tokens > MAX_OUTPUT_TOKENS:
-        raise ValueError(f"this would generate {tokens:,} tokens, at most {MAX_OUTPUT_TOKENS:,} are kept: send less")
+        raise ValueError(f"this would generate {tokens:,} tokens; at most {MAX_OUTPUT_TOKENS:,} are kept: send less")
 
 
 def parse_length(value: Any) -> int:

@@ -103,7 +103,7 @@ def parse_sweep(body: Mapping[str, Any], speed: Speed | None = None) -> Sweep:
     whole = setting != RATE
     first, last = (checked_number(name, given.get(name), low, high, whole=whole) for name in ("from", "to"))
     if first >= last:
-        raise ValueError(f"a sweep from {first:g} to {last:g} has no values: let it rise")
+        raise ValueError(f"a sweep from {first:g} to {last:g} has no values: the last must be larger than the first")
     count = int(checked_number("points", 8 if given.get("points") is None else given["points"], 2, MAX_POINTS))
     seconds = given.get("seconds")
     if seconds is not None:

@@ -172,7 +172,7 @@ def _peak_sentence(points: Points, setting: Varied, peak: int, ties: Sequence[in
     first, last = (value_text(setting, points[place]["value"]) for place in (0, -1))
     value, repeats = value_text(setting, points[peak]["value"]), len(points[peak]["runs"])
     if not any(values_of(points[peak], "goodput_req_s")):
-        return f"No request keeps the limits from {first} to {last}."
+        return f"No request stays within the limits from {first} to {last}."
     goodput = figure_text(points[peak], "goodput_req_s")
     if len(points) == 1:
         return f"Goodput is {goodput} at {value}."

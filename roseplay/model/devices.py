@@ -15,7 +15,7 @@ def choose_device(device: str) -> torch.device:
     chosen = torch.device(device)
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
         raise UnsupportedModelError(
-            f"device {device} is not there: this torch sees {torch.cuda.device_count()} GPUs; use cpu"
+            f"device {device} does not exist: this torch sees {torch.cuda.device_count()} GPUs; use cpu"
         )
     return chosen
 
@@ -25,14 +25,14 @@ def rank_device(config: EngineConfig, rank: int) -> torch.device:
     size = config.tensor_parallel_size
     if config.device.startswith("cuda:"):
         raise UnsupportedModelError(
-            f"device {config.device} is one GPU, tensor_parallel_size {size} takes the first {size}: set device to cuda"
+            f"device {config.device} is one GPU; tensor_parallel_size {size} uses the first {size}: set device to cuda"
         )
     if choose_device(config.device).type == "cpu":
         return torch.device("cpu")
     found = torch.cuda.device_count()
     if found < size:
         raise UnsupportedModelError(
-            f"tensor_parallel_size is {size}, and this torch sees {found} GPU{'s' * (found != 1)}: set it to {found} at"
+            f"tensor_parallel_size is {size}, but this torch sees {found} GPU{'s' * (found != 1)}: set it to {found} at"
             " most, or device to cpu"
         )
     return torch.device("cuda", rank)

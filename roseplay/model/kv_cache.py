@@ -136,7 +136,7 @@ def choose_num_blocks(
         num_blocks = config.kv_cache_memory // block_bytes
         if num_blocks < 2:
             raise KVCacheSizeError(
-                f"kv_cache_memory is {config.kv_cache_memory:,} bytes, a block of {config.block_size} tokens takes"
+                f"kv_cache_memory is {config.kv_cache_memory:,} bytes, but a block of {config.block_size} tokens takes"
                 f" {block_bytes:,}: give at least {2 * block_bytes:,} (one block is reserved)"
             )
         return num_blocks
@@ -146,7 +146,7 @@ def choose_num_blocks(
     if fits < one_request and one_request * block_bytes > 0.9 * free_bytes:
         raise KVCacheSizeError(
             f"one request of {max_model_len:,} tokens needs {one_request * block_bytes / 2**30:.1f} GiB of KV cache,"
-            f" {max(0, free_bytes) / 2**30:.1f} GiB are free: set max_model_len lower, or num_blocks"
+            f" but only {max(0, free_bytes) / 2**30:.1f} GiB are free: set max_model_len lower, or num_blocks"
         )
     return max(one_request, min(wanted, fits))
 

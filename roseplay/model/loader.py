@@ -372,7 +372,7 @@ def _choose_max_model_len(hf_config: Any, asked: int | None, name: str) -> int:
     factors = [p.get("factor") or 1.0 for p in rope_parameters(text) if "dynamic" in p["rope_type"]]
     limit = int(limit * min(factors, default=1.0))
     if asked is not None and asked > limit:
-        raise UnsupportedModelError(f"max_model_len is {asked:,}, {name} goes up to {limit:,}: set it to that or less")
+        raise UnsupportedModelError(f"max_model_len is {asked:,}, but {name} allows {limit:,}: set it to that or less")
     return limit if asked is None else asked
 
 

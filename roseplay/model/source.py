@@ -148,8 +148,8 @@ def cached_first(source: Source, load: Callable[[bool], T]) -> T:
         except OSError as error:
             cause = error
     raise UnsupportedModelError(
-        f"model {source.name!r} not found: it is no directory, and {where}; give {EMBEDDED}, a directory, a GGUF file, "
-        "or a hub id"
+        f"model {source.name!r} not found: it is not a directory, and {where}; give {EMBEDDED}, a directory, "
+        "a GGUF file, or a hub id"
     ) from cause
 
 

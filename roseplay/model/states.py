@@ -174,4 +174,4 @@ def choose_state_snapshots(config: EngineConfig, slot_bytes: int, *, free_bytes:
 
 def _too_many(what: str, num_bytes: int, free_bytes: int, setting: str) -> StateSlotsError:
     need, free = num_bytes / 2**20, max(0, free_bytes) / 2**20
-    return StateSlotsError(f"{what} need {need:,.1f} MiB, {free:,.1f} MiB are free: set {setting} lower")
+    return StateSlotsError(f"{what} need {need:,.1f} MiB, but {free:,.1f} MiB are free: set {setting} lower")

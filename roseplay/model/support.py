@@ -29,7 +29,7 @@ def check_config(config: Any, *, name: str) -> None:
     """Raises ``UnsupportedModelError`` if a model of this transformers config cannot be served, whatever its class."""
     kind = config.model_type
     if config.is_encoder_decoder:
-        raise refuse(name, f"{kind} is an encoder-decoder; only decoders with a causal language model head are")
+        raise refuse(name, f"{kind} is an encoder-decoder; only decoders with a causal LM head are supported")
     text = config.get_text_config()
     other_layers = set(getattr(text, "layer_types", None) or ()) - ATTENTION_LAYERS
     if other_layers and not keeps_states(config):

@@ -59,7 +59,7 @@ def text_part(config: Any, *, name: str) -> TextPart | None:
         if type(config) in AutoModelForCausalLM._model_mapping:  # probed like any other language model
             return TextPart(config, whole, alone=False) if getattr(config, "vision_config", None) is not None else None
         served = ", ".join(SERVED)
-        raise refuse(name, f"{config.model_type} reads more than text; of such models the text of {served} is served")
+        raise refuse(name, f"{config.model_type} is multimodal; of such models, only the text of {served} is served")
     tied = bool(getattr(config, "tie_word_embeddings", False))
     if text.model_type in _FAMILY:
         values = {key: value for key, value in text.to_dict().items() if key != "model_type"}

@@ -170,6 +170,6 @@ def check_length(max_new_tokens: int, max_model_len: int) -> None:
     """Raises ``ValueError`` if an answer of this length leaves no room for a prompt."""
     if max_new_tokens >= max_model_len:
         raise ValueError(
-            f"max_new_tokens is {max_new_tokens}, but prompt and answer together have {max_model_len} tokens: "
+            f"max_new_tokens is {max_new_tokens}, but prompt and answer together can have {max_model_len} tokens: "
             f"use at most {max_model_len - 1}"
         )

@@ -101,7 +101,7 @@ class ChatService:
                 drawn = settings.params(lane_seed(turn, lane.number))
                 ids.append(self._ask(tab, lane, last.question, drawn, settings.system, instead=True))
         if not ids:
-            raise ValueError("nothing was asked yet: there is no answer to generate again")
+            raise ValueError("there is no answer to generate again: send a prompt first")
         return ids
 
     def new_chat(self, *, lanes: Sequence[int], tab_id: str) -> int:

@@ -200,9 +200,9 @@ class EngineHost:
         """
         with self._lock:
             if self._closing.is_set():
-                raise LoadBusyError("the server ends, and loads no other model")
+                raise LoadBusyError("the server is shutting down and loads no other model")
             if not self._over.is_set():
-                raise LoadBusyError(f"{self._start.name} is being loaded: wait for it, or cancel that")
+                raise LoadBusyError(f"{self._start.name} is being loaded: wait for it, or cancel it")
             before = self._start
             knobs = self.knobs()
             self._before = before if before.playground is not None else None
@@ -221,7 +221,7 @@ class EngineHost:
         with self._lock:
             before = self.goes_back_to
             if before is None:
-                raise LoadBusyError("no model is being loaded that could be given up for the one before")
+                raise LoadBusyError("there is nothing to cancel: no model is being loaded in place of another")
             self._start.cancelled.set()
             return before
 
@@ -273,7 +273,7 @@ class EngineHost:
             if self._closing.is_set():
                 return
         if self._attempt(again) is None and again.playground is not None and again.status.note:
-            again.playground.notice = f"{again.status.note.rstrip('.')}. {before.name} is there again."
+            again.playground.notice = f"{again.status.note.rstrip('.')}. {before.name} is running again."
 
     def _next(self, before: Start, model: str, name: str, config: EngineConfig, knobs: Mapping[str, Any]) -> Start:
         number = before.number + 1 if before.playground is not None else before.number

@@ -49,7 +49,7 @@ def _playground(engine: EngineLike, options: Options, start: Start) -> Playgroun
         why = error.strerror or error
         if start.number == 1:
             raise OSError(f"the recording {record!r} cannot be written: {why}") from None
-        _log.error("the recording %s cannot be written, and the run goes on without: %s", record, why)
+        _log.error("the recording %s cannot be written; the run continues without it: %s", record, why)
         return Playground(engine, servers=options.addresses[1:], after=start.after)
 
 

@@ -59,7 +59,7 @@ def _main(options: Options, interrupts: Interrupts) -> int:
 def _play(listener: socket.socket, options: Options, interrupts: Interrupts) -> int:
     """Serve the page of an engine, even before that is live."""
     if options.record and Path(options.record).exists():  # checked before the model is loaded
-        return _refuse(f"{options.record!r} is there already: name a new file with --record, or remove it")
+        return _refuse(f"{options.record!r} exists already: name a new file with --record, or remove it")
     if options.chosen is not None and not options.addresses:
         print(f"roseplay: {options.chosen}", file=sys.stderr)
     if options.config.worker == "process":  # otherwise this process computes

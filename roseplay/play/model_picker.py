@@ -137,13 +137,13 @@ class ModelPicker:
         if not isinstance(body, Mapping):
             raise ValueError('the body must be a JSON object, such as {"model": "tiny-chat"}')
         if unknown := sorted(set(map(str, body)) - {"model", *SETTINGS}):
-            raise ValueError(f"there is no {shown(unknown[0])}: use model, {', '.join(SETTINGS)}")
+            raise ValueError(f"there is no field {shown(unknown[0])}: use model, {', '.join(SETTINGS)}")
         entry = self._checked(body.get("model"))
         config = self._config(entry.model, {name: body[name] for name in SETTINGS if name in body})
         longest = config.max_model_len
         if longest is not None and entry.context is not None and longest > entry.context:
             raise ValueError(
-                f"max_model_len is {longest:,}, {entry.name} goes up to {entry.context:,}: use that or less"
+                f"max_model_len is {longest:,}, but {entry.name} allows at most {entry.context:,}: use that or less"
             )
         if entry.source == "download":
             check_download(entry)
@@ -152,7 +152,7 @@ class ModelPicker:
 
     def _checked(self, model: Any) -> ModelEntry:
         if not isinstance(model, str) or not model.strip() or len(model) > MAX_NAME or not model.isprintable():
-            raise ValueError(f"model is {shown(model)}: use a path, a hub id, or a name of the list")
+            raise ValueError(f"model is {shown(model)}: use a path, a hub id, or a name from the list")
         model = model.strip()
         if not self._free and model not in (*self._models, self._host.model):
             raise NotOfferedError(f"{shown(model)} is not offered here: use one of {', '.join(self._models)}")
@@ -167,7 +167,7 @@ class ModelPicker:
         A change to null restores the default.
         """
         if changes and not self._trusted:
-            raise NotOfferedError("the engine's settings cannot be chosen here: name the model alone")
+            raise NotOfferedError("the engine's settings cannot be chosen here: send only the model")
         of_first = model == self._host.first_model
         asked = {name: value for name, value in self._asked.items() if of_first or name not in SETTINGS}
         if changes.keys() & set(_POOL):  # each replaces the other
@@ -197,6 +197,6 @@ def _too_large(entry: ModelEntry, room: int | None) -> str | None:
     if entry.weight_bytes is None or room is None or entry.weight_bytes <= room:
         return None
     return (
-        f"its weights take at least {entry.weight_bytes / 1e9:,.1f} GB, and {room / 1e9:,.1f} GB are free once what runs is"
-        " closed"
+        f"its weights need at least {entry.weight_bytes / 1e9:,.1f} GB, but only {room / 1e9:,.1f} GB are free once the"
+        " running model is closed"
     )

@@ -109,7 +109,7 @@ def _middle() -> None:
 
 def _right() -> None:
     with gr.Column(elem_id="rp-right", min_width=0):
-        panel("itl", "Inter-token latency", "ms, a dot a token", "live/itl.js")
+        panel("itl", "Inter-token latency", "ms, one dot per token", "live/itl.js")
         panel("tokens", "Tokens per step", "width = time", "live/tokens.js")
         panel("blockmap", "KV blocks", "", "live/blockmap.js")
         panel("ttft", "TTFT", "", "live/ttft.js")

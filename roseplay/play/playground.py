@@ -166,7 +166,7 @@ class Playground:
         """
         reasons = self.engine.capabilities.reasons
         if why := reasons.get("knobs") or reasons.get("clear_cache"):
-            raise ValueError(f"a demo changes settings and clears the cache, and that is not possible here: {why}")
+            raise ValueError(f"a demo changes settings and clears the cache, which is not possible here: {why}")
         if self.lab.running:
             raise ValueError("the lab is measuring: wait for it, or stop it")
         return self.demos.start(name, tab_id)
@@ -202,7 +202,7 @@ class Playground:
         if tracked is None and tab is not None:
             tracked = tab.find(request_id)
         if tracked is None:
-            raise ValueError(f"request {request_id} is not known here, or no longer: it ended too long ago")
+            raise ValueError(f"request {request_id} is not known: there is none with this id, or it ended too long ago")
         return describe_prompt(tracked, self.requests.registry, self.engine.tokenizer, tab_id=tab_id)
 
     def recording(self, tab_id: str = "") -> Iterator[bytes]:

@@ -142,7 +142,7 @@ class StartStatus:
         if stage is None:
             return f"{self.model} is loading.", ""
         left_s = stage.left_s(self._clock())
-        more = f" About {max(1, round(left_s))} s of this left." if left_s is not None and stage.ended is None else ""
+        more = f" About {max(1, round(left_s))} s left for this." if left_s is not None and stage.ended is None else ""
         return f"{self.model} is loading.", f"{stage.title}, {stage.words}.{more}"
 
     def terminal_line(self) -> tuple[str, str, float | None]:

@@ -43,7 +43,7 @@ class Stops:
         if word in ("", UNLIMITED, "null", "none") or word.startswith(("inf", "unl")):
             return None
         if not word.isdecimal() or not 1 <= int(word) <= 10**9:
-            raise ValueError(f"{self.name} takes a number of at least 1, or {UNLIMITED}.")
+            raise ValueError(f"{self.name} must be at least 1, or {UNLIMITED}.")
         return int(word)
 
     def ticks(self) -> str:
@@ -63,7 +63,7 @@ class RateStops(Stops):
         except ValueError:
             rate = float("nan")
         if not LEAST_RATE <= rate <= MOST_RATE:
-            raise ValueError(f"{self.name} takes a number from {LEAST_RATE:g} to {MOST_RATE:g}.")
+            raise ValueError(f"{self.name} must be from {LEAST_RATE:g} to {MOST_RATE:g}.")
         return rate
 
 
@@ -102,7 +102,7 @@ def read_knob(knob: str, text: str) -> Any:
             factor = float("nan")
         values = _KNOBS[knob].values
         if not (factor > 1 and values.allows(factor)):
-            raise ValueError(f"{_KNOBS[knob].label} takes a number above 1, at most {getattr(values, 'most', None):g}.")
+            raise ValueError(f"{_KNOBS[knob].label} must be above 1 and at most {getattr(values, 'most', None):g}.")
         return factor
     stops = stops_of(knob) if knob in _KNOBS else None
     return text if stops is None else stops.parse(text)

@@ -22,10 +22,10 @@ def traces(host: PageHost) -> None:
 def _content(replaying: str | None) -> str:
     if replaying:
         title, hint = "This recording", plain(replaying)
-        words = "This page has no engine. Whatever is in the recording is in these files."
+        words = "This page has no engine. These files contain everything in the recording."
     else:
         title, hint = "This run", f"last {KEEP_S / 60:g} min, {KEEP_BYTES / 1e6:g} MB"
-        words = "Telemetry is of all requests; texts are of this tab's own, and of nobody else's."
+        words = "Telemetry covers all requests; texts are included only for this tab's own requests."
     parts = (_figures(title, hint), _downloads(words), _open())
     sections = "".join(f"<section>{part}</section>" for part in parts)
     contents = '<section class="rp-contents-of"><h3>What happened<span>bursts and changed settings, newest first</span></h3></section>'
@@ -57,7 +57,7 @@ def _open() -> str:
         '<h3>Open a recording<span>.jsonl</span></h3><div class="rp-drop-zone"><button type="button" class="rp-choose">'
         "Choose a file…</button><span>or drop it here. It is read in this browser only; nothing is uploaded.</span><input "
         f'type="file" accept=".jsonl,application/x-ndjson" aria-label="A recording"></div><p class="rp-open-said" '
-        f'role="status"></p>{shipped}<h3>Elsewhere</h3><p>A run is written to a file as it goes with <code>app.py --record '
-        "FILE</code>, shown without an engine with <code>app.py --replay FILE</code>, and made into the files above with "
-        "<code>roseplay export FILE --report run.html</code>.</p>"
+        f'role="status"></p>{shipped}<h3>Elsewhere</h3><p>To write a run to a file as it goes, use <code>app.py '
+        "--record FILE</code>; to show it without an engine, <code>app.py --replay FILE</code>; to make the files "
+        "above from it, <code>roseplay export FILE --report run.html</code>.</p>"
     )

@@ -24,8 +24,8 @@ KINDS = {
         "recording.jsonl", "application/x-ndjson", "Replays on this page, or with python app.py --replay FILE."
     ),
     "trace": Kind("trace.json", "application/json", "Opens in ui.perfetto.dev or chrome://tracing, from a local file."),
-    "tokens": Kind("tokens.csv", "text/csv; charset=utf-8", "Opens in a spreadsheet: a row a token."),
-    "requests": Kind("requests.csv", "text/csv; charset=utf-8", "Opens in a spreadsheet: a row a request."),
+    "tokens": Kind("tokens.csv", "text/csv; charset=utf-8", "Opens in a spreadsheet: one row per token."),
+    "requests": Kind("requests.csv", "text/csv; charset=utf-8", "Opens in a spreadsheet: one row per request."),
     "traffic": Kind(
         "traffic.jsonl", "application/x-ndjson", "Arrivals and lengths, to play again: roseplay lab --traffic FILE."
     ),

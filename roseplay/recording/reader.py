@@ -98,7 +98,7 @@ def _header(line: bytes, name: str) -> dict[str, Any]:
     except ValueError:
         header = None
     if not isinstance(header, dict) or MARK not in header:
-        raise RecordingError(f"{name} is no recording of roseplay: its first line is no header with {MARK!r}")
+        raise RecordingError(f"{name} is not a recording of roseplay: its first line is not a header with {MARK!r}")
     if header[MARK] not in range(OLDEST_FORMAT, FORMAT + 1):
         raise RecordingError(
             f"{name} has format {str(header[MARK])[:40]!r}, and this version reads formats {OLDEST_FORMAT} to {FORMAT}:"

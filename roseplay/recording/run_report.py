@@ -15,7 +15,7 @@ from roseplay.recording.run import Run, changes_text
 from roseplay.recording.run_statistics import run_statistics
 
 _CHARTS = (
-    ("Inter-token latency", "ms, a point a token", charts.itl),
+    ("Inter-token latency", "ms, one point per token", charts.itl),
     ("Tokens per step", "width is time", charts.step_tokens),
     ("KV blocks", "after each step; a diamond is a preemption", charts.kv_blocks),
     ("Time to first token", "share of requests", charts.ttft),

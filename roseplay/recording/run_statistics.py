@@ -35,14 +35,14 @@ def run_statistics(run: Run) -> list[Statistic]:
         Statistic("length", seconds, "s", "from the first event to the last"),
         *_slowed(run),
         Statistic("requests", len(requests), "", f"{len(ended)} ended by themselves"),
-        Statistic("aborted", sum(r.reason == "abort" for r in requests), "", "counted apart, as failed ones are"),
+        Statistic("aborted", sum(r.reason == "abort" for r in requests), "", "counted separately, like failed ones"),
         Statistic("failed", sum(r.reason == "error" for r in requests), "", "ended by an error"),
         Statistic("steps", len(run.steps), "", "of the engine"),
         Statistic("tokens", tokens, "", "generated, of all requests"),
-        Statistic("tokens a second", tokens / seconds if seconds else None, "tok/s", "over the whole length"),
+        Statistic("tokens per second", tokens / seconds if seconds else None, "tok/s", "over the whole length"),
         Statistic("prompt tokens computed", computed, "", "in all steps"),
-        Statistic("prompt tokens saved", saved, "", "found in the cache, or computed by another request of the step"),
-        Statistic("preemptions", sum(len(step.preempted) for step in run.steps), "", "for want of KV blocks"),
+        Statistic("prompt tokens saved", saved, "", "found in the cache, or computed by another request in the step"),
+        Statistic("preemptions", sum(len(step.preempted) for step in run.steps), "", "because KV blocks ran out"),
     ]
     pooled: tuple[tuple[str, list[Any], str], ...] = (
         ("TTFT", ttft, "first token − submit; a preemption does not reset it"),

@@ -59,7 +59,7 @@ def parse_chunk(data: bytes) -> AnswerChunk:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise RefusedError(200, "the server sent an event that is no JSON object")
+        raise RefusedError(200, "the server sent an event that is not a JSON object")
     if document.get("error"):
         raise RefusedError(200, sentence_in(document) or REQUEST_FAILED)
     if "choices" not in document and (said := sentence_in(document)):

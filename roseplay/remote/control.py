@@ -72,11 +72,11 @@ def _checked(url: str) -> str:
     try:
         parsed = httpx.URL(url.strip())
     except (httpx.InvalidURL, UnicodeError, TypeError) as error:
-        raise ValueError(f"{url!r} is no address of an API ({one_line(error)}): use http://host:8000/v1") from None
+        raise ValueError(f"{url!r} is not the address of an API ({one_line(error)}): use http://host:8000/v1") from None
     if parsed.userinfo or parsed.query or parsed.fragment:
         raise ValueError("the address has a user's name, a query or a fragment: leave it out, and give a key as such")
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ValueError(f"{url!r} is no address of an API: use http://host:8000/v1")
+        raise ValueError(f"{url!r} is not the address of an API: use http://host:8000/v1")
     return url.strip()
 
 

@@ -190,7 +190,7 @@ class HttpEngine(NotInspectable):
             except httpx.HTTPError as error:
                 raise EngineError(failure(error, self.url)) from None
             if found is None:
-                raise EngineError(f"{self.url} did not say which settings it has now")
+                raise EngineError(f"{self.url} did not report its current settings")
             self._publish(found)
         return found
 
@@ -236,7 +236,7 @@ class HttpEngine(NotInspectable):
         raise EngineError(f"{self.url}{self.server.clear_path} replied with status {status}")
 
     def free_memory(self, timeout: float = 10.0) -> FreeMemory:
-        raise ValueError(f"{self.server.dialect.title} does not say how much memory is free")
+        raise ValueError(f"{self.server.dialect.title} does not report how much memory is free")
 
     # -- health and life
 

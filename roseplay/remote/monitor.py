@@ -76,7 +76,7 @@ class Monitor:
         if reply.status == 200:
             return Health(True, "ok")
         detail = json_object(reply.content).get("detail") or f"status {reply.status}"
-        return Health(False, one_line(f"{self._control.root} is not well: {detail}"))
+        return Health(False, one_line(f"{self._control.root} is not healthy: {detail}"))
 
     # -- its thread
 
@@ -90,7 +90,7 @@ class Monitor:
                 try:
                     self._look()
                 except Exception:
-                    logger.exception("the server could not be looked after")
+                    logger.exception("the server could not be monitored")
 
     def _look(self) -> None:
         began_ns = self._clock.now_ns()

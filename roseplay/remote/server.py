@@ -91,8 +91,8 @@ class Server:
             "steps": f"{title} does not report single steps",
             "pause": f"{title} cannot be paused over HTTP",
             "inspect": f"{title} does not show what is in a block",
-            "cached_tokens": f"no answer has said yet how much of its prompt was cached{_hint(self.dialect.cached_hint)}",
-            "server_times": f"no answer has said yet how long its request waited{_hint(self.dialect.times_hint)}",
+            "cached_tokens": f"no answer has reported how much of its prompt was cached{_hint(self.dialect.cached_hint)}",
+            "server_times": f"no answer has reported how long its request waited{_hint(self.dialect.times_hint)}",
         }
         if self.knobs is None:
             reasons["knobs"] = f"{title} has no {KNOBS_PATH}, where its settings could be changed"
@@ -106,9 +106,9 @@ class Server:
     @property
     def _no_metrics(self) -> str:
         if self.names is not None:
-            return f"{self.dialect.title}'s metrics do not say"
+            return f"{self.dialect.title}'s metrics do not include it"
         if self.metrics_path is not None:
-            return f"{self.dialect.title}'s metrics have not said it yet"
+            return f"{self.dialect.title}'s metrics have not included it yet"
         return f"{self.dialect.title} has no {METRICS_PATHS[0]} here{_hint(self.dialect.metrics_hint)}"
 
 
@@ -156,7 +156,7 @@ def attach(control: Control, model: str | None, time_ns: int) -> Server:
         )
     except httpx.HTTPError as error:
         raise EngineStartError(
-            f"{failure(error, control.root)}: is the server running, and its address right?"
+            f"{failure(error, control.root)}: is the server running, and is its address right?"
         ) from None
 
 
@@ -168,7 +168,7 @@ def _list_models(control: Control) -> list[dict[str, Any]]:
         raise EngineStartError(f"{control.root} {what} with --url-api-key (api_key in a program)")
     if status >= 500:
         said = refusal(status, content)
-        raise EngineStartError(f"{control.root} is there, but not ready: {said}; try again later")
+        raise EngineStartError(f"{control.root} is running but not ready: {said}; try again later")
     found = json_object(content).get("data") if status == 200 else None
     return [one for one in found if isinstance(one, dict) and is_name(one.get("id"))] if isinstance(found, list) else []
 
@@ -183,7 +183,7 @@ def _choose(control: Control, listed: list[dict[str, Any]], model: str | None) -
         raise EngineStartError(f"{control.root} has no model {model!r}: use one of {names}")
     if model is None:
         raise EngineStartError(
-            f"{control.root}/v1/models names no model: is this the address of the API? Else name one"
+            f"{control.root}/v1/models lists no model: check that this is the address of the API, or name a model"
         )
     return {"id": model}
 

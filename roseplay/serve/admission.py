@@ -59,7 +59,7 @@ class AdmissionGate:
             return
         if self._is_full():
             waiting = self._served.engine.config.max_waiting
-            refusal = ApiError(429, f"{waiting} requests wait already: try again later", code="queue_full")
+            refusal = ApiError(429, f"{waiting} requests are already waiting: try again later", code="queue_full")
             await refusal.response()(scope, receive, send)
             return
         arrival = scope[_ARRIVAL] = _Arrival(self)

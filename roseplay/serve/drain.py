@@ -44,7 +44,7 @@ class DrainGate:
         if not asks:
             await self._app(scope, receive, send)
         elif self._drain.began:
-            body = refusal(scope["path"], 503, "the server ends: ask it again later, or another", "draining")
+            body = refusal(scope["path"], 503, "the server is shutting down: try later, or another server", "draining")
             headers = {"Retry-After": str(_RETRY_AFTER_S), "Connection": "close"}
             await JSONResponse(body, 503, headers)(scope, receive, send)
         else:
@@ -97,7 +97,7 @@ class DrainingServer(uvicorn.Server):
     def _finish(self, sig: int) -> None:
         count = self._drain.running
         print(
-            f"roseplay: ending once {count} request{'s' * (count != 1)} of the API finished, within {self._grace_s:g} s;"
+            f"roseplay: waiting up to {self._grace_s:g} s for {count} request{'s' * (count != 1)} of the API to finish;"
             " interrupt again to end now",
             file=sys.stderr,
         )

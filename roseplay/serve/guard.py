@@ -76,13 +76,13 @@ class Guard:
     def _refusal(self, headers: Headers, method: str) -> str | None:
         host = headers.get("host", "")
         if not self._is_ours(host):
-            return f"this server does not go by the name {host[:80]!r}; start it with --allow-host if it should\n"
+            return f"{host[:80]!r} is not a name of this server; to allow it, start the server with --allow-host\n"
         origin = headers.get("origin")
         if method not in _SAFE_METHODS and origin is not None and not self._same_site(origin, host):
-            return f"a page of {origin[:80]} may not change anything here\n"
+            return f"a page from {origin[:80]} may not change anything here\n"
         follows_link = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
         if headers.get("sec-fetch-site") in _OTHER_SITES and not follows_link:
-            return "a page of another site may only link to this one\n"
+            return "a page from another site may only link to this one\n"
         return None
 
     def _sending(self, send: Send) -> Send:

@@ -34,7 +34,7 @@ def health_router(checked: Checked, drain: Drain) -> APIRouter:
     async def report(request: Request, response: Response, *, draining: bool) -> dict[str, str]:
         ok, detail = await check()
         if ok and draining:
-            ok, detail = False, "the server ends, and takes no new requests"
+            ok, detail = False, "the server is shutting down and accepts no new requests"
         response.status_code = 200 if ok else 503
         response.headers["Cache-Control"] = "no-store"
         if without_key(request.scope):
@@ -83,5 +83,5 @@ class HealthCheck:
             async with asyncio.timeout(HEALTH_WITHIN_S):
                 found = await asyncio.shield(self._asking)
         except TimeoutError:
-            return False, f"the engine did not say within {HEALTH_WITHIN_S:g} s whether it is well"
+            return False, f"the engine did not report its health within {HEALTH_WITHIN_S:g} s"
         return found.ok, found.detail

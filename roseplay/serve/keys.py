@@ -70,7 +70,7 @@ class KeyGate:
     def _refuse(self, path: str, headers: Headers) -> Response:
         if "text/html" in headers.get("accept", ""):
             return _form(path, "")
-        line = "this server asks for its key: send it as 'Authorization: Bearer KEY'"
+        line = "this server requires a key: send it as 'Authorization: Bearer KEY'"
         body = refusal(path, 401, line, "invalid_api_key")
         return JSONResponse(body, 401, {"WWW-Authenticate": "Bearer", "Cache-Control": "no-store"})
 
@@ -113,7 +113,7 @@ form {{ display: grid; gap: .75rem; width: min(20rem, 90vw); }}
 input, button {{ font: inherit; padding: .5rem .6rem; }}
 p {{ margin: 0; }} [role=alert] {{ color: light-dark(#b00020, #ff8a80); }}
 </style></head><body><form method="post" action="{path}">
-<label for="key">This server asks for its key.</label>
+<label for="key">This server requires a key.</label>
 <input id="key" name="key" type="password" autocomplete="current-password" required autofocus>
 <input type="hidden" name="to" value="{there}">{note}
 <button>Open</button>

@@ -33,7 +33,7 @@ def listen(host: str, port: int, *, accept: bool = True) -> socket.socket:
         listener.close()
         why = error.strerror or error
         raise OSError(
-            f"port {port} of {host} cannot be used: {why}; choose another with --port, 0 takes a free one"
+            f"port {port} of {host} cannot be used: {why}; choose another with --port; 0 picks a free one"
         ) from None
     return listener
 

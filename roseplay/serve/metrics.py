@@ -66,12 +66,12 @@ class Metrics:
         self._running = self._make(Gauge, "num_requests_running", "Requests in the batch.")
         self._waiting = self._make(Gauge, "num_requests_waiting", "Requests that wait for the batch.")
         by_reason = self._make(
-            Gauge, "num_requests_waiting_by_reason", "Requests that wait, by what for.", labels=("reason",)
+            Gauge, "num_requests_waiting_by_reason", "Requests that wait, by reason.", labels=("reason",)
         )
         self._for_capacity = by_reason.labels(**self._labels, reason="capacity")
         by_reason.labels(**self._labels, reason="deferred").set(0)  # there is no other reason to wait
-        self._kv = self._make(Gauge, "kv_cache_usage_perc", "Share of the KV blocks that requests hold; 1 is all.")
-        asleep = self._make(Gauge, "engine_sleep_state", "1 for the state that it is in.", labels=("sleep_state",))
+        self._kv = self._make(Gauge, "kv_cache_usage_perc", "Share of the KV blocks that requests hold, from 0 to 1.")
+        asleep = self._make(Gauge, "engine_sleep_state", "1 for the engine's current state.", labels=("sleep_state",))
         for state in ("awake", "weights_offloaded", "discard_all"):  # this engine never sleeps
             asleep.labels(**self._labels, sleep_state=state).set(state == "awake")
         info = self._info
@@ -87,23 +87,23 @@ class Metrics:
     def _make_counters(self) -> None:
         make = self._make
         self._prompt = make(Counter, "prompt_tokens", "Prompt tokens of requests that have a first token.")
-        self._cached = make(Counter, "prompt_tokens_cached", "Those of them that were not computed.")
-        sources = make(Counter, "prompt_tokens_by_source", "Prompt tokens by where they came from.", labels=("source",))
+        self._cached = make(Counter, "prompt_tokens_cached", "Prompt tokens that were not computed.")
+        sources = make(Counter, "prompt_tokens_by_source", "Prompt tokens by their source.", labels=("source",))
         self._computed, self._found, _ = (
             sources.labels(**self._labels, source=source)
             for source in ("local_compute", "local_cache_hit", "external_kv_transfer")
         )
-        caches = make(Counter, "prompt_tokens_cached_by_source", "Prompt tokens found, by where.", labels=("source",))
+        caches = make(Counter, "prompt_tokens_cached_by_source", "Cached prompt tokens by source.", labels=("source",))
         self._on_device = caches.labels(**self._labels, source="device")
         self._generated = make(Counter, "generation_tokens", "Tokens generated.")
         self._queries = make(Counter, "prefix_cache_queries", "Prompt tokens looked up in the prefix cache.")
-        self._hits = make(Counter, "prefix_cache_hits", "Prompt tokens found there.")
+        self._hits = make(Counter, "prefix_cache_hits", "Prompt tokens found in the prefix cache.")
         self._preemptions = make(Counter, "num_preemptions", "Requests that lost their blocks and began again.")
-        ends = make(Counter, "request_success", "Requests that ended, by why.", labels=("finished_reason",))
+        ends = make(Counter, "request_success", "Requests that ended, by reason.", labels=("finished_reason",))
         self._ended = {
             reason: ends.labels(**self._labels, finished_reason=str(reason.value)) for reason in FinishReason
         }
-        rejections = make(Counter, "admission_rejections", "Requests refused, by why.", labels=("reason",))
+        rejections = make(Counter, "admission_rejections", "Requests refused, by reason.", labels=("reason",))
         self._rejected = rejections.labels(**self._labels, reason="queue_full")
 
     def _make_histograms(self) -> None:
@@ -122,8 +122,8 @@ class Metrics:
         phases = {
             "e2e_request_latency_seconds": "From submit to the end of the request.",
             "request_queue_time_seconds": "From submit to the first step that scheduled the request.",
-            "request_inference_time_seconds": "From that step to the last token.",
-            "request_prefill_time_seconds": "From that step to the first token.",
+            "request_inference_time_seconds": "From the first step that scheduled the request to its last token.",
+            "request_prefill_time_seconds": "From the first step that scheduled the request to its first token.",
             "request_decode_time_seconds": "From the first token to the last.",
         }
         self._e2e, self._queue, self._inference, self._prefill, self._decode = (
@@ -132,8 +132,8 @@ class Metrics:
         sizes = {
             "request_prompt_tokens": "Prompt tokens of a request.",
             "request_generation_tokens": "Tokens generated for a request.",
-            "request_max_num_generation_tokens": "Tokens generated for a request; the most of its answers.",
-            "request_params_max_tokens": "Most tokens that a request asked for.",
+            "request_max_num_generation_tokens": "Tokens generated for the longest answer of a request.",
+            "request_params_max_tokens": "The limit of generated tokens that a request asked for.",
             "request_prefill_kv_computed_tokens": "Prompt tokens that were computed for a request.",
         }
         self._prompt_size, self._answer_size, self._most_size, self._asked_size, self._computed_size = (

@@ -41,7 +41,7 @@ class Submissions:
                 await self._turns.acquire()
         except TimeoutError:
             raise EngineBusyError(
-                f"{SUBMITTING} calls wait for the engine to take their prompts: try again later"
+                f"{SUBMITTING} calls are waiting for the engine to accept their prompts: try again later"
             ) from None
         call = functools.partial(function, *args, **named)
         work = asyncio.ensure_future(anyio.to_thread.run_sync(call, limiter=self._threads))

@@ -74,7 +74,7 @@ def least_ratio(repeats: int) -> float:
 
 def spread_text(repeats: int) -> str:
     """Returns the words that follow "within" for an unclear difference, such as ``the spread of 3 repeats``."""
-    return f"the spread of {repeats} repeats" if repeats > 1 else "what one run each can tell"
+    return f"the spread of {repeats} repeats" if repeats > 1 else "what one run each can show"
 
 
 def _median(values: Sequence[float]) -> float | None:

@@ -99,7 +99,7 @@ def from_first(requests: Sequence[OwnRequest]) -> list[OwnRequest]:
     zero = ordered[0].arrival_s
     if (lasts_s := ordered[-1].arrival_s - zero) > MAX_ARRIVAL_S:
         raise ValueError(
-            f"the last request arrives {lasts_s:,.0f} s after the first, at most {MAX_ARRIVAL_S:,.0f} s are possible:"
+            f"the last request arrives {lasts_s:,.0f} s after the first; at most {MAX_ARRIVAL_S:,.0f} s are possible:"
             " use a part of the traffic, or give arrival_s in seconds"
         )
     return [request._replace(arrival_s=round(request.arrival_s - zero, 6)) for request in ordered]
@@ -254,7 +254,7 @@ def _request(where: str, fields: Mapping[str, Any], without_arrival: bool = Fals
             raise ValueError(f"{where} has no prompt: give its text as prompt, or its length as prompt_tokens")
         prompt = int(_checked(where, "prompt_tokens", fields["prompt_tokens"], 1, MAX_PROMPT, whole=True))
     elif not isinstance(prompt, str) or not 0 < len(prompt) <= MAX_PROMPT or not prompt.strip():
-        raise ValueError(f"{where}, prompt: {_shown(prompt)} is no text of 1 to {MAX_PROMPT} characters")
+        raise ValueError(f"{where}, prompt: {_shown(prompt)} is not text of 1 to {MAX_PROMPT} characters")
     at_s = 0.0 if without_arrival else _checked(where, "arrival_s", fields.get("arrival_s"), 0, MAX_TIME_S)
     answer = _checked(where, "answer_tokens", fields.get("answer_tokens"), 1, MAX_ANSWER_TOKENS, whole=True)
     return OwnRequest(float(at_s), prompt, int(answer))

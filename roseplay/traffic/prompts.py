@@ -174,7 +174,7 @@ class TokenPrompts:
             index, digit = divmod(index, self._vocab_size)
             tail.append(digit)
         if index:
-            raise ValueError(f"{self._tail_tokens} tail tokens cannot tell so many requests apart: use more")
+            raise ValueError(f"{self._tail_tokens} tail tokens are too few to make this many prompts differ: use more")
         return tail
 
     def _draw(self, part: str, num_tokens: int) -> list[int]:

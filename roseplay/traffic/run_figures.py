@@ -51,18 +51,18 @@ FIGURES: Mapping[str, Figure] = {
 
 # What each figure, or group of figures such as TTFT's percentiles, measures.
 DEFINITIONS: Mapping[str, str] = {
-    "output_tokens_per_s": "Answer tokens a second, all requests together.",
-    "goodput_req_s": "Requests a second whose first token and own p99 gap are within the limits (the SLO).",
-    "kept_pct": "Requests whose first token and own p99 gap are within the limits, of all.",
+    "output_tokens_per_s": "Generated tokens per second, for all requests together.",
+    "goodput_req_s": "Requests per second whose first token and own p99 gap are within the limits (the SLO).",
+    "kept_pct": "The share of requests whose first token and own p99 gap are within the limits.",
     "ttft": "Time to first token: from submit to the first token.",
-    "ttft_from_arrival": "From a request's intended arrival to its first token. It counts the wait of a client that cannot submit yet because an earlier call has not returned.",
+    "ttft_from_arrival": "From a request's intended arrival to its first token. It includes the time that a client waits to submit because an earlier call has not returned.",
     "queue": "From submit to the first step that works on the request.",
     "tpot": "Time per output token of a request after its first: (last − first) / (tokens − 1).",
     "itl": "Inter-token latency: the gap between two tokens of one answer.",
     "e2e": "From submit to the end of the answer.",
-    "submit": "How long the call of submit takes.",
+    "submit": "How long a call of submit takes.",
     "computed_tokens": "Prompt tokens that the model had to compute.",
     "saved_tokens": "Prompt tokens served from the prefix cache or shared within a step.",
-    "preemptions": "Times that a request lost its blocks to another and had to compute them again.",
-    "kv_pool_tokens": "Tokens that the KV blocks hold at most.",
+    "preemptions": "How often a request lost its blocks to another and had to compute them again.",
+    "kv_pool_tokens": "The most tokens that the KV blocks can hold.",
 }

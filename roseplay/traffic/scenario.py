@@ -61,7 +61,7 @@ class Scenario:
     def __post_init__(self) -> None:
         for figure in (self.watch, self.price):
             if figure is not None and figure not in FIGURES:
-                raise ValueError(f"scenario {self.name} names {figure!r}, which is no figure")
+                raise ValueError(f"scenario {self.name} names {figure!r}, which is not a figure")
         if (self.rate_per_s is None) != (self.arrivals == "burst"):
             raise ValueError(f"scenario {self.name}: a burst has no rate, and other arrivals need one")
         self.arms()

@@ -21,7 +21,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             title="Admission",
             card="32 at once: does submit ever wait for the model?",
             look=(
-                "How long submit takes: blocking, each one waits for a prefill; queued, it only writes the request down.",
+                "How long submit takes: blocking, each call waits for a prefill; queued, it only queues the request.",
                 "The price: the wait does not go away, it moves into the queue. TTFT from arrival counts it in both.",
             ),
             watch="submit_p50_ms",
@@ -34,10 +34,10 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             name="batched-prefill",
             title="Batched prefill",
-            card="32 prompts: a forward each, or one for all.",
+            card="32 prompts: one forward pass each, or one for all.",
             look=(
-                "TTFT of the later prompts: those that wait together are computed in one forward.",
-                "The price: the first prompt waits for the others of its forward.",
+                "TTFT of the later prompts: those that wait together are computed in one forward pass.",
+                "The price: the first prompt waits for the others in its forward pass.",
             ),
             watch="ttft_p50_ms",
             price="itl_max_ms",
@@ -81,8 +81,8 @@ SCENARIOS: Mapping[str, Scenario] = {
             title="Token budget",
             card="Long prompts land on chats that are being read.",
             look=(
-                "The tail, not the middle: without a budget a long prompt fills a step, and everybody waits for it.",
-                "The price: under a budget a long prompt takes more steps, so first tokens come later.",
+                "The tail, not the median: without a budget, a long prompt fills a step, and all answers wait for it.",
+                "The price: with a budget, a long prompt takes more steps, so first tokens come later.",
             ),
             watch="itl_p99_ms",
             price="ttft_p95_ms",
@@ -97,9 +97,9 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             name="batched-append",
             title="Batched append",
-            card="One KV write a layer, not one a request.",
+            card="One KV write per layer, not one per request.",
             look=(
-                "Throughput at a large batch: one write a layer and step instead of one a request and layer.",
+                "Throughput at a large batch: one write per layer and step instead of one per request and layer.",
                 "The price: none in these figures; the written blocks are the same.",
             ),
             watch="output_tokens_per_s",
@@ -115,7 +115,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             title="Long-context intruder",
             card="One very long prompt among chats that stream.",
             look=(
-                "The worst gap: computed whole, the long prompt stops every chat once; in chunks nobody notices.",
+                "The worst gap: computed whole, the long prompt stops every chat once; in chunks, pauses are short.",
                 "The price: the long prompt itself waits longer for its first token.",
             ),
             watch="itl_max_ms",
@@ -132,7 +132,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             name="kv-pressure",
             title="KV pressure",
-            card="More live tokens than blocks: who is preempted?",
+            card="More live tokens than blocks: which requests are preempted?",
             look=(
                 "Preemptions: out of blocks, the newest request gives its own up and computes them again later.",
                 "The price: memory. B holds four times as many tokens.",

@@ -29,7 +29,7 @@ from roseplay.wire.trace_file import MOST_BYTES
 FRAME_MS = 100.0
 MOST_LATE_MS = 250.0  # the most by which a step may be drawn later than it was reported
 LATEST_MS = FAR / 2  # of the run; recordings hold no later times
-TOO_LATE = "messages of a time that is years after the first one's"
+TOO_LATE = "messages with a time years after that of the first"
 DEFAULT_BLOCK_SIZE = 16
 NOT_SHOWN = (
     "requests, tokens and their times; who holds a block, and how often; cached tokens of a step, its host time and what "

@@ -29,7 +29,7 @@ def bound_socket(context: Any, kind: int, endpoint: str, high_water_mark: int = 
         socket.bind(endpoint)
     except zmq.ZMQError as error:
         socket.close()
-        raise OSError(error.errno, f"{endpoint} cannot be listened at: {zmq.strerror(error.errno or 0)}") from None
+        raise OSError(error.errno, f"cannot listen at {endpoint}: {zmq.strerror(error.errno or 0)}") from None
     return socket
 
 

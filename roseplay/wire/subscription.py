@@ -69,7 +69,7 @@ class Subscription:
             if number >= 0 and len(frames[1]) == SEQUENCE_BYTES:
                 yield from self._in_order(number, frames[2])
             else:
-                self._problems.skip(f"{self._name}: no message of topic, number and payload")
+                self._problems.skip(f"{self._name}: a message that is not topic, number and payload")
 
     def _in_order(self, number: int, payload: bytes) -> Iterator[bytes | None]:
         restarted = self._last_live is not None and number <= self._last_live
@@ -107,7 +107,7 @@ class Subscription:
             while socket.poll(max(0, int(1000 * (deadline - time.monotonic())))):
                 frames = socket.recv_multipart()
                 if len(frames) < 2 or len(frames[-2]) != SEQUENCE_BYTES:
-                    self._problems.skip(f"{self._name}: no message of number and payload in a replay")
+                    self._problems.skip(f"{self._name}: a message in a replay that is not number and payload")
                     continue
                 number, payload = int.from_bytes(frames[-2], "big", signed=True), frames[-1]
                 if number == END:
@@ -117,7 +117,7 @@ class Subscription:
                     yield number, payload
             self._problems.skip(f"{self._name}: a replay that did not end within {self._replay_timeout_s:g} s")
         except zmq.Again:
-            self._problems.skip(f"{self._name}: a replay that could not be asked for")
+            self._problems.skip(f"{self._name}: a replay that could not be requested")
         finally:
             socket.close()
 
@@ -136,6 +136,6 @@ def _connected(context: Any, kind: int, endpoint: str) -> Any:
     except zmq.ZMQError as error:
         socket.close()
         raise WireError(
-            f"{endpoint!r} is no endpoint such as tcp://127.0.0.1:5557: {zmq.strerror(error.errno or 0)}"
+            f"{endpoint!r} is not an endpoint such as tcp://127.0.0.1:5557: {zmq.strerror(error.errno or 0)}"
         ) from None
     return socket

@@ -71,7 +71,7 @@ def _record(line: bytes) -> Observed:
         raise WireError("a line is not JSON") from None
     event = outer.get("event", outer) if isinstance(outer, dict) else outer
     if not isinstance(event, dict):
-        raise WireError("a line is no record of forward pass metrics")
+        raise WireError("a line is not a record of forward pass metrics")
     metrics = forward_pass_of(event.get("fpm", event))
     for value in (event.get("observed_at_unix_ms"), outer.get("timestamp")):
         if isinstance(value, int | float):

@@ -37,7 +37,7 @@ def test_a_setting_that_the_server_adds_has_a_mark_and_rows_in_the_lab(browser: 
     assert page.get_by_label("Zeal, B").inner_text() == "on"
     page.get_by_label("Patience, A").fill("1")
     page.get_by_label("Patience, A").press("Enter")
-    assert page.evaluate("Rose.lab.message") == "Patience of A takes a whole number of at least 2."
+    assert page.evaluate("Rose.lab.message") == "Patience of A must be a whole number of at least 2."
     page.get_by_label("Patience, A").fill("4")
     page.get_by_label("Patience, A").press("Enter")
     assert page.evaluate("Rose.lab.plan.A.knobs.patience") == 4

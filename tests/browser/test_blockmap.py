@@ -205,7 +205,7 @@ def test_what_is_known_of_a_state_is_told(wide: Map) -> None:
     page.locator("canvas").click(position={"x": 41, "y": SLOTS + 5})
     expect(page.get_by_role("dialog", name="State slot 1")).to_contain_text("held by#2")
     wide.change({}, states={1: [-1, 0]})
-    expect(popover).to_contain_text("Nobody has it")
+    expect(popover).to_contain_text("No request holds it")
     page.keyboard.press("Escape")
     page.locator("canvas").focus()
     page.keyboard.press("End")
@@ -473,7 +473,7 @@ def test_the_map_as_a_table(blocks: Map) -> None:
     def rows() -> list[list[str]]:
         return [row.locator("th, td").all_inner_texts() for row in table.locator("tbody tr").all()]
 
-    nobody = [["nobody, cached", "1", "0", "1"], ["nobody, free", "444", "0", "0"]]
+    nobody = [["none, cached", "1", "0", "1"], ["none, free", "444", "0", "0"]]
     assert rows() == [*nobody, ["#1 lane 1", "2", "0", "1"], ["#2", "1", "1", "1"]]
     blocks.change({1: FREE, 2: FREE})
     expect(table.locator("tbody tr")).to_have_count(3)
@@ -502,7 +502,7 @@ def test_the_real_engine_says_what_is_in_a_block(live: Served, open_page: Callab
     page.mouse.click(box["x"] + 38 + ((block - 1) % 64) * 8 + 3, box["y"] + 2 + ((block - 1) // 64) * 15 + 5)
     popover = page.get_by_role("dialog", name=f"Block {block}")
     expect(popover.locator("blockquote")).to_contain_text("KV block")
-    expect(popover).to_contain_text("Nobody holds it")
+    expect(popover).to_contain_text("No request holds it. It is")
     expect(popover).to_contain_text(re.compile(r"last usestep \d+"))
 
 

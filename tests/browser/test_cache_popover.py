@@ -55,7 +55,7 @@ def test_two_lanes_that_begin_alike(live: Served, open_page: Callable[..., Page]
     chip(page, 2).click()
     popover = page.get_by_role("dialog", name="Why was my prompt not cached?")
     expect(popover.locator("p").first).to_have_text(
-        f"{found} of {len(dog)} tokens were there already. The rest was computed, because it differs from what is cached "
+        f"{found} of {len(dog)} tokens were reused. The rest was computed, because it differs from what is cached "
         f"at token {k + 1}."
     )
     decode = live.engine.tokenizer.decode
@@ -98,7 +98,7 @@ def test_from_the_table(live: Served, open_page: Callable[..., Page]) -> None:
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     popover = page.get_by_role("dialog", name="Why was my prompt not cached?")
-    expect(popover).to_contain_text("tokens were there already. The prompt was computed, because ")
+    expect(popover).to_contain_text("tokens were reused. The prompt was computed, because ")
     assert apart(page, popover, cell)
     assert page.evaluate("Rose.pointing.selected") is None, "asking does not select the row"
     page.keyboard.press("Escape")

@@ -21,8 +21,8 @@ PANELS = {"itl": (556, 330), "tokens": (556, 160), "ttft": (278, 186), "kvtime":
 TIMED = ("itl", "tokens", "kvtime")
 CHARTS = (*TIMED, "ttft")
 EMPTY = {
-    "itl": "One dot a token: how long its reader waited for it.",
-    "tokens": "One bar a step: how many tokens it computed.",
+    "itl": "One dot per token: how long its reader waited for it.",
+    "tokens": "One bar per step: how many tokens it computed.",
     "kvtime": "How much memory is held.",
     "ttft": "How soon answers begin.",
 }
@@ -258,7 +258,7 @@ def test_the_axis_holds_the_longest_gap_and_is_logarithmic_where_that_is_far_off
     views.apply(traffic)
     assert views.plot("itl", "layout.yaxis.type") == "linear"
     assert 90 < views.plot("itl", "layout.yaxis.range[1]") < 200
-    assert views.page.locator("#itl .rp-sub").inner_text() == "ms, a dot a token"
+    assert views.page.locator("#itl .rp-sub").inner_text() == "ms, one dot per token"
     traffic.burst(1, steps=2, ms=900)
     views.apply(traffic)
     assert views.plot("itl", "layout.yaxis.type") == "log"

@@ -124,7 +124,7 @@ def test_show_me_says_what_the_telemetry_says(live: Served, open_page: Open, pat
     second = facts(page, newest_burst(page))
     assert near(first["pause"], figures(last)) and near(second["pause"], figures(last)), (last, first, second)
     if second["pause"] * 1.15 < first["pause"] * 0.99:
-        assert "a pause is" in last and "instead of" in last, (last, first, second)
+        assert "the median pause is" in last and "instead of" in last, (last, first, second)
     if "The price" in last:
         assert near(second["first_token"], figures(last)), (last, second)
         assert second["first_token"] > first["first_token"]
@@ -213,6 +213,6 @@ def test_the_same_burst_with_a_budget_is_told_beside_the_first(live: Served, ope
         assert near(worst[budget], figures(told[budget])) or "Their prefill" in told[budget], (told, worst)
         live.engine.abort_all()
         page.wait_for_function("() => Rose.store.open.size === 0", timeout=BURST_MS)
-    assert "In portions of 32 tokens a step" in told[32]
+    assert "With prefill chunks of 32 tokens" in told[32]
     if worst[32] * 1.15 < worst[None] * 0.99:
         assert near(worst[None], figures(page.locator(".rp-story-text p").nth(1).inner_text()))

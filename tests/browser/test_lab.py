@@ -247,7 +247,7 @@ def test_what_is_refused_is_said(live: Served, open_page: Open, tmp_path: Path) 
     alert = page.locator(".rp-lab-error")
     page.get_by_label("Max batch, A").fill("many")
     page.get_by_label("Max batch, A").press("Enter")
-    expect(alert).to_have_text("Max batch of A takes a whole number of at least 1.")
+    expect(alert).to_have_text("Max batch of A must be a whole number of at least 1.")
     page.locator("#lab-seed input").fill("")
     page.locator("#lab-run").click()
     expect(alert).to_have_text("Seed is empty: give a number.")
@@ -255,7 +255,7 @@ def test_what_is_refused_is_said(live: Served, open_page: Open, tmp_path: Path) 
     bad = tmp_path / "bad.json"
     bad.write_text("no JSON")
     open_file(page, bad)
-    expect(page.locator(".rp-lab-said")).to_have_text("bad.json is not a result of the Lab: it is no JSON.")
+    expect(page.locator(".rp-lab-said")).to_have_text("bad.json is not a result of the Lab: it is not JSON.")
 
 
 def test_charts_are_read_by_pointer_and_keys(live: Served, open_page: Open) -> None:

@@ -110,7 +110,7 @@ def test_a_search_finds_a_value_and_applies_it(live: Served, open_page: Open) ->
     open_lab(page)
     page.get_by_role("radio", name=re.compile("^Token budget")).click()
     choose(page, "Find")
-    for label, limit in (("The most ITL p99 in ms", 90_000), ("The most TTFT p95 in ms", 90_000)):
+    for label, limit in (("Limit of ITL p99 in ms", 90_000), ("Limit of TTFT p95 in ms", 90_000)):
         page.get_by_label(label).fill(str(limit))
         page.get_by_label(label).press("Tab")
     fill(page, "from", 48)
@@ -208,7 +208,7 @@ def test_what_is_refused_is_said(live: Served, open_page: Open) -> None:
     fill(page, "from", 9)
     fill(page, "to", 3)
     page.locator("#lab-run").click()
-    expect(alert).to_have_text("a sweep from 9 to 3 has no values: let it rise")
+    expect(alert).to_have_text("a sweep from 9 to 3 has no values: the last must be larger than the first")
     page.locator("#lab-asked-to").fill("")
     page.locator("#lab-run").click()
     expect(alert).to_have_text("“to” is empty: give a number.")
@@ -267,4 +267,4 @@ def test_the_sweep_before_stays_as_a_dashed_line(live: Served, open_page: Open) 
              showResult({ ...JSON.parse(text), id: 'another', summary: Rose.lab.points.sweep.summary }); }""",
         (DOCUMENTS / "sweep.json").read_text(encoding="utf-8"),
     )
-    expect(legend).to_contain_text("the one before")
+    expect(legend).to_contain_text("previous sweep")

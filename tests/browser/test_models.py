@@ -57,7 +57,7 @@ def test_the_list_opens_by_key_and_says_what_there_is(models: ModelHost, open_pa
     expect(page.locator(".rp-models .rp-model")).to_have_count(4)
     expect(page.locator(".rp-model:has(input:checked)")).to_contain_text("runs now")
     large = page.locator(".rp-model:has(input[value='large'])")
-    expect(large).to_contain_text("Its weights take at least 1,000.0 GB")
+    expect(large).to_contain_text("Its weights need at least 1,000.0 GB")
     for refused in ("large", "awq"):
         expect(radio(page, refused)).to_be_disabled()
     page.keyboard.press("ArrowDown")
@@ -82,8 +82,8 @@ def test_loading_one_shows_its_start_and_goes_live_in_every_tab(
     for each in (page, second):
         expect(each.locator(".rp-start p")).to_contain_text("other is loading. Weights, 5.0 of 10 MB.")
         expect(chip(each)).to_contain_text("other")
-    expect(text(page, 1)).to_contain_text("while this answer was under way")
-    chip(page).click()  # nothing else can be loaded meanwhile
+    expect(text(page, 1)).to_contain_text("while this answer was in progress")
+    chip(page).click()  # meanwhile nothing else can be loaded
     expect(page.get_by_role("button", name="Load", exact=True)).to_be_disabled()
     page.keyboard.press("Escape")
     models.held.clear()
@@ -107,7 +107,7 @@ def test_one_that_fails_is_explained_until_that_is_dismissed(models: ModelHost, 
     radio(page, "other").check()
     page.get_by_role("button", name="Load", exact=True).click()
     notice = page.locator("#rp-notice")
-    expect(notice).to_contain_text(f"other could not be loaded: {BROKEN}. {FIRST} is there again.")
+    expect(notice).to_contain_text(f"other could not be loaded: {BROKEN}. {FIRST} is running again.")
     ask(page, "hello")
     expect(text(page, 1)).to_contain_text("packs prompts")
     expect(notice).to_be_visible()

@@ -251,7 +251,7 @@ def test_views_work_from_a_recording(run_on_disk: Path, mock: Served, open_page:
     expect(page.locator(".rp-pop h4")).to_contain_text("slow")
     page.locator(".rp-pop header button").click()
     page.evaluate("Rose.load('live/blockinfo.js').then(({ blockInfo }) => blockInfo(3, 700, 400, () => {}))")
-    expect(page.locator(".rp-pop")).to_contain_text("A recording has no contents of blocks")
+    expect(page.locator(".rp-pop")).to_contain_text("A recording does not contain what is in blocks")
 
 
 def test_a_bad_file(run_on_disk: Path, mock: Served, open_page: Callable[..., Page], tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_a_bad_file(run_on_disk: Path, mock: Served, open_page: Callable[..., Pa
     page.get_by_role("tab", name="Traces").click()
     for number, (content, said) in enumerate(
         (
-            ("notes", "is no recording"),
+            ("notes", "is not a recording"),
             ("", "is empty"),
             ('{"roseplay_recording":1,"info":{},"knobs":{}}\n', "info, model is missing"),
             ('{"roseplay_recording":7}\n', "format 7"),

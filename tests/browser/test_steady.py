@@ -84,7 +84,7 @@ def test_what_is_changed_while_it_is_on_applies(mock: Served, open_page: Open) -
 def test_a_rate_that_cannot_be_is_said_and_not_taken(mock: Served, open_page: Open) -> None:
     page = open_page(mock)
     type_rate(page, "a lot")
-    expect(page.get_by_text("The rate takes a number from 0.1 to 50.")).to_be_visible()
+    expect(page.get_by_text("The rate must be from 0.1 to 50.")).to_be_visible()
     expect(page.locator("#steady-rate-value input")).to_have_value("4")
 
 

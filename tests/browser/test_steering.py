@@ -127,7 +127,7 @@ def test_values_between_the_places_can_be_typed(mock: Served, open_page: Open) -
     expect(box).to_have_value("∞")
     box.fill("nonsense")
     box.press("Enter")
-    expect(page.get_by_text("takes a number of at least 1")).to_be_visible()
+    expect(page.get_by_text("must be at least 1")).to_be_visible()
     expect(box).to_have_value("∞")
     page.locator("#prefill-requests-value input").fill("5")
     page.locator("#prefill-requests-value input").press("Enter")

@@ -54,7 +54,7 @@ def test_a_knob_says_what_it_is_what_to_watch_and_how_it_stands(untouched: Serve
     expect(page.locator(".rp-pop dd").last).to_have_text(re.compile("^9, changed "))  # while the popover is open
     term(page, "Prefill budget").click()
     expect(popover(page, "Max batch")).to_be_hidden()
-    assert rows(page)["vLLM"] == "none of its own; nearest: --max-num-batched-tokens"
+    assert rows(page)["vLLM"] == "no equivalent; nearest: --max-num-batched-tokens"
     assert rows(page)["now"] == "∞"
 
 

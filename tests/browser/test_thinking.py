@@ -164,7 +164,7 @@ def test_what_is_never_closed_stays_open(reasoner: Served, open_page: Callable[.
     think(page, reasoner, question, 3)
     expect(head(page)).to_have_text("thinking…")
     page.get_by_role("button", name="Stop lane 1").click()
-    expect(head(page)).to_have_text(re.compile(r"^thought for [\d.]+ m?s, 3 tokens, without an end$"))
+    expect(head(page)).to_have_text(re.compile(r"^thought for [\d.]+ m?s, 3 tokens, unfinished$"))
     expect(thought(page)).to_be_visible()
 
 

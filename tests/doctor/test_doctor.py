@@ -60,7 +60,7 @@ def test_it_says_what_was_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert main(["doctor", "--num-blocks", "32", "--no-pack-weights"]) == 0
     out, err = capsys.readouterr()
     assert "the model is tiny-chat" in err, "the one that the page would take"
-    for words in ("torch ", "GB/s", "tiny-chat on cpu", "pack_weights is off", "as plain torch's", "missing"):
+    for words in ("torch ", "GB/s", "tiny-chat on cpu", "pack_weights is off", "same as plain torch", "missing"):
         assert words in out
     assert all(len(line) <= 118 for line in out.splitlines())
 

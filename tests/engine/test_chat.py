@@ -89,6 +89,6 @@ def test_a_message_without_control_tokens_is_encoded_whole(chat_engine):
 
 
 def test_characters_that_stand_in_for_control_tokens_are_refused_beside_one(chat_engine):
-    with pytest.raises(ValueError, match="stand in"):
+    with pytest.raises(ValueError, match="control token's name and the characters"):
         chat_engine.submit([{"role": "user", "content": "<|end|> \uf8fe0\uf8ff"}])
     chat_engine.submit([{"role": "user", "content": "\uf8fe0\uf8ff"}], SamplingParams(max_new_tokens=1)).result(60)

@@ -265,7 +265,7 @@ def test_too_many_that_wait_are_refused(transports):
         worker = transports.taken[0]
         for _ in range(2):
             engine.submit([1])
-        with pytest.raises(EngineBusyError, match="2 requests wait already"):
+        with pytest.raises(EngineBusyError, match="2 requests are already waiting"):
             engine.submit([1])
         worker.publish(NewToken(0, 1))
         wait_until(lambda: engine._receiver.num_waiting == 1)
@@ -473,7 +473,7 @@ def test_closing_ends_every_stream_and_refuses_the_rest(engine, worker):
 def test_a_thread_that_ended_cannot_be_replaced(engine, worker, event):
     stream = engine.submit([1])
     worker.events.put(event)
-    reason = "the thread ended; the engine cannot go on, restart it"
+    reason = "the thread ended; the engine cannot go on: restart it"
     assert stream.result(PATIENCE_S).error == reason
     assert stream.finish_reason is FinishReason.ERROR
     wait_until(lambda: not engine.alive)
@@ -491,7 +491,7 @@ def test_a_process_that_ended_is_replaced(transports):
         engine.pause()
         engine.set_knobs(max_batch_size=6)
         first.events.put(WorkerGoneError("the process ended"))
-        assert stream.result(PATIENCE_S).error == "the process ended; a new one starts"
+        assert stream.result(PATIENCE_S).error == "the process ended; a new one is starting"
         wait_until(lambda: engine._restarting is None and len(transports.taken) == 2)
         second = transports.taken[1]
         assert first.ended == ["killed"]
@@ -514,7 +514,7 @@ def test_a_replacement_that_does_not_start_breaks_the_engine(transports):
         transports.taken[0].events.put(WorkerGoneError("the process ended"))
         wait_until(lambda: not engine.alive)
         assert engine.overdue == (
-            "the process ended, and a new one did not start: no memory; the engine cannot go on, restart it"
+            "the process ended, and a new one did not start: no memory; the engine cannot go on: restart it"
         )
 
 

@@ -124,7 +124,7 @@ def test_only_so_many_may_wait(tiny_llama):
         wait_until(lambda: first.token_ids)
         engine.submit([4], LONG)
         engine.submit([5], LONG)
-        with pytest.raises(EngineBusyError, match="2 requests wait"):
+        with pytest.raises(EngineBusyError, match="2 requests are already waiting"):
             engine.submit([6], LONG)
 
 

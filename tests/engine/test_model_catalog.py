@@ -184,7 +184,7 @@ def test_one_model_by_name_path_or_file(tmp_path: Path) -> None:
         entry = describe(str(path))
         assert (entry.name, entry.model, entry.refused) == (name, str(path), None)
     encoder = write_directory(tmp_path / "encoder", architectures=["BertModel"])
-    assert "no decoder" in (describe(str(encoder)).refused or "")
+    assert "not a decoder" in (describe(str(encoder)).refused or "")
     (tmp_path / "notes.txt").write_text("notes")
     (tmp_path / "empty").mkdir()
     for wrong in (tmp_path / "notes.txt", tmp_path / "empty", tmp_path / "nowhere", "two words"):

@@ -111,7 +111,7 @@ def test_a_file_may_hold_anything(spec: Any, tmp_path: Path, capsys: pytest.Capt
         ([], "name a scenario"),
         (["polka"], "there is no scenario 'polka'"),
         (["admission", "--a", "max_batch_size"], "write NAME=VALUE"),
-        (["admission", "--a", "colour=red"], "no setting of an arm"),
+        (["admission", "--a", "colour=red"], "not a setting of an arm"),
         (["admission", "--a", "block_size=red"], "arm A: block_size is 'red'"),
         (["admission", "--b", "slow_motion=4"], "slow motion"),
         (["admission", "--rate-per-s", "4"], "no parameter rate_per_s"),

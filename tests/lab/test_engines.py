@@ -166,7 +166,7 @@ def test_a_request_that_an_arm_cannot_take_is_an_error(live: Engine) -> None:
     told = ended(Lab(live).start({"scenario": "dedup", "params": FEW, "b": {"config": {"max_waiting": 1}}}))
     assert told["state"] == "error"
     assert told["error"].startswith("arm B, warm-up: ")
-    assert "refused: 1 requests wait already" in told["error"]
+    assert "refused: 1 requests are already waiting" in told["error"]
     assert not live.paused
 
 

@@ -92,7 +92,7 @@ def test_on_any_machine_the_answer_was_tried_and_its_sentences_say_what_its_tabl
         worst = {value: max(row["misses"].values()) for value, row in rows.items()}
         assert worst[summary["closest"]] == min(worst.values())
         assert first.startswith(f"No value between 16 and 1\u202f024 keeps both: {label} ")
-        assert f"{label} {number_text(summary['closest'])} comes closest, it misses " in first
+        assert f"{label} {number_text(summary['closest'])} comes closest but misses " in first
         assert f"by {number_text(worst[summary['closest']])} %" in first
         return
     assert rows[answer]["kept"]
@@ -163,7 +163,7 @@ def test_an_answer_that_was_not_kept_in_every_run_says_in_how_many() -> None:
     document["points"][-1] = point(16, [10, 12, 30, 11, 30, 12, 30, 9, 30], [5] * 9)
     said = find_summary(document)["sentences"]
     assert "Not in every run: ITL p99 is within its limit in 5 of 9 runs." in said
-    assert "Another search may answer otherwise: the runs of prefill budget 16 do not agree." in said
+    assert "Another search may find another value: the runs of prefill budget 16 do not agree." in said
 
 
 def test_what_is_exactly_as_long_as_its_limit_is_within_it() -> None:

@@ -118,7 +118,7 @@ def test_a_pool_that_somebody_chose_for_the_live_engine_is_told_in_bytes(engine:
     on_a_gpu(engine)
     engine.config = EngineConfig(num_blocks=engine.info.num_blocks)
     told, _ = run(engine, {**KNOBS_DIFFER, "a": {"config": {"num_blocks": 99}}, "b": {"config": {"num_blocks": 99}}})
-    flag = re.search(r"--kv-cache-memory (\d+), its own KV cache takes (\S+) GiB$", told["error"])
+    flag = re.search(r"--kv-cache-memory (\d+): its own KV cache takes (\S+) GiB$", told["error"])
     assert flag is not None
     pool = engine.info.num_blocks * 16 * TOKEN_BYTES
     assert float(flag[2]) == pytest.approx(pool / GIB, abs=0.1)

@@ -83,7 +83,7 @@ def test_it_takes_the_place_of_a_scenarios_requests() -> None:
     [
         ({"length": 4}, "length is for a scenario"),
         ({"params": {"num_requests": 3}}, "traffic of your own has no num_requests"),
-        ({"repeats": 20, "traffic": {"requests": [[0, 1, 4096]] * 2}}, "327,680 tokens, at most 200,000"),
+        ({"repeats": 20, "traffic": {"requests": [[0, 1, 4096]] * 2}}, "327,680 tokens; at most 200,000"),
     ],
 )
 def test_what_does_not_go_with_it(body: dict[str, Any], says: str) -> None:

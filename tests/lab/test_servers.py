@@ -102,8 +102,8 @@ def test_a_rate_is_swept(urls: list[str]) -> None:
 @pytest.mark.parametrize(
     ("b", "says"),
     [
-        ({"config": {"block_size": 8}}, "block_size is set where another server is started"),
-        ({"config": {"url": "http://elsewhere:1/v1"}}, "none of the servers of this lab"),
+        ({"config": {"block_size": 8}}, "block_size can only be set when the other server is started"),
+        ({"config": {"url": "http://elsewhere:1/v1"}}, "not one of this lab's servers"),
         ({"config": {"url": 7}}, "the url of arm B must be text"),
     ],
 )
@@ -113,7 +113,7 @@ def test_what_cannot_be_set_from_here_is_refused(urls: list[str], b: dict[str, A
 
 
 def test_an_engine_s_lab_takes_no_urls(engines: list[Engine]) -> None:
-    with pytest.raises(ValueError, match="this lab starts engines"):
+    with pytest.raises(ValueError, match="this lab starts its own engines"):
         Lab(engines[0]).start({"scenario": "poisson", "a": {}, "b": {"config": {"url": "http://127.0.0.1:1/v1"}}})
 
 

@@ -151,7 +151,7 @@ def test_the_price_is_the_promised_one_and_no_substitute(document) -> None:
         for one in run["requests"]:
             one["ttft_ms"] = 50.0 if run["arm"] == "B" else 200.0
     assert summary(paid)["sentences"][1].startswith(
-        "The price: TTFT p95 was to be worse in B and is better: 50 ms in B and 200 ms in A (0.25×); "
+        "The price: TTFT p95 was expected to be worse in B but is better: 50 ms in B and 200 ms in A (0.25×); "
     )
 
 
@@ -216,7 +216,7 @@ def test_a_document_from_a_file_is_checked_and_summed_up_anew(document) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda d: d.update(roseplay_lab=3), "no result of the lab"),
+        (lambda d: d.update(roseplay_lab=3), "not a result of the lab"),
         (lambda d: d.pop("arms"), "arms is missing"),
         (lambda d: d.update(runs={}), "runs should be a valid list"),
         (lambda d: d.update(runs=[]), "no run of arm A"),

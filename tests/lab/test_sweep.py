@@ -54,7 +54,7 @@ def test_a_sweep_of_the_rate_lasts_as_long_at_each() -> None:
         ({"setting": "seed"}, "cannot vary 'seed'"),
         ({"setting": "max_batch_size", "from": 1}, "to is None"),
         ({"setting": "max_batch_size", "from": 1.5, "to": 3}, "from is 1.5"),
-        ({"setting": "max_batch_size", "from": 3, "to": 3}, "let it rise"),
+        ({"setting": "max_batch_size", "from": 3, "to": 3}, "the last must be larger than the first"),
         ({"setting": "rate_per_s", "from": 1, "to": 500, "seconds": 10}, "choose a lower rate or fewer seconds"),
         ({"setting": "rate_per_s", "from": 1, "to": 5, "points": 1}, "points is 1"),
         ({"setting": "rate_per_s", "from": 1, "to": 5, "colour": 1}, "cannot have colour"),
@@ -287,7 +287,7 @@ def test_a_search_tries_values_until_none_is_left(engine: FakeEngine) -> None:
     assert len(fake.engines) == 1
     assert parse_result(json.dumps(document).encode()) == document
     document["points"].reverse()
-    with pytest.raises(ValueError, match="other tries"):
+    with pytest.raises(ValueError, match="the tries in the result differ"):
         parse_result(json.dumps(document).encode())
 
 

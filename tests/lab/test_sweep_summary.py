@@ -216,7 +216,7 @@ def test_goodput_with_a_dip_before_its_highest_value_does_not_peak_there() -> No
 @pytest.mark.parametrize(
     ("goodput", "said"),
     [
-        ([0.0, 0.0, 0.0], "No request keeps the limits from 10 req/s to 41.4 req/s."),
+        ([0.0, 0.0, 0.0], "No request stays within the limits from 10 req/s to 41.4 req/s."),
         ([7.0], "Goodput is 7 req/s (6.93–7.07) at 10 req/s."),
         ([7.0, 7.1, 7.0], "Goodput is 7.10 req/s (7.03–7.17) at 25.7 req/s; every other value is within the spread of 3 repeats."),
         ([3.0, 9.0, 5.0], "Goodput peaks at 25.7 req/s: 9 req/s (8.91–9.09)."),

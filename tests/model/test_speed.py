@@ -157,9 +157,9 @@ def test_an_answer_too_slow_to_be_watched_is_told_and_a_faster_model_offered(mod
     slow[0] = 0.13
     with Engine(model, block_size=4, num_blocks=40, record_steps=False) as engine:
         (said,) = [choice.slow for choice in engine.info.choices if choice.part == "one answer"]
-    assert "tokens/s on this machine, too slow to be watched: --model tiny-chat is faster" in str(said)
+    assert "tokens/s on this machine, too slow to watch: --model tiny-chat is faster" in str(said)
     assert speed.too_slow("tiny-chat", 0.2)[0].slow == (
-        "an answer comes at 5.0 tokens/s on this machine, too slow to be watched"
+        "answers come at 5.0 tokens/s on this machine, too slow to watch"
     )
 
 

@@ -168,7 +168,7 @@ def test_random_weights_have_the_shape_of_the_text_part(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (tf.LlavaNextConfig, "llava_next reads more than text; of such models the text of gemma3, llava, .* is served"),
+        (tf.LlavaNextConfig, "llava_next is multimodal; of such models, only the text of gemma3, llava, .* is served"),
         (tf.PaliGemmaConfig, "paligemma"),
     ],
 )

@@ -96,7 +96,7 @@ class FakeEngine:
             )
         with self._lock:
             if not self.room:
-                raise EngineBusyError(f"{self._max_waiting} requests wait already: try again later")
+                raise EngineBusyError(f"{self._max_waiting} requests are already waiting: try again later")
             submitted = self.clock.now_ns()
             token_ids = [token if isinstance(token, int) else 0 for token in prompt]
             stream = Stream(next(self._ids), token_ids, params, self.detokenizer(), self.abort, submitted, on_update)

@@ -217,7 +217,7 @@ def test_nothing_goes_outside(cut_off: tuple[str, Path]) -> None:
         for name, count in {"set_knobs": 1, "stop": 3}.items():
             tried()
             answer = client.post(f"/gradio_api/run/{name}", json={"data": [file] * count})
-            assert (answer.status_code, answer.json()["error"]) == (422, "files are not taken here")
+            assert (answer.status_code, answer.json()["error"]) == (422, "files are not accepted here")
         for path in (f"/gradio_api/proxy={outside}", f"/gradio_api/file={outside}", f"/proxy={outside}"):
             tried()
             assert client.get(path).status_code == 404

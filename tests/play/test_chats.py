@@ -142,7 +142,7 @@ def test_edit_takes_the_place_of_the_last_turn(engine: FakeEngine, playground: P
 
 
 def test_regenerate_asks_again_with_another_seed(engine: FakeEngine, playground: Playground) -> None:
-    with pytest.raises(ValueError, match="nothing was asked yet"):
+    with pytest.raises(ValueError, match="there is no answer to generate again"):
         playground.chats.regenerate(lanes=[1, 2], tab_id=TAB)
     playground.chats.set_settings({"seed": 7}, lane=0, tab_id=TAB)
     (first,) = playground.chats.send("one", lanes=[2], tab_id=TAB)
@@ -345,7 +345,7 @@ def test_lanes_from_a_program(call: Any, address: str, live_engine: FakeEngine) 
     [
         ("/new_chat", (), "tab's id"),
         ("/regenerate", (), "tab's id"),
-        ("/regenerate", (1, "a-tab-without-chats"), "nothing was asked yet"),
+        ("/regenerate", (1, "a-tab-without-chats"), "there is no answer to generate again"),
         ("/new_chat", (9, TAB), "no lane 9"),
     ],
 )

@@ -41,7 +41,7 @@ def test_the_lab_stops_at_the_first_signal_and_answers_end_with_an_error_at_the_
         wait_until(lambda: engine.paused)
         server.handle_exit(signal.SIGTERM, None)  # as the signal does, which only a main thread receives
         wait_until(lambda: not engine.paused)
-        with pytest.raises(LabBusyError, match="the server ends"):
+        with pytest.raises(LabBusyError, match="the server is shutting down"):
             playground.lab.start(EXPERIMENT)
         engine.step()
         wait_until(lambda: len(events) == 2)

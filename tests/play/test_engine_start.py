@@ -51,7 +51,7 @@ class TestStatus:
         assert status.sentence == "gpt2 is loading. Weights, 0.0 of 1\u202f548 MB."
         clock.now = 4.0
         status.take(Progress("weights", 387 * MB, 1548 * MB, "bytes"))
-        assert status.sentence == "gpt2 is loading. Weights, 387 of 1\u202f548 MB. About 12 s of this left."
+        assert status.sentence == "gpt2 is loading. Weights, 387 of 1\u202f548 MB. About 12 s left for this."
         status.take(Progress("weights", 774 * MB, 1548 * MB, "bytes", "random"))
         assert status.sentence == "gpt2 is loading. Weights, 774 of 1\u202f548 MB, random."  # progress is uneven
         status.take(Progress("weights", 4 * MB, None, "bytes", "random"))

@@ -105,7 +105,7 @@ def test_one_that_fails_brings_the_one_before_back(models: ModelHost) -> None:
     models.switch("broken")
     assert stream.error == "the model was changed to broken"
     assert models.host.live and models.host.engine.info.model == FIRST
-    notice = f"broken could not be loaded: {BROKEN}. {FIRST} is there again."
+    notice = f"broken could not be loaded: {BROKEN}. {FIRST} is running again."
     assert json.loads(models.host.delta(0))["notice"] == notice
     models.switch("other")
     assert json.loads(models.host.delta(0))["notice"] is None
@@ -146,7 +146,7 @@ def test_closing_it_meanwhile_ends_it(models: ModelHost) -> None:
     wait_until(lambda: len(models.starts) == 2)
     models.host.close()
     assert models.host.over and not any(engine.alive for engine in models.engines)
-    with pytest.raises(LoadBusyError, match="the server ends"):
+    with pytest.raises(LoadBusyError, match="the server is shutting down"):
         models.host.switch("other", EngineConfig())
 
 

@@ -67,7 +67,7 @@ def test_what_does_not_fit_is_refused_before_anything_ends(models: ModelHost, tm
         models.engine.memory = FreeMemory(host=8319 - pool)
         assert client.get("/ui/models").json()["models"][2]["fits"] is False
         reply = client.post("/ui/models/load", json={"model": str(file)})
-        assert reply.status_code == 422 and "free once what runs is closed" in reply.json()["detail"]
+        assert reply.status_code == 422 and "free once the running model is closed" in reply.json()["detail"]
         assert models.host.live and models.engine.alive and len(models.engines) == 1
         models.engine.memory = FreeMemory(host=8320 - pool)
         assert client.post("/ui/models/load", json={"model": str(file)}).status_code == 202
@@ -85,7 +85,7 @@ def test_what_does_not_fit_is_refused_before_anything_ends(models: ModelHost, tm
         ({"model": "tiny-chat", "max_batch_size": 4}, "there is no 'max_batch_size'"),
         ({"model": "tiny-chat", "dtype": "int4"}, "dtype"),
         ({"model": "tiny-chat", "num_blocks": "many"}, "num_blocks is 'many': use an integer"),
-        ({"model": "tiny-chat", "max_model_len": 4096}, "max_model_len is 4,096, tiny-chat goes up to 2,048"),
+        ({"model": "tiny-chat", "max_model_len": 4096}, "max_model_len is 4,096, but tiny-chat allows at most 2,048"),
         ({"model": "org/not-here"}, "is not on this machine, and the Hugging Face hub cannot be reached"),
         ({"model": "tiny-chat", "num_blocks": 5, "kv_cache_memory": 5}, "not both"),
         ({"model": "tiny-chat", "quantization": "int8", "dtype": "float16"}, "quantization int8 computes"),

@@ -72,11 +72,11 @@ def test_it_stops_when_too_many_wait(requests: Requests) -> None:
 
 def test_it_stops_when_the_engine_takes_no_more(requests: Requests) -> None:
     def busy() -> None:
-        raise EngineBusyError("256 requests wait already")
+        raise EngineBusyError("256 requests are already waiting")
 
     requests.before[2] = busy
     figures = play(requests, file_of(0, 1, 2, 3)).figures()
-    assert (figures["sent"], figures["stopped"]) == (2, "256 requests wait already")
+    assert (figures["sent"], figures["stopped"]) == (2, "256 requests are already waiting")
 
 
 def test_it_stops_with_its_tab(requests: Requests) -> None:

@@ -94,7 +94,7 @@ def test_a_replay_is_served_without_torch(file: Path) -> None:
 def test_a_bad_file_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     foreign = tmp_path / "notes.txt"
     foreign.write_text("some notes\n")
-    for path, words in ((foreign, "no recording of roseplay"), (tmp_path / "gone.jsonl", "cannot be read")):
+    for path, words in ((foreign, "not a recording of roseplay"), (tmp_path / "gone.jsonl", "cannot be read")):
         assert main(["--replay", str(path), "--port", "0"]) == 2
         told = capsys.readouterr().err
         assert told.count("\n") == 1
@@ -117,5 +117,5 @@ def test_a_recording_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["--record", str(there), "--port", "0"]) == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1
-    assert "is there already" in told
+    assert "exists already" in told
     assert there.read_text() == "something dear"

@@ -92,7 +92,7 @@ def test_health_answers_though_the_engine_never_does(monkeypatch: pytest.MonkeyP
         finally:
             free.set()
     assert {answer.status_code for answer in answers} == {503}
-    assert "did not say within 0.3 s" in answers[0].json()["status"]
+    assert "did not report its health within 0.3 s" in answers[0].json()["status"]
     assert len(asked) == 1
 
 
@@ -295,8 +295,8 @@ def test_knobs_take_any_subset(call: Any, live_engine: FakeEngine) -> None:
         ("/stop", (None, TAB, 9), "no lane 9"),
         ("/submit", ("hello", []), "there are 0 lanes"),
         ("/submit", ("hello", [1, 0]), "no lane 0"),
-        ("/set_knobs", ({"prefill_max_tokens": "many"},), "takes a number of at least 1"),
-        ("/set_knobs", ({"slow_motion": "0"},), "takes a number above 1"),
+        ("/set_knobs", ({"prefill_max_tokens": "many"},), "must be at least 1"),
+        ("/set_knobs", ({"slow_motion": "0"},), "must be above 1"),
         ("/start_demo", ("nothing", TAB), "no demo 'nothing'"),
         ("/start_demo", (), "tab's id"),
         ("/new_chat", (1.5, TAB), "lane is 1.5"),

@@ -69,7 +69,7 @@ def play(requests: Requests, watched: Any = lambda: True, **changes: Any) -> Ste
 
 
 def gone() -> None:
-    raise EngineBusyError("256 requests wait already")
+    raise EngineBusyError("256 requests are already waiting")
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_requests_arrive_at_the_rate_whether_or_not_others_are_answered(requests
     figures = play(requests).figures()
     assert requests.at_s == pytest.approx([i / 10 for i in range(25)], abs=0.001)
     assert (figures["sent"], figures["done"], figures["on"]) == (25, 0, False)
-    assert figures["stopped"] == "256 requests wait already"
+    assert figures["stopped"] == "256 requests are already waiting"
 
 
 def test_poisson_gaps_come_from_the_seed(requests: Requests) -> None:

@@ -100,14 +100,14 @@ def test_a_burst_that_makes_an_answer_pause() -> None:
 
 
 def test_a_burst_while_nobody_streams() -> None:
-    assert lines(a_burst_arrives(Story(KNOBS))) == ["2 prompts arrived. Nobody was streaming, so nobody had to wait."]
+    assert lines(a_burst_arrives(Story(KNOBS))) == ["2 prompts arrived. No answer was streaming, so none had to wait."]
 
 
 def test_an_answer_that_ended_before_the_burst_did_not_wait_for_it() -> None:
     story = Story(KNOBS)
     an_answer_streams(story)
     story.take(frame(35, requests=[[STREAMING, "finished", 33, {"reason": "stop", "ttft_ms": 5}]]))
-    assert lines(a_burst_arrives(story))[0].endswith("Nobody was streaming, so nobody had to wait.")
+    assert lines(a_burst_arrives(story))[0].endswith("No answer was streaming, so none had to wait.")
 
 
 def test_a_burst_that_is_stopped_is_not_spoken_of() -> None:
@@ -128,7 +128,7 @@ def test_requests_that_wait_for_blocks() -> None:
     events = [[i, "first", 90, {"ttft_ms": 50}] for i in (20, 30)]
     computed = [step(9, 80, 90, (30, 50), (STREAMING, 0))]
     said = story.take(frame(91, requests=events, steps=computed, tokens=[TokenRow(STREAMING, 90, 60, 9)]))
-    assert lines(said) == ["2 prompts arrived. 1 waited for free KV blocks; 1 running answer gave way."]
+    assert lines(said) == ["2 prompts arrived. 1 waited for free KV blocks; the scheduler preempted 1 running answer."]
 
 
 def test_the_second_burst_is_compared_with_the_first_under_another_budget() -> None:
@@ -239,7 +239,7 @@ def test_each_figure_of_the_first_line_is_one_of_the_facts(one: BurstFacts) -> N
     assert len(sentence) <= 140
     assert sentence.startswith(f"{one.prompts} prompt")
     if not one.streaming and one.waited_for is None:
-        assert "nobody had to wait" in sentence
+        assert "none had to wait" in sentence
     if not re.search("paused longer than|longest pause was|waited for", sentence):
         assert not one.streaming or one.paused
     if "paused longer than" in sentence:
@@ -272,7 +272,7 @@ def test_a_gap_that_is_usual_here_is_not_blamed_on_the_burst() -> None:
 def test_the_longest_pause_of_portions_is_told_as_it_is() -> None:
     portions = replace(A_BURST, knobs={**KNOBS, "prefill_max_tokens": 64}, steps=9, paused=4, usual_ms=110.0)
     assert plain(what_happened(portions)) == (
-        "20 prompts arrived while 4 answers streamed. In portions of 64 tokens a step, the longest pause was 896 ms, "
+        "20 prompts arrived while 4 answers streamed. With prefill chunks of 64 tokens, the longest pause was 896 ms, "
         "where 110 ms is usual."
     )
 

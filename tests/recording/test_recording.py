@@ -200,9 +200,9 @@ def test_a_cut_off_last_line_is_left_out(file: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda lines: [b"hello\n", *lines[1:]], "no recording of roseplay"),
-        (lambda lines: [b'{"traceEvents": []}\n'], "no recording of roseplay"),
-        (lambda lines: [b"\x89PNG\r\n\x1a\n\xff\xfe"], "no recording of roseplay"),
+        (lambda lines: [b"hello\n", *lines[1:]], "not a recording of roseplay"),
+        (lambda lines: [b'{"traceEvents": []}\n'], "not a recording of roseplay"),
+        (lambda lines: [b"\x89PNG\r\n\x1a\n\xff\xfe"], "not a recording of roseplay"),
         (lambda lines: [], "is empty"),
         (
             lambda lines: [lines[0].replace(b'"roseplay_recording":2', b'"roseplay_recording":9')],

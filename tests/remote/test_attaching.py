@@ -64,7 +64,7 @@ def test_the_model(engine: Engine) -> None:
     with serving(engine) as address:
         assert start_error(address, model="gpt-9") == f"{address} has no model 'gpt-9': use one of tiny-chat"
     with at_a_port(FastAPI()) as address:
-        assert "names no model" in start_error(address)
+        assert "lists no model" in start_error(address)
         with HttpEngine(address, model="unlisted") as remote:
             assert remote.model == "unlisted"
 
@@ -222,7 +222,7 @@ def test_bad_health_is_said_in_the_servers_words() -> None:
     with at_a_port(script.app) as address, HttpEngine(address) as remote:
         attached.append(remote)
         health = remote.health()
-    assert (health.ok, health.detail) == (False, f"{address} is not well: the queue is stuck")
+    assert (health.ok, health.detail) == (False, f"{address} is not healthy: the queue is stuck")
 
 
 def test_health_that_does_not_come_in_time_is_bad() -> None:

@@ -95,9 +95,9 @@ def test_what_another_server_ignores_is_found(capsys: pytest.CaptureFixture[str]
     expected = {
         "completions": "status 404",
         "finish_reason": "'stop' where the limit of tokens was reached",
-        "usage": "7 in all are not the sum of its parts",
+        "usage": "7 total tokens are not prompt plus completion",
         "usage of streams": "the last chunk has none",
-        "cached tokens": "usage says nothing of them",
+        "cached tokens": "usage does not include them",
         "n": "n is ignored",
         "seed": "other seeds gave the same answer",
         "stop": "an answer that should end before 'is' ended with 'stop'",
@@ -106,7 +106,7 @@ def test_what_another_server_ignores_is_found(capsys: pytest.CaptureFixture[str]
         "refuses what it does not know": "it is ignored",
         "404 for another model": "any name is accepted",
         "runtime_config": "status 404",
-        "aborts when a client leaves": "its metrics do not say how many requests run",
+        "aborts when a client leaves": "its metrics do not report how many requests are running",
     }
     assert {name: found[name]["detail"] for name in expected} == expected
 

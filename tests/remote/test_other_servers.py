@@ -156,7 +156,7 @@ def test_a_server_that_refuses_to_count_is_asked_for_less(refuses: str, asked: l
 def test_metrics_that_begin_with_the_first_request() -> None:
     script = Script(words("Yes"), metrics="", card={"owned_by": "sglang"})
     with at_a_port(script.app) as address, HttpEngine(address) as remote:
-        assert remote.capabilities.reasons["queue"] == "SGLang's metrics have not said it yet"
+        assert remote.capabilities.reasons["queue"] == "SGLang's metrics have not included it yet"
         script.metrics = "sglang:num_running_reqs 2.0\nsglang:num_queue_reqs 1.0\n"
         wait_until(lambda: remote.capabilities.queue)
         assert "kv_usage" in remote.capabilities.reasons
@@ -252,7 +252,7 @@ def test_usage_is_left_out_where_it_is_refused() -> None:
         (JSONResponse({"error": "context full"}, 500), "context full"),
         (Response("<html>", 502), "the server replied with status 502"),
         (Response("", 403), "the server does not accept the key"),
-        (Response("[1]", 200, media_type="application/json"), "no JSON object"),
+        (Response("[1]", 200, media_type="application/json"), "not a JSON object"),
     ],
 )
 def test_refusals_are_the_servers_sentences(refused: Response, says: str) -> None:
@@ -313,7 +313,7 @@ def test_a_mistake_of_the_client_ends_its_own_stream_alone(monkeypatch: pytest.M
         ([*words("Some ")[:-2], event({"error": {"message": "it is full"}, "choices": []}), DONE], "it is full"),
         ([*words("Some ")[:-2], event({"error": {"code": 9}, "choices": []}), DONE], "says that the request failed"),
         (words("Some ")[:-2], "without saying why"),
-        ([*words("Some ")[:-2], event(b"{half")], "no JSON object"),
+        ([*words("Some ")[:-2], event(b"{half")], "not a JSON object"),
         ([event({"choices": [{"text": "Some ", "finish_reason": "error"}]})], "says that the request failed"),
     ],
     ids=[
@@ -448,7 +448,7 @@ def test_load_is_followed_while_requests_run() -> None:
     script = Script(until_told, metrics="tgi_queue_size 3\ntgi_batch_current_size 8\n")
     with at_a_port(script.app) as address, HttpEngine(address) as remote:
         assert remote.capabilities.queue and not remote.capabilities.kv_usage
-        assert remote.capabilities.reasons["kv_usage"] == "TGI's metrics do not say"
+        assert remote.capabilities.reasons["kv_usage"] == "TGI's metrics do not include it"
         stream = remote.submit(CHAT)
 
         def loads() -> list[LoadEvent]:

@@ -42,7 +42,7 @@ def test_every_one_of_many_is_answered_or_refused() -> None:
                 assert int(reply.headers["retry-after"]) > 0
                 error = reply.json()["error"]
                 assert (error["code"], error["type"]) == ("queue_full", "rate_limit_error")
-                assert error["message"].startswith("16 requests wait already")
+                assert error["message"].startswith("16 requests are already waiting")
             else:
                 assert reply.json()["usage"]["completion_tokens"] == 6
         assert engine.num_unfinished == 0

@@ -88,7 +88,7 @@ def test_a_stream_that_runs_is_finished_and_a_new_request_refused() -> None:
         while (ready := kept.get("/ready")).status_code == 200:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        assert ready.json()["detail"] == "the server ends, and takes no new requests"
+        assert ready.json()["detail"] == "the server is shutting down and accepts no new requests"
         assert kept.get("/health").status_code == 200
         refused = kept.post("/v1/completions", json={**LONG, "stream": False})
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
@@ -98,7 +98,7 @@ def test_a_stream_that_runs_is_finished_and_a_new_request_refused() -> None:
         assert json.loads(lines[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
         assert process.wait(30) == 0
         assert process.stderr is not None
-        assert "ending once 1 request of the API finished, within 30 s" in process.stderr.read()
+        assert "waiting up to 30 s for 1 request of the API to finish" in process.stderr.read()
 
 
 @pytest.mark.parametrize("flags", [["--grace", "0.5"], []], ids=["grace time over", "second signal"])

@@ -73,7 +73,7 @@ def test_the_first_signal_waits_for_requests_and_the_second_does_not(
     drain.running = 0
     waiting.join(30)
     assert not waiting.is_alive() and not ending.force_exit
-    assert "ending once 2 requests of the API finished, within 30 s" in capsys.readouterr().err
+    assert "waiting up to 30 s for 2 requests of the API to finish" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("grace_s", [0.0, 30.0], ids=["time over", "finished"])
@@ -90,7 +90,7 @@ def test_the_server_ends_after_its_requests_or_its_grace_time(
     while not ending.should_exit:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert "ending once 1 request of the API finished" in capsys.readouterr().err
+    assert "for 1 request of the API to finish" in capsys.readouterr().err
 
 
 def test_a_server_that_ends_is_well_but_not_ready(drain: Drain) -> None:
@@ -100,7 +100,7 @@ def test_a_server_that_ends_is_well_but_not_ready(drain: Drain) -> None:
     drain.begin()
     ready, health = client.get("/ready"), client.get("/health")
     assert (ready.status_code, health.status_code) == (503, 200)
-    assert ready.json()["detail"] == ready.json()["status"] == "the server ends, and takes no new requests"
+    assert ready.json()["detail"] == ready.json()["status"] == "the server is shutting down and accepts no new requests"
     assert (health.json()["status"], health.json()["model"]) == ("ok", "fake-chat")
     assert ready.headers["cache-control"] == "no-store"
     served.engine.wrong = "the worker stands"

@@ -299,7 +299,7 @@ def test_a_full_queue_is_429_and_leaves_nothing_behind(
     monkeypatch.setattr(engine, "config", dataclasses.replace(engine.config, max_waiting=2))
     engine.pause()
     try:
-        with pytest.raises(openai.RateLimitError, match="2 requests wait already") as refused:
+        with pytest.raises(openai.RateLimitError, match="2 requests are already waiting") as refused:
             client.chat.completions.create(model=MODEL, messages=QUESTION, max_tokens=5, n=3)
         assert refused.value.response.headers["retry-after"] == "1"
         wait_until(lambda: not running(engine))  # none of them can finish by itself

@@ -170,7 +170,7 @@ def test_the_queue_is_bounded(engine: RayEngine, handle: Handle) -> None:
     handle.answer = waits
     assert engine.room == 2
     streams = [engine.submit([1, 2, 3], SamplingParams(max_new_tokens=4)) for _ in range(2)]
-    with pytest.raises(EngineBusyError, match="2 requests wait"):
+    with pytest.raises(EngineBusyError, match="2 requests are already waiting"):
         engine.submit([1])
     streams[0].cancel()
     assert engine.room == 1
@@ -187,7 +187,7 @@ def test_knobs_go_to_all_and_later_calls(engine: RayEngine, handle: Handle) -> N
 
 def test_without_replicas_it_is_not_healthy_and_closed_it_takes_nothing(engine: RayEngine) -> None:
     found = engine.health()
-    assert (found.ok, found.detail) == (False, "no replica runs")
+    assert (found.ok, found.detail) == (False, "no replica is running")
     stream = engine.submit([1, 2, 3])
     engine.close()
     assert (stream.result(5).finish_reason, stream.error) == (FinishReason.ABORT, "the engine was closed")

@@ -75,7 +75,7 @@ def test_a_rate_takes_the_place_of_the_arrivals_in_a_file() -> None:
         ),
         (b'\n{"arrival_s": -1, "prompt": "a", "answer_tokens": 1}', "line 2, arrival_s: -1"),
         (b'{"arrival_s": NaN, "prompt": "a", "answer_tokens": 1}', "line 1, arrival_s: nan"),
-        (b'{"arrival_s": 0, "prompt": 7, "answer_tokens": 1}', "line 1, prompt: 7 is no text"),
+        (b'{"arrival_s": 0, "prompt": 7, "answer_tokens": 1}', "line 1, prompt: 7 is not text"),
         (b'{"arrival_s": 0, "prompt": " ", "answer_tokens": 1}', "line 1, prompt"),
         (b'{"arrival_s": 0, "prompt": "a", "answer_tokens": 1.5}', "line 1, answer_tokens: 1.5"),
         (b'{"arrival_s": 0, "prompt": "a", "answer_tokens": true}', "line 1, answer_tokens: True"),

@@ -107,9 +107,9 @@ def test_a_scenario_s_traffic_can_be_changed_within_limits() -> None:
 
 def test_a_scenario_with_a_mistake_in_it_is_refused() -> None:
     about = {"name": "x", "title": "x", "card": "x.", "look": ("x", "x"), "mix": KINDS["unique"]}
-    with pytest.raises(ValueError, match="no figure"):
+    with pytest.raises(ValueError, match="not a figure"):
         Scenario(**about, watch="speed")
-    with pytest.raises(ValueError, match="no figure"):
+    with pytest.raises(ValueError, match="not a figure"):
         Scenario(**about, watch="itl_p99_ms", price="speed")
     with pytest.raises(ValueError, match="unknown knob"):
         Scenario(**about, watch="itl_p99_ms", before={"turbo": True})

@@ -52,7 +52,7 @@ def test_sockets_become_a_recording_that_replays(engine: Engine, tmp_path: Path)
         (["x.jsonl", "--kv-events", "tcp://127.0.0.1:1"], "name files, or endpoints"),
         (["--forward-pass", "tcp://127.0.0.1:1", "--kv-replay", "tcp://127.0.0.1:2"], "--kv-replay needs --kv-events"),
         (["missing.jsonl"], "missing.jsonl: No such file or directory"),
-        (["--kv-events", "nonsense", "--seconds", "1"], "'nonsense' is no endpoint"),
+        (["--kv-events", "nonsense", "--seconds", "1"], "'nonsense' is not an endpoint"),
         (["--forward-pass", "tcp://127.0.0.1:1", "--seconds", "0.2"], "nothing to show was found"),
         (["--forward-pass", "tcp://127.0.0.1:1", "--seconds", "soon"], "'soon' is not a number of seconds above 0"),
         (["empty.jsonl"], "nothing to show was found"),

@@ -214,7 +214,7 @@ def test_garbage_is_counted_by_kind_and_the_rest_is_read(context: Any) -> None:
     lossy.send(payload=encode_kv_events(KvEventBatch(0.0, [stored(9, b"x")]), array_like=True))
     run = reading.until(lambda run: run.blocks == 3)
     skipped = run.problems.skipped
-    assert skipped["KV events: no message of topic, number and payload"] == 4
+    assert skipped["KV events: a message that is not topic, number and payload"] == 4
     assert skipped["KV events: unknown KV event 'Gone'"] == 1
     assert skipped["KV events: BlockStored: Object missing required field `token_ids`"] == 1
     assert skipped["KV events: removed blocks that were stored before the import began"] == 1
@@ -323,7 +323,7 @@ def test_a_file_that_is_small_until_it_is_decompressed(tmp_path: Path) -> None:
     bomb.write_bytes(gzip.compress(good + b"[]\n" * (1 << 20) + good))
     run = read_files([bomb], limits=Limits(file_bytes=1 << 20))
     assert run.steps == 1
-    assert run.problems.skipped["a line is no record of forward pass metrics"] < 1 << 19
+    assert run.problems.skipped["a line is not a record of forward pass metrics"] < 1 << 19
     assert run.problems.skipped["what follows the first 1,048,576 bytes of a file"] == 1
 
 
@@ -349,12 +349,12 @@ def test_times_that_no_recording_holds_are_left_out(tmp_path: Path) -> None:
     recording = recorded(run)
     assert recording.header["created"].startswith("2026-06-30T00:00:01")
     assert [row.prompt_tokens for row in Run(recording).steps] == [0, 1, 3]
-    assert run.problems.lines() == ["skipped 1 × messages of a time that is years after the first one's"]
+    assert run.problems.lines() == ["skipped 1 × messages with a time years after that of the first"]
     slow = [msgspec.to_builtins(step(1e6, 1)) for _ in range(1000)]
     assert len(Run(recorded(read_files([written(tmp_path / "slow.jsonl", slow)]))).steps) == 500
 
 
 def test_an_invalid_endpoint_is_refused() -> None:
     for arguments in [("nonsense",), ("tcp://127.0.0.1:1", None, "nonsense")]:
-        with pytest.raises(WireError, match="'nonsense' is no endpoint"):
+        with pytest.raises(WireError, match="'nonsense' is not an endpoint"):
             SocketReader(*arguments)

@@ -74,11 +74,11 @@ BUDGET = Demo(
         Scene(
             caption=(
                 (
-                    "**A pause is now {pause_falls}:** the median of the portions, the longest is {second_worst} ms.",
-                    "**The pauses grew:** {pause_rises}, the median of the portions.",
-                    "**The pauses show no clear difference here:** {pause_same}, the median of the portions.",
+                    "**The median pause is now {pause_falls};** the longest is {second_worst} ms.",
+                    "**The median pause grew:** {pause_rises}.",
+                    "**The median pause shows no clear difference here:** {pause_same}.",
                 ),
-                ("Between two portions every story gets its next token.",),
+                ("Between two chunks of prefill, every story gets its next token.",),
             ),
             stories=False,
             rings=("gap:second",),
@@ -86,15 +86,15 @@ BUDGET = Demo(
         Scene(
             caption=(
                 (
-                    "**With budget [[{budget}]] a pause is {pause_falls},** the median; the longest is {second_worst} ms.",
-                    "**With budget [[{budget}]] a pause is longer:** {pause_rises}.",
+                    "**With budget [[{budget}]] the median pause is {pause_falls};** the longest is {second_worst} ms.",
+                    "**With budget [[{budget}]] the median pause is longer:** {pause_rises}.",
                     "**With budget [[{budget}]] pauses show no clear difference:** {pause_same}.",
                     "**With budget [[{budget}]] no step computes more than {budget} prompt tokens.**",
                 ),
                 (
-                    "The price: first tokens after {first_token_rises}.",
+                    "The price: first tokens come after {first_token_rises}.",
                     "The price: the last first tokens come after {last_token_rises}.",
-                    "First tokens after {first_token_falls}.",
+                    "First tokens come after {first_token_falls}.",
                     "First tokens show no clear difference: {first_token_same}.",
                 ),
             ),
@@ -124,7 +124,7 @@ PREFIX = Demo(
             caption=(
                 (
                     "**{first_computed} prompt tokens were computed,** the document {first_prompts} times over.",
-                    "**Each prompt is computed whole,** the document again for each question.",
+                    "**Each prompt is computed in full,** the document again for each question.",
                 ),
                 ("First tokens came after {first_first_token} ms.",),
             ),
@@ -132,7 +132,7 @@ PREFIX = Demo(
             rings=("step:first",),
         ),
         Scene(
-            caption=(("**Prefix cache and same-step sharing go [[on]]:** what is the same is computed once.",),),
+            caption=(("**Prefix cache and same-step sharing go [[on]]:** what prompts share is computed once.",),),
             knobs={"prefix_cache": True, "same_step_sharing": True},
             rings=("prefix-cache",),
         ),
@@ -211,7 +211,7 @@ BATCH = Demo(
                 (
                     "The price: a token takes {gap_rises}.",
                     "A token takes {gap_falls}.",
-                    "A token shows no clear difference: {gap_same}.",
+                    "The time per token shows no clear difference: {gap_same}.",
                 ),
             ),
             stories=False,
@@ -226,7 +226,7 @@ _FILLING = DemoBurst(name="", kind="unique", size=40, answer=48, mix=PromptMix(r
 PRESSURE = Demo(
     name="pressure",
     title="KV pressure",
-    shows="memory runs out: who gives way",
+    shows="memory runs out: some requests are preempted",
     knobs={"max_batch_size": 64, "prefill_max_tokens": None, "prefix_cache": False, "same_step_sharing": False},
     scenes=(
         _READING,
@@ -243,10 +243,10 @@ PRESSURE = Demo(
         Scene(
             caption=(
                 (
-                    "**Memory ran out: {first_preempted} answers gave way** and were computed again later, the diamonds "
-                    "in Steps.",
+                    "**Memory ran out: {first_preempted} answers were preempted** and computed again later (the "
+                    "diamonds in Steps).",
                     "**{first_waited_for_blocks} prompts waited for blocks** until others had ended.",
-                    "**A full map of KV blocks** makes new prompts wait, or running answers give way.",
+                    "**A full map of KV blocks** makes new prompts wait, or preempts running answers.",
                 ),
             ),
             stories=False,
@@ -264,9 +264,10 @@ PRESSURE = Demo(
         Scene(
             caption=(
                 (
-                    "**{second_preempted} answers gave way,** after {first_preempted} with max batch [[64]].",
-                    "**{second_preempted} answers gave way** this time.",
-                    "**{second_none_preempted} answers gave way,** after {first_preempted} with max batch [[64]].",
+                    "**{second_preempted} answers were preempted,** against {first_preempted} with max batch [[64]].",
+                    "**{second_preempted} answers were preempted** this time.",
+                    "**{second_none_preempted} answers were preempted,** against {first_preempted} with max batch "
+                    "[[64]].",
                     "**With max batch [[{half}]] fewer answers hold memory at once.**",
                 ),
                 (
@@ -284,7 +285,7 @@ PRESSURE = Demo(
 APPEND = Demo(
     name="append",
     title="Batched append",
-    shows="one memory write a layer, not one a request",
+    shows="one memory write per layer, not one per request",
     knobs={"batched_append": False, "max_batch_size": 64, "prefill_max_tokens": None},
     scenes=(
         Scene(
@@ -309,7 +310,7 @@ APPEND = Demo(
             rings=("rp-tokens",),
         ),
         Scene(
-            caption=(("**Batched append goes [[on]]:** one write a layer for all requests of the step.",),),
+            caption=(("**Batched append goes [[on]]:** one write per layer for all requests of the step.",),),
             stories=False,
             knobs={"batched_append": True},
             rings=("batched-append",),
@@ -324,8 +325,8 @@ APPEND = Demo(
                 (
                     "**A token now takes {gap_falls}.** The gain grows with the number of requests in a step.",
                     "**A token now takes longer:** {gap_rises}.",
-                    "**On this machine a token shows no clear difference:** {gap_same}.",
-                    "**Batched append writes once a layer** for all requests of a step.",
+                    "**On this machine the time per token shows no clear difference:** {gap_same}.",
+                    "**Batched append writes once per layer** for all requests of a step.",
                 ),
             ),
             stories=False,

@@ -21,11 +21,11 @@ def what_happened(facts: BurstFacts) -> Segments:
     if waited:
         return segments(f"{arrived}. {waited}")
     if not facts.streaming or facts.worst is None:
-        return segments(f"{arrived}. Nobody was streaming, so nobody had to wait.")
+        return segments(f"{arrived}. No answer was streaming, so none had to wait.")
     portion = _portion(facts)
     streamed = f"{arrived} while {many(facts.streaming, 'answer')} streamed."
     if portion and facts.steps > 1:
-        return segments(f"{streamed} In portions of [[{whole(portion)}]] tokens a step, {_longest(facts)}.")
+        return segments(f"{streamed} With prefill chunks of [[{whole(portion)}]] tokens, {_longest(facts)}.")
     if facts.paused and facts.longest:
         return segments(f"{arrived}. {_prefill(facts)}, so **{_paused(facts)}**.")
     longest = _longest(facts)
@@ -41,7 +41,7 @@ def _waited(facts: BurstFacts) -> str | None:
     place = {"blocks": "free KV blocks", "batch": "a place in the batch"}[facts.waited_for]
     gave_way = ""
     if facts.preempted:
-        gave_way = f"; **{many(facts.preempted, 'running answer')} gave way**"
+        gave_way = f"; the scheduler preempted **{many(facts.preempted, 'running answer')}**"
     return f"**{whole(facts.waited)}** waited for {place}{gave_way}."
 
 

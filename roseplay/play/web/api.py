@@ -209,7 +209,7 @@ class Steering(Endpoints):
             )
             made = await self.submissions.run(send)
         if made.size < size:
-            warn(f"The engine took {made.size} of {size} requests: too many wait already.")
+            warn(f"The engine accepted {made.size} of {size} requests: too many are waiting already.")
         return {"burst": made.burst_id, "seed": made.seed, "ids": [tracked.request_id for tracked in made.requests]}
 
     async def steady(

@@ -124,7 +124,7 @@ class GradioGate:
             raise BadCallError(404, f"there is no endpoint {shown(name)}: /gradio_api/info lists them")
         extra = sorted(set(call) - {"data", "session_hash"})
         if extra:
-            raise BadCallError(422, f"a call has no {shown(extra[0])}: send data, and session_hash if there is one")
+            raise BadCallError(422, f"unknown field {shown(extra[0])}: send data, and session_hash if there is one")
         self._check_data(call.get("data"), len(fn.inputs), f"/{name}")
 
     def _check_event(self, call: Mapping[str, Any]) -> None:
@@ -139,7 +139,7 @@ class GradioGate:
             raise BadCallError(422, f"trigger_id is {shown(trigger)}: use an integer")
         for name in ("batched", "simple_format", "oauth_token"):
             if call.get(name):
-                raise BadCallError(422, f"{name} is not taken here")
+                raise BadCallError(422, f"{name} is not accepted here")
         event = call.get("event_data")
         if event is not None and (not isinstance(event, dict) or len(event) > MAX_VALUES or _has_file(event)):
             raise BadCallError(422, "event_data must be a small JSON object")
@@ -148,17 +148,17 @@ class GradioGate:
         for control, value in zip(fn.inputs, data or (), strict=True):
             if not _fits(control, value):
                 raise BadCallError(
-                    422, f"{shown(value)} is no value of the control {control.label or control.elem_id!r}"
+                    422, f"{shown(value)} is not a value of the control {control.label or control.elem_id!r}"
                 )
 
     def _check_data(self, data: Any, wanted: int, what: str) -> None:
         if not isinstance(data, list) or len(data) != wanted:
-            came = f"{len(data)} came" if isinstance(data, list) else "none came"
+            came = f"{len(data)} were sent" if isinstance(data, list) else "none were sent"
             raise BadCallError(
-                422, f"{what} takes data, a list of {wanted} values in the order of its parameters: {came}"
+                422, f"{what} needs data, a list of {wanted} values in the order of its parameters: {came}"
             )
         if _has_file(data):
-            raise BadCallError(422, "files are not taken here")
+            raise BadCallError(422, "files are not accepted here")
 
     def _check_reading(self, path: str, scope: Scope) -> None:
         """Raises ``BadCallError`` for reading events of a session that has started none."""

@@ -54,7 +54,7 @@ def _add_runs(router: APIRouter, host: PageHost) -> None:
         response.headers["Cache-Control"] = "no-store"
         found = host.playground.lab.job(id)
         if found is None:
-            raise HTTPException(404, "this experiment is not known here: the server has begun another, or anew")
+            raise HTTPException(404, "this experiment is not known here: the server started another, or was restarted")
         status = found.status()
         so_far = status["so_far"]
         if have and so_far is not None and sum(row["runs"] for row in so_far["summary"]["points"]) <= have:
@@ -82,7 +82,7 @@ def _add_results(router: APIRouter, host: PageHost) -> None:
     def points(document_id: str) -> Response:
         document = _result(host.playground.lab, document_id)
         if document["kind"] == "compare":
-            raise HTTPException(404, "a comparison of A and B has no values to list: take its JSON")
+            raise HTTPException(404, "a comparison of A and B has no values to list as CSV: download its JSON")
         name = f"roseplay-lab-{document['scenario']}-{document['setting']}.csv"
         headers = {"Cache-Control": "no-store", "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}"}
         return Response(points_csv(document), media_type="text/csv", headers=headers)

@@ -46,7 +46,7 @@ def add_recording_routes(app: FastAPI, host: PageHost) -> None:
     def shipped() -> Response:
         path = demo_path()
         if path is None:
-            raise HTTPException(404, "no demo came along with this installation")
+            raise HTTPException(404, "this installation does not include a demo")
         return FileResponse(path, media_type=KINDS["recording"].media_type)
 
     @app.get("/ui/recording")

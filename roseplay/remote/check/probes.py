@@ -77,7 +77,7 @@ def _streams(server: Server) -> Finding:
         return Finding("no", f"status {events.status}")
     gaps = [later - sooner for sooner, later in zip(events.times_s, events.times_s[1:], strict=False)]
     if len(gaps) > 2 and max(events.times_s) - min(events.times_s) < 1e-3:
-        return Finding("partly", "all events arrive at once: something in between collects them")
+        return Finding("partly", "all events arrive at once: something in between buffers them")
     first = f"first event after {events.times_s[0] * 1e3:.0f} ms, {len(events.chunks)} events"
     return Finding("yes", first) if events.done else Finding("partly", f"{first}, but no [DONE]")
 
@@ -97,7 +97,7 @@ def _usage(server: Server) -> Finding:
     def look(body: dict[str, Any]) -> Finding:
         usage = body["usage"]
         whole = usage["prompt_tokens"] + usage["completion_tokens"] == usage["total_tokens"]
-        return _yes_if(whole, otherwise=f"{usage['total_tokens']} in all are not the sum of its parts")
+        return _yes_if(whole, otherwise=f"{usage['total_tokens']} total tokens are not prompt plus completion")
 
     return _refused_or(server.chat(), look)
 
@@ -116,7 +116,7 @@ def _cached_tokens(server: Server) -> Finding:
         details = body["usage"].get("prompt_tokens_details") or {}
         cached = details.get("cached_tokens") or (body.get("timings") or {}).get("cache_n")
         if cached is None:
-            return Finding("no", "usage says nothing of them")
+            return Finding("no", "usage does not include them")
         of = body["usage"]["prompt_tokens"]
         return Finding("yes" if cached else "partly", f"{cached} of {of} when a prompt is sent again")
 
@@ -241,18 +241,18 @@ def _metrics(server: Server) -> Finding:
         return Finding("no", f"status {status}")
     whose = [owner for begin, owner in _METRICS.items() if re.search(rf"^{begin}", text, re.MULTILINE)]
     return (
-        Finding("yes", f"{', '.join(whose)} names") if whose else Finding("partly", "of no engine that is known here")
+        Finding("yes", f"{', '.join(whose)} names") if whose else Finding("partly", "not the names of a known engine")
     )
 
 
 def _leaving(server: Server) -> Finding:
     if _running(server) is None:
-        return Finding("unknown", "its metrics do not say how many requests run")
+        return Finding("unknown", "its metrics do not report how many requests are running")
     with server.open_stream(_LONG, max_tokens=1_000, ignore_eos=True) as response:
         if response.status_code != 200:
             return Finding("unknown", f"a long answer is refused with status {response.status_code}")
         if not _becomes(server, running=True):
-            return Finding("unknown", "the answer was over too soon")
+            return Finding("unknown", "the answer ended too soon")
     left = time.monotonic()
     ended = _becomes(server, running=False)
     took = time.monotonic() - left

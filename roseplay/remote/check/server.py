@@ -94,7 +94,7 @@ class Server:
             except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
                 raise ServerError(f"nothing answers at {self.root}/v1: {error}") from None
             if model is None and not self.models:
-                raise ServerError(f"{self.root}/v1/models names no model: say which with --model")
+                raise ServerError(f"{self.root}/v1/models lists no model: name one with --model")
             self.model = model or self.models[0]
             self._opened = opened.pop_all()
 

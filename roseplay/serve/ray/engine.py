@@ -99,7 +99,7 @@ class RayEngine(NotInspectable):
             if self._closed:
                 raise EngineError("the engine is closed")
             if self.room <= 0:
-                raise EngineBusyError(f"{self._max_waiting} requests wait already: try again later")
+                raise EngineBusyError(f"{self._max_waiting} requests are already waiting: try again later")
             stream = RemoteStream(next(self._ids), token_ids, params, self.abort, submitted_ns, on_update)
             self._streams[stream.request_id] = stream
             self._waiting.add(stream.request_id)
@@ -240,8 +240,8 @@ class RayEngine(NotInspectable):
             return Health(running, f"not all replicas answered within {timeout:g} s")
         healthy = [answer for answer in found if not isinstance(answer, BaseException)]
         if not healthy:
-            return Health(False, what_failed(found[0]) if found else "no replica runs")
-        return Health(True, "ok" if len(healthy) == len(found) else f"{len(healthy)} of {len(found)} replicas answer")
+            return Health(False, what_failed(found[0]) if found else "no replica is running")
+        return Health(True, "ok" if len(healthy) == len(found) else f"{len(healthy)} of {len(found)} replicas respond")
 
     def expositions(self, timeout_s: float = 2.0) -> list[bytes]:
         """Returns the metrics of each replica that answers; raises ``EngineError`` after ``timeout_s``."""
@@ -256,7 +256,7 @@ class RayEngine(NotInspectable):
         try:
             found = self._ask_all(method, timeout_s=timeout_s)
         except TimeoutError:
-            raise EngineError(f"not all replicas gave their figures within {timeout_s:g} s") from None
+            raise EngineError(f"not all replicas reported their metrics within {timeout_s:g} s") from None
         return [answer for answer in found if not isinstance(answer, BaseException)]
 
     def _ask_all(self, method: str, *args: Any, timeout_s: float) -> list[Any]:

@@ -23,22 +23,22 @@ const reasons = /** @type {[Record<string, any>, string][]} */ ([
   [{ reason: "short" }, "its last 35 tokens do not fill a block of 16."],
   [{ reason: "unfilled", position: 50 }, "a block of 16 tokens was never filled."],
   [{ reason: "computing", request: 5 }, "it was still being computed by request #5."],
-  [{ reason: "evicted", step: 41 }, "its blocks were given to others 2.5 s ago."],
+  [{ reason: "evicted", step: 41 }, "its blocks were evicted for other requests 2.5 s ago."],
   [{ reason: "cleared", step: 41 }, "the cache was cleared 2.5 s ago."],
-  [{ reason: "evicted", step: 11 }, "its blocks were given to others 30 steps ago."],
+  [{ reason: "evicted", step: 11 }, "its blocks were evicted for other requests 30 steps ago."],
   [{ reason: "off" }, "the prefix cache was off."],
   [
     { reason: "logprobs" },
-    "log-probabilities of its tokens were asked for, and only computing them gives these.",
+    "log-probabilities of its tokens were requested, which only computing the tokens can give.",
   ],
   [{ reason: "ends" }, "what is cached ends at token 48."],
-  [{ reason: "new" }, "nothing that is cached begins like it."],
+  [{ reason: "new" }, "nothing in the cache begins like it."],
 ]);
 
 test("each reason is a sentence, and something helps", () => {
   for (const [miss, expected] of reasons) {
     const found = { found: 48, ...miss };
-    const there = "48 of 83 tokens were there already. The rest was computed, because ";
+    const there = "48 of 83 tokens were reused. The rest was computed, because ";
     assert.equal(sentence(83, 48, found), there + expected);
     assert.ok(helps(/** @type {any} */ (found)).length > 20);
   }
@@ -53,15 +53,15 @@ test("no reason of the engine is forgotten", () => {
 });
 
 test("other sentences", () => {
-  assert.equal(sentence(14, 14, null), "All 14 tokens were there already. Nothing of it was computed.");
-  const logits = "13 of 14 tokens were there already. The last one was computed again";
+  assert.equal(sentence(14, 14, null), "All 14 tokens were reused. None was computed.");
+  const logits = "13 of 14 tokens were reused. The last one was computed again";
   assert.ok(sentence(14, 13, { reason: "logits", found: 13 }).startsWith(logits));
   assert.equal(
     sentence(14, 0, { reason: "short", found: 0 }),
-    "0 of 14 tokens were there already. The prompt was computed, because it is shorter than a block of 16 tokens.",
+    "0 of 14 tokens were reused. The prompt was computed, because it is shorter than a block of 16 tokens.",
   );
   for (const unknown of [null, { reason: "of a later version", found: 0 }]) {
-    assert.ok(sentence(14, 3, unknown).endsWith("The rest was computed; why is not known here."));
+    assert.ok(sentence(14, 3, unknown).endsWith("The rest was computed; the reason is not known."));
   }
 });
 

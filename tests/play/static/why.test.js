@@ -126,7 +126,7 @@ test("a step without a token", () => {
   const story = new Story();
   assert.equal(
     sentence(story.why(story.step({ ms: 60, prompt: { 3: 40 } }), 3)),
-    "This step computed *40 prompt tokens* of it and took *60 ms*; no token came of that.",
+    "This step computed *40 prompt tokens* of it and took *60 ms*; it produced no token.",
   );
 });
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-_BUSY = "requests wait already"  # an allowed refusal of a valid request: the queue is full
+_BUSY = "requests are already waiting"  # an allowed refusal of a valid request: the queue is full
 # 503 is allowed for a block while the engine computes nothing (the lab is running) or a step takes long, and for the
 # engine's health, which the caller evaluates.
 _MAY_BE_UNAVAILABLE = ("/ui/block/", "/health")

@@ -186,7 +186,7 @@ class Traffic:
             with self._journal.stopping(self._running(mine)):
                 answer = self._client.call("regenerate", lane=lane, tab=tab.tab_id)
         except RefusedError as error:
-            if "nothing was asked yet" not in str(error):
+            if "there is no answer to generate again" not in str(error):
                 raise
             self._journal.count("nothing to regenerate")
             return

@@ -28,7 +28,7 @@ export function showResult(document, given = null) {
   const known = scenarioNamed(name);
   if (kind === "compare") takeComparison(document, known || { name, title, params, look }, given);
   else if (known) takePoints(document, { ...known, title });
-  else return say("This result is of a scenario that is not known here.");
+  else return say("This result is from a scenario that this server does not know.");
   Object.assign(lab, { traffic, length: 1, edited: false, limits: { ...promisesOf(document) } });
   lab.numbers = traffic ? { seed, repeats } : { ...params, seed, repeats };
   setMode(kind);

@@ -72,7 +72,7 @@ async function list() {
     const entries = await listKept();
     box.replaceChildren(...entries.map(line));
     if (!entries.length) {
-      said("None yet. A finished run is kept by itself; a file can be opened or dropped on the page.");
+      said("None yet. Finished runs are kept automatically. To open a file, choose it or drop it on the page.");
     } else said(`${entries.length} of ${MOST_KEPT} that fit`);
   } catch (error) {
     box.replaceChildren();
@@ -128,7 +128,7 @@ async function read(file) {
     try {
       document = JSON.parse(await file.text());
     } catch {
-      throw new Error(`${file.name} is not a result of the Lab: it is no JSON.`);
+      throw new Error(`${file.name} is not a result of the Lab: it is not JSON.`);
     }
     document = await readResult(document);
     say("");
@@ -173,7 +173,7 @@ export const copyLink = () =>
     try {
       await navigator.clipboard.writeText(address);
     } catch {
-      return say(`The browser does not let the page copy; the address is ${address}`);
+      return say(`The browser does not let the page copy. The address is ${address}`);
     }
     const words = button.textContent;
     button.textContent = "Copied";

@@ -100,7 +100,7 @@ async function ended(job) {
 }
 
 function stopped({ result, progress, kind }) {
-  if (!result) return "Stopped. Nothing is kept of this run.";
+  if (!result) return "Stopped. Nothing from this run is kept.";
   if (kind !== "compare") return "Stopped: the values that were measured are kept.";
   const planned = progress.length / ARMS.length, done = progress.filter((run) => run.state === "done").length;
   const whole = Math.floor(done / ARMS.length), [were, are] = whole === 1 ? ["was", "is"] : ["were", "are"];

@@ -13,7 +13,7 @@ export function mount(element) {
   length = make("div", { className: "rp-lab-length", title: meaning("lab-length") });
   const input = make("input", { type: "number", min: "0.1", max: "100", step: "any", inputMode: "decimal" });
   Object.assign(input, { id: "lab-max-spread", placeholder: "–" });
-  input.setAttribute("aria-label", "Repeat until the spread is at most so many percent");
+  input.setAttribute("aria-label", "Repeat until the spread is at most this percentage");
   input.oninput = () => {
     lab.maxSpread = input.value === "" ? null : Number(input.value);
     lab.edited = true;

@@ -17,7 +17,7 @@ export function mount(element) {
 
 const BEFORE = {
   sweep: [
-    "The knee: up to it every rate keeps the promise; of a setting, ITL turns up after it.",
+    "The knee: up to it, every rate keeps the promise. For other settings, ITL rises steeply after it.",
     "Where goodput peaks.",
   ],
   find: ["Which promise is broken first, at either end.", "The price: what the answer costs in the other figures."],

@@ -129,7 +129,7 @@ function textBox(row, arm, value) {
     if (unlimited && UNLIMITED.test(text)) return accept(null);
     if (text && inRange(row.setting, number)) return accept(number);
     input.value = shown;
-    say(`${row.setting.label} of ${arm} takes ${rangeText(row.setting)}${unlimited ? ", or unlimited" : ""}.`);
+    say(`${row.setting.label} of ${arm} must be ${rangeText(row.setting)}${unlimited ? ", or unlimited" : ""}.`);
   };
   const accept = (next) => {
     say("");

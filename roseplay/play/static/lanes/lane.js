@@ -143,7 +143,7 @@ export class Lane {
   }
 
   /** Say why an unfinished answer ended: a restarted engine does not know it. */
-  loseAnswer(error = "The server was restarted while this answer was under way.") {
+  loseAnswer(error = "The server was restarted while this answer was in progress.") {
     this.have = "";
     const last = this.turns[this.turns.length - 1];
     if (!last || !this.news.state || OVER.has(this.news.state)) return;

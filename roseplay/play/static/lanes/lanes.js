@@ -73,7 +73,7 @@ on("reset", (/** @type {Delta} */ delta) => {
 
 on("start", (/** @type {Start | null} */ start) => {
   if (!start || boot === null) return; // nothing was asked yet
-  const words = `The engine was started anew, with ${start.model}, while this answer was under way.`;
+  const words = `The engine was restarted with ${start.model} while this answer was in progress.`;
   for (const lane of lanes) lane.loseAnswer(words);
 });
 

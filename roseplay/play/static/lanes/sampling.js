@@ -148,7 +148,7 @@ function sources() {
 }
 
 function refuse(why) {
-  if (typeof why !== "string") why = "The server does not take this.";
+  if (typeof why !== "string") why = "The server does not accept this.";
   said.hidden = !why;
   write(said, why);
 }

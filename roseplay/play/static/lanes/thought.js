@@ -62,7 +62,7 @@ export class Thought {
     const figures = `${format.seconds(ms)}, ${format.count(tokens)} token${tokens === 1 ? "" : "s"}`;
     write(
       this.words,
-      closed ? `thought for ${figures}` : over ? `thought for ${figures}, without an end` : "thinking…",
+      closed ? `thought for ${figures}` : over ? `thought for ${figures}, unfinished` : "thinking…",
     );
     this.root.dataset.thinking = String(!closed && !over);
   }

@@ -12,7 +12,7 @@ import { thinkingPart, Thought } from "./thought.js";
 const SLOW = 1.5, STRONGEST = 7; // times the median: where the tint begins, and where it is strongest
 const LEAST_TINT = 2, MOST_TINT = 30, LEVELS = 8; // tints in percent, and the number of shades
 const LEAST_GAPS = 6; // needed before any token counts as slow
-const NO_ROLE = "The model's chat template takes no system prompt: it stands before the first question.";
+const NO_ROLE = "The chat template has no system role, so the system prompt is placed before the first question.";
 const AGAIN = 16; // new gaps after which the median is computed again
 /** States in which an answer no longer changes. */
 export const OVER = new Set(["done", "stopped", "error"]);

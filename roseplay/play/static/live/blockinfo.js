@@ -43,7 +43,7 @@ function recorded(mine) {
   mine.seen = look(n);
   const state = ["free", "cached", "active", "shared"][blocks.kind(n)];
   mine.body.replaceChildren(
-    make("p", "", "A recording has no contents of blocks, only who held them."),
+    make("p", "", "A recording does not contain what is in blocks, only which requests held them."),
     factList(
       factRow("state", state),
       factRow("holders", String(references[n])),
@@ -68,7 +68,7 @@ async function ask(mine) {
     problem = "the server did not answer";
   }
   if (open !== mine) return;
-  if (problem) mine.body.replaceChildren(make("p", "", `It cannot be told now: ${problem}.`));
+  if (problem) mine.body.replaceChildren(make("p", "", `Not available now: ${problem}.`));
   else fill(mine.body, answer);
   popover.fit();
   if (busy) askAgain(mine, BUSY_MS); // in a long step, say
@@ -94,7 +94,7 @@ function fill(body, info) {
     factList(
       factRow("held by", ...holders(info.holders)),
       factRow("place in its text", place(info)),
-      factRow("tokens", info.tokens && !text.length ? `${info.tokens}, text not this tab's` : String(info.tokens)),
+      factRow("tokens", info.tokens && !text.length ? `${info.tokens}, text not from this tab` : String(info.tokens)),
       factRow("last use", lastUse(info)),
     ),
   );
@@ -105,7 +105,7 @@ function sentence({ state, holders, findable }) {
   const words = {
     shared: () => [bold(`${holders.length} requests`), " read it; it was computed once."],
     active: () => ["One request holds it", findable ? "; a new prompt that begins the same would share it." : "."],
-    cached: () => ["Nobody holds it. It is ", bold("kept"), " for a prompt that begins the same."],
+    cached: () => ["No request holds it. It is ", bold("kept"), " for a prompt that begins the same."],
     free: () => ["Nothing is in it."],
   };
   return make("p", "", ...words[state]());
@@ -113,7 +113,7 @@ function sentence({ state, holders, findable }) {
 
 function holders(rids) {
   const named = rids.slice(0, MOST_HOLDERS).map(requestTag), more = rids.length - MOST_HOLDERS;
-  return rids.length ? [...named, ...(more > 0 ? [` and ${more} more`] : [])] : ["nobody"];
+  return rids.length ? [...named, ...(more > 0 ? [` and ${more} more`] : [])] : ["none"];
 }
 
 function place({ depth, tokens }) {

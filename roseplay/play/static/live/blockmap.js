@@ -25,7 +25,7 @@ import { cellInfo, cellName, cellWords } from "./cellinfo.js";
 import { createPanel } from "./panel.js";
 import { stateInfo, stateName, stateWords } from "./stateinfo.js";
 
-const NOTHING = "One cell a block: the memory of a few tokens.";
+const NOTHING = "One cell per block: the memory of a few tokens.";
 const LABEL_PX = 10, LABEL_CHAR_PX = 6, LOW_PX = 8, LABEL_APART = 8, SLOT_LABEL_APART = 4, OUTLINED_PX = 5;
 const UNUSED_BASELINE = 12, THUMB_PX = 2, LEAST_THUMB_PX = 6;
 const OPENED = ["block", "cell", "state"]; // popovers

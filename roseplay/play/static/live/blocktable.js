@@ -9,7 +9,7 @@ import { AsTable } from "../shared/table.js";
 const COLUMNS = [
   ["held by", "The request that has held them longest, and its lane."],
   ["blocks"],
-  ["shared", "Of these, held by others too."],
+  ["shared", "Of these, also held by other requests."],
   ["cached", "Of these, findable: a prompt that begins the same would share them."],
 ];
 
@@ -46,10 +46,10 @@ export function blockSentence() {
 function read() {
   const { count } = format, n = blocks.counts(), held = [...holders()].sort(([a], [b]) => a - b);
   return {
-    caption: `${blockSentence()} A shared block stands with whoever has held it longest.`,
+    caption: `${blockSentence()} A shared block is listed under the request that has held it longest.`,
     rows: [
-      ["nobody, cached", count(n.cached), "0", count(n.cached)],
-      ["nobody, free", count(n.free), "0", "0"],
+      ["none, cached", count(n.cached), "0", count(n.cached)],
+      ["none, free", count(n.free), "0", "0"],
       ...held.map(([rid, own]) => [rid < 0 ? "unknown" : requestName(rid), ...own.map(count)]),
     ],
   };

@@ -69,8 +69,8 @@ async function ask(rid) {
 /** @param {number} rid @param {Told | null} answer @returns {HTMLElement[]} */
 function told(rid, answer) {
   const known = store.requests.get(rid), block = store.info?.block_size || BLOCK;
-  if (!answer && !known) return [make("p", "", "It ended too long ago: why is not known any more.")];
-  if (!answer && known.first === null) return [make("p", "", "It is not known before its first token.")];
+  if (!answer && !known) return [make("p", "", "It ended too long ago: the reason is no longer known.")];
+  if (!answer && known.first === null) return [make("p", "", "The reason is known only after its first token.")];
   const about = answer || { prompt: known.prompt, cached: known.cached + known.shared, miss: known.miss };
   const help = helps(about.cached < about.prompt ? about.miss : null);
   return [
@@ -101,6 +101,6 @@ function nearest(miss, answer) {
   const other = store.requests.get(miss.request), lane = answer && answer.nearest ? answer.nearest.lane : null;
   const when = other && other.submitted !== null ? `, ${format.seconds(clock() - other.submitted)} ago` : "";
   const who = `request ${miss.request}${lane === null ? "" : `, lane ${lane}`}${when}`;
-  if (lane === null) return factRow("nearest", `${who}: not of this tab's lanes, so its words are not shown`);
+  if (lane === null) return factRow("nearest", `${who}: not from this tab's lanes, so its text is not shown`);
   return factRow("nearest", `${who}: the same up to here, then “${answer.nearest.text}”`);
 }

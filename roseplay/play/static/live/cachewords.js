@@ -45,20 +45,20 @@ const REASONS = {
     helps: "Switch on Prefix cache: what is computed from then on can be found again.",
   },
   logprobs: {
-    because: () => "log-probabilities of its tokens were asked for, and only computing them gives these",
-    helps: "A request that asks for none takes over what this one has computed.",
+    because: () => "log-probabilities of its tokens were requested, which only computing the tokens can give",
+    helps: "A request without log-probabilities can reuse what this one has computed.",
   },
   state: {
-    because: () => "its recurrent layers keep no state there to continue from",
-    helps: "The blocks of a prompt do not suffice for a model with recurrent layers.",
+    because: () => "the model's recurrent layers have no state there to continue from",
+    helps: "A model with recurrent layers needs a kept state as well as the blocks of a prompt.",
   },
   computing: {
     because: ({ miss }) => say`it was still being computed by request ${{ rid: miss.request }}`,
-    helps: "Switch on Same-step sharing: then one request computes it for all of its step.",
+    helps: "Switch on Same-step sharing: then one request computes it for all requests in the same step.",
   },
   evicted: {
-    because: ({ miss }) => `its blocks were given to others ${ago(miss.step)}`,
-    helps: "Cached blocks go when others need room: more KV blocks, or fewer requests at a time.",
+    because: ({ miss }) => `its blocks were evicted for other requests ${ago(miss.step)}`,
+    helps: "Cached blocks are evicted when other requests need room: use more KV blocks, or fewer requests at a time.",
   },
   cleared: {
     because: ({ miss }) => `the cache was cleared ${ago(miss.step)}`,
@@ -66,7 +66,7 @@ const REASONS = {
   },
   differs: {
     because: differs,
-    helps: "Keep what changes at the end: a system prompt that stays the same word for word is found again, " +
+    helps: "Keep what changes at the end: a system prompt that stays exactly the same is found again, " +
       "block by block.",
   },
   short: {
@@ -82,7 +82,7 @@ const REASONS = {
     helps: "Only whole blocks are kept: where an answer ends within one, its end is computed again.",
   },
   new: {
-    because: () => "nothing that is cached begins like it",
+    because: () => "nothing in the cache begins like it",
     helps: "From now on it is cached: the next prompt that begins the same will find it.",
   },
 };
@@ -93,13 +93,13 @@ export const helps = (miss) => (miss && REASONS[miss.reason] ? REASONS[miss.reas
 /** @param {About} about @returns {Part[]} */
 export function sentenceOf(about) {
   const { prompt, cached, miss } = about;
-  if (cached >= prompt) return say`${bold(`All ${tokens(prompt)}`)} were there already. Nothing of it was computed.`;
-  const there = say`${bold(`${count(cached)} of ${tokens(prompt)}`)} were there already.`;
+  if (cached >= prompt) return say`${bold(`All ${tokens(prompt)}`)} were reused. None was computed.`;
+  const there = say`${bold(`${count(cached)} of ${tokens(prompt)}`)} were reused.`;
   if (miss && miss.reason === "logits") {
-    return [...there, " The last one was computed again: the first token of the answer is drawn from what it gives."];
+    return [...there, " The last one was computed again: the first token of the answer is sampled from its logits."];
   }
   const reason = miss ? REASONS[miss.reason] : null;
-  if (!reason) return [...there, " The rest was computed; why is not known here."];
+  if (!reason) return [...there, " The rest was computed; the reason is not known."];
   return [
     ...there,
     ` The ${cached ? "rest" : "prompt"} was computed, because `,

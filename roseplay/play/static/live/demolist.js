@@ -9,7 +9,7 @@ const COUNTS = ["No", "One", "Two", "Three", "Four", "Five", "Six"];
 
 function heading() {
   const title = `${COUNTS[demos.list.length] || demos.list.length} things to see`;
-  const words = "on this engine, live; your settings come back afterwards";
+  const words = "live on this engine; your settings are restored afterwards";
   return [title, words];
 }
 

@@ -40,7 +40,7 @@ export function mount(element) {
   });
   const subtitle = element.querySelector(".rp-sub");
   showScale = (log) => {
-    write(subtitle, log ? "ms, log, a dot a token" : "ms, a dot a token");
+    write(subtitle, log ? "ms, log, one dot per token" : "ms, one dot per token");
     [...axis.children].forEach((button, i) => button.setAttribute("aria-pressed", String(Boolean(i) === log)));
   };
   const panel = createChart(element, {
@@ -50,7 +50,7 @@ export function mount(element) {
     flags: true,
     follows: true,
     margin: { l: 38, r: 48, t: 22, b: 20 },
-    nothing: "One dot a token: how long its reader waited for it.",
+    nothing: "One dot per token: how long its reader waited for it.",
     legend: [legendEntry(legendDot("ink2"), "slow, by request", "rp-roomy"), axis],
     hover: ({ curveNumber, pointNumber }) => points[curveNumber][pointNumber],
     zoomedY: (range) => (scale.zoom = range),

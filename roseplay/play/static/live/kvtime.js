@@ -52,7 +52,7 @@ function drawShare({ window, T }) {
     inside = told.filter(({ x }) => x >= window.x0 && x <= window.x1);
   const samples = before ? [before, ...inside] : inside;
   if (!samples.length) {
-    summary = "Nothing told yet.";
+    summary = "Nothing reported yet.";
     return { empty: true, layout };
   }
   const newest = samples[samples.length - 1], height = ({ kv_usage: usage }) => 100 * usage;

@@ -118,9 +118,9 @@ function settingsRows() {
   return make(
     "div",
     "rp-engine",
-    field("dtype", select("dtype", ["as usual", ...config.dtype.options])),
-    field("quantization", select("quantization", ["as usual", ...config.quantization.options])),
-    field("num_blocks", make("span", "rp-pool", number("pool", "as usual"), unit)),
+    field("dtype", select("dtype", ["default", ...config.dtype.options])),
+    field("quantization", select("quantization", ["default", ...config.quantization.options])),
+    field("num_blocks", make("span", "rp-pool", number("pool", "default"), unit)),
     field("max_model_len", number("max_model_len", "the model's")),
   );
 }
@@ -162,10 +162,10 @@ class Picker {
   purpose() {
     const { state, name, free_bytes, complete } = this.models, words = [];
     if (state === "starting") words.push(make("b", "", name), " is being loaded.");
-    else if (state === "failed") words.push("No model runs: choose one.");
-    else words.push("The one that you load takes the place of what runs; answers under way end.");
+    else if (state === "failed") words.push("No model is running: choose one.");
+    else words.push("The model that you load replaces the running one; answers in progress are stopped.");
     if (free_bytes) words.push(` ${format.bytes(free_bytes)} are free for it.`);
-    if (!complete) words.push(" Not all places could be looked at in time.");
+    if (!complete) words.push(" Not all locations could be searched in time.");
     return words;
   }
 

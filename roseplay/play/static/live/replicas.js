@@ -15,7 +15,7 @@ const COLUMNS = [
   ["run", "Requests that it computes."],
   ["wait", "Requests that wait for a place in it."],
   ["KV in use", "The share of its KV cache that requests hold."],
-  ["hit rate", "Of the prompt tokens that came to it in the time shown, the share that it found cached."],
+  ["hit rate", "The share of its prompt tokens that it found cached, over the time shown."],
 ];
 
 let body = null, subtitle = null;

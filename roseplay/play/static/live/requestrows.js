@@ -91,7 +91,7 @@ export const COLUMNS = [
   figure("ttft", "TTFT", "Time to first token, ms.", ({ ttft }) => ttft, whole),
   figure("tpot", "TPOT", "Mean time per token after the first, ms.", tpot, (v) => (v === null ? NONE : v.toFixed(1))),
   figure("worst", "worst gap", "The longest time between two of its tokens, ms.", ({ itl_max: worst }) => worst, whole),
-  figure("preempt", "preempt.", "Times that it lost its blocks to another.", preemptions, some),
+  figure("preempt", "preempt.", "How often it lost its blocks to another request.", preemptions, some),
   words("finish", "finish", "Why it ended.", ({ reason }) => reason),
 ];
 

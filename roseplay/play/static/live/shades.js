@@ -19,7 +19,7 @@ export function shadesLegend() {
   );
   const shortest = make("span"), longest = make("span");
   const entry = make("span", "rp-lg rp-shades", shortest, svg(SHADES * BOX_PX, 8, ...boxes), longest);
-  entry.title = "How long a step took, which is the gap before each token of it.";
+  entry.title = "How long a step took, which is the gap before each of its tokens.";
   return { entry, shortest, longest };
 }
 

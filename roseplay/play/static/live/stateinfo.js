@@ -48,8 +48,8 @@ on("frame", () => {
 
 function running(slot) {
   const rid = states.request[slot];
-  if (rid < 0) return [make("p", "", "Nobody has it. A request takes one when it begins to run.")];
-  const what = "What the recurrent layers remember of one request: as much however long its text is.";
+  if (rid < 0) return [make("p", "", "No request holds it. A request gets a slot when it begins to run.")];
+  const what = "The state of the recurrent layers for one request. Its size does not depend on the length of the text.";
   return [make("p", "", what), factList(factRow("held by", requestTag(rid)))];
 }
 

@@ -154,7 +154,7 @@ function words({ rid, step }) {
   const entry = store.entriesOf(spanOf(step).slot).find((one) => one.rid === rid);
   const decoded = entry.decode_tokens
     ? format.many(entry.decode_tokens, "decode token")
-    : "prompt found, nothing computed";
+    : "prompt cached, nothing computed";
   const did = entry.prompt_tokens ? format.many(entry.prompt_tokens, "prompt token") : decoded;
   const itl = gap(rid, step);
   const after = itl === null ? "" : Number.isNaN(itl) ? ", first token" : `, ITL ${format.ms(itl)} ms`;

@@ -36,7 +36,7 @@ const BOTTOM = 18, TOP = 52;
 const MS_PER_PX = 8000 / 596, LEAST_SPAN_MS = 6000; // a wider panel shows more seconds
 const ROW = 13, LEAST_ROW = 4, CHUNK = 10, DECODE = 3, LANES_GAP = 8;
 const NOTCH_PX = 3; // steps wider than this stand apart
-const NOTHING = "One row a request: when it waited, and which steps computed it.";
+const NOTHING = "One row per request: when it waited, and which steps computed it.";
 
 let pen = null, g = null, copyLegend = null, subtitle = null, shades = null, summary = "No steps yet.";
 

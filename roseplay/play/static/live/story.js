@@ -23,17 +23,17 @@ const LIMITS = { blocks: "KV" }; // the others are called what they are
 const PURPOSE = [
   [
     ["Four chats share one engine.", "bold"],
-    [" Burst adds many more requests; the sliders decide who waits.", ""],
+    [" Burst adds many more requests; the sliders decide which of them wait.", ""],
   ],
   [[
-    "Show me plays it for you: four stories, a burst, the pause it makes, and the same burst with one slider moved.",
+    "Show me plays it for you: four stories, a burst, the pause it causes, and the same burst with one slider moved.",
     "",
   ]],
 ];
 
 /** @type {Sentence[]} */
 const OF_A_SERVER = [
-  [["Four chats share one server.", "bold"], [" Burst adds many more requests: watch everybody's tokens.", ""]],
+  [["Four chats share one server.", "bold"], [" Burst adds many more requests: watch the tokens of all chats.", ""]],
   [["Latencies are measured here; what the server does not report is listed, with the reasons.", ""]],
 ];
 

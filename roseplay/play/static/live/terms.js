@@ -55,8 +55,8 @@ const chip = (flag) => make("code", "", flag);
 function vllm({ knob, flag, nearest, opposite, vllm: metrics }) {
   if (metrics) return metrics.map(chip);
   if (flag) return opposite ? [chip(flag), " where this is off"] : [chip(flag)];
-  if (nearest) return ["none of its own; nearest: ", chip(nearest)];
-  return knob ? ["none of its own"] : null;
+  if (nearest) return ["no equivalent; nearest: ", chip(nearest)];
+  return knob ? ["no equivalent"] : null;
 }
 
 let opened = null, nowCell = null;

@@ -56,7 +56,7 @@ export function mount(element) {
     every: 2,
     timed: true,
     margin: { l: 38, r: 48, t: 6, b: 18 },
-    nothing: "One bar a step: how many tokens it computed.",
+    nothing: "One bar per step: how many tokens it computed.",
     legend: [...entries, views],
     draw: (frame) => shown.draw(frame),
     describe: () => `${shown.title}. ${shown.describe ? shown.describe() : summary}`,

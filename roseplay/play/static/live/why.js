@@ -173,7 +173,7 @@ function ofFirst({ known, step }) {
   }
   const ttft = bold(milliseconds(known.ttft));
   if (known.queue === null) return say`The first token came after ${ttft}.`;
-  return say`The first token came after ${ttft}, of which it waited ${bold(milliseconds(known.queue))} for its turn.`;
+  return say`The first token came after ${ttft}, of which it waited ${bold(milliseconds(known.queue))} in the queue.`;
 }
 
 function ofStep({ rid, step, entries }) {
@@ -181,7 +181,7 @@ function ofStep({ rid, step, entries }) {
     prompt = bold(many(own ? own.prompt_tokens : 0, "prompt token"));
   return say`This step computed ${prompt} of it and took ${
     bold(milliseconds(step.t1 - step.t0))
-  }; no token came of that.`;
+  }; it produced no token.`;
 }
 
 /* An estimate of how long a gap that prompts prolonged would have been with a lower budget: of its time beyond the

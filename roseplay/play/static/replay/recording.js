@@ -88,7 +88,7 @@ function json(line) {
 
 function headerOf(line, name) {
   const header = json(line);
-  if (!isObject(header) || !(MARK in header)) throw new Error(`${name} is no recording of roseplay.`);
+  if (!isObject(header) || !(MARK in header)) throw new Error(`${name} is not a recording of roseplay.`);
   const format = header[MARK];
   if (!Number.isInteger(format) || format < OLDEST_FORMAT || format > FORMAT) {
     const found = String(format).slice(0, 40);

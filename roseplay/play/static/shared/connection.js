@@ -61,14 +61,14 @@ function check() {
   }
   if (!now || now.kind !== "server") return;
   const seconds = Math.round((performance.now() - poll.heard) / 1000);
-  write(age, poll.heard ? `last news ${seconds} s ago.` : "no news yet.");
+  write(age, poll.heard ? `last seen ${seconds} s ago.` : "not seen yet.");
 }
 
 // ---- the banner -------------------------------------------------------------------------------------------
 function build() {
   said = make("span", { role: "alert" });
   age = make("span", "rp-age"); // outside of the alert: it changes every second
-  const off = make("span", "rp-off", "Sending and settings are off until then.");
+  const off = make("span", "rp-off", "Sending and settings are disabled until then.");
   bar = make("section", { id: "rp-banner", "aria-label": "Connection" }, make("b", "", "!"), said, age, off);
   document.body.append(bar);
 }

@@ -110,8 +110,8 @@ class StageList {
     }
     stages.forEach((stage, i) => this.rows[i].show(stage));
     write(this.title, failed ? "Not started" : "Starting");
-    const ends = failed?.command ? "the server ends; start it again" : "choose a model in the header";
-    write(this.hint, failed ? ends : "the page goes live by itself");
+    const ends = failed?.command ? "the server exits; start it again" : "choose a model in the header";
+    write(this.hint, failed ? ends : "the page goes live automatically");
     this.note.hidden = !note;
     write(this.note, note && note.replace(/\.?$/, "."));
     this.failure.hidden = !failed;

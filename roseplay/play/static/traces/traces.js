@@ -55,7 +55,7 @@ function show(run) {
   }
   box.classList.toggle("rp-nothing", !any);
   offer(any);
-  write(part(".rp-to-file"), run.file ? `Also written to ${run.file}, with the texts of all.` : "");
+  write(part(".rp-to-file"), run.file ? `Also written to ${run.file}, with the texts of all requests.` : "");
 }
 
 /* Enable or disable the downloads. */

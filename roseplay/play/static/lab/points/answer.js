@@ -44,15 +44,15 @@ function promise(name, label) {
 
 function ask() {
   if (question.contains(document.activeElement)) return;
-  const choice = settingChoice("find", "What is looked for", (setting) => WHICH[setting]);
+  const choice = settingChoice("find", "Value to find", (setting) => WHICH[setting]);
   const title = lab.scenario ? lab.scenario.title : "";
   question.replaceChildren(
     "The ",
     choice,
     " with ITL p99 ≤ ",
-    promise("itl_ms", "The most ITL p99 in ms"),
+    promise("itl_ms", "Limit of ITL p99 in ms"),
     " ms and TTFT p95 ≤ ",
-    promise("ttft_ms", "The most TTFT p95 in ms"),
+    promise("ttft_ms", "Limit of TTFT p95 in ms"),
     ` ms, under ${title}`,
   );
 }

@@ -15,7 +15,7 @@ let box = null;
 
 /** @param {HTMLElement} element */
 export function mount(element) {
-  box = make("div", { className: "rp-lab-vary", role: "group", "aria-label": "What is varied" });
+  box = make("div", { className: "rp-lab-vary", role: "group", "aria-label": "Setting to vary" });
   element.append(box);
   on("lab", (what) => ["mode", "asked", "traffic", "library"].includes(what) && show());
   show();

@@ -40,7 +40,7 @@ function show() {
 
   function line(name, setting) {
     const now = store.knobs[name], after = row && name === varied ? row.value : now;
-    const changes = after !== now, flag = vllmFlag(setting, after) || setting.flag || "none of its own";
+    const changes = after !== now, flag = vllmFlag(setting, after) || setting.flag || "no equivalent";
     const th = make("th", { scope: "row", title: meaning(name) }, setting.label);
     const cells = [format.value(now), format.value(after), flag].map((words) => make("td", "", words));
     return make("tr", { className: changes ? "rp-differs" : "", "data-knob": name }, th, ...cells);

@@ -52,7 +52,7 @@ function entries() {
   if (!before) return [];
   return [
     legendEntry(legendLine("ink", 1.75), "this sweep"),
-    legendEntry(legendLine("ink3", 1.25, "4 3"), "the one before"),
+    legendEntry(legendLine("ink3", 1.25, "4 3"), "previous sweep"),
   ];
 }
 
