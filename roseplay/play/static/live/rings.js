@@ -59,10 +59,11 @@ function place() {
     });
     write(label, ring.label || "");
     label.hidden = !ring.label;
-    const panel = panelOf(ring)?.getBoundingClientRect();
-    const left = panel && box.x - panel.left > panel.right - box.x - box.width;
+    const panel = panelOf(ring)?.getBoundingClientRect() ?? { left: 0, right: innerWidth };
+    const rooms = [box.x - panel.left, panel.right - box.x - box.width], left = rooms[0] > rooms[1];
     Object.assign(label.style, left ? { right: "100%", left: "" } : { left: "100%", right: "" });
     label.style.margin = left ? `0 ${LABEL_GAP}px 0 0` : `0 0 0 ${LABEL_GAP}px`;
+    label.style.maxWidth = `${Math.max(...rooms) - clear - 2 * LABEL_GAP}px`;
   });
 }
 
