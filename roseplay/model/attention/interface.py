@@ -71,20 +71,21 @@ class AttentionBackend(Protocol):
         """
 
 
-BACKENDS: dict[str, Callable[[KVCache], AttentionBackend]] = {}
-_defaults: dict[str, str] = {}
+MakeBackend = Callable[[KVCache], AttentionBackend]
+BACKENDS: dict[str, MakeBackend] = {}
+_defaults: dict[str, Callable[[torch.device], bool]] = {}
 
 
-def register_backend(name: str, make: Callable[[KVCache], AttentionBackend], *, default_on: str | None = None) -> None:
-    """Register a backend by name, and as the default for a type of device (``"cpu"``, ``"cuda"``)."""
-    BACKENDS[name] = make
-    if default_on is not None:
-        _defaults[default_on] = name
+def register_backend(
+    name: str, make: MakeBackend, default_on: Callable[[torch.device], bool] = lambda _: False
+) -> None:
+    """Register a backend by name; ``default_on`` returns whether it is a device's default."""
+    BACKENDS[name], _defaults[name] = make, default_on
 
 
 def default_backend(device: torch.device) -> str:
     """Returns the name of a device's default backend: the one registered for it, else ``gather``, which runs on all."""
-    return _defaults.get(device.type, "gather")
+    return next((name for name, is_default in _defaults.items() if is_default(device)), "gather")
 
 
 def make_backend(name: str, cache: KVCache) -> AttentionBackend:

@@ -30,6 +30,7 @@ from roseplay.model.attention.pattern import Reach
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
 
+_LEAST_CAPABILITY = (8, 0)
 # The interpreter has no multiprocessors; this number makes it split contexts as a GPU does.
 _INTERPRETED_PROCESSORS = 4
 _INTERPRETED_SHARED_MEMORY = 227 * 1024
@@ -57,24 +58,38 @@ def available() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
+def missing(device: torch.device) -> str | None:
+    """Returns what the Triton backend needs and does not have on a GPU; None if it can run there."""
+    if not available():
+        return "needs Triton: install roseplay[triton]"
+    if torch.version.hip is None:
+        capability = torch.cuda.get_device_capability(device)
+        if capability < _LEAST_CAPABILITY:  # tiles for prompts take more shared memory than these GPUs have
+            least, found = (".".join(map(str, version)) for version in (_LEAST_CAPABILITY, capability))
+            return f"needs compute capability {least} or higher, this GPU has {found}"
+    return None
+
+
 class TritonBackend:
     """See ``AttentionBackend`` for the calls.
 
     The result for tokens after the last row (padding of a bucket) is 0; their keys and values are written to the slots
     in the batch, where -1 means block 0.
 
-    Raises ``ValueError`` without Triton, or without a CUDA device unless Triton interprets.
+    Raises ``ValueError`` if it cannot run on the device, which is a GPU unless Triton interprets.
     """
 
     name = "triton"
 
     def __init__(self, cache: KVCache) -> None:
-        if not available():
-            raise ValueError("attention='triton' needs Triton: install roseplay[triton]")
+        on_gpu = cache.device.type == "cuda"
+        why = missing(cache.device) if on_gpu or not available() else None
+        if why is not None:
+            raise ValueError(f"attention='triton' {why}")
         import triton
 
         self._interpreted = bool(triton.knobs.runtime.interpret)
-        if cache.device.type != "cuda" and not self._interpreted:
+        if not on_gpu and not self._interpreted:
             raise ValueError(f"attention='triton' needs a CUDA device, the model is on {cache.device}")
         self.cache = cache
         self._forced: tuple[int, int] | None = None  # splits, and keys of the longest context
@@ -214,4 +229,8 @@ def _pad(dim: int) -> int:
     return max(16, next_power_of_2(dim))
 
 
-register_backend(TritonBackend.name, TritonBackend, default_on="cuda" if available() else None)
+def _is_default(device: torch.device) -> bool:
+    return device.type == "cuda" and missing(device) is None
+
+
+register_backend(TritonBackend.name, TritonBackend, default_on=_is_default)
