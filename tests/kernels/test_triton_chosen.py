@@ -16,6 +16,8 @@ from roseplay.engine.errors import EngineStartError
 from roseplay.kernels.cuda.accelerator import CudaAccelerator
 from roseplay.model.attention import default_backend, make_backend
 from roseplay.model.device_errors import is_out_of_memory, judge
+from tests.kernels.triton_jit import variants
+from tests.model.attention_cases import make_problem, pairwise_cases
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
@@ -55,6 +57,20 @@ def test_a_gpu_that_cannot_run_triton_says_why(monkeypatch: pytest.MonkeyPatch):
     attention, *_ = CudaAccelerator(no_step, loaded, gather, config, Reporter()).choices()
     assert attention.chosen == "gather"
     assert "needs compute capability 8.0 or higher, this GPU has 7.5" in attention.slow
+
+
+@pytest.mark.parametrize(("hip", "expected"), [(None, "tf32x3"), ("7.0", "ieee")])
+def test_float32_is_multiplied_as_the_vendor_can(hip: str | None, expected: str, monkeypatch: pytest.MonkeyPatch):
+    """AMD's compiler knows no TF32 in three parts."""
+    from roseplay.kernels.cuda.attention import append, kernels
+
+    monkeypatch.setattr(torch.version, "hip", hip)
+    case = next(case for case in pairwise_cases() if case.dtype == torch.float32)
+    problem = make_problem(case, torch.device("cpu"))
+    with variants(monkeypatch, kernels, append) as compiled:
+        problem.attend(make_backend("triton", problem.cache))
+    (attend,) = (key for name, key in compiled if name == "attend_kernel")
+    assert f"('constexpr', '{expected}')" in attend
 
 
 def test_a_kernel_that_does_not_fit_is_neither_short_memory_nor_a_lost_device(monkeypatch: pytest.MonkeyPatch):

@@ -71,21 +71,19 @@ class AttentionBackend(Protocol):
         """
 
 
-MakeBackend = Callable[[KVCache], AttentionBackend]
-BACKENDS: dict[str, MakeBackend] = {}
-_defaults: dict[str, Callable[[torch.device], bool]] = {}
+Suits = Callable[[torch.device], bool]
+BACKENDS: dict[str, Callable[[KVCache], AttentionBackend]] = {}
+_defaults: dict[str, Suits] = {}
 
 
-def register_backend(
-    name: str, make: MakeBackend, default_on: Callable[[torch.device], bool] = lambda _: False
-) -> None:
-    """Register a backend by name; ``default_on`` returns whether it is a device's default."""
-    BACKENDS[name], _defaults[name] = make, default_on
+def register_backend(name: str, make: Callable[[KVCache], AttentionBackend], suits: Suits = lambda _: False) -> None:
+    """Register a backend by name; ``suits`` returns whether it is the default on a device."""
+    BACKENDS[name], _defaults[name] = make, suits
 
 
 def default_backend(device: torch.device) -> str:
     """Returns the name of a device's default backend: the one registered for it, else ``gather``, which runs on all."""
-    return next((name for name, is_default in _defaults.items() if is_default(device)), "gather")
+    return next((name for name, suits in _defaults.items() if suits(device)), "gather")
 
 
 def make_backend(name: str, cache: KVCache) -> AttentionBackend:

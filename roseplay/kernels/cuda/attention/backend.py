@@ -143,7 +143,7 @@ class TritonBackend:
                 SPLITS=plan.splits, DECODE=plan.decode_only,
                 WINDOW=params.reach.window or 0, CHUNK=params.reach.chunk or 0,
                 SOFTCAP=bool(softcap), SINKS=sinks is not None,
-                WIDEN=self._interpreted, PRECISION="tf32x3" if keys.dtype == torch.float32 else "tf32",
+                WIDEN=self._interpreted, PRECISION=_precision(keys.dtype),
                 num_warps=tiles.num_warps, num_stages=tiles.num_stages,
             )  # fmt: skip
             if plan.splits > 1:
@@ -225,12 +225,19 @@ def _one_token_a_row(batch: PagedBatch) -> bool:
     return len(counts) == batch.num_tokens and bool(counts.max() <= 1 and (np.diff(counts) <= 0).all())
 
 
+def _precision(dtype: torch.dtype) -> str:
+    """Returns how products are computed: those of float32 as three of TF32, which only NVIDIA's tensor cores have."""
+    if torch.version.hip is not None:
+        return "ieee"
+    return "tf32x3" if dtype == torch.float32 else "tf32"
+
+
 def _pad(dim: int) -> int:
     return max(16, next_power_of_2(dim))
 
 
-def _is_default(device: torch.device) -> bool:
+def _suits(device: torch.device) -> bool:
     return device.type == "cuda" and missing(device) is None
 
 
-register_backend(TritonBackend.name, TritonBackend, default_on=_is_default)
+register_backend(TritonBackend.name, TritonBackend, suits=_suits)
