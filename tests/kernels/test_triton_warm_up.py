@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
 
 import pytest
+import torch
 
+from roseplay.config import EngineConfig
 from roseplay.kernels.cuda.emulation import emulate_gpu
+from roseplay.model.loader import load_model
+from roseplay.model.parallel_runner import Follower, Followers, ParallelRunner
 from roseplay.model.runner import ModelRunner
 from tests.kernels.triton_jit import variants
 from tests.model.families import FAMILIES, tiny_model
@@ -44,3 +49,46 @@ def serve(runner: ModelRunner) -> None:
     driver.step({4: 2, **dict.fromkeys(range(6, 30), 1)})
     driver.knobs["batched_append"] = False
     driver.step({1: 3, 2: 1, 3: 2})
+
+
+class Line:
+    """Stands for a connection to a follower and for its ranks: keeps what rank 0 sends, and gives it in the same order."""
+
+    size, transport = 2, "gloo"
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+        self.tensors: list[torch.Tensor] = []
+        self.leads = True
+
+    def send_bytes(self, data: bytes) -> None:
+        self.messages.append(data)
+
+    def recv_bytes(self) -> bytes:
+        if not self.messages:
+            raise EOFError
+        return self.messages.pop(0)
+
+    def broadcast(self, values: torch.Tensor) -> None:
+        if self.leads:
+            self.tensors.append(values.clone())
+        else:
+            values.copy_(self.tensors.pop(0))
+
+
+def test_the_other_ranks_of_a_split_model_compile_the_same_before_serving(monkeypatch: pytest.MonkeyPatch):
+    from roseplay.kernels.cuda.attention import append, kernels
+
+    family = FAMILIES["llama"]()
+    family.max_position_embeddings = 2048
+    config = EngineConfig(num_blocks=2500, block_size=4, attention="triton", tensor_parallel_size=2)
+    line: Any = Line()
+    with emulate_gpu(), variants(monkeypatch, kernels, append) as leading:
+        ParallelRunner(
+            load_model(tiny_model(family), config), config, Followers(line, [line], lambda: None), lambda: None
+        )
+    line.leads = False
+    with variants(monkeypatch, kernels, append) as following:
+        Follower(load_model(tiny_model(family), config), config, line).run(line)
+    assert len(following) > 10
+    assert sorted(leading - following) == []

@@ -124,11 +124,13 @@ def _compile_variants(
 ) -> None:
     """Run steps with every variant of the attention kernels, so that no request has to wait for a compilation."""
     limit = loaded.max_model_len
-    for _ in backend.variants(-(-limit // block_size) * block_size):
+    for variant in backend.variants(-(-limit // block_size) * block_size):
         reporter.expect(1)
         for num_tokens in sorted({1, min(2, limit), min(_WARM_UP_TILE, limit)}):
             host = dummy_batch(num_tokens, row_tokens=limit, block_size=block_size)
-            forward(host.upload(loaded.device))
+            batch = host.upload(loaded.device)
+            batch.variant = variant
+            forward(batch)
         reporter.advance()
     if loaded.device.type == "cuda":
         torch.cuda.synchronize(loaded.device)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -41,6 +40,14 @@ _JOIN_NUMBERS = 8192
 # Keys of the smallest tile, with which contexts have the most splits.
 _LEAST_BLOCK_N = 16
 _LOG2_E = math.log2(math.e)  # the kernels' exponentials are powers of 2
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A number of splits, and the keys of the longest context, for which fewer splits may be the most."""
+
+    splits: int
+    most_keys: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +99,13 @@ class TritonBackend:
         if not on_gpu and not self._interpreted:
             raise ValueError(f"attention='triton' needs a CUDA device, the model is on {cache.device}")
         self.cache = cache
-        self._forced: tuple[int, int] | None = None  # splits, and keys of the longest context
 
-    def variants(self, most_keys: int) -> Iterator[None]:
-        """Iterates over the numbers of splits that contexts of up to ``most_keys`` keys may have: in each iteration,
-        attention is launched with one of them. Each is a separate kernel, to be compiled before requests arrive."""
-        try:
-            splits = 1
-            while splits <= max_splits(most_keys, _LEAST_BLOCK_N):
-                self._forced = splits, most_keys
-                yield
-                splits *= 2
-        finally:
-            self._forced = None
+    @staticmethod
+    def variants(most_keys: int) -> list[Variant]:
+        """Returns the values of ``PagedBatch.variant``: the numbers of splits that contexts of up to ``most_keys`` keys may
+        have. Each is a separate kernel, to be compiled before requests arrive."""
+        most = floor_power_of_2(max_splits(most_keys, _LEAST_BLOCK_N))
+        return [Variant(1 << power, most_keys) for power in range(most.bit_length())]
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
         if batch.batched_append:
@@ -174,10 +175,11 @@ class TritonBackend:
             )
             query_tiles = num_rows if decode_only else -(-batch.num_tokens // tiles.block_q) + num_rows
             head_parts = kv_heads * -(-group // tiles.heads)
-            forced, longest = self._forced or (None, batch.block_tables.shape[1] * block_size)
-            most_keys = min(longest, reach.most + tiles.block_q) if reach.most else longest
-            if forced is not None:
-                splits = min(forced, floor_power_of_2(max_splits(most_keys, tiles.block_n)))
+            variant = batch.variant if isinstance(batch.variant, Variant) else None
+            most_keys = variant.most_keys if variant else batch.block_tables.shape[1] * block_size
+            most_keys = min(most_keys, reach.most + tiles.block_q) if reach.most else most_keys
+            if variant is not None:
+                splits = min(variant.splits, floor_power_of_2(max_splits(most_keys, tiles.block_n)))
             else:
                 splits = choose_splits(
                     decode_only=decode_only,
