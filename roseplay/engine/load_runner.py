@@ -18,13 +18,15 @@ def load_model_runner(model: Any, config: EngineConfig, reporter: Reporter) -> R
         if config.tensor_parallel_size == 1:
             return _load_whole(model, config, reporter)
         return load_parallel_runner(model, config, reporter)
-    except ValueError as error:
+    except Exception as error:
+        from roseplay.model.device_errors import too_small_for_kernel
         from roseplay.model.errors import UnsupportedModelError
         from roseplay.model.kv_cache import KVCacheSizeError
         from roseplay.model.states import StateSlotsError
 
-        if isinstance(error, (UnsupportedModelError, KVCacheSizeError, StateSlotsError)):
-            raise EngineStartError(str(error)) from error
+        found = too_small_for_kernel(error) or error
+        if isinstance(found, (UnsupportedModelError, KVCacheSizeError, StateSlotsError)):
+            raise EngineStartError(str(found)) from error
         raise
 
 

@@ -1,10 +1,13 @@
-"""Classifies the errors of a step: the device had no memory, the device is lost, or neither."""
+"""Classifies the errors of a step: the device had no memory, it is lost, it is too small for a kernel, or none of them."""
 
 from __future__ import annotations
+
+import sys
 
 import torch
 
 from roseplay.core.step import DeviceLostError, StepTooLargeError
+from roseplay.model.errors import UnsupportedModelError
 
 # CPU allocators, CUDA outside torch's allocator, cuBLAS and cuDNN do not raise torch.OutOfMemoryError, but their
 # messages contain one of these phrases (compared in lower case).
@@ -23,13 +26,27 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _NO_MEMORY)
 
 
+def too_small_for_kernel(error: BaseException) -> UnsupportedModelError | None:
+    """Returns the error to raise if a Triton kernel needs more than the device has, such as shared memory, whatever the
+    size of the step; None for other errors."""
+    errors = sys.modules.get("triton.runtime.errors")
+    if errors is None or not isinstance(error, errors.OutOfResources):
+        return None
+    needs, has = error.required, error.limit
+    return UnsupportedModelError(f"a kernel needs {needs} of {error.name}, this GPU has {has}: set attention to gather")
+
+
 def judge(error: Exception, device: torch.device) -> Exception:
-    """Returns a ``StepTooLargeError``, a ``DeviceLostError`` or, if it is neither, the error itself.
+    """Returns a ``StepTooLargeError``, a ``DeviceLostError``, an ``UnsupportedModelError`` if the device is too small for
+    a kernel, or if it is none of these the error itself.
 
     For an error of a GPU library that does not say whether the device is lost, this tries the device.
     """
     if isinstance(error, DeviceLostError):
         return error
+    too_small = too_small_for_kernel(error)
+    if too_small is not None:
+        return too_small
     if is_out_of_memory(error):
         return StepTooLargeError(_short(error))
     if isinstance(error, torch.AcceleratorError):

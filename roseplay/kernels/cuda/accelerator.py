@@ -12,7 +12,7 @@ from roseplay.config import EngineConfig
 from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
 from roseplay.kernels.cuda import fuse
-from roseplay.kernels.cuda.attention.backend import TritonBackend
+from roseplay.kernels.cuda.attention.backend import TritonBackend, missing
 from roseplay.kernels.cuda.graphs import Graph, StepGraphs, cuda_graphs, make_buckets
 from roseplay.kernels.replace_modules import replace_gelus
 from roseplay.model.accelerator import Accelerator, Forward, no_quantization, register_accelerator
@@ -49,8 +49,9 @@ class CudaAccelerator(Accelerator):
         super().__init__(forward, loaded, backend, config, reporter, states)
         self._attention, self._fuse_ops = backend.name, config.fuse_ops
         self._no_triton = None
-        if config.attention == "auto" and not isinstance(backend, TritonBackend):
-            self._no_triton = "Triton is not installed: attention gathers KV blocks first"
+        why = missing(loaded.device) if config.attention == "auto" and loaded.device.type == "cuda" else None
+        if why is not None:
+            self._no_triton = f"Attention gathers KV blocks first, since its Triton kernel {why}"
             logger.warning("%s", self._no_triton)
         if isinstance(backend, TritonBackend):
             _compile_variants(forward, loaded, backend, config.block_size, reporter)
@@ -123,11 +124,13 @@ def _compile_variants(
 ) -> None:
     """Run steps with every variant of the attention kernels, so that no request has to wait for a compilation."""
     limit = loaded.max_model_len
-    for _ in backend.variants(-(-limit // block_size) * block_size):
+    for variant in backend.variants(-(-limit // block_size) * block_size):
         reporter.expect(1)
         for num_tokens in sorted({1, min(2, limit), min(_WARM_UP_TILE, limit)}):
             host = dummy_batch(num_tokens, row_tokens=limit, block_size=block_size)
-            forward(host.upload(loaded.device))
+            batch = host.upload(loaded.device)
+            batch.variant = variant
+            forward(batch)
         reporter.advance()
     if loaded.device.type == "cuda":
         torch.cuda.synchronize(loaded.device)

@@ -71,20 +71,19 @@ class AttentionBackend(Protocol):
         """
 
 
+Suits = Callable[[torch.device], bool]
 BACKENDS: dict[str, Callable[[KVCache], AttentionBackend]] = {}
-_defaults: dict[str, str] = {}
+_defaults: dict[str, Suits] = {}
 
 
-def register_backend(name: str, make: Callable[[KVCache], AttentionBackend], *, default_on: str | None = None) -> None:
-    """Register a backend by name, and as the default for a type of device (``"cpu"``, ``"cuda"``)."""
-    BACKENDS[name] = make
-    if default_on is not None:
-        _defaults[default_on] = name
+def register_backend(name: str, make: Callable[[KVCache], AttentionBackend], suits: Suits = lambda _: False) -> None:
+    """Register a backend by name; ``suits`` returns whether it is the default on a device."""
+    BACKENDS[name], _defaults[name] = make, suits
 
 
 def default_backend(device: torch.device) -> str:
     """Returns the name of a device's default backend: the one registered for it, else ``gather``, which runs on all."""
-    return _defaults.get(device.type, "gather")
+    return next((name for name, suits in _defaults.items() if suits(device)), "gather")
 
 
 def make_backend(name: str, cache: KVCache) -> AttentionBackend:

@@ -52,4 +52,4 @@ class CPUBackend(GatherBackend):
         return out
 
 
-register_backend(CPUBackend.name, CPUBackend, default_on="cpu")
+register_backend(CPUBackend.name, CPUBackend, suits=lambda device: device.type == "cpu")

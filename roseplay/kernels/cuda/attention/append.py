@@ -18,7 +18,7 @@ def _write(source, target, token, slot, head, token_stride, head_stride, block_s
     tl.store(target + place[:, None] + dims[None, :], numbers.to(target.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["slot_mapping"])  # a part of one packed upload, which begins anywhere
 def append_kernel(
     k, v, keys, values, slot_mapping,
     k_token_stride, k_head_stride, v_token_stride, v_head_stride,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -30,6 +29,7 @@ from roseplay.model.attention.pattern import Reach
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
 
+_LEAST_CAPABILITY = (8, 0)
 # The interpreter has no multiprocessors; this number makes it split contexts as a GPU does.
 _INTERPRETED_PROCESSORS = 4
 _INTERPRETED_SHARED_MEMORY = 227 * 1024
@@ -40,6 +40,14 @@ _JOIN_NUMBERS = 8192
 # Keys of the smallest tile, with which contexts have the most splits.
 _LEAST_BLOCK_N = 16
 _LOG2_E = math.log2(math.e)  # the kernels' exponentials are powers of 2
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A number of splits, and the keys of the longest context, for which fewer splits may be the most."""
+
+    splits: int
+    most_keys: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,39 +65,47 @@ def available() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
+def missing(device: torch.device) -> str | None:
+    """Returns what the Triton backend needs and does not have on a GPU; None if it can run there."""
+    if not available():
+        return "needs Triton: install roseplay[triton]"
+    if torch.version.hip is None:
+        capability = torch.cuda.get_device_capability(device)
+        if capability < _LEAST_CAPABILITY:  # tiles for prompts take more shared memory than these GPUs have
+            least, found = (".".join(map(str, version)) for version in (_LEAST_CAPABILITY, capability))
+            return f"needs compute capability {least} or higher, this GPU has {found}"
+    return None
+
+
 class TritonBackend:
     """See ``AttentionBackend`` for the calls.
 
     The result for tokens after the last row (padding of a bucket) is 0; their keys and values are written to the slots
     in the batch, where -1 means block 0.
 
-    Raises ``ValueError`` without Triton, or without a CUDA device unless Triton interprets.
+    Raises ``ValueError`` if it cannot run on the device, which is a GPU unless Triton interprets.
     """
 
     name = "triton"
 
     def __init__(self, cache: KVCache) -> None:
-        if not available():
-            raise ValueError("attention='triton' needs Triton: install roseplay[triton]")
+        on_gpu = cache.device.type == "cuda"
+        why = missing(cache.device) if on_gpu or not available() else None
+        if why is not None:
+            raise ValueError(f"attention='triton' {why}")
         import triton
 
         self._interpreted = bool(triton.knobs.runtime.interpret)
-        if cache.device.type != "cuda" and not self._interpreted:
+        if not on_gpu and not self._interpreted:
             raise ValueError(f"attention='triton' needs a CUDA device, the model is on {cache.device}")
         self.cache = cache
-        self._forced: tuple[int, int] | None = None  # splits, and keys of the longest context
 
-    def variants(self, most_keys: int) -> Iterator[None]:
-        """Iterates over the numbers of splits that contexts of up to ``most_keys`` keys may have: in each iteration,
-        attention is launched with one of them. Each is a separate kernel, to be compiled before requests arrive."""
-        try:
-            splits = 1
-            while splits <= max_splits(most_keys, _LEAST_BLOCK_N):
-                self._forced = splits, most_keys
-                yield
-                splits *= 2
-        finally:
-            self._forced = None
+    @staticmethod
+    def variants(most_keys: int) -> list[Variant]:
+        """Returns the values of ``PagedBatch.variant``: the numbers of splits that contexts of up to ``most_keys`` keys may
+        have. Each is a separate kernel, to be compiled before requests arrive."""
+        most = floor_power_of_2(max_splits(most_keys, _LEAST_BLOCK_N))
+        return [Variant(1 << power, most_keys) for power in range(most.bit_length())]
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
         if batch.batched_append:
@@ -128,7 +144,7 @@ class TritonBackend:
                 SPLITS=plan.splits, DECODE=plan.decode_only,
                 WINDOW=params.reach.window or 0, CHUNK=params.reach.chunk or 0,
                 SOFTCAP=bool(softcap), SINKS=sinks is not None,
-                WIDEN=self._interpreted, PRECISION="tf32x3" if keys.dtype == torch.float32 else "tf32",
+                WIDEN=self._interpreted, PRECISION=_precision(keys.dtype),
                 num_warps=tiles.num_warps, num_stages=tiles.num_stages,
             )  # fmt: skip
             if plan.splits > 1:
@@ -159,10 +175,11 @@ class TritonBackend:
             )
             query_tiles = num_rows if decode_only else -(-batch.num_tokens // tiles.block_q) + num_rows
             head_parts = kv_heads * -(-group // tiles.heads)
-            forced, longest = self._forced or (None, batch.block_tables.shape[1] * block_size)
-            most_keys = min(longest, reach.most + tiles.block_q) if reach.most else longest
-            if forced is not None:
-                splits = min(forced, floor_power_of_2(max_splits(most_keys, tiles.block_n)))
+            variant = batch.variant if isinstance(batch.variant, Variant) else None
+            most_keys = variant.most_keys if variant else batch.block_tables.shape[1] * block_size
+            most_keys = min(most_keys, reach.most + tiles.block_q) if reach.most else most_keys
+            if variant is not None:
+                splits = min(variant.splits, floor_power_of_2(max_splits(most_keys, tiles.block_n)))
             else:
                 splits = choose_splits(
                     decode_only=decode_only,
@@ -210,8 +227,19 @@ def _one_token_a_row(batch: PagedBatch) -> bool:
     return len(counts) == batch.num_tokens and bool(counts.max() <= 1 and (np.diff(counts) <= 0).all())
 
 
+def _precision(dtype: torch.dtype) -> str:
+    """Returns how products are computed: those of float32 as three of TF32, which only NVIDIA's tensor cores have."""
+    if torch.version.hip is not None:
+        return "ieee"
+    return "tf32x3" if dtype == torch.float32 else "tf32"
+
+
 def _pad(dim: int) -> int:
     return max(16, next_power_of_2(dim))
 
 
-register_backend(TritonBackend.name, TritonBackend, default_on="cuda" if available() else None)
+def _suits(device: torch.device) -> bool:
+    return device.type == "cuda" and missing(device) is None
+
+
+register_backend(TritonBackend.name, TritonBackend, suits=_suits)

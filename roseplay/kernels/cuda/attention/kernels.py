@@ -169,7 +169,12 @@ def _attend_context(
     return acc, total, top
 
 
-@triton.jit(do_not_specialize=["num_tokens", "num_rows", "table_stride"])
+# Parts of one packed upload, or of a graph's buffer: whether they begin at a multiple of 16 bytes depends on the step, and
+# Triton compiles a kernel for either case. Their numbers are read one at a time, so nothing is lost without the case.
+@triton.jit(
+    do_not_specialize=["num_tokens", "num_rows", "table_stride"],
+    do_not_specialize_on_alignment=["block_tables", "cu_seqlens_q", "seq_lens", "sinks"],
+)
 def attend_kernel(
     out, lse, q, keys, values, block_tables, cu_seqlens_q, seq_lens, sinks,
     num_tokens, num_rows, table_stride, scale, cap,
