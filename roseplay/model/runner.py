@@ -150,7 +150,7 @@ class ModelRunner:
         self.__dict__.clear()  # breaks reference cycles
         if on_gpu:  # else the next engine in this process would find the memory in use
             gc.collect()
-            torch.cuda.empty_cache()
+            gpu_memory.empty_cache()
 
     def execute(self, step: Step) -> StepResult:
         """Run one step. Raises ``ValueError`` if it is inconsistent, and whatever the model raises."""
@@ -178,7 +178,7 @@ class ModelRunner:
     def _release_memory(self) -> None:
         """Return memory that torch's allocator caches to the GPU."""
         if self._on_gpu:
-            torch.cuda.empty_cache()
+            gpu_memory.empty_cache()
 
     def _launch(self, step: Step) -> LaunchedStep:
         begin = time.perf_counter_ns()

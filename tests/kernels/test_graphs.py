@@ -26,6 +26,7 @@ from roseplay.kernels.cuda import graphs
 from roseplay.kernels.cuda.attention.tiles import choose_tiles
 from roseplay.kernels.cuda.emulation import emulate_gpu
 from roseplay.kernels.cuda.graphs import Bucket, RecordedGraph, StepGraphs, make_buckets
+from roseplay.model import gpu_memory
 from roseplay.model.attention import BACKENDS
 from roseplay.model.batch import HostBatch, pack_step, pad
 from roseplay.model.loader import load_model
@@ -419,14 +420,16 @@ def test_few_rows_of_logits_are_computed_for_few_requests(num_tokens: int, num_r
 
 
 class FakeCuda:
-    """What a capture does to torch: its mode of watching, the stream's capture, and who the allocator works for."""
+    """What a capture does to torch: its mode of watching, the stream's capture, who the allocator and the default random
+    generator work for."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.mode, self.capturing, self.allocating, self.references = "default", False, False, 0
-        self.end_fails = False
+        self.end_fails = self.generator_captures = False
         stream = SimpleNamespace(wait_stream=lambda other: None)
         for name, stand_in in {
-            "CUDAGraph": lambda: self,
+            "CUDAGraph": lambda: self if self.graph is None else FakeGraph(self),
+            "graph_pool_handle": itertools.count().__next__,
             "stream": lambda stream: contextlib.nullcontext(),
             "current_stream": lambda: stream,
             "synchronize": lambda: None,
@@ -435,17 +438,20 @@ class FakeCuda:
         }.items():
             monkeypatch.setattr(torch.cuda, name, stand_in)
         monkeypatch.setattr(graphs, "end_allocation", self.end_allocation)
-        self.graph = graphs.CudaGraph((0, 1), stream)  # type: ignore[arg-type]
+        self.graph: Any = None
+        self.pool = graphs.Pool((0, 1), stream)
+        self.graph = graphs.CudaGraph(self.pool)
 
     def capture_begin(self, pool: Any, capture_error_mode: str) -> None:
         self.allocating, self.capturing, self.references = True, True, self.references + 1
+        self.generator_captures = True
 
     def capture_end(self) -> None:
         assert self.capturing, "no capture has begun"
         self.capturing = False
         if self.end_fails:
             raise torch.AcceleratorError("CUDA error: operation failed due to a previous error during capture")
-        self.allocating = False
+        self.allocating = self.generator_captures = False
 
     def end_allocation(self, pool: Any) -> None:
         assert self.allocating, "the allocator is not recording"
@@ -454,6 +460,20 @@ class FakeCuda:
     def reset(self) -> None:
         if not self.end_fails:
             self.references = 0
+
+
+class FakeGraph:
+    """A second graph, whose capture succeeds."""
+
+    def __init__(self, cuda: FakeCuda) -> None:
+        self.cuda = cuda
+
+    def capture_begin(self, capture_error_mode: str) -> None:
+        assert not self.cuda.capturing and not self.cuda.allocating
+        self.cuda.generator_captures = True
+
+    def capture_end(self) -> None:
+        self.cuda.generator_captures = False
 
 
 @pytest.mark.parametrize("end_fails", [False, True])
@@ -470,6 +490,7 @@ def test_a_capture_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPa
     with pytest.raises(ValueError, match="not this model"):
         cuda.graph.capture(run)
     assert (cuda.mode, cuda.capturing, cuda.allocating, cuda.references) == ("default", False, False, 0)
+    assert not cuda.generator_captures
 
 
 def test_a_capture_that_cannot_be_ended_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch):
@@ -478,6 +499,33 @@ def test_a_capture_that_cannot_be_ended_leaves_nothing_behind(monkeypatch: pytes
     with pytest.raises(torch.AcceleratorError, match="during capture"):
         cuda.graph.capture(lambda: None)
     assert (cuda.capturing, cuda.allocating, cuda.references) == (False, False, 0)
+    assert not cuda.generator_captures
+
+
+def test_no_engine_frees_memory_while_another_captures(monkeypatch: pytest.MonkeyPatch):
+    cuda, freed = FakeCuda(monkeypatch), []
+    allocator = SimpleNamespace(empty_cache=lambda: freed.append(cuda.capturing))
+    threads: list[threading.Thread] = []
+
+    def run() -> None:
+        if cuda.capturing:
+            threads.append(threading.Thread(target=gpu_memory.empty_cache, args=(allocator,)))
+            threads[0].start()
+            threads[0].join(0.2)
+
+    cuda.graph.capture(run)
+    threads[0].join(20)
+    assert freed == [False]
+
+
+def test_graphs_after_a_failed_capture_have_memory_of_their_own(monkeypatch: pytest.MonkeyPatch):
+    """Torch's allocator asserts that a pool which no graph refers to is not captured in again."""
+    cuda = FakeCuda(monkeypatch)
+    before = cuda.pool.handle
+    cuda.end_fails = True
+    with pytest.raises(torch.AcceleratorError):
+        cuda.graph.capture(lambda: None)
+    assert cuda.pool.handle != before
 
 
 def test_a_model_that_cannot_be_captured_runs_as_it_is(model, monkeypatch: pytest.MonkeyPatch):

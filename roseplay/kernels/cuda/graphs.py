@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -84,28 +85,35 @@ class Graph(Protocol):
     def replay(self) -> None: ...
 
 
+@dataclass
+class Pool:
+    """What graphs share: memory, named by a handle of torch's allocator, and the stream that they are captured on."""
+
+    handle: Any
+    stream: torch.cuda.Stream
+
+
 class CudaGraph:
     """A CUDA graph; graphs with the same ``pool`` share memory."""
 
-    def __init__(self, pool: Any, stream: torch.cuda.Stream) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._graph = torch.cuda.CUDAGraph()
-        self._pool = pool
-        self._stream = stream
+        self._pool, self._stream = pool, pool.stream
 
     def capture(self, run: Callable[[], None]) -> None:
         """Run once without capturing, for first-time initialisation and to check that nothing waits for the device;
         then capture.
 
         Raises any exception of ``run``, and ``RuntimeError`` for operations that cannot be captured; torch's allocator
-        is then as before.
+        and random generator are then as before.
         """
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream), waiting_is_an_error():
             run()
         torch.cuda.synchronize()
-        with torch.cuda.stream(self._stream):
+        with exclusive.capturing, torch.cuda.stream(self._stream):
             try:
-                self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                self._graph.capture_begin(pool=self._pool.handle, capture_error_mode="thread_local")
                 run()
                 self._graph.capture_end()
             except BaseException:
@@ -116,17 +124,30 @@ class CudaGraph:
     def _abandon(self) -> None:
         """End a capture that failed.
 
-        If the capture has become invalid, ``capture_end`` raises before it informs torch's allocator, which would then
-        continue to allocate from the graphs' pool and to keep freed memory.
+        If the capture has become invalid, ``capture_end`` raises before it informs torch's allocator and its default
+        random generator. The allocator would continue to allocate from the graphs' pool and to keep freed memory, and
+        the generator would refuse every random number outside a capture.
         """
         with contextlib.suppress(Exception):
             self._graph.capture_end()
         with contextlib.suppress(Exception):  # raises if the allocator has been informed
-            end_allocation(self._pool)
+            end_allocation(self._pool.handle)
         self._graph.reset()
+        self._pool.handle = torch.cuda.graph_pool_handle()  # the allocator may have given up the old one
+        with contextlib.suppress(Exception):
+            capture_nothing()
 
     def replay(self) -> None:
         self._graph.replay()
+
+
+def capture_nothing() -> None:
+    """Capture an empty graph on the current stream, whose end informs torch's default generator."""
+    graph = torch.cuda.CUDAGraph()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns that the graph is empty
+        graph.capture_begin(capture_error_mode="thread_local")
+        graph.capture_end()
 
 
 def end_allocation(pool: Any) -> None:
@@ -154,8 +175,8 @@ def waiting_is_an_error() -> Iterator[None]:
 def cuda_graphs(device: torch.device) -> Callable[[], Graph]:
     """Returns a function that makes graphs that share one memory pool."""
     with torch.cuda.device(device):
-        pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
-    return lambda: CudaGraph(pool, stream)
+        pool = Pool(torch.cuda.graph_pool_handle(), torch.cuda.Stream())
+    return lambda: CudaGraph(pool)
 
 
 class RecordedGraph:
