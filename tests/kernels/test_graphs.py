@@ -6,6 +6,7 @@ A CPU has no graphs; what stands for one here calls the captured function again,
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import itertools
 import os
@@ -543,6 +544,76 @@ def test_a_model_that_cannot_be_captured_runs_as_it_is(model, monkeypatch: pytes
     made.block_table = [1, 2]
     result = step_of(runner, StepEntry(made, 0, 5, samples=True, logits_entry=0))
     assert (result.token_ids, result.graph) == ([int(eager_logits(model, prompt)[-1].argmax())], False)
+
+
+def test_graphs_that_were_refused_keep_no_memory(model, monkeypatch: pytest.MonkeyPatch):
+    def capture(self: RecordedGraph, run: Any) -> None:
+        raise RuntimeError("called a synchronizing CUDA operation")
+
+    monkeypatch.setattr(RecordedGraph, "capture", capture)
+    kept = graph_runner(model).accelerator.graphs
+    tensors = [value for value in vars(kept).values() if isinstance(value, torch.Tensor)]
+    assert tensors and sum(tensor.untyped_storage().nbytes() for tensor in tensors) == 0
+
+
+def test_sizes_for_which_there_is_no_memory_are_left_out_and_said(model, monkeypatch: pytest.MonkeyPatch):
+    capture, tries = RecordedGraph.capture, itertools.count()
+
+    def capture_small(self: RecordedGraph, run: Any) -> None:
+        if next(tries) < 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        capture(self, run)
+
+    monkeypatch.setattr(RecordedGraph, "capture", capture_small)
+    runner = graph_runner(model)
+    info, sizes = runner.info(), make_buckets(DECODES, MIXED)
+    assert (info.cuda_graphs, info.no_cuda_graphs) == (len(sizes) - 2, None)
+    steps = {choice.part: choice for choice in info.choices}["steps"]
+    assert steps.slow is not None and "no memory for the CUDA graphs of 2 sizes of 32 tokens and more" in steps.slow
+    driver = Driver(runner, [random_tokens(40, VOCABULARY, 0)])
+    replayed = []
+    for count in (30, 1, 9):
+        driver.step({0: count})
+        replayed.append(driver.result.graph)
+    assert replayed == [False, True, True]
+
+
+def test_no_memory_for_any_size_means_no_graphs(model, monkeypatch: pytest.MonkeyPatch):
+    def capture(self: RecordedGraph, run: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(RecordedGraph, "capture", capture)
+    info = graph_runner(model).info()
+    assert (info.cuda_graphs, info.no_cuda_graphs) == (0, "OutOfMemoryError: CUDA out of memory.")
+
+
+class Reserved(Exception):
+    """What a runner keeps free beside the KV cache."""
+
+
+@pytest.mark.parametrize(("attention", "ranks"), [("triton", 1), ("gather", 1), ("triton", 2)])
+def test_graphs_are_in_the_account_of_a_gpus_memory(model, attention: str, ranks: int, monkeypatch: pytest.MonkeyPatch):
+    config = EngineConfig(attention=attention, tensor_parallel_size=ranks, device="cuda")
+    loaded = load_model(model, EngineConfig())
+    loaded = dataclasses.replace(loaded, device=torch.device("cuda"), vocab_size=150_000)
+    found = gpu_memory.Profile(tokens=8192, activation_bytes=800 * 2**20)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(ModelRunner, "_profile", lambda self, attention: found)
+
+    def kv_cache_bytes(utilization: float, reserved: int, device: torch.device) -> int:
+        raise Reserved(reserved)
+
+    monkeypatch.setattr(gpu_memory, "kv_cache_bytes", kv_cache_bytes)
+    with pytest.raises(Reserved) as raised:
+        ModelRunner(loaded, config)
+    of_graphs = raised.value.args[0] - found.activation_bytes
+    if attention == "gather" or ranks > 1:
+        assert of_graphs == 0
+        return
+    logits = 257 * 150_000 * 4
+    assert (
+        2 * logits + found.activation_bytes // 8 <= of_graphs <= 2 * logits + found.activation_bytes // 8 + 64 * 2**20
+    )
 
 
 @pytest.mark.parametrize("other", ["load", "start", "step"])

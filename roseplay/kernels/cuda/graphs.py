@@ -23,9 +23,10 @@ from typing import Any, NoReturn, Protocol
 import torch
 
 from roseplay.core.progress import Reporter
-from roseplay.model import exclusive
+from roseplay.model import exclusive, gpu_memory
 from roseplay.model.accelerator import Forward
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch, dummy_batch, pad, put_drawn
+from roseplay.model.device_errors import is_out_of_memory
 from roseplay.model.stateful import use_static_slots
 from roseplay.model.states import StatePool
 from roseplay.model.upload import pack_ints
@@ -38,6 +39,8 @@ logger = logging.getLogger(__name__)
 DECODES = (1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256)
 MIXED = (32, 64, 128, 256, 384, 512, 768, 1024)
 SOME_ROWS, TOKENS_OF_A_ROW, LEAST_FEW = 33, 128, 32
+# What the driver keeps of a captured kernel launch, by what other engines report of their graphs; and launches per layer.
+_KERNEL_BYTES, _KERNELS_OF_A_LAYER = 10 * 1024, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,49 @@ def _decodes_of(buckets: list[Bucket], requests: int) -> list[Bucket]:
     """Returns the decode buckets needed for up to ``requests`` requests, smallest first; at least one."""
     decodes = sorted((bucket for bucket in buckets if bucket.decodes_only), key=lambda bucket: bucket.rows)
     return [decodes[0], *(larger for smaller, larger in pairwise(decodes) if smaller.rows < requests)]
+
+
+@dataclass(frozen=True, slots=True)
+class _BufferSizes:
+    """Sizes of ``StepGraphs``' buffers: numbers of a batch, rows and columns of block tables, rows of logits."""
+
+    ints: int
+    rows: int
+    columns: int
+    logits: int
+
+
+def _buffer_sizes(buckets: list[Bucket], table_columns: int, block_size: int) -> _BufferSizes:
+    most = max(buckets, key=_ints)
+    columns = max(table_columns, -(-most.tokens // block_size))  # padding is a row of block 0 as well
+    rows, logits = (max(getattr(bucket, name) for bucket in buckets) for name in ("rows", "logits"))
+    return _BufferSizes(_ints(most), rows, columns, logits)
+
+
+def expected_bytes(
+    buckets: list[Bucket],
+    *,
+    table_columns: int,
+    block_size: int,
+    row_bytes: int,
+    profile: gpu_memory.Profile,
+    layers: int,
+) -> int:
+    """Returns about how many bytes of a GPU's memory graphs will take: buffers, the shared pool, and the driver's part.
+
+    The pool holds what the largest size needs, whose logits are not among what a profiled step needs in general.
+
+    Args:
+        table_columns: blocks of the longest request.
+        row_bytes: of a token's logits.
+        profile: what the largest step needs without graphs.
+        layers: of the model.
+    """
+    sizes = _buffer_sizes(buckets, table_columns, block_size)
+    buffers = 8 * (sizes.ints + sizes.rows * sizes.columns) + sizes.logits * row_bytes
+    share = min(1.0, max(bucket.tokens for bucket in buckets) / profile.tokens)
+    pool = int(profile.activation_bytes * share) + sizes.logits * row_bytes
+    return buffers + pool + len(buckets) * layers * _KERNELS_OF_A_LAYER * _KERNEL_BYTES
 
 
 class Graph(Protocol):
@@ -219,6 +265,7 @@ class StepGraphs:
         buckets: the sizes that the model's steps can have.
         decodes_only: whether only decode steps are captured.
         refused: why there are no graphs; None if there are.
+        too_large: sizes that there was no memory to capture.
     """
 
     def __init__(
@@ -239,16 +286,14 @@ class StepGraphs:
         self._device = device
         self._new_graph = new_graph
         self.buckets = buckets if states is None else _decodes_of(buckets, states.num_slots - 1)
+        self.too_large: list[Bucket] = []
         self.decodes_only = states is not None
         self._graphs: dict[Bucket, Graph] = {}
         self.refused: str | None = None
-        most = max(self.buckets, key=_ints)
-        rows = max(bucket.rows for bucket in self.buckets)
-        columns = max(table_columns, -(-most.tokens // block_size))  # padding is a row of block 0 as well
-        self._ints = torch.zeros(_ints(most), dtype=torch.int64, device=device)
-        self._tables = torch.zeros((rows, columns), dtype=torch.int64, device=device)
-        logits = max(bucket.logits for bucket in self.buckets)
-        self._logits = torch.zeros((logits, vocab_size), dtype=dtype, device=device)
+        sizes = _buffer_sizes(self.buckets, table_columns, block_size)
+        self._ints = torch.zeros(sizes.ints, dtype=torch.int64, device=device)
+        self._tables = torch.zeros((sizes.rows, sizes.columns), dtype=torch.int64, device=device)
+        self._logits = torch.zeros((sizes.logits, vocab_size), dtype=dtype, device=device)
 
     def __len__(self) -> int:
         return len(self._graphs)
@@ -257,7 +302,8 @@ class StepGraphs:
         """Capture all sizes, largest first, so that smaller ones reuse its memory. Writes only to block 0 of the KV cache
         and to state slot 0.
 
-        If the model cannot be captured, there are no graphs, and ``refused`` is the reason.
+        Sizes for which there is no memory are left out (``too_large``). If the model cannot be captured, or none of the
+        sizes, there are no graphs, and ``refused`` is the reason.
         """
         reporter.begin("warm-up", len(self.buckets), "steps")
         for bucket in sorted(self.buckets, key=lambda bucket: (bucket.tokens, bucket.rows), reverse=True):
@@ -265,13 +311,25 @@ class StepGraphs:
             try:
                 graph.capture(lambda batch=batch, slots=state_slots: self._run(batch, slots))  # type: ignore[misc]
             except Exception as error:
-                self._graphs.clear()
-                self._ints, self._tables, self._logits = self._ints[:0], self._tables[:0], self._logits[:0]
                 self.refused = f"{type(error).__name__}: {error}".split("\n", 1)[0]
-                logger.warning("steps are not replayed as graphs: %s", self.refused)
-                return
-            self._graphs[bucket] = graph
-            reporter.advance()
+                may_shrink = is_out_of_memory(error)
+            else:
+                self._graphs[bucket] = graph
+                reporter.advance()
+                continue
+            if not may_shrink:
+                self._graphs.clear()
+                break
+            self.too_large.append(bucket)
+            if self._device.type == "cuda":
+                gpu_memory.empty_cache()  # here, where no frame of the failed step references its tensors
+        if self._graphs:
+            self.refused = None
+            if self.too_large:
+                logger.warning("there is no memory for the graphs of %d sizes", len(self.too_large))
+        else:  # the buffers are not needed
+            self._ints, self._tables, self._logits = (x.new_empty(0) for x in (self._ints, self._tables, self._logits))
+            logger.warning("steps are not replayed as graphs: %s", self.refused)
 
     def find(self, host: HostBatch) -> Bucket | None:
         """Returns the smallest size that holds the step; None if no graph can compute it."""
