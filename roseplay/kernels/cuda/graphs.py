@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -251,6 +253,16 @@ class _OnDeviceOnly:
     __neg__ = __add__ = __sub__ = __floordiv__ = __gt__ = __lt__ = _refuse
 
 
+def _reason(error: Exception) -> str:
+    """Returns the error's first line and the line of code that raised it: torch does not name the operation."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    folder, file = os.path.split(where.filename)
+    return (
+        f"{type(error).__name__}: {error}".split("\n", 1)[0]
+        + f" ({os.path.basename(folder)}/{file}:{where.lineno}: {where.line})"
+    )
+
+
 class StepGraphs:
     """Graphs of a model's steps by size, and their static buffers.
 
@@ -311,7 +323,7 @@ class StepGraphs:
             try:
                 graph.capture(lambda batch=batch, slots=state_slots: self._run(batch, slots))  # type: ignore[misc]
             except Exception as error:
-                self.refused = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+                self.refused = _reason(error)
                 may_shrink = is_out_of_memory(error)
             else:
                 self._graphs[bucket] = graph
