@@ -17,6 +17,7 @@ from roseplay.core.progress import Reporter
 from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch
 from roseplay.model.errors import UnsupportedModelError
+from roseplay.model.gpu_memory import Profile
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.sampler import likeliest
 from roseplay.model.states import StatePool
@@ -53,6 +54,11 @@ class Accelerator:
     ) -> None:
         self.num_graphs = 0
         self.no_graphs: str | None = None
+
+    @classmethod
+    def reserved_bytes(cls, loaded: LoadedModel, attention: str, config: EngineConfig, profile: Profile) -> int:
+        """Returns the bytes of a GPU's memory that this will take, beside those of the largest step."""
+        return 0
 
     def choices(self) -> tuple[Choice, ...]:
         """Returns how the parts of a step are computed on this machine."""

@@ -20,7 +20,9 @@ _OF_DEVICE = ("cuda", "cublas", "cudnn", "triton error", "hip error")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether an error means that a GPU or the host had no memory."""
+    """Returns whether an error means that a GPU or the host had no memory, so that less work may succeed."""
+    if isinstance(error, DeviceLostError):  # its message quotes the cause
+        return False
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _NO_MEMORY)

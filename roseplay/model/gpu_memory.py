@@ -11,6 +11,7 @@ import torch
 
 from roseplay.config import SamplingParams
 from roseplay.core.request import Request
+from roseplay.model import exclusive
 from roseplay.model.device_errors import is_out_of_memory
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,12 @@ class Profile:
     activation_bytes: int
 
 
+def empty_cache(cuda: Any = torch.cuda) -> None:
+    """Return memory that torch's allocator caches to the GPU; waits while another engine captures a graph."""
+    with exclusive.capturing:
+        cuda.empty_cache()
+
+
 def profile(run: Callable[[int], None], tokens: int, device: torch.device, cuda: Any = torch.cuda) -> Profile:
     """Run a step of ``tokens`` tokens and measure its memory; while memory is short, retry with half as many.
 
@@ -38,7 +45,7 @@ def profile(run: Callable[[int], None], tokens: int, device: torch.device, cuda:
     Raises an out-of-memory error if there is no memory for a single token.
     """
     while True:
-        cuda.empty_cache()
+        empty_cache(cuda)
         cuda.reset_peak_memory_stats(device)
         before = cuda.memory_allocated(device)
         try:
@@ -51,7 +58,7 @@ def profile(run: Callable[[int], None], tokens: int, device: torch.device, cuda:
             tokens //= 2
             continue
         peak = cuda.max_memory_allocated(device)
-        cuda.empty_cache()
+        empty_cache(cuda)
         return Profile(tokens, peak - before)
 
 
@@ -81,6 +88,6 @@ def kv_cache_bytes(utilization: float, activation_bytes: int, device: torch.devi
 
 def free_bytes(device: torch.device, cuda: Any = torch.cuda) -> tuple[int, int]:
     """Returns a GPU's free and total memory in bytes, after emptying torch's cache of unused memory."""
-    cuda.empty_cache()
+    empty_cache(cuda)
     free, total = cuda.mem_get_info(device)
     return free, total

@@ -216,7 +216,7 @@ class Follower:
             case CopyBlocks(copies):
                 self._cache.copy_blocks(copies)
             case AskMemory(utilization, activation_bytes):
-                torch.cuda.empty_cache()
+                gpu_memory.empty_cache()
                 return gpu_memory.kv_cache_bytes(utilization, activation_bytes, self._loaded.device)
             case Forward():
                 self._forward(Paged(self._backend, self._receive(message)))

@@ -75,8 +75,9 @@ class ModelRunner:
         attention = default_backend(loaded.device) if config.attention == "auto" else config.attention
         if self._on_gpu:
             profile = self._profile(attention)
+            reserved = profile.activation_bytes + accelerator.reserved_bytes(loaded, attention, config, profile)
             self.memory_limit = profile.tokens
-            free = self._kv_cache_bytes(config.gpu_memory_utilization, profile.activation_bytes)
+            free = self._kv_cache_bytes(config.gpu_memory_utilization, reserved)
         else:
             self.memory_limit, free = None, free_memory()
         slot_bytes = bytes_per_slot(loaded.state_shapes)
@@ -150,7 +151,7 @@ class ModelRunner:
         self.__dict__.clear()  # breaks reference cycles
         if on_gpu:  # else the next engine in this process would find the memory in use
             gc.collect()
-            torch.cuda.empty_cache()
+            gpu_memory.empty_cache()
 
     def execute(self, step: Step) -> StepResult:
         """Run one step. Raises ``ValueError`` if it is inconsistent, and whatever the model raises."""
@@ -178,7 +179,7 @@ class ModelRunner:
     def _release_memory(self) -> None:
         """Return memory that torch's allocator caches to the GPU."""
         if self._on_gpu:
-            torch.cuda.empty_cache()
+            gpu_memory.empty_cache()
 
     def _launch(self, step: Step) -> LaunchedStep:
         begin = time.perf_counter_ns()
@@ -246,9 +247,8 @@ class ModelRunner:
         return PackedForward(self.loaded.model)
 
     def _make_cache(self, num_blocks: int) -> KVCache:
-        device, dtype = self.loaded.device, self.loaded.dtype
-        sizes = {"num_blocks": num_blocks, "block_size": self.block_size}
-        return KVCache(self.loaded.kv_shapes, **sizes, dtype=dtype, device=device)
+        loaded, sizes = self.loaded, {"num_blocks": num_blocks, "block_size": self.block_size}
+        return KVCache(loaded.kv_shapes, **sizes, dtype=loaded.dtype, device=loaded.device)
 
     def _make_states(self, num_slots: int, num_snapshots: int = 0) -> StatePool | None:
         shapes = self.loaded.state_shapes

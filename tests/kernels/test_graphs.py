@@ -6,6 +6,7 @@ A CPU has no graphs. The stand-in here calls the captured function again, on the
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import itertools
 import os
@@ -26,6 +27,7 @@ from roseplay.kernels.cuda import graphs
 from roseplay.kernels.cuda.attention.tiles import choose_tiles
 from roseplay.kernels.cuda.emulation import emulate_gpu
 from roseplay.kernels.cuda.graphs import Bucket, RecordedGraph, StepGraphs, make_buckets
+from roseplay.model import gpu_memory
 from roseplay.model.attention import BACKENDS
 from roseplay.model.batch import HostBatch, pack_step, pad
 from roseplay.model.loader import load_model
@@ -356,7 +358,7 @@ def test_capturing_touches_slot_0_only():
 
 
 def test_a_model_with_recurrent_layers_that_cannot_be_captured_runs_as_it_is(monkeypatch: pytest.MonkeyPatch):
-    """Its first layers have written their states when the capture fails."""
+    """Its first layers have written their states when the capture fails. The reason says where."""
 
     def capture(self: RecordedGraph, run: Any) -> None:
         run()
@@ -365,7 +367,10 @@ def test_a_model_with_recurrent_layers_that_cannot_be_captured_runs_as_it_is(mon
     monkeypatch.setattr(RecordedGraph, "capture", capture)
     model = tiny_model(STATEFUL["lfm2"]())
     runner = graph_runner(model)
-    assert runner.info().no_cuda_graphs == "RuntimeError: called a synchronizing CUDA operation"
+    reason = runner.info().no_cuda_graphs
+    assert reason is not None
+    assert reason.startswith("RuntimeError: called a synchronizing CUDA operation (kernels/test_graphs.py:")
+    assert reason.endswith('raise RuntimeError("called a synchronizing CUDA operation"))')
     prompt = random_tokens(8, VOCABULARY, 1)
     driver, expected = Driver(runner, [prompt]), eager_logits(model, prompt)
     for count in (5, 1, 1, 1):
@@ -419,14 +424,16 @@ def test_few_rows_of_logits_are_computed_for_few_requests(num_tokens: int, num_r
 
 
 class FakeCuda:
-    """Torch's state during a capture: the sync debug mode, the stream's capture, and the allocator's pool."""
+    """Torch's state during a capture: the sync debug mode, the stream's capture, the allocator's pool and the default
+    random generator."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.mode, self.capturing, self.allocating, self.references = "default", False, False, 0
-        self.end_fails = False
+        self.end_fails = self.generator_captures = False
         stream = SimpleNamespace(wait_stream=lambda other: None)
         for name, stand_in in {
-            "CUDAGraph": lambda: self,
+            "CUDAGraph": lambda: self if self.graph is None else FakeGraph(self),
+            "graph_pool_handle": itertools.count().__next__,
             "stream": lambda stream: contextlib.nullcontext(),
             "current_stream": lambda: stream,
             "synchronize": lambda: None,
@@ -435,17 +442,20 @@ class FakeCuda:
         }.items():
             monkeypatch.setattr(torch.cuda, name, stand_in)
         monkeypatch.setattr(graphs, "end_allocation", self.end_allocation)
-        self.graph = graphs.CudaGraph((0, 1), stream)  # type: ignore[arg-type]
+        self.graph: Any = None
+        self.pool = graphs.Pool((0, 1), stream)
+        self.graph = graphs.CudaGraph(self.pool)
 
     def capture_begin(self, pool: Any, capture_error_mode: str) -> None:
         self.allocating, self.capturing, self.references = True, True, self.references + 1
+        self.generator_captures = True
 
     def capture_end(self) -> None:
         assert self.capturing, "no capture has begun"
         self.capturing = False
         if self.end_fails:
             raise torch.AcceleratorError("CUDA error: operation failed due to a previous error during capture")
-        self.allocating = False
+        self.allocating = self.generator_captures = False
 
     def end_allocation(self, pool: Any) -> None:
         assert self.allocating, "the allocator is not recording"
@@ -454,6 +464,20 @@ class FakeCuda:
     def reset(self) -> None:
         if not self.end_fails:
             self.references = 0
+
+
+class FakeGraph:
+    """A second graph, whose capture succeeds."""
+
+    def __init__(self, cuda: FakeCuda) -> None:
+        self.cuda = cuda
+
+    def capture_begin(self, capture_error_mode: str) -> None:
+        assert not self.cuda.capturing and not self.cuda.allocating
+        self.cuda.generator_captures = True
+
+    def capture_end(self) -> None:
+        self.cuda.generator_captures = False
 
 
 @pytest.mark.parametrize("end_fails", [False, True])
@@ -470,6 +494,7 @@ def test_a_capture_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPa
     with pytest.raises(ValueError, match="not this model"):
         cuda.graph.capture(run)
     assert (cuda.mode, cuda.capturing, cuda.allocating, cuda.references) == ("default", False, False, 0)
+    assert not cuda.generator_captures
 
 
 def test_a_capture_that_cannot_be_ended_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch):
@@ -478,6 +503,33 @@ def test_a_capture_that_cannot_be_ended_leaves_nothing_behind(monkeypatch: pytes
     with pytest.raises(torch.AcceleratorError, match="during capture"):
         cuda.graph.capture(lambda: None)
     assert (cuda.capturing, cuda.allocating, cuda.references) == (False, False, 0)
+    assert not cuda.generator_captures
+
+
+def test_no_engine_frees_memory_while_another_captures(monkeypatch: pytest.MonkeyPatch):
+    cuda, freed = FakeCuda(monkeypatch), []
+    allocator = SimpleNamespace(empty_cache=lambda: freed.append(cuda.capturing))
+    threads: list[threading.Thread] = []
+
+    def run() -> None:
+        if cuda.capturing:
+            threads.append(threading.Thread(target=gpu_memory.empty_cache, args=(allocator,)))
+            threads[0].start()
+            threads[0].join(0.2)
+
+    cuda.graph.capture(run)
+    threads[0].join(20)
+    assert freed == [False]
+
+
+def test_graphs_after_a_failed_capture_have_memory_of_their_own(monkeypatch: pytest.MonkeyPatch):
+    """Torch's allocator asserts that a pool which no graph refers to is not captured in again."""
+    cuda = FakeCuda(monkeypatch)
+    before = cuda.pool.handle
+    cuda.end_fails = True
+    with pytest.raises(torch.AcceleratorError):
+        cuda.graph.capture(lambda: None)
+    assert cuda.pool.handle != before
 
 
 def test_a_model_that_cannot_be_captured_runs_as_it_is(model, monkeypatch: pytest.MonkeyPatch):
@@ -487,14 +539,85 @@ def test_a_model_that_cannot_be_captured_runs_as_it_is(model, monkeypatch: pytes
     monkeypatch.setattr(RecordedGraph, "capture", capture)
     runner = graph_runner(model)
     assert (runner.info().cuda_graphs, len(runner.accelerator.graphs)) == (0, 0)
-    assert (
-        runner.info().no_cuda_graphs == "AcceleratorError: CUDA error: operation not permitted when stream is capturing"
-    )
+    reason = runner.info().no_cuda_graphs
+    assert reason is not None
+    assert reason.startswith("AcceleratorError: CUDA error: operation not permitted when stream is capturing (")
     prompt = random_tokens(5, 97, 1)
     made = Request(0, prompt, SamplingParams())
     made.block_table = [1, 2]
     result = step_of(runner, StepEntry(made, 0, 5, samples=True, logits_entry=0))
     assert (result.token_ids, result.graph) == ([int(eager_logits(model, prompt)[-1].argmax())], False)
+
+
+def test_graphs_that_were_refused_keep_no_memory(model, monkeypatch: pytest.MonkeyPatch):
+    def capture(self: RecordedGraph, run: Any) -> None:
+        raise RuntimeError("called a synchronizing CUDA operation")
+
+    monkeypatch.setattr(RecordedGraph, "capture", capture)
+    kept = graph_runner(model).accelerator.graphs
+    tensors = [value for value in vars(kept).values() if isinstance(value, torch.Tensor)]
+    assert tensors and sum(tensor.untyped_storage().nbytes() for tensor in tensors) == 0
+
+
+def test_sizes_for_which_there_is_no_memory_are_left_out_and_said(model, monkeypatch: pytest.MonkeyPatch):
+    capture, tries = RecordedGraph.capture, itertools.count()
+
+    def capture_small(self: RecordedGraph, run: Any) -> None:
+        if next(tries) < 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        capture(self, run)
+
+    monkeypatch.setattr(RecordedGraph, "capture", capture_small)
+    runner = graph_runner(model)
+    info, sizes = runner.info(), make_buckets(DECODES, MIXED)
+    assert (info.cuda_graphs, info.no_cuda_graphs) == (len(sizes) - 2, None)
+    steps = {choice.part: choice for choice in info.choices}["steps"]
+    assert steps.slow is not None and "no memory for the CUDA graphs of 2 sizes of 32 tokens and more" in steps.slow
+    driver = Driver(runner, [random_tokens(40, VOCABULARY, 0)])
+    replayed = []
+    for count in (30, 1, 9):
+        driver.step({0: count})
+        replayed.append(driver.result.graph)
+    assert replayed == [False, True, True]
+
+
+def test_no_memory_for_any_size_means_no_graphs(model, monkeypatch: pytest.MonkeyPatch):
+    def capture(self: RecordedGraph, run: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(RecordedGraph, "capture", capture)
+    info = graph_runner(model).info()
+    assert info.cuda_graphs == 0
+    assert info.no_cuda_graphs is not None and info.no_cuda_graphs.startswith("OutOfMemoryError: CUDA out of memory.")
+
+
+class Reserved(Exception):
+    """What a runner keeps free beside the KV cache."""
+
+
+@pytest.mark.parametrize(("attention", "ranks"), [("triton", 1), ("gather", 1), ("triton", 2)])
+def test_graphs_are_in_the_account_of_a_gpus_memory(model, attention: str, ranks: int, monkeypatch: pytest.MonkeyPatch):
+    config = EngineConfig(attention=attention, tensor_parallel_size=ranks, device="cuda")
+    loaded = load_model(model, EngineConfig())
+    loaded = dataclasses.replace(loaded, device=torch.device("cuda"), vocab_size=150_000)
+    found = gpu_memory.Profile(tokens=8192, activation_bytes=800 * 2**20)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(ModelRunner, "_profile", lambda self, attention: found)
+
+    def kv_cache_bytes(utilization: float, reserved: int, device: torch.device) -> int:
+        raise Reserved(reserved)
+
+    monkeypatch.setattr(gpu_memory, "kv_cache_bytes", kv_cache_bytes)
+    with pytest.raises(Reserved) as raised:
+        ModelRunner(loaded, config)
+    of_graphs = raised.value.args[0] - found.activation_bytes
+    if attention == "gather" or ranks > 1:
+        assert of_graphs == 0
+        return
+    logits = 257 * 150_000 * 4
+    assert (
+        2 * logits + found.activation_bytes // 8 <= of_graphs <= 2 * logits + found.activation_bytes // 8 + 64 * 2**20
+    )
 
 
 @pytest.mark.parametrize("other", ["load", "start", "step"])

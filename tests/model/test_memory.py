@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,10 +11,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from roseplay.config import EngineConfig
+from roseplay.core.step import DeviceLostError
 from roseplay.model import gpu_memory
+from roseplay.model.attention import Paged
 from roseplay.model.batch import dummy_batch
 from roseplay.model.gpu_memory import free_bytes, kv_cache_bytes, profile
 from roseplay.model.kv_cache import LayerShape, bytes_per_token, choose_num_blocks
+from roseplay.model.parallel_runner import Followers, LeadingForward
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
 from tests.model.harness import make_runner
 
@@ -100,6 +104,34 @@ def test_no_memory_for_a_single_token():
     with pytest.raises(torch.OutOfMemoryError):
         profile(cuda.run, 8, GPU, cuda)
     assert cuda.tried == [8, 4, 2, 1]
+
+
+@pytest.mark.parametrize("allocator", ["torch", "cuBLAS"])
+def test_a_step_that_the_other_ranks_wait_in_is_not_tried_again(allocator: str):
+    """They would stay in a collective operation that rank 0 has left, and never receive the smaller step."""
+    errors = {
+        "torch": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
+        "cuBLAS": RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    }
+    sent: list[bytes] = []
+    connection: Any = SimpleNamespace(send_bytes=sent.append)
+    ranks: Any = SimpleNamespace(broadcast=lambda values: None)
+
+    class Full(torch.nn.Module):
+        def forward(self, **inputs: Any) -> Any:
+            raise errors[allocator]
+
+    forward = LeadingForward(Full(), Followers(ranks, [connection], lambda: None))
+
+    def run(num_tokens: int) -> None:
+        host = dummy_batch(num_tokens, row_tokens=8, block_size=4)
+        forward(Paged(backend, host.upload(torch.device("cpu"))))
+
+    backend: Any = None
+    cuda = FakeCuda(1000, 0, 1)
+    with pytest.raises(DeviceLostError, match="cannot be finished: rank 0 failed"):
+        profile(run, 8, GPU, cuda)
+    assert len(sent) == 1
 
 
 def test_what_is_held_unused_counts_as_free():

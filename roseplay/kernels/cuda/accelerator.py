@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 
 import torch
@@ -13,11 +14,13 @@ from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
 from roseplay.kernels.cuda import fuse
 from roseplay.kernels.cuda.attention.backend import TritonBackend, missing
-from roseplay.kernels.cuda.graphs import Graph, StepGraphs, cuda_graphs, make_buckets
+from roseplay.kernels.cuda.graphs import Graph, StepGraphs, cuda_graphs, expected_bytes, make_buckets
 from roseplay.kernels.replace_modules import replace_gelus
+from roseplay.model import gpu_memory
 from roseplay.model.accelerator import Accelerator, Forward, no_quantization, register_accelerator
 from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch, dummy_batch
+from roseplay.model.gpu_memory import Profile
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.states import StatePool
 
@@ -32,6 +35,8 @@ class CudaAccelerator(Accelerator):
     Attributes:
         buckets: sizes of the graphs; a subclass may set others.
         graphs: the captured graphs; None if the model is split over processes, which a graph of one cannot replay.
+        compile_s, capture_s: seconds that compiling the attention kernels and capturing the graphs took.
+        graph_bytes: bytes of the GPU's memory that graphs take.
     """
 
     runs_ahead = True
@@ -53,15 +58,20 @@ class CudaAccelerator(Accelerator):
         if why is not None:
             self._no_triton = f"Attention gathers KV blocks first, since its Triton kernel {why}"
             logger.warning("%s", self._no_triton)
+        self.compile_s = self.capture_s = 0.0
+        self.graph_bytes = 0
+        begin = time.perf_counter()
         if isinstance(backend, TritonBackend):
             _compile_variants(forward, loaded, backend, config.block_size, reporter)
+            self.compile_s = time.perf_counter() - begin
         self.graphs: StepGraphs | None = None
         if config.tensor_parallel_size > 1:
             self.no_graphs = "tensor parallel steps are not captured"
             return
+        free, begin = _free_bytes(loaded.device), time.perf_counter()
         self.graphs = StepGraphs(
             forward,
-            table_columns=-(-loaded.max_model_len // config.block_size),
+            table_columns=_table_columns(loaded, config),
             block_size=config.block_size,
             vocab_size=loaded.vocab_size,
             dtype=loaded.dtype,
@@ -72,8 +82,21 @@ class CudaAccelerator(Accelerator):
         )
         self.graphs.capture(reporter)
         self.num_graphs, self.no_graphs = len(self.graphs), self.graphs.refused
-        if self.no_graphs is not None and loaded.device.type == "cuda":
-            torch.cuda.empty_cache()
+        self.capture_s = time.perf_counter() - begin
+        self.graph_bytes = free - _free_bytes(loaded.device)
+
+    @classmethod
+    def reserved_bytes(cls, loaded: LoadedModel, attention: str, config: EngineConfig, profile: Profile) -> int:
+        if config.tensor_parallel_size > 1 or attention == "gather":  # neither can be captured
+            return 0
+        return expected_bytes(
+            [bucket for bucket in cls.buckets if bucket.decodes_only or not loaded.state_shapes],
+            table_columns=_table_columns(loaded, config),
+            block_size=config.block_size,
+            row_bytes=loaded.vocab_size * loaded.dtype.itemsize,
+            layers=len(loaded.kv_shapes) + len(loaded.state_shapes),
+            profile=profile,
+        )
 
     @staticmethod
     def graph_factory(device: torch.device) -> Callable[[], Graph]:
@@ -93,12 +116,18 @@ class CudaAccelerator(Accelerator):
         if self.graphs is None:
             return Choice(part, one_by_one, self.no_graphs or "")
         if self.no_graphs is not None:
-            slow = f"Steps are not replayed as CUDA graphs: {Choice.brief(self.no_graphs)}"
-            return Choice(part, one_by_one, slow=slow)
+            refused = f"Steps are not replayed as CUDA graphs: {Choice.brief(self.no_graphs)}"
+            return Choice(part, one_by_one, slow=refused)
+        why, kind, slow = f"they take {self.graph_bytes / 2**20:,.0f} MiB" if self.graph_bytes > 0 else "", "", None
         if self.graphs.decodes_only:
-            why = "the prompts of a model with recurrent layers are not replayed"
-            return Choice(part, f"CUDA graphs of decodes of {self.num_graphs} sizes", why)
-        return Choice(part, f"CUDA graphs of {self.num_graphs} sizes")
+            why, kind = "the prompts of a model with recurrent layers are not replayed", "decodes of "
+        if self.graphs.too_large:
+            sizes = [bucket.tokens for bucket in self.graphs.too_large]
+            slow = (
+                f"There is no memory for the CUDA graphs of {len(sizes)} sizes of {min(sizes)} tokens and more:"
+                " set gpu_memory_utilization, num_blocks or kv_cache_memory lower"
+            )
+        return Choice(part, f"CUDA graphs of {kind}{self.num_graphs} sizes", why, slow)
 
     @property
     def replays(self) -> bool:
@@ -117,6 +146,16 @@ class CudaAccelerator(Accelerator):
         if self.graphs is None or bucket is None:
             return None
         return self.graphs.replay(bucket, host, drawn), True
+
+
+def _table_columns(loaded: LoadedModel, config: EngineConfig) -> int:
+    """Returns the number of blocks of the longest request."""
+    return -(-loaded.max_model_len // config.block_size)
+
+
+def _free_bytes(device: torch.device) -> int:
+    """Returns the free bytes of a GPU, whose memory in torch's cache counts as free and is returned; 0 on other devices."""
+    return gpu_memory.free_bytes(device)[0] if device.type == "cuda" else 0
 
 
 def _compile_variants(

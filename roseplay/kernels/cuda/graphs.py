@@ -14,6 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,9 +25,10 @@ from typing import Any, NoReturn, Protocol
 import torch
 
 from roseplay.core.progress import Reporter
-from roseplay.model import exclusive
+from roseplay.model import exclusive, gpu_memory
 from roseplay.model.accelerator import Forward
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch, dummy_batch, pad, put_drawn
+from roseplay.model.device_errors import is_out_of_memory
 from roseplay.model.stateful import use_static_slots
 from roseplay.model.states import StatePool
 from roseplay.model.upload import pack_ints
@@ -37,6 +41,8 @@ logger = logging.getLogger(__name__)
 DECODES = (1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256)
 MIXED = (32, 64, 128, 256, 384, 512, 768, 1024)
 SOME_ROWS, TOKENS_OF_A_ROW, LEAST_FEW = 33, 128, 32
+# What the driver keeps of a captured kernel launch, by what other engines report of their graphs; and launches per layer.
+_KERNEL_BYTES, _KERNELS_OF_A_LAYER = 10 * 1024, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,49 @@ def _decodes_of(buckets: list[Bucket], requests: int) -> list[Bucket]:
     return [decodes[0], *(larger for smaller, larger in pairwise(decodes) if smaller.rows < requests)]
 
 
+@dataclass(frozen=True, slots=True)
+class _BufferSizes:
+    """Sizes of ``StepGraphs``' buffers: numbers of a batch, rows and columns of block tables, rows of logits."""
+
+    ints: int
+    rows: int
+    columns: int
+    logits: int
+
+
+def _buffer_sizes(buckets: list[Bucket], table_columns: int, block_size: int) -> _BufferSizes:
+    most = max(buckets, key=_ints)
+    columns = max(table_columns, -(-most.tokens // block_size))  # padding is a row of block 0 as well
+    rows, logits = (max(getattr(bucket, name) for bucket in buckets) for name in ("rows", "logits"))
+    return _BufferSizes(_ints(most), rows, columns, logits)
+
+
+def expected_bytes(
+    buckets: list[Bucket],
+    *,
+    table_columns: int,
+    block_size: int,
+    row_bytes: int,
+    profile: gpu_memory.Profile,
+    layers: int,
+) -> int:
+    """Returns about how many bytes of a GPU's memory graphs will take: buffers, the shared pool, and the driver's part.
+
+    The pool holds what the largest size needs, whose logits are not among what a profiled step needs in general.
+
+    Args:
+        table_columns: blocks of the longest request.
+        row_bytes: of a token's logits.
+        profile: what the largest step needs without graphs.
+        layers: of the model.
+    """
+    sizes = _buffer_sizes(buckets, table_columns, block_size)
+    buffers = 8 * (sizes.ints + sizes.rows * sizes.columns) + sizes.logits * row_bytes
+    share = min(1.0, max(bucket.tokens for bucket in buckets) / profile.tokens)
+    pool = int(profile.activation_bytes * share) + sizes.logits * row_bytes
+    return buffers + pool + len(buckets) * layers * _KERNELS_OF_A_LAYER * _KERNEL_BYTES
+
+
 class Graph(Protocol):
     """The launches of a function, captured to be replayed."""
 
@@ -84,28 +133,35 @@ class Graph(Protocol):
     def replay(self) -> None: ...
 
 
+@dataclass
+class Pool:
+    """What graphs share: memory, named by a handle of torch's allocator, and the stream that they are captured on."""
+
+    handle: Any
+    stream: torch.cuda.Stream
+
+
 class CudaGraph:
     """A CUDA graph; graphs with the same ``pool`` share memory."""
 
-    def __init__(self, pool: Any, stream: torch.cuda.Stream) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._graph = torch.cuda.CUDAGraph()
-        self._pool = pool
-        self._stream = stream
+        self._pool, self._stream = pool, pool.stream
 
     def capture(self, run: Callable[[], None]) -> None:
         """Run once without capturing, for first-time initialisation and to check that nothing waits for the device;
         then capture.
 
         Raises any exception of ``run``, and ``RuntimeError`` for operations that cannot be captured; torch's allocator
-        is then as before.
+        and random generator are then as before.
         """
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream), waiting_is_an_error():
             run()
         torch.cuda.synchronize()
-        with torch.cuda.stream(self._stream):
+        with exclusive.capturing, torch.cuda.stream(self._stream):
             try:
-                self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                self._graph.capture_begin(pool=self._pool.handle, capture_error_mode="thread_local")
                 run()
                 self._graph.capture_end()
             except BaseException:
@@ -116,17 +172,30 @@ class CudaGraph:
     def _abandon(self) -> None:
         """End a capture that failed.
 
-        If the capture has become invalid, ``capture_end`` raises before it informs torch's allocator, which would then
-        continue to allocate from the graphs' pool and to keep freed memory.
+        If the capture has become invalid, ``capture_end`` raises before it informs torch's allocator and its default
+        random generator. The allocator would continue to allocate from the graphs' pool and to keep freed memory, and
+        the generator would refuse every random number outside a capture.
         """
         with contextlib.suppress(Exception):
             self._graph.capture_end()
         with contextlib.suppress(Exception):  # raises if the allocator has been informed
-            end_allocation(self._pool)
+            end_allocation(self._pool.handle)
         self._graph.reset()
+        self._pool.handle = torch.cuda.graph_pool_handle()  # the allocator may have given up the old one
+        with contextlib.suppress(Exception):
+            capture_nothing()
 
     def replay(self) -> None:
         self._graph.replay()
+
+
+def capture_nothing() -> None:
+    """Capture an empty graph on the current stream, whose end informs torch's default generator."""
+    graph = torch.cuda.CUDAGraph()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns that the graph is empty
+        graph.capture_begin(capture_error_mode="thread_local")
+        graph.capture_end()
 
 
 def end_allocation(pool: Any) -> None:
@@ -154,8 +223,8 @@ def waiting_is_an_error() -> Iterator[None]:
 def cuda_graphs(device: torch.device) -> Callable[[], Graph]:
     """Returns a function that makes graphs that share one memory pool."""
     with torch.cuda.device(device):
-        pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
-    return lambda: CudaGraph(pool, stream)
+        pool = Pool(torch.cuda.graph_pool_handle(), torch.cuda.Stream())
+    return lambda: CudaGraph(pool)
 
 
 class RecordedGraph:
@@ -184,6 +253,16 @@ class _OnDeviceOnly:
     __neg__ = __add__ = __sub__ = __floordiv__ = __gt__ = __lt__ = _refuse
 
 
+def _reason(error: Exception) -> str:
+    """Returns the error's first line and the line of code that raised it: torch does not name the operation."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    folder, file = os.path.split(where.filename)
+    return (
+        f"{type(error).__name__}: {error}".split("\n", 1)[0]
+        + f" ({os.path.basename(folder)}/{file}:{where.lineno}: {where.line})"
+    )
+
+
 class StepGraphs:
     """Graphs of a model's steps by size, and their static buffers.
 
@@ -198,6 +277,7 @@ class StepGraphs:
         buckets: the sizes that the model's steps can have.
         decodes_only: whether only decode steps are captured.
         refused: why there are no graphs; None if there are.
+        too_large: sizes that there was no memory to capture.
     """
 
     def __init__(
@@ -218,16 +298,14 @@ class StepGraphs:
         self._device = device
         self._new_graph = new_graph
         self.buckets = buckets if states is None else _decodes_of(buckets, states.num_slots - 1)
+        self.too_large: list[Bucket] = []
         self.decodes_only = states is not None
         self._graphs: dict[Bucket, Graph] = {}
         self.refused: str | None = None
-        most = max(self.buckets, key=_ints)
-        rows = max(bucket.rows for bucket in self.buckets)
-        columns = max(table_columns, -(-most.tokens // block_size))  # padding is a row of block 0 as well
-        self._ints = torch.zeros(_ints(most), dtype=torch.int64, device=device)
-        self._tables = torch.zeros((rows, columns), dtype=torch.int64, device=device)
-        logits = max(bucket.logits for bucket in self.buckets)
-        self._logits = torch.zeros((logits, vocab_size), dtype=dtype, device=device)
+        sizes = _buffer_sizes(self.buckets, table_columns, block_size)
+        self._ints = torch.zeros(sizes.ints, dtype=torch.int64, device=device)
+        self._tables = torch.zeros((sizes.rows, sizes.columns), dtype=torch.int64, device=device)
+        self._logits = torch.zeros((sizes.logits, vocab_size), dtype=dtype, device=device)
 
     def __len__(self) -> int:
         return len(self._graphs)
@@ -236,7 +314,8 @@ class StepGraphs:
         """Capture all sizes, largest first, so that smaller ones reuse its memory. Writes only to block 0 of the KV cache
         and to state slot 0.
 
-        If the model cannot be captured, there are no graphs, and ``refused`` is the reason.
+        Sizes for which there is no memory are left out (``too_large``). If the model cannot be captured, or none of the
+        sizes, there are no graphs, and ``refused`` is the reason.
         """
         reporter.begin("warm-up", len(self.buckets), "steps")
         for bucket in sorted(self.buckets, key=lambda bucket: (bucket.tokens, bucket.rows), reverse=True):
@@ -244,13 +323,25 @@ class StepGraphs:
             try:
                 graph.capture(lambda batch=batch, slots=state_slots: self._run(batch, slots))  # type: ignore[misc]
             except Exception as error:
+                self.refused = _reason(error)
+                may_shrink = is_out_of_memory(error)
+            else:
+                self._graphs[bucket] = graph
+                reporter.advance()
+                continue
+            if not may_shrink:
                 self._graphs.clear()
-                self._ints, self._tables, self._logits = self._ints[:0], self._tables[:0], self._logits[:0]
-                self.refused = f"{type(error).__name__}: {error}".split("\n", 1)[0]
-                logger.warning("steps are not replayed as graphs: %s", self.refused)
-                return
-            self._graphs[bucket] = graph
-            reporter.advance()
+                break
+            self.too_large.append(bucket)
+            if self._device.type == "cuda":
+                gpu_memory.empty_cache()  # here, where no frame of the failed step references its tensors
+        if self._graphs:
+            self.refused = None
+            if self.too_large:
+                logger.warning("there is no memory for the graphs of %d sizes", len(self.too_large))
+        else:  # the buffers are not needed
+            self._ints, self._tables, self._logits = (x.new_empty(0) for x in (self._ints, self._tables, self._logits))
+            logger.warning("steps are not replayed as graphs: %s", self.refused)
 
     def find(self, host: HostBatch) -> Bucket | None:
         """Returns the smallest size that holds the step; None if no graph can compute it."""
