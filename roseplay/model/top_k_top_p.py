@@ -4,8 +4,8 @@ A row's logits are counted in buckets by their distance from the largest. The co
 token, or in which one the cumulative probability reaches p, and only that bucket is sorted. A threshold depends only
 on its own row. All tokens equal to the threshold are kept.
 
-Sorting one bucket requires its number of tokens on the host, which would have to wait for a GPU, so GPUs sort whole
-rows.
+Sorting one bucket requires its number of tokens on the host, which would have to wait for a GPU, so GPUs without Triton
+sort whole rows, or their largest k logits.
 """
 
 from __future__ import annotations
@@ -105,16 +105,21 @@ def _search(logits: torch.Tensor, top_k: list[int], top_p: list[float]) -> torch
 
 
 def _search_sorted(logits: torch.Tensor, top_k: list[int], top_p: list[float]) -> torch.Tensor:
-    """Returns the same as ``_search`` by sorting whole rows, which needs no value on the host."""
+    """Returns the same as ``_search`` by sorting, which needs no value on the host.
+
+    If all rows have a top-k, only the largest k logits are sorted.
+    """
     vocabulary, device = logits.shape[-1], logits.device
-    most = max(top_k) if min(top_p) == 1.0 else vocabulary  # with top-k alone, only the largest k matter
+    most = max(top_k)
     values = logits.topk(most, -1).values if most < vocabulary else logits.sort(-1, descending=True).values
     k = to_device(top_k, torch.int64, device)[:, None]
-    least = torch.where(k < vocabulary, values.gather(1, k.clamp(max=most) - 1), float("-inf"))
+    least = torch.where(k < vocabulary, values.gather(1, k - 1), float("-inf"))
     if min(top_p) < 1.0:
         p = to_device(top_p, torch.float64, device)[:, None]
-        weights = (values - values[:, :1]).exp_().double() * (values >= least)
-        before = weights.cumsum(-1)
-        at = (before < p * weights.sum(-1, keepdim=True)).sum(-1, keepdim=True).clamp_(max=vocabulary - 1)
+        before = ((values - values[:, :1]).exp_().double() * (values > least)).cumsum_(-1)
+        # Equals of the least may not be among the largest k.
+        equals = (logits == least).sum(-1, keepdim=True) * (least - values[:, :1]).exp_().double()
+        wanted = p * (before[:, -1:] + equals)
+        at = (before < wanted).sum(-1, keepdim=True).clamp_(max=most - 1)
         least = torch.where(p < 1.0, torch.maximum(least, values.gather(1, at)), least)
     return least.flatten()

@@ -101,6 +101,31 @@ def test_thresholds_of_sorted_rows_are_the_same(scale: float):
     assert torch.equal(cut_threshold(logits[5:9], only_k, sort=True), by_bucket[5:9])
 
 
+class Sorted(TorchDispatchMode):
+    """Notes the sizes of rows that are sorted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket.__name__ == "sort":
+            self.sizes.append(args[0].shape[-1])
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("levels", [0, 3, 40, 10**6])
+def test_vocabularies_are_not_sorted_if_all_rows_have_top_k(levels: int):
+    """``levels``: of how many different logits there are, so that many are equal at the cut."""
+    shares = (0.05, 0.3, 0.5, 0.9, 0.999, 1.0)
+    params = [SamplingParams(top_k=k, top_p=p, min_p=k % 2 / 50) for k in (1, 2, 20, 333, 999) for p in shares]
+    logits = (random_logits(len(params), seed=6) * levels / 9).round() * 9 / max(levels, 1)
+    with Sorted() as found:
+        threshold = cut_threshold(logits, params, sort=True)
+    assert not found.sizes
+    assert torch.equal(threshold, cut_threshold(logits, params))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_logits_give_the_tokens_of_their_float32_copies(dtype: torch.dtype):
     asked = requests_of_all_kinds()
