@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from transformers import PreTrainedModel
@@ -11,8 +11,9 @@ from transformers import PreTrainedModel
 from roseplay.config import EngineConfig
 from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
+from roseplay.core.request import Request
 from roseplay.kernels.cuda import fuse
-from roseplay.kernels.cuda.attention.backend import TritonBackend
+from roseplay.kernels.cuda.attention.backend import TritonBackend, available
 from roseplay.kernels.cuda.graphs import Graph, StepGraphs, cuda_graphs, make_buckets
 from roseplay.kernels.replace_modules import replace_gelus
 from roseplay.model.accelerator import Accelerator, Forward, no_quantization, register_accelerator
@@ -54,6 +55,10 @@ class CudaAccelerator(Accelerator):
             logger.warning("%s", self._no_triton)
         if isinstance(backend, TritonBackend):
             _compile_variants(forward, loaded, backend, config.block_size, reporter)
+        if available() and loaded.device.type == "cuda":
+            from roseplay.kernels.cuda import sampling
+
+            sampling.warm_up(loaded.vocab_size, (loaded.dtype, torch.float32), loaded.device)
         self.graphs: StepGraphs | None = None
         if config.tensor_parallel_size > 1:
             self.no_graphs = "tensor parallel steps are not captured"
@@ -110,6 +115,14 @@ class CudaAccelerator(Accelerator):
         if config.fuse_ops:
             fuse.fuse(model)
         return 0
+
+    @staticmethod
+    def sample(logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor | None:
+        if not available():
+            return None
+        from roseplay.kernels.cuda import sampling
+
+        return sampling.sample(logits, requests) if sampling.fits(logits) else None
 
     def run(self, host: HostBatch, drawn: Drawn | None) -> tuple[torch.Tensor, bool] | None:
         bucket = None if self.graphs is None else self.graphs.find(host)
