@@ -6,7 +6,7 @@ same tokens, more slowly.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from transformers import PreTrainedModel
@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from roseplay.config import EngineConfig
 from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
+from roseplay.core.request import Request
 from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch
 from roseplay.model.errors import UnsupportedModelError
@@ -89,6 +90,11 @@ class Accelerator:
     def argmax(logits: torch.Tensor) -> torch.Tensor:
         """Returns each row's likeliest token, see ``sampler.likeliest``."""
         return likeliest(logits)
+
+    @staticmethod
+    def sample(logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor | None:
+        """Draw a token for each row, see ``sampler.SamplingKernels``."""
+        return None
 
     def run(self, host: HostBatch, drawn: Drawn | None) -> tuple[torch.Tensor, bool] | None:
         """Compute a step, by a replay if one fits.

@@ -63,7 +63,7 @@ def profile(run: Callable[[int], None], tokens: int, device: torch.device, cuda:
 
 
 def greediest_requests(count: int) -> list[Request]:
-    """Returns requests whose sampling needs the most memory: penalties, top-p (which sorts), log-probabilities."""
+    """Returns requests whose sampling needs the most memory: penalties, top-p, log-probabilities."""
     params = SamplingParams(
         temperature=1.0,
         top_p=0.9,

@@ -71,10 +71,10 @@ class ModelRunner:
         accelerator = accelerator_for(loaded.device)
         self.runs_ahead = self._on_gpu or accelerator.runs_ahead
         self._forward = self._make_forward()
-        self._sampler = StepSampler(self._release_memory, accelerator.argmax)
+        self._sampler = StepSampler(self._release_memory, accelerator)
         attention = default_backend(loaded.device) if config.attention == "auto" else config.attention
         if self._on_gpu:
-            profile = self._profile(attention)
+            profile = self._profile(attention, accelerator)
             reserved = profile.activation_bytes + accelerator.reserved_bytes(loaded, attention, config, profile)
             self.memory_limit = profile.tokens
             free = self._kv_cache_bytes(config.gpu_memory_utilization, reserved)
@@ -261,7 +261,7 @@ class ModelRunner:
         return gpu_memory.kv_cache_bytes(utilization, activation_bytes, self.loaded.device)
 
     @torch.inference_mode()
-    def _profile(self, attention: str) -> gpu_memory.Profile:
+    def _profile(self, attention: str, accelerator: type[Accelerator]) -> gpu_memory.Profile:
         """Measure the memory that the largest step needs, on a minimal KV cache."""
         backend, states = make_backend(attention, self._make_cache(2)), self._make_states(0)
         limit, device = self.loaded.max_model_len, self.loaded.device
@@ -272,7 +272,7 @@ class ModelRunner:
             logits = self._forward(Paged(backend, host.upload(device), states))
             requests = gpu_memory.greediest_requests(logits.shape[0])
             rows = torch.cat([logits.float(), logits.float()[:1]])[:-1].clone()  # the copies that saved logits cause
-            Logprobs(rows, requests, draw(rows, requests, wait=False))
+            Logprobs(rows, requests, draw(rows, requests, wait=False, kernels=accelerator))
 
         return gpu_memory.profile(run, gpu_memory.STEP_TOKENS, device)
 

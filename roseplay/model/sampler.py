@@ -12,8 +12,9 @@ CPU, noise is computed only for tokens that the thresholds keep.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -33,6 +34,16 @@ ROWS_TIMES_VOCABULARY = 2**18
 NO_TOKEN = -1
 
 
+class SamplingKernels(Protocol):
+    """Faster implementations of parts of ``draw``."""
+
+    def argmax(self, logits: torch.Tensor) -> torch.Tensor:
+        """As ``likeliest``."""
+
+    def sample(self, logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor | None:
+        """Draw without penalties, see ``draw``; returns None if it does not support these logits."""
+
+
 def sample(logits: torch.Tensor, requests: Sequence[Request]) -> list[int]:
     """Draw one token per row, see ``draw``, and return them as a list."""
     tokens: list[int] = draw(logits, requests).tolist()
@@ -45,7 +56,7 @@ def draw(
     drawn: Drawn | None = None,
     *,
     wait: bool | None = None,
-    argmax: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    kernels: SamplingKernels | None = None,
 ) -> torch.Tensor:
     """Draw one token per row, for the position after its request's last token; returns int64 ``[rows]``.
 
@@ -56,15 +67,17 @@ def draw(
         requests: the request of each row.
         drawn: tokens drawn by the previous step, for requests that end with a placeholder.
         wait: whether the host may wait for the device; by default only on a CPU, where that costs nothing.
-        argmax: a faster ``likeliest``.
+        kernels: faster implementations, if any.
     """
     wait = logits.device.type == "cpu" if wait is None else wait
     if any(_is_penalised(request.sampling) for request in requests):
         logits = _penalised(logits, requests, drawn)
     sampled = [row for row, request in enumerate(requests) if request.sampling.temperature >= GREEDY_BELOW]
+    if sampled and kernels is not None and (tokens := kernels.sample(logits, requests)) is not None:
+        return tokens
     if len(sampled) == len(requests):
         return _draw(logits, requests, wait)
-    tokens = (argmax or likeliest)(logits)
+    tokens = (likeliest if kernels is None else kernels.argmax)(logits)
     if sampled:
         rows = to_device(sampled, torch.int64, logits.device)
         tokens.index_copy_(0, rows, _draw(logits.index_select(0, rows), [requests[row] for row in sampled], wait))

@@ -11,7 +11,7 @@ from roseplay.core.memory_limit import MemoryLimit
 from roseplay.core.step import Step, TokenLogprobs
 from roseplay.model.batch import Drawn
 from roseplay.model.device_errors import is_out_of_memory
-from roseplay.model.sampler import NO_TOKEN, Logprobs, draw
+from roseplay.model.sampler import NO_TOKEN, Logprobs, SamplingKernels, draw
 from roseplay.model.upload import Download, to_device
 
 Part = TypeVar("Part")
@@ -46,16 +46,16 @@ class StepSampler:
 
     Args:
         release_memory: called before a retry with fewer rows.
-        argmax: an implementation of ``sampler.likeliest``.
+        kernels: faster implementations of parts of ``sampler.draw``.
 
     Attributes:
         saved_logits: saved logits by key, each float32 ``[vocabulary]``.
         drawn: the tokens that the last step drew, for the next step; None if it drew none.
     """
 
-    def __init__(self, release_memory: Callable[[], None], argmax: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, release_memory: Callable[[], None], kernels: SamplingKernels) -> None:
         self._release_memory = release_memory
-        self._argmax = argmax
+        self._kernels = kernels
         self._limit = MemoryLimit(None)
         self.saved_logits: dict[int, torch.Tensor] = {}
         self.drawn: Drawn | None = None
@@ -98,7 +98,7 @@ class StepSampler:
         def sample_part(entries: list[int]) -> tuple[torch.Tensor, torch.Tensor, Logprobs]:
             rows = self._gather_logits(step, entries, row_of, logits)
             requests = [step.entries[i].request for i in entries]
-            tokens = draw(rows, requests, self.drawn, argmax=self._argmax)
+            tokens = draw(rows, requests, self.drawn, kernels=self._kernels)
             known = tokens.clamp(min=0)  # a request that got no token runs on with token 0 until the host ends it
             return tokens, known, Logprobs(rows, requests, known)
 

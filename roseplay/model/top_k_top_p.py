@@ -1,11 +1,10 @@
-"""The logit thresholds of top-k, top-p and min-p, on a CPU without sorting the vocabulary.
+"""The logit thresholds of top-k, top-p and min-p, mostly without sorting the vocabulary.
 
-A row's logits are counted in buckets by their distance from the largest. The counts tell which bucket has the k-th
-token, or in which one the cumulative probability reaches p, and only that bucket is sorted. A threshold depends only
-on its own row. All tokens equal to the threshold are kept.
-
-Sorting one bucket requires its number of tokens on the host, which would have to wait for a GPU, so GPUs sort whole
-rows.
+With a small top-k, only the largest k logits are sorted. Otherwise, on a CPU, a row's logits are counted in buckets by
+their distance from the largest: the counts tell which bucket has the k-th token, or in which one the cumulative
+probability reaches p, and only that bucket is sorted. This requires its number of tokens on the host, which would have to
+wait for a GPU, so there whole rows are sorted. A threshold depends only on its own row. All tokens equal to the threshold
+are kept.
 """
 
 from __future__ import annotations
@@ -21,6 +20,8 @@ from roseplay.model.upload import to_device
 BUCKETS = 1024
 # Larger distances share the last bucket: the probability of these tokens is negligible.
 FARTHEST = 40.0
+# Up to this share of the vocabulary, the largest k logits are found and sorted faster than a row is counted.
+SORTED_SHARE = 1 / 8
 
 
 def cut_threshold(logits: torch.Tensor, params: Sequence[SamplingParams], *, sort: bool = False) -> torch.Tensor | None:
@@ -28,7 +29,7 @@ def cut_threshold(logits: torch.Tensor, params: Sequence[SamplingParams], *, sor
 
     Args:
         logits: logits after temperature, float32 ``[rows, vocabulary]``.
-        sort: whether to sort whole rows, so that the host does not wait for the device.
+        sort: whether to sort rows with a large top-k or none, so that the host does not wait for the device.
     """
     vocabulary, device = logits.shape[-1], logits.device
     top_k = [min(p.top_k, vocabulary) if p.top_k else vocabulary for p in params]
@@ -38,12 +39,15 @@ def cut_threshold(logits: torch.Tensor, params: Sequence[SamplingParams], *, sor
         return None
     # log(0) is -inf, which keeps all tokens.
     threshold = logits.amax(-1) + to_device([p.min_p for p in params], torch.float32, device).log_()
-    if searched:
-        whole = len(searched) == len(params)
-        rows = torch.arange(len(params), device=device) if whole else to_device(searched, torch.int64, device)
-        search = _search_sorted if sort else _search
-        part = logits if whole else logits.index_select(0, rows)
-        found = search(part, [top_k[row] for row in searched], [top_p[row] for row in searched])
+    few = [row for row in searched if top_k[row] <= vocabulary * SORTED_SHARE]
+    others = [row for row in searched if top_k[row] > vocabulary * SORTED_SHARE]
+    for part, search in ((few, _search_sorted), (others, _search_sorted if sort else _search)):
+        if not part:
+            continue
+        whole = len(part) == len(params)
+        rows = torch.arange(len(params), device=device) if whole else to_device(part, torch.int64, device)
+        chosen = logits if whole else logits.index_select(0, rows)
+        found = search(chosen, [top_k[row] for row in part], [top_p[row] for row in part])
         threshold.index_copy_(0, rows, torch.maximum(threshold.index_select(0, rows), found))
     return threshold
 
@@ -105,16 +109,18 @@ def _search(logits: torch.Tensor, top_k: list[int], top_p: list[float]) -> torch
 
 
 def _search_sorted(logits: torch.Tensor, top_k: list[int], top_p: list[float]) -> torch.Tensor:
-    """Returns the same as ``_search`` by sorting whole rows, which needs no value on the host."""
+    """Returns the same as ``_search`` by sorting the largest ``max(top_k)`` logits, which needs no value on the host."""
     vocabulary, device = logits.shape[-1], logits.device
-    most = max(top_k) if min(top_p) == 1.0 else vocabulary  # with top-k alone, only the largest k matter
+    most = max(top_k)
     values = logits.topk(most, -1).values if most < vocabulary else logits.sort(-1, descending=True).values
     k = to_device(top_k, torch.int64, device)[:, None]
-    least = torch.where(k < vocabulary, values.gather(1, k.clamp(max=most) - 1), float("-inf"))
+    least = torch.where(k < vocabulary, values.gather(1, k - 1), float("-inf"))
     if min(top_p) < 1.0:
         p = to_device(top_p, torch.float64, device)[:, None]
-        weights = (values - values[:, :1]).exp_().double() * (values >= least)
-        before = weights.cumsum(-1)
-        at = (before < p * weights.sum(-1, keepdim=True)).sum(-1, keepdim=True).clamp_(max=vocabulary - 1)
+        before = ((values - values[:, :1]).exp_().double() * (values > least)).cumsum_(-1)
+        # Equals of the least may not be among the largest k.
+        equals = (logits == least).sum(-1, keepdim=True) * (least - values[:, :1]).exp_().double()
+        wanted = p * (before[:, -1:] + equals)
+        at = (before < wanted).sum(-1, keepdim=True).clamp_(max=most - 1)
         least = torch.where(p < 1.0, torch.maximum(least, values.gather(1, at)), least)
     return least.flatten()

@@ -602,7 +602,7 @@ def test_graphs_are_in_the_account_of_a_gpus_memory(model, attention: str, ranks
     loaded = dataclasses.replace(loaded, device=torch.device("cuda"), vocab_size=150_000)
     found = gpu_memory.Profile(tokens=8192, activation_bytes=800 * 2**20)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    monkeypatch.setattr(ModelRunner, "_profile", lambda self, attention: found)
+    monkeypatch.setattr(ModelRunner, "_profile", lambda self, attention, accelerator: found)
 
     def kv_cache_bytes(utilization: float, reserved: int, device: torch.device) -> int:
         raise Reserved(reserved)

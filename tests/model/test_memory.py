@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from roseplay.config import EngineConfig
+from roseplay.core.request import Request
 from roseplay.core.step import DeviceLostError
 from roseplay.model import gpu_memory
+from roseplay.model.accelerator import Accelerator
 from roseplay.model.attention import Paged
 from roseplay.model.batch import dummy_batch
 from roseplay.model.gpu_memory import free_bytes, kv_cache_bytes, profile
@@ -93,10 +96,27 @@ def test_the_largest_step_draws_tokens_in_the_way_that_takes_most(monkeypatch: p
     runner = make_runner(tiny_model(FAMILIES["llama"]()))
     with Operations() as seen:
         monkeypatch.setattr(gpu_memory, "profile", lambda run, tokens, device: run(64))
-        runner._profile("reference")
+        runner._profile("reference", Accelerator)
     for name in ("sort", "cumsum", "scatter_add_", "log_softmax"):
         largest = max((size for operation, size in seen.largest.items() if name in operation), default=0)
         assert largest >= 64 * VOCABULARY, name
+
+
+def test_the_largest_step_draws_tokens_by_the_kernels_that_will(monkeypatch: pytest.MonkeyPatch):
+    rows: list[int] = []
+
+    class Kernels(Accelerator):
+        @staticmethod
+        def sample(logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
+            rows.append(len(requests))
+            return torch.zeros(len(requests), dtype=torch.int64)
+
+    runner = make_runner(tiny_model(FAMILIES["llama"]()))
+    monkeypatch.setattr(gpu_memory, "profile", lambda run, tokens, device: run(64))
+    with Operations() as seen:
+        runner._profile("reference", Kernels)
+    assert rows == [64]
+    assert not any("sort" in operation for operation in seen.largest)
 
 
 def test_no_memory_for_a_single_token():

@@ -26,7 +26,7 @@ from roseplay.model.loader import load_model
 from roseplay.model.sampler import draw, sample
 from roseplay.model.stateful import use_static_slots
 from roseplay.model.states import StatePool
-from roseplay.model.top_k_top_p import cut_threshold
+from roseplay.model.top_k_top_p import _search, cut_threshold
 from tests.model.families import FAMILIES, STATEFUL, tiny_model
 from tests.model.harness import make_runner
 from tests.model.test_sampler import MIXED, random_logits, request
@@ -99,6 +99,33 @@ def test_thresholds_of_sorted_rows_are_the_same(scale: float):
     assert torch.equal(whole, by_bucket)
     only_k = params[5:9]
     assert torch.equal(cut_threshold(logits[5:9], only_k, sort=True), by_bucket[5:9])
+
+
+class Sorted(TorchDispatchMode):
+    """Notes the sizes of rows that are sorted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket.__name__ == "sort":
+            self.sizes.append(args[0].shape[-1])
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("levels", [0, 3, 40, 10**6])
+def test_vocabularies_are_not_sorted_if_all_rows_have_top_k(levels: int):
+    """``levels``: of how many different logits there are, so that many are equal at the cut."""
+    shares = (0.05, 0.3, 0.5, 0.9, 0.999, 1.0)
+    params = [SamplingParams(top_k=k, top_p=p, min_p=k % 2 / 50) for k in (1, 2, 20, 77, 125) for p in shares]
+    min_p_only = [SamplingParams(min_p=p.min_p) for p in params]
+    logits = (random_logits(len(params), seed=6) * levels / 9).round() * 9 / max(levels, 1)
+    with Sorted() as found:
+        threshold = cut_threshold(logits, params, sort=True)
+    assert not found.sizes
+    by_bucket = _search(logits, [p.top_k or 0 for p in params], [p.top_p for p in params])
+    assert torch.equal(threshold, torch.maximum(by_bucket, cut_threshold(logits, min_p_only)))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

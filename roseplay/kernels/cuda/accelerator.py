@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from transformers import PreTrainedModel
@@ -12,8 +12,9 @@ from transformers import PreTrainedModel
 from roseplay.config import EngineConfig
 from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
+from roseplay.core.request import Request
 from roseplay.kernels.cuda import fuse
-from roseplay.kernels.cuda.attention.backend import TritonBackend, missing
+from roseplay.kernels.cuda.attention.backend import TritonBackend, available, missing
 from roseplay.kernels.cuda.graphs import Graph, StepGraphs, cuda_graphs, expected_bytes, make_buckets
 from roseplay.kernels.replace_modules import replace_gelus
 from roseplay.model import gpu_memory
@@ -63,7 +64,11 @@ class CudaAccelerator(Accelerator):
         begin = time.perf_counter()
         if isinstance(backend, TritonBackend):
             _compile_variants(forward, loaded, backend, config.block_size, reporter)
-            self.compile_s = time.perf_counter() - begin
+        if available() and loaded.device.type == "cuda":
+            from roseplay.kernels.cuda import sampling
+
+            sampling.warm_up(loaded.vocab_size, (loaded.dtype, torch.float32), loaded.device)
+        self.compile_s = time.perf_counter() - begin
         self.graphs: StepGraphs | None = None
         if config.tensor_parallel_size > 1:
             self.no_graphs = "tensor parallel steps are not captured"
@@ -140,6 +145,14 @@ class CudaAccelerator(Accelerator):
         if config.fuse_ops:
             fuse.fuse(model)
         return 0
+
+    @staticmethod
+    def sample(logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor | None:
+        if not available():
+            return None
+        from roseplay.kernels.cuda import sampling
+
+        return sampling.sample(logits, requests) if sampling.fits(logits) else None
 
     def run(self, host: HostBatch, drawn: Drawn | None) -> tuple[torch.Tensor, bool] | None:
         bucket = None if self.graphs is None else self.graphs.find(host)

@@ -28,6 +28,7 @@ def emulate_gpu(decodes: tuple[int, ...] = (1, 2, 4, 8, 16), mixed: tuple[int, .
         buckets = make_buckets(decodes, mixed)
         prepare = staticmethod(cpu.prepare)
         argmax = staticmethod(cpu.argmax)
+        sample = staticmethod(cpu.sample)
 
         @staticmethod
         def graph_factory(device: torch.device) -> Callable[[], Graph]:
