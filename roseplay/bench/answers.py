@@ -65,13 +65,18 @@ def compare(device: str, dtype: str, plain: Sequence[Stream], fast: Sequence[Str
 
 
 def _answers(device: str, dtype: str, settings: dict[str, Any]) -> list[Stream]:
-    chance = random.Random(_SEED)
-    params = SamplingParams(max_new_tokens=_NEW_TOKENS, temperature=0.0, ignore_eos=True, logprobs=5)
     knobs = Knobs(cuda_graphs=not settings)
     with Engine(EMBEDDED, device=device, dtype=dtype, num_blocks=96, knobs=knobs, **settings) as engine:
-        # The embedded model's first ids are special tokens and single characters.
-        prompts = [[chance.randrange(100, engine.info.vocab_size) for _ in range(length)] for length in _PROMPTS]
-        streams = [engine.submit(prompt, params) for prompt in prompts]
-        for stream in streams:
-            stream.result()
+        return ask(engine)
+
+
+def ask(engine: Engine) -> list[Stream]:
+    """Returns greedy answers to the same prompts every time, of an engine with 96 blocks of 16 tokens or more."""
+    chance = random.Random(_SEED)
+    params = SamplingParams(max_new_tokens=_NEW_TOKENS, temperature=0.0, ignore_eos=True, logprobs=5)
+    # The embedded model's first ids are special tokens and single characters.
+    prompts = [[chance.randrange(100, engine.info.vocab_size) for _ in range(length)] for length in _PROMPTS]
+    streams = [engine.submit(prompt, params) for prompt in prompts]
+    for stream in streams:
+        stream.result()
     return streams

@@ -1,69 +1,84 @@
-"""``roseplay bench gpu``: how close the engine comes to the limits of a GPU.
+"""``roseplay bench gpu``: whether the engine works on a GPU, and how close it comes to the GPU's limits.
 
-First compares the embedded model's answers with those of plain torch. If they are wrong, nothing is measured, and
-``pytest tests/suites/gpu`` in a clone shows where they differ. Then measures a table row by row, each row against the
-copy bandwidth or the matrix rate measured in the same run, beside the share that it should reach and shares that others
-have published. Results are written after every row; a row that fails says why, and the benchmark continues.
+Runs its parts in order, the most informative first, each in a process of its own with a time limit: the device; kernels
+compared with plain torch; compute-sanitizer; answers of four families; attention, append, sampling and matrix products
+compared with the GPU's own rates; two models at several batch sizes; the kernels of one replayed step; other tiles; idling
+and the Lab; traffic, compared with transformers. Shares are of the copy bandwidth or the matrix rate measured in the same
+run. Prints each row as it ends and writes the results after every row; a row that fails says why, and the benchmark
+continues. Ends with a table in Markdown.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import dataclasses
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-from roseplay.bench import answers, flags, gpu_rows
-from roseplay.bench.ceilings import matmul_flops, read_bandwidth
-from roseplay.bench.gpu_machine import Group, Machine, Row
+from roseplay.bench import flags, gpu_rows
+from roseplay.bench.gpu_machine import Figures, Group, Machine, Part, Row, measure
+from roseplay.bench.gpu_process import emulated, measure_apart
 from roseplay.bench.runs import BenchmarkError
-from roseplay.traffic.environment import environment
 
-_LATE = {"skipped": "the time was up"}
-_DTYPES = ("float32", "bfloat16")  # in which answers are checked
+Measure = Callable[[Part, Machine, float], Iterator[tuple[str, Figures]]]
+
+STAND_IN = "!!! STAND-IN: this is a CPU that runs a GPU's code on small shapes. No figure below is a GPU's. !!!"
 # Shares of the bandwidth or of the matrix rate that rows should reach.
 _ONE_SMALL, _EIGHT_BILLION, _PREFILL, _ATTENTION = 0.55, 0.7, 0.5, 0.8
 _SMALL_PUBLISHED = "serving engines, 0.6 to 1B, one stream: 12 to 52%; single-kernel decoders 67 to 78%"
+_BATCHES = (1, 32, 256)
 
 
-def groups() -> list[Group]:
-    """Returns all rows, the most informative first, so that a run that is cut short loses the least."""
-    decode = gpu_rows.decode_row
+def parts() -> list[Part]:
+    """Returns all parts, the most informative first, so that a run that is cut short loses the least."""
+    from roseplay.bench import gpu_checks, gpu_kernels, gpu_steps, gpu_tiles  # these load torch
+
+    small, large = "qwen3-0.6b", "qwen3-8b"
+    goals = {(small, 1): (_ONE_SMALL, _SMALL_PUBLISHED)}
+    goals |= {(large, batch): (_EIGHT_BILLION, "vLLM 0.30 on an H100: 66 to 67%") for batch in (1, 32)}
+    decodes = {
+        shape: [
+            gpu_rows.decode_row(f"{shape} batch {batch}", batch, 1024, *goals.get((shape, batch), ()))
+            for batch in _BATCHES
+        ]
+        for shape in (small, large)
+    }
+    prefill = Row(f"{large} prefill 8k", gpu_rows.long_prompt, _PREFILL)
+    rates = [
+        Row("attention", gpu_kernels.attention, _ATTENTION),
+        Row("sampler", gpu_kernels.sampler),
+        Row("matrices", gpu_kernels.matrices),
+    ]
+    checks = [Row("idle while qwen3-0.6b decodes 64", gpu_rows.idle_share), Row("lab", gpu_rows.lab)]
+    traffic = [
+        Row("gpt2 128 x 256 in, 64 out", gpu_rows.burst_of_prompts),
+        Row("gpt2 steady 512,1,1,1", gpu_rows.steady_arrivals),
+    ]
+    half = {"dtype": "float16", "max_model_len": 1024}
     return [
-        Group([Row("gpt2 64 x 512", gpu_rows.against_generate_batch)]),
-        Group(
-            [
-                decode("qwen3-0.6b batch 1", 1, 1024, _ONE_SMALL, _SMALL_PUBLISHED),
-                *(decode(f"qwen3-0.6b batch {batch}", batch, 1024) for batch in (8, 64, 256)),
-            ],
-            "qwen3-0.6b",
+        Part("device", 120, [Group([Row("device", gpu_checks.device)])]),
+        Part("kernels", 240, [Group(gpu_checks.kernel_rows())]),
+        Part("sanitizer", 320, [Group([Row("compute-sanitizer", gpu_checks.sanitized)])]),
+        Part("answers", 240, [Group(gpu_checks.answer_rows())]),
+        Part("rates", 180, [Group(rates)]),
+        Part(small, 240, [Group([gpu_steps.start_row(small)]), Group(decodes[small], small)]),
+        Part(
+            large,
+            420,
+            [Group([gpu_steps.start_row(large)]), Group([*decodes[large], prefill], large, {"max_model_len": 9216})],
         ),
-        Group([decode("llama-3.2-1b batch 1", 1, 128, _ONE_SMALL, _SMALL_PUBLISHED)], "llama-3.2-1b"),
-        Group(
-            [
-                decode("qwen3-8b batch 1", 1, 1024, _EIGHT_BILLION, "vLLM 0.30 on an H100: 66%"),
-                decode("qwen3-8b batch 32", 32, 1024, _EIGHT_BILLION, "vLLM 0.30 on an H100: 67%"),
-                Row("qwen3-8b prefill 8k", gpu_rows.long_prompt, _PREFILL),
-            ],
-            "qwen3-8b",
-            {"max_model_len": 9216},
+        Part("replay", 180, [Group([gpu_steps.replay_row(shape) for shape in (small, large)])]),
+        Part("tiles", 180, [Group(gpu_tiles.rows())]),
+        Part("checks", 240, [Group(checks)]),
+        Part(
+            "traffic",
+            240,
+            [Group(traffic, "gpt2-124m", half), Group([Row("gpt2 64 x 512", gpu_rows.against_generate_batch)])],
         ),
-        Group(
-            [
-                Row("gpt2 128 x 256 in, 64 out", gpu_rows.burst_of_prompts),
-                Row("gpt2 steady 512,1,1,1", gpu_rows.steady_arrivals),
-            ],
-            "gpt2-124m",
-            {"dtype": "float16", "max_model_len": 1024},
-        ),
-        Group([Row("idle while qwen3-0.6b decodes 64", gpu_rows.idle_share)]),
-        Group([Row("kernels", gpu_rows.kernels, _ATTENTION)]),
     ]
 
 
@@ -72,51 +87,71 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tiny", action="store_true", help="use a small model and few tokens, to test that everything runs"
     )
-    parser.add_argument("--only", default="", metavar="WORDS", help="rows that contain one of these, comma-separated")
-    parser.add_argument("--no-checks", action="store_true", help="measure without checking answers first")
-    flags.add(parser, "--repeat-runs", 3, "runs of each setting, in turn")
-    flags.add(parser, "--time-limit-s", 540.0, "start no row after this many seconds, for a GPU rented by the minute")
-    flags.add_json_flag(parser)
+    parser.add_argument("--only", default="", metavar="WORDS", help="parts whose name contains one of these, comma-separated")
+    parser.add_argument(
+        "--one-process",
+        action="store_true",
+        help="measure in this process, without limits: for a debugger or a profiler",
+    )
+    flags.add(parser, "--repeat-runs", 1, "runs of each setting, in turn")
+    flags.add(parser, "--time-limit-s", 1700.0, "end after this many seconds, for a GPU rented by the minute")
+    flags.add(parser, "--json", Path("gpu.json"), "write the results to this file as JSON", type=flags.writable_file, metavar="FILE")
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure, print and return everything. Raises ``BenchmarkError`` if answers are wrong."""
+def run(args: argparse.Namespace) -> Figures:
+    """Measure, print and return everything. Raises ``BenchmarkError`` if something is wrong, once all is measured."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    if args.device == "cpu":  # before Triton is loaded
+        os.environ.setdefault("TRITON_INTERPRET", "1")
     _require_gpu(args)
+    return run_parts(args, parts(), _in_this_process if args.one_process else measure_apart)
+
+
+def run_parts(args: argparse.Namespace, parts: list[Part], measure: Measure) -> Figures:
+    """Measure these parts, the first of which is the device; see ``run``."""
     began = time.monotonic()
-    checks = [] if args.no_checks else _checked(args.device)
-    document: dict[str, Any] = {
-        "environment": environment(threads=0, device=args.device),
-        "tiny": args.tiny,
-        "checks": [asdict(found) for found in checks],
-        "rows": {},
-    }
     words = [word for word in args.only.split(",") if word] or [""]
-    with _emulated(args.device == "cpu"), tempfile.TemporaryDirectory() as folder:
-        bandwidth, flops = read_bandwidth(args.device), matmul_flops(args.device, 256 if args.tiny else 8192)
-        machine = Machine(args.device, args.tiny, Path(folder), bandwidth, flops, 1 if args.tiny else args.repeat_runs)
-        document["ceilings"] = {"copy_gb_s": bandwidth / 1e9, "matmul_tflops": flops / 1e12}
-        print(f"copy {bandwidth / 1e9:,.0f} GB/s, matrix product {flops / 1e12:,.1f} TFLOP/s")
-        for group in groups():
-            rows = [row for row in group.rows if any(word in row.name for word in words)]
-            for row, found in _measure(group, rows, machine, lambda: time.monotonic() - began > args.time_limit_s):
-                document["rows"][row.name], document["seconds"] = found, time.monotonic() - began
-                _print_row(row, found)
-                if args.json is not None:
-                    args.json.write_text(json.dumps(document, indent=2) + "\n")
+    document: Figures = {"stand_in": args.device == "cpu", "tiny": args.tiny, "parts": {}, "rows": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        machine = Machine(args.device, args.tiny, Path(folder), repeats=1 if args.tiny else args.repeat_runs)
+        for part in parts:
+            if part is not parts[0] and not any(word in part.name for word in words):
+                continue
+            begin, left = time.monotonic(), args.time_limit_s - (time.monotonic() - began)
+            if left <= 0 and part is not parts[0]:
+                document["parts"][part.name] = {"skipped": "the time was up"}
+                print(f"-- {part.name}: skipped, the time was up", flush=True)
+                continue
+            limit_s = min(part.limit_s, left) if left > 0 else part.limit_s
+            for name, found in measure(part, machine, limit_s):
+                document["rows"][name] = found
+                if part is parts[0]:
+                    machine = _measured(machine, found)
+                    print(*([STAND_IN] if document["stand_in"] else []), sep="\n", flush=True)
+                _print_row(name, found)
+                _write(args.json, document)
+            took = time.monotonic() - begin
+            document["parts"][part.name] = {"seconds": took, "limit_s": limit_s}
+            print(f"-- {part.name}: {took:.0f} of {limit_s:.0f} s", flush=True)
+    document["seconds"], document["table"] = time.monotonic() - began, table(document)
+    _write(args.json, document)
+    print("", *([STAND_IN] if document["stand_in"] else []), *document["table"], sep="\n")
+    wrong = [name for name, found in document["rows"].items() if found.get("wrong") or "error" in found]
+    if wrong:
+        raise BenchmarkError(f"wrong or without figures: {', '.join(wrong)}")
     return document
 
 
-def _checked(device: str) -> list[answers.Check]:
-    """Check the embedded model's answers on a device; raises ``BenchmarkError`` if they are wrong."""
-    found = []
-    for dtype in _DTYPES:
-        found.append(answers.check(device, dtype))
-        print(f"answers in {dtype:<23} {found[-1]}", flush=True)
-    if not all(check.ok for check in found):
-        raise BenchmarkError(
-            "answers are wrong, so that nothing is measured: pytest tests/suites/gpu in a clone says where"
-        )
-    return found
+def _in_this_process(part: Part, machine: Machine, limit_s: float) -> Iterator[tuple[str, Figures]]:
+    with emulated(machine):
+        yield from measure(part, machine)
+
+
+def _measured(machine: Machine, found: Figures) -> Machine:
+    """Returns the machine with the ceilings that the first part has measured. Raises ``BenchmarkError`` without them."""
+    if "bandwidth" not in found:
+        raise BenchmarkError(f"the device cannot be used: {found.get('error')}")
+    return dataclasses.replace(machine, bandwidth=found["bandwidth"], matmul_flops=found["matmul_flops"])
 
 
 def _require_gpu(args: argparse.Namespace) -> None:
@@ -133,62 +168,38 @@ def _require_gpu(args: argparse.Namespace) -> None:
         raise ValueError("there is no CUDA device here (--device cpu --tiny shows that everything runs)")
 
 
-def _emulated(on: bool) -> contextlib.AbstractContextManager[None]:
-    if not on:
-        return contextlib.nullcontext()
-    from roseplay.kernels.cuda.emulation import emulate_gpu
-
-    return emulate_gpu()
+def _write(file: Path | None, document: Figures) -> None:
+    if file is not None:
+        file.write_text(json.dumps(document, indent=2) + "\n")
 
 
-def _measure(
-    group: Group, rows: list[Row], machine: Machine, late: Callable[[], bool]
-) -> Iterator[tuple[Row, dict[str, Any]]]:
-    """Yields the rows with their figures, measured on their group's engine, or the reason why there are none."""
-    if not rows or late():
-        yield from ((row, _LATE) for row in rows)
-        return
-    about: dict[str, Any] = {}
-    with contextlib.ExitStack() as stack:
-        engine = None
-        if group.shape is not None:
-            try:
-                engine = stack.enter_context(machine.engine(group.shape, **group.settings))
-            except Exception as error:
-                yield from ((row, _error(error)) for row in rows)
-                return
-            info = engine.info
-            about = {"attention": info.attention, "graphs": info.cuda_graphs, "no_graphs": info.no_cuda_graphs}
-        for row in rows:
-            yield row, {**about, **(_LATE if late() else _judged(row, _attempt(partial(row.measure, machine, engine))))}
-
-
-def _judged(row: Row, found: dict[str, Any]) -> dict[str, Any]:
-    """Returns the figures with the row's goal and with published ones."""
-    if row.goal is not None and "share" in found:
-        found |= {"goal": row.goal, "reached": found["share"] >= row.goal}
-    return {**found, "published": row.published} if row.published else found
-
-
-def _attempt(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Returns the figures measured, or the error, and the seconds taken."""
-    began = time.monotonic()
-    try:
-        found = measure()
-    except Exception as error:
-        found = _error(error)
-    return {**found, "seconds": time.monotonic() - began}
-
-
-def _error(error: Exception) -> dict[str, Any]:
-    return {"error": f"{type(error).__name__}: {error}".split("\n", 1)[0]}
-
-
-def _print_row(row: Row, found: dict[str, Any]) -> None:
-    if found.get("no_graphs") and "figure" in found:
+def _print_row(name: str, found: Figures) -> None:
+    first, *more = str(found.get("figure") or found.get("error")).splitlines()
+    print(f"{name:<34} {'WRONG: ' if found.get('wrong') else ''}{first}", flush=True)
+    for line in more:
+        print(f"{'':<34} {line}", flush=True)
+    if found.get("no_graphs") and found["no_graphs"] not in first:
         print(f"{'':<34} no graphs: {found['no_graphs']}", flush=True)
-    print(f"{row.name:<34} {found.get('figure') or found.get('error') or found.get('skipped')}", flush=True)
-    beside = [f"goal {row.goal:.0%}, {'reached' if found['reached'] else 'missed'}"] if "reached" in found else []
-    beside += [row.published] if row.published and "figure" in found else []
+    beside = [f"goal {found['goal']:.0%}, {'reached' if found['reached'] else 'missed'}"] if "reached" in found else []
+    beside += [found["published"]] if "published" in found and "figure" in found else []
     if beside:
         print(f"{'':<34} {'; '.join(beside)}", flush=True)
+
+
+def table(document: Figures) -> list[str]:
+    """Returns the figures of the decodes as a table in Markdown."""
+    device = document["rows"].get("device", {}).get("environment", {})
+    name = "a stand-in, no GPU" if document["stand_in"] else device.get("device_name")
+    lines = [
+        f"| {name} | ms a step | tokens/s | of the copy bandwidth | host gap, ms | replayed | without graphs, ms |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row, found in document["rows"].items():
+        if "settings" not in found or "floor_ms" not in found:
+            continue
+        on, off = found["settings"]["all on"], found["settings"]["graphs off"]
+        lines.append(
+            f"| {row} | {on['step_ms']:.2f} | {on['output_tokens_per_s']:,.0f} | {found['share']:.0%} |"
+            f" {on['host_gap_ms']:.2f} | {on['replayed']:.0%} | {off['step_ms']:.2f} |"
+        )
+    return lines

@@ -1,27 +1,31 @@
-"""Measures how close the Triton attention kernels alone come to a GPU's limits.
+"""Measures how close attention, append, sampling and matrix products alone come to a GPU's limits.
 
-Decode attention is compared with the copy bandwidth, and prompt attention with the rate of a large matrix product, both
-measured in the same run. ``tests/suites/gpu`` tests whether the kernels are correct.
+What reads memory is compared with the copy bandwidth, and what computes with the rate of a large matrix product, both
+measured in the same run. ``gpu_checks`` and ``tests/suites/gpu`` say whether the kernels are correct.
 """
 
 from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
+import torch.nn.functional as F
 
 import roseplay.kernels  # noqa: F401
 from roseplay.bench.ceilings import median_seconds
-from roseplay.bench.gpu_machine import Machine
+from roseplay.bench.gpu_machine import Figures, Machine
 from roseplay.config import SamplingParams
 from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry
-from roseplay.model.attention import AttentionParams, make_backend
-from roseplay.model.batch import PagedBatch, build_batch
+from roseplay.model.attention import AttentionBackend, AttentionParams, make_backend
+from roseplay.model.batch import HostBatch, pack_step, pad
 from roseplay.model.kv_cache import KVCache, LayerShape
+from roseplay.model.sampler import draw
 
 _BLOCK_SIZE = 16
 _FAR_BEYOND_CACHES = 2**29  # total bytes of the layers in a timed launch
@@ -81,7 +85,73 @@ APPENDS = (
 TINY = Shape("tiny", ((1, 40), (3, 17)), 4, 2, 32, torch.float32)
 
 
-def measure(machine: Machine, engine: None) -> dict[str, Any]:
+class Layers:
+    """Attention layers of one workload, on random numbers: too many for any cache to hold what they read.
+
+    Args:
+        layers: their number; by default as many as are needed for that.
+        padding: tokens and rows that a graph's size would add.
+    """
+
+    def __init__(self, shape: Shape, device: torch.device, *, layers: int | None = None, padding: int = 0) -> None:
+        num_blocks = sum(-(-context // _BLOCK_SIZE) for _, context in shape.rows) + 1
+        pool = 2 * num_blocks * shape.kv_heads * _BLOCK_SIZE * shape.dim * shape.dtype.itemsize
+        many = max(1, min(64, math.ceil(_FAR_BEYOND_CACHES / pool))) if device.type == "cuda" else 2
+        self.device, self.count = device, layers or many
+        self.cache = KVCache(
+            {layer: LayerShape(shape.kv_heads, shape.dim, shape.dim) for layer in range(self.count)},
+            num_blocks=num_blocks,
+            block_size=_BLOCK_SIZE,
+            dtype=shape.dtype,
+            device=device,
+        )
+        for blocks in (*self.cache.keys.values(), *self.cache.values.values()):
+            blocks.normal_()
+        self._batch = _batch(shape, num_blocks, padding).upload(device)
+        self._params = AttentionParams(shape.dim**-0.5)
+        self._q, self._k, self._v = (
+            torch.randn((self._batch.num_tokens, heads, shape.dim), dtype=shape.dtype, device=device)
+            for heads in (shape.heads, shape.kv_heads, shape.kv_heads)
+        )
+
+    def attend(self, backend: AttentionBackend) -> torch.Tensor:
+        """Compute all layers; returns the output of the last."""
+        self._batch.memo.clear()  # of another backend
+        for layer in range(self.count):
+            out = backend.attend(layer, self._q, self._k, self._v, self._batch, self._params)
+        return out
+
+    def append(self, backend: AttentionBackend) -> None:
+        """Append the keys and values of all layers."""
+        for layer in range(self.count):
+            backend.append(layer, self._k, self._v, self._batch)
+
+
+Result = TypeVar("Result")
+
+
+def replayed(run: Callable[[], Result], device: torch.device) -> tuple[Result, Callable[[], Any]]:
+    """Run something once, which compiles it, and capture it; returns its result, which a call of the second value, a
+    replay, writes again. On a CPU nothing is captured, and the call runs it."""
+    result = run()
+    if device.type != "cuda":
+        return result, run
+    torch.cuda.synchronize(device)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = run()
+    return result, graph.replay
+
+
+def layer_seconds(shape: Shape, device: torch.device, *, append: bool = False) -> float:
+    """Returns the seconds of one layer's attention (or append) by Triton, from replays of a graph."""
+    layers = Layers(shape, device)
+    backend = make_backend("triton", layers.cache)
+    run = partial(layers.append if append else layers.attend, backend)
+    return median_seconds(replayed(run, device)[1], str(device)) / layers.count
+
+
+def attention(machine: Machine, engine: None) -> Figures:
     """Time attention and append alone: medians of replays of a graph, over too many layers for any cache to hold.
 
     Each entry of ``"decode"``, ``"prefill"`` and ``"append"`` has ``name`` and ``seconds`` of one layer; decodes and appends
@@ -89,67 +159,79 @@ def measure(machine: Machine, engine: None) -> dict[str, Any]:
     """
     device = torch.device(machine.device)
 
-    def against_bandwidth(shape: Shape, seconds: float, num_bytes: int) -> dict[str, Any]:
+    def against_bandwidth(shape: Shape, seconds: float, num_bytes: int) -> Figures:
         moved = num_bytes / seconds
         fraction = moved / machine.bandwidth
         return {"name": shape.name, "seconds": seconds, "bytes_per_s": moved, "bandwidth_fraction": fraction}
 
-    def against_matmul(shape: Shape, seconds: float) -> dict[str, Any]:
+    def against_matmul(shape: Shape, seconds: float) -> Figures:
         done = shape.flops / seconds
         return {
             "name": shape.name, "seconds": seconds, "flops_per_s": done, "matmul_fraction": done / machine.matmul_flops,
         }  # fmt: skip
 
     decodes, prefills, appends = ((TINY,),) * 3 if machine.tiny else (DECODES, PREFILLS, APPENDS)
-    document: dict[str, Any] = {
-        "decode": [against_bandwidth(s, _seconds(s, device), s.attend_bytes) for s in decodes],
-        "prefill": [against_matmul(s, _seconds(s, device)) for s in prefills],
-        "append": [against_bandwidth(s, _seconds(s, device, append=True), s.append_bytes) for s in appends],
+    document: Figures = {
+        "decode": [against_bandwidth(s, layer_seconds(s, device), s.attend_bytes) for s in decodes],
+        "prefill": [against_matmul(s, layer_seconds(s, device)) for s in prefills],
+        "append": [against_bandwidth(s, layer_seconds(s, device, append=True), s.append_bytes) for s in appends],
     }
-    first = document["decode"][0]
-    share = first["bandwidth_fraction"]
-    return {"share": share, "figure": f"{first['name']} at {share:.0%} of copy bandwidth", **document}
+    shares = [f"{found['name']} {found['bandwidth_fraction']:.0%}" for found in document["decode"] + document["append"]]
+    shares += [f"{found['name']} {found['matmul_fraction']:.0%} of the matrix rate" for found in document["prefill"]]
+    return {"share": document["decode"][0]["bandwidth_fraction"], "figure": "; ".join(shares), **document}
 
 
-def _seconds(shape: Shape, device: torch.device, *, append: bool = False) -> float:
-    """Returns the seconds of one layer's attention (or append) on random numbers."""
-    num_blocks = sum(-(-context // _BLOCK_SIZE) for _, context in shape.rows) + 1
-    pool = 2 * num_blocks * shape.kv_heads * _BLOCK_SIZE * shape.dim * shape.dtype.itemsize
-    layers = max(1, min(64, math.ceil(_FAR_BEYOND_CACHES / pool))) if device.type == "cuda" else 2
-    cache = KVCache(
-        {layer: LayerShape(shape.kv_heads, shape.dim, shape.dim) for layer in range(layers)},
-        num_blocks=num_blocks,
-        block_size=_BLOCK_SIZE,
-        dtype=shape.dtype,
-        device=device,
-    )
-    for blocks in (*cache.keys.values(), *cache.values.values()):
-        blocks.normal_()
-    batch = _batch(shape, num_blocks, device)
-    q, k, v = (
-        torch.randn((shape.num_tokens, heads, shape.dim), dtype=shape.dtype, device=device)
-        for heads in (shape.heads, shape.kv_heads, shape.kv_heads)
-    )
-    backend = make_backend("triton", cache)
-
-    def all_layers() -> None:
-        for layer in range(layers):
-            if append:
-                backend.append(layer, k, v, batch)
-            else:
-                backend.attend(layer, q, k, v, batch, AttentionParams(shape.dim**-0.5))
-
-    all_layers()  # compiles
-    if device.type != "cuda":
-        return median_seconds(all_layers, "cpu") / layers
-    torch.cuda.synchronize(device)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        all_layers()
-    return median_seconds(graph.replay, str(device)) / layers
+def sampler(machine: Machine, engine: None) -> Figures:
+    """Draw 256 tokens of Qwen3's vocabulary: milliseconds, and how many times the logits could be read in them."""
+    rows, vocabulary = machine.size(256, 4), machine.size(151_936, 500)
+    logits = torch.randn((rows, vocabulary), device=machine.device).bfloat16()
+    ways = {
+        "greedy": SamplingParams(temperature=0.0),
+        "temperature": SamplingParams(temperature=1.0, seed=1),
+        "top-k 20, top-p 0.95": SamplingParams(temperature=0.6, top_k=20, top_p=0.95, seed=1),
+        "top-p 0.95": SamplingParams(temperature=1.0, top_p=0.95, seed=1),
+    }
+    found = {}
+    for name, params in ways.items():
+        requests = [Request(number, [1, 2, 3], params) for number in range(rows)]
+        seconds = median_seconds(partial(draw, logits, requests, wait=False), machine.device)
+        passes = seconds * machine.bandwidth / (logits.numel() * logits.itemsize)
+        found[name] = {"ms": seconds * 1e3, "passes": passes}
+    figure = "; ".join(f"{name} {way['ms']:.2f} ms ({way['passes']:.0f} passes)" for name, way in found.items())
+    return {"ways": found, "figure": f"{rows} rows: {figure}"}
 
 
-def _batch(shape: Shape, num_blocks: int, device: torch.device) -> PagedBatch:
+def matrices(machine: Machine, engine: None) -> Figures:
+    """The products of a layer of Qwen3-8B: the share of the bandwidth or of the matrix rate, whichever limits them."""
+    width, inner = machine.size(4096, 64), machine.size(12_288, 128)
+    sides = {
+        "q": (width, width),
+        "k and v": (width // 2, width),
+        "gate and up": (2 * inner, width),
+        "down": (width, inner),
+    }
+    weights = {
+        name: torch.randn(side, dtype=torch.bfloat16, device=machine.device) / side[1] ** 0.5
+        for name, side in {**sides, "o": (width, width)}.items()
+    }
+    found = {}
+    for tokens in (1, 32, 256, machine.size(8192, 512)):
+        inputs = {
+            side: torch.randn((tokens, side), dtype=torch.bfloat16, device=machine.device) for side in (width, inner)
+        }
+
+        def all_products(inputs: dict[int, torch.Tensor] = inputs) -> torch.Tensor:
+            return [F.linear(inputs[weight.shape[1]], weight) for weight in weights.values()][-1]
+
+        seconds = median_seconds(replayed(all_products, torch.device(machine.device))[1], machine.device)
+        numbers = sum(weight.numel() for weight in weights.values())
+        floor = max(2 * numbers / machine.bandwidth, 2.0 * numbers * tokens / machine.matmul_flops)
+        found[tokens] = {"seconds": seconds, "share": floor / seconds}
+    shares = ", ".join(f"{way['share']:.0%} with {tokens} tokens" for tokens, way in found.items())
+    return {"tokens": found, "figure": f"of a layer: {shares}"}
+
+
+def _batch(shape: Shape, num_blocks: int, padding: int) -> HostBatch:
     """Returns the shape's rows as a step, with blocks scattered over the pool."""
     blocks = random.Random(0).sample(range(1, num_blocks), num_blocks - 1)
     entries = []
@@ -158,8 +240,9 @@ def _batch(shape: Shape, num_blocks: int, device: torch.device) -> PagedBatch:
         used = -(-context // _BLOCK_SIZE)
         request.block_table, blocks = blocks[:used], blocks[used:]
         entries.append(StepEntry(request, context - count, count))
-    batch = build_batch(
-        Step(0, entries), [0], num_blocks=num_blocks, block_size=_BLOCK_SIZE, vocab_size=1, device=device
-    )
-    assert batch is not None  # it computes tokens
-    return batch
+    host = pack_step(Step(0, entries), [0], num_blocks=num_blocks, block_size=_BLOCK_SIZE, vocab_size=1)
+    assert host is not None  # it computes tokens
+    if not padding:
+        return host
+    rows = host.num_rows + (padding if host.decodes_only else 1)
+    return pad(host, num_tokens=host.num_tokens + padding, num_rows=rows, num_logits=1, block_size=_BLOCK_SIZE)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import io
 import random
 import statistics
 import time
@@ -16,6 +18,7 @@ from roseplay.bench.peers import Contest
 from roseplay.bench.runs import BenchmarkError, play_once
 from roseplay.config import SamplingParams
 from roseplay.engine.telemetry import StepEvent
+from roseplay.own_models import EMBEDDED
 from roseplay.traffic.workload import Arrival
 
 if TYPE_CHECKING:
@@ -60,6 +63,7 @@ def decode_row(title: str, batch_size: int, context: int, goal: float | None = N
             figures[name] = {
                 "step_ms": step_ms,
                 "device_ms": statistics.median(took for run in runs for took in run.device_ms),
+                "host_gap_ms": step_ms - statistics.median(took for run in runs for took in run.device_ms),
                 "roofline": floor_ms / step_ms,
                 "output_tokens_per_s": batch / step_ms * 1e3,
                 "replayed": statistics.mean(run.replayed for run in runs),
@@ -74,7 +78,9 @@ def decode_row(title: str, batch_size: int, context: int, goal: float | None = N
             "floor_ms": floor_ms,
             "settings": figures,
             "share": best["roofline"],
-            "figure": f"{best['roofline']:.0%} of roofline, {best['step_ms']:.3f} ms, {best['output_tokens_per_s']:,.0f} tok/s",
+            "figure": f"{best['roofline']:.0%} of roofline, {best['step_ms']:.3f} ms, {best['output_tokens_per_s']:,.0f} tok/s,"
+            f" host gap {best['host_gap_ms']:.3f} ms, {best['replayed']:.0%} replayed;"
+            f" without graphs {figures['graphs off']['step_ms']:.3f} ms",
         }
 
     return Row(title, measure, goal, published)
@@ -189,16 +195,7 @@ def long_prompt(machine: Machine, engine: Engine) -> dict[str, Any]:
     }
 
 
-def kernels(machine: Machine, engine: None) -> dict[str, Any]:
-    """The kernels alone, see ``roseplay.bench.gpu_kernels``."""
-    if not machine.device.startswith("cuda"):
-        return {"figure": "not measured on a CPU"}
-    from roseplay.bench import gpu_kernels  # needs Triton
-
-    return gpu_kernels.measure(machine, engine)
-
-
-# -- idling
+# -- idling, and the Lab
 
 
 def idle_share(machine: Machine, engine: None) -> dict[str, Any]:
@@ -232,6 +229,24 @@ def idle_share(machine: Machine, engine: None) -> dict[str, Any]:
         "measured": on_gpu,
         "figure": ", ".join(f"{share:.1%} {name}" for name, share in found.items()),
     }
+
+
+def lab(machine: Machine, engine: None) -> dict[str, Any]:
+    """A comparison of the Lab, which starts one engine after the other: what it says of graphs on and off."""
+    from roseplay.lab.command import main as compare
+
+    model = (
+        ["--model", EMBEDDED] if machine.tiny else ["--model", "qwen3-0.6b", "--random-weights", "--dtype", "bfloat16"]
+    )
+    arms = ["--a", "cuda_graphs=true", "--b", "cuda_graphs=false"] if machine.on_gpu else []
+    size = ["--num-requests", str(machine.size(24, 6)), "--max-new-tokens", str(machine.size(64, 8))]
+    said, refused = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(refused):
+        code = compare(["poisson", *arms, "--device", machine.device, *size, *model])
+    if code != 0:
+        raise RuntimeError((refused.getvalue().strip().splitlines() or ["the Lab failed"])[-1])
+    title, _, sentences = said.getvalue().partition("\n\n")
+    return {"report": said.getvalue().splitlines(), "figure": sentences.split("\n", 1)[0] or title}
 
 
 def _start_profiler(device: str) -> None:

@@ -1,9 +1,11 @@
-"""``roseplay bench gpu`` without a GPU: every part runs on small models, and a failing one does not stop the rest."""
+"""``roseplay bench gpu`` where there is no GPU: all of it runs on small models, and what fails stops nothing else."""
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
+import multiprocessing
 import os
 from pathlib import Path
 from typing import Any
@@ -11,21 +13,38 @@ from typing import Any
 import pytest
 import torch
 
-from roseplay.bench import gpu
-from roseplay.bench.answers import Check
-from roseplay.bench.gpu_kernels import measure
-from roseplay.bench.gpu_machine import Group, Machine, Row
+from roseplay.bench import gpu, gpu_checks
+from roseplay.bench.gpu_kernels import attention
+from roseplay.bench.gpu_machine import Group, Machine, Part, Row, measure
+from roseplay.bench.gpu_process import measure_apart
 from roseplay.bench.gpu_rows import idle_of
+from roseplay.bench.gpu_steps import compilations
 from roseplay.bench.main import main
+from roseplay.bench.runs import BenchmarkError
+from roseplay.kernels.cuda.attention.backend import TritonBackend
 from roseplay.model import shapes
 
 TINY = ["gpu", "--device", "cpu", "--tiny"]
+interpreted = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1",
+    reason="Triton is not installed, or does not interpret",
+)
 
 
 def bench(tmp_path: Path, *flags: str, code: int = 0) -> dict[str, Any]:
     file = tmp_path / "figures.json"
     assert main([*TINY, "--json", str(file), *flags]) == code
     return json.loads(file.read_text())
+
+
+def run_rows(tmp_path: Path, *groups: Group, **settings: Any) -> dict[str, Any]:
+    """Runs a command of one part behind the device's."""
+    args = {"device": "cpu", "tiny": True, "only": "", "repeat_runs": 1, "time_limit_s": 100.0, **settings}
+    options = argparse.Namespace(json=tmp_path / "figures.json", **args)
+    device = Part("device", 10, [Group([Row("device", lambda *_: {"bandwidth": 1e9, "matmul_flops": 1e9})])])
+    return gpu.run_parts(
+        options, [device, Part("rows", 10, list(groups))], lambda part, machine, _: measure(part, machine)
+    )
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -45,16 +64,25 @@ def test_without_a_gpu_it_says_so_in_one_line(flags: list[str], message: str, ca
     assert not said.out
 
 
-def test_rows_of_an_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    found = bench(tmp_path, "--only", "qwen3-0.6b batch 8,prefill", "--no-checks")
-    assert list(found["rows"]) == ["qwen3-0.6b batch 8", "qwen3-8b prefill 8k"]
-    decode = found["rows"]["qwen3-0.6b batch 8"]
+def test_a_model_is_started_and_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    found = bench(tmp_path, "--only", "qwen3-8b", "--one-process")
+    assert list(found["parts"]) == ["device", "qwen3-8b"]
+    names = ["start", "batch 1", "batch 32", "batch 256", "prefill 8k"]
+    assert list(found["rows"]) == ["device", *(f"qwen3-8b {name}" for name in names)]
+    start = found["rows"]["qwen3-8b start"]
+    assert start["graphs"] > 0 and start["steps"] > 40 and start["compiled_while_serving"] == []
+    decode = found["rows"]["qwen3-8b batch 32"]
     assert list(decode["settings"]) == ["all on", "overlap off", "graphs off"]
     assert [setting["replayed"] for setting in decode["settings"].values()] == [1.0, 1.0, 0.0]
     for setting in decode["settings"].values():
         assert setting["roofline"] == pytest.approx(decode["floor_ms"] / setting["step_ms"])
-    assert found["ceilings"]["copy_gb_s"] > 0
-    assert "qwen3-0.6b batch 8" in capsys.readouterr().out
+        assert setting["host_gap_ms"] == pytest.approx(setting["step_ms"] - setting["device_ms"])
+    assert [line.split(" | ")[0] for line in found["table"][2:]] == [
+        f"| qwen3-8b batch {size}" for size in (1, 32, 256)
+    ]
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
+    said = capsys.readouterr().out
+    assert said.startswith(gpu.STAND_IN) and "device  " in said.splitlines()[1] and "-- qwen3-8b: " in said
 
 
 def test_a_row_that_fails_is_told_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -67,69 +95,114 @@ def test_a_row_that_fails_is_told_and_the_rest_goes_on(monkeypatch: pytest.Monke
         written.append(json.loads((tmp_path / "figures.json").read_text())["rows"])
         return {"figure": "1 tok/s"}
 
-    monkeypatch.setattr(
-        gpu,
-        "groups",
-        lambda: [
-            Group([Row("one", breaks), Row("two", works)]),
-            Group([Row("three", works)], shape="no such shape"),
-            Group([Row("four", works)]),
-        ],
-    )
     monkeypatch.setattr(Machine, "engine", lambda *args, **knobs: (_ for _ in ()).throw(ValueError("no engine")))
-    rows = bench(tmp_path, "--no-checks")["rows"]
+    groups = [
+        Group([Row("one", breaks), Row("two", works)]),
+        Group([Row("three", works)], shape="no such shape"),
+        Group([Row("four", works)]),
+    ]
+    with pytest.raises(BenchmarkError, match="without figures: one, three"):
+        run_rows(tmp_path, *groups)
+    rows = json.loads((tmp_path / "figures.json").read_text())["rows"]
     assert rows["one"]["error"] == "RuntimeError: out of luck"
     assert rows["two"]["figure"] == rows["four"]["figure"] == "1 tok/s"
     assert rows["three"]["error"] == "ValueError: no engine"
-    assert [list(before) for before in written] == [["one"], ["one", "two", "three"]]  # written after each row
+    assert [list(before)[1:] for before in written] == [["one"], ["one", "two", "three"]]  # row by row
 
 
-def test_rows_stand_beside_their_goals_and_what_others_published(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    checked = []
-
-    def right(device: str, dtype: str) -> Check:
-        checked.append((device, dtype))
-        return Check(device, dtype, True, 0.01, 72)
-
-    monkeypatch.setattr(gpu.answers, "check", right)
+def test_rows_stand_beside_their_goals_and_what_others_published(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     rows = [
         Row("one", lambda machine, engine: {"share": 0.7, "figure": "70% of roofline"}, 0.7, "others: 66%"),
         Row("two", lambda machine, engine: {"share": 0.49, "figure": "49% of the rate"}, 0.5),
         Row("three", lambda machine, engine: {"share": 0.3, "figure": "30% of roofline"}),
     ]
-    monkeypatch.setattr(gpu, "groups", lambda: [Group(rows)])
-    found = bench(tmp_path)
-    assert [(check["dtype"], check["ok"]) for check in found["checks"]] == [("float32", True), ("bfloat16", True)]
-    assert checked == [("cpu", "float32"), ("cpu", "bfloat16")]
+    found = run_rows(tmp_path, Group(rows))
     assert found["rows"]["one"]["reached"] and not found["rows"]["two"]["reached"]
     assert "reached" not in found["rows"]["three"]
     said = capsys.readouterr().out
     assert "goal 70%, reached; others: 66%" in said and "goal 50%, missed\n" in said
 
 
-def test_where_answers_are_wrong_nothing_is_measured(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    monkeypatch.setattr(gpu.answers, "check", lambda device, dtype: Check(device, dtype, dtype == "float32", 3.0, 72))
-    monkeypatch.setattr(gpu, "groups", lambda: pytest.fail("it measures"))
-    assert main(TINY) == 1
-    said = capsys.readouterr()
-    assert "WRONG" in said.out and "nothing is measured" in said.err
+def test_what_is_wrong_is_said_and_the_rest_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    rows = [Row("one", lambda *_: {"wrong": True, "figure": "3 errors"}), Row("two", lambda *_: {"figure": "1 ms"})]
+    with pytest.raises(BenchmarkError, match="one"):
+        run_rows(tmp_path, Group(rows))
+    assert json.loads((tmp_path / "figures.json").read_text())["rows"]["two"]["figure"] == "1 ms"
+    assert "WRONG: 3 errors" in capsys.readouterr().out
 
 
-def test_when_the_time_is_up_no_row_is_begun(tmp_path: Path):
-    rows = bench(tmp_path, "--no-checks", "--time-limit-s", "0")["rows"]
-    assert len(rows) == sum(len(group.rows) for group in gpu.groups())
-    assert all(row["skipped"] for row in rows.values())
+def test_without_a_device_nothing_else_is_tried(tmp_path: Path):
+    failing = Part("device", 10, [Group([Row("device", lambda *_: {"error": "RuntimeError: no driver"})])])
+    args = argparse.Namespace(device="cpu", tiny=True, only="", repeat_runs=1, time_limit_s=100.0, json=None)
+    with pytest.raises(BenchmarkError, match="the device cannot be used: RuntimeError: no driver"):
+        gpu.run_parts(args, [failing], lambda part, machine, _: measure(part, machine))
+
+
+def test_when_the_time_is_up_no_part_is_begun(tmp_path: Path):
+    found = run_rows(tmp_path, Group([Row("one", lambda *_: pytest.fail("it is measured"))]), time_limit_s=0)
+    assert found["parts"]["rows"] == {"skipped": "the time was up"}
+
+
+def test_a_part_is_ended_after_its_time(tmp_path: Path):
+    (part,) = (part for part in gpu.parts() if part.name == "tiles")
+    before = set(multiprocessing.active_children())
+    context = multiprocessing.get_context("spawn")
+    rows = list(measure_apart(part, Machine("cpu", True, tmp_path), 0.1, context))
+    assert rows == [("tiles", {"error": "it was ended after its 0 s"})]
+    assert set(multiprocessing.active_children()) == before
 
 
 @pytest.mark.slow
 def test_everything_runs(tmp_path: Path):
     found = bench(tmp_path)
-    assert {name for name, row in found["rows"].items() if "figure" not in row} == set()
+    assert list(found["parts"]) == [part.name for part in gpu.parts()]
+    assert all("seconds" in part for part in found["parts"].values())
+    assert {name for name, row in found["rows"].items() if "figure" not in row or row.get("wrong")} == set()
     assert set(found["rows"]["gpt2 64 x 512"]["runs"]) == {"roseplay", "generate_batch"}
+    assert found["rows"]["qwen3-8b replay"]["batches"]["1"]["kernels"] > 100
+
+
+# -- its checks
+
+
+@pytest.mark.parametrize(
+    ("printed", "code", "wrong", "figure"),
+    [
+        ("========= ERROR SUMMARY: 0 errors", 0, False, "launched: errors: 0; replayed: errors: 0"),
+        ("========= ERROR SUMMARY: 2 errors", 86, True, "launched: errors: 2; replayed: errors: 2"),
+        ("no such device", 1, True, "launched: code 1: ['no such device']; replayed: code 1: ['no such device']"),
+    ],
+)
+def test_the_sanitizers_errors_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, code: int, wrong: bool, figure: str
+):
+    program = tmp_path / "compute-sanitizer"
+    program.write_text(f"#!/bin/sh\necho '{printed}'\nexit {code}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = gpu_checks.sanitized(Machine("cpu", True, tmp_path), None)
+    assert (found["wrong"], found["figure"]) == (wrong, figure)
+
+
+@interpreted
+def test_what_the_sanitizer_watches_runs():
+    gpu_checks.exercise("cpu", replay=True)
+
+
+@interpreted
+def test_a_wrong_kernel_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    attend = TritonBackend.attend
+    monkeypatch.setattr(TritonBackend, "attend", lambda *args: 1.1 * attend(*args))
+    found = gpu_checks.kernel_rows()[0].measure(Machine("cpu", True, tmp_path), None)
+    assert found["wrong"] and found["difference"] == pytest.approx(0.1, rel=1e-3) and found["graph_is_eager"]
+
+
+def test_compilations_are_noted_while_they_are_asked_for():
+    knobs = pytest.importorskip("triton").knobs
+    with compilations() as names:
+        knobs.runtime.jit_post_compile_hook(repr="attend_kernel[num_warps=4]", key="", already_compiled=False)
+    assert names == ["attend_kernel[num_warps=4]"]
+    assert knobs.runtime.jit_post_compile_hook is None
 
 
 @pytest.mark.parametrize(
@@ -158,13 +231,10 @@ def test_shapes_are_those_of_the_models_they_are_named_after():
         assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(expected, abs=0.1)
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1",
-    reason="Triton is not installed, or does not interpret",
-)
+@interpreted
 def test_kernels_give_all_their_figures_on_tiny_shapes(tmp_path: Path):
-    document = measure(Machine("cpu", True, tmp_path, bandwidth=1e9, matmul_flops=1e9), None)
-    assert document["figure"].startswith("tiny at ")
+    document = attention(Machine("cpu", True, tmp_path, bandwidth=1e9, matmul_flops=1e9), None)
+    assert document["figure"].startswith("tiny 0%; ")
     assert document["decode"][0]["bandwidth_fraction"] > 0
     assert document["append"][0]["bandwidth_fraction"] > 0
     assert document["prefill"][0]["matmul_fraction"] > 0

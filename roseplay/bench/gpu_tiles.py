@@ -1,0 +1,68 @@
+"""Times other tiles of the attention kernel than those of its table, each in a graph."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import torch
+
+from roseplay.bench.gpu_kernels import DECODES, PREFILLS, TINY, Shape, layer_seconds
+from roseplay.bench.gpu_machine import Figures, Machine, Row
+from roseplay.kernels.cuda.attention import backend
+from roseplay.kernels.cuda.attention.tiles import Tiles, choose_tiles
+
+# (rows, keys, warps, stages) of a tile
+_OF_DECODES = (
+    (16, 32, 2, 4),
+    (16, 32, 4, 4),
+    (16, 64, 2, 3),
+    (16, 64, 4, 2),
+    (16, 64, 4, 4),
+    (16, 128, 4, 2),
+    (16, 128, 8, 2),
+)
+_OF_PROMPTS = ((64, 64, 4, 2), (64, 128, 4, 2), (128, 32, 8, 3), (128, 64, 4, 2), (128, 64, 8, 2), (128, 128, 8, 2))
+_SIZES = "block_m", "block_n", "num_warps", "num_stages"
+
+
+def rows() -> list[Row]:
+    """Returns a row for each workload of the 8B model."""
+    decode, mixed, prefill = DECODES[0], DECODES[-1], PREFILLS[0]
+    return [_row(decode, _OF_DECODES), _row(mixed, _OF_PROMPTS), _row(prefill, _OF_PROMPTS)]
+
+
+def _row(shape: Shape, sizes: tuple[tuple[int, int, int, int], ...]) -> Row:
+    def measure(machine: Machine, engine: None) -> Figures:
+        chosen, tried = (TINY, sizes[:2]) if machine.tiny else (shape, sizes)
+        device, seen = torch.device(machine.device), []
+        found: dict[str, Figures] = {}
+
+        def own(**given: Any) -> Tiles:
+            seen.append(choose_tiles(**given))
+            return seen[-1]
+
+        with mock.patch.object(backend, "choose_tiles", own):
+            ours = layer_seconds(chosen, device)
+        for size in tried:
+
+            def other(size: tuple[int, int, int, int] = size, **given: Any) -> Tiles:
+                return replace(choose_tiles(**given), **dict(zip(_SIZES, size, strict=True)))
+
+            try:
+                with mock.patch.object(backend, "choose_tiles", other):
+                    found[str(size)] = {"seconds": layer_seconds(chosen, device)}
+            except Exception as error:  # such as more shared memory than there is
+                found[str(size)] = {"error": f"{type(error).__name__}: {error}".split("\n", 1)[0]}
+        timed = {size: way["seconds"] for size, way in found.items() if "seconds" in way}
+        best = min(timed, key=timed.__getitem__, default=None)
+        compared = f"best of {len(timed)} others {best} {timed[best] / ours:.2f}x" if best else "no other can run"
+        table = str(tuple(getattr(seen[0], name) for name in _SIZES))
+        return {
+            "table": {"tiles": table, "seconds": ours},
+            "others": found,
+            "figure": f"{table} {ours * 1e6:,.0f} µs, {compared}",
+        }
+
+    return Row(f"tiles, {shape.name}", measure)
