@@ -9,7 +9,7 @@ import os
 import pytest
 import torch
 
-from roseplay.kernels.cuda.fuse import TorchRMSNorm, fuse, fuse_norms, fuse_rotary
+from roseplay.kernels.cuda.fuse import TorchRMSNorm, fuse, fuse_norms, fuse_offset_norms, fuse_rotary
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import eager_logits, random_tokens
 
@@ -53,6 +53,20 @@ def test_rotary_embeddings_are_replaced_and_logits_stay(family: str, layers: int
     assert fuse_rotary(model) == layers
     tokens = random_tokens(9, 97, 1)
     assert (eager_logits(model, tokens) - eager_logits(plain, tokens)).abs().max() < 1e-4
+
+
+@interpreted
+@pytest.mark.parametrize(("family", "norms"), [("gemma", 7), ("gemma2", 13), ("gemma3_text", 19), ("llama", 0)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norms_by_one_plus_weight_are_replaced_and_logits_stay(family: str, norms: int, dtype: torch.dtype):
+    """Gemma 3's norms of heads too, whose rows lie apart."""
+    model = tiny_model(FAMILIES[family]()).to(dtype)
+    plain = copy.deepcopy(model)
+    assert fuse_offset_norms(model) == norms
+    assert fuse_offset_norms(model) == 0
+    tokens = random_tokens(5, 97, 1)
+    error = (eager_logits(model, tokens) - eager_logits(plain, tokens)).abs().max()
+    assert error < (1e-4 if dtype == torch.float32 else 0.2)
 
 
 @interpreted

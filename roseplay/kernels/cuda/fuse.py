@@ -16,15 +16,21 @@ from roseplay.kernels.replace_modules import agrees, parts_of_rms_norm, replace_
 
 
 def fuse(model: PreTrainedModel) -> None:
-    """Replace RMS norms and, with Triton, rotary embeddings."""
+    """Replace RMS norms and, with Triton, those that multiply by 1 + weight and rotary embeddings."""
     fuse_norms(model)
     if triton_backend.available():
+        fuse_offset_norms(model)
         fuse_rotary(model)
 
 
 def fuse_norms(model: PreTrainedModel) -> int:
     """Replace RMS norms by torch's kernel; returns their number."""
     return replace_modules(model, TorchRMSNorm.of)
+
+
+def fuse_offset_norms(model: PreTrainedModel) -> int:
+    """Replace Gemma's RMS norms, which multiply by 1 + weight; returns their number. Needs Triton."""
+    return replace_modules(model, OffsetRMSNorm.of)
 
 
 def fuse_rotary(model: PreTrainedModel) -> int:
@@ -52,3 +58,28 @@ class TorchRMSNorm(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+class OffsetRMSNorm(nn.Module):
+    """Replaces an RMS norm that multiplies by 1 + weight; ``plain`` still computes inputs that the kernel does not fit."""
+
+    def __init__(self, plain: nn.Module, weight: nn.Parameter, eps: float) -> None:
+        super().__init__()
+        self.weight, self.eps = weight, eps
+        self._plain = [plain]  # in a list, so that it is not a submodule
+
+    @classmethod
+    def of(cls, module: nn.Module) -> OffsetRMSNorm | None:
+        """Returns the replacement of such a norm; None for other modules."""
+        parts = parts_of_rms_norm(module)
+        if parts is None or isinstance(module, (cls, TorchRMSNorm)):
+            return None
+        norm = cls(module, *parts)
+        return norm if agrees(module, norm, len(norm.weight), norm.weight) else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        from roseplay.kernels.cuda import norms
+
+        if not norms.fits(x):
+            return self._plain[0](x)  # type: ignore[no-any-return]
+        return norms.rms_norm(x, self.weight, self.eps, plus_one=True)
