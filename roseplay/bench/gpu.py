@@ -87,7 +87,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tiny", action="store_true", help="use a small model and few tokens, to test that everything runs"
     )
-    parser.add_argument("--only", default="", metavar="WORDS", help="parts whose name contains one of these, comma-separated")
+    parser.add_argument(
+        "--only", default="", metavar="WORDS", help="parts whose name contains one of these, comma-separated"
+    )
     parser.add_argument(
         "--one-process",
         action="store_true",
@@ -95,7 +97,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     flags.add(parser, "--repeat-runs", 1, "runs of each setting, in turn")
     flags.add(parser, "--time-limit-s", 1700.0, "end after this many seconds, for a GPU rented by the minute")
-    flags.add(parser, "--json", Path("gpu.json"), "write the results to this file as JSON", type=flags.writable_file, metavar="FILE")
+    flags.add(
+        parser,
+        "--json",
+        Path("gpu.json"),
+        "write the results to this file as JSON",
+        type=flags.writable_file,
+        metavar="FILE",
+    )
 
 
 def run(args: argparse.Namespace) -> Figures:
