@@ -132,7 +132,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             name="kv-pressure",
             title="KV pressure",
-            card="More live tokens than blocks: which requests are preempted?",
+            card="More live tokens than blocks: what is preempted?",
             look=(
                 "Preemptions: out of blocks, the newest request gives its own up and computes them again later.",
                 "The price: memory. B holds four times as many tokens.",

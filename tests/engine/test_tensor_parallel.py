@@ -156,7 +156,7 @@ def test_quantization_is_refused() -> None:
         ("auto", 2, "cuda:1"),
         ("cuda", 3, "cuda:1"),
         ("auto", 1, "tensor_parallel_size is 2, but this torch sees 1 GPU: set it to 1 at most, or device to cpu"),
-        ("cuda", 0, "device cuda is not there: this torch sees 0 GPUs; use cpu"),
+        ("cuda", 0, "device cuda does not exist: this torch sees 0 GPUs; use cpu"),
         ("cuda:1", 4, "device cuda:1 is one GPU; tensor_parallel_size 2 uses the first 2: set device to cuda"),
     ],
 )

@@ -149,7 +149,7 @@ def test_unfit_directories(checkpoint: Path, tmp_path: Path):
 def test_lengths_and_devices_that_are_not_there(checkpoint: Path):
     with pytest.raises(UnsupportedModelError, match="max_model_len is 65, .* allows 64"):
         load_model(str(checkpoint), EngineConfig(max_model_len=65))
-    with pytest.raises(UnsupportedModelError, match="device cuda:99 is not there"):
+    with pytest.raises(UnsupportedModelError, match="device cuda:99 does not exist"):
         load_model(str(checkpoint), EngineConfig(device="cuda:99"))
 
 

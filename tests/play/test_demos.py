@@ -289,7 +289,7 @@ def test_a_change_is_named_only_where_it_is_clear() -> None:
 CLAIMS = {  # claims that a caption may make only if it contains one of these numbers
     r"no clear difference": r"_same\}",
     r"longer:|later:|grew|The price": r"_rises\}",
-    r"instead\b|were preempted": r"waited_for_batch\}|preempted\}",
+    r"instead\b|(were|answers) preempted": r"waited_for_batch\}|preempted\}",
     r"waited for a place": r"waited_for_batch\}",
     r"waited for blocks": r"waited_for_blocks\}",
 }

@@ -82,7 +82,7 @@ def test_what_does_not_fit_is_refused_before_anything_ends(models: ModelHost, tm
         ({"model": ""}, "use a path, a hub id"),
         ({"model": "/nowhere/at/all"}, "no such directory or file"),
         ({"model": "../../x y"}, "no such directory or file"),
-        ({"model": "tiny-chat", "max_batch_size": 4}, "there is no 'max_batch_size'"),
+        ({"model": "tiny-chat", "max_batch_size": 4}, "there is no field 'max_batch_size'"),
         ({"model": "tiny-chat", "dtype": "int4"}, "dtype"),
         ({"model": "tiny-chat", "num_blocks": "many"}, "num_blocks is 'many': use an integer"),
         ({"model": "tiny-chat", "max_model_len": 4096}, "max_model_len is 4,096, but tiny-chat allows at most 2,048"),

@@ -264,10 +264,9 @@ PRESSURE = Demo(
         Scene(
             caption=(
                 (
-                    "**{second_preempted} answers were preempted,** against {first_preempted} with max batch [[64]].",
-                    "**{second_preempted} answers were preempted** this time.",
-                    "**{second_none_preempted} answers were preempted,** against {first_preempted} with max batch "
-                    "[[64]].",
+                    "**{second_preempted} answers preempted,** against {first_preempted} with max batch [[64]].",
+                    "**{second_preempted} answers preempted** this time.",
+                    "**{second_none_preempted} answers preempted,** against {first_preempted} with max batch [[64]].",
                     "**With max batch [[{half}]] fewer answers hold memory at once.**",
                 ),
                 (
