@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 DECODES = (1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256)
 MIXED = (32, 64, 128, 256, 384, 512, 768, 1024)
 SOME_ROWS, TOKENS_OF_A_ROW, LEAST_FEW = 33, 128, 32
-# What the driver keeps of a captured kernel launch, by what other engines report of their graphs; and launches per layer.
+# Estimates of what the driver keeps of a captured kernel launch, and of the launches of a layer.
 _KERNEL_BYTES, _KERNELS_OF_A_LAYER = 10 * 1024, 20
 
 
