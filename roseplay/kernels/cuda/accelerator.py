@@ -55,8 +55,9 @@ class CudaAccelerator(Accelerator):
         super().__init__(forward, loaded, backend, config, reporter, states)
         self._attention, self._fuse_ops = backend.name, config.fuse_ops
         self._no_triton = None
-        why = missing(loaded.device) if config.attention == "auto" and loaded.device.type == "cuda" else None
-        if why is not None:
+        on_gpu = loaded.device.type == "cuda"
+        why = missing(loaded.device) if on_gpu else None
+        if why is not None and config.attention == "auto":
             self._no_triton = f"Attention gathers KV blocks first, since its Triton kernel {why}"
             logger.warning("%s", self._no_triton)
         self.compile_s = self.capture_s = 0.0
@@ -64,7 +65,7 @@ class CudaAccelerator(Accelerator):
         begin = time.perf_counter()
         if isinstance(backend, TritonBackend):
             _compile_variants(forward, loaded, backend, config.block_size, reporter)
-        if available() and loaded.device.type == "cuda":
+        if on_gpu and why is None:
             from roseplay.kernels.cuda import sampling
 
             sampling.warm_up(loaded.vocab_size, (loaded.dtype, torch.float32), loaded.device)
