@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import uuid
 from contextlib import AbstractContextManager
 from types import TracebackType
+from typing import Any
 
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.telemetry import StepEvent, TelemetryEvent
-from roseplay.wire.extra import zmq
-from roseplay.wire.forward_pass_publisher import ForwardPassPublisher
+from roseplay.wire.extra import msgspec, zmq
+from roseplay.wire.forward_pass import ForwardPassMetrics, encode_forward_pass
 from roseplay.wire.kv_publisher import KvEventPublisher
-from roseplay.wire.sockets import endpoint_of
+from roseplay.wire.sockets import Publication, endpoint_of
 from roseplay.wire.step_sums import StepSums
 
 POLL_S = 0.02
+HEARTBEAT_S = 1.0  # without steps
 CLOSE_TIMEOUT_S = 5.0
 LINGER_MS = 200  # time to send the last messages when closing
 logger = logging.getLogger(__name__)
@@ -149,3 +152,27 @@ class Publishers(AbstractContextManager["Publishers"]):
             metrics = self._sums.take(event)
             if metrics is not None and event.seq >= self._steps_from:
                 self.forward_pass.publish(metrics)
+
+
+class ForwardPassPublisher:
+    """A PUB socket for forward pass metrics. Only one thread may use it at a time."""
+
+    def __init__(self, context: Any, endpoint: str, worker_id: str) -> None:
+        self.publication = Publication(context, endpoint)
+        self._worker_id = worker_id
+        self._sent_at = time.monotonic()
+
+    def publish(self, metrics: ForwardPassMetrics) -> None:
+        """Publish a step's metrics under the next number."""
+        numbered = msgspec.structs.replace(metrics, counter_id=self.publication.next)
+        self.publication.send(encode_forward_pass(numbered))
+        self._sent_at = time.monotonic()
+
+    def skip(self) -> None:
+        """Leave a gap in the numbers for metrics that are missing."""
+        self.publication.skip()
+
+    def beat(self) -> None:
+        """Publish a heartbeat if nothing was published for ``HEARTBEAT_S``."""
+        if time.monotonic() - self._sent_at >= HEARTBEAT_S:
+            self.publish(ForwardPassMetrics(worker_id=self._worker_id))
