@@ -188,6 +188,14 @@ def test_on_a_phone_the_caption_is_a_sheet(live: Served, open_page: Open) -> Non
     expect(page.locator(".rp-strip")).not_to_have_attribute("data-about", "demo")
 
 
+def test_every_demo_of_the_list_can_be_tapped_on_a_phone(live: Served, open_page: Open) -> None:
+    page = open_page(live, **PHONE)
+    buttons = page.locator(".rp-demos li button")
+    expect(buttons).to_have_count(5)
+    for number in range(5):
+        buttons.nth(number).click(trial=True, timeout=10_000)
+
+
 def test_the_same_burst_with_a_budget_is_told_beside_the_first(live: Served, open_page: Open) -> None:
     """Which pause is longer depends on the machine too, so the sentences have to contain the measured values."""
     live.engine.set_knobs(slow_motion=3.0)
