@@ -36,7 +36,7 @@ class CudaAccelerator(Accelerator):
     Attributes:
         buckets: sizes of the graphs; a subclass may set others.
         graphs: the captured graphs; None if the model is split over processes, which a graph of one cannot replay.
-        compile_s, capture_s: seconds that compiling the attention kernels and capturing the graphs took.
+        compile_s, capture_s: seconds that compiling the Triton kernels and capturing the graphs took.
         graph_bytes: bytes of the GPU's memory that graphs take.
     """
 
