@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -155,6 +156,32 @@ def test_tests_stand_where_the_code_stands() -> None:
                 folder
             )
     assert set(rooms) - {folder.relative_to(TESTS).parts[0] for folder in folders} == set()
+
+
+SHORT, LONG = 40, 300  # lines
+
+
+def test_no_file_is_a_fragment_of_another() -> None:
+    """A short file that only one other file uses, and no test, is part of that file unless both are too long for one."""
+    scripts = sorted((PACKAGE / "play" / "static").rglob("*.js"))
+    texts = {path: path.read_text() for path in [*sources(), *scripts, *TESTS.rglob("*.py"), *TESTS.rglob("*.js")]}
+    lines = {path: text.count("\n") for path, text in texts.items()}
+    for path in [*sources(), *scripts]:
+        if lines[path] >= SHORT or path.name in ("__init__.py", "__main__.py"):
+            continue
+        users = [other for other, text in texts.items() if other != path and _uses(text, path)]
+        if len(users) == 1 and users[0].suffix == path.suffix:
+            assert lines[path] + lines[users[0]] > LONG, f"{path} is short: make it part of {users[0]}, its only user"
+
+
+def _uses(text: str, path: Path) -> bool:
+    """Returns whether a file with this text imports another one, or names it as a component's script."""
+    if path.suffix == ".js":
+        return f'/{path.name}"' in text or f'"{path.name}"' in text
+    package, _, module = f"roseplay.{'.'.join(path.relative_to(PACKAGE).with_suffix('').parts)}".rpartition(".")
+    if f"{package}.{module}" in text:
+        return re.search(rf"{re.escape(package)}\.{module}\b", text) is not None
+    return f"from {package} import" in text and re.search(rf"from {package} import .*\b{module}\b", text) is not None
 
 
 def part_of_name(name: str) -> str:

@@ -9,9 +9,12 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from roseplay.config import SamplingParams
 from roseplay.core.info import Choice
 from roseplay.model.kv_cache import LayerShape
 from roseplay.model.states import StateShapes
+
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +53,24 @@ class LoadedModel:
     weight_bytes: int
     choices: tuple[Choice, ...] = ()
     sampling_defaults: Mapping[str, float | int] = field(default_factory=dict)
+
+
+def sampling_defaults(model: PreTrainedModel) -> dict[str, float | int]:
+    """Returns the fields of ``SamplingParams`` that the model's generation config sets; ``do_sample: false`` is temperature 0.
+
+    A value that ``SamplingParams`` rejects is left out.
+    """
+    given = getattr(model, "generation_config", None)
+    if given is None:
+        return {}
+    values: dict[str, Any] = {name: getattr(given, name, None) for name in _SAMPLING}
+    if getattr(given, "do_sample", None) is False:
+        values["temperature"] = 0.0
+    return {name: value for name, value in values.items() if _taken(name, value)}
+
+
+def _taken(name: str, value: Any) -> bool:
+    try:
+        return value is not None and SamplingParams(**{name: value}) is not None
+    except ValueError:
+        return False

@@ -25,7 +25,6 @@ from roseplay.model.context_length import stated_length
 from roseplay.model.devices import choose_device
 from roseplay.model.downloads import download_bar
 from roseplay.model.errors import UnsupportedModelError, refuse
-from roseplay.model.generation import sampling_defaults
 from roseplay.model.gguf import GgufModel
 from roseplay.model.gguf_hub import on_this_machine
 from roseplay.model.gguf_reading import (
@@ -39,7 +38,7 @@ from roseplay.model.gguf_reading import (
 )
 from roseplay.model.kv_cache import free_memory
 from roseplay.model.layout import attach_states, record_layout
-from roseplay.model.loaded_model import LoadedModel
+from roseplay.model.loaded_model import LoadedModel, sampling_defaults
 from roseplay.model.probe import Tried, probe
 from roseplay.model.quantized import check_method, check_stored, dequantizing, how_read, method_of, stored_tensors
 from roseplay.model.ranks import Ranks

@@ -8,18 +8,18 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import PlainTextResponse
 
 from roseplay.serve.admission import AdmissionGate
 from roseplay.serve.api import api_router
 from roseplay.serve.body_limits import MAX_BODY, BodyLimits
 from roseplay.serve.drain import Drain, DrainGate
+from roseplay.serve.errors import OpenAIRoute
 from roseplay.serve.guard import Guard
 from roseplay.serve.health import health_router
 from roseplay.serve.keys import KeyGate
 from roseplay.serve.monitor import Monitor, ReplyCounter, metrics_router
-from roseplay.serve.prefix_cache import prefix_cache_router
 from roseplay.serve.runtime_config import runtime_config_router
 from roseplay.serve.served import Served
 from roseplay.serve.submissions import Submissions
@@ -102,8 +102,21 @@ def add_program_routes(app: FastAPI, served: Served, monitor: Monitor, traces: T
     """Add ``/metrics``, ``/reset_prefix_cache`` and everything below ``/v1``."""
     app.include_router(metrics_router(monitor))
     app.include_router(runtime_config_router(served))
-    app.include_router(prefix_cache_router(served))
+    app.include_router(_prefix_cache_router(served))
     app.include_router(api_router(served, traces))
+
+
+def _prefix_cache_router(served: Served) -> APIRouter:
+    """Returns the route that clears the prefix cache, for example between a benchmark's runs; vLLM has the same."""
+    router = APIRouter(route_class=OpenAIRoute)
+
+    @router.post("/reset_prefix_cache")
+    def reset() -> Response:
+        """Clear the prefix cache; an empty reply. Running requests keep their blocks."""
+        served.engine.clear_cache()
+        return Response()
+
+    return router
 
 
 def add_gates(app: FastAPI, hosts: Iterable[str], key: str | None, drain: Drain, monitor: Monitor | None) -> None:

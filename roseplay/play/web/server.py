@@ -18,8 +18,11 @@ os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000")
 
 import gradio as gr
 from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 
 from roseplay.engine.errors import EngineError
+from roseplay.formats.text import one_line, shown
 from roseplay.lab.results import MAX_BYTES
 from roseplay.play.chats import max_prompt_chars
 from roseplay.play.engine_host import EngineHost
@@ -31,7 +34,6 @@ from roseplay.play.web.gradio_gate import GradioGate
 from roseplay.play.web.gradio_styles import joined_styles
 from roseplay.play.web.lab_routes import lab_router
 from roseplay.play.web.recording_routes import add_recording_routes
-from roseplay.play.web.refusals import add_refusals
 from roseplay.play.web.sampling_routes import sampling_router
 from roseplay.play.web.start_gate import StartGate
 from roseplay.play.web.traffic_routes import PREFIX as TRAFFIC
@@ -40,6 +42,7 @@ from roseplay.serve.admission import AdmissionGate
 from roseplay.serve.app import add_gates, add_program_routes
 from roseplay.serve.body_limits import MAX_BODY, BodyLimits
 from roseplay.serve.drain import Drain
+from roseplay.serve.errors import refusal
 from roseplay.serve.health import health_router
 from roseplay.serve.monitor import Monitor
 from roseplay.traffic import own
@@ -98,7 +101,7 @@ def create_app(
     page.state_session_capacity = SESSIONS  # sessions hold no state of roseplay, so dropping one loses nothing
     page.queue(default_concurrency_limit=None, max_size=MAX_QUEUED)
     app = FastAPI(title="roseplay", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    add_refusals(app)
+    _add_refusals(app)
     # The middleware added last runs first.
     app.add_middleware(GradioGate, page=page)
     app.add_middleware(BodyLimits, max_bytes=partial(_max_body, host))
@@ -173,3 +176,28 @@ def _max_body(host: PageHost, path: str) -> int:
     except EngineError:  # the engine ended after the request was admitted
         return MAX_BODY
     return max(MAX_BODY, 6 * max_prompt_chars(longest) + (1 << 16))
+
+
+def _add_refusals(app: FastAPI) -> None:
+    """Make the app reply to errors that routes raise with one line."""
+    app.add_exception_handler(RequestValidationError, _say_what_is_invalid)
+    app.add_exception_handler(HTTPException, _say_in_one_line)
+    app.add_exception_handler(EngineError, _say_that_none_is_live)
+
+
+async def _say_what_is_invalid(request: Request, error: Exception) -> Response:
+    """Returns FastAPI's list of validation errors as one line."""
+    assert isinstance(error, RequestValidationError)
+    faults = (f"{fault['loc'][-1]} is {shown(fault.get('input'))}: {fault['msg']}" for fault in error.errors())
+    return JSONResponse({"detail": "; ".join(faults)}, 422)
+
+
+async def _say_that_none_is_live(request: Request, error: Exception) -> Response:
+    """Answers requests that were admitted just before the engine ended because another model is loaded."""
+    return JSONResponse(refusal(request.url.path, 503, one_line(error), "starting"), 503)
+
+
+async def _say_in_one_line(request: Request, error: Exception) -> Response:
+    """Returns a refusal as one line; its text may repeat input."""
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"detail": one_line(error.detail)}, error.status_code)

@@ -1,16 +1,18 @@
-/* The scenarios, each with a small drawing of its load. Only one can be chosen; arrow keys work as in a radio group. */
-import { make, makeButton, svg } from "../shared/dom.js";
+/* The scenarios, each with a small drawing of its load, and a card for a file of requests in place of a scenario's. Only
+ * one can be chosen; arrow keys work as in a radio group. */
+import { make, makeButton, svg, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
+import { format } from "../shared/format.js";
 import { explain, given } from "../shared/given.js";
 import { locked } from "../shared/lock.js";
 import { whenReady } from "../shared/ready.js";
 import { stored } from "../shared/storage.js";
+import { takeFiles } from "../shared/takefiles.js";
 import { restore } from "./files.js";
 import { followJob, running } from "./job.js";
 import { chooseScenario } from "./plan.js";
 import { ask } from "./server.js";
 import { lab, LAST_SCENARIO, say, scenarioNamed, shownResult, tell } from "./state.js";
-import { ownCard, showOwnCard } from "./traffic.js";
 
 // ---- the drawings, 64 x 34 --------------------------------------------------------------------------------
 const box = (x, y, width, height, color) => ["rect", { x, y, width, height, fill: `var(--rp-${color})` }];
@@ -90,7 +92,7 @@ export function mount(element, events) {
   on("lab", (what) => {
     if (what === "library") fill();
     if (what === "plan") mark();
-    if (what === "traffic" || what === "plan") showOwnCard();
+    if (what === "traffic" || what === "plan") showFile();
     if (["document", "numbers", "mode"].includes(what)) boxes();
   });
   explain(Object.fromEntries(Object.entries(given.labTerms).filter(([id]) => id.startsWith("lab-"))), enableButtons);
@@ -126,7 +128,7 @@ const cards = () => [...group.children];
 
 function fill() {
   count.textContent = `${lab.catalogue.scenarios.length}, all seeded`;
-  group.replaceChildren(...lab.catalogue.scenarios.map(cardOf), ownCard(drawing("other")));
+  group.replaceChildren(...lab.catalogue.scenarios.map(cardOf), ownCard());
 }
 
 function cardOf(scenario) {
@@ -167,3 +169,36 @@ function enableButtons() {
   }
 }
 for (const event of ["lab", "lock"]) on(event, enableButtons);
+
+// ---- a file of requests, in place of a scenario's -----------------------------------------------------------
+
+const LARGEST = 8 * 2 ** 20; // the server's limit
+let chosenFile = null; // the text on the card that names the file
+
+/* The last card: the file is chosen with it, or dropped on it. */
+function ownCard() {
+  const input = make("input", { type: "file", hidden: true, accept: ".jsonl,.json,.csv,.txt" });
+  const card = makeButton(make("b", "", "Your own traffic…"), { className: "rp-lab-card", role: "radio" });
+  chosenFile = make("span");
+  card.dataset.name = lab.catalogue.own.name;
+  card.append(chosenFile, drawing("other"), input);
+  takeFiles(card, input, card, take);
+  card.setAttribute("aria-label", "Your own traffic: choose a file");
+  input.onclick = (event) => event.stopPropagation();
+  showFile();
+  return card;
+}
+
+async function take(file) {
+  if (file.size > LARGEST) return say(`${file.name} is larger than 8 MiB: use a part of it.`);
+  lab.traffic = { name: file.name.slice(0, 80), text: await file.text() };
+  chooseScenario(lab.catalogue.own.name, { fresh: true });
+  tell("traffic");
+}
+
+function showFile() {
+  if (!chosenFile) return;
+  const { traffic } = lab;
+  const size = traffic && traffic.requests ? `${format.many(traffic.requests.length, "request")}, ` : "";
+  write(chosenFile, traffic ? `${size}${traffic.name || "from a file"}` : "A file: JSONL, CSV or ShareGPT.");
+}

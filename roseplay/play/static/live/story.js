@@ -5,12 +5,10 @@ import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { segmented } from "../shared/legend.js";
 import { poll } from "../shared/poll.js";
-import { plain, writeSentence } from "../shared/sentence.js";
 import { store } from "../shared/store.js";
 import { clock, time } from "../shared/time.js";
 import { openDemoList } from "./demolist.js";
 import { demos } from "./demos.js";
-import { limitIn } from "./limit.js";
 import { SPANS, view } from "./view.js";
 
 import "./rings.js";
@@ -18,6 +16,8 @@ import "./rings.js";
 /** @import { Delta, Said, Sentence } from "../shared/types.js" */
 
 const EVERY_MS = 500, QUIET_MS = 60000;
+const TAGS = { bold: "b", value: "em" }; // of a sentence's styles, in the server's format
+const LEAST_SHARE = 0.6; // of the steps, of what limits the engine
 const LIMITS = { blocks: "KV" }; // the others are called what they are
 /** @type {Sentence[]} */
 const PURPOSE = [
@@ -188,4 +188,36 @@ function tick() {
   write(share, found ? `${format.count(100 * found.share)} %` : "");
   box.classList.toggle("rp-quiet", !demos.caption && Boolean(said) && clock() - said.t > QUIET_MS);
   if (demos.caption) course();
+}
+
+/**
+ * Show a sentence in an element.
+ * @param {HTMLElement} element
+ * @param {Sentence} sentence
+ */
+function writeSentence(element, sentence) {
+  element.replaceChildren(...sentence.map(([text, style]) => (TAGS[style] ? make(TAGS[style], "", text) : text)));
+}
+
+/** @param {Sentence} sentence */
+const plain = (sentence) => sentence.map(([text]) => text).join("");
+
+/**
+ * What stopped the next admission or token in most steps of a stretch of time, and its share of them; null if nothing has
+ * a majority. The server reports it for each step.
+ * @param {{x0: number, x1: number}} window
+ * @returns {{name: string, share: number} | null}
+ */
+function limitIn({ x0, x1 }) {
+  const { steps } = store, counts = new Map();
+  let total = 0;
+  for (let i = steps.end - 1; i >= steps.first; i--) {
+    const slot = i & steps.mask, x = time.x(steps.t1[slot]), name = steps.limit[slot];
+    if (x < x0) break;
+    if (x > x1 || !name) continue;
+    counts.set(name, (counts.get(name) || 0) + 1);
+    total++;
+  }
+  const [name, most] = [...counts].reduce((best, one) => (one[1] > best[1] ? one : best), ["", 0]);
+  return total && most / total >= LEAST_SHARE ? { name, share: most / total } : null;
 }
