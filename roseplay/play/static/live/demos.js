@@ -44,13 +44,17 @@ function end() {
   if (demos.own) call("end_demo");
 }
 
-/** @param {DemoCaption | null | undefined} news */
+/**
+ * Take a reply's newest caption and the server's status of the demo that is playing. A status is newer than the frames
+ * beside it: without one, this tab's demo has ended, but its last caption stands until the frame that says so.
+ * @param {DemoCaption | null | undefined} news
+ */
 function take(news, status) {
-  const before = { ...demos };
+  const before = { ...demos }, ours = status ? status.own : demos.own;
   if (news !== undefined) demos.caption = news && !news.over ? news : null;
-  demos.own = Boolean(status?.own && demos.caption);
+  demos.own = Boolean(ours && demos.caption);
   demos.elsewhere = status && !status.own ? status.left_s : 0;
-  if (!poll.held && !status?.own) demos.caption = null; // another tab's
+  if (!poll.held && !ours) demos.caption = null; // another tab's
   if (demos.own !== before.own) showSpan();
   const changed = ["caption", "own", "elsewhere"].some((name) => demos[name] !== before[name]);
   if (changed) emit("demo");

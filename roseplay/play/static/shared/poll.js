@@ -33,7 +33,9 @@ export const poll = {
 /** @type {HTMLElement | null} */
 let indicator = null;
 let have = () => "";
-let timer = 0, underWay = false, due = 0;
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let timer;
+let underWay = false, due = 0;
 
 /** Show the connection's state in the header, with words. */
 function showState(state, words) {
