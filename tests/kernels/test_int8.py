@@ -18,6 +18,7 @@ from roseplay.kernels.cpu.pack import MergedPart, pack_linears
 from roseplay.kernels.cpu.products import Products
 from roseplay.model.loader import load_model
 from roseplay.model.source import embedded_model
+from tests.kernels.conftest import needs_packed_bfloat16
 from tests.model.families import FAMILIES, tiny_model
 
 KINDS = {"tiles": Products(True, 1), "vectors": Products(True), "torch": Products(False)}
@@ -58,6 +59,13 @@ def test_a_product_is_that_of_the_rounded_numbers(
     loose = 0.03 * float(scales.max()) * 127 * float(x.float().abs().max()) if products.strips else 0.0
     close = {"rtol": 8e-3, "atol": 1e-2 + loose} if dtype == torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-3 + loose}
     torch.testing.assert_close(found.float(), expected, **close)
+
+
+def test_a_weight_that_is_stored_transposed_is_multiplied_too(products: Products) -> None:
+    """GPT-2's layers store theirs as ``[in, out]``."""
+    stored, x = torch.randn(64, 32), torch.randn(3, 64)
+    with torch.inference_mode():
+        assert torch.equal(Int8Linear(stored.T, None, products)(x), Int8Linear(stored.T.clone(), None, products)(x))
 
 
 def test_all_kinds_give_the_same_numbers_however_many_rows_there_are() -> None:
@@ -117,6 +125,7 @@ def held_out(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]
     return texts
 
 
+@needs_packed_bfloat16
 @torch.inference_mode()
 def test_perplexity_is_within_one_percent_of_bfloat16(products: Products, monkeypatch: pytest.MonkeyPatch) -> None:
     path = embedded_model()

@@ -15,6 +15,7 @@ from roseplay.config import EngineConfig
 from roseplay.kernels.cpu.pack import PackedLinear, can_pack
 from roseplay.kernels.cpu.products import Products
 from roseplay.model.loader import load_model
+from tests.kernels.conftest import needs_packed_bfloat16
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import Driver, eager_logits, make_runner
 
@@ -24,7 +25,7 @@ needs_packing = pytest.mark.skipif(
 
 
 @needs_packing
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=needs_packed_bfloat16)])
 @pytest.mark.parametrize("rows", [1, 2, 7, 32, 65])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(

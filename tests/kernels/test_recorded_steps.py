@@ -21,6 +21,7 @@ from roseplay.kernels.cpu.recorder import Recorder
 from roseplay.kernels.cpu.tape import Tape, record
 from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
+from tests.kernels.conftest import needs_packed_bfloat16
 from tests.model.families import FAMILIES, LENGTH, STATEFUL, VOCABULARY, tiny_model
 from tests.model.harness import BLOCK_SIZE, Driver, every_state, make_runner, random_tokens, recording_options
 
@@ -75,7 +76,7 @@ def test_a_replayed_step_gives_the_logits_of_the_step_as_it_is(family: str) -> N
 
 
 @needs_numba
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=needs_packed_bfloat16)])
 def test_steps_with_onednns_products_are_replayed_too(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("roseplay.kernels.cpu.matmul.fits", lambda weight: False)
     replaying, plain = drivers(tiny_model(FAMILIES["llama"]()).to(dtype), [30, 30, 30])

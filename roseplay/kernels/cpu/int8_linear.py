@@ -47,7 +47,7 @@ class Int8Linear(nn.Module):
         numbers, scales = quantize(weight.detach())
         self.strips = self.products.strips and int8 is not None
         padded = -(-self.out_features // STRIP) * STRIP if self.strips else self.out_features
-        self.packed = int8.lay_out(numbers) if self.strips else numbers
+        self.packed = int8.lay_out(numbers) if self.strips else numbers.contiguous()
         self.scales, self.bias = torch.zeros(padded), torch.zeros(padded)
         self.scales[: self.out_features] = scales
         if bias is not None:
