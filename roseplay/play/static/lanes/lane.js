@@ -9,6 +9,7 @@ import { outlineIn, watch } from "./picking.js";
 import { Sticking } from "./sticking.js";
 import { LaneTools } from "./tools.js";
 import { OVER, Turn } from "./turn.js";
+import { suggestions } from "./suggestions.js";
 
 /** @import { LaneNews } from "../shared/types.js" */
 
@@ -24,24 +25,6 @@ import { OVER, Turn } from "./turn.js";
  */
 
 const HUES = 8, FIGURES_MS = 250;
-
-const EMBEDDED_MODEL = "tiny-chat";
-
-/* Questions that the embedded model, which knows little, answers well. */
-const ITS_OWN = [
-  ["Tell me a story about a fox.", "Why did my ITL spike?"],
-  ["Tell me a story about a robot.", "What is paged attention?"],
-  ["Tell me a story about a clock.", "What does the prefix cache do?"],
-  ["Tell me a story about a cat.", "What is chunked prefill?"],
-];
-
-/* Questions for any chat model that even one of a hundred million parameters answers well; it cannot translate. */
-const GENERAL = [
-  ["What is photosynthesis?", "Write a short poem about the sea."],
-  ["List five things to pack for a weekend by the sea.", "What does a compiler do?"],
-  ["Write a thank-you note to a teacher.", "Why do we have seasons?"],
-  ["What is Paris known for?", "Give me a recipe for pancakes."],
-];
 
 const short = (v, below) => (v < below ? v.toFixed(1) : Math.round(v));
 
@@ -234,13 +217,4 @@ function tokensText({ prompt, cached, tokens, reason }) {
   const ended = reason ? `, ended by ${reason}` : "";
   const found = store.absent.cached_tokens ? "" : ` (${cached} of them cached or shared)`;
   return `${prompt} prompt tokens${found}, ${tokens} generated${ended}`;
-}
-
-/**
- * The questions of a lane.
- * @param {number} lane from 0
- */
-function suggestions(lane) {
-  const questions = !store.info || store.info.model === EMBEDDED_MODEL ? ITS_OWN : GENERAL;
-  return questions[lane % questions.length];
 }
