@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
+import os
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -37,7 +39,21 @@ def numba() -> SimpleNamespace:
     )
 
 
-@pytest.fixture(params=[numba], ids=lambda kernels: str(kernels.__name__))
+def triton() -> SimpleNamespace:
+    if importlib.util.find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("there is no Triton to interpret")
+    from roseplay.kernels.cuda.states import convolution, delta_rule, fuse, mamba2, rows
+
+    return SimpleNamespace(
+        convolve=convolution.causal_conv1d_fn,
+        delta_rule=delta_rule.chunk_gated_delta_rule,
+        mamba_2=mamba2.chunk_scan,
+        fuse=fuse.fuse_states,
+        chunk=rows.CHUNK,
+    )
+
+
+@pytest.fixture(params=[numba, triton], ids=lambda kernels: str(kernels.__name__))
 def kernels(request: pytest.FixtureRequest) -> Any:
     return request.param()
 
