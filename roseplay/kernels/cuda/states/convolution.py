@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from roseplay.kernels.cuda.states.rows import CHUNK, check, chunks_of
+from roseplay.kernels.cuda.states.rows import check, chunk_of, chunks_of
 from roseplay.model.states import PackedInputs
 
 _BLOCK_C = 64  # channels of a program
@@ -42,11 +42,9 @@ def convolve_kernel(
         seen = tl.load(
             x + (begin + source)[:, None] * x_stride + channel[None, :], mask=new[:, None] & here[None, :], other=0.0
         ).to(tl.float32)
-        if number == 0:
-            old = (source < 0) & goes_on
-            seen += tl.load(
-                state[None, :] + (INPUTS + source)[:, None], mask=old[:, None] & here[None, :], other=0.0
-            ).to(tl.float32)
+        old = (source < 0) & goes_on
+        kept = state[None, :] + (INPUTS + source)[:, None]
+        seen += tl.load(kept, mask=old[:, None] & here[None, :], other=0.0).to(tl.float32)
         y += seen * tl.load(weight + channel * WIDTH + tap, mask=here, other=0.0).to(tl.float32)[None, :]
     if SILU:
         y = y.to(out.dtype.element_ty).to(tl.float32)
@@ -56,12 +54,12 @@ def convolve_kernel(
     if number == 0:
         tl.debug_barrier()  # no thread stores before all have read the state above
         for i in tl.static_range(INPUTS):
-            source = tokens + i - INPUTS
-            kept = tl.load(x + (begin + source) * x_stride + channel, mask=here & (source >= 0), other=0.0)
-            shifted = tl.load(state + tokens + i, mask=here & (source < 0) & goes_on, other=0.0)
+            last = tokens + i - INPUTS
+            newest = tl.load(x + (begin + last) * x_stride + channel, mask=here & (last >= 0), other=0.0)
+            shifted = tl.load(state + tokens + i, mask=here & (last < 0) & goes_on, other=0.0)
             tl.debug_barrier()
-            kept = tl.where(source >= 0, kept.to(tl.float32), shifted.to(tl.float32))
-            tl.store(state + i, kept.to(states.dtype.element_ty), mask=here)
+            newest = tl.where(last >= 0, newest.to(tl.float32), shifted.to(tl.float32))
+            tl.store(state + i, newest.to(states.dtype.element_ty), mask=here)
 
 
 def causal_conv1d_fn(
@@ -83,12 +81,12 @@ def causal_conv1d_fn(
     check(isinstance(hidden_states, PackedInputs), "inputs without states")
     x, conv_state = hidden_states.tensor, hidden_states.states
     states, (batch, channels, tokens), width = conv_state.tensor, x.shape, weight.shape[-1]
-    inputs = states.shape[-1]
+    inputs, chunk = states.shape[-1], chunk_of(x.dtype)
     check(batch == 1 and states.shape[1] == channels, f"inputs of {x.shape}")
-    check(width - 1 <= inputs <= CHUNK and states.is_contiguous(), f"{inputs} inputs before a token")
+    check(width - 1 <= inputs <= chunk and states.is_contiguous(), f"{inputs} inputs before a token")
     check(activation in (None, "silu", "swish"), f"the activation {activation}")
     check(weight.is_contiguous() and (bias is None or bias.is_contiguous()), "scattered weights")
-    chunks, rows = chunks_of(conv_state), conv_state.rows
+    chunks, rows = chunks_of(conv_state, chunk), conv_state.rows
     assert rows is not None
     by_token = x[0].T if x.stride(1) == 1 else x[0].T.contiguous()
     out = torch.empty((tokens, channels), dtype=x.dtype, device=x.device)
@@ -96,7 +94,7 @@ def causal_conv1d_fn(
         convolve_kernel[len(chunks), triton.cdiv(channels, _BLOCK_C)](
             out, by_token, weight, out if bias is None else bias, states, conv_state.slots, chunks, rows.cu_seqlens,
             rows.seq_lens, by_token.stride(0), out.stride(0), channels,
-            INPUTS=inputs, WIDTH=width, CHUNK=CHUNK, BLOCK_C=_BLOCK_C,
+            INPUTS=inputs, WIDTH=width, CHUNK=chunk, BLOCK_C=_BLOCK_C,
             BIAS=bias is not None, SILU=activation is not None, num_warps=4,
         )  # fmt: skip
     return out.T[None]

@@ -6,7 +6,7 @@ with ``A_ij = beta_i d_ij (k_i . k_j)`` for j < i, where d_ij is the decay from 
 first kernel computes U and W of all chunks at once, the second one goes through the chunks of each row.
 
 T is found block by block: the inverse of a pair of blocks ``[[P, 0], [R, Q]]`` is ``[[P', 0], [-Q' R P', Q']]`` with the
-inverses P' and Q', and five doublings lead from single tokens to a chunk of 64, by two products of whole chunks each.
+inverses P' and Q', and doublings lead from pairs of tokens to the chunk, by two products of whole chunks each.
 """
 
 from __future__ import annotations
@@ -17,12 +17,20 @@ import torch
 import triton
 import triton.language as tl
 
-from roseplay.kernels.cuda.states.rows import CHUNK, check, check_unpacked, chunks_of, dense, pad, precision
+from roseplay.kernels.cuda.states.rows import (
+    check,
+    check_unpacked,
+    chunk_of,
+    chunks_of,
+    dense,
+    launch_options,
+    pad,
+    precision,
+)
 from roseplay.model.states import SlotStates
 
 _MOST_DIM = 128
 _EPS = tl.constexpr(1e-6)  # in the norms of queries and keys
-_BLOCK_V = 32  # numbers of a head's values that a program of the second kernel computes
 
 
 @triton.jit
@@ -159,22 +167,23 @@ def chunk_gated_delta_rule(
     check(states.dtype == g.dtype == torch.float32, "states or decays in half precision")
     check(g.shape == (1, tokens, v_heads) and max(k_dim, v_dim) <= _MOST_DIM, f"decays of {g.shape}, heads of {k_dim}")
     check_unpacked(kwargs)
-    chunks, rows = chunks_of(initial_state), initial_state.rows
+    chunk = chunk_of(query.dtype)
+    chunks, rows = chunks_of(initial_state, chunk), initial_state.rows
     assert rows is not None
     q, k, v = (dense(x[0]) for x in (query, key, value))
     decay, gates = (x[0] if x.stride(2) == 1 else x[0].contiguous() for x in (g, beta))
     out = torch.empty((1, tokens, v_heads, v_dim), dtype=query.dtype, device=query.device)
     u, w = (torch.empty((tokens, v_heads, dim), dtype=torch.float32, device=query.device) for dim in (v_dim, k_dim))
     sizes: dict[str, Any] = {"V_HEADS": v_heads, "GROUP": v_heads // k_heads, "K_DIM": k_dim, "V_DIM": v_dim}
-    sizes |= {"K_PAD": pad(k_dim), "CHUNK": CHUNK, "PRECISION": precision(query.dtype)}
-    block_v = min(_BLOCK_V, pad(v_dim))
+    sizes |= {"K_PAD": pad(k_dim), "CHUNK": chunk, "PRECISION": precision(query.dtype), **launch_options()}
+    block_v = min(chunk, pad(v_dim))
     with torch.cuda.device_of(query):
         prepare_kernel[len(chunks), v_heads](
             u, w, k, v, decay, gates, chunks, rows.cu_seqlens, k.stride(0), v.stride(0), decay.stride(0), gates.stride(0),
-            V_PAD=pad(v_dim), DOUBLINGS=CHUNK.bit_length() - 1, SOLVE=precision(torch.float32), num_warps=4, **sizes,
+            V_PAD=pad(v_dim), DOUBLINGS=chunk.bit_length() - 1, SOLVE=precision(torch.float32), **sizes,
         )  # fmt: skip
         scan_kernel[len(rows.seq_lens), v_heads, triton.cdiv(v_dim, block_v)](
             out, q, k, u, w, decay, states, initial_state.slots, rows.cu_seqlens, rows.seq_lens, k_dim**-0.5,
-            q.stride(0), k.stride(0), decay.stride(0), BLOCK_V=block_v, num_warps=4, **sizes,
+            q.stride(0), k.stride(0), decay.stride(0), BLOCK_V=block_v, **sizes,
         )  # fmt: skip
     return out, states

@@ -8,11 +8,10 @@ import torch
 import triton
 import triton.language as tl
 
-from roseplay.kernels.cuda.states.rows import CHUNK, check, check_unpacked, dense, pad, precision
+from roseplay.kernels.cuda.states.rows import check, check_unpacked, chunk_of, dense, launch_options, pad, precision
 from roseplay.model.states import SlotStates
 
 _MOST_SIZE = 256
-_BLOCK_P = 32  # numbers of a head that a program computes
 
 
 @triton.jit
@@ -115,13 +114,14 @@ def chunk_scan(
     x, b, c = (dense(tensor[0]) for tensor in (hidden_states, B, C))
     steps = dt[0] if dt.stride(2) == 1 else dt[0].contiguous()
     out = torch.empty(hidden_states.shape, dtype=torch.float32, device=x.device)
-    block_p, padded = min(_BLOCK_P, pad(dim)), pad(size)
+    chunk = chunk_of(x.dtype)
+    block_p, padded = min(chunk, pad(dim)), pad(size)
     with torch.cuda.device_of(x):
         scan_kernel[len(rows.seq_lens), heads, triton.cdiv(dim, block_p)](
             out, x, steps, A.contiguous(), b, c, D.contiguous(), dt_bias.contiguous(), states, initial_states.slots,
             rows.cu_seqlens, rows.seq_lens, float(dt_limit[0]), float(dt_limit[1]),
             x.stride(0), steps.stride(0), b.stride(0), c.stride(0),
             HEADS=heads, GROUP=heads // groups, DIM=dim, SIZE=size, PAD=padded, BLOCK_P=block_p,
-            CHUNK=CHUNK, PRECISION=precision(x.dtype), num_warps=4,
+            CHUNK=chunk, PRECISION=precision(x.dtype), **launch_options(),
         )  # fmt: skip
     return out, states

@@ -9,22 +9,36 @@ import triton
 from roseplay.model.states import SlotStates
 from roseplay.model.upload import to_device
 
-CHUNK = 64  # tokens
+# Chosen by compiling for compute capability 8.0 and gfx942: larger chunks or parts need more registers than there are. A
+# product of float32 takes three of TF32, with operands of their own.
+_CHUNK = {torch.float32: 16}
+_HALF_CHUNK = 32
+_NUM_WARPS = 8
 
 
-def chunks_of(states: SlotStates) -> torch.Tensor:
+def chunk_of(dtype: torch.dtype) -> int:
+    """Returns the number of tokens of a chunk, and of numbers of a head's values that a program computes."""
+    return _CHUNK.get(dtype, _HALF_CHUNK)
+
+
+def launch_options() -> dict[str, int]:
+    """Returns Triton's options for kernels with products; the loops over chunks are too large to be pipelined."""
+    return {"num_warps": _NUM_WARPS if torch.version.hip is None else _NUM_WARPS // 2, "num_stages": 1}
+
+
+def chunks_of(states: SlotStates, chunk: int) -> torch.Tensor:
     """Returns the chunks of all rows, int64 ``[chunks, 2]``: the row, and the number of the chunk in it; cached for a
     step's layers."""
     rows = states.rows
     check(rows is not None, "rows whose tokens are not known")
     assert rows is not None
-    found: torch.Tensor | None = rows.memo.get(chunks_of)
+    found: torch.Tensor | None = rows.memo.get((chunks_of, chunk))
     if found is None:
-        counts = -(-np.diff(rows.host_cu_seqlens) // CHUNK)
+        counts = -(-np.diff(rows.host_cu_seqlens) // chunk)
         row = np.repeat(np.arange(len(counts)), counts)
         number = np.arange(len(row)) - np.repeat(counts.cumsum() - counts, counts)
         found = to_device(np.stack([row, number], 1).tolist(), torch.int64, states.tensor.device)
-        rows.memo[chunks_of] = found
+        rows.memo[chunks_of, chunk] = found
     return found
 
 
