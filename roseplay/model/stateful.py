@@ -92,12 +92,11 @@ class StatefulForward:
 
     def compute(self, x: torch.Tensor, batch: PagedBatch, pool: StatePool) -> torch.Tensor:
         """Compute the tokens of a packed batch, ``[1, tokens, dim]``, from its requests' states, and update these."""
-        groups = _groups(batch)
-        only_decodes = len(groups) == 1 and groups[0].count == 1 and not groups[0].fresh
-        if self.packed is not None and not only_decodes and x.shape[1] > 1:
+        if self.packed is not None and x.shape[1] > 1 and not _only_decodes(batch):
             states = pool.in_place(self.layer, *_packed_rows(batch))
             return self._compute(self.packed, x, self._cache(_PackedLayer, states, has_previous=True))
         out: torch.Tensor | None = None
+        groups = _groups(batch)
         for group in groups:
             rows_of_group = x[0][group.tokens].unflatten(0, (-1, group.count))
             computed = self._compute_rows(rows_of_group, group, pool).flatten(0, 1)
@@ -194,6 +193,15 @@ def _groups(batch: PagedBatch) -> list[_Group]:
         groups.append(_Group(count, is_fresh, tokens, slots))
     batch.memo[_groups] = groups
     return groups
+
+
+def _only_decodes(batch: PagedBatch) -> bool:
+    """Returns whether every row is a single token that is not its request's first."""
+    groups: list[_Group] | None = batch.memo.get(_groups)
+    if groups is not None:
+        return len(groups) == 1 and groups[0].count == 1 and not groups[0].fresh
+    counts = np.diff(batch.host_cu_seqlens_q)
+    return bool(counts.max() == 1 and (batch.host_seq_lens[counts == 1] > 1).all())
 
 
 def _packed_rows(batch: PagedBatch) -> tuple[torch.Tensor, PackedRows]:

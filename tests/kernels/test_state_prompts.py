@@ -283,6 +283,29 @@ def test_a_module_whose_function_computes_something_else_keeps_it(
     assert packed(model) == {True}
 
 
+@pytest.mark.parametrize("family", ["qwen3_5_text", pytest.param("bamba", marks=pytest.mark.slow)])
+def test_nothing_is_compiled_while_serving(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replacing a module's functions compiles all variants of the kernels that its prompts launch."""
+    kernels = triton()
+    from roseplay.kernels.cuda.states import convolution, delta_rule, mamba2
+    from tests.kernels.triton_jit import variants
+
+    runner = make_runner(tiny_model(STATEFUL[family]()), num_blocks=400, fuse_ops=False, record_steps=False)
+    model = runner.loaded.model
+    kernels.fuse(model)
+    forwards = [(stateful, stateful.packed) for _, stateful in stateful_modules(model)]
+    with variants(monkeypatch, convolution, delta_rule, mamba2) as compiled:
+        kernels.fuse(model)  # nothing is computed, so these are refused
+        at_start = set(compiled)
+        assert {name for name, _ in at_start} >= {"convolve_kernel", "scan_kernel"}
+        for stateful, forward in forwards:
+            stateful.packed = forward
+        driver = Driver(runner, [random_tokens(200, VOCABULARY, i) for i in range(6)])
+        for counts in ({0: 100, 1: 3}, {0: 1, 1: 16, 2: 2}, {3: 33, 0: 1, 1: 1}, {4: 128, 5: 17}, {2: 31}):
+            driver.step(counts)
+        assert compiled == at_start
+
+
 COMPILE = Path(__file__).with_name("compile_states.py")
 
 

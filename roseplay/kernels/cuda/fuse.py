@@ -44,8 +44,9 @@ def fuse_rotary(model: PreTrainedModel) -> int:
 
 
 def fuse_states(model: PreTrainedModel) -> None:
-    """Make modules with a recurrent state compute all prompts of a step in a few launches. Needs Triton."""
-    if stateful_modules(model):
+    """Make modules with a recurrent state compute all prompts of a step in a few launches, where Triton supports the GPU."""
+    on_gpu = model.device.type == "cuda"
+    if stateful_modules(model) and not (on_gpu and triton_backend.missing(model.device)):
         from roseplay.kernels.cuda.states.fuse import fuse_states
 
         fuse_states(model)

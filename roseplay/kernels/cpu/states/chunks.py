@@ -96,8 +96,9 @@ def add_to_state(state, keys, values, sums, count, k_dim, parts, between):
     for i in range(CHUNK):
         between[i] = last
     exp(between)
+    decay = between[0]
     for i in range(parts * k_dim * STRIP):
-        state[i] *= between[i % CHUNK]
+        state[i] *= decay
     for i in range(CHUNK):
         between[i] = last - sums[i]
     exp(between)
@@ -114,19 +115,16 @@ def add_to_state(state, keys, values, sums, count, k_dim, parts, between):
 @numba.njit(inline="always")
 def read_state(numbers, strips, k_dim, v_dim, by_value):
     """Lay out a state; ``numbers`` are ``[k_dim, v_dim]``, or ``[v_dim, k_dim]`` with ``by_value``."""
-    for k in range(k_dim):
-        for v in range(v_dim):
-            at = (v // STRIP * k_dim + k) * STRIP + v % STRIP
-            strips[at] = numbers[v * k_dim + k] if by_value else numbers[k * v_dim + v]
+    for first in range(0, v_dim, STRIP):
+        for k in range(k_dim):
+            for v in range(first, min(first + STRIP, v_dim)):
+                strips[first * k_dim + k * STRIP + v - first] = numbers[v * k_dim + k if by_value else k * v_dim + v]
 
 
 @numba.njit(inline="always")
 def write_state(strips, numbers, k_dim, v_dim, by_value):
     """The reverse of ``read_state``."""
-    for k in range(k_dim):
-        for v in range(v_dim):
-            at = (v // STRIP * k_dim + k) * STRIP + v % STRIP
-            if by_value:
-                numbers[v * k_dim + k] = strips[at]
-            else:
-                numbers[k * v_dim + v] = strips[at]
+    for first in range(0, v_dim, STRIP):
+        for k in range(k_dim):
+            for v in range(first, min(first + STRIP, v_dim)):
+                numbers[v * k_dim + k if by_value else k * v_dim + v] = strips[first * k_dim + k * STRIP + v - first]
