@@ -3,14 +3,14 @@
 transformers gives all of them one interface, the linear attention layers of its ``Cache``. To find the modules that
 use it, the model is run once with a cache that records its callers. From then on such a module computes the rows of a
 packed batch separately, each with a cache that holds the state of its request; everything else in the model stays
-packed. Rows of equal length are computed together, so the decodes of a step are one batch.
+packed. Rows of equal length are computed together, so the decodes of a step are one batch. Kernels may replace a module's
+functions by ones that compute packed rows in one call.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +24,9 @@ from roseplay.model.attention import Paged
 from roseplay.model.attention.interface import carried
 from roseplay.model.batch import PagedBatch
 from roseplay.model.forward import PackedForward
-from roseplay.model.states import StatePool, StateShape, StateShapes
+from roseplay.model.listening_cache import CacheUse, ListeningCache
+from roseplay.model.states import PackedInputs, PackedRows, StatePool, StateShape, StateShapes
 from roseplay.model.upload import to_device
-
-_KINDS = ("conv_states", "recurrent_states")
 
 
 def keeps_states(config: Any) -> bool:
@@ -47,93 +46,18 @@ def _cache_layers(config: Any) -> list[Any]:
         return []
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
-    """How a module uses the cache: the argument in which it receives the cache, and the layer that it uses."""
-
-    argument: str
-    layer: int
-
-
-class ListeningCache(DynamicCache):
-    """A cache that records which modules store keys and values in it, and which ones store states.
-
-    Attributes:
-        attention: the layer of the cache that each attention module uses.
-        stateful: how each module with a state uses the cache.
-    """
-
-    def __init__(self, config: Any) -> None:
-        super().__init__(config=config)
-        self.attention: dict[nn.Module, int] = {}
-        self.stateful: dict[nn.Module, _Use] = {}
-        self._running: list[tuple[nn.Module, tuple[Any, ...], dict[str, Any]]] = []
-
-    @contextmanager
-    def listen(self, model: nn.Module) -> Iterator[None]:
-        """While entered, ``model`` may be run with this cache."""
-        hooks = []
-        for module in model.modules():
-            hooks.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
-            hooks.append(module.register_forward_hook(self._leave))
-        try:
-            yield
-        finally:
-            self._running.clear()
-            for hook in hooks:
-                hook.remove()
-
-    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._running.append((module, args, kwargs))
-
-    def _leave(self, *call: Any) -> None:
-        self._running.pop()
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        self.attention[self._running[-1][0]] = layer_idx
-        return key_states, value_states
-
-    def update_conv_state(self, conv_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> torch.Tensor:
-        self._note_state(layer_idx)
-        return super().update_conv_state(conv_states, layer_idx, *args, **kwargs)
-
-    def update_recurrent_state(
-        self, recurrent_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
-    ) -> torch.Tensor:
-        self._note_state(layer_idx)
-        return super().update_recurrent_state(recurrent_states, layer_idx, *args, **kwargs)
-
-    def _note_state(self, layer: int) -> None:
-        module, args, kwargs = self._running[-1]
-        given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-        given |= given.pop("kwargs", {})
-        argument = next((name for name, value in given.items() if value is self), None)
-        if argument is None:
-            raise RuntimeError(f"{type(module).__name__} is not given the cache that it keeps its state in")
-        if any(use.layer == layer for other, use in self.stateful.items() if other is not module):
-            raise RuntimeError(f"two modules keep their state in layer {layer} of the cache")
-        self.stateful[module] = _Use(argument, layer)
-
-    def state_shapes(self) -> StateShapes:
-        """Returns the states that each layer keeps for one request; call it after the model has run."""
-        shapes: StateShapes = {}
-        for use in self.stateful.values():
-            found = [(kind, *item) for kind in _KINDS for item in getattr(self.layers[use.layer], kind).items()]
-            shapes[use.layer] = tuple(
-                StateShape(kind, index, tuple(state.shape[1:]), state.dtype)
-                for kind, index, state in found
-                if state is not None
-            )
-        return shapes
-
-
 class _InPlaceLayer(LinearAttentionLayer):
     """A layer of a cache whose states are ``SlotStates``, which kernels have already updated in place."""
 
     def update_recurrent_state(self, recurrent_states: torch.Tensor, state_idx: int = 0, **kwargs: Any) -> torch.Tensor:
         return recurrent_states
+
+
+class _PackedLayer(_InPlaceLayer):
+    """The same for all rows of a packed batch, which the convolution's function tells apart itself."""
+
+    def update_conv_state(self, conv_states: torch.Tensor, state_idx: int = 0, **kwargs: Any) -> Any:
+        return PackedInputs(conv_states, self.conv_states[state_idx])  # type: ignore[arg-type]
 
 
 class StatefulForward:
@@ -147,25 +71,35 @@ class StatefulForward:
         shapes: the shapes of its states.
         in_place: a forward of the module for single tokens that updates states in place; its cache holds
             ``SlotStates``. None if there is none; then states are copied from their slots and back.
+        packed: a forward of the module for all rows of a packed batch of at least two tokens, with ``SlotStates`` as well.
+            None if there is none; then rows are computed in groups.
     """
 
-    def __init__(self, module: nn.Module, use: _Use, shapes: tuple[StateShape, ...], *, one_by_one: bool) -> None:
+    def __init__(self, module: nn.Module, use: CacheUse, shapes: tuple[StateShape, ...], *, one_by_one: bool) -> None:
         self._forward = module.forward
         self._input = next(iter(inspect.signature(module.forward).parameters))
         self._argument, self.layer = use.argument, use.layer
         self.shapes, self.one_by_one = shapes, one_by_one
         self.in_place: Callable[..., torch.Tensor] | None = None
+        self.packed: Callable[..., torch.Tensor] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         x: torch.Tensor = args[0] if args else kwargs[self._input]
         paged = carried()
         if paged is None or paged.states is None:  # a trial run
             return self._compute(self._forward, x, None)
+        return self.compute(x, paged.batch, paged.states)
+
+    def compute(self, x: torch.Tensor, batch: PagedBatch, pool: StatePool) -> torch.Tensor:
+        """Compute the tokens of a packed batch, ``[1, tokens, dim]``, from its requests' states, and update these."""
+        if self.packed is not None and x.shape[1] > 1 and not _only_decodes(batch):
+            states = pool.in_place(self.layer, *_packed_rows(batch))
+            return self._compute(self.packed, x, self._cache(_PackedLayer, states, has_previous=True))
         out: torch.Tensor | None = None
-        groups = _groups(paged.batch)
+        groups = _groups(batch)
         for group in groups:
-            rows = x[0][group.tokens].unflatten(0, (-1, group.count))
-            computed = self._compute_rows(rows, group, paged.states).flatten(0, 1)
+            rows_of_group = x[0][group.tokens].unflatten(0, (-1, group.count))
+            computed = self._compute_rows(rows_of_group, group, pool).flatten(0, 1)
             if len(groups) == 1:
                 return computed[None]
             if out is None:
@@ -173,10 +107,6 @@ class StatefulForward:
             out[group.tokens] = computed
         assert out is not None  # no batch is empty
         return out[None]
-
-    def decode(self, rows: torch.Tensor, slots: torch.Tensor, pool: StatePool) -> torch.Tensor:
-        """Compute one token of each row, ``[rows, 1, dim]``, from the states in the slots, and update these."""
-        return self._compute_rows(rows, _Group(1, False, slice(0, len(rows)), slots), pool)
 
     def _compute_rows(self, rows: torch.Tensor, group: _Group, pool: StatePool) -> torch.Tensor:
         """Compute ``[rows, count, dim]`` from the states in the group's slots, and update these."""
@@ -263,6 +193,25 @@ def _groups(batch: PagedBatch) -> list[_Group]:
         groups.append(_Group(count, is_fresh, tokens, slots))
     batch.memo[_groups] = groups
     return groups
+
+
+def _only_decodes(batch: PagedBatch) -> bool:
+    """Returns whether every row is a single token that is not its request's first."""
+    groups: list[_Group] | None = batch.memo.get(_groups)
+    if groups is not None:
+        return len(groups) == 1 and groups[0].count == 1 and not groups[0].fresh
+    counts = np.diff(batch.host_cu_seqlens_q)
+    return bool(counts.max() == 1 and (batch.host_seq_lens[counts == 1] > 1).all())
+
+
+def _packed_rows(batch: PagedBatch) -> tuple[torch.Tensor, PackedRows]:
+    """Returns the state slots of a batch's rows on its device, and the rows; cached for a step's layers."""
+    found: tuple[torch.Tensor, PackedRows] | None = batch.memo.get(_packed_rows)
+    if found is None:
+        slots = to_device(batch.host_state_slots.tolist(), torch.int64, batch.input_ids.device)
+        found = slots, PackedRows(batch.cu_seqlens_q, batch.seq_lens, batch.host_cu_seqlens_q, batch.memo)
+        batch.memo[_packed_rows] = found
+    return found
 
 
 def use_static_slots(batch: PagedBatch, slots: torch.Tensor) -> None:

@@ -7,8 +7,10 @@ A slot is to a recurrent layer what KV blocks are to attention, but its size doe
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -49,16 +51,51 @@ StateShapes = dict[int, tuple[StateShape, ...]]  # by the layer_idx of the modul
 
 
 @dataclass(frozen=True, slots=True)
+class PackedRows:
+    """The rows of a packed batch, see ``PagedBatch``, for functions that compute all of them at once.
+
+    A row whose ``seq_len`` is its number of tokens holds the first tokens of its request: it begins with a state of zeros,
+    whatever its slot holds. Rows may be empty.
+
+    Attributes:
+        cu_seqlens, seq_lens: int64 ``[rows + 1]`` and ``[rows]``, on the model's device.
+        host_cu_seqlens: a copy on the host.
+        memo: values that a function computes in one layer and reuses in the other layers.
+    """
+
+    cu_seqlens: torch.Tensor
+    seq_lens: torch.Tensor
+    host_cu_seqlens: npt.NDArray[np.int64]
+    memo: dict[Hashable, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class SlotStates:
     """One tensor of a layer's state for some requests, for functions that update states in place.
 
     Attributes:
         tensor: the states in all slots, ``[slots, ...]``.
         slots: the requests' slots, int64 ``[requests]``.
+        rows: the requests' tokens, in a function that computes all rows of a packed batch; None in one that computes a
+            single token of each request.
     """
 
     tensor: torch.Tensor
     slots: torch.Tensor
+    rows: PackedRows | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PackedInputs:
+    """The inputs of a convolution over all rows of a packed batch.
+
+    Attributes:
+        tensor: ``[1, channels, tokens]``.
+        states: the last inputs before those of each row, ``[slots, channels, inputs]``.
+    """
+
+    tensor: torch.Tensor
+    states: SlotStates
 
 
 def bytes_per_slot(shapes: StateShapes) -> int:
@@ -122,9 +159,9 @@ class StatePool:
         """Returns copies of a layer's states, each ``[slots, ...]``, in the order of ``shapes``."""
         return [tensor.index_select(0, slots) for tensor in self._tensors[layer]]
 
-    def in_place(self, layer: int, slots: torch.Tensor) -> list[SlotStates]:
+    def in_place(self, layer: int, slots: torch.Tensor, rows: PackedRows | None = None) -> list[SlotStates]:
         """Returns a layer's states for these slots, without copying them."""
-        return [SlotStates(tensor, slots) for tensor in self._tensors[layer]]
+        return [SlotStates(tensor, slots, rows) for tensor in self._tensors[layer]]
 
     def empty(self, layer: int, num_slots: int) -> list[torch.Tensor]:
         """Returns the initial states of requests, all zeros, in the form that ``read`` returns."""

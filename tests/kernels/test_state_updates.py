@@ -25,7 +25,7 @@ pytest.importorskip("numba")
 from roseplay.kernels.cpu.states import mamba, mamba2
 from roseplay.kernels.cpu.states.convolution import causal_conv1d_update
 from roseplay.kernels.cpu.states.delta_rule import recurrent_gated_delta_rule
-from roseplay.kernels.cpu.states.fuse import update_in_place
+from roseplay.kernels.cpu.states.fuse import fuse_states
 
 DTYPES = [torch.float32, torch.bfloat16]
 SLOTS = torch.tensor([5, 2, 3])  # of seven slots
@@ -216,7 +216,7 @@ def test_a_module_whose_function_computes_something_else_keeps_it(dtype: str, mo
     ).model
     with monkeypatch.context() as patched:
         patched.setattr(modeling_qwen3_5, "torch_recurrent_gated_delta_rule", other)
-        update_in_place(model)
+        fuse_states(model)
         assert all(forward.in_place is None for forward in recurrent_of(model))
-    update_in_place(model)
+    fuse_states(model)
     assert all(forward.in_place is not None for forward in recurrent_of(model))

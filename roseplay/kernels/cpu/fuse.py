@@ -12,7 +12,7 @@ from transformers.activations import GELUTanh
 from roseplay.core.progress import Reporter
 from roseplay.kernels.cpu import activations, norms, rotary, rows
 from roseplay.kernels.cpu.pack import MergedLinear, MergedPart
-from roseplay.kernels.cpu.states.fuse import update_in_place
+from roseplay.kernels.cpu.states.fuse import fuse_states
 from roseplay.kernels.replace_modules import (
     agrees,
     parts_of_gated_rms_norm,
@@ -29,7 +29,7 @@ def fuse(model: PreTrainedModel, reporter: Reporter | None = None) -> None:
     ``reporter`` receives the progress: each may have to be compiled first.
     """
     parts: list[Callable[[], object]] = [
-        lambda: update_in_place(model),
+        lambda: fuse_states(model),
         lambda: replace_modules(model, FusedRMSNorm.of),
         lambda: replace_modules(model, FusedGatedRMSNorm.of),
         lambda: replace_modules(model, FusedLayerNorm.of),

@@ -53,15 +53,7 @@ def multiply_rows(
 
     def generate(context, builder, signature, args):
         *places, rows = args[:-1]
-        done = builder.append_basic_block("done")
-        choice = builder.switch(rows, done)
-        for count in range(1, most.literal_value + 1):
-            block = builder.append_basic_block(f"rows_{count}")
-            choice.add_case(ir.Constant(rows.type, count), block)
-            with builder.goto_block(block):
-                _tile(builder, count, x.dtype).write(*places)
-                builder.branch(done)
-        builder.position_at_end(done)
+        _write_rows(builder, rows, most.literal_value, x.dtype, places)
         return context.get_dummy_value()
 
     return types.void(
@@ -70,14 +62,39 @@ def multiply_rows(
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def multiply_cached_rows(context, x, x_stride, strip, initial, initial_stride, steps, out, out_stride, rows, most):
+    """The same without prefetching, for strips that are in a cache."""
+
+    def generate(context, builder, signature, args):
+        *places, rows = args[:-1]
+        _write_rows(builder, rows, most.literal_value, x.dtype, places)
+        return context.get_dummy_value()
+
+    return types.void(x, x_stride, strip, initial, initial_stride, steps, out, out_stride, rows, most), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def multiply_tile(context, x, x_stride, strip, initial, initial_stride, steps, out, out_stride, rows):
-    """The same for ``rows`` rows (a literal), without prefetching, for strips that are in the cache."""
+    """The same for ``rows`` rows (a literal)."""
 
     def generate(context, builder, signature, args):
         _Tile(builder, rows.literal_value, _instruction(x.dtype)).write(*args[:-1])
         return context.get_dummy_value()
 
     return types.void(x, x_stride, strip, initial, initial_stride, steps, out, out_stride, rows), generate
+
+
+def _write_rows(builder: Any, rows: Any, most: int, dtype: Any, places: list[Any]) -> None:
+    """Emit the product of ``rows`` rows, at most ``most``; ``places`` as for ``_Tile.write``."""
+    done = builder.append_basic_block("done")
+    choice = builder.switch(rows, done)
+    for count in range(1, most + 1):
+        block = builder.append_basic_block(f"rows_{count}")
+        choice.add_case(ir.Constant(rows.type, count), block)
+        with builder.goto_block(block):
+            _tile(builder, count, dtype).write(*places)
+            builder.branch(done)
+    builder.position_at_end(done)
 
 
 def _tile(builder: Any, rows: int, dtype: Any) -> _Tile:

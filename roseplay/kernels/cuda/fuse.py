@@ -13,14 +13,17 @@ from transformers import PreTrainedModel
 
 from roseplay.kernels.cuda.attention import backend as triton_backend
 from roseplay.kernels.replace_modules import agrees, parts_of_rms_norm, replace_modules, replace_rotary
+from roseplay.model.stateful import stateful_modules
 
 
 def fuse(model: PreTrainedModel) -> None:
-    """Replace RMS norms and, with Triton, those that multiply by 1 + weight and rotary embeddings."""
+    """Replace RMS norms and, with Triton, those that multiply by 1 + weight, rotary embeddings and the functions by which
+    modules with a recurrent state compute prompts."""
     fuse_norms(model)
     if triton_backend.available():
         fuse_offset_norms(model)
         fuse_rotary(model)
+        fuse_states(model)
 
 
 def fuse_norms(model: PreTrainedModel) -> int:
@@ -38,6 +41,15 @@ def fuse_rotary(model: PreTrainedModel) -> int:
     from roseplay.kernels.cuda import rotary as rotary_triton
 
     return replace_rotary(model, rotary_triton.rotate, rotary_triton.fits)
+
+
+def fuse_states(model: PreTrainedModel) -> None:
+    """Make modules with a recurrent state compute all prompts of a step in a few launches, where Triton supports the GPU."""
+    on_gpu = model.device.type == "cuda"
+    if stateful_modules(model) and not (on_gpu and triton_backend.missing(model.device)):
+        from roseplay.kernels.cuda.states.fuse import fuse_states
+
+        fuse_states(model)
 
 
 class TorchRMSNorm(nn.Module):

@@ -1,4 +1,4 @@
-"""Computes the next token of a causal depthwise convolution, whose state is its last inputs."""
+"""Computes a causal depthwise convolution, whose state is its last inputs: of single tokens, or of packed rows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from roseplay.kernels.cpu.activations import silu
 from roseplay.kernels.cpu.parallel import share_out
 from roseplay.kernels.cpu.rows import read_row, round_row, write_row
 from roseplay.kernels.cpu.simd import LANES, array_at, kernel
-from roseplay.kernels.cpu.states.layout import check, item_of
-from roseplay.model.states import SlotStates
+from roseplay.kernels.cpu.states.layout import check, item_of, packed_rows
+from roseplay.model.states import PackedInputs, SlotStates
 
 _CHUNK = 512  # channels of a piece
 
@@ -39,9 +39,7 @@ def causal_conv1d_update(
     rows, channels, tokens = hidden_states.shape
     state, inputs, width = conv_state.tensor, conv_state.tensor.shape[-1], weight.shape[-1]
     check(tokens == 1 and state.shape[1] == channels and inputs >= width, "one token of each channel")
-    check(activation in (None, "silu", "swish"), f"the activation {activation}")
-    check(weight.dtype == hidden_states.dtype and weight.is_contiguous(), "weights of the inputs' dtype")
-    check(bias is None or (bias.dtype == weight.dtype and bias.is_contiguous()), "a bias of the inputs' dtype")
+    _check_weights(hidden_states, weight, bias, activation)
     x = hidden_states[:, :, 0]
     x = x if x.stride(1) == 1 else x.contiguous()
     out = torch.empty((rows, channels), dtype=x.dtype)
@@ -51,6 +49,41 @@ def causal_conv1d_update(
     arguments += [0 if bias is None else bias.data_ptr(), out.data_ptr(), channels, chunks]
     share_out(compute, arguments, rows * chunks, (weight, bias, conv_state), light=rows * channels < 2 * _CHUNK)
     return out[:, :, None]
+
+
+def causal_conv1d_fn(
+    hidden_states: PackedInputs,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """Convolve the inputs of each row of a packed batch with those before them, and store its last inputs as its state.
+
+    Args are as for ``causal_conv1d_update``, but ``hidden_states`` has ``[1, channels, tokens]``. Returns the same shape.
+    Raises ``ValueError`` for anything else.
+    """
+    check(isinstance(hidden_states, PackedInputs), "inputs without states")
+    x, conv_state = hidden_states.tensor, hidden_states.states
+    state, (batch, channels, tokens), width = conv_state.tensor, x.shape, weight.shape[-1]
+    inputs = state.shape[-1]
+    check(batch == 1 and state.shape[1] == channels and inputs >= width - 1, f"inputs of {x.shape}")
+    _check_weights(x, weight, bias, activation)
+    by_token = x[0].T if x.stride(1) == 1 else x[0].T.contiguous()
+    out = torch.empty((tokens, channels), dtype=x.dtype)
+    rows, places = packed_rows(conv_state)
+    compute = _convolve(item_of(x), item_of(state), inputs, width, activation is not None)
+    chunks = -(-channels // _CHUNK)
+    arguments = [by_token.data_ptr(), by_token.stride(0), state.data_ptr(), *places, weight.data_ptr()]
+    arguments += [0 if bias is None else bias.data_ptr(), out.data_ptr(), channels, chunks]
+    share_out(compute, arguments, rows * chunks, (weight, bias, conv_state), light=tokens * channels < 2 * _CHUNK)
+    return out.T[None]
+
+
+def _check_weights(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None) -> None:
+    check(activation in (None, "silu", "swish"), f"the activation {activation}")
+    check(weight.dtype == x.dtype and weight.is_contiguous(), "weights of the inputs' dtype")
+    check(bias is None or (bias.dtype == weight.dtype and bias.is_contiguous()), "a bias of the inputs' dtype")
 
 
 @cache
@@ -88,3 +121,58 @@ def _update(item: Any, state_item: Any, inputs: int, width: int, activated: bool
         write_row(y, array_at(args[7], item, row * channels + begin, count), bf16)
 
     return kernel(causal_conv1d_update)
+
+
+@cache
+def _convolve(item: Any, state_item: Any, inputs: int, width: int, activated: bool) -> Any:
+    bf16, state_bf16 = item is types.uint16, state_item is types.uint16
+    before = width - 1  # inputs before a token that it sees
+
+    def causal_conv1d(args, piece):
+        x_stride, channels, chunks = args[2], args[10], args[11]
+        row, chunk = piece // chunks, piece % chunks
+        begin = channels * chunk // chunks
+        count = channels * (chunk + 1) // chunks - begin
+        slot, ends = array_at(args[4], types.int64, row, 1)[0], array_at(args[5], types.int64, row, 2)
+        first, tokens = ends[0], ends[1] - ends[0]
+        goes_on = array_at(args[6], types.int64, row, 1)[0] > tokens
+        stored = array_at(args[3], state_item, (slot * channels + begin) * inputs, count * inputs)
+        kept, taps = np.zeros(count * inputs, np.float32), np.empty(count * width, np.float32)
+        if goes_on:
+            read_row(stored, kept, state_bf16)
+        read_row(array_at(args[7], item, begin * width, count * width), taps, bf16)
+        by_tap, shift = np.empty((width, count), np.float32), np.zeros(count, np.float32)
+        seen = np.empty((width, count), np.float32)  # the input of token t is row t % width
+        y = np.zeros((count + LANES - 1) // LANES * LANES, np.float32)
+        if args[8]:
+            read_row(array_at(args[8], item, begin, count), shift, bf16)
+        for tap in range(width):
+            for channel in range(count):
+                by_tap[tap, channel] = taps[channel * width + tap]
+        for tap in range(before):
+            for channel in range(count):
+                seen[tap + 1, channel] = kept[channel * inputs + inputs - before + tap]
+        for token in range(tokens):
+            newest = token % width
+            read_row(array_at(args[1], item, (first + token) * x_stride + begin, count), seen[newest], bf16)
+            for channel in range(count):
+                y[channel] = shift[channel]
+            for tap in range(width):
+                inputs_of_tap, weights = seen[(token + 1 + tap) % width], by_tap[tap]
+                for channel in range(count):
+                    y[channel] += inputs_of_tap[channel] * weights[channel]
+            if activated:
+                if bf16:
+                    round_row(y)
+                silu(y)
+            write_row(y, array_at(args[9], item, (first + token) * channels + begin, count), bf16)
+        if tokens > 0:
+            for i in range(inputs):
+                token = tokens + i - inputs
+                if token >= 0:
+                    read_row(array_at(args[1], item, (first + token) * x_stride + begin, count), y[:count], bf16)
+                for channel in range(count):
+                    kept[channel * inputs + i] = y[channel] if token >= 0 else kept[channel * inputs + tokens + i]
+            write_row(kept, stored, state_bf16)
+
+    return kernel(causal_conv1d)

@@ -21,7 +21,7 @@ from roseplay.kernels.cpu.simd import array_at, kernel
 from roseplay.kernels.cpu.states.layout import check, check_unpacked, head_rows, item_of
 from roseplay.model.states import SlotStates
 
-_EPS = 1e-6  # in the norms of queries and keys
+EPS = 1e-6  # in the norms of queries and keys
 
 
 def recurrent_gated_delta_rule(
@@ -87,8 +87,8 @@ def _update(item: Any, gate_item: Any, by_channel: bool, group: int, k_dim: int,
         for i in range(k_dim):
             squares_q += q[i] * q[i]
             squares_k += k[i] * k[i]
-        norm_q = np.float32(1) / np.float32(math.sqrt(squares_q + np.float32(_EPS))) * scale
-        norm_k = np.float32(1) / np.float32(math.sqrt(squares_k + np.float32(_EPS)))
+        norm_q = np.float32(1) / np.float32(math.sqrt(squares_q + np.float32(EPS))) * scale
+        norm_k = np.float32(1) / np.float32(math.sqrt(squares_k + np.float32(EPS)))
         for i in range(k_dim):
             q[i] *= norm_q
             k[i] *= norm_k

@@ -8,6 +8,7 @@ import torch
 from numba import types
 
 from roseplay.kernels.cpu.rows import takes
+from roseplay.model.states import SlotStates
 
 
 def item_of(x: torch.Tensor) -> Any:
@@ -31,3 +32,14 @@ def head_rows(x: torch.Tensor) -> torch.Tensor:
     """Returns ``x [rows, 1, heads, dim]`` or ``[rows, heads, dim]`` as ``[rows, heads * dim]`` with contiguous rows."""
     flat = x.reshape(x.shape[0], -1)
     return flat if flat.stride(1) == 1 else flat.contiguous()
+
+
+def packed_rows(states: SlotStates) -> tuple[int, list[int]]:
+    """Returns the number of rows of a packed batch, and the addresses of their slots, ``cu_seqlens`` and ``seq_lens``.
+
+    Raises ``ValueError`` if the states are those of single tokens.
+    """
+    rows = states.rows
+    check(rows is not None, "rows whose tokens are not known")
+    assert rows is not None
+    return len(rows.seq_lens), [x.data_ptr() for x in (states.slots, rows.cu_seqlens, rows.seq_lens)]

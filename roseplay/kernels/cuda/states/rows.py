@@ -1,0 +1,70 @@
+"""How the rows of a packed batch are divided among the programs of this folder's kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import triton
+
+from roseplay.model.states import SlotStates
+from roseplay.model.upload import to_device
+
+# Chosen by compiling for compute capability 8.0 and gfx942: larger chunks or parts need more registers than there are. A
+# product of float32 takes three of TF32, with operands of their own.
+_CHUNK = {torch.float32: 16}
+_HALF_CHUNK = 32
+_NUM_WARPS = 8
+
+
+def chunk_of(dtype: torch.dtype) -> int:
+    """Returns the number of tokens of a chunk, and of numbers of a head's values that a program computes."""
+    return _CHUNK.get(dtype, _HALF_CHUNK)
+
+
+def launch_options() -> dict[str, int]:
+    """Returns Triton's options for kernels with products; the loops over chunks are too large to be pipelined."""
+    return {"num_warps": _NUM_WARPS if torch.version.hip is None else _NUM_WARPS // 2, "num_stages": 1}
+
+
+def chunks_of(states: SlotStates, chunk: int) -> torch.Tensor:
+    """Returns the chunks of all rows, int64 ``[chunks, 2]``: the row, and the number of the chunk in it; cached for a
+    step's layers."""
+    rows = states.rows
+    check(rows is not None, "rows whose tokens are not known")
+    assert rows is not None
+    found: torch.Tensor | None = rows.memo.get((chunks_of, chunk))
+    if found is None:
+        counts = -(-np.diff(rows.host_cu_seqlens) // chunk)
+        row = np.repeat(np.arange(len(counts)), counts)
+        number = np.arange(len(row)) - np.repeat(counts.cumsum() - counts, counts)
+        found = to_device(np.stack([row, number], 1).tolist(), torch.int64, states.tensor.device)
+        rows.memo[chunks_of, chunk] = found
+    return found
+
+
+def check(fits: bool, what: str) -> None:
+    """Raises ``ValueError`` that names ``what`` has no kernel, unless it fits."""
+    if not fits:
+        raise ValueError(f"there is no kernel for {what}")
+
+
+def check_unpacked(options: dict[str, object]) -> None:
+    """Raises ``ValueError`` if these options mean that a row holds several sequences."""
+    check(all(options.get(name) is None for name in ("cu_seqlens", "seq_idx")), "packed sequences")
+
+
+def dense(x: torch.Tensor) -> torch.Tensor:
+    """Returns ``x [tokens, heads, dim]``, copied unless a token's heads are contiguous; tokens may have any stride."""
+    return x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous()
+
+
+def pad(dim: int) -> int:
+    """Returns the least power of 2 that is not below ``dim``, and at least 16, the minimum for a matrix product."""
+    return max(16, triton.next_power_of_2(dim))
+
+
+def precision(dtype: torch.dtype) -> str:
+    """Returns how products are computed: those of float32 as three of TF32, which only NVIDIA's tensor cores have."""
+    if torch.version.hip is not None:
+        return "ieee"
+    return "tf32x3" if dtype == torch.float32 else "tf32"
