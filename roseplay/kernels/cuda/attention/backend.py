@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from roseplay.kernels.cuda.attention.tiles import (
+    ChooseTiles,
     Tiles,
     choose_splits,
     choose_tiles,
@@ -84,11 +85,14 @@ class TritonBackend:
     in the batch, where -1 means block 0.
 
     Raises ``ValueError`` if it cannot run on the device, which is a GPU unless Triton interprets.
+
+    Args:
+        tiles: chooses the tiles of each launch.
     """
 
     name = "triton"
 
-    def __init__(self, cache: KVCache) -> None:
+    def __init__(self, cache: KVCache, *, tiles: ChooseTiles = choose_tiles) -> None:
         on_gpu = cache.device.type == "cuda"
         why = missing(cache.device) if on_gpu or not available() else None
         if why is not None:
@@ -98,7 +102,7 @@ class TritonBackend:
         self._interpreted = bool(triton.knobs.runtime.interpret)
         if not on_gpu and not self._interpreted:
             raise ValueError(f"attention='triton' needs a CUDA device, the model is on {cache.device}")
-        self.cache = cache
+        self.cache, self._choose_tiles = cache, tiles
 
     @staticmethod
     def variants(most_keys: int) -> list[Variant]:
@@ -163,7 +167,7 @@ class TritonBackend:
             num_processors, shared_memory = self._device
             decode_only = _one_token_a_row(batch)
             num_rows, group = batch.seq_lens.shape[0], num_heads // kv_heads
-            tiles = choose_tiles(
+            tiles = self._choose_tiles(
                 decode_only=decode_only,
                 num_tokens=batch.num_tokens,
                 num_rows=num_rows,

@@ -11,7 +11,7 @@ nothing in a kernel that is bound by memory.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 Kind = Literal["decode", "mixed", "prefill"]
 
@@ -64,6 +64,23 @@ _TABLE: dict[int, dict[int, dict[Kind, Tiles]]] = {
         512: {"decode": Tiles(16, 16, 8, 2), "mixed": Tiles(16, 16, 8, 2), "prefill": Tiles(16, 16, 8, 2)},
     },
 }
+
+
+class ChooseTiles(Protocol):
+    """The type of ``choose_tiles``."""
+
+    def __call__(
+        self,
+        *,
+        decode_only: bool,
+        num_tokens: int,
+        num_rows: int,
+        group: int,
+        k_dim: int,
+        v_dim: int,
+        itemsize: int,
+        shared_memory: int,
+    ) -> Tiles: ...
 
 
 def choose_tiles(
