@@ -406,6 +406,7 @@ def test_prompts_alone_take_the_tiles_of_prompts(group: int):
         "v_dim": 128,
         "itemsize": 2,
         "shared_memory": 227 * 1024,
+        "tensor_cores": "wgmma",
     }
     for num_tokens in range(129, 1025, 5):
         bucket = smallest(num_tokens, 1)

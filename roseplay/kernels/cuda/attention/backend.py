@@ -18,12 +18,14 @@ import torch
 
 from roseplay.kernels.cuda.attention.tiles import (
     ChooseTiles,
+    TensorCores,
     Tiles,
     choose_splits,
     choose_tiles,
     floor_power_of_2,
     max_splits,
     next_power_of_2,
+    tensor_cores,
 )
 from roseplay.model.attention.interface import AttentionParams, register_backend
 from roseplay.model.attention.pattern import Reach
@@ -31,9 +33,6 @@ from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
 
 _LEAST_CAPABILITY = (8, 0)
-# The interpreter has no multiprocessors; this number makes it split contexts as a GPU does.
-_INTERPRETED_PROCESSORS = 4
-_INTERPRETED_SHARED_MEMORY = 227 * 1024
 # Numbers of a layer's keys that a program of the append kernel copies: 16 bytes for each of its 128 threads.
 _APPEND_NUMBERS = 1024
 # Numbers of the parts that a program of the join kernel holds.
@@ -41,6 +40,19 @@ _JOIN_NUMBERS = 8192
 # Keys of the smallest tile, with which contexts have the most splits.
 _LEAST_BLOCK_N = 16
 _LOG2_E = math.log2(math.e)  # the kernels' exponentials are powers of 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    """Multiprocessors, bytes of shared memory available to a program, and instructions for matrix products."""
+
+    processors: int
+    shared_memory: int
+    tensor_cores: TensorCores
+
+
+# The interpreter has no multiprocessors; this number makes it split contexts as a GPU does.
+_INTERPRETED = _Device(4, 227 * 1024, "wgmma")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +176,7 @@ class TritonBackend:
         v_dim = self.cache.values[layer].shape[-1]
         name = ("triton", num_heads, kv_heads, k_dim, v_dim, reach.most)
         if name not in batch.memo:
-            num_processors, shared_memory = self._device
+            device = self._device
             decode_only = _one_token_a_row(batch)
             num_rows, group = batch.seq_lens.shape[0], num_heads // kv_heads
             tiles = self._choose_tiles(
@@ -175,7 +187,8 @@ class TritonBackend:
                 k_dim=k_dim,
                 v_dim=v_dim,
                 itemsize=self.cache.dtype.itemsize,
-                shared_memory=shared_memory,
+                shared_memory=device.shared_memory,
+                tensor_cores=device.tensor_cores,
             )
             query_tiles = num_rows if decode_only else -(-batch.num_tokens // tiles.block_q) + num_rows
             head_parts = kv_heads * -(-group // tiles.heads)
@@ -190,7 +203,7 @@ class TritonBackend:
                     programs=query_tiles * head_parts,
                     most_keys=most_keys,
                     block_n=tiles.block_n,
-                    num_processors=num_processors,
+                    num_processors=device.processors,
                 )
             batch.memo[name] = _Plan(tiles, decode_only, splits, (query_tiles, head_parts, splits))
         found: _Plan = batch.memo[name]
@@ -213,16 +226,16 @@ class TritonBackend:
             )  # fmt: skip
 
     @cached_property
-    def _device(self) -> tuple[int, int]:
-        """The number of multiprocessors, and the bytes of shared memory available to a program."""
+    def _device(self) -> _Device:
         if self.cache.device.type != "cuda":
-            return _INTERPRETED_PROCESSORS, _INTERPRETED_SHARED_MEMORY
+            return _INTERPRETED
         import triton
 
         index = torch.device(self.cache.device).index
         index = torch.cuda.current_device() if index is None else index
         properties = triton.runtime.driver.active.utils.get_device_properties(index)
-        return properties["multiprocessor_count"], properties["max_shared_mem"]
+        capability = torch.cuda.get_device_capability(index)[0] if torch.version.hip is None else None
+        return _Device(properties["multiprocessor_count"], properties["max_shared_mem"], tensor_cores(capability))
 
 
 def _one_token_a_row(batch: PagedBatch) -> bool:

@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 Kind = Literal["decode", "mixed", "prefill"]
+# The instructions that multiply matrices: NVIDIA's of compute capability 8 and 12, with operands and sums in registers, of 9,
+# with operands in shared memory, and of 10, with sums in memory of their own; and AMD's.
+TensorCores = Literal["mma", "wgmma", "tcgen05", "mfma"]
 
 MOST_SPLITS = 64
 # Contexts are split if there are fewer programs for each multiprocessor: decodes are bound by memory and need several at
@@ -46,15 +49,16 @@ class Tiles:
         return self.block_m // self.heads
 
 
-# [bytes of a number][padded head size] -> tiles, chosen so that a Hopper GPU spills no registers. Decodes keep 32 kB of
-# keys and values in flight, with three or four programs per multiprocessor. Prompts have as many rows as registers hold,
-# because tensor cores need 64 rows per warp group. Batches of decodes with short rows ("mixed") have half as many, so that
-# a decode wastes less. float32 is computed as three products of tf32, with smaller tiles.
+# [bytes of a number][padded head size] -> tiles, chosen from compiled kernels: in 16 bits they spill no registers, in float32
+# about 100 bytes, and with heads of 512 float32 kilobytes, as all others that were tried. Decodes keep
+# 32 kB of keys and values in flight, with three or four programs per multiprocessor. Prompts have as many rows as registers
+# hold, because tensor cores need 64 rows per warp group. Batches of decodes with short rows ("mixed") have half as many, so
+# that a decode wastes less. float32 is computed as three products of tf32, with smaller tiles.
 _TABLE: dict[int, dict[int, dict[Kind, Tiles]]] = {
     2: {
         64: {"decode": Tiles(16, 64, 4, 4), "mixed": Tiles(64, 64, 4, 3), "prefill": Tiles(128, 64, 8, 3)},
         128: {"decode": Tiles(16, 64, 4, 3), "mixed": Tiles(64, 64, 4, 3), "prefill": Tiles(128, 64, 8, 3)},
-        256: {"decode": Tiles(16, 32, 4, 3), "mixed": Tiles(64, 32, 4, 3), "prefill": Tiles(128, 32, 8, 3)},
+        256: {"decode": Tiles(16, 32, 4, 3), "mixed": Tiles(64, 16, 4, 3), "prefill": Tiles(128, 32, 8, 3)},
         512: {"decode": Tiles(16, 16, 4, 3), "mixed": Tiles(32, 16, 8, 3), "prefill": Tiles(32, 32, 8, 2)},
     },
     4: {
@@ -62,6 +66,13 @@ _TABLE: dict[int, dict[int, dict[Kind, Tiles]]] = {
         128: {"decode": Tiles(16, 32, 4, 3), "mixed": Tiles(32, 32, 8, 2), "prefill": Tiles(32, 32, 8, 2)},
         256: {"decode": Tiles(16, 16, 8, 3), "mixed": Tiles(16, 16, 8, 2), "prefill": Tiles(16, 16, 8, 2)},
         512: {"decode": Tiles(16, 16, 8, 2), "mixed": Tiles(16, 16, 8, 2), "prefill": Tiles(16, 16, 8, 2)},
+    },
+}
+# The same where queries and sums are in registers too, which leaves fewer for keys.
+_MMA: dict[int, dict[int, dict[Kind, Tiles]]] = {
+    2: {
+        128: {"mixed": Tiles(64, 32, 4, 3), "prefill": Tiles(128, 32, 8, 3)},
+        256: {"mixed": Tiles(32, 32, 4, 3), "prefill": Tiles(64, 32, 8, 3)},
     },
 }
 
@@ -80,7 +91,15 @@ class ChooseTiles(Protocol):
         v_dim: int,
         itemsize: int,
         shared_memory: int,
+        tensor_cores: TensorCores,
     ) -> Tiles: ...
+
+
+def tensor_cores(capability: int | None) -> TensorCores:
+    """Returns the instructions of an NVIDIA GPU of this major compute capability, or of AMD's GPUs (None)."""
+    if capability is None:
+        return "mfma"
+    return {9: "wgmma", 10: "tcgen05"}.get(capability, "mma")  # type: ignore[return-value]
 
 
 def choose_tiles(
@@ -93,6 +112,7 @@ def choose_tiles(
     v_dim: int,
     itemsize: int,
     shared_memory: int,
+    tensor_cores: TensorCores,
 ) -> Tiles:
     """Returns the tiles for ``group`` query heads per KV head.
 
@@ -104,15 +124,20 @@ def choose_tiles(
 
     Raises ``ValueError`` if nothing fits, or a head has more than 512 numbers.
     """
-    width = max(64, next_power_of_2(max(k_dim, v_dim)))
+    dim = max(k_dim, v_dim)
+    width = max(64, next_power_of_2(dim))
     if width > 512:
-        raise ValueError(f"attention heads of {max(k_dim, v_dim)} numbers: the triton backend takes up to 512")
+        raise ValueError(f"attention heads of {dim} numbers: the triton backend takes up to 512")
     table = _TABLE[max(itemsize, 2)][width]
+    if tensor_cores == "mma":
+        table = table | _MMA.get(itemsize, {}).get(width, {})
     tiles = _with_heads(table["prefill"], group)
     if decode_only:
         # A large group may fill more than 16 rows, so that keys are read once for more heads.
-        block_m = min(max(16, next_power_of_2(group)), table["mixed"].block_m)
-        tiles = _with_heads(replace(table["decode"], block_m=block_m), group)
+        tiles, mixed = table["decode"], table["mixed"]
+        block_m = min(max(16, next_power_of_2(group)), mixed.block_m)
+        num_warps = max(tiles.num_warps, mixed.num_warps) if block_m > tiles.block_m else tiles.num_warps
+        tiles = _with_heads(replace(tiles, block_m=block_m, num_warps=num_warps), group)
     elif num_tokens < num_rows * tiles.block_q:
         tiles = _with_heads(table["mixed"], group)
     while shared_bytes(tiles, k_dim, v_dim, itemsize) > shared_memory:
