@@ -49,11 +49,16 @@ class Variant:
     reach: Reach = EVERYTHING
     extras: bool = False
     splits: int = 1
+    latents: bool = False
 
     def __str__(self) -> str:
         told = [self.kind, self.dtype, f"{self.k_dim}x{self.v_dim}", f"group {self.group}"]
         told += [f"{name} {value}" for name, value in self.reach._asdict().items() if value]
-        told += ["softcap, sinks"] * self.extras + [f"splits {self.splits}"] * (self.splits > 1)
+        told += (
+            ["softcap, sinks"] * self.extras
+            + ["latents"] * self.latents
+            + [f"splits {self.splits}"] * (self.splits > 1)
+        )
         return f"{self.architecture}: {', '.join(told)}"
 
 
@@ -68,8 +73,12 @@ def all_variants(architecture: str) -> Iterator[Variant]:
         shape = (architecture, kind, dtype, k_dim, v_dim, group)
         yield Variant(*shape)
         yield Variant(*shape, reach=WINDOW, extras=True, splits=2)
+    for kind, dtype in itertools.product(KINDS, ("bf16", "fp32")):
+        yield Variant(architecture, kind, dtype, 576, 512, 16, latents=True)
+        yield Variant(architecture, kind, dtype, 576, 512, 128, latents=True, splits=4)
     for kind in KINDS:
         yield Variant(architecture, kind, "fp16", 128, 128, 4, reach=CHUNK)
+        yield Variant(architecture, kind, "bf16", 288, 256, 40, latents=True)
 
 
 def few_variants() -> Iterator[Variant]:
@@ -124,16 +133,24 @@ def pad(dim: int) -> int:
 def compile_attend(variant: Variant) -> dict[str, Any]:
     architecture = variant.architecture
     hip, itemsize = architecture.startswith("gfx"), ITEMSIZES[variant.dtype]
-    sizes = {"k_dim": variant.k_dim, "v_dim": variant.v_dim, "itemsize": itemsize}
+    sizes: Any = {
+        "k_dim": variant.k_dim,
+        "v_dim": variant.v_dim,
+        "values_in_keys": variant.latents,
+        "itemsize": itemsize,
+    }
     decode_only, num_tokens = KINDS[variant.kind]
+    sizes["tensor_cores"] = tensor_cores(None if hip else int(architecture) // 10)
     tiles = choose_tiles(
         decode_only=decode_only, num_tokens=num_tokens, num_rows=4, group=variant.group,
-        shared_memory=SHARED[architecture], tensor_cores=tensor_cores(None if hip else int(architecture) // 10), **sizes,
+        shared_memory=SHARED[architecture], **sizes,
     )  # fmt: skip
+    rest = variant.k_dim - variant.v_dim if variant.latents else 0
     constants = {
         "NUM_HEADS": 2 * variant.group, "GROUP": variant.group, "HEADS": tiles.heads,
         "BLOCK_M": tiles.block_m, "BLOCK_N": tiles.block_n, "BLOCK_SIZE": 16,
-        "K_DIM": variant.k_dim, "K_PAD": pad(variant.k_dim), "V_DIM": variant.v_dim, "V_PAD": pad(variant.v_dim),
+        "K_DIM": variant.k_dim - rest, "K_PAD": pad(variant.k_dim - rest), "REST": rest, "REST_PAD": pad(rest),
+        "V_DIM": variant.v_dim, "V_PAD": pad(variant.v_dim),
         "SPLITS": variant.splits, "DECODE": decode_only, "SOFTCAP": variant.extras, "SINKS": variant.extras,
         "WINDOW": variant.reach.window or 0, "CHUNK": variant.reach.chunk or 0,
         "WIDEN": False, "PRECISION": "ieee" if hip else "tf32x3" if itemsize == 4 else "tf32",
@@ -153,7 +170,7 @@ def compile_others(architecture: str) -> None:
         for v_dim, splits in ((64, 2), (80, 8), (512, 64)):
             constants = {"NUM_HEADS": 8, "V_DIM": v_dim, "BLOCK_V": min(next_power_of_2(v_dim), 8192 // splits)}
             compile_kernel(join_kernel, f"*{dtype}", {**constants, "SPLITS": splits}, architecture)
-        for k_dim, v_dim, heads in ((80, 64, 8), (576, 16, 1)):
+        for k_dim, v_dim, heads in ((80, 64, 8), (576, 0, 1)):
             sizes = {"K_DIM": k_dim, "V_DIM": v_dim, "K_PAD": pad(k_dim), "V_PAD": pad(v_dim)}
             append = {"NUM_HEADS": max(1, heads - 1), "BLOCK_H": heads, "BLOCK_SIZE": 16, **sizes}
             compile_kernel(append_kernel, f"*{dtype}", append, architecture)

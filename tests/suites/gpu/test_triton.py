@@ -25,6 +25,7 @@ from tests.model.attention_cases import (
     Problem,
     all_cases,
     large_cases,
+    latent_cases,
     make_problem,
     pairwise_cases,
     relative_error,
@@ -63,7 +64,7 @@ def hold_to_the_reference(case: Case, seed: int) -> None:
         assert torch.equal(ours[1:].nan_to_num(7.0), theirs[1:].nan_to_num(7.0))
 
 
-@pytest.mark.parametrize("seed, case", list(enumerate(pairwise_cases())), ids=str)
+@pytest.mark.parametrize("seed, case", list(enumerate(pairwise_cases() + latent_cases())), ids=str)
 def test_pairwise(seed: int, case: Case):
     hold_to_the_reference(case, seed)
 
@@ -212,6 +213,11 @@ def test_append_leaves_what_the_plain_append_leaves(dtype: torch.dtype, batched:
 def test_families_through_the_runner(family: str):
     """Whole prompts, chunks, decodes and mixtures; windows, soft-cap, sinks, keys and values of different sizes."""
     assert worst_difference(tiny_model(FAMILIES[family]()), "triton") < 1e-4
+
+
+@models_on_the_cpu
+def test_latents_through_the_runner():
+    assert worst_difference(tiny_model(FAMILIES["deepseek_v3"]()), "triton", latent_cache="on") < 1e-4
 
 
 @models_on_the_cpu

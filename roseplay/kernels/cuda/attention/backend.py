@@ -138,6 +138,7 @@ class TritonBackend:
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         num_tokens, num_heads = q.shape[:2]
         block_size, k_dim, v_dim = self.cache.block_size, keys.shape[-1], values.shape[-1]
+        rest = k_dim - v_dim if self.cache.shapes[layer].values_in_keys else 0
         softcap, sinks = params.softcap, params.sinks
         plan = self._plan(layer, num_heads, batch, params.reach)
         tiles = plan.tiles
@@ -156,7 +157,8 @@ class TritonBackend:
                 q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
                 NUM_HEADS=num_heads, GROUP=num_heads // keys.shape[1], HEADS=tiles.heads,
                 BLOCK_M=tiles.block_m, BLOCK_N=tiles.block_n, BLOCK_SIZE=block_size,
-                K_DIM=k_dim, V_DIM=v_dim, K_PAD=_pad(k_dim), V_PAD=_pad(v_dim),
+                K_DIM=k_dim - rest, V_DIM=v_dim, K_PAD=_pad(k_dim - rest), V_PAD=_pad(v_dim),
+                REST=rest, REST_PAD=_pad(rest),
                 SPLITS=plan.splits, DECODE=plan.decode_only,
                 WINDOW=params.reach.window or 0, CHUNK=params.reach.chunk or 0,
                 SOFTCAP=bool(softcap), SINKS=sinks is not None,
@@ -172,9 +174,9 @@ class TritonBackend:
 
     def _plan(self, layer: int, num_heads: int, batch: PagedBatch, reach: Reach) -> _Plan:
         """Returns the launch, which is the same for layers of one shape and therefore computed once a step."""
-        kv_heads, block_size, k_dim = self.cache.keys[layer].shape[1:]
-        v_dim = self.cache.values[layer].shape[-1]
-        name = ("triton", num_heads, kv_heads, k_dim, v_dim, reach.most)
+        shape, block_size = self.cache.shapes[layer], self.cache.block_size
+        kv_heads = shape.num_kv_heads
+        name = ("triton", num_heads, shape, reach.most)
         if name not in batch.memo:
             device = self._device
             decode_only = _one_token_a_row(batch)
@@ -184,8 +186,9 @@ class TritonBackend:
                 num_tokens=batch.num_tokens,
                 num_rows=num_rows,
                 group=group,
-                k_dim=k_dim,
-                v_dim=v_dim,
+                k_dim=shape.k_dim,
+                v_dim=shape.v_dim,
+                values_in_keys=shape.values_in_keys,
                 itemsize=self.cache.dtype.itemsize,
                 shared_memory=device.shared_memory,
                 tensor_cores=device.tensor_cores,
@@ -214,7 +217,7 @@ class TritonBackend:
 
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         num_tokens, num_heads, k_dim = k.shape
-        v_dim = v.shape[2]
+        v_dim = 0 if self.cache.shapes[layer].values_in_keys else v.shape[2]
         block_h = min(next_power_of_2(num_heads), max(1, _APPEND_NUMBERS // _pad(max(k_dim, v_dim))))
         with torch.cuda.device_of(k):
             append_kernel[num_tokens, -(-num_heads // block_h)](

@@ -89,6 +89,7 @@ class ChooseTiles(Protocol):
         group: int,
         k_dim: int,
         v_dim: int,
+        values_in_keys: bool,
         itemsize: int,
         shared_memory: int,
         tensor_cores: TensorCores,
@@ -110,6 +111,7 @@ def choose_tiles(
     group: int,
     k_dim: int,
     v_dim: int,
+    values_in_keys: bool,
     itemsize: int,
     shared_memory: int,
     tensor_cores: TensorCores,
@@ -119,12 +121,13 @@ def choose_tiles(
     Args:
         decode_only: no row has more than one token.
         num_tokens, num_rows: of the batch, with padding; a batch is "mixed" if its rows do not fill a tile on average.
+        values_in_keys: values are the first ``v_dim`` numbers of the keys (``LayerShape``).
         itemsize: bytes of a number in the cache.
         shared_memory: bytes available to a program; stages, then keys, then rows are reduced until it fits.
 
     Raises ``ValueError`` if nothing fits, or a head has more than 512 numbers.
     """
-    dim = max(k_dim, v_dim)
+    dim = v_dim if values_in_keys else max(k_dim, v_dim)  # the rest of keys is a product of its own
     width = max(64, next_power_of_2(dim))
     if width > 512:
         raise ValueError(f"attention heads of {dim} numbers: the triton backend takes up to 512")
@@ -140,7 +143,7 @@ def choose_tiles(
         tiles = _with_heads(replace(tiles, block_m=block_m, num_warps=num_warps), group)
     elif num_tokens < num_rows * tiles.block_q:
         tiles = _with_heads(table["mixed"], group)
-    while shared_bytes(tiles, k_dim, v_dim, itemsize) > shared_memory:
+    while shared_bytes(tiles, k_dim, v_dim, values_in_keys, itemsize, tensor_cores) > shared_memory:
         if tiles.num_stages > 2:
             tiles = replace(tiles, num_stages=tiles.num_stages - 1)
         elif tiles.block_n > 16:
@@ -158,10 +161,18 @@ def _with_heads(tiles: Tiles, group: int) -> Tiles:
     return replace(tiles, heads=min(group, tiles.block_m))
 
 
-def shared_bytes(tiles: Tiles, k_dim: int, v_dim: int, itemsize: int) -> int:
+def shared_bytes(
+    tiles: Tiles, k_dim: int, v_dim: int, values_in_keys: bool, itemsize: int, tensor_cores: TensorCores
+) -> int:
     """Returns an upper bound on a program's shared memory: queries, keys and values of each stage, weights, and 4 KiB."""
-    k, v = (max(16, next_power_of_2(dim)) for dim in (k_dim, v_dim))
-    numbers = tiles.block_m * k + tiles.num_stages * tiles.block_n * (k + v) + tiles.block_m * tiles.block_n
+    keys, values, queries = (max(16, next_power_of_2(dim)) for dim in (k_dim, v_dim, k_dim))
+    if values_in_keys:
+        queries = keys = max(16, next_power_of_2(v_dim)) + max(16, next_power_of_2(k_dim - v_dim))
+        # Blackwell's instructions want values in another order, and so a copy of them.
+        values = values if tensor_cores == "tcgen05" else 0
+    numbers = (
+        tiles.block_m * queries + tiles.num_stages * tiles.block_n * (keys + values) + tiles.block_m * tiles.block_n
+    )
     return numbers * itemsize + 4096
 
 
