@@ -107,6 +107,19 @@ class EngineConfig:
         unit="blocks",
         needs="a model with recurrent layers",
     )
+    latent_cache: str = setting(
+        "auto",
+        Choice(("auto", "on", "off")),
+        "Latent cache",
+        "engine: memory",
+        "Cache the latents of multi-head latent attention (DeepSeek, Kimi) instead of the keys and values that each head "
+        "computes from them: for DeepSeek-V2-Lite a ninth of the bytes. Used only where a test at load time gives the "
+        "same results. auto does so on a GPU.",
+        watch="ITL p50 with long contexts, and the number of KV blocks that fit.",
+        costs="Prompts take more operations, because heads attend to latents, which are longer than keys. On a CPU, short "
+        "contexts are slower.",
+        needs="a model with multi-head latent attention",
+    )
     gpu_memory_utilization: float = setting(
         0.9,
         Number(0, 1, above=True),

@@ -16,13 +16,14 @@ from typing import Any, TypeVar
 import torch
 import torch.nn.functional as F
 
-import roseplay.kernels  # noqa: F401
 from roseplay.bench.ceilings import median_seconds
 from roseplay.bench.gpu_machine import Figures, Machine
 from roseplay.config import SamplingParams
 from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry
-from roseplay.model.attention import AttentionBackend, AttentionParams, make_backend
+from roseplay.kernels.cuda.attention.backend import TritonBackend
+from roseplay.kernels.cuda.attention.tiles import ChooseTiles, choose_tiles
+from roseplay.model.attention import AttentionBackend, AttentionParams
 from roseplay.model.batch import HostBatch, pack_step, pad
 from roseplay.model.kv_cache import KVCache, LayerShape
 from roseplay.model.sampler import draw
@@ -143,10 +144,12 @@ def replayed(run: Callable[[], Result], device: torch.device) -> tuple[Result, C
     return result, graph.replay
 
 
-def layer_seconds(shape: Shape, device: torch.device, *, append: bool = False) -> float:
+def layer_seconds(
+    shape: Shape, device: torch.device, *, append: bool = False, tiles: ChooseTiles = choose_tiles
+) -> float:
     """Returns the seconds of one layer's attention (or append) by Triton, from replays of a graph."""
     layers = Layers(shape, device)
-    backend = make_backend("triton", layers.cache)
+    backend = TritonBackend(layers.cache, tiles=tiles)
     run = partial(layers.append if append else layers.attend, backend)
     return median_seconds(replayed(run, device)[1], str(device)) / layers.count
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import torch
 
 from roseplay.bench.gpu_kernels import DECODES, PREFILLS, TINY, Shape, layer_seconds
 from roseplay.bench.gpu_machine import Figures, Machine, Row
-from roseplay.kernels.cuda.attention import backend
 from roseplay.kernels.cuda.attention.tiles import Tiles, choose_tiles
 
 # (rows, keys, warps, stages) of a tile
@@ -43,16 +41,14 @@ def _row(shape: Shape, sizes: tuple[tuple[int, int, int, int], ...]) -> Row:
             seen.append(choose_tiles(**given))
             return seen[-1]
 
-        with mock.patch.object(backend, "choose_tiles", own):
-            ours = layer_seconds(chosen, device)
+        ours = layer_seconds(chosen, device, tiles=own)
         for size in tried:
 
             def other(size: tuple[int, int, int, int] = size, **given: Any) -> Tiles:
                 return replace(choose_tiles(**given), **dict(zip(_SIZES, size, strict=True)))
 
             try:
-                with mock.patch.object(backend, "choose_tiles", other):
-                    found[str(size)] = {"seconds": layer_seconds(chosen, device)}
+                found[str(size)] = {"seconds": layer_seconds(chosen, device, tiles=other)}
             except Exception as error:  # such as more shared memory than there is
                 found[str(size)] = {"error": f"{type(error).__name__}: {error}".split("\n", 1)[0]}
         timed = {size: way["seconds"] for size, way in found.items() if "seconds" in way}

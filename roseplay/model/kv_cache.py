@@ -16,15 +16,19 @@ from roseplay.model.upload import to_device
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """What one attention layer caches per token: ``num_kv_heads`` keys of ``k_dim`` and values of ``v_dim`` numbers."""
+    """What one attention layer caches per token: ``num_kv_heads`` keys of ``k_dim`` and values of ``v_dim`` numbers.
+
+    ``values_in_keys``: the values are the first ``v_dim`` numbers of the keys, and not stored again (MLA's latents).
+    """
 
     num_kv_heads: int
     k_dim: int
     v_dim: int
+    values_in_keys: bool = False
 
     @property
     def numbers_per_token(self) -> int:
-        return self.num_kv_heads * (self.k_dim + self.v_dim)
+        return self.num_kv_heads * (self.k_dim + (0 if self.values_in_keys else self.v_dim))
 
 
 def bytes_per_token(shapes: dict[int, LayerShape], dtype: torch.dtype) -> int:
@@ -37,12 +41,13 @@ class KVCache:
 
     ``keys[layer]`` is ``[num_blocks, num_kv_heads, block_size, k_dim]``, ``values[layer]`` the same with ``v_dim``.
     Blocks are head-major: the tokens of one head in one block are contiguous, as attention reads them. Layers of one shape
-    are slices of one tensor, so that one operation copies a block in all of them.
+    are slices of one tensor, so that one operation copies a block in all of them. Values that are in the keys are views of
+    them.
 
     The memory is zeroed, so that padding never reads NaN. Raises ``KVCacheSizeError`` if it cannot be allocated.
 
     Args:
-        shapes: the shape of each layer, by ``layer_idx`` of its attention module.
+        shapes: the shape of each layer, by ``layer_idx`` of its attention module; kept as an attribute.
         num_blocks: number of blocks, including block 0, which no request owns.
     """
 
@@ -55,6 +60,7 @@ class KVCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
+        self.shapes = shapes
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.dtype = dtype
@@ -66,12 +72,14 @@ class KVCache:
         members: dict[tuple[int, int], list[tuple[dict[int, torch.Tensor], int]]] = {}
         for layer, shape in sorted(shapes.items()):
             members.setdefault((shape.num_kv_heads, shape.k_dim), []).append((self.keys, layer))
-            members.setdefault((shape.num_kv_heads, shape.v_dim), []).append((self.values, layer))
+            if not shape.values_in_keys:
+                members.setdefault((shape.num_kv_heads, shape.v_dim), []).append((self.values, layer))
         for (heads, dim), places in members.items():
             pool = self._zeros(len(places), heads, dim)
             self._pools.append(pool)
             for i, (tensors, layer) in enumerate(places):
                 tensors[layer] = pool[i]
+        self.values |= {layer: self.keys[layer][..., : s.v_dim] for layer, s in shapes.items() if s.values_in_keys}
 
     def _zeros(self, layers: int, heads: int, dim: int) -> torch.Tensor:
         shape = (layers, self.num_blocks, heads, self.block_size, dim)

@@ -6,8 +6,8 @@ import torch
 from transformers import PreTrainedModel
 
 from roseplay.model import stateful
-from roseplay.model.attention import AttentionParams, Paged
-from roseplay.model.attention.pattern import adopt_temperatures, share_keys
+from roseplay.model.attention import AttentionParams, Paged, latent
+from roseplay.model.attention.pattern import adopt_temperatures, attend_latents, share_keys
 from roseplay.model.batch import PagedBatch, dummy_batch
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import LayerShape
@@ -64,10 +64,42 @@ def _cached(calls: list[tuple[int, torch.Tensor, torch.Tensor]]) -> tuple[dict[i
             raise RuntimeError(f"two attention modules have the layer_idx {layer}")
         owner = first.setdefault((k.data_ptr(), v.data_ptr()), layer)
         if owner == layer:
-            shapes[layer] = LayerShape(k.shape[1], k.shape[2], v.shape[2])
+            shapes[layer] = LayerShape(k.shape[1], k.shape[2], v.shape[2], values_in_keys=_is_part(v, k))
         else:
             kv_layers[layer] = owner
     return shapes, kv_layers
+
+
+def _is_part(values: torch.Tensor, keys: torch.Tensor) -> bool:
+    """Returns whether values are the first numbers of the keys: the same memory."""
+    return values.data_ptr() == keys.data_ptr() and values.stride() == keys.stride()
+
+
+@torch.inference_mode()
+def adopt_latents(model: PreTrainedModel) -> int:
+    """Make layers with multi-head latent attention cache their latents (``attention.latent``); returns their number.
+
+    These are the layers that attend to their expanded keys and values as they are, which a run of the model shows.
+    """
+    found = latent.projections(model)
+    if not found:
+        return 0
+    expanded: dict[torch.nn.Module, tuple[torch.Tensor, torch.Tensor]] = {}
+    backend = RecordingBackend()
+    for module in found:
+        latent.keep_expanded(module, expanded)
+    try:
+        PackedForward(model)(_two_tokens(model, backend))
+    finally:
+        for module in found:
+            latent.expand_as_before(module)
+    attended = {(layer, k.data_ptr(), v.data_ptr()) for layer, k, v in backend.calls}
+    adopted = 0
+    for module, (keys, values) in expanded.items():
+        if (module.layer_idx, keys.data_ptr(), values.data_ptr()) in attended:
+            attend_latents(module, found[module])
+            adopted += 1
+    return adopted
 
 
 def attach_states(model: PreTrainedModel, *, one_by_one: bool) -> StateShapes:

@@ -37,7 +37,7 @@ from roseplay.model.gguf_reading import (
     stored_dtype,
 )
 from roseplay.model.kv_cache import free_memory
-from roseplay.model.layout import attach_states, record_layout
+from roseplay.model.layout import adopt_latents, attach_states, record_layout
 from roseplay.model.loaded_model import LoadedModel, sampling_defaults
 from roseplay.model.probe import Tried, probe
 from roseplay.model.quantized import check_method, check_stored, dequantizing, how_read, method_of, stored_tensors
@@ -187,6 +187,9 @@ def _finish(
         states = attach_states(model, one_by_one=checked.tried.one_by_one) if keeps_states(model.config) else {}
         if checked.tried.patterns_from_config:
             adopt_config_patterns(model)
+        latents = config.latent_cache == "on" or (config.latent_cache == "auto" and model.device.type == "cuda")
+        if latents and adopt_latents(model):
+            choices += (Choice("KV cache", "latents", "instead of each head's keys and values"),)
         shapes, vocab_size = record_layout(model)
     except Exception as error:
         raise refuse(name, f"{model.config.model_type} does not run on paged attention ({error})") from error

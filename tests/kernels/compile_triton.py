@@ -1,12 +1,20 @@
-"""Compile the attention kernels for an architecture that need not be present: ``compile_triton.py 90 232448``.
+"""Compile the attention kernels for GPUs that need not be present: ``compile_triton.py few``, or ``compile_triton.py all 90``.
 
-Prints a line for each configuration. Raises if one uses more shared memory than ``shared_bytes`` predicts.
+Prints a line of JSON for each variant: its name, its tiles, the bytes of shared memory that it takes, that were predicted
+and that there are, its registers, and the bytes of registers that it spills to local memory.
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
+import json
+import re
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import triton
@@ -15,30 +23,80 @@ from triton.compiler import ASTSource
 
 from roseplay.kernels.cuda.attention.append import append_kernel
 from roseplay.kernels.cuda.attention.kernels import attend_kernel, join_kernel
-from roseplay.kernels.cuda.attention.tiles import choose_tiles, next_power_of_2, shared_bytes
+from roseplay.kernels.cuda.attention.tiles import choose_tiles, next_power_of_2, shared_bytes, tensor_cores
 from roseplay.model.attention import EVERYTHING, Reach
 
-TYPES = {"fp16": 2, "bf16": 2, "fp32": 4}
+# Bytes of shared memory that a program may take on each architecture.
+SHARED = {
+    name: kib * 1024 for name, kib in (("80", 163), ("89", 99), ("90", 227), ("100", 227), ("120", 99), ("gfx942", 64))
+}
+ITEMSIZES = {"fp16": 2, "bf16": 2, "fp32": 4}
 INTS = {"num_tokens", "num_rows", "table_stride"}
-# (k_dim, v_dim, query heads per KV head, dtype, reach, softcap and sinks, splits)
-ATTEND = (
-    (64, 64, 1, "fp16", EVERYTHING, False, 1),
-    (128, 128, 4, "bf16", EVERYTHING, False, 2),
-    (80, 80, 3, "bf16", Reach(window=100), True, 1),
-    (192, 128, 1, "bf16", EVERYTHING, False, 1),
-    (256, 256, 2, "bf16", Reach(chunk=100), True, 1),
-    (512, 512, 71, "bf16", EVERYTHING, False, 4),
-    (32, 32, 4, "fp32", EVERYTHING, True, 2),
-    (128, 128, 4, "fp32", Reach(window=100), False, 1),
-    (256, 256, 2, "fp32", EVERYTHING, False, 1),
-)
+METADATA = {"block_tables": "*i64", "cu_seqlens_q": "*i64", "seq_lens": "*i64", "slot_mapping": "*i64"}
+KINDS = {"decode": (True, 4), "mixed": (False, 8), "prefill": (False, 4096)}  # and tokens of a batch of four rows
 
 
-def compile_kernel(kernel: Any, pointer: str, constants: dict[str, Any], architecture: int, **options: int) -> Any:
-    """Strides and pointers are multiples of 16, as Triton finds at run time."""
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A variant of the attention kernel; ``extras``: with a softcap and sinks."""
+
+    architecture: str
+    kind: str
+    dtype: str
+    k_dim: int
+    v_dim: int
+    group: int
+    reach: Reach = EVERYTHING
+    extras: bool = False
+    splits: int = 1
+    latents: bool = False
+
+    def __str__(self) -> str:
+        told = [self.kind, self.dtype, f"{self.k_dim}x{self.v_dim}", f"group {self.group}"]
+        told += [f"{name} {value}" for name, value in self.reach._asdict().items() if value]
+        told += (
+            ["softcap, sinks"] * self.extras
+            + ["latents"] * self.latents
+            + [f"splits {self.splits}"] * (self.splits > 1)
+        )
+        return f"{self.architecture}: {', '.join(told)}"
+
+
+# Heads as in models: key, value, and query heads per KV head.
+HEADS = ((64, 64, 1), (80, 80, 3), (128, 128, 4), (192, 128, 1), (256, 256, 2), (512, 512, 71))
+WINDOW, CHUNK = Reach(window=100), Reach(chunk=100)
+
+
+def all_variants(architecture: str) -> Iterator[Variant]:
+    """Every size, kind and dtype that the tiles distinguish, plainly and with everything that takes registers."""
+    for (k_dim, v_dim, group), kind, dtype in itertools.product(HEADS, KINDS, ("bf16", "fp32")):
+        shape = (architecture, kind, dtype, k_dim, v_dim, group)
+        yield Variant(*shape)
+        yield Variant(*shape, reach=WINDOW, extras=True, splits=2)
+    for kind, dtype in itertools.product(KINDS, ("bf16", "fp32")):
+        yield Variant(architecture, kind, dtype, 576, 512, 16, latents=True)
+        yield Variant(architecture, kind, dtype, 576, 512, 128, latents=True, splits=4)
+    for kind in KINDS:
+        yield Variant(architecture, kind, "fp16", 128, 128, 4, reach=CHUNK)
+        yield Variant(architecture, kind, "bf16", 288, 256, 40, latents=True)
+
+
+def few_variants() -> Iterator[Variant]:
+    """Those of many models that have the fewest registers left."""
+    yield Variant("80", "mixed", "bf16", 128, 128, 4)
+    yield Variant("90", "prefill", "bf16", 128, 128, 4)
+
+
+def target(architecture: str) -> GPUTarget:
+    if architecture.startswith("gfx"):
+        return GPUTarget("hip", architecture, 64)
+    return GPUTarget("cuda", int(architecture), 32)
+
+
+def compile_kernel(kernel: Any, pointer: str, constants: dict[str, Any], architecture: str, **options: int) -> Any:
+    """Strides and pointers are multiples of 16, where Triton may assume it at run time."""
     names = list(inspect.signature(kernel.fn).parameters)
-    metadata = {"block_tables": "*i64", "cu_seqlens_q": "*i64", "seq_lens": "*i64", "slot_mapping": "*i64"}
-    types = {name: "constexpr" if name in constants else metadata.get(name, pointer) for name in names}
+    types = {name: "constexpr" if name in constants else METADATA.get(name, pointer) for name in names}
     types |= {name: "i32" for name in names if name in INTS or name.endswith("_stride")}
     types |= {name: "fp32" for name in names if name in ("scale", "cap")}
     if constants.get("SPLITS", 1) > 1:
@@ -48,52 +106,86 @@ def compile_kernel(kernel: Any, pointer: str, constants: dict[str, Any], archite
     even = {
         (i,): [["tt.divisibility", 16]]
         for i, name in enumerate(names)
-        if types[name].startswith("*") or (types[name] == "i32" and name not in INTS)
+        if (types[name].startswith("*") or types[name] == "i32") and name not in {*INTS, *METADATA, "sinks"}
     }
     source = ASTSource(kernel, types, {(names.index(name),): value for name, value in constants.items()}, even)
-    return triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
+    return triton.compile(source, target=target(architecture), options=options)
 
 
-def compile_attend(
-    decode_only: bool, num_tokens: int, shape: tuple[Any, ...], architecture: int, shared_memory: int
-) -> None:
-    k_dim, v_dim, group, dtype, reach, extras, splits = shape
-    itemsize = TYPES[dtype]
+def registers(compiled: Any) -> tuple[int, int]:
+    """Returns the registers of a thread, and the bytes of local memory to which it spills others."""
+    if "amdgcn" in compiled.asm:
+        found = dict(re.findall(r"\.(vgpr_count|private_segment_fixed_size):\s*(\d+)", compiled.asm["amdgcn"]))
+        return int(found["vgpr_count"]), int(found["private_segment_fixed_size"])
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
+        file.flush()
+        command = [triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name]
+        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = dict(re.findall(r"\b(REG|STACK):(\d+)", usage))
+    return int(found["REG"]), int(found["STACK"])
+
+
+def pad(dim: int) -> int:
+    return max(16, next_power_of_2(dim))
+
+
+def compile_attend(variant: Variant) -> dict[str, Any]:
+    architecture = variant.architecture
+    hip, itemsize = architecture.startswith("gfx"), ITEMSIZES[variant.dtype]
+    sizes: Any = {
+        "k_dim": variant.k_dim,
+        "v_dim": variant.v_dim,
+        "values_in_keys": variant.latents,
+        "itemsize": itemsize,
+    }
+    decode_only, num_tokens = KINDS[variant.kind]
+    sizes["tensor_cores"] = tensor_cores(None if hip else int(architecture) // 10)
     tiles = choose_tiles(
-        decode_only=decode_only, num_tokens=num_tokens, num_rows=4, group=group, k_dim=k_dim, v_dim=v_dim,
-        itemsize=itemsize, shared_memory=shared_memory,
+        decode_only=decode_only, num_tokens=num_tokens, num_rows=4, group=variant.group,
+        shared_memory=SHARED[architecture], **sizes,
     )  # fmt: skip
+    rest = variant.k_dim - variant.v_dim if variant.latents else 0
     constants = {
-        "NUM_HEADS": 2 * group, "GROUP": group, "HEADS": tiles.heads,
+        "NUM_HEADS": 2 * variant.group, "GROUP": variant.group, "HEADS": tiles.heads,
         "BLOCK_M": tiles.block_m, "BLOCK_N": tiles.block_n, "BLOCK_SIZE": 16,
-        "K_DIM": k_dim, "V_DIM": v_dim, "K_PAD": next_power_of_2(k_dim), "V_PAD": next_power_of_2(v_dim),
-        "SPLITS": splits, "DECODE": decode_only, "SOFTCAP": extras, "SINKS": extras,
-        "WINDOW": reach.window or 0, "CHUNK": reach.chunk or 0,
-        "WIDEN": False, "PRECISION": "tf32x3" if itemsize == 4 else "tf32",
+        "K_DIM": variant.k_dim - rest, "K_PAD": pad(variant.k_dim - rest), "REST": rest, "REST_PAD": pad(rest),
+        "V_DIM": variant.v_dim, "V_PAD": pad(variant.v_dim),
+        "SPLITS": variant.splits, "DECODE": decode_only, "SOFTCAP": variant.extras, "SINKS": variant.extras,
+        "WINDOW": variant.reach.window or 0, "CHUNK": variant.reach.chunk or 0,
+        "WIDEN": False, "PRECISION": "ieee" if hip else "tf32x3" if itemsize == 4 else "tf32",
     }  # fmt: skip
     options = {"num_warps": tiles.num_warps, "num_stages": tiles.num_stages}
-    found = compile_kernel(attend_kernel, f"*{dtype}", constants, architecture, **options).metadata.shared
-    bound = shared_bytes(tiles, k_dim, v_dim, itemsize)
-    print("attend", tiles, dtype, k_dim, v_dim, f"{found} of {bound} bytes", flush=True)
-    if found > bound:
-        raise SystemExit(f"{tiles} takes {found} bytes of shared memory, more than the {bound} it was thought to take")
+    compiled = compile_kernel(attend_kernel, f"*{variant.dtype}", constants, architecture, **options)
+    count, spilled = registers(compiled)
+    return {
+        "name": str(variant), "tiles": astuple(tiles), "shared": compiled.metadata.shared,
+        "predicted": shared_bytes(tiles, **sizes), "available": SHARED[architecture], "registers": count, "spilled": spilled,
+    }  # fmt: skip
 
 
-def main(architecture: int, shared_memory: int) -> None:
-    for shape in ATTEND:
-        for decode_only, num_tokens in ((True, 4), (False, 8), (False, 4096)):
-            compile_attend(decode_only, num_tokens, shape, architecture, shared_memory)
-    for dtype in TYPES:
+def compile_others(architecture: str) -> None:
+    """Compile the kernels that join and append, which have no tiles to choose."""
+    for dtype in ITEMSIZES:
         for v_dim, splits in ((64, 2), (80, 8), (512, 64)):
             constants = {"NUM_HEADS": 8, "V_DIM": v_dim, "BLOCK_V": min(next_power_of_2(v_dim), 8192 // splits)}
             compile_kernel(join_kernel, f"*{dtype}", {**constants, "SPLITS": splits}, architecture)
-            print("join", dtype, v_dim, splits, flush=True)
-        sizes = {"K_DIM": 80, "V_DIM": 64, "K_PAD": 128, "V_PAD": 64}
-        compile_kernel(
-            append_kernel, f"*{dtype}", {"NUM_HEADS": 7, "BLOCK_H": 8, "BLOCK_SIZE": 16, **sizes}, architecture
-        )
-        print("append", dtype, flush=True)
+        for k_dim, v_dim, heads in ((80, 64, 8), (576, 0, 1)):
+            sizes = {"K_DIM": k_dim, "V_DIM": v_dim, "K_PAD": pad(k_dim), "V_PAD": pad(v_dim)}
+            append = {"NUM_HEADS": max(1, heads - 1), "BLOCK_H": heads, "BLOCK_SIZE": 16, **sizes}
+            compile_kernel(append_kernel, f"*{dtype}", append, architecture)
+
+
+def main(which: str, architecture: str | None = None) -> None:
+    variants = few_variants() if architecture is None else all_variants(architecture)
+    for variant in variants:
+        try:
+            print(json.dumps(compile_attend(variant)), flush=True)
+        except ValueError as error:  # it fits no tile
+            print(json.dumps({"name": str(variant), "refused": str(error)}), flush=True)
+    if architecture is not None:
+        compile_others(architecture)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(*sys.argv[1:])

@@ -141,7 +141,8 @@ def test_appending_is_the_same_as_torchs(dtype: torch.dtype) -> None:
     slots = torch.tensor([4, 5, 6, 7, 17, 23, 1])
     append_paged(cache, 0, k, v, SimpleNamespace(slot_mapping=slots, batched_append=True, memo={}))  # type: ignore[arg-type]
     keys, values = torch.zeros_like(cache.keys[0]), torch.zeros_like(cache.values[0])
-    calls.append_in_place(k, v, keys, values, slots)
+    calls.append_in_place(k, keys, slots)
+    calls.append_in_place(v, values, slots)
     assert keys.any() and torch.equal(keys, cache.keys[0]) and torch.equal(values, cache.values[0])
 
 

@@ -56,10 +56,10 @@ class Prompts:
         self.q = torch.randn(int(self.counts.sum()), heads[0], dims[0], generator=generator).to(dtype)
         self.starts = np.concatenate([[0], np.cumsum(counts)])
 
-    def attended(self, **settings: Any) -> torch.Tensor:
+    def attended(self, *, every: bool = False, **settings: Any) -> torch.Tensor:
         span = calls.prompt_span(self.q, self.keys)
         assert span is not None
-        spans = Plan(self.starts, self.seq_lens, self.tables).spans(span)
+        spans = Plan(self.starts, self.seq_lens, self.tables).spans(span, every=every)
         out = self.q.new_full((*self.q.shape[:2], self.values.shape[-1]), 7.0)
         params = AttentionParams(self.q.shape[-1] ** -0.5, **settings)
         calls.attend_prompts(self.q, out, self.keys, self.values, spans, params)
@@ -141,6 +141,21 @@ def test_short_rows_are_left_to_the_decodes_kernel(dtype: torch.dtype) -> None:
     begin, end = prompts.starts[1:3]
     close(found[begin:end], expected[begin:end])
     assert (found[:begin] == 7).all() and (found[end:] == 7).all()
+
+
+def test_latents_of_which_one_head_has_all_queries(dtype: torch.dtype) -> None:
+    """Decodes as well as prompts, and with more threads than KV heads: the same, bit for bit."""
+    latents = Prompts(dtype, [1, 40, 3], [300, 0, 9], (16, 1), (48, 32))
+    latents.values = latents.keys[..., :32]
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(latents.attended(every=True))
+    finally:
+        torch.set_num_threads(before)
+    close(found[0], latents.spelled_out())
+    assert torch.equal(*found)
 
 
 def test_queries_that_do_not_lie_in_one_piece_and_large_scores(dtype: torch.dtype) -> None:

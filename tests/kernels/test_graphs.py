@@ -404,8 +404,10 @@ def test_prompts_alone_take_the_tiles_of_prompts(group: int):
         "group": group,
         "k_dim": 128,
         "v_dim": 128,
+        "values_in_keys": False,
         "itemsize": 2,
         "shared_memory": 227 * 1024,
+        "tensor_cores": "wgmma",
     }
     for num_tokens in range(129, 1025, 5):
         bucket = smallest(num_tokens, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -43,11 +44,14 @@ def soon() -> Iterator[None]:
         yield
 
 
-def drivers(model: PreTrainedModel, lengths: list[int]) -> tuple[Driver, Driver]:
+def drivers(model: PreTrainedModel, lengths: list[int], **settings: Any) -> tuple[Driver, Driver]:
     """One driver that replays steps and one that does not."""
     tokens = [random_tokens(length, VOCABULARY, seed) for seed, length in enumerate(lengths)]
-    made = [Driver(make_runner(model, num_blocks=256, record_steps=replays), tokens) for replays in (True, False)]
-    return made[0], made[1]
+    replaying, plain = (
+        Driver(make_runner(model, num_blocks=256, record_steps=replays, **settings), tokens)
+        for replays in (True, False)
+    )
+    return replaying, plain
 
 
 # No RoPE, plain, windows, soft-cap, sinks, keys and values of different sizes, parallel layers, a mixture of experts.
@@ -73,6 +77,17 @@ def test_a_replayed_step_gives_the_logits_of_the_step_as_it_is(family: str) -> N
     assert recorded.refused is None
     # the prompt; a new size; recorded; checked; replayed
     assert graphs == [False, False, False, False, *[True] * 5]
+
+
+@needs_prompt_kernel
+def test_steps_with_cached_latents_are_replayed_too() -> None:
+    replaying, plain = drivers(tiny_model(FAMILIES["deepseek_v3"]()), [30, 30, 30], latent_cache="on")
+    for counts in [{0: 5, 1: 17, 2: 1}, *[{0: 1, 1: 1, 2: 1}] * 5]:
+        found, expected = replaying.step(counts), plain.step(counts)
+        for i in counts:
+            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    assert replaying.result.graph
+    assert replaying.runner.loaded.kv_shapes[0].values_in_keys
 
 
 @needs_numba

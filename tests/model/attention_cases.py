@@ -74,6 +74,7 @@ class Case:
         dims: ``k_dim`` and ``v_dim``. heads: query heads and KV heads.
         padded: rows without tokens and tokens without a row follow the real ones, as in a CUDA graph's bucket.
         strided: queries, keys and values are views of one tensor, as a fused projection returns them.
+        latents: values are the first numbers of the keys.
     """
 
     rows: str
@@ -86,6 +87,7 @@ class Case:
     sinks: bool
     padded: bool
     strided: bool
+    latents: bool = False
 
     def __str__(self) -> str:
         told = ((field.name, getattr(self, field.name)) for field in fields(self))
@@ -118,6 +120,25 @@ def pairwise_cases() -> list[Case]:
 def large_cases() -> list[Case]:
     """The same with large heads, long contexts and many rows."""
     return [Case(**values) for values in pairwise(_LARGE_FACTORS)]
+
+
+def latent_cases() -> list[Case]:
+    """Latents, of which one KV head has all query heads: of any size and in each dtype, and once of DeepSeek's size."""
+    factors = {
+        "rows": tuple(ROWS),
+        "dims": ((24, 16), (48, 32), (80, 64)),
+        "heads": ((4, 1), (16, 1), (20, 1)),
+        "dtype": _FACTORS["dtype"],
+        "block_size": (4, 16, 24),
+        "padded": (False, True),
+        "strided": (False, True),
+    }
+    plain: dict[str, Any] = {"reach": EVERYTHING, "softcap": None, "sinks": False, "latents": True}
+    windowed = Case(
+        "mixed", (24, 16), (16, 1), Reach(window=6), torch.float32, 16, 5.0, True, False, False, latents=True
+    )
+    real = Case("decodes", (576, 512), (16, 1), EVERYTHING, torch.bfloat16, 16, None, False, False, False, latents=True)
+    return [*(Case(**values, **plain) for values in pairwise(factors)), windowed, real]
 
 
 def all_cases() -> list[Case]:
@@ -168,7 +189,7 @@ def make_problem(case: Case, device: torch.device, seed: int = 0, bucket: Bucket
     batch = make_batch(rows, case.block_size, bucket, rng, device)
     (heads, kv_heads), (k_dim, v_dim) = case.heads, case.dims
     cache = KVCache(
-        {0: LayerShape(kv_heads, k_dim, v_dim)},
+        {0: LayerShape(kv_heads, k_dim, v_dim, values_in_keys=case.latents)},
         num_blocks=bucket.num_blocks,
         block_size=case.block_size,
         dtype=case.dtype,
@@ -187,12 +208,13 @@ def make_problem(case: Case, device: torch.device, seed: int = 0, bucket: Bucket
     fused = torch.randn((batch.num_tokens, sum(widths)), generator=generator, device=device).to(case.dtype)
     q, k, v = fused.split(widths, 1) if case.strided else (part.contiguous() for part in fused.split(widths, 1))
     sinks = torch.randn(heads, generator=generator, device=device).to(case.dtype) if case.sinks else None
+    k, v = k.unflatten(1, (kv_heads, k_dim)), v.unflatten(1, (kv_heads, v_dim))
     return Problem(
         cache,
         batch,
         q.unflatten(1, (heads, k_dim)),
-        k.unflatten(1, (kv_heads, k_dim)),
-        v.unflatten(1, (kv_heads, v_dim)),
+        k,
+        k[..., :v_dim] if case.latents else v,
         AttentionParams(k_dim**-0.5, case.reach, case.softcap, sinks),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -25,10 +26,10 @@ SCHEDULE = (
 )
 
 
-def worst_difference(model, attention: str, batched_append: bool = True) -> float:
+def worst_difference(model, attention: str, batched_append: bool = True, **settings: Any) -> float:
     prompts = [random_tokens(length, VOCABULARY, seed) for seed, length in enumerate(LENGTHS)]
     expected = [eager_logits(model, prompt) for prompt in prompts]
-    driver = Driver(make_runner(model, attention=attention), prompts, batched_append=batched_append)
+    driver = Driver(make_runner(model, attention=attention, **settings), prompts, batched_append=batched_append)
     worst = 0.0
     for counts in SCHEDULE:
         for i, logits in driver.step(counts).items():

@@ -34,6 +34,16 @@ def test_shapes_are_each_layers_own():
     assert bytes_per_token(SHAPES, torch.float32) == 4 * (2 * 2 * 16 + 4 * 9)
 
 
+def test_values_in_keys_take_no_memory_and_are_copied_with_them():
+    shapes = {0: LayerShape(1, 10, 8, values_in_keys=True)}
+    cache = KVCache(shapes, num_blocks=4, block_size=4, dtype=torch.float32, device=CPU)
+    assert bytes_per_token(shapes, torch.float32) == 4 * 10
+    cache.keys[0][1].normal_()
+    cache.copy_blocks([(1, 2)])
+    assert torch.equal(cache.values[0][2], cache.keys[0][1, ..., :8])
+    assert cache.values[0].data_ptr() == cache.keys[0].data_ptr()
+
+
 def test_copies_read_everything_before_they_write():
     cache = filled()
     before = snapshot(cache)

@@ -19,16 +19,17 @@ def append_paged(cache: KVCache, layer: int, k: torch.Tensor, v: torch.Tensor, b
     Numbers that are not finite become 0. A later owner of the block may read past its own last token; the mask gives these
     a weight of 0, but 0 times NaN is NaN.
     """
-    k, v = (x.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for x in (k, v))
     blocks, offsets = _slots(cache, batch)
-    keys, values = cache.keys[layer], cache.values[layer]
-    if batch.batched_append:
-        keys[blocks, :, offsets] = k
-        values[blocks, :, offsets] = v
-        return
-    for begin, end in pairwise(batch.host_cu_seqlens_q.tolist()):
-        keys[blocks[begin:end], :, offsets[begin:end]] = k[begin:end]
-        values[blocks[begin:end], :, offsets[begin:end]] = v[begin:end]
+    written = [(k, cache.keys[layer])]
+    if not cache.shapes[layer].values_in_keys:
+        written.append((v, cache.values[layer]))
+    for new, cached in written:
+        new = new.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+        if batch.batched_append:
+            cached[blocks, :, offsets] = new
+            continue
+        for begin, end in pairwise(batch.host_cu_seqlens_q.tolist()):
+            cached[blocks[begin:end], :, offsets[begin:end]] = new[begin:end]
 
 
 def _slots(cache: KVCache, batch: PagedBatch) -> tuple[torch.Tensor, torch.Tensor]:

@@ -63,7 +63,10 @@ class GatherBackend:
             first_key = start * self.cache.block_size
             if past:
                 keys = self._gather(self.cache.keys[layer], batch, row, start, seq_len)
-                values = self._gather(self.cache.values[layer], batch, row, start, seq_len)
+                if self.cache.shapes[layer].values_in_keys:
+                    values = keys[..., : v.shape[-1]]
+                else:
+                    values = self._gather(self.cache.values[layer], batch, row, start, seq_len)
             else:
                 keys, values = (x[begin:end].transpose(0, 1)[None] for x in (k, v))
             queries = q[begin:end].transpose(0, 1)[None]

@@ -162,7 +162,7 @@ def roseplay_attention(
         softcap=softcap,
         sinks=s_aux,
     )
-    return paged.backend.attend(layer, q, k, v, paged.batch, params).unsqueeze(0), None
+    return pattern.values(paged.backend.attend(layer, pattern.queries(q), k, v, paged.batch, params)).unsqueeze(0), None
 
 
 AttentionInterface.register(ATTENTION_NAME, roseplay_attention)

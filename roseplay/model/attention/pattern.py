@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from roseplay.model.attention.latent import LatentProjection, pass_latents
+
 Positions = TypeVar("Positions", int, npt.NDArray[np.int64], torch.Tensor)
 _ATTRIBUTE = "roseplay_pattern"
 
@@ -64,11 +66,21 @@ class LayerPattern:
         reach: used where the model passes no ``sliding_window``.
         kv_layer: the layer whose keys and values this one reads instead of its own.
         temperature: scales queries, where the model's own code would use a token's index in the batch.
+        projection: is applied to queries and results, because the layer passes latents instead of keys and values.
     """
 
     reach: Reach = EVERYTHING
     kv_layer: int | None = None
     temperature: Temperature | None = None
+    projection: LatentProjection | None = None
+
+    def queries(self, q: torch.Tensor) -> torch.Tensor:
+        """Returns the queries that attend to what the layer caches."""
+        return q if self.projection is None else self.projection.queries(q)
+
+    def values(self, out: torch.Tensor) -> torch.Tensor:
+        """Returns the results of the layer for those of its cached values."""
+        return out if self.projection is None else self.projection.values(out)
 
 
 _PLAIN = LayerPattern()
@@ -85,6 +97,12 @@ def share_keys(model: torch.nn.Module, kv_layers: dict[int, int]) -> None:
     for module, layer in _attention_modules(model):
         if layer in kv_layers:
             _change(module, kv_layer=kv_layers[layer])
+
+
+def attend_latents(module: torch.nn.Module, projection: LatentProjection) -> None:
+    """Make a layer cache and attend to its latents."""
+    pass_latents(module, projection)
+    _change(module, projection=projection)
 
 
 def adopt_config_patterns(model: torch.nn.Module) -> None:

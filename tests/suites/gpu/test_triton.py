@@ -12,7 +12,8 @@ import torch
 
 from roseplay.config import EngineConfig
 from roseplay.kernels.cuda.attention import backend as triton_backend
-from roseplay.kernels.cuda.attention.tiles import choose_splits
+from roseplay.kernels.cuda.attention.backend import TritonBackend
+from roseplay.kernels.cuda.attention.tiles import Tiles, choose_splits
 from roseplay.model.attention import EVERYTHING, Reach, make_backend
 from roseplay.model.attention.append import append_paged
 from roseplay.model.kv_cache import KVCache, LayerShape
@@ -24,6 +25,7 @@ from tests.model.attention_cases import (
     Problem,
     all_cases,
     large_cases,
+    latent_cases,
     make_problem,
     pairwise_cases,
     relative_error,
@@ -62,7 +64,7 @@ def hold_to_the_reference(case: Case, seed: int) -> None:
         assert torch.equal(ours[1:].nan_to_num(7.0), theirs[1:].nan_to_num(7.0))
 
 
-@pytest.mark.parametrize("seed, case", list(enumerate(pairwise_cases())), ids=str)
+@pytest.mark.parametrize("seed, case", list(enumerate(pairwise_cases() + latent_cases())), ids=str)
 def test_pairwise(seed: int, case: Case):
     hold_to_the_reference(case, seed)
 
@@ -214,6 +216,11 @@ def test_families_through_the_runner(family: str):
 
 
 @models_on_the_cpu
+def test_latents_through_the_runner():
+    assert worst_difference(tiny_model(FAMILIES["deepseek_v3"]()), "triton", latent_cache="on") < 1e-4
+
+
+@models_on_the_cpu
 @pytest.mark.parametrize(
     "family", [pytest.param(name, marks=() if name == "phimoe" else pytest.mark.slow) for name in PATTERNED]
 )
@@ -241,6 +248,19 @@ def test_long_contexts_of_few_decodes_are_split(monkeypatch: pytest.MonkeyPatch)
     for case in pairwise_cases()[-2:]:
         hold_to_the_reference(case, 1)
     assert min(splits) > 1
+
+
+def test_tiles_can_be_chosen_by_the_caller():
+    asked = []
+
+    def smallest(**shapes: Any) -> Tiles:
+        asked.append(shapes)
+        return Tiles(16, 16, 4, 1)
+
+    problem, same = make_problem(CASE, DEVICE), make_problem(CASE, DEVICE)
+    found = problem.attend(TritonBackend(problem.cache, tiles=smallest))
+    assert relative_error(found, right_answer(same)) <= TOLERANCE[CASE.dtype]
+    assert [shapes["group"] for shapes in asked] == [3]
 
 
 def test_a_backend_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch):

@@ -28,10 +28,12 @@ class CPUBackend(GatherBackend):
         self.in_place = calls.available(cache.dtype, cache.device)
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
-        if self.in_place and batch.batched_append:
-            calls.append_in_place(k, v, self.cache.keys[layer], self.cache.values[layer], batch.slot_mapping)
-        else:
+        if not (self.in_place and batch.batched_append):
             super().append(layer, k, v, batch)
+            return
+        calls.append_in_place(k, self.cache.keys[layer], batch.slot_mapping)
+        if not self.cache.shapes[layer].values_in_keys:
+            calls.append_in_place(v, self.cache.values[layer], batch.slot_mapping)
 
     def attend(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch, params: AttentionParams
@@ -40,15 +42,17 @@ class CPUBackend(GatherBackend):
             return super().attend(layer, q, k, v, batch, params)
         out = q.new_empty((*q.shape[:2], v.shape[-1]))
         keys, values, plan = self.cache.keys[layer], self.cache.values[layer], Plan.of(batch)
-        decodes = plan.decodes(params.reach)
+        # One head of latents has so many query heads that decodes are matrix products as well.
+        every = self.cache.shapes[layer].values_in_keys
+        decodes = None if every else plan.decodes(params.reach)
         if decodes is not None:
             calls.attend_in_place(q, out, keys, values, decodes, params)
-        if plan.has_prompts:
+        if every or plan.has_prompts:
             most = calls.prompt_span(q, keys)
             if most is None:
-                self.attend_rows(plan.prompt_rows(), layer, q, k, v, batch, params, out)
+                self.attend_rows(plan.prompt_rows(every=every), layer, q, k, v, batch, params, out)
             else:
-                calls.attend_prompts(q, out, keys, values, plan.spans(most), params)
+                calls.attend_prompts(q, out, keys, values, plan.spans(most, every=every), params)
         return out
 
 

@@ -28,18 +28,14 @@ def available(dtype: torch.dtype, device: torch.device) -> bool:
     return decode_loops is not None and device.type == "cpu" and dtype in _DTYPES
 
 
-def append_in_place(
-    k: torch.Tensor, v: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor
-) -> None:
-    """Write ``k`` and ``v`` ``[tokens, kv_heads, dim]`` into the ``slots`` ``[tokens]`` of a layer's blocks.
+def append_in_place(new: torch.Tensor, blocks: torch.Tensor, slots: torch.Tensor) -> None:
+    """Write the keys or the values ``new`` ``[tokens, kv_heads, dim]`` into the ``slots`` ``[tokens]`` of a layer's blocks.
 
-    ``keys`` and ``values`` are as for ``attend_in_place``. Numbers that are not finite become 0, as in ``append_paged``.
+    ``blocks`` is as for ``attend_in_place``. Numbers that are not finite become 0, as in ``append_paged``.
     """
-    heads, block_size = keys.shape[1:3]
-    for new, blocks in ((k, keys), (v, values)):
-        new = _heads_dense(new.to(blocks.dtype))
-        sizes = (new.stride(0), heads, block_size, blocks.shape[-1])
-        share_rows(decode_loops.append(new.dtype == torch.bfloat16), (new, blocks, slots), len(slots), *sizes)
+    new = _heads_dense(new.to(blocks.dtype))
+    sizes = (new.stride(0), *blocks.shape[1:])
+    share_rows(decode_loops.append(new.dtype == torch.bfloat16), (new, blocks, slots), len(slots), *sizes)
 
 
 def attend_in_place(
@@ -94,7 +90,7 @@ def prompt_span(q: torch.Tensor, keys: torch.Tensor) -> int | None:
     """Returns the most queries of a span for ``attend_prompts``; None if it does not support their dtype or shape."""
     if q.dtype != keys.dtype or not prompt_loops.fits(q.dtype, keys.shape[-1]):
         return None
-    return prompt_loops.span_queries(q.shape[1] // keys.shape[1])
+    return prompt_loops.span_queries(q.shape[1] // keys.shape[1] // _group_parts(q, keys))
 
 
 def attend_prompts(
@@ -105,27 +101,42 @@ def attend_prompts(
     spans: Spans,
     params: AttentionParams,
 ) -> None:
-    """Make spans of queries attend to the cached tokens up to each query; arguments are as for ``attend_in_place``.
+    """Make spans of queries attend to the cached tokens up to each query; arguments are as for ``attend_in_place``, but
+    ``values`` may be a part of ``keys``.
 
     In bfloat16, probabilities are rounded before they are multiplied by values, as torch does.
     """
     kv_heads, block_size, k_dim = keys.shape[1:]
-    group, v_dim = q.shape[1] // kv_heads, values.shape[-1]
+    parts = _group_parts(q, keys)
+    groups = kv_heads * parts
     kernel = prompt_loops.attend(
-        q.dtype == torch.bfloat16, group, k_dim, v_dim, block_size, bool(params.softcap), prompt_loops.by_tiles(q.dtype)
+        q.dtype == torch.bfloat16,
+        q.shape[1] // groups,
+        parts,
+        k_dim,
+        values.shape[-1],
+        values.stride(2),
+        block_size,
+        bool(params.softcap),
+        prompt_loops.by_tiles(q.dtype),
     )
     q = _heads_dense(q)
     floats, sink = _floats(params)
     arguments = [*(x.data_ptr() for x in (q, out, keys, values)), floats.ctypes.data, sink.ctypes.data]
     arguments += [
         q.stride(0),
-        kv_heads,
+        groups,
         0 if params.sinks is None else len(sink),
         params.reach.window or 0,
         params.reach.chunk or 0,
         *spans.arguments(),
     ]
-    share_out(kernel, arguments, kv_heads, hold=(floats, spans, sink), rows=spans.count)
+    share_out(kernel, arguments, groups, hold=(floats, spans, sink), rows=spans.count)
+
+
+def _group_parts(q: torch.Tensor, keys: torch.Tensor) -> int:
+    """Returns into how many parts of its query heads a KV head's work is split."""
+    return prompt_loops.group_parts(q.shape[1] // keys.shape[1], keys.shape[1], torch.get_num_threads())
 
 
 def _floats(params: AttentionParams) -> tuple[np.ndarray, np.ndarray]:

@@ -94,7 +94,7 @@ class Plan:
         self._cu_seqlens_q, self._seq_lens, self._block_tables = cu_seqlens_q, seq_lens, block_tables
         self._decodes_only = cu_seqlens_q.size - 1 == cu_seqlens_q[-1]
         self._decodes: dict[Reach, Decodes | None] = {}
-        self._spans: dict[int, Spans] = {}
+        self._spans: dict[tuple[int, bool], Spans] = {}
 
     @classmethod
     def of(cls, batch: PagedBatch) -> Plan | StaticPlan:
@@ -117,10 +117,9 @@ class Plan:
         """Whether some rows have more than ``SHORT_QUERIES`` tokens."""
         return not self._decodes_only and self._prompts.size > 0
 
-    def prompt_rows(self) -> Sequence[int]:
-        """Returns the batch's rows that are prompts, for a backend that computes each separately."""
-        rows: list[int] = self._prompts.tolist()
-        return rows
+    def prompt_rows(self, *, every: bool = False) -> Sequence[int]:
+        """Returns the batch's rows that are prompts, or every row, for a backend that computes each separately."""
+        return range(self._seq_lens.size) if every else self._prompts.tolist()
 
     def decodes(self, reach: Reach) -> Decodes | None:
         """Returns the tokens that attend one by one, decodes and short chunks of prompts; None if there are none."""
@@ -128,11 +127,11 @@ class Plan:
             self._decodes[reach] = self._plan_decodes(reach)
         return self._decodes[reach]
 
-    def spans(self, most: int) -> Spans:
-        """Returns the tokens of prompts, ``most`` queries at a time."""
-        if most not in self._spans:
-            self._spans[most] = self._plan_spans(most)
-        return self._spans[most]
+    def spans(self, most: int, *, every: bool = False) -> Spans:
+        """Returns the tokens of prompts, or of every row, ``most`` queries at a time."""
+        if (most, every) not in self._spans:
+            self._spans[most, every] = self._plan_spans(most, np.flatnonzero(self._counts) if every else self._prompts)
+        return self._spans[most, every]
 
     def _plan_decodes(self, reach: Reach) -> Decodes | None:
         seq_lens, tables = self._seq_lens, self._block_tables
@@ -152,9 +151,9 @@ class Plan:
         tables, seq_lens = np.ascontiguousarray(tables), np.ascontiguousarray(seq_lens)
         return Decodes(tokens, tables, np.array([tokens.size]), seq_lens, firsts)
 
-    def _plan_spans(self, most: int) -> Spans:
+    def _plan_spans(self, most: int, of: Ints) -> Spans:
         counts = self._counts
-        rows = np.repeat(self._prompts, -(-counts[self._prompts] // most))
+        rows = np.repeat(of, -(-counts[of] // most))
         first_of_row = np.concatenate([[True], np.diff(rows) > 0])[: rows.size]
         number = np.arange(rows.size)
         begins = (number - np.maximum.accumulate(np.where(first_of_row, number, 0))) * most  # offset in the row
@@ -185,7 +184,7 @@ class StaticPlan:
         self._tables = tables
         self._plan = Plan(batch.host_cu_seqlens_q, batch.host_seq_lens, batch.host_block_tables)
         self._decodes: dict[Reach, Decodes] = {}
-        self._spans: dict[int, Spans] = {}
+        self._spans: dict[tuple[int, bool], Spans] = {}
         self.in_place = True
         batch.memo[_MEMO] = self
 
@@ -193,7 +192,7 @@ class StaticPlan:
     def has_prompts(self) -> bool:
         return len(self._tables) > SHORT_QUERIES
 
-    def prompt_rows(self) -> Sequence[int]:
+    def prompt_rows(self, *, every: bool = False) -> Sequence[int]:
         self.in_place = False
         return ()
 
@@ -204,20 +203,21 @@ class StaticPlan:
             made.refill(self._plan.decodes(reach))
         return self._decodes[reach]
 
-    def spans(self, most: int) -> Spans:
-        if most not in self._spans:
+    def spans(self, most: int, *, every: bool = False) -> Spans:
+        if (most, every) not in self._spans:
             size, columns = self._tables.shape
-            rows = size // most + size // (SHORT_QUERIES + 1) + 1  # each prompt's last span may be short
+            # Each prompt's last span may be short.
+            rows = size if every else size // most + size // (SHORT_QUERIES + 1) + 1
             tokens, counts, positions = np.zeros((3, rows), np.int64)
             tables = np.zeros((rows, columns), np.int64)
-            made = self._spans[most] = Spans(tokens, tables, np.zeros(1, np.int64), counts, positions)
-            made.refill(self._plan.spans(most))
-        return self._spans[most]
+            made = self._spans[most, every] = Spans(tokens, tables, np.zeros(1, np.int64), counts, positions)
+            made.refill(self._plan.spans(most, every=every))
+        return self._spans[most, every]
 
     def refill(self, host: HostBatch) -> None:
         """Overwrite the arrays with those of a batch that has no more tokens than the step."""
         self._plan = Plan(host.cu_seqlens_q, host.seq_lens, host.block_tables)
         for reach, decodes in self._decodes.items():
             decodes.refill(self._plan.decodes(reach))
-        for most, spans in self._spans.items():
-            spans.refill(self._plan.spans(most))
+        for (most, every), spans in self._spans.items():
+            spans.refill(self._plan.spans(most, every=every))

@@ -28,11 +28,12 @@ from roseplay.kernels.cpu.tiles import MOST_ROWS, STRIP, available, multiply_til
 
 KEY_CHUNK = 128  # cached tokens, a multiple of STRIP
 _SPAN_ROWS = 192  # rows of a span (queries times heads of a group), which share the cost of laying out a chunk
+_LEAST_HEADS = 8  # of a large group that is split over threads, so that laying out a chunk is a small part of the work
 _FLOAT_BYTES = 4
 
 # Indices of the kernel's arguments: addresses, its own first, then sizes.
 (
-    _KERNEL, Q, OUT, KEYS, VALUES, FLOATS, SINKS, Q_STRIDE, KV_HEADS, NUM_SINKS, WINDOW, CHUNK,
+    _KERNEL, Q, OUT, KEYS, VALUES, FLOATS, SINKS, Q_STRIDE, GROUPS, NUM_SINKS, WINDOW, CHUNK,
     TOKENS, COUNTS, POSITIONS, TABLES, SPANS, WIDTH,
 ) = range(18)  # fmt: skip
 
@@ -52,12 +53,20 @@ def span_queries(group: int) -> int:
     return max(1, _SPAN_ROWS // group)
 
 
+def group_parts(group: int, kv_heads: int, threads: int) -> int:
+    """Returns into how many parts the heads of a group are split, so that a single query gives each thread work."""
+    parts = 1
+    while parts * kv_heads < threads and group % (2 * parts) == 0 and group // (2 * parts) >= _LEAST_HEADS:
+        parts *= 2
+    return parts
+
+
 @numba.njit(inline="always")
-def _copy_cached(cache, table, head, kv_heads, block_size, dim, first, rows):
-    """Copy the cached keys or values of one KV head, from token ``first`` on, to ``rows``."""
+def _copy_cached(cache, table, head, kv_heads, block_size, dim, stride, first, rows):
+    """Copy the cached keys or values of one KV head, from token ``first`` on, to ``rows``; tokens are ``stride`` apart."""
     for i in range(len(rows)):
         block, offset = table[(first + i) // block_size], (first + i) % block_size
-        begin = ((block * kv_heads + head) * block_size + offset) * dim
+        begin = ((block * kv_heads + head) * block_size + offset) * stride
         copy_row(numba.carray(advance(cache, begin), dim), rows[i, :dim])
 
 
@@ -121,12 +130,24 @@ def _multiply_add(x, stride, strip, words, out, out_stride, rows, tiled):
 
 
 @cache
-def attend(bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capped: bool, tiled: bool) -> Any:
-    """Returns the kernel for one shape of layer; a piece of its work is one KV head of one span.
+def attend(
+    bf16: bool,
+    group: int,
+    parts: int,
+    k_dim: int,
+    v_dim: int,
+    v_stride: int,
+    block_size: int,
+    capped: bool,
+    tiled: bool,
+) -> Any:
+    """Returns the kernel for one shape of layer; a piece of its work is one group of one span.
 
     Args:
         bf16: queries, keys, values and out are bfloat16 (as uint16), else float32.
-        group, capped: as in ``decode_loops.attend``.
+        group: query heads of a piece, of which a KV head has ``parts`` groups.
+        v_stride: numbers between the values of two tokens.
+        capped: as in ``decode_loops.attend``.
         tiled: multiply bfloat16 by AMX's tiles.
     """
     most, step = amx.MOST_ROWS if tiled else MOST_ROWS, 2 if bf16 else 1
@@ -139,9 +160,10 @@ def attend(bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capp
     is_capped = int(capped)
 
     def attend(args, piece):
-        kv_heads, window, chunk = args[KV_HEADS], args[WINDOW], args[CHUNK]
+        groups, window, chunk = args[GROUPS], args[WINDOW], args[CHUNK]
+        kv_heads = groups // parts
         # The last spans see the most tokens, so they start first.
-        span, head = pointer(args[SPANS], types.int64)[0] - 1 - piece // kv_heads, piece % kv_heads
+        span, head = pointer(args[SPANS], types.int64)[0] - 1 - piece // groups, piece % groups
         token = pointer(args[TOKENS], types.int64)[span]
         count = pointer(args[COUNTS], types.int64)[span]
         position = pointer(args[POSITIONS], types.int64)[span]
@@ -170,8 +192,10 @@ def attend(bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capp
         first = max(0, _first_seen(position, window, chunk)) // KEY_CHUNK * KEY_CHUNK
         for begin in range(first, position + count, KEY_CHUNK):
             tokens = min(KEY_CHUNK, position + count - begin)
-            _copy_cached(pointer(args[KEYS], item), table, head, kv_heads, block_size, k_dim, begin, keys[:tokens])
-            _copy_cached(pointer(args[VALUES], item), table, head, kv_heads, block_size, v_dim, begin, values[:tokens])
+            cached_keys, cached_values = pointer(args[KEYS], item), pointer(args[VALUES], item)
+            kv_head = head // parts
+            _copy_cached(cached_keys, table, kv_head, kv_heads, block_size, k_dim, k_dim, begin, keys[:tokens])
+            _copy_cached(cached_values, table, kv_head, kv_heads, block_size, v_dim, v_stride, begin, values[:tokens])
             _lay_out(keys, values, key_strips, value_strips, tokens, step)
             for tile in range(tiles):
                 at = tile * most
@@ -207,8 +231,8 @@ def attend(bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capp
             amx.release()
         if args[NUM_SINKS]:
             add_sinks(total[:rows], weight, top, array_at(args[SINKS], types.float32, head * group, group))
-        first_out = advance(pointer(args[OUT], item), (token * kv_heads + head) * group * v_dim)
-        out = numba.carray(first_out, (count * kv_heads * group, v_dim))
-        _write_out(out, total[:rows], weight, group, kv_heads * group, bf16)
+        first_out = advance(pointer(args[OUT], item), (token * groups + head) * group * v_dim)
+        out = numba.carray(first_out, (count * groups * group, v_dim))
+        _write_out(out, total[:rows], weight, group, groups * group, bf16)
 
     return kernel(attend)

@@ -17,12 +17,15 @@ import numpy as np
 import torch
 
 from roseplay.kernels.cuda.attention.tiles import (
+    ChooseTiles,
+    TensorCores,
     Tiles,
     choose_splits,
     choose_tiles,
     floor_power_of_2,
     max_splits,
     next_power_of_2,
+    tensor_cores,
 )
 from roseplay.model.attention.interface import AttentionParams, register_backend
 from roseplay.model.attention.pattern import Reach
@@ -30,9 +33,6 @@ from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
 
 _LEAST_CAPABILITY = (8, 0)
-# The interpreter has no multiprocessors; this number makes it split contexts as a GPU does.
-_INTERPRETED_PROCESSORS = 4
-_INTERPRETED_SHARED_MEMORY = 227 * 1024
 # Numbers of a layer's keys that a program of the append kernel copies: 16 bytes for each of its 128 threads.
 _APPEND_NUMBERS = 1024
 # Numbers of the parts that a program of the join kernel holds.
@@ -40,6 +40,19 @@ _JOIN_NUMBERS = 8192
 # Keys of the smallest tile, with which contexts have the most splits.
 _LEAST_BLOCK_N = 16
 _LOG2_E = math.log2(math.e)  # the kernels' exponentials are powers of 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    """Multiprocessors, bytes of shared memory available to a program, and instructions for matrix products."""
+
+    processors: int
+    shared_memory: int
+    tensor_cores: TensorCores
+
+
+# The interpreter has no multiprocessors; this number makes it split contexts as a GPU does.
+_INTERPRETED = _Device(4, 227 * 1024, "wgmma")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +97,14 @@ class TritonBackend:
     in the batch, where -1 means block 0.
 
     Raises ``ValueError`` if it cannot run on the device, which is a GPU unless Triton interprets.
+
+    Args:
+        tiles: chooses the tiles of each launch.
     """
 
     name = "triton"
 
-    def __init__(self, cache: KVCache) -> None:
+    def __init__(self, cache: KVCache, *, tiles: ChooseTiles = choose_tiles) -> None:
         on_gpu = cache.device.type == "cuda"
         why = missing(cache.device) if on_gpu or not available() else None
         if why is not None:
@@ -98,7 +114,7 @@ class TritonBackend:
         self._interpreted = bool(triton.knobs.runtime.interpret)
         if not on_gpu and not self._interpreted:
             raise ValueError(f"attention='triton' needs a CUDA device, the model is on {cache.device}")
-        self.cache = cache
+        self.cache, self._choose_tiles = cache, tiles
 
     @staticmethod
     def variants(most_keys: int) -> list[Variant]:
@@ -122,6 +138,7 @@ class TritonBackend:
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         num_tokens, num_heads = q.shape[:2]
         block_size, k_dim, v_dim = self.cache.block_size, keys.shape[-1], values.shape[-1]
+        rest = k_dim - v_dim if self.cache.shapes[layer].values_in_keys else 0
         softcap, sinks = params.softcap, params.sinks
         plan = self._plan(layer, num_heads, batch, params.reach)
         tiles = plan.tiles
@@ -140,7 +157,8 @@ class TritonBackend:
                 q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
                 NUM_HEADS=num_heads, GROUP=num_heads // keys.shape[1], HEADS=tiles.heads,
                 BLOCK_M=tiles.block_m, BLOCK_N=tiles.block_n, BLOCK_SIZE=block_size,
-                K_DIM=k_dim, V_DIM=v_dim, K_PAD=_pad(k_dim), V_PAD=_pad(v_dim),
+                K_DIM=k_dim - rest, V_DIM=v_dim, K_PAD=_pad(k_dim - rest), V_PAD=_pad(v_dim),
+                REST=rest, REST_PAD=_pad(rest),
                 SPLITS=plan.splits, DECODE=plan.decode_only,
                 WINDOW=params.reach.window or 0, CHUNK=params.reach.chunk or 0,
                 SOFTCAP=bool(softcap), SINKS=sinks is not None,
@@ -156,22 +174,24 @@ class TritonBackend:
 
     def _plan(self, layer: int, num_heads: int, batch: PagedBatch, reach: Reach) -> _Plan:
         """Returns the launch, which is the same for layers of one shape and therefore computed once a step."""
-        kv_heads, block_size, k_dim = self.cache.keys[layer].shape[1:]
-        v_dim = self.cache.values[layer].shape[-1]
-        name = ("triton", num_heads, kv_heads, k_dim, v_dim, reach.most)
+        shape, block_size = self.cache.shapes[layer], self.cache.block_size
+        kv_heads = shape.num_kv_heads
+        name = ("triton", num_heads, shape, reach.most)
         if name not in batch.memo:
-            num_processors, shared_memory = self._device
+            device = self._device
             decode_only = _one_token_a_row(batch)
             num_rows, group = batch.seq_lens.shape[0], num_heads // kv_heads
-            tiles = choose_tiles(
+            tiles = self._choose_tiles(
                 decode_only=decode_only,
                 num_tokens=batch.num_tokens,
                 num_rows=num_rows,
                 group=group,
-                k_dim=k_dim,
-                v_dim=v_dim,
+                k_dim=shape.k_dim,
+                v_dim=shape.v_dim,
+                values_in_keys=shape.values_in_keys,
                 itemsize=self.cache.dtype.itemsize,
-                shared_memory=shared_memory,
+                shared_memory=device.shared_memory,
+                tensor_cores=device.tensor_cores,
             )
             query_tiles = num_rows if decode_only else -(-batch.num_tokens // tiles.block_q) + num_rows
             head_parts = kv_heads * -(-group // tiles.heads)
@@ -186,7 +206,7 @@ class TritonBackend:
                     programs=query_tiles * head_parts,
                     most_keys=most_keys,
                     block_n=tiles.block_n,
-                    num_processors=num_processors,
+                    num_processors=device.processors,
                 )
             batch.memo[name] = _Plan(tiles, decode_only, splits, (query_tiles, head_parts, splits))
         found: _Plan = batch.memo[name]
@@ -197,7 +217,7 @@ class TritonBackend:
 
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         num_tokens, num_heads, k_dim = k.shape
-        v_dim = v.shape[2]
+        v_dim = 0 if self.cache.shapes[layer].values_in_keys else v.shape[2]
         block_h = min(next_power_of_2(num_heads), max(1, _APPEND_NUMBERS // _pad(max(k_dim, v_dim))))
         with torch.cuda.device_of(k):
             append_kernel[num_tokens, -(-num_heads // block_h)](
@@ -209,16 +229,16 @@ class TritonBackend:
             )  # fmt: skip
 
     @cached_property
-    def _device(self) -> tuple[int, int]:
-        """The number of multiprocessors, and the bytes of shared memory available to a program."""
+    def _device(self) -> _Device:
         if self.cache.device.type != "cuda":
-            return _INTERPRETED_PROCESSORS, _INTERPRETED_SHARED_MEMORY
+            return _INTERPRETED
         import triton
 
         index = torch.device(self.cache.device).index
         index = torch.cuda.current_device() if index is None else index
         properties = triton.runtime.driver.active.utils.get_device_properties(index)
-        return properties["multiprocessor_count"], properties["max_shared_mem"]
+        capability = torch.cuda.get_device_capability(index)[0] if torch.version.hip is None else None
+        return _Device(properties["multiprocessor_count"], properties["max_shared_mem"], tensor_cores(capability))
 
 
 def _one_token_a_row(batch: PagedBatch) -> bool:

@@ -65,10 +65,11 @@ def _first_seen(position, WINDOW: tl.constexpr, CHUNK: tl.constexpr):
 
 @triton.jit
 def _attend_tiles(
-    acc, total, top, q, position, end, first, last, keys, values, table,
+    acc, total, top, q, q_rest, position, end, first, last, keys, values, table,
     keys_block_stride, values_block_stride, scale, cap,
     BLOCK_N: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     K_DIM: tl.constexpr, V_DIM: tl.constexpr, K_PAD: tl.constexpr, V_PAD: tl.constexpr,
+    REST: tl.constexpr, REST_PAD: tl.constexpr,
     WINDOW: tl.constexpr, CHUNK: tl.constexpr, SOFTCAP: tl.constexpr, MASKED: tl.constexpr,
     WIDEN: tl.constexpr, PRECISION: tl.constexpr, EVICTION: tl.constexpr,
 ):  # fmt: skip
@@ -76,9 +77,11 @@ def _attend_tiles(
 
     ``acc`` [rows, V_PAD], ``total`` and ``top`` [rows] are the weighted sum, the sum of weights and the largest score so
     far. Without ``MASKED`` every row sees every key; with it, keys from ``end`` on and their block ids are not read.
+    With ``REST``, values are the first ``K_DIM`` numbers of keys and are read once for both products.
     """
     k_dims = tl.arange(0, K_PAD)
     v_dims = tl.arange(0, V_PAD)
+    rest_dims = tl.arange(0, REST_PAD)
     # Block ids are read one tile ahead, so that the pipeline does not wait for them before it loads keys.
     key = first * BLOCK_N + tl.arange(0, BLOCK_N)
     block = tl.load(table + key // BLOCK_SIZE, mask=key < end, other=0)
@@ -88,13 +91,19 @@ def _attend_tiles(
         k_mask = here[:, None] & (k_dims < K_DIM)[None, :]
         v_mask = here[:, None] & (v_dims < V_DIM)[None, :]
         slot = key % BLOCK_SIZE
-        k_places = (block * keys_block_stride + slot * K_DIM)[:, None] + k_dims[None, :]
+        k_begins = (block * keys_block_stride + slot * (K_DIM + REST))[:, None]
         v_places = (block * values_block_stride + slot * V_DIM)[:, None] + v_dims[None, :]
+        k_places = k_begins + k_dims[None, :]
         if MASKED or K_DIM != K_PAD:
             k = tl.load(keys + k_places, mask=k_mask, other=0.0, eviction_policy=EVICTION)
         else:
             k = tl.load(keys + k_places, eviction_policy=EVICTION)
-        if MASKED or V_DIM != V_PAD:
+        if REST:
+            rest_mask = here[:, None] & (rest_dims < REST)[None, :]
+            rest_places = k_begins + K_DIM + rest_dims[None, :]
+            k_rest = tl.load(keys + rest_places, mask=rest_mask, other=0.0, eviction_policy=EVICTION)
+            v = k
+        elif MASKED or V_DIM != V_PAD:
             v = tl.load(values + v_places, mask=v_mask, other=0.0, eviction_policy=EVICTION)
         else:
             v = tl.load(values + v_places, eviction_policy=EVICTION)
@@ -104,7 +113,10 @@ def _attend_tiles(
             k = k.to(tl.float32)
             v = v.to(tl.float32)
 
-        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
+        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        if REST:
+            scores = tl.dot(q_rest, tl.trans(k_rest.to(k.dtype)), scores, input_precision=PRECISION)
+        scores = scores * scale
         if (
             SOFTCAP
         ):  # tanh(x) = 1 - 2 / (exp(2x) + 1), which is right at both infinities; scale and cap have the factors
@@ -129,19 +141,20 @@ def _attend_tiles(
 
 @triton.jit
 def _attend_context(
-    acc, total, top, queries, position, first_position, end, first, last, keys, values, table,
+    acc, total, top, queries, rest_queries, position, first_position, end, first, last, keys, values, table,
     keys_block_stride, values_block_stride, scale, cap,
     BLOCK_N: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     K_DIM: tl.constexpr, V_DIM: tl.constexpr, K_PAD: tl.constexpr, V_PAD: tl.constexpr,
+    REST: tl.constexpr, REST_PAD: tl.constexpr,
     WINDOW: tl.constexpr, CHUNK: tl.constexpr, SOFTCAP: tl.constexpr,
     WIDEN: tl.constexpr, PRECISION: tl.constexpr, DECODE: tl.constexpr,
 ):  # fmt: skip
     """``_attend_tiles`` for key tiles ``first`` to ``last - 1``, with masks only where a token does not see a key."""
     if DECODE:  # one loop: memory is the bottleneck, not masks, and a second loop would have to fill its pipeline
         acc, total, top = _attend_tiles(
-            acc, total, top, queries, position, end, first, last, keys, values, table,
+            acc, total, top, queries, rest_queries, position, end, first, last, keys, values, table,
             keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
-            WINDOW, CHUNK, SOFTCAP, True, WIDEN, PRECISION, "evict_first",
+            REST, REST_PAD, WINDOW, CHUNK, SOFTCAP, True, WIDEN, PRECISION, "evict_first",
         )  # fmt: skip
     else:
         whole_first = first
@@ -150,21 +163,21 @@ def _attend_context(
             whole_first = tl.minimum((seen + BLOCK_N - 1) // BLOCK_N, last)
             whole_first = tl.maximum(whole_first, first)
             acc, total, top = _attend_tiles(
-                acc, total, top, queries, position, end, first, whole_first, keys, values, table,
+                acc, total, top, queries, rest_queries, position, end, first, whole_first, keys, values, table,
                 keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
-                WINDOW, CHUNK, SOFTCAP, True, WIDEN, PRECISION, "",
+                REST, REST_PAD, WINDOW, CHUNK, SOFTCAP, True, WIDEN, PRECISION, "",
             )  # fmt: skip
         # Tiles from this one on have keys that the first token does not see.
         whole_last = tl.maximum(tl.minimum((first_position + 1) // BLOCK_N, last), whole_first)
         acc, total, top = _attend_tiles(
-            acc, total, top, queries, position, end, whole_first, whole_last, keys, values, table,
+            acc, total, top, queries, rest_queries, position, end, whole_first, whole_last, keys, values, table,
             keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
-            WINDOW, CHUNK, SOFTCAP, False, WIDEN, PRECISION, "",
+            REST, REST_PAD, WINDOW, CHUNK, SOFTCAP, False, WIDEN, PRECISION, "",
         )  # fmt: skip
         acc, total, top = _attend_tiles(
-            acc, total, top, queries, position, end, whole_last, last, keys, values, table,
+            acc, total, top, queries, rest_queries, position, end, whole_last, last, keys, values, table,
             keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
-            WINDOW, CHUNK, SOFTCAP, True, WIDEN, PRECISION, "",
+            REST, REST_PAD, WINDOW, CHUNK, SOFTCAP, True, WIDEN, PRECISION, "",
         )  # fmt: skip
     return acc, total, top
 
@@ -182,6 +195,7 @@ def attend_kernel(
     NUM_HEADS: tl.constexpr, GROUP: tl.constexpr, HEADS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     K_DIM: tl.constexpr, V_DIM: tl.constexpr, K_PAD: tl.constexpr, V_PAD: tl.constexpr,
+    REST: tl.constexpr, REST_PAD: tl.constexpr,
     SPLITS: tl.constexpr, DECODE: tl.constexpr,
     WINDOW: tl.constexpr, CHUNK: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr,
     WIDEN: tl.constexpr, PRECISION: tl.constexpr,
@@ -193,7 +207,8 @@ def attend_kernel(
     Shapes: ``q`` [tokens, heads, k_dim], ``keys`` [blocks, kv_heads, block_size, k_dim]; ``out`` [tokens, heads, v_dim], or
     with ``SPLITS`` > 1 float32 [splits, tokens, heads, v_dim], and ``lse`` [splits, tokens, heads] is the base-2 logarithm
     of the sum of each part's weights, -inf for an empty part, whose ``out`` is not written. The result of tokens after the
-    last row is 0.
+    last row is 0. With ``REST``, keys and queries have ``K_DIM + REST`` numbers, and values are the first ``K_DIM`` of the
+    keys; ``values`` is not read (MLA's latents).
 
     ``DECODE``: no row has more than one token, and the token of row r is r. ``scale`` converts dot products to scores in
     base 2; with ``SOFTCAP``, to twice the argument of tanh in base 2, and ``cap`` converts the tanh to scores in base 2.
@@ -246,13 +261,16 @@ def attend_kernel(
 
     position = first_position + m // HEADS
     k_dims = tl.arange(0, K_PAD)
-    queries = tl.load(
-        q + (token * q_token_stride + head * q_head_stride)[:, None] + k_dims[None, :],
-        mask=mine[:, None] & (k_dims < K_DIM)[None, :],
-        other=0.0,
-    )
+    q_begins = q + (token * q_token_stride + head * q_head_stride)[:, None]
+    queries = tl.load(q_begins + k_dims[None, :], mask=mine[:, None] & (k_dims < K_DIM)[None, :], other=0.0)
+    rest_queries = queries
+    if REST:
+        rest_dims = tl.arange(0, REST_PAD)
+        rest_mask = mine[:, None] & (rest_dims < REST)[None, :]
+        rest_queries = tl.load(q_begins + K_DIM + rest_dims[None, :], mask=rest_mask, other=0.0)
     if WIDEN:
         queries = queries.to(tl.float32)
+        rest_queries = rest_queries.to(tl.float32)
     top = tl.full((BLOCK_M,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK_M,), tl.float32)
     acc = tl.zeros((BLOCK_M, V_PAD), tl.float32)
@@ -265,9 +283,9 @@ def attend_kernel(
     my_values = values + kv_head.to(tl.int64) * values_head_stride
     table = block_tables + row.to(tl.int64) * table_stride
     acc, total, top = _attend_context(
-        acc, total, top, queries, position, first_position, end, first, last, my_keys, my_values, table,
+        acc, total, top, queries, rest_queries, position, first_position, end, first, last, my_keys, my_values, table,
         keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
-        WINDOW, CHUNK, SOFTCAP, WIDEN, PRECISION, DECODE,
+        REST, REST_PAD, WINDOW, CHUNK, SOFTCAP, WIDEN, PRECISION, DECODE,
     )  # fmt: skip
 
     if SPLITS > 1:

@@ -11,9 +11,12 @@ nothing in a kernel that is bound by memory.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 Kind = Literal["decode", "mixed", "prefill"]
+# The instructions that multiply matrices: NVIDIA's of compute capability 8 and 12, with operands and sums in registers, of 9,
+# with operands in shared memory, and of 10, with sums in memory of their own; and AMD's.
+TensorCores = Literal["mma", "wgmma", "tcgen05", "mfma"]
 
 MOST_SPLITS = 64
 # Contexts are split if there are fewer programs for each multiprocessor: decodes are bound by memory and need several at
@@ -46,15 +49,16 @@ class Tiles:
         return self.block_m // self.heads
 
 
-# [bytes of a number][padded head size] -> tiles, chosen so that a Hopper GPU spills no registers. Decodes keep 32 kB of
-# keys and values in flight, with three or four programs per multiprocessor. Prompts have as many rows as registers hold,
-# because tensor cores need 64 rows per warp group. Batches of decodes with short rows ("mixed") have half as many, so that
-# a decode wastes less. float32 is computed as three products of tf32, with smaller tiles.
+# [bytes of a number][padded head size] -> tiles, chosen from compiled kernels: in 16 bits they spill no registers, in float32
+# about 100 bytes, and with heads of 512 float32 kilobytes, as all others that were tried. Decodes keep
+# 32 kB of keys and values in flight, with three or four programs per multiprocessor. Prompts have as many rows as registers
+# hold, because tensor cores need 64 rows per warp group. Batches of decodes with short rows ("mixed") have half as many, so
+# that a decode wastes less. float32 is computed as three products of tf32, with smaller tiles.
 _TABLE: dict[int, dict[int, dict[Kind, Tiles]]] = {
     2: {
         64: {"decode": Tiles(16, 64, 4, 4), "mixed": Tiles(64, 64, 4, 3), "prefill": Tiles(128, 64, 8, 3)},
         128: {"decode": Tiles(16, 64, 4, 3), "mixed": Tiles(64, 64, 4, 3), "prefill": Tiles(128, 64, 8, 3)},
-        256: {"decode": Tiles(16, 32, 4, 3), "mixed": Tiles(64, 32, 4, 3), "prefill": Tiles(128, 32, 8, 3)},
+        256: {"decode": Tiles(16, 32, 4, 3), "mixed": Tiles(64, 16, 4, 3), "prefill": Tiles(128, 32, 8, 3)},
         512: {"decode": Tiles(16, 16, 4, 3), "mixed": Tiles(32, 16, 8, 3), "prefill": Tiles(32, 32, 8, 2)},
     },
     4: {
@@ -64,6 +68,39 @@ _TABLE: dict[int, dict[int, dict[Kind, Tiles]]] = {
         512: {"decode": Tiles(16, 16, 8, 2), "mixed": Tiles(16, 16, 8, 2), "prefill": Tiles(16, 16, 8, 2)},
     },
 }
+# The same where queries and sums are in registers too, which leaves fewer for keys.
+_MMA: dict[int, dict[int, dict[Kind, Tiles]]] = {
+    2: {
+        128: {"mixed": Tiles(64, 32, 4, 3), "prefill": Tiles(128, 32, 8, 3)},
+        256: {"mixed": Tiles(32, 32, 4, 3), "prefill": Tiles(64, 32, 8, 3)},
+    },
+}
+
+
+class ChooseTiles(Protocol):
+    """The type of ``choose_tiles``."""
+
+    def __call__(
+        self,
+        *,
+        decode_only: bool,
+        num_tokens: int,
+        num_rows: int,
+        group: int,
+        k_dim: int,
+        v_dim: int,
+        values_in_keys: bool,
+        itemsize: int,
+        shared_memory: int,
+        tensor_cores: TensorCores,
+    ) -> Tiles: ...
+
+
+def tensor_cores(capability: int | None) -> TensorCores:
+    """Returns the instructions of an NVIDIA GPU of this major compute capability, or of AMD's GPUs (None)."""
+    if capability is None:
+        return "mfma"
+    return {9: "wgmma", 10: "tcgen05"}.get(capability, "mma")  # type: ignore[return-value]
 
 
 def choose_tiles(
@@ -74,31 +111,39 @@ def choose_tiles(
     group: int,
     k_dim: int,
     v_dim: int,
+    values_in_keys: bool,
     itemsize: int,
     shared_memory: int,
+    tensor_cores: TensorCores,
 ) -> Tiles:
     """Returns the tiles for ``group`` query heads per KV head.
 
     Args:
         decode_only: no row has more than one token.
         num_tokens, num_rows: of the batch, with padding; a batch is "mixed" if its rows do not fill a tile on average.
+        values_in_keys: values are the first ``v_dim`` numbers of the keys (``LayerShape``).
         itemsize: bytes of a number in the cache.
         shared_memory: bytes available to a program; stages, then keys, then rows are reduced until it fits.
 
     Raises ``ValueError`` if nothing fits, or a head has more than 512 numbers.
     """
-    width = max(64, next_power_of_2(max(k_dim, v_dim)))
+    dim = v_dim if values_in_keys else max(k_dim, v_dim)  # the rest of keys is a product of its own
+    width = max(64, next_power_of_2(dim))
     if width > 512:
-        raise ValueError(f"attention heads of {max(k_dim, v_dim)} numbers: the triton backend takes up to 512")
+        raise ValueError(f"attention heads of {dim} numbers: the triton backend takes up to 512")
     table = _TABLE[max(itemsize, 2)][width]
+    if tensor_cores == "mma":
+        table = table | _MMA.get(itemsize, {}).get(width, {})
     tiles = _with_heads(table["prefill"], group)
     if decode_only:
         # A large group may fill more than 16 rows, so that keys are read once for more heads.
-        block_m = min(max(16, next_power_of_2(group)), table["mixed"].block_m)
-        tiles = _with_heads(replace(table["decode"], block_m=block_m), group)
+        tiles, mixed = table["decode"], table["mixed"]
+        block_m = min(max(16, next_power_of_2(group)), mixed.block_m)
+        num_warps = max(tiles.num_warps, mixed.num_warps) if block_m > tiles.block_m else tiles.num_warps
+        tiles = _with_heads(replace(tiles, block_m=block_m, num_warps=num_warps), group)
     elif num_tokens < num_rows * tiles.block_q:
         tiles = _with_heads(table["mixed"], group)
-    while shared_bytes(tiles, k_dim, v_dim, itemsize) > shared_memory:
+    while shared_bytes(tiles, k_dim, v_dim, values_in_keys, itemsize, tensor_cores) > shared_memory:
         if tiles.num_stages > 2:
             tiles = replace(tiles, num_stages=tiles.num_stages - 1)
         elif tiles.block_n > 16:
@@ -116,10 +161,18 @@ def _with_heads(tiles: Tiles, group: int) -> Tiles:
     return replace(tiles, heads=min(group, tiles.block_m))
 
 
-def shared_bytes(tiles: Tiles, k_dim: int, v_dim: int, itemsize: int) -> int:
+def shared_bytes(
+    tiles: Tiles, k_dim: int, v_dim: int, values_in_keys: bool, itemsize: int, tensor_cores: TensorCores
+) -> int:
     """Returns an upper bound on a program's shared memory: queries, keys and values of each stage, weights, and 4 KiB."""
-    k, v = (max(16, next_power_of_2(dim)) for dim in (k_dim, v_dim))
-    numbers = tiles.block_m * k + tiles.num_stages * tiles.block_n * (k + v) + tiles.block_m * tiles.block_n
+    keys, values, queries = (max(16, next_power_of_2(dim)) for dim in (k_dim, v_dim, k_dim))
+    if values_in_keys:
+        queries = keys = max(16, next_power_of_2(v_dim)) + max(16, next_power_of_2(k_dim - v_dim))
+        # Blackwell's instructions want values in another order, and so a copy of them.
+        values = values if tensor_cores == "tcgen05" else 0
+    numbers = (
+        tiles.block_m * queries + tiles.num_stages * tiles.block_n * (keys + values) + tiles.block_m * tiles.block_n
+    )
     return numbers * itemsize + 4096
 
 
