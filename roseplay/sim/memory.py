@@ -8,6 +8,8 @@ from roseplay.sim.gpus import SimulationError
 
 # Tokens of the largest step, and the rows of logits that it computes, for whose activations memory is kept.
 STEP_TOKENS, STEP_LOGITS = 8192, 256
+# More blocks than any traffic here uses; the tables of more would take long to make.
+MOST_BLOCKS = 2**18
 RUNTIME_BYTES = 2**30  # the driver's context, the libraries' buffers and captured graphs
 
 
@@ -33,7 +35,8 @@ def kv_bytes(cost: CostModel, utilization: float) -> int:
 
 
 def choose_num_blocks(cost: CostModel, config: EngineConfig, max_model_len: int) -> int:
-    """Returns the number of blocks in the pool, including block 0: ``config.num_blocks`` if set, else as many as fit.
+    """Returns the number of blocks in the pool, including block 0: ``config.num_blocks`` if set, else as many as fit,
+    at most ``MOST_BLOCKS``.
 
     ``config.kv_cache_memory`` are bytes of all GPUs together. The number that a real engine's log gives at its start is
     more exact than this estimate.
@@ -52,7 +55,7 @@ def choose_num_blocks(cost: CostModel, config: EngineConfig, max_model_len: int)
     needed = -(-max_model_len // config.block_size) + 1
     if num_blocks < needed:
         raise SimulationError(_too_small(cost, config, free, max_model_len, needed * block_bytes))
-    return num_blocks
+    return min(num_blocks, MOST_BLOCKS)
 
 
 def _too_small(cost: CostModel, config: EngineConfig, free: int, max_model_len: int, needed: int) -> str:

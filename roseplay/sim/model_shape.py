@@ -200,7 +200,7 @@ def _attention(config: Mapping[str, Any], hidden: int) -> dict[str, Any]:
     }
 
 
-def _mixture(config: Mapping[str, Any], hidden: int, layers: int) -> dict[str, int]:
+def _mixture(config: Mapping[str, Any], hidden: int, layers: int) -> dict[str, Any]:
     """Returns the fields of a mixture of experts, and the parameters of its shared experts and routers."""
     experts = _first(config, "n_routed_experts", "num_local_experts", "num_experts", default=1)
     if experts == 1:
@@ -222,6 +222,8 @@ def _mixture(config: Mapping[str, Any], hidden: int, layers: int) -> dict[str, i
 def _refuse_other_layers(config: Mapping[str, Any], name: str) -> None:
     kinds = [str(kind) for kind in config.get("layer_types") or config.get("layers_block_type") or ()]
     other = next((kind for kind in kinds if any(part in kind for part in _OTHER_LAYERS)), None)
+    if other is None and config.get("linear_num_key_heads"):
+        other = "linear_attention"
     if other is not None or config.get("is_encoder_decoder") or config.get("ssm_cfg"):
         what = f"layers of the kind {other}" if other else "layers without attention, or an encoder"
         raise SimulationError(f"{name} cannot be simulated: it has {what}")

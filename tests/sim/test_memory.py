@@ -31,6 +31,10 @@ def test_a_given_number_of_blocks_is_taken_as_it_is() -> None:
     assert whole == halves == 10 * 2**30 // (16 * cost().shape.kv_bytes_per_token())
 
 
+def test_the_pool_of_a_tiny_model_stays_manageable() -> None:
+    assert choose_num_blocks(cost("gpt2-124m"), EngineConfig(block_size=1), 1024) == 2**18
+
+
 def test_more_gpus_hold_more() -> None:
     sizes = [choose_num_blocks(cost("llama-3.1-70b", "h100", parts), EngineConfig(), 8192) for parts in (4, 8)]
     assert sizes[1] > 2 * sizes[0]  # the weights are there only once
