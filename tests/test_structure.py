@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "engine": SHARED | {"core", "model", "kernels", "sim"},
     "remote": SHARED | {"core", "engine"},
     "traffic": {"clock", "config", "core", "engine"},
+    "plan": SHARED | {"sim", "traffic"},
     "recording": SHARED | {"core", "engine", "traffic"},
     "wire": SHARED | {"core", "engine", "traffic", "recording"},
     "lab": SHARED | {"core", "engine", "remote", "traffic"},
@@ -46,7 +47,7 @@ MAY_IMPORT = {
     "play": SHARED | {"core", "engine", "remote", "traffic", "recording", "wire", "lab", "serve"},
     "bench": SHARED | {"core", "model", "kernels", "engine", "traffic", "lab"},
     "doctor": SHARED | {"core", "kernels", "engine", "traffic", "bench"},
-    "cli": {"recording", "wire", "lab", "play", "serve", "bench", "remote", "doctor"},
+    "cli": {"plan", "recording", "wire", "lab", "play", "serve", "bench", "remote", "doctor"},
     "__main__": {"cli"},
     "__init__": {"config", "engine"},
 }

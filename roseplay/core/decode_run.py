@@ -44,13 +44,14 @@ class DecodeRun:
         self.most = self.without_end(most)
 
     @classmethod
-    def after(cls, scheduler: Scheduler, last: Step, *, ahead: bool) -> DecodeRun | None:
+    def after(cls, scheduler: Scheduler, last: Step, *, ahead: bool, through_ends: bool = True) -> DecodeRun | None:
         """Returns the run that may follow ``last``, whose result has been applied; None if there is none.
 
         Args:
             last: since it was scheduled, no request has ended if any waits.
             ahead: whether each step is scheduled while the one before it runs. The blocks of a request that ends are
                 then released only after the next step has been scheduled.
+            through_ends: whether the run may go on after an answer has ended.
         """
         running, waits = scheduler.running, bool(scheduler.waiting)
         if not running or scheduler.slots.used or scheduler.cache.log is not None:
@@ -65,7 +66,7 @@ class DecodeRun:
             return None
         remaining = [part.remaining for part in parts]
         spare = scheduler.pool.num_available - (len(running) if ahead else 0)
-        most = _fitting(parts, (min(remaining) if waits else max(remaining)) - 1, spare, scheduler.block_size)
+        most = _fitting(parts, (max if through_ends and not waits else min)(remaining) - 1, spare, scheduler.block_size)
         run = cls(scheduler, parts, most, ahead=ahead)
         return run if run.most > 0 else None
 

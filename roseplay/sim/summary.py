@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from roseplay.sim.virtual import Simulated
+from roseplay.sim.outcome import Simulated
 
 # A run is saturated if the requests of its last quarter wait this much longer than those of its second.
 _GROWTH, _GROWTH_S = 1.5, 0.25

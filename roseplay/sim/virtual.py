@@ -1,16 +1,16 @@
-"""Plays open-loop traffic through the real scheduler in virtual time: nothing waits, and equal steps are skipped.
+"""Plays traffic through the real scheduler in virtual time: nothing waits, and equal steps are skipped.
 
 The loop is that of ``roseplay.engine.worker``, without telemetry and messages. Requests arrive at their times, whatever
-the load. Runs of steps that only decode are applied at once (``DecodeRun``), which gives exactly the times of single
+the load, or, from a number of clients, one after the other. Runs of steps that only decode are applied at once (``DecodeRun``), which gives exactly the times of single
 steps.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,81 +23,8 @@ from roseplay.core.request import Request
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step
 from roseplay.sim.cost import StepLoad, padded
+from roseplay.sim.outcome import RequestTimes, Simulated, SimulatedRequest
 from roseplay.sim.runner import SimulatedRunner, SimulatedStep
-
-
-class SimulatedRequest(NamedTuple):
-    """One request of the traffic.
-
-    Attributes:
-        at_s: seconds after the beginning.
-        token_ids: its prompt.
-        answer_tokens: exact length of its answer.
-    """
-
-    at_s: float
-    token_ids: Sequence[int]
-    answer_tokens: int
-
-
-@dataclass(slots=True)
-class RequestTimes:
-    """What happened to one request.
-
-    Attributes:
-        arrived_ns: its arrival, in ns of virtual time.
-        spans: the first and last of each run of consecutive steps in which it got a token.
-        preemptions: how often it lost its blocks.
-        cached_tokens: prompt tokens that the prefix cache served.
-        refused: why it was refused; empty if it was not.
-    """
-
-    arrived_ns: int
-    prompt_tokens: int
-    spans: list[list[int]] = field(default_factory=list)
-    preemptions: int = 0
-    cached_tokens: int = 0
-    refused: str = ""
-
-    def took(self, step: int, tokens: int = 1) -> None:
-        """Record that it got one token in each of the steps from ``step`` on."""
-        if self.spans and self.spans[-1][1] == step - 1:
-            self.spans[-1][1] += tokens
-        else:
-            self.spans.append([step, step + tokens - 1])
-
-
-@dataclass(slots=True)
-class Simulated:
-    """The outcome of a simulation.
-
-    Attributes:
-        requests: in the order of the traffic.
-        ends_ns: ``[steps]`` int64, when each step ended, in ns of virtual time.
-        skipped: how many of the steps were applied in runs.
-        tokens: tokens of all answers.
-        busiest: the most requests that ran at once.
-        peak_blocks: the most blocks that requests held at once.
-        num_blocks: blocks that requests can hold.
-    """
-
-    requests: list[RequestTimes]
-    ends_ns: np.ndarray
-    skipped: int
-    tokens: int
-    busiest: int
-    peak_blocks: int
-    num_blocks: int
-
-    @property
-    def seconds(self) -> float:
-        """Virtual seconds from the beginning to the end of the last step."""
-        return float(self.ends_ns[-1]) / 1e9 if len(self.ends_ns) else 0.0
-
-    def token_times_ns(self, index: int) -> np.ndarray:
-        """Returns ``[tokens]`` int64: when request ``index`` got each of its tokens."""
-        spans = self.requests[index].spans
-        return np.concatenate([self.ends_ns[:0], *(self.ends_ns[first : last + 1] for first, last in spans)])
 
 
 class VirtualServer:
@@ -128,14 +55,23 @@ class VirtualServer:
         self._flying: tuple[Step, SimulatedStep] | None = None
         self._landed: Step | None = None  # the last step, if none is in flight
         self._traffic: Sequence[SimulatedRequest] = ()
+        self._due_ns: deque[int] = deque()  # arrivals that are known
+        self._clients: int | None = None
         self._times: list[RequestTimes] = []
         self._ends = array("q")
         self._freed = False  # whether a request ended in the step that landed last
         self._skipped = self._tokens = self._busiest = self._peak_blocks = 0
 
-    def play(self, traffic: Sequence[SimulatedRequest]) -> Simulated:
-        """Play requests, which must be in order of arrival, until all have been answered."""
+    def play(self, traffic: Sequence[SimulatedRequest], clients: int | None = None) -> Simulated:
+        """Play requests until all have been answered.
+
+        Args:
+            traffic: in order of arrival.
+            clients: if given, as many send one request after the other, each as soon as its last was answered.
+        """
         self._traffic, scheduler, clock = traffic, self.scheduler, self._clock
+        self._clients = clients
+        self._due_ns.extend([0] * clients if clients else [round(one.at_s * 1e9) for one in traffic])
         self._admit(clock.now_ns())
         while True:
             if scheduler.has_work:
@@ -161,12 +97,12 @@ class VirtualServer:
 
     @property
     def _next_arrival_ns(self) -> int | None:
-        index = len(self._times)
-        return round(self._traffic[index].at_s * 1e9) if index < len(self._traffic) else None
+        return self._due_ns[0] if self._due_ns and len(self._times) < len(self._traffic) else None
 
     def _admit(self, until_ns: int) -> None:
         """Enqueue the requests that have arrived by then."""
         while (arrived_ns := self._next_arrival_ns) is not None and arrived_ns <= until_ns:
+            self._due_ns.popleft()
             number = len(self._times)
             _, token_ids, answer_tokens = self._traffic[number]
             times = RequestTimes(arrived_ns, len(token_ids))
@@ -176,6 +112,12 @@ class VirtualServer:
                 self.scheduler.add(Request(number, list(token_ids), params))
             except ValueError as error:
                 times.refused = str(error)
+                self._note_ended(1)
+
+    def _note_ended(self, count: int) -> None:
+        """Let as many clients send their next request."""
+        if self._clients is not None:
+            self._due_ns.extend([self._clock.now_ns()] * count)
 
     # -- single steps, as in the worker's loop
 
@@ -203,7 +145,9 @@ class VirtualServer:
         (step, launched), self._flying = self._flying, None
         live = len(self.scheduler.requests)
         new_tokens = self.scheduler.update(step, launched.result())
-        self._freed = len(self.scheduler.requests) < live
+        ended = live - len(self.scheduler.requests)
+        self._freed = ended > 0
+        self._note_ended(ended)
         number = len(self._ends)
         self._ends.append(self._clock.now_ns())
         for entry, _ in new_tokens:
@@ -238,7 +182,7 @@ class VirtualServer:
             self._land()
         if self._landed is None:
             return False
-        run = DecodeRun.after(self.scheduler, self._landed, ahead=self._ahead)
+        run = DecodeRun.after(self.scheduler, self._landed, ahead=self._ahead, through_ends=self._clients is None)
         if run is not None:
             begun_ns = self._clock.now_ns()
             ends = self._ends_of(run)

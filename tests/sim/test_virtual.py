@@ -16,9 +16,10 @@ from roseplay.engine.worker import Worker
 from roseplay.sim.evidence import cost_model
 from roseplay.sim.gpus import find_gpu
 from roseplay.sim.models import find_shape
+from roseplay.sim.outcome import Simulated, SimulatedRequest
 from roseplay.sim.runner import SimulatedRunner
 from roseplay.sim.summary import summarize
-from roseplay.sim.virtual import Simulated, SimulatedRequest, VirtualServer
+from roseplay.sim.virtual import VirtualServer
 from roseplay.traffic.metrics import percentile
 
 
@@ -27,10 +28,12 @@ def runner_on(clock: VirtualClock, **config: Any) -> SimulatedRunner:
     return SimulatedRunner(cost, evidence, EngineConfig(**config), clock)
 
 
-def play(traffic: list[SimulatedRequest], knobs: Knobs, *, skip: bool = True, **config: Any) -> tuple[Simulated, Any]:
+def play(
+    traffic: list[SimulatedRequest], knobs: Knobs, *, skip: bool = True, clients: int | None = None, **config: Any
+) -> tuple[Simulated, Any]:
     clock = VirtualClock()
     server = VirtualServer(runner_on(clock, **config), clock, knobs, skip=skip)
-    return server.play(traffic), server.scheduler
+    return server.play(traffic, clients), server.scheduler
 
 
 @dataclass
@@ -126,6 +129,19 @@ def test_virtual_time_is_that_of_the_engines_loop(seed: int) -> None:
     loop.run(knobs, **config)
     played, _ = play(traffic, knobs, **config)
     assert {i: list(played.token_times_ns(i)) for i in range(len(traffic))} == loop.times
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_clients_send_one_request_after_the_other(overlap: bool) -> None:
+    traffic, config = make_traffic(30, 1, (5, 60), (10, 40)), {"num_blocks": 60, "max_model_len": 100}
+    single, skipping = (
+        play(traffic, Knobs(overlap=overlap), skip=skip, clients=8, **config)[0] for skip in (False, True)
+    )
+    assert single.requests == skipping.requests
+    assert list(single.ends_ns) == list(skipping.ends_ns)
+    assert skipping.skipped > len(skipping.ends_ns) / 3
+    ends = sorted(int(skipping.token_times_ns(i)[-1]) for i in range(30))
+    assert [times.arrived_ns for times in skipping.requests] == [0] * 8 + ends[:22]
 
 
 def test_most_steps_of_many_streams_are_skipped() -> None:
