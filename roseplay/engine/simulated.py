@@ -11,6 +11,15 @@ from roseplay.engine.errors import EngineStartError
 from roseplay.engine.runner import Runner
 from roseplay.own_models import EMBEDDED, SMOLLM2
 
+# The text of all answers, which no model wrote.
+CANNED_TEXT = (
+    "This answer is simulated: no model has read your question. A cost model says how long each step would take on the"
+    " hardware that was chosen, and the real scheduler, prefix cache and block pool serve the requests with it. So the"
+    " times are estimates, but the order of requests, the sharing of blocks, the waiting and the preemptions are what"
+    " this engine would do. Watch the gaps between the words while a long prompt arrives, change the prefill budget, and"
+    " send a burst. The text goes on from the beginning until the answer has as many tokens as were asked for.\n\n"
+)
+
 
 def load_simulated_runner(model: Any, config: EngineConfig, reporter: Reporter, clock: Clock) -> Runner:
     """Returns a runner that only waits for as long as the model's steps would take.
@@ -18,7 +27,6 @@ def load_simulated_runner(model: Any, config: EngineConfig, reporter: Reporter, 
     Raises:
         EngineStartError: the model is not found, cannot be simulated or does not fit; one line.
     """
-    from roseplay.sim.canned_text import CANNED_TEXT
     from roseplay.sim.evidence import cost_model
     from roseplay.sim.gpus import SimulationError, find_gpu
     from roseplay.sim.model_shape import ModelShape

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from roseplay.sim.closed_loop import itl_terms, tpot_terms
 from roseplay.sim.cost import CostModel, StepLoad
 from roseplay.sim.gpus import find_gpu
 from roseplay.sim.models import find_shape
@@ -69,6 +68,25 @@ class Point:
         if self.context:
             return cost.terms(StepLoad.decode(self.streams, self.context))
         return cost.terms(StepLoad.prompt(self.prompt))
+
+
+def itl_terms(cost: CostModel, streams: int, prompt: int, answer: int) -> np.ndarray:
+    """Returns the ``[5]`` terms (``CostModel.terms``) of a decode step halfway through the answers.
+
+    This is the median gap between tokens, as long as fewer than half of the steps also compute prompts.
+    """
+    return cost.terms(StepLoad.decode(streams, prompt + answer / 2))
+
+
+def tpot_terms(cost: CostModel, streams: int, prompt: int, answer: int) -> np.ndarray:
+    """Returns the terms of the mean gap: a decode step, and a share of the other clients' prompts.
+
+    While one answer streams, every other client sends one prompt, whose cost is added to steps of the answers.
+    """
+    load = StepLoad.prompt(prompt)
+    load.kv_tokens = load.sequences = 0  # counted with the decode step
+    added = cost.terms(load) - cost.terms(StepLoad(tokens=0))
+    return itl_terms(cost, streams, prompt, answer) + added * (streams - 1) / answer
 
 
 @cache
