@@ -125,13 +125,14 @@ class DecodeRun:
         later: dict[int, list[tuple[int, Part]]] = defaultdict(list)
         size, publishes = self._scheduler.block_size, self._scheduler.knobs.prefix_cache
         filled = later if self._ahead else grown
+        relists = self._ahead and self._may_drop(len(self.parts) * (steps // size + 1))
         for part in self.parts:
             until = min(steps, part.remaining)
             held = len(part.request.block_table) * size
             for index in range(max(0, held - part.start), until, size):
                 grown[index].append((_GROW, part))
             for index in range(size - 1 - part.start % size, until, size) if publishes else ():
-                if self._ahead:
+                if relists:
                     grown[index].append((_RELIST, part))
                 filled[index].append((_FILL, part))
             if part.remaining < steps:
@@ -139,6 +140,11 @@ class DecodeRun:
         for index, events in later.items():
             grown[index] += events
         return grown
+
+    def _may_drop(self, blocks: int) -> bool:
+        """Returns whether the cache has dropped a block before one of a request, or may if ``blocks`` are taken."""
+        chains = (part.request.chain for part in self.parts)
+        return self._scheduler.pool.num_free < blocks or any(chain and not chain.listed for chain in chains)
 
 
 @contextlib.contextmanager
