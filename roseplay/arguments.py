@@ -67,7 +67,9 @@ def _reading(setting: Setting) -> dict[str, Any]:
         return {"action": argparse.BooleanOptionalAction}
     if isinstance(values, Choice):
         words = "|".join([*values.options, *([values.prefix + "N"] if values.prefix else [])])
-        return {"choices": None if values.prefix else values.options, "metavar": words}
+        if values.prefix or values.none:  # checked with the other settings
+            return {"type": _reader(setting), "metavar": words}
+        return {"choices": values.options, "metavar": words}
     return {"type": _reader(setting), "metavar": (setting.unit or values.name).upper()}
 
 

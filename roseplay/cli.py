@@ -12,6 +12,7 @@ COMMANDS = {
     "play": ("roseplay.play.main", "open the page: watch the engine and change its settings"),
     "serve": ("roseplay.serve.main", "serve a model through OpenAI's API, without the page"),
     "lab": ("roseplay.lab.command", "compare two settings under the same traffic"),
+    "plan": ("roseplay.plan.command", "find settings for GPUs that are not here, by simulation"),
     "export": ("roseplay.recording.command", "make a trace, a table or a report from a recorded run"),
     "import": ("roseplay.wire.command", "make a recording from another engine's telemetry"),
     "bench": ("roseplay.bench.main", "measure the engine"),

@@ -27,4 +27,27 @@ class SystemClock:
         return event.wait(seconds)
 
 
+class VirtualClock:
+    """Time that passes only where someone waits, and then at once.
+
+    Args:
+        now_ns: the time at the beginning.
+    """
+
+    def __init__(self, now_ns: int = 0) -> None:
+        self._now_ns = now_ns
+
+    def now_ns(self) -> int:
+        return self._now_ns
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        if not event.is_set():
+            self.advance_to(self._now_ns + round(seconds * 1e9))
+        return event.is_set()
+
+    def advance_to(self, now_ns: int) -> None:
+        """Set the time, unless it is later already."""
+        self._now_ns = max(self._now_ns, now_ns)
+
+
 SYSTEM_CLOCK = SystemClock()

@@ -29,9 +29,27 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 256
 
 
+# The GPUs that ``run_as`` can name; ``roseplay/sim/gpus.json`` describes them.
+SIMULATED_GPUS = tuple(
+    "a100 a100-pcie a100-40gb a30 h100 h100-pcie h200 h20 b200 b300 gb200 gb300 l4 l40s rtx-pro-6000 rtx-4090 mi300x"
+    " mi325x arc-b60".split()
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
     """Settings of an engine that are fixed while it runs."""
+
+    run_as: str | None = setting(
+        None,
+        Choice(SIMULATED_GPUS, none="this machine"),
+        "Run as",
+        "engine: simulation",
+        "Simulate this GPU instead of computing the model. Steps take as long as a cost model estimates, answers are a "
+        "fixed text, and scheduler, prefix cache and block pool are the real ones. Only the model's config is needed. "
+        "tensor_parallel_size is the number of GPUs; the settings of this machine's hardware have no effect.",
+        lab="",
+    )
 
     device: str = setting(
         "auto",
@@ -305,6 +323,10 @@ class EngineConfig:
         check_all(self)
         if self.num_blocks is not None and self.kv_cache_memory is not None:
             raise ValueError("give num_blocks or kv_cache_memory, not both")
+        if self.quantization != "none" and self.run_as is not None:
+            raise ValueError(
+                f"quantization {self.quantization} cannot be simulated: name a model whose config states it"
+            )
         if self.quantization != "none" and self.tensor_parallel_size > 1:
             raise ValueError(f"quantization {self.quantization} needs tensor_parallel_size 1")
         if self.quantization == "int8" and not self.pack_weights:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 COMMITTED = -1
+SAVED_LOGITS_BYTES = 64 * 2**20  # of all saved logits, by default
 
 
 @dataclass(slots=True, eq=False)

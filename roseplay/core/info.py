@@ -53,6 +53,8 @@ class EngineInfo:
         prompt_token_s: seconds that each further token adds to a step, measured at the start; 0 if not measured.
         server: kind and address of the other server that computes; None where the engine computes itself. Counts and
             sizes that such a server does not report are 0.
+        simulated: the hardware whose speed is simulated, and how far its times can be trusted; None where a model is
+            computed.
         sampling_defaults: values that the model's author recommends, for fields of ``SamplingParams`` that a request
             does not set.
     """
@@ -80,6 +82,7 @@ class EngineInfo:
     decode_s: float = 0.0
     prompt_token_s: float = 0.0
     server: str | None = None
+    simulated: str | None = None
     sampling_defaults: Mapping[str, float | int] = field(default_factory=dict)
 
     @classmethod

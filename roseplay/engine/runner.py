@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from roseplay.clock import Clock
 from roseplay.config import EngineConfig
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.progress import Reporter
@@ -30,7 +31,7 @@ class Done:
 
 
 class Runner(Protocol):
-    """The part of ``roseplay.model.runner.ModelRunner`` that the worker uses."""
+    """What the worker uses of ``roseplay.model.runner.ModelRunner`` and ``roseplay.sim.runner.SimulatedRunner``."""
 
     num_blocks: int
     block_size: int
@@ -54,7 +55,7 @@ class Runner(Protocol):
 
 
 # Makes the runner of a model and reports progress; raises ``EngineStartError``, with one line for the user, on failure.
-RunnerFactory = Callable[[Any, EngineConfig, Reporter], Runner]
+RunnerFactory = Callable[[Any, EngineConfig, Reporter, Clock], Runner]
 
 
 def register_kernels() -> None:

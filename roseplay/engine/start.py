@@ -14,6 +14,7 @@ from roseplay.core.info import EngineInfo
 from roseplay.core.progress import Progress
 from roseplay.engine.errors import EngineStartError
 from roseplay.engine.messages import Failed, Ready
+from roseplay.engine.simulated import tokenizer_of_simulated
 from roseplay.engine.transport import Transport, WorkerGoneError
 from roseplay.settings import settings_of
 
@@ -32,7 +33,7 @@ def apply_settings(config: EngineConfig, knobs: Knobs, settings: dict[str, Any])
         knobs = knobs.changed({k: v for k, v in settings.items() if k in knob_names})
     except ValueError as error:
         raise EngineStartError(str(error)) from None
-    if config.tensor_parallel_size > 1:  # torch supports one process group per process
+    if config.tensor_parallel_size > 1 and config.run_as is None:  # torch supports one process group per process
         config = dataclasses.replace(config, worker="process")
     return config, knobs
 
@@ -41,7 +42,7 @@ def check_worker(config: EngineConfig, model: Any, clock: Clock) -> None:
     """Raises ``EngineStartError`` for what a worker process cannot use: a model in memory, or a custom clock."""
     if config.worker == "thread":
         return
-    split = config.tensor_parallel_size > 1
+    split = config.tensor_parallel_size > 1 and config.run_as is None
     if not isinstance(model, str):
         instead = "save it and give its directory" if split else "use worker='thread'"
         raise EngineStartError(f"a model in memory cannot be sent to another process: {instead}")
@@ -55,6 +56,8 @@ def open_tokenizer(model: Any, config: EngineConfig) -> Any | None:
     from roseplay.model.errors import UnsupportedModelError
     from roseplay.model.tokenizer import load_tokenizer
 
+    if config.run_as is not None:
+        return tokenizer_of_simulated(model, config)
     try:
         return load_tokenizer(model, config)
     except UnsupportedModelError as error:

@@ -13,6 +13,7 @@ from typing import Any
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import EngineConfig, Knobs
+from roseplay.core.cache_entries import SAVED_LOGITS_BYTES
 from roseplay.core.cache_events import CacheLog
 from roseplay.core.progress import Reporter
 from roseplay.core.request import FinishReason, Request, RequestStatus
@@ -52,7 +53,6 @@ from roseplay.engine.slow_motion import Inbox, stretch
 
 logger = logging.getLogger(__name__)
 
-SAVED_LOGITS_BYTES = 64 * 2**20
 SEED_MIX = 0x9E3779B97F4A7C15
 ANNOUNCE_FROM_S = 0.5  # a longer step is announced, so that the worker does not count as frozen
 
@@ -393,7 +393,7 @@ def run_worker(
         reports: whether to send ``Progress`` events during the start.
     """
     try:
-        runner = make_runner(model, config, Reporter(send if reports else None))
+        runner = make_runner(model, config, Reporter(send if reports else None), clock)
         worker = Worker(runner, config, knobs, inbox, send, clock)
     except EngineStartError as error:
         send(Failed(str(error), user_error=True))

@@ -122,8 +122,9 @@ def arm_configs(live: LiveEngine | Servers, arms: Mapping[str, Arm], *, varied: 
         except ValueError as error:
             raise ValueError(f"arm {name}: {error}") from None
         device = live.info.device if config.device in ("auto", live.config.device) else config.device
+        on_gpu = device.startswith("cuda") or config.run_as is not None
         for knob in GPU_KNOBS:
-            if not device.startswith("cuda") and getattr(arm.knobs, knob) != getattr(Knobs(), knob):
+            if not on_gpu and getattr(arm.knobs, knob) != getattr(Knobs(), knob):
                 raise ValueError(f"arm {name}: {knob} needs a CUDA device; this engine runs on {device}")
     return configs
 

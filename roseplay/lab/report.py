@@ -108,7 +108,7 @@ def _settings(document: Document) -> str:
     names = [(part, name) for part in ("knobs", "config") for name in arms[0][part] if name != document.get("setting")]
     names.sort(key=lambda item: item[1] not in differs)
     none = {"knobs": "unlimited", "config": "–"}
-    off = () if document["device"].startswith("cuda") else GPU_KNOBS  # as the page shows them
+    off = () if document["device"].startswith(("cuda", "simulated")) else GPU_KNOBS  # as the page shows them
     rows = [
         [
             escape(name),

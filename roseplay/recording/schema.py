@@ -49,7 +49,7 @@ _INFO = object_of(
         **optional(whole(0, MAX_STATES), "state_slots", "state_snapshots"),
         **optional(whole(0, 10**15), "state_bytes"),
         **optional(list_of(_CHOICE), "choices"),
-        **optional(text(null=True), "server"),
+        **optional(text(null=True), "server", "simulated"),
         **optional(object_of(optional(number(), *_DRAWN)), "sampling_defaults"),
     }
 )

@@ -219,6 +219,9 @@ def test_shapes_are_those_of_the_models_they_are_named_after():
     millions = {
         "gpt2-124m": 124.4,
         "qwen3-8b": 8190.7,
+        "qwen3-32b": 32762.1,
+        "llama-3.1-8b": 8030.3,
+        "llama-3.1-70b": 70553.7,
         "llama-3.2-1b": 1235.8,
         "qwen3-0.6b": 596.0,
         "qwen3.5-0.8b": 752.4,  # without the part for images

@@ -102,6 +102,9 @@ def test_a_knob_that_the_device_does_not_have_is_refused() -> None:
     with pytest.raises(ValueError, match="arm B: cuda_graphs needs a CUDA device"):
         arm_configs(FakeEngine(), parsed(b=arm).arms)
     assert arm_configs(FakeEngine(), parsed(b={**arm, "config": {"device": "cuda"}}).arms)["B"].device == "cuda"
+    simulated = FakeEngine()
+    simulated.config = EngineConfig(run_as="h100")
+    assert arm_configs(simulated, parsed(b=arm).arms)["B"].run_as == "h100"
 
 
 def test_the_page_is_told_what_may_be_asked_of_a_short_model() -> None:

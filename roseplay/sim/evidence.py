@@ -1,0 +1,100 @@
+"""Where a simulated figure comes from, and how far off such figures are at published points.
+
+Labels: *published* is a measured figure with a source. *Calibrated* figures use parameters fitted to measured points of
+the same GPU and weight format. *Uncalibrated* ones use the default parameters. *Saturated* ones grow with the length of
+the run, because requests arrive faster than they are answered, and have no error bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from roseplay.sim.calibration import LEAST_POINTS, Errors, fit, held_out
+from roseplay.sim.cost import CostModel, Parameters
+from roseplay.sim.gpus import GPU
+from roseplay.sim.model_shape import ModelShape
+from roseplay.sim.published import Point, published
+
+SATURATED = "saturated, grows with the run"
+# TTFT under load differs from published rows by 24 to 42% in the mean of each group, as it does for other simulators.
+TTFT_UNDER_LOAD = "TTFT under load: within about 40% of published figures"
+_DECODES = ("itl", "tpot", "step")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What stands behind the durations of one deployment's steps.
+
+    Attributes:
+        calibrated_on: number of points that the parameters were fitted to; 0 for default parameters.
+        errors: errors at points that were not fitted: each held out in turn, or, of default parameters, at all
+            published rows of served models.
+        models: the models that were measured.
+        validated: whether the kind of model was compared with measurements at all; mixtures of experts were not.
+    """
+
+    calibrated_on: int
+    errors: Errors
+    models: tuple[str, ...]
+    validated: bool
+
+    def __str__(self) -> str:
+        if self.calibrated_on:
+            found = f"calibrated on {self.calibrated_on} published points of {', '.join(self.models)} (error: {self.errors})"
+        else:
+            found = f"uncalibrated (error at {self.errors.points} published points of other deployments: {self.errors})"
+        return found if self.validated else f"{found}; mixtures of experts are not validated"
+
+
+def cost_model(shape: ModelShape, gpu: GPU, tensor_parallel: int = 1) -> tuple[CostModel, Evidence]:
+    """Returns a deployment's cost model, calibrated if there are enough published points, and what stands behind it.
+
+    Raises:
+        SimulationError: see ``CostModel``.
+    """
+    points = _points_of(gpu.name, shape.weights)
+    if len(points) < LEAST_POINTS:
+        return CostModel(shape, gpu, tensor_parallel), Evidence(0, _uncalibrated(), (), not shape.experts)
+    parameters, errors = _fitted(points, Parameters.default(gpu, shape.weights))
+    models = tuple(sorted({point.model for point in points}))
+    evidence = Evidence(len(points), errors, models, not shape.experts)
+    return CostModel(shape, gpu, tensor_parallel, parameters), evidence
+
+
+def published_like(shape: ModelShape, gpu: GPU, tensor_parallel: int) -> list[Point]:
+    """Returns the published points of the same model, weight format and GPUs, except single steps."""
+    same = (gpu.name, shape.name, shape.weights, tensor_parallel)
+    return [
+        point
+        for point in published()
+        if (point.gpu, point.model, point.weights, point.tensor_parallel) == same and point.measured in ("itl", "tpot")
+    ]
+
+
+def _points_of(gpu: str, weights: str) -> tuple[Point, ...]:
+    """Returns the points of a GPU and weight format: those of vLLM if there are enough, as engines differ."""
+    found = [p for p in published() if p.gpu == gpu and p.weights == weights and p.measured in _DECODES]
+    of_vllm = [point for point in found if point.engine.startswith("vLLM")]
+    return tuple(of_vllm if len(of_vllm) >= LEAST_POINTS else found)
+
+
+@cache
+def _fitted(points: tuple[Point, ...], start: Parameters) -> tuple[Parameters, Errors]:
+    terms, seconds = _arrays(points)
+    return fit(terms, seconds, start), held_out(terms, seconds, start)
+
+
+@cache
+def _uncalibrated() -> Errors:
+    """Returns the errors of default parameters at all published rows of served models."""
+    rows = [point for point in published() if point.measured == "tpot"]
+    predicted = [p.terms() @ p.cost_model().parameters.as_vector() for p in rows]
+    return Errors.of(np.array(predicted), np.array([p.seconds for p in rows]))
+
+
+def _arrays(points: Sequence[Point]) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([point.terms() for point in points]), np.array([point.seconds for point in points])

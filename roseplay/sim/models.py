@@ -1,0 +1,61 @@
+"""Finds a model's ``config.json``: of a bundled shape, a directory or file, or on the Hugging Face hub."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from roseplay.model import shapes
+from roseplay.sim.gpus import SimulationError
+from roseplay.sim.model_shape import ModelShape
+
+
+def find_shape(model: str, weights: str | None = None, kv: str | None = None) -> ModelShape:
+    """Returns the shape of a model; nothing but its config is read.
+
+    Args:
+        model: a bundled shape's name (``qwen3-8b``, or an id that ends with it, ``Qwen/Qwen3-8B``), a directory, a
+            ``config.json``, or a hub id.
+        weights, kv: see ``ModelShape.of_config``.
+
+    Raises:
+        SimulationError: it was not found, or cannot be simulated; the message is one line.
+    """
+    name, file = _find(model)
+    try:
+        config = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise SimulationError(f"{file} cannot be read as a model's config: {' '.join(str(error).split())}") from None
+    if not isinstance(config, dict):
+        raise SimulationError(f"{file} is not a model's config: it is no JSON object")
+    return ModelShape.of_config(config, name=name, weights=weights, kv=kv)
+
+
+def _find(model: str) -> tuple[str, Path]:
+    path = Path(model).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise SimulationError(f"{model} has no config.json: only its config is needed to simulate a model")
+        return path.resolve().name, path / "config.json"
+    if path.is_file():
+        if path.suffix.lower() == ".gguf":
+            raise SimulationError(f"{model} is a GGUF file: give the model's config.json to simulate it")
+        return (path.resolve().parent.name if path.name == "config.json" else path.stem), path
+    bundled = model.rpartition("/")[2].lower().removesuffix("-instruct")
+    if bundled in shapes.names():
+        return bundled, Path(shapes.resolve(bundled), "config.json")
+    return model, Path(_download(model))
+
+
+def _download(model: str) -> Any:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return hf_hub_download(model, "config.json", etag_timeout=5)
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError, ValueError):
+        raise SimulationError(
+            f"model {model!r} not found: give a config.json or its directory, a hub id, or one of the bundled"
+            f" {', '.join(shapes.names())}"
+        ) from None

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import roseplay.sim
+from roseplay.config import SamplingParams
+from roseplay.core.request import Request
+from roseplay.core.step import Step, StepEntry
+from roseplay.sim.cost import CostModel, Parameters, StepLoad, padded
+from roseplay.sim.gpus import SimulationError, find_gpu, gpus
+from roseplay.sim.models import find_shape
+
+
+def cost(model: str = "qwen3-8b", gpu: str = "h100", parts: int = 1, weights: str | None = None) -> CostModel:
+    return CostModel(find_shape(model, weights), find_gpu(gpu), parts)
+
+
+def request(tokens: int) -> Request:
+    return Request(tokens, [1] * tokens, SamplingParams())
+
+
+LOADS = [StepLoad.decode(1, 100), StepLoad.decode(100, 5000), StepLoad.prompt(3000), StepLoad(5, 1004, 1000, 9000, 2e6)]
+
+
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("parts", [1, 8])
+def test_a_steps_duration_is_linear_in_the_parameters(load: StepLoad, parts: int) -> None:
+    model = cost(parts=parts)
+    assert model.seconds(load) == pytest.approx(float(model.terms(load) @ model.parameters.as_vector()), rel=1e-12)
+
+
+def test_many_contexts_at_once_give_exactly_the_single_durations() -> None:
+    model = cost()
+    contexts = np.arange(10_000, 20_000, 77)
+    found = model.seconds(StepLoad(64, 64, 0, contexts, 0))
+    assert list(found) == [model.seconds(StepLoad(64, 64, 0, int(one), 0)) for one in contexts]
+
+
+def test_the_weights_are_read_once_whatever_the_batch() -> None:
+    """Qwen3-8B in bf16: 15.1 GB of weights at 90% of 3.35 TB/s, and 55 us for each of 36 layers."""
+    one = cost().seconds(StepLoad.decode(1, 0))
+    assert one == pytest.approx(15.14e9 / (0.9 * 3.35e12) + 36 * 55e-6, rel=0.01)
+    assert cost().seconds(StepLoad.decode(8, 0)) < 1.05 * one
+
+
+def test_a_prompt_in_parts_computes_what_the_whole_does() -> None:
+    model = cost()
+    fixed = model.seconds(StepLoad(tokens=1))
+    parts = [StepLoad(0, 1000, 1000, 0, (i + 1) ** 2 * 1e6 - i**2 * 1e6) for i in range(4)]
+    whole = StepLoad(0, 4000, 4000, 0, 16e6)
+    assert sum(model.seconds(part) - fixed for part in parts) == pytest.approx(model.seconds(whole) - fixed)
+
+
+def test_a_steps_load_is_read_from_its_entries() -> None:
+    step = Step(0)
+    step.entries = [
+        StepEntry(request(31), 30, 1),  # a decode
+        StepEntry(request(100), 40, 60, 60),  # the rest of a prompt
+        StepEntry(request(5), 5, 0),  # served by the cache
+    ]
+    assert StepLoad.of_step(step) == StepLoad(2, 61, 60, 131, 100**2 - 40**2)
+    step.entries = step.entries[:1] * 5
+    assert StepLoad.of_step(step).sequences == 8
+    step.cuda_graphs = False
+    assert StepLoad.of_step(step).sequences == 5
+    assert cost().seconds(StepLoad.of_step(Step(1))) == 0
+
+
+def test_graph_sizes() -> None:
+    assert [padded(n) for n in (0, 1, 3, 8, 9, 250, 257, 512, 513)] == [0, 1, 4, 8, 16, 256, 272, 512, 513]
+
+
+def test_more_gpus_share_the_work_and_exchange_activations() -> None:
+    decode, prompt = StepLoad.decode(8, 1000), StepLoad.prompt(4096)
+    one, eight = cost(), cost(parts=8)
+    assert one.seconds(decode) / 8 < eight.seconds(decode) < one.seconds(decode)
+    assert one.seconds(prompt) / 8 < eight.seconds(prompt) < one.seconds(prompt)
+    pcie = CostModel(one.shape, find_gpu("h100-pcie"), 8)
+    assert pcie.terms(prompt)[4] == pytest.approx(eight.terms(prompt)[4] * 450 / 64)
+
+
+def test_eight_bits_are_multiplied_faster_only_where_the_gpu_can() -> None:
+    prompt = StepLoad.prompt(8192)
+    assert cost(weights="fp8").seconds(prompt) < 0.9 * cost().seconds(prompt)
+    assert cost(gpu="a100", weights="fp8").terms(prompt)[3] == cost(gpu="a100").terms(prompt)[3]
+    assert Parameters.default(find_gpu("a100"), "fp8").compute_share == 0.67
+
+
+def test_refusals_are_one_line_with_the_numbers() -> None:
+    with pytest.raises(SimulationError, match="32 attention heads, which cannot be divided among 5 GPUs"):
+        cost(parts=5)
+    with pytest.raises(SimulationError, match="link between GPUs of the kind A30"):
+        cost(gpu="a30", parts=2)
+    with pytest.raises(SimulationError, match="did you mean h100") as error:
+        find_gpu("h1000")
+    assert "mi300x" in str(error.value)
+
+
+def test_every_gpu_has_a_source_and_plausible_rates() -> None:
+    assert find_gpu(" H100 ") is gpus()["h100"]
+    for gpu in gpus().values():
+        assert gpu.source
+        operations_per_byte = gpu.bf16_tflops / gpu.bandwidth_tb_s
+        assert 30 < operations_per_byte < 450, f"{gpu.name}: is its rate that of sparse matrices?"
+        assert gpu.fp8_tflops is None or 1.9 < gpu.fp8_tflops / gpu.bf16_tflops < 2.1
+
+
+def test_it_needs_no_torch() -> None:
+    folder = Path(roseplay.sim.__file__).parent
+    names = [f"roseplay.sim.{path.stem}" for path in folder.glob("*.py") if path.stem != "__init__"]
+    script = "import sys\n" + "".join(f"import {name}\n" for name in names) + "print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert not {"torch", "transformers", "tokenizers", "gradio"} & set(loaded.stdout.split())

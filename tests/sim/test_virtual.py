@@ -1,0 +1,181 @@
+"""Virtual time: the same times as the engine's own loop gives, with and without skipping steps."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from roseplay.clock import VirtualClock
+from roseplay.config import EngineConfig, Knobs, SamplingParams
+from roseplay.engine.messages import Command, Event, Shutdown, StepOutput, Submit
+from roseplay.engine.worker import Worker
+from roseplay.sim.evidence import cost_model
+from roseplay.sim.gpus import find_gpu
+from roseplay.sim.models import find_shape
+from roseplay.sim.outcome import Simulated, SimulatedRequest
+from roseplay.sim.runner import SimulatedRunner
+from roseplay.sim.summary import summarize
+from roseplay.sim.virtual import VirtualServer
+from roseplay.traffic.metrics import percentile
+
+
+def runner_on(clock: VirtualClock, **config: Any) -> SimulatedRunner:
+    cost, evidence = cost_model(find_shape("qwen3-8b"), find_gpu("h100"))
+    return SimulatedRunner(cost, evidence, EngineConfig(**config), clock)
+
+
+def play(
+    traffic: list[SimulatedRequest], knobs: Knobs, *, skip: bool = True, clients: int | None = None, **config: Any
+) -> tuple[Simulated, Any]:
+    clock = VirtualClock()
+    server = VirtualServer(runner_on(clock, **config), clock, knobs, skip=skip)
+    return server.play(traffic, clients), server.scheduler
+
+
+@dataclass
+class EngineLoop:
+    """The engine's worker on a virtual clock, which gives it each request at its time."""
+
+    traffic: list[SimulatedRequest]
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    times: dict[int, list[int]] = field(default_factory=dict)
+    sent: int = 0
+
+    def take(self, timeout: float | None) -> list[Command]:
+        arrivals = [round(one.at_s * 1e9) for one in self.traffic]
+        if timeout is None:
+            if self.sent == len(self.traffic):
+                return [Shutdown()]
+            self.clock.advance_to(arrivals[self.sent])
+        taken: list[Command] = []
+        while self.sent < len(self.traffic) and arrivals[self.sent] <= self.clock.now_ns():
+            _, token_ids, answer = self.traffic[self.sent]
+            taken.append(Submit(self.sent, list(token_ids), SamplingParams(max_new_tokens=answer, ignore_eos=True), 0))
+            self.sent += 1
+        return taken
+
+    def send(self, event: Event) -> None:
+        if isinstance(event, StepOutput):
+            for token in event.tokens:
+                self.times.setdefault(token.request_id, []).append(event.published_ns)
+
+    def run(self, knobs: Knobs, **config: Any) -> None:
+        runner = runner_on(self.clock, **config)
+        Worker(runner, EngineConfig(**config), knobs, self, self.send, self.clock).run()
+
+
+def make_traffic(
+    count: int, rate: float, prompts: tuple[int, int], answers: tuple[int, int], seed: int = 0, same: int = 1
+) -> list[SimulatedRequest]:
+    """Poisson arrivals; ``same`` requests in a row have the same prompt."""
+    rng, at_s, found = random.Random(seed), 0.0, []
+    for number in range(count):
+        prompt = [rng.randrange(1000) for _ in range(rng.randint(*prompts))]
+        if number % same:
+            prompt = list(found[-1].token_ids)
+        found.append(SimulatedRequest(at_s, prompt, rng.randint(*answers)))
+        at_s += rng.expovariate(rate)
+    return found
+
+
+def some_case(seed: int) -> tuple[list[SimulatedRequest], Knobs, dict[str, Any]]:
+    """Random traffic and settings: pools that are too small, prompts in parts, full batches, shared prompts."""
+    rng = random.Random(f"case {seed}")
+    knobs = Knobs(
+        max_batch_size=rng.choice([4, 16, 64]),
+        overlap=rng.random() < 0.6,
+        prefix_cache=rng.random() < 0.7,
+        prefill_max_tokens=rng.choice([None, 64, 300]),
+        step_max_tokens=rng.choice([None, None, 128]),
+        cuda_graphs=rng.random() < 0.5,
+    )
+    config = {
+        "num_blocks": rng.choice([30, 60, 2000]),
+        "block_size": rng.choice([4, 16, 16]),
+        "max_model_len": rng.choice([100, 200]),
+    }
+    rate, same = rng.choice([1, 20, 200]), rng.choice([1, 1, 3])
+    prompts, answers = rng.choice([((1, 50), (1, 50)), ((1, 12), (40, 85))])
+    return make_traffic(rng.randint(5, 60), rate, prompts, answers, seed, same), knobs, config
+
+
+@pytest.mark.parametrize("seed", [*range(25), 50, 206, 395])
+def test_skipping_steps_changes_nothing(seed: int) -> None:
+    traffic, knobs, config = some_case(seed)
+    (single, stepped), (skipping, skipped) = (play(traffic, knobs, skip=skip, **config) for skip in (False, True))
+    assert single.requests == skipping.requests
+    assert list(single.ends_ns) == list(skipping.ends_ns)
+    assert (single.skipped, single.tokens) == (0, skipping.tokens)
+    assert stepped.pool.ref_counts == skipped.pool.ref_counts
+    assert [stepped.pool.is_findable(b) for b in range(30)] == [skipped.pool.is_findable(b) for b in range(30)]
+    assert stepped.next_step_id - skipped.next_step_id in (0, 1)  # a step without entries is not counted
+
+
+def test_the_cases_skip_preempt_and_share() -> None:
+    played = [play(traffic, knobs, **config)[0] for traffic, knobs, config in map(some_case, range(25))]
+    assert sum(one.skipped for one in played) > 1000
+    assert sum(times.preemptions for one in played for times in one.requests) > 20
+    assert sum(times.cached_tokens for one in played for times in one.requests) > 500
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_virtual_time_is_that_of_the_engines_loop(seed: int) -> None:
+    traffic, knobs, config = some_case(seed)
+    loop = EngineLoop(traffic)
+    loop.run(knobs, **config)
+    played, _ = play(traffic, knobs, **config)
+    assert {i: list(played.token_times_ns(i)) for i in range(len(traffic))} == loop.times
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_clients_send_one_request_after_the_other(overlap: bool) -> None:
+    traffic, config = make_traffic(30, 1, (5, 60), (10, 40)), {"num_blocks": 60, "max_model_len": 100}
+    single, skipping = (
+        play(traffic, Knobs(overlap=overlap), skip=skip, clients=8, **config)[0] for skip in (False, True)
+    )
+    assert single.requests == skipping.requests
+    assert list(single.ends_ns) == list(skipping.ends_ns)
+    assert skipping.skipped > len(skipping.ends_ns) / 3
+    ends = sorted(int(skipping.token_times_ns(i)[-1]) for i in range(30))
+    assert [times.arrived_ns for times in skipping.requests] == [0] * 8 + ends[:22]
+
+
+def test_most_steps_of_many_streams_are_skipped() -> None:
+    burst = [one._replace(at_s=0.0) for one in make_traffic(64, 1, (50, 200), (500, 500))]
+    played, scheduler = play(burst, Knobs(max_batch_size=64), max_model_len=2048)
+    assert played.tokens == 64 * 500
+    assert (played.busiest, len(played.ends_ns)) == (64, 500)
+    assert played.skipped > 490
+    assert scheduler.pool.num_available == scheduler.pool.num_usable
+
+
+def test_a_request_that_can_never_fit_is_refused_and_the_others_go_on() -> None:
+    traffic = make_traffic(3, 1, (50, 50), (10, 10))
+    traffic[1] = traffic[1]._replace(answer_tokens=5000)
+    played, _ = play(traffic, Knobs(), max_model_len=2048)
+    assert "the model's limit is 2048" in played.requests[1].refused
+    assert [len(played.token_times_ns(i)) for i in range(3)] == [10, 0, 10]
+
+
+def test_figures_are_those_of_the_single_requests() -> None:
+    traffic = make_traffic(40, 60, (10, 100), (1, 60), seed=3)
+    played, _ = play(traffic, Knobs(max_batch_size=8), num_blocks=60, max_model_len=200)
+    found = summarize(played, server_s=0.008)
+    times = [played.token_times_ns(i) for i in range(len(traffic))]
+    ttft = sorted((t[0] - r.arrived_ns) / 1e9 + 0.008 for t, r in zip(times, played.requests, strict=True))
+    gaps = sorted(np.concatenate([np.diff(t) for t in times]) / 1e9)
+    assert found.ttft_s == pytest.approx([percentile(ttft, p) for p in (50, 95, 99)])
+    assert found.itl_s == pytest.approx([percentile(gaps, p) for p in (50, 95, 99)])
+    assert found.output_tokens_per_s == pytest.approx(sum(map(len, times)) / played.seconds)
+    assert (found.requests, found.busiest, found.refused) == (40, 8, 0)
+    assert 0.5 < found.kv_use <= 1
+
+
+def test_a_run_is_saturated_if_its_queue_grows() -> None:
+    for rate, saturated in ((5, False), (200, True)):
+        played, _ = play(make_traffic(120, rate, (900, 1100), (64, 64)), Knobs(max_batch_size=8), max_model_len=2048)
+        assert summarize(played).saturated == saturated
