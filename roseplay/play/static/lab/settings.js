@@ -2,7 +2,7 @@
 import { make, makeButton, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
-import { given } from "../shared/given.js";
+import { given, isGpu } from "../shared/given.js";
 import { segmented } from "../shared/legend.js";
 import { abHead } from "../shared/table.js";
 import { setValue, swapArms } from "./plan.js";
@@ -71,7 +71,7 @@ function line(row) {
 
 const device = () => (lab.catalogue && lab.catalogue.engine.device) || "cpu";
 
-const unavailable = (row) => row.setting.needs === "a GPU" && !device().startsWith("cuda");
+const unavailable = (row) => row.setting.needs === "a GPU" && !isGpu(device());
 
 const acts = (row) => (unavailable(row) ? `needs ${row.setting.needs}` : row.setting.hint);
 

@@ -4,7 +4,7 @@ import { make, write } from "../shared/dom.js";
 import { call } from "../shared/endpoints.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
-import { given } from "../shared/given.js";
+import { given, isGpu } from "../shared/given.js";
 import { poll } from "../shared/poll.js";
 import { store } from "../shared/store.js";
 import { knobMarks } from "./knobmarks.js";
@@ -191,8 +191,8 @@ export function controlValues() {
 
 /** What a knob needs and this engine lacks, or "". */
 export function lacks(knob) {
-  const { needs } = given.settings.knobs[knob], onGpu = store.info && store.info.device.startsWith("cuda");
-  return needs === "a GPU" && !onGpu ? needs : "";
+  const { needs } = given.settings.knobs[knob];
+  return needs === "a GPU" && !(store.info && isGpu(store.info.device)) ? needs : "";
 }
 
 const isOn = (knob) => store.knobs[knob] && !lacks(knob);

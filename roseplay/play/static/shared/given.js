@@ -73,3 +73,9 @@ export function explain(terms, tried, left = 40) {
   tried();
   if (missing.length && left) setTimeout(explain, 250, Object.fromEntries(missing), tried, left - 1);
 }
+
+/**
+ * Whether settings that need a GPU have an effect on a device: on a GPU, and on a simulated one.
+ * @param {string} device
+ */
+export const isGpu = (device) => /^(cuda|simulated)/.test(device);
