@@ -1,4 +1,4 @@
-"""Compile the attention kernels for an architecture that need not be present: ``compile_triton.py 90 232448``.
+"""Compile the kernels for an architecture that need not be present: ``compile_triton.py 90 232448``.
 
 Prints a line for each configuration. Raises if one uses more shared memory than ``shared_bytes`` predicts.
 """
@@ -13,9 +13,11 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from roseplay.kernels.cuda.activations import gate_kernel
 from roseplay.kernels.cuda.attention.append import append_kernel
 from roseplay.kernels.cuda.attention.kernels import attend_kernel, join_kernel
 from roseplay.kernels.cuda.attention.tiles import choose_tiles, next_power_of_2, shared_bytes
+from roseplay.kernels.cuda.norms import add_norm_kernel, rms_norm_kernel
 from roseplay.model.attention import EVERYTHING, Reach
 
 TYPES = {"fp16": 2, "bf16": 2, "fp32": 4}
@@ -40,7 +42,7 @@ def compile_kernel(kernel: Any, pointer: str, constants: dict[str, Any], archite
     metadata = {"block_tables": "*i64", "cu_seqlens_q": "*i64", "seq_lens": "*i64", "slot_mapping": "*i64"}
     types = {name: "constexpr" if name in constants else metadata.get(name, pointer) for name in names}
     types |= {name: "i32" for name in names if name in INTS or name.endswith("_stride")}
-    types |= {name: "fp32" for name in names if name in ("scale", "cap")}
+    types |= {name: "fp32" for name in names if name in ("scale", "cap") or name.endswith("eps")}
     if constants.get("SPLITS", 1) > 1:
         types |= {
             name: "*fp32" for name in names if name in ("lse", "parts") or (name == "out" and "parts" not in names)
@@ -79,11 +81,26 @@ def compile_attend(
         raise SystemExit(f"{tiles} takes {found} bytes of shared memory, more than the {bound} it was thought to take")
 
 
+def compile_fused(dtype: str, architecture: int) -> None:
+    """Norms, gates and rotations of Llama 3 8B, Qwen3 8B, Gemma 2 9B and Gemma 3 27B."""
+    for dim in (4096, 3584, 5376):
+        row = {"DIM": dim, "PAD": next_power_of_2(dim)}
+        warps = min(16, row["PAD"] // 512)
+        for after, before in ((True, True), (False, True), (True, False)):
+            extras = {"AFTER": after, "BEFORE": before, "AFTER_PLUS_ONE": after, "BEFORE_PLUS_ONE": after}
+            compile_kernel(add_norm_kernel, f"*{dtype}", row | extras, architecture, num_warps=warps)
+        compile_kernel(rms_norm_kernel, f"*{dtype}", {**row, "PLUS_ONE": True}, architecture, num_warps=warps)
+    for gelu in (False, True):
+        compile_kernel(gate_kernel, f"*{dtype}", {"DIM": 14336, "BLOCK": 1024, "GELU": gelu}, architecture)
+    print("norms, gates, rotations", dtype, flush=True)
+
+
 def main(architecture: int, shared_memory: int) -> None:
     for shape in ATTEND:
         for decode_only, num_tokens in ((True, 4), (False, 8), (False, 4096)):
             compile_attend(decode_only, num_tokens, shape, architecture, shared_memory)
     for dtype in TYPES:
+        compile_fused(dtype, architecture)
         for v_dim, splits in ((64, 2), (80, 8), (512, 64)):
             constants = {"NUM_HEADS": 8, "V_DIM": v_dim, "BLOCK_V": min(next_power_of_2(v_dim), 8192 // splits)}
             compile_kernel(join_kernel, f"*{dtype}", {**constants, "SPLITS": splits}, architecture)
