@@ -28,11 +28,12 @@ def fuse(model: PreTrainedModel) -> None:
     if not triton_backend.available():
         replace_modules(model, TorchRMSNorm.of)
         return
-    from roseplay.kernels.cuda import activations, norms, rotary
+    from roseplay.kernels.cuda import activations, layers, norms, rotary
 
     replace_modules(model, norms.FusedRMSNorm.of)
     replace_modules(model, lambda module: GatedMLP.of(module, activations.ACTIVATIONS))
     replace_rotary(model, rotary.rotate, rotary.fits)
+    layers.fuse_layers(model)
 
 
 class TorchRMSNorm(nn.Module):
