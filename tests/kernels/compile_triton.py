@@ -18,6 +18,7 @@ from roseplay.kernels.cuda.attention.append import append_kernel
 from roseplay.kernels.cuda.attention.kernels import attend_kernel, join_kernel
 from roseplay.kernels.cuda.attention.tiles import choose_tiles, next_power_of_2, shared_bytes
 from roseplay.kernels.cuda.norms import add_norm_kernel, rms_norm_kernel
+from roseplay.kernels.cuda.rotate_append import rotate_append_kernel
 from roseplay.model.attention import EVERYTHING, Reach
 
 TYPES = {"fp16": 2, "bf16": 2, "fp32": 4}
@@ -92,6 +93,11 @@ def compile_fused(dtype: str, architecture: int) -> None:
         compile_kernel(rms_norm_kernel, f"*{dtype}", {**row, "PLUS_ONE": True}, architecture, num_warps=warps)
     for gelu in (False, True):
         compile_kernel(gate_kernel, f"*{dtype}", {"DIM": 14336, "BLOCK": 1024, "GELU": gelu}, architecture)
+    for heads, kv_heads, dim, normed in ((32, 8, 128, False), (32, 8, 128, True), (16, 8, 256, True)):
+        sizes = {"Q_HEADS": heads, "KV_HEADS": kv_heads, "BLOCK_H": 1024 // dim, "BLOCK_SIZE": 16}
+        sizes |= {"HALF": dim // 2, "PAD": dim // 2, "V_DIM": dim, "V_PAD": dim}
+        norms = dict.fromkeys(("Q_NORM", "K_NORM", "Q_PLUS_ONE", "K_PLUS_ONE"), normed)
+        compile_kernel(rotate_append_kernel, f"*{dtype}", sizes | norms, architecture, num_warps=2)
     print("norms, gates, rotations", dtype, flush=True)
 
 

@@ -13,6 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.llama.modeling_llama import LlamaAttention, apply_rotary_pos_emb
 
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.request import Request
@@ -21,12 +23,13 @@ from roseplay.kernels.cuda.emulation import emulate_gpu
 from roseplay.kernels.cuda.fuse import TorchRMSNorm
 from roseplay.kernels.replace_modules import replace_modules
 from roseplay.model.attention import Paged, make_backend
-from roseplay.model.batch import build_batch
+from roseplay.model.batch import build_batch, dummy_batch
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import KVCache
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.loader import load_model
 from roseplay.model.ranks import Ranks
+from tests.kernels.launches import Launches
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import eager_logits, random_tokens
 
@@ -83,15 +86,39 @@ def test_what_only_looks_like_a_norm_is_left_alone():
 
 
 @interpreted
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma2", "gemma3_text"])
+def test_a_layer_takes_nine_launches(family: str, monkeypatch: pytest.MonkeyPatch):
+    """A decode: four matrix products, attention, and one launch between each of these."""
+    counts = []
+    for layers in (1, 2):
+        config = FAMILIES[family]()
+        config.num_hidden_layers = layers
+        loaded = load(tiny_model(config).to(torch.bfloat16))
+        with monkeypatch.context() as patch, torch.inference_mode():
+            counts.append(decode_launches(loaded, Launches(patch)))
+    assert counts[1] - counts[0] == {
+        "linear": 4, "add_norm_kernel": 2, "rotate_append_kernel": 1, "attend_kernel": 1, "gate_kernel": 1,
+    }  # fmt: skip
+
+
+def decode_launches(loaded: LoadedModel, launches: Launches) -> Counter[str]:
+    cache = KVCache(loaded.kv_shapes, num_blocks=4, block_size=16, dtype=loaded.dtype, device=loaded.device)
+    batch = dummy_batch(1, row_tokens=1, block_size=16, start=5).upload(loaded.device)
+    with launches:
+        PackedForward(loaded.model)(Paged(make_backend("triton", cache), batch))
+    return launches.counts
+
+
+@interpreted
 @pytest.mark.parametrize(
     ("family", "parts", "norms", "gates", "heads", "layers"),
     [
-        ("llama", 9, 7, 3, 0, 3),
-        ("qwen3", 9, 13, 3, 0, 3),
-        ("gemma3_text", 9, 19, 3, 0, 3),
-        ("olmo2", 9, 13, 3, 0, 3),  # its norms come after attention and the MLP, and those of heads span all heads
-        ("smollm3", 12, 9, 4, 0, 4),  # one layer does not rotate
-        ("granite", 9, 7, 3, 0, 0),  # multiplies what it adds
+        ("llama", 9, 7, 3, 3, 3),
+        ("qwen3", 9, 13, 3, 3, 3),
+        ("gemma3_text", 9, 19, 3, 3, 3),
+        ("olmo2", 9, 13, 3, 3, 3),  # its norms come after attention and the MLP, and those of heads span all heads
+        ("smollm3", 12, 9, 4, 3, 4),  # one layer does not rotate
+        ("granite", 9, 7, 3, 3, 0),  # multiplies what it adds
         ("glm4", 9, 13, 0, 0, 3),  # rotates adjacent pairs
         ("gpt2", 0, 0, 0, 0, 0),
     ],
@@ -107,6 +134,29 @@ def test_only_what_computes_the_same_is_replaced(
 @interpreted
 def test_the_switch_leaves_everything_as_it_is():
     assert not any(replaced(load(tiny_model(FAMILIES["qwen3"]()), fuse_ops=False).model).values())
+
+
+class ScalesQueries(LlamaAttention):
+    """Scales queries after they are rotated, by 1 for the first positions."""
+
+    def forward(
+        self, hidden_states: torch.Tensor, position_embeddings: Any, attention_mask: Any, **more: Any
+    ) -> tuple[torch.Tensor, Any]:
+        shape = (*hidden_states.shape[:-1], -1, self.head_dim)
+        q, k, v = (
+            layer(hidden_states).view(shape).transpose(1, 2) for layer in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, None)
+        out, weights = attend(self, q * 1.0, k, v, attention_mask, scaling=self.scaling, **more)
+        return self.o_proj(out.reshape(*shape[:-2], -1)), weights
+
+
+@interpreted
+def test_attention_that_does_something_between_the_rotation_and_attention_keeps_its_forward():
+    model = tiny_model(FAMILIES["llama"]())
+    model.model.layers[1].self_attn.__class__ = ScalesQueries
+    assert replaced(load(model).model)["heads"] == 2
 
 
 @interpreted
@@ -159,7 +209,7 @@ def test_parts_of_a_split_model_compute_the_same():
     """One process's part, whose results have no meaning without the others, but are the same."""
     model = tiny_model(FAMILIES["qwen3"]())
     fused, plain = (load(model, Ranks(1, 2, torch.device("cpu")), fuse_ops=on) for on in (True, False))
-    assert replaced(fused.model) == {"MergedPart": 9, "FusedRMSNorm": 13, "GatedMLP": 3, "heads": 0, "layers": 3}
+    assert replaced(fused.model) == {"MergedPart": 9, "FusedRMSNorm": 13, "GatedMLP": 3, "heads": 3, "layers": 3}
     expected = logits_of(plain)
     for place, logits in logits_of(fused).items():
         assert (logits - expected[place]).abs().max() < 1e-3
@@ -188,6 +238,30 @@ def logits_of(loaded: LoadedModel) -> dict[tuple[int, int], torch.Tensor]:
             (e.request.request_id, done[e.request.request_id] - 1): row for e, row in zip(entries, logits, strict=True)
         }
     return found
+
+
+@interpreted
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_keys_and_values_are_rotated_and_written(dtype: torch.dtype):
+    """Padded heads and dimensions, parts of one product, a token of padding, and numbers that are not finite."""
+    from roseplay.kernels.cuda.rotate_append import fits, rotate_append
+
+    torch.manual_seed(0)
+    heads, kv_heads, dim, v_dim = 6, 3, 20, 9
+    q, k = torch.randn(1, 4, 9 * dim, dtype=dtype).view(1, 4, 9, dim).transpose(1, 2).split([heads, kv_heads], 1)
+    v = torch.randn(1, kv_heads, 4, v_dim, dtype=dtype)
+    cos, sin = torch.randn(2, 1, 4, dim, dtype=dtype)
+    v[0, 1, 2, 3], v[0, 0, 1, 0], v[0, 2, 0, 8] = torch.nan, torch.inf, -torch.inf
+    keys, values = torch.ones(3, kv_heads, 4, dim, dtype=dtype), torch.ones(3, kv_heads, 4, v_dim, dtype=dtype)
+    expected_q, expected_k = apply_rotary_pos_emb(q, k, cos, sin)
+    assert fits(q, k, v, cos, sin)
+    found = rotate_append(q, k, v, cos, sin, (None, None), keys, values, torch.tensor([5, 8, 11, -1]))
+    close = {"rtol": 4 * torch.finfo(dtype).eps, "atol": 8 * torch.finfo(dtype).eps}
+    torch.testing.assert_close(found, expected_q, **close)
+    for token, (block, offset) in enumerate([(1, 1), (2, 0), (2, 3), (0, 0)]):
+        torch.testing.assert_close(keys[block, :, offset], expected_k[0, :, token], **close)
+        assert torch.equal(values[block, :, offset], v[0, :, token].nan_to_num(0.0, 0.0, 0.0))
+    assert (keys == 1).all(-1).sum() == (values == 1).all(-1).sum() == kv_heads * (3 * 4 - 4)
 
 
 @interpreted

@@ -1,7 +1,8 @@
 """Makes a decoder take fewer kernels on a GPU.
 
 A decode of a small model takes hundreds of kernels, each of at least a microsecond or two, even in a graph. Written out
-in torch, a norm takes seven of them and a rotary embedding ten.
+in torch, a norm takes seven of them and a rotary embedding ten. A layer of Llama, Qwen3, Gemma 2 or Gemma 3 takes nine
+here: four matrix products, attention, and one kernel between each of these, where vLLM takes about twelve.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ def fuse(model: PreTrainedModel) -> None:
     """Merge linear layers and, with Triton, fuse the operations between matrix products and attention; without Triton,
     replace RMS norms by torch's kernel."""
     with SharedInputs(model) as inputs:
-        record_layout(model)
+        shapes, _ = record_layout(model)
     merge_linears(model, inputs.groups)
     if not triton_backend.available():
         replace_modules(model, TorchRMSNorm.of)
         return
-    from roseplay.kernels.cuda import activations, layers, norms, rotary
+    from roseplay.kernels.cuda import activations, heads, layers, norms, rotary
 
     replace_modules(model, norms.FusedRMSNorm.of)
     replace_modules(model, lambda module: GatedMLP.of(module, activations.ACTIVATIONS))
-    replace_rotary(model, rotary.rotate, rotary.fits)
+    heads.fuse_heads(model, shapes)
+    replace_rotary(model, rotary.rotate, rotary.fits)  # of the other attention modules
     layers.fuse_layers(model)
 
 
