@@ -230,9 +230,9 @@ class EngineConfig:
         "Fused operations",
         "engine: few tokens",
         "Compute norms, rotary embeddings, GELUs, gates and updates of recurrent states in one compiled pass each "
-        "(with Numba), and prompts of recurrent layers in chunks. On a GPU, compute norms and rotary embeddings in one "
-        "kernel each, and prompts of recurrent layers in a few. Used only where a test at load time gives the same "
-        "results.",
+        "(with Numba), and prompts of recurrent layers in chunks. On a GPU, merge products with the same input, and "
+        "compute what lies between products and attention in one kernel each, and prompts of recurrent layers in a few. "
+        "Used only where a test at load time gives the same results.",
     )
     record_steps: bool = setting(
         True,

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from transformers.activations import FastGELUActivation, NewGELUActivation
 
 _TOKENS = 3  # of the random inputs
-_ROTARY = "apply_rotary_pos_emb"
+ROTARY = "apply_rotary_pos_emb"
 
 
 @torch.inference_mode()
@@ -92,18 +92,18 @@ def replace_rotary(model: PreTrainedModel, rotate: Callable[..., Any], fits: Cal
         forward, dim = type(module).forward, getattr(module, "head_dim", None)
         if (
             not isinstance(forward, FunctionType)
-            or _ROTARY not in forward.__code__.co_names
+            or ROTARY not in forward.__code__.co_names
             or "forward" in vars(module)
         ):
             continue
-        plain = forward.__globals__.get(_ROTARY)
+        plain = forward.__globals__.get(ROTARY)
         if not isinstance(plain, FunctionType) or not isinstance(dim, int) or dim % 2:
             continue
         if (plain, dim) not in trials:
             trials[plain, dim] = _rotations_agree(plain, rotate, fits, dim, next(model.parameters()))
         if not trials[plain, dim]:
             continue
-        own = with_globals(forward, {_ROTARY: _choose(plain, rotate, fits)})
+        own = with_globals(forward, {ROTARY: _choose(plain, rotate, fits)})
         module.forward = MethodType(own, module)  # type: ignore[method-assign]
         replaced += 1
     return replaced

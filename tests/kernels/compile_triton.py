@@ -21,9 +21,12 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from roseplay.kernels.cuda.activations import gate_kernel
 from roseplay.kernels.cuda.attention.append import append_kernel
 from roseplay.kernels.cuda.attention.kernels import attend_kernel, join_kernel
 from roseplay.kernels.cuda.attention.tiles import choose_tiles, next_power_of_2, shared_bytes, tensor_cores
+from roseplay.kernels.cuda.norms import add_norm_kernel, rms_norm_kernel
+from roseplay.kernels.cuda.rotate_append import rotate_append_kernel
 from roseplay.model.attention import EVERYTHING, Reach
 
 # Bytes of shared memory that a program may take on each architecture.
@@ -98,7 +101,7 @@ def compile_kernel(kernel: Any, pointer: str, constants: dict[str, Any], archite
     names = list(inspect.signature(kernel.fn).parameters)
     types = {name: "constexpr" if name in constants else METADATA.get(name, pointer) for name in names}
     types |= {name: "i32" for name in names if name in INTS or name.endswith("_stride")}
-    types |= {name: "fp32" for name in names if name in ("scale", "cap")}
+    types |= {name: "fp32" for name in names if name in ("scale", "cap") or name.endswith("eps")}
     if constants.get("SPLITS", 1) > 1:
         types |= {
             name: "*fp32" for name in names if name in ("lse", "parts") or (name == "out" and "parts" not in names)
@@ -164,9 +167,28 @@ def compile_attend(variant: Variant) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def compile_fused(dtype: str, architecture: str) -> None:
+    """Norms, gates and rotations of Llama 3 8B, Qwen3 8B, Gemma 2 9B and Gemma 3 27B."""
+    for dim in (4096, 3584, 5376):
+        row = {"DIM": dim, "PAD": next_power_of_2(dim)}
+        warps = min(16, row["PAD"] // 512)
+        for after, before in ((True, True), (False, True), (True, False)):
+            extras = {"AFTER": after, "BEFORE": before, "AFTER_PLUS_ONE": after, "BEFORE_PLUS_ONE": after}
+            compile_kernel(add_norm_kernel, f"*{dtype}", row | extras, architecture, num_warps=warps)
+        compile_kernel(rms_norm_kernel, f"*{dtype}", {**row, "PLUS_ONE": True}, architecture, num_warps=warps)
+    for gelu in (False, True):
+        compile_kernel(gate_kernel, f"*{dtype}", {"DIM": 14336, "BLOCK": 1024, "GELU": gelu}, architecture)
+    for heads, kv_heads, dim, normed in ((32, 8, 128, False), (32, 8, 128, True), (16, 8, 256, True)):
+        sizes = {"Q_HEADS": heads, "KV_HEADS": kv_heads, "BLOCK_H": 1024 // dim, "BLOCK_SIZE": 16}
+        sizes |= {"HALF": dim // 2, "PAD": dim // 2, "V_DIM": dim, "V_PAD": dim}
+        norms = dict.fromkeys(("Q_NORM", "K_NORM", "Q_PLUS_ONE", "K_PLUS_ONE"), normed)
+        compile_kernel(rotate_append_kernel, f"*{dtype}", sizes | norms, architecture, num_warps=2)
+
+
 def compile_others(architecture: str) -> None:
-    """Compile the kernels that join and append, which have no tiles to choose."""
+    """Compile the kernels beside attention's, which have no tiles to choose."""
     for dtype in ITEMSIZES:
+        compile_fused(dtype, architecture)
         for v_dim, splits in ((64, 2), (80, 8), (512, 64)):
             constants = {"NUM_HEADS": 8, "V_DIM": v_dim, "BLOCK_V": min(next_power_of_2(v_dim), 8192 // splits)}
             compile_kernel(join_kernel, f"*{dtype}", {**constants, "SPLITS": splits}, architecture)

@@ -13,7 +13,9 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5RMSNormGated
 
 from roseplay.config import EngineConfig
-from roseplay.kernels.cpu.pack import MergedPart, SharedInputs, can_pack
+from roseplay.kernels.cpu.pack import PackedLinear, can_pack
+from roseplay.kernels.gated_mlp import GatedMLP
+from roseplay.kernels.merge import MergedLinear, MergedPart, SharedInputs
 from roseplay.model.loader import load_model
 
 pytest.importorskip("roseplay.kernels.cpu.rows", reason="Numba is not installed")
@@ -137,10 +139,10 @@ def test_a_model_computes_the_same_fused(dtype: str) -> None:
     plain = load_model(model, EngineConfig(dtype=dtype, pack_weights=False, fuse_ops=False)).model
     changed = load_model(model, EngineConfig(dtype=dtype)).model
     kinds = {type(module) for module in changed.modules()}
-    assert {fuse_cpu.FusedRMSNorm, fuse_cpu.FusedGate, MergedPart} <= kinds
+    assert {fuse_cpu.FusedRMSNorm, GatedMLP, MergedPart} <= kinds
     attention = changed.model.layers[0].self_attn
     assert attention.forward.__func__.__globals__["apply_rotary_pos_emb"] is not apply_rotary_pos_emb
-    assert not {fuse_cpu.FusedRMSNorm, fuse_cpu.FusedGate, MergedPart} & {type(module) for module in plain.modules()}
+    assert not {fuse_cpu.FusedRMSNorm, GatedMLP, MergedPart} & {type(module) for module in plain.modules()}
 
     layer, x = changed.model.layers[0], torch.randn(1, 3, 48, dtype=getattr(torch, dtype))
     before = plain.model.layers[0]
@@ -159,7 +161,7 @@ def test_a_model_computes_the_same_fused(dtype: str) -> None:
 def test_the_users_model_stays_as_it_is() -> None:
     model = small_llama()
     load_model(model, EngineConfig())
-    assert {type(module).__name__ for module in model.modules()}.isdisjoint({"FusedRMSNorm", "FusedGate", "MergedPart"})
+    assert {type(module).__name__ for module in model.modules()}.isdisjoint({"FusedRMSNorm", "GatedMLP", "MergedPart"})
     assert "forward" not in vars(model.model.layers[0].self_attn)
 
 
@@ -167,9 +169,7 @@ def test_the_users_model_stays_as_it_is() -> None:
 def test_merged_layers_answer_for_the_tensor_they_are_given() -> None:
     """In any order, called again or for another tensor, as the separate layers would."""
     layers = [nn.Linear(6, out, bias=out != 3) for out in (4, 3, 5)]
-    from roseplay.kernels.cpu.pack import MergedLinear
-
-    merged = MergedLinear(layers)
+    merged = MergedLinear(layers, PackedLinear)
     parts = [MergedPart(merged, i, layer.weight) for i, layer in enumerate(layers)]
     x, y = torch.randn(2, 1, 7, 6)
     with torch.inference_mode():

@@ -14,8 +14,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from roseplay import Engine, EngineConfig, SamplingParams
 from roseplay.kernels.cpu.int8_linear import Int8Linear, quantize
-from roseplay.kernels.cpu.pack import MergedPart, pack_linears
+from roseplay.kernels.cpu.pack import pack_linears
 from roseplay.kernels.cpu.products import Products
+from roseplay.kernels.merge import MergedPart
 from roseplay.model.loader import load_model
 from roseplay.model.source import embedded_model
 from tests.kernels.conftest import needs_packed_bfloat16

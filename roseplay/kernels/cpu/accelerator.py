@@ -13,8 +13,9 @@ from roseplay.core.progress import Reporter
 from roseplay.kernels.cpu.attention.backend import CPUBackend
 from roseplay.kernels.cpu.choices import choices_of, no_kernels
 from roseplay.kernels.cpu.int8_linear import saved_bytes
-from roseplay.kernels.cpu.pack import SharedInputs, can_pack, linear_sizes, pack_linears
+from roseplay.kernels.cpu.pack import can_pack, linear_sizes, pack_linears
 from roseplay.kernels.cpu.recorded_steps import WARM_UP_LEN, RecordedSteps, RecordingOptions
+from roseplay.kernels.merge import SharedInputs
 from roseplay.kernels.replace_modules import replace_gelus
 from roseplay.model.accelerator import Accelerator, Forward, register_accelerator
 from roseplay.model.attention import AttentionBackend

@@ -11,8 +11,8 @@ from transformers.activations import GELUTanh
 
 from roseplay.core.progress import Reporter
 from roseplay.kernels.cpu import activations, norms, rotary, rows
-from roseplay.kernels.cpu.pack import MergedLinear, MergedPart
 from roseplay.kernels.cpu.states.fuse import fuse_states
+from roseplay.kernels.gated_mlp import GatedMLP
 from roseplay.kernels.replace_modules import (
     agrees,
     parts_of_gated_rms_norm,
@@ -34,7 +34,7 @@ def fuse(model: PreTrainedModel, reporter: Reporter | None = None) -> None:
         lambda: replace_modules(model, FusedGatedRMSNorm.of),
         lambda: replace_modules(model, FusedLayerNorm.of),
         lambda: replace_modules(model, lambda module: FusedGELU.of(module, model.dtype)),
-        lambda: replace_modules(model, FusedGate.of),
+        lambda: replace_modules(model, lambda module: GatedMLP.of(module, (_silu_times,))),
         lambda: replace_rotary(model, rotary.rotate, rotary.can_rotate),
     ]
     reporter = reporter or Reporter()
@@ -129,31 +129,8 @@ class FusedGELU(nn.Module):
         return activations.gelu_tanh(x)
 
 
-class FusedGate(nn.Module):
-    """Replaces a gated MLP, ``down(silu(gate(x)) * up(x))``, whose gate and up projections are one ``MergedLinear``."""
-
-    def __init__(self, plain: nn.Module, both: MergedLinear) -> None:
-        super().__init__()
-        assert isinstance(plain.down_proj, nn.Module)
-        self.down_proj = plain.down_proj
-        self.dim = both.sizes[0]
-        self._both = [both]  # in a list, so that it is not a submodule
-
-    @classmethod
-    def of(cls, module: nn.Module) -> FusedGate | None:
-        gate, up = getattr(module, "gate_proj", None), getattr(module, "up_proj", None)
-        if not isinstance(gate, MergedPart) or not isinstance(up, MergedPart) or not hasattr(module, "down_proj"):
-            return None
-        alike = gate.merged is up.merged and (gate.number, up.number) == (0, 1) and len(set(gate.merged.sizes)) == 1
-        if not alike or len(gate.merged.sizes) != 2:
-            return None
-        found, linear = cls(module, gate.merged), gate.merged.linear
-        like = torch.empty(0, dtype=linear.weight.dtype)
-        return found if agrees(module, found, linear.in_features, like) else None
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        product = self._both[0].linear(x)
-        out = product.new_empty((*x.shape[:-1], self.dim))
-        activations.silu_times(product, out)
-        down: torch.Tensor = self.down_proj(out)
-        return down
+def _silu_times(product: torch.Tensor) -> torch.Tensor:
+    """An ``Activate`` of ``GatedMLP``."""
+    out = product.new_empty((*product.shape[:-1], product.shape[-1] // 2))
+    activations.silu_times(product, out)
+    return out

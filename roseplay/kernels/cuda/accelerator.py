@@ -14,7 +14,8 @@ from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
 from roseplay.core.request import Request
 from roseplay.kernels.cuda import fuse
-from roseplay.kernels.cuda.attention.backend import TritonBackend, available, missing
+from roseplay.kernels.cuda.attention.backend import TritonBackend, Variant, available, missing
+from roseplay.kernels.cuda.compile_ahead import CompileAhead
 from roseplay.kernels.cuda.graphs import Graph, StepGraphs, cuda_graphs, expected_bytes, make_buckets
 from roseplay.kernels.replace_modules import replace_gelus
 from roseplay.model import gpu_memory
@@ -64,7 +65,8 @@ class CudaAccelerator(Accelerator):
         self.graph_bytes = 0
         begin = time.perf_counter()
         if isinstance(backend, TritonBackend):
-            _compile_variants(forward, loaded, backend, config.block_size, reporter)
+            split = config.tensor_parallel_size > 1
+            _compile_variants(forward, loaded, backend, config.block_size, reporter, split=split)
         if on_gpu and why is None:
             from roseplay.kernels.cuda import sampling
 
@@ -173,17 +175,32 @@ def _free_bytes(device: torch.device) -> int:
 
 
 def _compile_variants(
-    forward: Forward, loaded: LoadedModel, backend: TritonBackend, block_size: int, reporter: Reporter
+    forward: Forward, loaded: LoadedModel, backend: TritonBackend, block_size: int, reporter: Reporter, *, split: bool
 ) -> None:
-    """Run steps with every variant of the attention kernels, so that no request has to wait for a compilation."""
+    """Run steps with every variant of the attention kernels, so that no request has to wait for a compilation.
+
+    On a GPU, steps run without the missing kernels first, and these are compiled at once. Not for a split model, whose other
+    processes would compile one after another meanwhile.
+    """
     limit = loaded.max_model_len
-    for variant in backend.variants(-(-limit // block_size) * block_size):
-        reporter.expect(1)
+    variants = backend.variants(-(-limit // block_size) * block_size)
+    reporter.expect(len(variants))
+
+    def run(variant: Variant) -> None:
         for num_tokens in sorted({1, min(2, limit), min(_WARM_UP_TILE, limit)}):
             host = dummy_batch(num_tokens, row_tokens=limit, block_size=block_size)
             batch = host.upload(loaded.device)
             batch.variant = variant
             forward(batch)
+
+    if loaded.device.type == "cuda" and not split:
+        ahead = CompileAhead()
+        with ahead.collecting():
+            for variant in variants:
+                run(variant)
+        ahead.compile(loaded.device)
+    for variant in variants:
+        run(variant)
         reporter.advance()
     if loaded.device.type == "cuda":
         torch.cuda.synchronize(loaded.device)

@@ -11,24 +11,34 @@ from collections.abc import Callable, Iterator
 import torch
 
 from roseplay.kernels.cuda.accelerator import CudaAccelerator
+from roseplay.kernels.cuda.attention.backend import interprets
 from roseplay.kernels.cuda.graphs import Graph, RecordedGraph, make_buckets
-from roseplay.model.accelerator import accelerator_for, register_accelerator
+from roseplay.model.accelerator import Accelerator, accelerator_for, register_accelerator
 
 
 @contextlib.contextmanager
-def emulate_gpu(decodes: tuple[int, ...] = (1, 2, 4, 8, 16), mixed: tuple[int, ...] = (16, 64)) -> Iterator[None]:
+def emulate_gpu(
+    decodes: tuple[int, ...] = (1, 2, 4, 8, 16), mixed: tuple[int, ...] = (16, 64), *, kernels: bool = False
+) -> Iterator[None]:
     """While entered, models that this process loads on the CPU run their steps as on a GPU.
 
     Args:
         decodes, mixed: sizes of graphs, see ``make_buckets``; few by default, because capturing takes time.
+        kernels: whether operations are fused and tokens drawn by a GPU's kernels, which needs Triton's interpreter
+            (``TRITON_INTERPRET=1``) and is slow; else by a CPU's.
+
+    Raises ``RuntimeError`` if Triton does not interpret ``kernels``.
     """
     cpu = accelerator_for(torch.device("cpu"))
+    if kernels and not interprets():
+        raise RuntimeError("a GPU's kernels run on a CPU only in Triton's interpreter: set TRITON_INTERPRET=1")
+    own: type[Accelerator] = CudaAccelerator if kernels else cpu
 
     class EmulatedGPU(CudaAccelerator):
         buckets = make_buckets(decodes, mixed)
-        prepare = staticmethod(cpu.prepare)
+        prepare = staticmethod(own.prepare)
         argmax = staticmethod(cpu.argmax)
-        sample = staticmethod(cpu.sample)
+        sample = staticmethod(own.sample)
 
         @staticmethod
         def graph_factory(device: torch.device) -> Callable[[], Graph]:

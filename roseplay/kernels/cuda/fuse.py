@@ -1,7 +1,8 @@
-"""Small operations of a decoder in one kernel each, on a GPU.
+"""Makes a decoder take fewer kernels on a GPU.
 
-A decode of a small model takes hundreds of kernels, each of at least a microsecond or two, even in a graph. A norm that
-is written out takes seven of them, for which torch has one; a rotary embedding takes ten, or one in Triton.
+A decode of a small model takes hundreds of kernels, each of at least a microsecond or two, even in a graph. Written out
+in torch, a norm takes seven of them and a rotary embedding ten. A layer of Llama, Qwen3, Gemma 2 or Gemma 3 takes nine
+here: four matrix products, attention, and one kernel between each of these, where vLLM takes about twelve.
 """
 
 from __future__ import annotations
@@ -12,35 +13,31 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from roseplay.kernels.cuda.attention import backend as triton_backend
+from roseplay.kernels.cuda.linears import merge_linears
+from roseplay.kernels.gated_mlp import GatedMLP
+from roseplay.kernels.merge import SharedInputs
 from roseplay.kernels.replace_modules import agrees, parts_of_rms_norm, replace_modules, replace_rotary
+from roseplay.model.layout import record_layout
 from roseplay.model.stateful import stateful_modules
 
 
 def fuse(model: PreTrainedModel) -> None:
-    """Replace RMS norms and, with Triton, those that multiply by 1 + weight, rotary embeddings and the functions by which
-    modules with a recurrent state compute prompts."""
-    fuse_norms(model)
-    if triton_backend.available():
-        fuse_offset_norms(model)
-        fuse_rotary(model)
-        fuse_states(model)
+    """Merge linear layers and, with Triton, fuse the operations between matrix products and attention, and those by which
+    modules with a recurrent state compute prompts; without Triton, replace RMS norms by torch's kernel."""
+    with SharedInputs(model) as inputs:
+        shapes, _ = record_layout(model)
+    merge_linears(model, inputs.groups)
+    if not triton_backend.available():
+        replace_modules(model, TorchRMSNorm.of)
+        return
+    from roseplay.kernels.cuda import activations, heads, layers, norms, rotary
 
-
-def fuse_norms(model: PreTrainedModel) -> int:
-    """Replace RMS norms by torch's kernel; returns their number."""
-    return replace_modules(model, TorchRMSNorm.of)
-
-
-def fuse_offset_norms(model: PreTrainedModel) -> int:
-    """Replace Gemma's RMS norms, which multiply by 1 + weight; returns their number. Needs Triton."""
-    return replace_modules(model, OffsetRMSNorm.of)
-
-
-def fuse_rotary(model: PreTrainedModel) -> int:
-    """Make attention modules rotate queries and keys in one launch; returns their number. Needs Triton."""
-    from roseplay.kernels.cuda import rotary as rotary_triton
-
-    return replace_rotary(model, rotary_triton.rotate, rotary_triton.fits)
+    replace_modules(model, norms.FusedRMSNorm.of)
+    replace_modules(model, lambda module: GatedMLP.of(module, activations.ACTIVATIONS))
+    heads.fuse_heads(model, shapes)
+    replace_rotary(model, rotary.rotate, rotary.fits)  # of the other attention modules
+    layers.fuse_layers(model)
+    fuse_states(model)
 
 
 def fuse_states(model: PreTrainedModel) -> None:
@@ -70,28 +67,3 @@ class TorchRMSNorm(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-
-
-class OffsetRMSNorm(nn.Module):
-    """Replaces an RMS norm that multiplies by 1 + weight; ``plain`` still computes inputs that the kernel does not fit."""
-
-    def __init__(self, plain: nn.Module, weight: nn.Parameter, eps: float) -> None:
-        super().__init__()
-        self.weight, self.eps = weight, eps
-        self._plain = [plain]  # in a list, so that it is not a submodule
-
-    @classmethod
-    def of(cls, module: nn.Module) -> OffsetRMSNorm | None:
-        """Returns the replacement of such a norm; None for other modules."""
-        parts = parts_of_rms_norm(module)
-        if parts is None or isinstance(module, (cls, TorchRMSNorm)):
-            return None
-        norm = cls(module, *parts)
-        return norm if agrees(module, norm, len(norm.weight), norm.weight) else None
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        from roseplay.kernels.cuda import norms
-
-        if not norms.fits(x):
-            return self._plain[0](x)  # type: ignore[no-any-return]
-        return norms.rms_norm(x, self.weight, self.eps, plus_one=True)

@@ -38,7 +38,9 @@ slow_without_a_gpu = [] if ON_GPU else [pytest.mark.slow]
 
 def wrong_answers(folder: str, device: str) -> tuple[list[int], EngineInfo]:
     """Which greedy answers with all optimizations differ from those of plain steps, and the optimized engine's info."""
-    with Engine(folder, config=engine_config(device, "reference"), cuda_graphs=False, overlap=False) as plain:
+    with Engine(
+        folder, config=engine_config(device, "reference", fuse_ops=False), cuda_graphs=False, overlap=False
+    ) as plain:
         right = answers(plain, [GREEDY])
     with Engine(folder, config=engine_config(device)) as engine:
         found, info = answers(engine, [GREEDY]), engine.info

@@ -78,6 +78,15 @@ def available() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
+def interprets() -> bool:
+    """Returns whether Triton interprets its kernels, on a CPU."""
+    if not available():
+        return False
+    import triton
+
+    return bool(triton.knobs.runtime.interpret)
+
+
 def missing(device: torch.device) -> str | None:
     """Returns what the Triton backend needs and does not have on a GPU; None if it can run there."""
     if not available():
@@ -109,9 +118,7 @@ class TritonBackend:
         why = missing(cache.device) if on_gpu or not available() else None
         if why is not None:
             raise ValueError(f"attention='triton' {why}")
-        import triton
-
-        self._interpreted = bool(triton.knobs.runtime.interpret)
+        self._interpreted = interprets()
         if not on_gpu and not self._interpreted:
             raise ValueError(f"attention='triton' needs a CUDA device, the model is on {cache.device}")
         self.cache, self._choose_tiles = cache, tiles

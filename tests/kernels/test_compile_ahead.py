@@ -1,0 +1,145 @@
+"""Triton's kernels are collected instead of launched, then compiled in threads; here without a GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from roseplay.kernels.cuda.compile_ahead import CompileAhead
+from tests.kernels.triton_jit import compiled
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """Kernels that would be compiled for a GPU, by a driver that can neither compile here nor launch."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    from roseplay.kernels.cuda.attention import kernels
+
+    stub = SimpleNamespace(
+        get_current_target=lambda: GPUTarget("cuda", 90, 32),
+        get_current_device=lambda: 0,
+        get_current_stream=lambda device: 0,
+    )
+    with triton.knobs.runtime.scope():
+        monkeypatch.setattr(triton.runtime.driver, "_active", stub)
+        yield compiled(kernels)
+
+
+def launch(kernels: ModuleType, splits: int) -> None:
+    out, parts = torch.empty(2, 2, 16), torch.empty(splits, 2, 2, 16)
+    arguments = {"NUM_HEADS": 2, "V_DIM": 16, "BLOCK_V": 16, "SPLITS": splits}
+    kernels.join_kernel[2, 2, 1](out, parts, parts[..., 0], 2, **arguments)
+
+
+def test_kernels_are_collected_instead_of_launched(kernels: ModuleType):
+    ahead = CompileAhead()
+    with ahead.collecting():
+        for splits in (2, 4, 4):
+            launch(kernels, splits)
+    assert [name for name, _ in ahead.kernels] == ["join_kernel"] * 2
+    assert all(kernel is kernels.join_kernel for kernel, _ in ahead.kernels.values())
+
+
+def test_kernels_of_other_threads_are_not_collected(kernels: ModuleType):
+    ahead, seen = CompileAhead(), []
+
+    def other() -> None:
+        try:
+            launch(kernels, 2)
+        except Exception as error:  # Triton went on to compile it
+            seen.append(error)
+
+    with ahead.collecting():
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert len(seen) == 1 and not ahead.kernels
+
+
+def test_an_earlier_hook_is_asked_first_and_restored(kernels: ModuleType):
+    import triton
+
+    asked: list[Any] = []
+
+    def hook(**what: Any) -> bool:
+        asked.append(what["fn"].name)
+        return True
+
+    triton.knobs.runtime.jit_cache_hook = hook
+    ahead = CompileAhead()
+    with ahead.collecting():
+        launch(kernels, 2)
+    assert asked == ["join_kernel"] and not ahead.kernels
+    assert triton.knobs.runtime.jit_cache_hook is hook
+
+
+def test_what_was_collected_is_compiled_at_once():
+    """The second compilation must begin before the first has ended."""
+    both = threading.Barrier(2)
+    done: list[str] = []
+
+    def preload(data: str) -> None:
+        both.wait(30)
+        done.append(data)
+
+    ahead = CompileAhead()
+    ahead.kernels = {("kernel", key): (SimpleNamespace(preload=preload), key) for key in ("a", "b")}
+    ahead.compile(torch.device("cpu"), threads=2)
+    assert sorted(done) == ["a", "b"]
+
+
+def test_errors_of_the_compiler_are_raised():
+    def preload(data: str) -> None:
+        raise ValueError(data)
+
+    ahead = CompileAhead()
+    ahead.kernels = {("kernel", "key"): (SimpleNamespace(preload=preload), "no registers left")}
+    with pytest.raises(ValueError, match="no registers left"):
+        ahead.compile(torch.device("cpu"))
+
+
+COMPILE = """
+import torch, triton
+from types import SimpleNamespace
+from triton.backends.compiler import GPUTarget
+from roseplay.kernels.cuda.attention import kernels
+from roseplay.kernels.cuda.compile_ahead import CompileAhead
+from tests.kernels.test_compile_ahead import launch
+triton.runtime.driver._active = SimpleNamespace(
+    get_current_target=lambda: GPUTarget("cuda", 90, 32), get_current_device=lambda: 0, get_current_stream=lambda _: 0
+)
+ahead, again = CompileAhead(), CompileAhead()
+with ahead.collecting():
+    launch(kernels, 2), launch(kernels, 4)
+ahead.compile(torch.device("cpu"), threads=2)
+with again.collecting():
+    launch(kernels, 8)
+    try:
+        launch(kernels, 4)  # is found, and cannot be launched
+    except AttributeError as error:
+        print(error)
+print(len(ahead.kernels), len(again.kernels))
+"""
+
+
+@pytest.mark.slow
+def test_compiled_kernels_are_found_when_they_are_launched(tmp_path: Path, repository: Path):
+    env = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(repository)}
+    command = [sys.executable, "-c", COMPILE]
+    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200, check=False)
+    assert result.stdout.splitlines()[-1:] == ["2 1"], result.stderr[-2000:]
+    assert "launcher_cls" in result.stdout
