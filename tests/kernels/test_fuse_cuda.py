@@ -29,8 +29,9 @@ from roseplay.model.kv_cache import KVCache
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.loader import load_model
 from roseplay.model.ranks import Ranks
+from roseplay.model.states import StatePool
 from tests.kernels.launches import Launches
-from tests.model.families import FAMILIES, tiny_model
+from tests.model.families import FAMILIES, STATEFUL, tiny_model
 from tests.model.harness import eager_logits, random_tokens
 
 interpreted = pytest.mark.skipif(
@@ -47,7 +48,8 @@ def load(model: PreTrainedModel, ranks: Ranks | None = None, **settings: Any) ->
 def replaced(model: nn.Module) -> dict[str, int]:
     """How many modules were replaced, by kind: a layer's and an attention module's forward count by their owners."""
     kinds = Counter(type(module).__name__ for module in model.modules())
-    forwards = Counter(type(vars(m)["forward"].__self__).__name__ for m in model.modules() if "forward" in vars(m))
+    owners = [getattr(vars(module).get("forward"), "__self__", None) for module in model.modules()]
+    forwards = Counter(type(owner).__name__ for owner in owners)
     names = ("MergedPart", "FusedRMSNorm", "GatedMLP")
     heads = sum("attend" in dir(f.__globals__.get("ALL_ATTENTION_FUNCTIONS")) for f in _functions(model))
     return {**{name: kinds[name] for name in names}, "heads": heads, "layers": forwards["FusedLayer"]}
@@ -121,12 +123,13 @@ def decode_launches(loaded: LoadedModel, launches: Launches) -> Counter[str]:
         ("granite", 9, 7, 3, 3, 0),  # multiplies what it adds
         ("glm4", 9, 13, 0, 0, 3),  # rotates adjacent pairs
         ("gpt2", 0, 0, 0, 0, 0),
+        ("granitemoehybrid", 3, 7, 0, 0, 0),  # does not rotate, although its attention could
     ],
 )
 def test_only_what_computes_the_same_is_replaced(
     family: str, parts: int, norms: int, gates: int, heads: int, layers: int
 ):
-    model = load(tiny_model(FAMILIES[family]())).model
+    model = load(tiny_model((FAMILIES | STATEFUL)[family]())).model
     expected = {"MergedPart": parts, "FusedRMSNorm": norms, "GatedMLP": gates, "heads": heads, "layers": layers}
     assert replaced(model) == expected
 
@@ -205,6 +208,16 @@ def compare(family: str) -> None:
 
 
 @interpreted
+@pytest.mark.slow
+@pytest.mark.parametrize("family", STATEFUL)
+def test_models_with_recurrent_layers_compute_the_same_logits(family: str):
+    model = tiny_model(STATEFUL[family]())
+    expected = logits_of(load(model, fuse_ops=False))
+    for place, logits in logits_of(load(model)).items():
+        assert (logits - expected[place]).abs().max() < 1e-3
+
+
+@interpreted
 def test_parts_of_a_split_model_compute_the_same():
     """One process's part, whose results have no meaning without the others, but are the same."""
     model = tiny_model(FAMILIES["qwen3"]())
@@ -225,6 +238,8 @@ def logits_of(loaded: LoadedModel) -> dict[tuple[int, int], torch.Tensor]:
     backend, forward = make_backend("triton", cache), PackedForward(loaded.model)
     requests = [Request(i, prompt, SamplingParams()) for i, prompt in enumerate(prompts())]
     requests[0].block_table, requests[1].block_table = [5, 2], [3, 7]
+    requests[0].state_slot, requests[1].state_slot = 2, 1
+    states = StatePool(loaded.state_shapes, 3, loaded.device) if loaded.state_shapes else None
     done, found = [0, 0], {}
     for counts in ([4, 0], [2, 6], [1, 1]):
         entries = [StepEntry(r, done[i], counts[i]) for i, r in enumerate(requests) if counts[i]]
@@ -232,7 +247,7 @@ def logits_of(loaded: LoadedModel) -> dict[tuple[int, int], torch.Tensor]:
         batch = build_batch(Step(0, entries), wanted, **sizes, device=loaded.device)
         assert batch is not None
         with torch.inference_mode():
-            logits = forward(Paged(backend, batch))
+            logits = forward(Paged(backend, batch, states))
         done = [a + b for a, b in zip(done, counts, strict=True)]
         found |= {
             (e.request.request_id, done[e.request.request_id] - 1): row for e, row in zip(entries, logits, strict=True)

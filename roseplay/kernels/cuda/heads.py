@@ -25,6 +25,7 @@ from roseplay.model.attention import AttentionParams, Paged
 from roseplay.model.attention.interface import carried, roseplay_attention
 from roseplay.model.batch import PagedBatch, dummy_batch
 from roseplay.model.kv_cache import KVCache, LayerShape
+from roseplay.model.layout import record_layout
 
 _INTERFACES = "ALL_ATTENTION_FUNCTIONS"
 _TRIAL_TOKENS = 3
@@ -36,20 +37,28 @@ def fuse_heads(model: PreTrainedModel, shapes: dict[int, LayerShape]) -> int:
     Args:
         shapes: what each layer caches, by ``layer_idx``.
     """
-    fused = 0
-    for module in model.modules():
+    undo = []
+    for module in list(model.modules()):
         shape = shapes.get(getattr(module, "layer_idx", None))  # type: ignore[arg-type]
-        fused += shape is not None and _fuse(module, shape, next(model.parameters()))
-    return fused
+        restore = None if shape is None else _fuse(module, shape, next(model.parameters()))
+        undo += [] if restore is None else [restore]
+    try:
+        record_layout(model)
+    except Exception:  # the model calls them in another way than the trial, for example without positions to rotate to
+        for restore in undo:
+            restore()
+        return 0
+    return len(undo)
 
 
-def _fuse(module: nn.Module, shape: LayerShape, like: torch.Tensor) -> bool:
+def _fuse(module: nn.Module, shape: LayerShape, like: torch.Tensor) -> Callable[[], None] | None:
+    """Returns how to undo it; None if the module was left as it is."""
     forward = type(module).forward
     if not isinstance(forward, FunctionType) or not {ROTARY, _INTERFACES} <= set(forward.__code__.co_names):
-        return False
+        return None
     plain_rotary = forward.__globals__.get(ROTARY)
     if not isinstance(plain_rotary, FunctionType) or "forward" in vars(module):
-        return False
+        return None
     norms = {name: getattr(module, name, None) for name in ("q_norm", "k_norm")}
     later = {
         name: _Later(norm)
@@ -62,11 +71,16 @@ def _fuse(module: nn.Module, shape: LayerShape, like: torch.Tensor) -> bool:
     trial = _Trial(module, shape, like)
     plain = trial.run(module.forward)
     module._modules.update(later)
+    module.forward = new  # type: ignore[method-assign]
+
+    def restore() -> None:
+        del module.forward
+        module._modules.update({name: norms[name] for name in later})  # type: ignore[misc]
+
     if plain is not None and trial.agree(plain, trial.run(new)):
-        module.forward = new  # type: ignore[method-assign]
-        return True
-    module._modules.update({name: norms[name] for name in later})  # type: ignore[misc]
-    return False
+        return restore
+    restore()
+    return None
 
 
 class _Later(nn.Module):
