@@ -1,15 +1,19 @@
-"""Makes an engine's parts where it runs as hardware that is not here (``EngineConfig.run_as``)."""
+"""Makes an engine's parts where it runs as hardware that is not here (``EngineConfig.run_as``), and lists its models."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roseplay.clock import Clock
 from roseplay.config import EngineConfig
 from roseplay.core.progress import Reporter
 from roseplay.engine.errors import EngineStartError
+from roseplay.engine.model_entry import ModelEntry
 from roseplay.engine.runner import Runner
 from roseplay.own_models import EMBEDDED, SMOLLM2
+
+if TYPE_CHECKING:
+    from roseplay.sim.model_shape import ModelShape
 
 # The text of all answers, which no model wrote.
 CANNED_TEXT = (
@@ -29,18 +33,12 @@ def load_simulated_runner(model: Any, config: EngineConfig, reporter: Reporter, 
     """
     from roseplay.sim.evidence import cost_model
     from roseplay.sim.gpus import SimulationError, find_gpu
-    from roseplay.sim.model_shape import ModelShape
-    from roseplay.sim.models import find_shape
     from roseplay.sim.runner import SimulatedRunner
 
     assert config.run_as is not None
     reporter.begin("libraries")
     try:
-        if isinstance(model, str):
-            shape = find_shape(_directory(model))
-        else:
-            shape = ModelShape.of_config(model.config.to_dict(), name=type(model).__name__)
-        cost, evidence = cost_model(shape, find_gpu(config.run_as), config.tensor_parallel_size)
+        cost, evidence = cost_model(_shape(model), find_gpu(config.run_as), config.tensor_parallel_size)
         tokenizer = tokenizer_of_simulated(model, config)
         text = tokenizer.encode(CANNED_TEXT, add_special_tokens=False)
         runner = SimulatedRunner(cost, evidence, config, clock, text)
@@ -49,6 +47,59 @@ def load_simulated_runner(model: Any, config: EngineConfig, reporter: Reporter, 
     reporter.begin("warm-up")
     reporter.end()
     return runner
+
+
+def check_simulated(model: str, config: EngineConfig) -> ModelEntry:
+    """Returns the entry of a model that ``config.run_as`` can simulate.
+
+    Raises:
+        ValueError: it is not found, cannot be simulated or does not fit; one line.
+    """
+    from roseplay.sim.cost import CostModel
+    from roseplay.sim.gpus import find_gpu
+    from roseplay.sim.memory import choose_num_blocks
+
+    assert config.run_as is not None
+    shape = _shape(model)
+    cost = CostModel(shape, find_gpu(config.run_as), config.tensor_parallel_size)
+    choose_num_blocks(cost, config, config.max_model_len or shape.max_len)
+    return _entry(model, shape)
+
+
+def simulated_models() -> list[ModelEntry]:
+    """Returns the bundled models that can be simulated, the smallest first."""
+    from roseplay.model import shapes
+    from roseplay.sim.gpus import SimulationError
+
+    found = []
+    for name in shapes.names():
+        try:
+            found.append(_entry(name, _shape(name)))
+        except SimulationError:  # a model with recurrent layers
+            continue
+    return sorted(found, key=lambda entry: entry.parameters or 0)
+
+
+def _entry(model: str, shape: ModelShape) -> ModelEntry:
+    return ModelEntry(
+        name=shape.name,
+        model=model,
+        source="simulated",
+        type=shape.weights,
+        architecture=shape.architecture,
+        parameters=shape.num_parameters,
+        context=shape.max_len,
+    )
+
+
+def _shape(model: Any) -> ModelShape:
+    """Returns the shape of a model in memory, or of the one with this name; raises ``SimulationError``."""
+    from roseplay.sim.model_shape import ModelShape
+    from roseplay.sim.models import find_shape
+
+    if isinstance(model, str):
+        return find_shape(_directory(model))
+    return ModelShape.of_config(model.config.to_dict(), name=type(model).__name__)
 
 
 def tokenizer_of_simulated(model: Any, config: EngineConfig) -> Any:

@@ -11,13 +11,15 @@ from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.engine.errors import EngineError
 from roseplay.engine.model_catalog import ModelCatalog, check_download, given
 from roseplay.engine.model_entry import ModelEntry
+from roseplay.engine.simulated import check_simulated, simulated_models
 from roseplay.formats.text import shown
 from roseplay.play.engine_host import EngineHost
 from roseplay.play.options import engine_settings
 from roseplay.settings import settings_of
 
-# The fields of ``EngineConfig`` that belong to a model.
-SETTINGS = ("dtype", "quantization", "num_blocks", "kv_cache_memory", "max_model_len")
+# The fields of ``EngineConfig`` that can be chosen with a model; all but the last belong to it.
+SETTINGS = ("run_as", "dtype", "quantization", "num_blocks", "kv_cache_memory", "max_model_len", "tensor_parallel_size")
+_OF_MODEL = SETTINGS[:-1]
 _POOL = ("num_blocks", "kv_cache_memory")
 MAX_NAME = 4096
 _LOOK_S = 2.0  # timeout for a running engine to report its free memory
@@ -66,7 +68,9 @@ class ModelPicker:
     def figures(self) -> dict[str, Any]:
         """Returns the loaded model, those that can be loaded, and the memory for them."""
         entries, complete = (given(self._models, self._catalog), True) if self._models else self._catalog.entries()
-        room = self._room()
+        room, simulates = self._room(), self._host.config.run_as is not None
+        listed = entries if simulates else self._with_current(entries)
+        simulated = simulated_models() if self._free else []
         return {
             "state": self._host.state,
             "model": self._host.model,
@@ -77,7 +81,8 @@ class ModelPicker:
             "free": self._free,
             "complete": complete,
             "free_bytes": room,
-            "models": [self._about(entry, room) for entry in self._with_current(entries)],
+            "models": [self._about(entry, room, current=not simulates) for entry in listed],
+            "simulated": [self._about(entry, None, current=simulates) for entry in simulated],
         }
 
     def _with_current(self, entries: Sequence[ModelEntry]) -> list[ModelEntry]:
@@ -87,14 +92,14 @@ class ModelPicker:
             return list(entries)
         return [*given([model], self._catalog), *entries]
 
-    def _about(self, entry: ModelEntry, room: int | None) -> dict[str, Any]:
+    def _about(self, entry: ModelEntry, room: int | None, *, current: bool) -> dict[str, Any]:
         refused = entry.refused or _too_large(entry, room)
         fits = None if entry.weight_bytes is None or room is None else entry.weight_bytes <= room
         return {
             **dataclasses.asdict(entry),
             "refused": refused,
             "fits": fits,
-            "current": entry.model == self._host.model,
+            "current": current and entry.model == self._host.model,
         }
 
     def _failed(self) -> str | None:
@@ -138,8 +143,9 @@ class ModelPicker:
             raise ValueError('the body must be a JSON object, such as {"model": "tiny-chat"}')
         if unknown := sorted(set(map(str, body)) - {"model", *SETTINGS}):
             raise ValueError(f"there is no field {shown(unknown[0])}: use model, {', '.join(SETTINGS)}")
-        entry = self._checked(body.get("model"))
-        config = self._config(entry.model, {name: body[name] for name in SETTINGS if name in body})
+        model = self._named(body.get("model"))
+        config = self._config(model, {name: body[name] for name in SETTINGS if name in body})
+        entry = self._checked(model) if config.run_as is None else check_simulated(model, config)
         longest = config.max_model_len
         if longest is not None and entry.context is not None and longest > entry.context:
             raise ValueError(
@@ -150,26 +156,29 @@ class ModelPicker:
         self._host.switch(entry.model, config, name=entry.name)
         return entry.name
 
-    def _checked(self, model: Any) -> ModelEntry:
+    def _named(self, model: Any) -> str:
         if not isinstance(model, str) or not model.strip() or len(model) > MAX_NAME or not model.isprintable():
             raise ValueError(f"model is {shown(model)}: use a path, a hub id, or a name from the list")
         model = model.strip()
         if not self._free and model not in (*self._models, self._host.model):
             raise NotOfferedError(f"{shown(model)} is not offered here: use one of {', '.join(self._models)}")
+        return model
+
+    def _checked(self, model: str) -> ModelEntry:
         entry = self._catalog.find(model)
         if why := entry.refused or _too_large(entry, self._room()):
             raise ValueError(f"{entry.name} cannot be served: {why}")
         return entry
 
     def _config(self, model: str, changes: Mapping[str, Any]) -> EngineConfig:
-        """Returns the engine's settings: the command line's (``SETTINGS`` only for its own model) with ``changes``.
+        """Returns the engine's settings: the command line's (those of a model only for its own) with ``changes``.
 
         A change to null restores the default.
         """
         if changes and not self._trusted:
             raise NotOfferedError("the engine's settings cannot be chosen here: send only the model")
         of_first = model == self._host.first_model
-        asked = {name: value for name, value in self._asked.items() if of_first or name not in SETTINGS}
+        asked = {name: value for name, value in self._asked.items() if of_first or name not in _OF_MODEL}
         if changes.keys() & set(_POOL):  # each replaces the other
             changes = {**dict.fromkeys(_POOL), **changes}
         for name, value in changes.items():

@@ -67,6 +67,27 @@ def test_the_list_opens_by_key_and_says_what_there_is(models: ModelHost, open_pa
     expect(chip(page)).to_be_focused()
 
 
+def test_a_simulated_gpu_lists_models_of_which_only_the_config_is_needed(
+    models: ModelHost, open_page: Callable[..., Page]
+) -> None:
+    page = open_page(models, expected=ANSWERED)
+    chip(page).click()
+    gpus = page.locator(".rp-engine [name=tensor_parallel_size]")
+    expect(gpus).to_be_hidden()
+    page.locator(".rp-picker [name=run_as]").select_option("h100")
+    expect(page.locator(".rp-models .rp-model", has_text="qwen3-32b")).to_contain_text("config only")
+    expect(page.locator(".rp-engine [name=dtype]")).to_be_hidden()
+    gpus.fill("3")
+    radio(page, "qwen3-32b").check()
+    page.get_by_role("button", name="Load").click()
+    expect(page.locator(".rp-told")).to_contain_text("64 attention heads, which cannot be divided among 3 GPUs")
+    gpus.fill("2")
+    page.get_by_role("button", name="Load").click()
+    expect(chip(page)).to_contain_text("qwen3-32b")
+    assert models.host.wait(30)
+    assert (models.host.config.run_as, models.host.config.tensor_parallel_size) == ("h100", 2)
+
+
 def test_loading_one_shows_its_start_and_goes_live_in_every_tab(
     models: ModelHost, open_page: Callable[..., Page]
 ) -> None:

