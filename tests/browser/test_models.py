@@ -88,6 +88,19 @@ def test_a_simulated_gpu_lists_models_of_which_only_the_config_is_needed(
     assert (models.host.config.run_as, models.host.config.tensor_parallel_size) == ("h100", 2)
 
 
+def test_the_operators_list_offers_no_simulated_gpus(open_page: Callable[..., Page]) -> None:
+    with model_host() as made:
+        picker = ModelPicker(made.host, trusted=True, models=[FIRST, "other"], catalog=CATALOG)
+        with serving(None, made.host, picker=picker) as made.address:  # type: ignore[attr-defined]
+            page = open_page(made)
+            chip(page).click()
+            radio(page, "other").check()
+            expect(page.locator(".rp-picker [name=run_as]")).to_have_count(0)
+            page.get_by_role("button", name="Load").click()
+            expect(chip(page)).to_contain_text("other")
+            page.close()
+
+
 def test_loading_one_shows_its_start_and_goes_live_in_every_tab(
     models: ModelHost, open_page: Callable[..., Page]
 ) -> None:

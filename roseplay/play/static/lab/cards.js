@@ -1,5 +1,5 @@
-/* The scenarios, each with a small drawing of its load, and a card for a file of requests in place of a scenario's. Only
- * one can be chosen; arrow keys work as in a radio group. */
+/* The scenarios, each with a small drawing of its load, and a card for a file of requests in place of a scenario's.
+ * Only one can be chosen; arrow keys work as in a radio group. */
 import { make, makeButton, svg, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";

@@ -1,5 +1,5 @@
-/* The list of models behind the header's chip: those on this machine, whether they fit, or those that a simulated GPU can
- * run; the settings of their engine, and loading one in place of the current one. */
+/* The list of models behind the header's chip: those on this machine, whether they fit, or those that a simulated GPU
+ * can run; the settings of their engine, and loading one in place of the current one. */
 import { make, makeButton, set, write } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
@@ -132,13 +132,15 @@ function settingsRows() {
   );
 }
 
-/** What was chosen. @param {HTMLElement} form */
-function chosenSettings(form) {
+/**
+ * What was chosen.
+ * @param {HTMLElement} form
+ * @param {boolean} simulated
+ */
+function chosenSettings(form, simulated) {
   const of = (name) => /** @type {HTMLInputElement} */ (form.querySelector(`[name=${name}]`)).value.trim();
   const pool = of("pool"), inBytes = of("unit") !== "";
-  const simulated = of("run_as") !== "";
   const found = {
-    run_as: simulated ? of("run_as") : null,
     tensor_parallel_size: simulated ? of("tensor_parallel_size") : "",
     dtype: simulated ? "" : of("dtype"),
     quantization: simulated ? "" : of("quantization"),
@@ -164,7 +166,8 @@ class Picker {
     this.form = make("form", { className: "rp-picker", onsubmit: (event) => (event.preventDefault(), this.load()) });
     if (models.state === "starting") set(this.button, { disabled: true, title: `${models.name} is being loaded` });
     this.form.append(this.about);
-    if (models.settings && models.simulated.length) this.form.append(field("run_as", this.runAs));
+    this.simulates = Boolean(models.settings && models.simulated.length); // whether that can be chosen
+    if (this.simulates) this.form.append(field("run_as", this.runAs));
     this.form.append(this.list);
     if (models.settings) this.form.append(settingsRows());
     this.form.append(make("footer", "", this.said, this.button));
@@ -206,7 +209,9 @@ class Picker {
     this.button.disabled = true;
     write(this.said, "");
     try {
-      await ask("/load", { model, ...(settings ? chosenSettings(this.form) : {}) });
+      const simulated = this.runAs.value !== "";
+      const place = this.simulates ? { run_as: simulated ? this.runAs.value : null } : {};
+      await ask("/load", { model, ...place, ...(settings ? chosenSettings(this.form, simulated) : {}) });
       popover.close();
     } catch (error) {
       write(this.said, error.message);

@@ -203,8 +203,8 @@ function writeSentence(element, sentence) {
 const plain = (sentence) => sentence.map(([text]) => text).join("");
 
 /**
- * What stopped the next admission or token in most steps of a stretch of time, and its share of them; null if nothing has
- * a majority. The server reports it for each step.
+ * What stopped the next admission or token in most steps of a stretch of time, and its share of them; null if nothing
+ * has a majority. The server reports it for each step.
  * @param {{x0: number, x1: number}} window
  * @returns {{name: string, share: number} | null}
  */
