@@ -78,7 +78,7 @@ def test_it_ends_when_all_are_sent_and_plays_again(mock: Served, open_page: Open
     choose(page, short)
     expect(said(page)).to_have_text("2 requests, 0.2 s")
     for _ in range(2):
-        player(page).press("Enter")
+        player(page).click()  # waits until it is enabled, which it is not while the server is slow to answer
         expect(said(page)).to_have_text("2 of 2 sent")
         expect(player(page)).to_have_text("Play")
     page.wait_for_function(f"() => ({OWN})().length === 4")
@@ -171,7 +171,7 @@ def test_a_page_that_is_loaded_again_shows_what_plays(mock: Served, open_page: O
 
 def test_the_word_says_what_a_file_is(mock: Served, open_page: Open) -> None:
     page = open_page(mock)
-    row(page).get_by_role("button", name="Your own traffic", exact=True).press("Enter")
+    row(page).get_by_role("button", name="Your own traffic", exact=True).click()
     dialog = page.get_by_role("dialog", name="Your own traffic")
     expect(dialog.locator("code")).to_have_text('{"arrival_s": 0.5, "prompt": "Why?", "answer_tokens": 32}')
     page.keyboard.press("Escape")
