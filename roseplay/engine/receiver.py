@@ -12,6 +12,7 @@ from roseplay.core.request import FinishReason
 from roseplay.engine.messages import Abort, Command, Finish, KnobsApplied, NewToken, StepOutput, StepRecord
 from roseplay.engine.stream import Stream, decoding_failed
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, Telemetry, TokenEvent
+from roseplay.engine.ttft_causes import CauseCounter
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ class Receiver:
         self._streams: dict[int, Stream] = {}
         self._lock = threading.Lock()
         self._num_scheduled = 0
+        self._causes = CauseCounter()
         self.overrun_tokens = 0
 
     # -- any thread
@@ -42,6 +44,7 @@ class Receiver:
     def add(self, stream: Stream) -> None:
         with self._lock:
             self._streams[stream.request_id] = stream
+        self._causes.submitted(stream.request_id, stream.metrics.submitted_ns)
         self._telemetry.add(RequestEvent("submitted", stream.request_id, stream.metrics.submitted_ns, stream))
 
     def get(self, request_id: int) -> Stream | None:
@@ -110,6 +113,7 @@ class Receiver:
             self._end(stream, FinishReason.ERROR, time_ns, decoding_failed(error))
             return None
         if last_ns is None:
+            self._note_first(stream)
             self._telemetry.add(RequestEvent("first_token", stream.request_id, time_ns, stream))
         if hit_stop:
             if token.finish_reason is None:
@@ -121,7 +125,12 @@ class Receiver:
             stream.notify()
         return TokenEvent(token.request_id, token.token_id, time_ns, None if last_ns is None else time_ns - last_ns)
 
+    def _note_first(self, stream: Stream) -> None:
+        if (ttft_s := stream.metrics.ttft_s) is not None:
+            stream.metrics.ttft_causes = self._causes.first_token(stream.request_id, ttft_s)
+
     def _note_progress(self, record: StepRecord) -> None:
+        self._causes.take(record)
         for request_id in record.admitted:
             stream = self._streams.get(request_id)
             if stream is not None and stream.metrics.scheduled_ns is None:
@@ -153,5 +162,6 @@ class Receiver:
                 return
             if stream.metrics.scheduled_ns is not None:
                 self._num_scheduled -= 1
+        self._causes.forget(stream.request_id)
         stream.finish(reason, time_ns, error)
         self._telemetry.add(RequestEvent("finished", stream.request_id, time_ns, stream))

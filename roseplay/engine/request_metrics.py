@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from roseplay.engine.ttft_causes import TTFTCauses
+
 
 @dataclass(frozen=True, slots=True)
 class ServerTimes:
@@ -29,6 +31,7 @@ class RequestMetrics:
         sent_ns: for a request to another engine's server, when its last byte was written to the socket.
         first_byte_ns: for such a request, when the first byte of the reply arrived.
         server: the times that the server itself reports.
+        ttft_causes: the parts of its time to first token; ``None`` before it, and for another engine's request.
     """
 
     submitted_ns: int
@@ -47,6 +50,7 @@ class RequestMetrics:
     sent_ns: int | None = None
     first_byte_ns: int | None = None
     server: ServerTimes | None = None
+    ttft_causes: TTFTCauses | None = None
 
     def took(self, time_ns: int) -> None:
         """Record the time of a new token."""
@@ -79,6 +83,11 @@ class RequestMetrics:
     @property
     def ttft_s(self) -> float | None:
         return self._since_submit(self.first_token_ns)
+
+    @property
+    def ttft_parts_ms(self) -> list[float] | None:
+        """The parts of its time to first token in ms, in the order of ``TTFTCauses``."""
+        return None if self.ttft_causes is None else [round(part * 1e3, 2) for part in self.ttft_causes]
 
     @property
     def e2e_s(self) -> float | None:

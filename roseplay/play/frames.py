@@ -309,7 +309,11 @@ class FrameBuilder:
             about = {"queue_ms": ms(metrics.queue_s)}
         elif kind == "first_token":
             kind = "first"
-            about = {"ttft_ms": ms(metrics.ttft_s), "miss": miss_of(tracked, self._registry)}
+            about = {
+                "ttft_ms": ms(metrics.ttft_s),
+                "ttft_parts": metrics.ttft_parts_ms,
+                "miss": miss_of(tracked, self._registry),
+            }
         else:
             self._registry.settle(tracked)
             about = outcome(tracked)
@@ -364,6 +368,7 @@ def outcome(tracked: TrackedRequest) -> dict[str, Any]:
         "reason": str(stream.finish_reason) if stream.finish_reason else None,
         "tokens": metrics.completion_tokens,
         "ttft_ms": ms(metrics.ttft_s),
+        "ttft_parts": metrics.ttft_parts_ms,
         "e2e_ms": ms(metrics.e2e_s),
         "itl_p50": ms(percentile(sorted(metrics.itl_s), 50)),
         "error": stream.error,

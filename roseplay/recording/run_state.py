@@ -18,7 +18,19 @@ _NO_STATE = [-1, 0]
 _PROGRESS = ("computed", "target", "cached", "shared")
 _ABOUT = (
     *("kind", "lane", "burst", "prompt_tokens", "arrived", "submitted", "scheduled", "first", "last", "finished"),
-    *("thinking", "queue_ms", "sent_ms", "ttft_ms", "itl_max", "preemptions", "miss", "reason", "error", *_PROGRESS),
+    *(
+        "thinking",
+        "queue_ms",
+        "sent_ms",
+        "ttft_ms",
+        "ttft_parts",
+        "itl_max",
+        "preemptions",
+        "miss",
+        "reason",
+        "error",
+        *_PROGRESS,
+    ),
 )
 
 
@@ -39,6 +51,7 @@ class RequestRun:
         computed, target, cached, shared: progress of its prompt, as in ``EntryRecord``.
         arrived: when it was due, if its traffic has such times: a busy engine may take it later.
         sent_ms: from its submission until its last byte had been sent to another server.
+        ttft_parts: its time to first token by cause, in ms, as in ``TTFTCauses``; ``None`` if unknown.
         last, itl_max: time of its newest token, and the longest gap between two of its tokens.
         preemptions: how often it was preempted.
         miss: why part of its prompt was not cached, as in ``core/cache_miss.py``; ``None`` if all of it was.
@@ -63,6 +76,7 @@ class RequestRun:
     queue_ms: float | None = None
     sent_ms: float | None = None
     ttft_ms: float | None = None
+    ttft_parts: list[float] | None = None
     itl_max: float | None = None
     preemptions: int = 0
     miss: dict[str, Any] | None = None

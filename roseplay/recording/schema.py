@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from roseplay.config import Knobs
 from roseplay.engine.messages import EntryRecord
+from roseplay.engine.ttft_causes import TTFTCauses
 from roseplay.formats.json_schema import (
     ANY,
     FAR,
@@ -86,6 +87,7 @@ _ABOUT = object_of(
         **optional(whole(), "prompt_tokens", "computed", "target", "cached", "shared", "tokens", "preemptions"),
         **optional(_MS, "arrived", "submitted", "scheduled", "first", "last", "finished"),
         **optional(_MS, "queue_ms", "sent_ms", "ttft_ms", "e2e_ms", "itl_p50", "itl_max"),
+        **optional({**row(dict.fromkeys(TTFTCauses._fields, number())), "null": True}, "ttft_parts"),
         **optional(text(100, null=True), "reason"),
         **optional(FLAG, "thinking"),
         **optional(_MISS, "miss"),

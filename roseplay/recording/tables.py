@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from roseplay.engine.ttft_causes import TTFTCauses
 from roseplay.formats.spreadsheet import cell, spreadsheet
 from roseplay.recording.reader import Recording
 from roseplay.recording.run import Run
@@ -21,7 +22,8 @@ TOKEN_COLUMNS = (
 )  # fmt: skip
 REQUEST_COLUMNS = (
     "request", "kind", "lane", "burst", "title", "prompt_tokens", "cached_tokens", "shared_tokens", "cache_miss", "answer_tokens",
-    "submitted_ms", "late_ms", "sent_ms", "queue_ms", "ttft_ms", "tpot_ms", "worst_gap_ms", "e2e_ms", "preemptions", "finish_reason",
+    "submitted_ms", "late_ms", "sent_ms", "queue_ms", "ttft_ms",
+    "ttft_queue_ms", "ttft_blocks_ms", "ttft_budget_ms", "ttft_computing_ms", "tpot_ms", "worst_gap_ms", "e2e_ms", "preemptions", "finish_reason",
 )  # fmt: skip
 
 
@@ -50,8 +52,9 @@ def requests(recording: Recording) -> bytes:
 
     ``submitted_ms`` counts from the run's first event. ``late_ms`` is the time from the intended arrival to submission,
     ``sent_ms`` from submission until the last byte was sent to another server, and ``worst_gap_ms`` the longest between
-    two tokens of the answer; ``cache_miss`` is why part of the prompt was not cached. Unknown values are empty, such as
-    titles that were not recorded and the finish reason of a request that is still running.
+    two tokens of the answer; ``ttft_queue_ms`` and the three after it are the parts of ``ttft_ms`` (see
+    ``TTFTCauses``); ``cache_miss`` is why part of the prompt was not cached. Unknown values are empty, such as titles
+    that were not recorded and the finish reason of a request that is still running.
     """
     run = Run(recording)
     rows = []
@@ -62,7 +65,8 @@ def requests(recording: Recording) -> bytes:
         tpot = None if r.tpot_ms is None else round(r.tpot_ms, 3)
         about = (r.request_id, r.kind, r.lane, r.burst, cell(r.title))
         counts = (r.prompt_tokens, r.cached, r.shared, r.miss and r.miss["reason"], r.num_tokens)
-        times = (submitted, late, r.sent_ms, r.queue_ms, r.ttft_ms, tpot, r.itl_max, e2e)
+        parts = r.ttft_parts or [None] * len(TTFTCauses._fields)
+        times = (submitted, late, r.sent_ms, r.queue_ms, r.ttft_ms, *parts, tpot, r.itl_max, e2e)
         rows.append((*about, *counts, *times, r.preemptions, r.reason))
     return spreadsheet(REQUEST_COLUMNS, rows)
 

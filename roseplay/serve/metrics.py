@@ -2,7 +2,8 @@
 
 So dashboards made for vLLM show this engine too. Histograms have vLLM's bounds and finer ones below them, since a small
 model answers within a millisecond. Times are the telemetry's (see ``engine/telemetry.py``); prompt tokens are counted
-when a request has its first token, generated tokens as they come.
+when a request has its first token, generated tokens as they come. Families that vLLM does not have are named
+``roseplay:``: the parts of TTFT, and decode stalls, by cause.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from roseplay.core.request import FinishReason
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import RequestEvent, StepEvent, TelemetryEvent
+from roseplay.engine.ttft_causes import TTFTCauses
+from roseplay.serve import decode_stalls
 from roseplay.serve.gap_histogram import GapHistogram
 
 disable_created_metrics()  # a second series for each counter and histogram, of no use here
@@ -53,13 +56,15 @@ class Metrics:
         self._info = info
         self._labels = {"model_name": info.model, "engine": engine}
         self._last: StepRecord | None = None
+        self._stalls = decode_stalls.DecodeStalls()
         self._make_gauges()
         self._make_counters()
         self._make_histograms()
 
     def _make(self, kind: type[MetricWrapperBase], name: str, about: str, **options: Any) -> Any:
         labels = options.pop("labels", ())
-        family = kind(f"vllm:{name}", about, [*self._labels, *labels], registry=self.registry, **options)
+        full_name = name if ":" in name else f"vllm:{name}"
+        family = kind(full_name, about, [*self._labels, *labels], registry=self.registry, **options)
         return family if labels else family.labels(**self._labels)
 
     def _make_gauges(self) -> None:
@@ -109,8 +114,13 @@ class Metrics:
     def _make_histograms(self) -> None:
         tokens = tuple(_one_two_five(self._info.max_model_len))
 
-        def histogram(name: str, about: str, *buckets: Sequence[float]) -> Any:
-            return self._make(Histogram, name, about, buckets=sorted({float(b) for part in buckets for b in part}))
+        def histogram(name: str, about: str, *buckets: Sequence[float], **options: Any) -> Any:
+            bounds = sorted({float(b) for part in buckets for b in part})
+            return self._make(Histogram, name, about, buckets=bounds, **options)
+
+        def by_cause(name: str, about: str, causes: Iterable[str], bounds: Sequence[float]) -> dict[str, Any]:
+            family = histogram(f"roseplay:{name}", about, _FINE_S, bounds, labels=("cause",))
+            return {cause: family.labels(**self._labels, cause=cause) for cause in causes}
 
         self._step_tokens = histogram("iteration_tokens_total", "Tokens that a step computed.", _STEP_TOKENS)
         self._ttft = histogram("time_to_first_token_seconds", "From submit to the first token.", _FINE_S, _TTFT_S)
@@ -119,6 +129,10 @@ class Metrics:
         self._tpot = histogram(
             "request_time_per_output_token_seconds", "Mean time per token after the first.", _FINE_S, _GAP_S
         )
+        parts = [name.removesuffix("_s") for name in TTFTCauses._fields]
+        self._ttft_parts = by_cause("ttft_part_seconds", "Parts of the time to first token, by cause.", parts, _TTFT_S)
+        about = "Time beyond the usual gap of tokens that came late, by cause."
+        self._stalled = by_cause("decode_stall_seconds", about, decode_stalls.CAUSES, _GAP_S)
         phases = {
             "e2e_request_latency_seconds": "From submit to the end of the request.",
             "request_queue_time_seconds": "From submit to the first step that scheduled the request.",
@@ -150,6 +164,7 @@ class Metrics:
             if event.kind == "first_token":
                 self._take_prompt(event.stream)
             elif event.kind == "finished":
+                self._stalls.ended(event.request_id)
                 self._take_end(event.stream)
 
     def rejected(self) -> None:
@@ -179,6 +194,8 @@ class Metrics:
         if event.tokens:
             self._generated.inc(len(event.tokens))
             self._itl.observe(token.itl_ns / 1e9 for token in event.tokens if token.itl_ns is not None)
+        for cause, seconds in self._stalls.take(event):
+            self._stalled[cause].observe(seconds)
 
     def _take_prompt(self, stream: Stream) -> None:
         metrics = stream.metrics
@@ -189,6 +206,9 @@ class Metrics:
             counter.inc(found)
         self._computed.inc(metrics.prompt_tokens - found)
         _observe(self._ttft, metrics.ttft_s)
+        if metrics.ttft_causes is not None:
+            for histogram, seconds in zip(self._ttft_parts.values(), metrics.ttft_causes, strict=True):
+                histogram.observe(seconds)
         self._computed_size.observe(metrics.prompt_tokens - found)
 
     def _take_end(self, stream: Stream) -> None:

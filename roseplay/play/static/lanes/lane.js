@@ -4,7 +4,7 @@ import { connection } from "../shared/connection.js";
 import { crossIcon, make, makeButton, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
 import { format } from "../shared/format.js";
-import { store } from "../shared/store.js";
+import { stateText, tokensText } from "./lanestate.js";
 import { outlineIn, watch } from "./picking.js";
 import { Sticking } from "./sticking.js";
 import { LaneTools } from "./tools.js";
@@ -190,31 +190,4 @@ export class Lane {
     write(this.state, "no news");
     write(this.rate, "");
   }
-}
-
-/** @param {LaneNews} news */
-function stateText(news) {
-  // Prompt and answer; another server says only at the end how long the prompt was.
-  const tokens = `${news.prompt ? `${format.count(news.prompt)}+` : ""}${format.count(news.tokens)} tok`;
-  switch (news.state) {
-    case undefined:
-      return "";
-    case "queued":
-    case "waiting":
-    case "error":
-      return news.state;
-    case "prefill":
-      return `prefill ${news.computed}/${news.target}${news.cached ? ` · ${news.cached} cached` : ""}`;
-    case "done":
-      return `${news.reason === "length" ? "length" : "done"} · ${tokens}`;
-    default:
-      return `${news.state} · ${tokens}`;
-  }
-}
-
-/** @param {LaneNews} news */
-function tokensText({ prompt, cached, tokens, reason }) {
-  const ended = reason ? `, ended by ${reason}` : "";
-  const found = store.absent.cached_tokens ? "" : ` (${cached} of them cached or shared)`;
-  return `${prompt} prompt tokens${found}, ${tokens} generated${ended}`;
 }

@@ -1,6 +1,7 @@
 /* The contents of the table of requests: its columns, their order, the requests that it shows, and the same as CSV. */
 import { format } from "../shared/format.js";
 import { store } from "../shared/store.js";
+import { isOver, isPreempted, isWaiting, lineText, partsText } from "../shared/waits.js";
 
 /** @import { Request } from "../shared/types.js" */
 
@@ -17,11 +18,6 @@ import { store } from "../shared/store.js";
 const ENDS = { abort: "stopped", error: "error" };
 const SOURCES = { steady: "steady", own: "own file" };
 const NONE = "–", ZERO = "·";
-
-const isPreempted = (known) => known.preempted.length > known.resumed.length;
-export const isOver = (known) => known.finished !== null || known.reason !== null;
-const isWaiting = (known) =>
-  !isOver(known) && (isPreempted(known) || (known.scheduled === null && !known.computed && known.first === null));
 
 /** @param {Request} known */
 function stateOf(known) {
@@ -44,6 +40,8 @@ const tpot = ({ first, last, tokens }) =>
 const some = (n) => (n === null ? NONE : n ? format.count(n) : ZERO);
 const whole = (ms) => (ms === null ? NONE : format.count(ms));
 const waits = (known) => (known.scheduled === null && !known.computed && !store.absent.steps ? null : known.queue);
+/** ms of its TTFT in which no step worked on it. @param {Request} known */
+const idle = (known) => known.parts && known.ttft - known.parts[known.parts.length - 1];
 const reused = (known) => (store.absent.cached_tokens ? null : known.cached + known.shared);
 const preemptions = (known) => (store.absent.steps ? null : known.preempted_before + known.preempted.length);
 
@@ -87,8 +85,12 @@ export const COLUMNS = [
     some,
   ),
   figure("answer", "answer", "Tokens generated so far.", ({ tokens }) => tokens, some),
-  figure("queue", "queue", "From submit to the first step that works on it, ms.", waits, whole),
+  {
+    ...figure("queue", "queue", "From submit to the first step that works on it, ms; before, its place.", waits, whole),
+    show: (known) => lineText(known.rid) || whole(waits(known)),
+  },
   figure("ttft", "TTFT", "Time to first token, ms.", ({ ttft }) => ttft, whole),
+  { ...words("parts", "TTFT by cause", "The waits and the computing in its TTFT, ms.", idle), show: partsText },
   figure("tpot", "TPOT", "Mean time per token after the first, ms.", tpot, (v) => (v === null ? NONE : v.toFixed(1))),
   figure("worst", "worst gap", "The longest time between two of its tokens, ms.", ({ itl_max: worst }) => worst, whole),
   figure("preempt", "preempt.", "How often it lost its blocks to another request.", preemptions, some),
@@ -145,6 +147,10 @@ const CSV = [
   ["answer_tokens", ({ tokens }) => tokens],
   ["queue_ms", waits],
   ["ttft_ms", ({ ttft }) => ttft],
+  ["ttft_queue_ms", ({ parts }) => parts && parts[0]],
+  ["ttft_blocks_ms", ({ parts }) => parts && parts[1]],
+  ["ttft_budget_ms", ({ parts }) => parts && parts[2]],
+  ["ttft_computing_ms", ({ parts }) => parts && parts[3]],
   ["tpot_ms", tpot],
   ["worst_gap_ms", ({ itl_max: worst }) => worst],
   ["preemptions", preemptions],

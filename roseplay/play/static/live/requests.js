@@ -9,9 +9,10 @@ import { segmented } from "../shared/legend.js";
 import { popover } from "../shared/popover.js";
 import { pointing } from "../shared/pointing.js";
 import { time } from "../shared/time.js";
+import { isOver } from "../shared/waits.js";
 import { createPanel } from "./panel.js";
 import { CACHED, makeRow, unfoldedFacts } from "./requestcells.js";
-import { asCsv, COLUMNS, FILTERS, isOver, listed } from "./requestrows.js";
+import { asCsv, COLUMNS, FILTERS, listed } from "./requestrows.js";
 import { nothingIn, view } from "./view.js";
 
 /** @import { Request } from "../shared/types.js" */

@@ -7,6 +7,7 @@ import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
 import { median } from "../shared/numbers.js";
 import { store } from "../shared/store.js";
+import { COMPUTING, partsOf, partsText } from "../shared/waits.js";
 
 /** @typedef {string | {bold: string} | {rid: number}} Part of a sentence */
 
@@ -172,8 +173,11 @@ function ofFirst({ known, step }) {
     return say`It is the first token of its answer: its step took ${took} and computed ${prompt}.`;
   }
   const ttft = bold(milliseconds(known.ttft));
-  if (known.queue === null) return say`The first token came after ${ttft}.`;
-  return say`The first token came after ${ttft}, of which it waited ${bold(milliseconds(known.queue))} in the queue.`;
+  const parts = partsOf(known).filter(({ words }) => words !== COMPUTING);
+  if (!known.parts && known.queue !== null) parts.push({ words: "in line", ms: known.queue });
+  if (!parts.length) return say`The first token came after ${ttft}.`;
+  const waits = parts.flatMap(({ words, ms }, i) => [i ? " and " : "", bold(milliseconds(ms)), ` ${words}`]);
+  return say`The first token came after ${ttft}, of which it waited ${waits}.`;
 }
 
 function ofStep({ rid, step, entries }) {
@@ -212,6 +216,7 @@ function factsOf({ rid, token, known, step, entries, factor }) {
       `${count(step.decode_tokens)} decode${prompts ? ` + ${many(prompts, "prompt")}` : ""}`,
     ]],
     ["queue wait", [known && known.queue !== null ? milliseconds(known.queue) : "–"]],
+    ...(known && known.parts ? [["TTFT", [partsText(known)]]] : []),
     ["preempted", [times ? (times === 1 ? "once" : `${times} times`) : "no"]],
     ["cached, shared", [`${count(step.cached_tokens)}, ${count(step.shared_tokens)} prompt tokens`]],
     [factor > 1 ? "host + sleep, device" : "host, device", [`${host}, ${milliseconds(step.device_ms)}`]],

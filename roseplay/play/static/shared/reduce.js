@@ -78,6 +78,7 @@ function applyFields(rid, fields) {
   known.prompt = fields.prompt_tokens ?? known.prompt;
   known.queue = fields.queue_ms ?? known.queue;
   known.ttft = fields.ttft_ms ?? known.ttft;
+  known.parts = fields.ttft_parts ?? known.parts;
   known.e2e = fields.e2e_ms ?? known.e2e;
   if (known.reason === null && known.finished === null) store.open.add(rid);
   if (known.burst !== null) addToBurst(known);
@@ -132,6 +133,7 @@ function applyEvent([rid, event, t, more = {}]) {
   } else if (event === "first") {
     known.first = t;
     known.ttft = more.ttft_ms ?? null;
+    known.parts = more.ttft_parts ?? null;
     known.miss = more.miss ?? null;
   } else if (event === "finished") {
     known.finished = t;

@@ -120,6 +120,7 @@ const entries = ring(1 << 18, {
  * @property {number | null} last when its newest token came
  * @property {number | null} finished
  * @property {number | null} queue ms
+ * @property {number[] | null} parts of its TTFT in ms: in line, for blocks, for budget, computing
  * @property {number | null} ttft ms
  * @property {number | null} e2e ms
  * @property {string | null} reason
@@ -150,6 +151,7 @@ const unknown = (rid) => ({
   last: null,
   finished: null,
   queue: null,
+  parts: null,
   ttft: null,
   e2e: null,
   reason: null,
