@@ -240,6 +240,36 @@ def test_back_to_live(run_on_disk: Path, mock: Served, open_page: Callable[..., 
     expect(state(page, 2)).to_have_text(ENDED)
 
 
+def test_a_moment_is_forked_into_the_lab(run_on_disk: Path, mock: Served, open_page: Callable[..., Page]) -> None:
+    page = open_page(mock)
+    open_recording(page, run_on_disk)
+    page.wait_for_function("() => Rose.store.marks.length === 1 && Rose.store.requests.size > 2")
+    page.get_by_role("button", name="Fork here").click()
+    expect(page.get_by_role("radio", name="Your own traffic: choose a file")).to_be_checked()
+    expect(page.get_by_role("radio", name="Your own traffic: choose a file")).to_contain_text("recording.jsonl from 0:")
+    lines = [json.loads(line) for line in page.evaluate("Rose.lab.traffic.text").splitlines()]
+    moment_ms = page.evaluate("Rose.replay.recording.time(Rose.replay.at())")
+    run = Run(read(run_on_disk))
+    going = [r for r in run.requests.values() if r.finished is None or r.finished > moment_ms]
+    assert len(lines) == len(going) > 2
+    assert lines[0]["arrival_s"] == 0, "what was running goes on"
+    later = [r for r in going if r.submitted is not None and r.submitted > moment_ms]
+    assert [line["arrival_s"] for line in lines if line["arrival_s"]] == sorted(
+        pytest.approx((r.submitted - moment_ms) / 1000, abs=0.001) for r in later if r.submitted is not None
+    )
+    left = sum(len([token for token in r.tokens if token.t > moment_ms]) for r in going)
+    assert sum(line["answer_tokens"] for line in lines) == left
+    assert page.evaluate("['A', 'B'].map((arm) => Rose.lab.plan[arm].knobs.prefill_max_tokens)") == [128, 128]
+
+
+def test_there_is_nothing_to_fork_at_the_end(run_on_disk: Path, mock: Served, open_page: Callable[..., Page]) -> None:
+    page = open_page(mock)
+    open_recording(page, run_on_disk)
+    page.evaluate("Rose.replay.seek(1e9)")
+    page.get_by_role("button", name="Fork here").click()
+    expect(page.locator("#rp-replay")).to_contain_text("Nothing runs or arrives after this moment.")
+
+
 def test_views_work_from_a_recording(run_on_disk: Path, mock: Served, open_page: Callable[..., Page]) -> None:
     page = open_page(mock)
     open_recording(page, run_on_disk)

@@ -10,9 +10,10 @@ import { stored } from "../shared/storage.js";
 import { takeFiles } from "../shared/takefiles.js";
 import { restore } from "./files.js";
 import { followJob, running } from "./job.js";
+import { setMode } from "./mode.js";
 import { chooseScenario } from "./plan.js";
 import { ask } from "./server.js";
-import { lab, LAST_SCENARIO, say, scenarioNamed, shownResult, tell } from "./state.js";
+import { ARMS, lab, LAST_SCENARIO, say, scenarioNamed, shownResult, tell } from "./state.js";
 
 // ---- the drawings, 64 x 34 --------------------------------------------------------------------------------
 const box = (x, y, width, height, color) => ["rect", { x, y, width, height, fill: `var(--rp-${color})` }];
@@ -78,7 +79,7 @@ function drawing(name) {
 
 // ---- the cards --------------------------------------------------------------------------------------------
 
-let group = null, count = null, showNumbers = null;
+let group = null, count = null, showNumbers = null, loaded = false;
 
 /**
  * @param {HTMLElement} element
@@ -92,6 +93,7 @@ export function mount(element, events) {
   on("lab", (what) => {
     if (what === "library") fill();
     if (what === "plan") mark();
+    if (what === "fork") takeFork();
     if (what === "traffic" || what === "plan") showFile();
     if (["document", "numbers", "mode"].includes(what)) boxes();
   });
@@ -112,6 +114,8 @@ async function load() {
   chooseScenario(scenarioNamed(last) ? last : lab.catalogue.scenarios[0].name);
   if (lab.catalogue.state) await followJob(lab.catalogue.state);
   if (!lab.document) await restore();
+  loaded = true;
+  takeFork();
 }
 
 function pressed(event) {
@@ -194,6 +198,22 @@ async function take(file) {
   lab.traffic = { name: file.name.slice(0, 80), text: await file.text() };
   chooseScenario(lab.catalogue.own.name, { fresh: true });
   tell("traffic");
+}
+
+/* The traffic of a recorded run, for A and B with its settings. */
+function takeFork() {
+  const { fork } = lab;
+  if (!fork || !loaded) return;
+  setMode("compare");
+  Object.assign(lab, { fork: null, traffic: { name: fork.name.slice(-80), text: fork.text } });
+  chooseScenario(lab.catalogue.own.name, { fresh: true });
+  for (const arm of ARMS) {
+    const { knobs } = lab.plan[arm];
+    for (const name of Object.keys(knobs)) knobs[name] = fork.knobs[name] ?? knobs[name];
+  }
+  tell("plan");
+  tell("traffic");
+  say("A and B have the settings of that moment: change one of B, and run.");
 }
 
 function showFile() {

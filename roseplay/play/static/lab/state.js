@@ -13,6 +13,7 @@
  *   "mode"      two settings are compared, one is swept, or one is searched for
  *   "asked"     another sweep or search is requested
  *   "points"    another sweep or search is shown, or it has measured more
+ *   "fork"      the traffic of a recorded run from a moment on is to be compared
  *   "traffic"   whether a file's requests replace the scenario's */
 import { emit } from "../shared/events.js";
 import { given } from "../shared/given.js";
@@ -53,6 +54,8 @@ export const lab = {
   },
   /** Requests of a file. @type {{name: string, text?: string, requests?: any[]} | null} */
   traffic: null,
+  /** Traffic of a recorded run, and its settings then. @type {{name: string, text: string, knobs: object} | null} */
+  fork: null,
   /** The sweep and the search shown. @type {Record<"sweep" | "find", any>} */
   points: { sweep: null, find: null },
   /** The sweep that was shown before. @type {any} */

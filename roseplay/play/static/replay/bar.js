@@ -6,6 +6,9 @@ import { make, makeButton, pathIcon, set, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { given } from "../shared/given.js";
 import { lock } from "../shared/lock.js";
+import { store } from "../shared/store.js";
+import { lab, tell } from "../lab/state.js";
+import { trafficFrom } from "./fork.js";
 import { replay } from "./replay.js";
 
 const KEY_MS = 1000, FIGURES_MS = 100;
@@ -22,12 +25,23 @@ function build() {
   const range = make("input", { type: "range", min: 0, step: 10, "aria-label": "Position in the recording" });
   const speeds = replay.speeds.map((factor) => new Option(`×${factor}`, String(factor)));
   const speed = make("select", { "aria-label": "Speed" }, ...speeds);
+  const fork = makeButton("Fork here", { onclick: forkHere, title: "Play its traffic from here on with two settings" });
   const back = makeButton("", { className: "rp-leave", onclick: replay.live });
-  parts = { name, toggle, range, time, speed, back };
+  parts = { name, toggle, range, time, speed, fork, back };
   speed.onchange = () => replay.pace(Number(speed.value));
   drag(range);
   bar = make("section", { id: "rp-replay", "aria-label": "Replay" }, make("b", "", "Replay"), ...Object.values(parts));
   document.body.append(bar);
+}
+
+/* Take the traffic from this moment on to the Lab, with the settings of this moment for A and B. */
+function forkHere() {
+  replay.pause();
+  const { recording } = replay, at = replay.at(), text = trafficFrom(recording, at);
+  if (!text) return write(parts.name, "Nothing runs or arrives after this moment.");
+  lab.fork = { name: `${recording.name} from ${clock(at)}`, text, knobs: { ...store.knobs } };
+  location.hash = "#lab";
+  tell("fork");
 }
 
 /* Seeking backwards starts over, so the position follows a dragged thumb only as fast as that allows. */
@@ -77,6 +91,7 @@ function show() {
   set(parts.toggle, { "aria-label": playing ? "Pause" : "Play", title: `${playing ? "Pause" : "Play"} (Space)` });
   parts.speed.value = String(replay.speed);
   write(parts.back, served ? `Back to ${served}` : "Back to live");
+  parts.fork.hidden = Boolean(served); // there is no engine
   parts.back.hidden = Boolean(served) && served === recording.name;
   figures();
 }
