@@ -1,6 +1,7 @@
 /* The part of the Lab that the page needs before its tab is opened: `#lab` in the address opens the tab, `#lab=<id>` a
  * result in it. While the lab uses the engine, a chip in the header says why the lanes are paused. */
 import { emit, on } from "../shared/events.js";
+import { lab, tell } from "./state.js";
 
 const LOOK_MS = 150, PATIENCE_MS = 20000;
 
@@ -23,13 +24,20 @@ addEventListener("hashchange", () => {
   emit("lab", "wanted");
 });
 
+// A replay hands over its traffic.
+on("fork", (fork) => {
+  lab.fork = fork;
+  location.hash = "#lab";
+  tell("fork");
+});
+
 // A reload returns to the last tab.
 document.addEventListener("click", (event) => {
   const tab = event.target instanceof Element && event.target.closest("#rp-tabs [role=tab]");
   if (!tab) return;
-  const lab = /^#lab(=|$)/.test(location.hash);
-  if (tab === button() && !lab) history.replaceState(null, "", "#lab");
-  else if (tab !== button() && lab) history.replaceState(null, "", location.pathname + location.search);
+  const inLab = /^#lab(=|$)/.test(location.hash);
+  if (tab === button() && !inLab) history.replaceState(null, "", "#lab");
+  else if (tab !== button() && inLab) history.replaceState(null, "", location.pathname + location.search);
 });
 
 /** Show or hide the chip that says that the lab uses the engine exclusively. */

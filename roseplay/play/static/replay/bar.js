@@ -3,11 +3,10 @@
  * While it is shown, controls that would send something or change a knob are locked: the settings shown are the
  * recorded ones. */
 import { make, makeButton, pathIcon, set, write } from "../shared/dom.js";
-import { on } from "../shared/events.js";
+import { emit, on } from "../shared/events.js";
 import { given } from "../shared/given.js";
 import { lock } from "../shared/lock.js";
 import { store } from "../shared/store.js";
-import { lab, tell } from "../lab/state.js";
 import { trafficFrom } from "./fork.js";
 import { replay } from "./replay.js";
 
@@ -39,9 +38,7 @@ function forkHere() {
   replay.pause();
   const { recording } = replay, at = replay.at(), text = trafficFrom(recording, at);
   if (!text) return write(parts.name, "Nothing runs or arrives after this moment.");
-  lab.fork = { name: `${recording.name} from ${clock(at)}`, text, knobs: { ...store.knobs } };
-  location.hash = "#lab";
-  tell("fork");
+  emit("fork", { name: `${recording.name} from ${clock(at)}`, text, knobs: { ...store.knobs } });
 }
 
 /* Seeking backwards starts over, so the position follows a dragged thumb only as fast as that allows. */

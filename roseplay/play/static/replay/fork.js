@@ -4,7 +4,10 @@ import { places } from "../shared/reduce.js";
 
 /** @import { Recording } from "./recording.js" */
 
-/** @typedef {{at: number, prompt: number, before: number, tokens: number, ended: boolean}} Known `before`: tokens that it had at the moment */
+/**
+ * `before`: tokens of its answer at the moment; `ended`: by then.
+ * @typedef {{at: number, prompt: number, before: number, tokens: number, ended: boolean}} Known
+ */
 
 /**
  * Returns the requests as lines of JSON, or "" if there are none.
