@@ -74,12 +74,14 @@ def test_a_row_says_what_became_of_a_request(views: Views) -> None:
     page, traffic = views.page, Traffic()
     (lane,) = traffic.burst(1, steps=11, lane=True, prompt=64)
     (other,) = traffic.burst(1, steps=1, prompt=7, ends=False)
+    first = next(about for rid, event, _, about in traffic.frame["requests"] if (rid, event) == (lane, "first"))
+    first["ttft_parts"] = [0.0, 50.0, 0.1, 30.9]
     views.apply(traffic)
     # Ten gaps, one of them four times as long as the others; the end event reports 20 tokens.
     mean = (9 * 20 + 80) / 19
     assert cells(page, lane) == {
         "id": str(lane), "source": "1lane 1", "state": "done", "prompt": "64", "cached": "·", "answer": "20",
-        "queue": "–", "TTFT": str(80 + lane), "TPOT": f"{mean:.1f}", "worst gap": "80", "preempt.": "·", "finish": "length",
+        "queue": "–", "TTFT": str(80 + lane), "TTFT by cause": "50 for blocks · 31 computing", "TPOT": f"{mean:.1f}", "worst gap": "80", "preempt.": "·", "finish": "length",
     }  # fmt: skip
     assert cells(page, other) | {
         "state": "decode",
@@ -126,8 +128,8 @@ def test_sorting(views: Views) -> None:
     traffic.burst(1, steps=1, ends=False)
     views.apply(traffic)
     assert ids(page) == [5, 4, 3, 2, 1, 6], "longest gap first, then the newest first, and requests without a gap last"
-    heads = table(page).locator("thead th")
-    assert heads.nth(9).get_attribute("aria-sort") == "descending"
+    worst = table(page).locator("thead th").filter(has_text="worst gap")
+    assert worst.get_attribute("aria-sort") == "descending"
     for name, down, up in (
         ("id", [6, 5, 4, 3, 2, 1], [1, 2, 3, 4, 5, 6]),
         ("state", [6, 5, 4, 3, 2, 1], [5, 4, 3, 2, 1, 6]),  # decode before done
@@ -138,6 +140,7 @@ def test_sorting(views: Views) -> None:
             views.drawn()
             assert ids(page) == expected, name
             page.evaluate("document.activeElement.blur()")
+    heads = table(page).locator("thead th")
     assert [name for name in heads.evaluate_all("list => list.map((th) => th.ariaSort)") if name] == ["ascending"]
     assert page.locator("#steps .rp-sub").inner_text().startswith("sorted by worst gap, reversed")
     press(page, "worst gap")

@@ -3,6 +3,7 @@ import { make, makeButton, set, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
 import { factList, factRow } from "../shared/popover.js";
 import { hueOf } from "../shared/theme.js";
+import { partsText } from "../shared/waits.js";
 import { COLUMNS, sourceOf } from "./requestrows.js";
 
 /** @import { Request } from "../shared/types.js" */
@@ -11,6 +12,9 @@ const ON_PHONES = ["id", "state", "ttft", "worst"]; // the columns that fit ther
 
 /** The column whose figure opens the reason for it. */
 export const CACHED = COLUMNS.findIndex(({ name }) => name === "cached");
+/** The column that shows the parts of a TTFT as a bar. */
+const PARTS = COLUMNS.findIndex(({ name }) => name === "parts");
+const PART_COLORS = ["line2", "warn", "rosefill", "prompt"];
 
 /**
  * A request's row, empty except for its source; `texts` are the elements for its columns' texts, `key` their contents.
@@ -28,7 +32,21 @@ export function makeRow(known) {
   const mark = /** @type {HTMLElement} */ (cells[1].firstChild);
   mark.style.setProperty("--hue", `var(--rp-c${hueOf(known.rid)})`);
   if (known.lane !== null) write(mark, String(known.lane));
-  return { tr, texts: cells.map((cell, i) => (i === CACHED ? ask : cell)), key: "" };
+  const words = make("span", "rp-said"), inside = { [CACHED]: ask, [PARTS]: words };
+  cells[PARTS].append(make("i", { "aria-hidden": true }), words);
+  return { tr, texts: cells.map((cell, i) => inside[i] || cell), key: "" };
+}
+
+/** Draw the parts of a request's TTFT in its row. @param {Request} known @param {HTMLTableRowElement} tr */
+export function showParts(known, tr) {
+  const cell = tr.cells[PARTS], total = (known.parts || []).reduce((sum, ms) => sum + ms, 0);
+  let done = 0;
+  const stops = (known.parts || []).map((ms, i) => {
+    const from = 100 * done / total, to = 100 * (done += ms) / total;
+    return `var(--rp-${PART_COLORS[i]}) ${from}% ${to}%`;
+  });
+  cell.title = partsText(known);
+  /** @type {HTMLElement} */ (cell.firstChild).style.background = stops.length ? `linear-gradient(90deg,${stops})` : "";
 }
 
 /* What opens the reason why no more of a prompt was cached. */

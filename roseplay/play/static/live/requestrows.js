@@ -90,7 +90,15 @@ export const COLUMNS = [
     show: (known) => lineText(known.rid) || whole(waits(known)),
   },
   figure("ttft", "TTFT", "Time to first token, ms.", ({ ttft }) => ttft, whole),
-  { ...words("parts", "TTFT by cause", "The waits and the computing in its TTFT, ms.", idle), show: partsText },
+  {
+    ...words(
+      "parts",
+      "TTFT by cause",
+      "What its TTFT consists of, from left: waiting in line, for KV blocks, for prefill budget; computing.",
+      idle,
+    ),
+    show: partsText,
+  },
   figure("tpot", "TPOT", "Mean time per token after the first, ms.", tpot, (v) => (v === null ? NONE : v.toFixed(1))),
   figure("worst", "worst gap", "The longest time between two of its tokens, ms.", ({ itl_max: worst }) => worst, whole),
   figure("preempt", "preempt.", "How often it lost its blocks to another request.", preemptions, some),

@@ -11,7 +11,7 @@ import { pointing } from "../shared/pointing.js";
 import { time } from "../shared/time.js";
 import { isOver } from "../shared/waits.js";
 import { createPanel } from "./panel.js";
-import { CACHED, makeRow, unfoldedFacts } from "./requestcells.js";
+import { CACHED, makeRow, showParts, unfoldedFacts } from "./requestcells.js";
 import { asCsv, COLUMNS, FILTERS, listed } from "./requestrows.js";
 import { nothingIn, view } from "./view.js";
 
@@ -140,6 +140,7 @@ function fill(known) {
   row.key = key;
   texts.forEach((text, i) => i !== 1 && write(row.texts[i], text));
   row.tr.dataset.state = texts[2];
+  showParts(known, row.tr);
 }
 
 /* Put the rows into their order, moving only those in the wrong place: moving a focused row would lose the focus. */
