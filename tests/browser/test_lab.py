@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from roseplay.formats.numbers import range_text
@@ -291,9 +290,8 @@ def test_hidden_views_are_not_drawn(live: Served, open_page: Open) -> None:
     assert page.evaluate("() => Rose.store.bursts.size") == bursts, "b is not a key of the Lab"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_the_screen(live: Served, open_page: Open, scheme: str) -> None:
-    page = open_page(live, color_scheme=scheme)
+def test_it_fits_the_screen(live: Served, open_page: Open) -> None:
+    page = open_page(live, color_scheme="dark")
     open_document(page)
     overflow = (
         "() => [document.documentElement.scrollWidth - innerWidth, document.documentElement.scrollHeight - innerHeight]"

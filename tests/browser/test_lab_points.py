@@ -227,8 +227,7 @@ def test_modes_are_changed_by_keys_and_kept(live: Served, open_page: Open) -> No
     expect(page.locator("#rp-lab")).to_have_attribute("data-mode", "find")
 
 
-@pytest.mark.parametrize("mode", ["Sweep", "Find"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("mode", "scheme"), [("Sweep", "light"), ("Find", "dark")])
 def test_it_fits_the_screen(live: Served, open_page: Open, scheme: str, mode: str) -> None:
     page = open_page(live, color_scheme=scheme)
     open_lab(page)

@@ -178,9 +178,8 @@ def test_the_word_says_what_a_file_is(mock: Served, open_page: Open) -> None:
     expect(dialog).to_be_hidden()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_rail_has_room_for_it(mock: Served, open_page: Open, file: Path, scheme: str) -> None:
-    page = open_page(mock, color_scheme=scheme)
+def test_the_rail_has_room_for_it(mock: Served, open_page: Open, file: Path) -> None:
+    page = open_page(mock)
     fits = (
         "() => { const rail = document.querySelector('#rp-rail'); return rail.scrollHeight - rail.clientHeight <= 1; }"
     )

@@ -64,6 +64,7 @@ def answers(port: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_killed_server_leaves_nothing_and_the_next_has_its_port_and_ends_at_ctrl_c(
     serve: Callable[..., Program], port: int
