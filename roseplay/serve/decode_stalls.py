@@ -34,13 +34,13 @@ class DecodeStalls:
         self._preempted.update(record.preempted)
         if record.prompt_tokens:
             self._prompts_ns = record.end_ns
-        gaps = [token.itl_ns for token in event.tokens if token.itl_ns is not None]
+        gaps = [token.itl_ns for token in event.tokens if token.itl_ns]
         if len(self._gaps_ns) >= _LEAST and gaps:
             usual = median(self._gaps_ns)
             if max(gaps) > _LATE * usual:
                 usual_host = median(self._host_ns)
                 for token in event.tokens:
-                    if token.itl_ns is not None and token.itl_ns > _LATE * usual:
+                    if token.itl_ns and token.itl_ns > _LATE * usual:
                         stall = token.itl_ns - usual
                         yield self._cause(token, token.itl_ns, record.host_ns - usual_host >= stall / 2), stall / 1e9
         if self._preempted:
