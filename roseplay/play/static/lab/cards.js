@@ -213,7 +213,6 @@ function takeFork() {
   }
   tell("plan");
   tell("traffic");
-  say("A and B have the settings of that moment: change one of B, and run.");
 }
 
 function showFile() {
