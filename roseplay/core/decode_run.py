@@ -76,12 +76,18 @@ class DecodeRun:
             steps -= 1
         return steps
 
-    def apply(self, steps: int, tokens: Callable[[Request, int], Sequence[int]]) -> None:
+    def apply(
+        self,
+        steps: int,
+        tokens: Callable[[Request, int], Sequence[int]],
+        changed: Callable[[int], None] | None = None,
+    ) -> None:
         """Do what the next steps would.
 
         Args:
             steps: number of steps, from ``without_end`` and at most ``most``.
             tokens: returns the next tokens of a request, as many as asked for.
+            changed: called with the index of each step in which blocks are taken or an answer ends, after that.
         """
         scheduler = self._scheduler
         first = scheduler.next_step_id
@@ -104,6 +110,8 @@ class DecodeRun:
                 else:
                     cache.commit(keep=True)  # before its blocks can be taken
                     scheduler.end(request.request_id, FinishReason.LENGTH)
+            if changed is not None:
+                changed(index)
         cache.commit(keep=True)
         cache.confirm()
         tables.step_id = cache.step_id = last = first + steps - 1

@@ -23,18 +23,21 @@ class Errors:
     Attributes:
         median: median of their absolute values.
         within_10, within_20: share of the points that are off by at most 10% or 20%.
+        p90: by how much nine in ten of the points are off at most.
     """
 
     points: int
     median: float
     within_10: float
     within_20: float
+    p90: float
 
     @classmethod
     def of(cls, predicted: np.ndarray, measured: np.ndarray) -> Errors:
         """Returns the errors of predictions ``[n]``, n at least 1, in the unit of ``measured``."""
         off = np.abs(predicted / measured - 1)
-        return cls(len(off), float(np.median(off)), float(np.mean(off <= 0.1)), float(np.mean(off <= 0.2)))
+        within_10, within_20 = (float(np.mean(off <= most)) for most in (0.1, 0.2))
+        return cls(len(off), float(np.median(off)), within_10, within_20, float(np.quantile(off, 0.9)))
 
     def __str__(self) -> str:
         return f"median {self.median:.1%}, {self.within_10:.0%} within 10%"

@@ -144,6 +144,11 @@ class CostModel:
         self._per_unit = self._costs_per_unit()
         self._base_s: dict[int, float] = {}  # by the number of tokens, which decides how many experts are read
 
+    def scaled(self, factor: float) -> CostModel:
+        """Returns one whose steps all take ``factor`` times as long."""
+        parameters = self.parameters.with_vector(factor * self.parameters.as_vector())
+        return CostModel(self.shape, self.gpu, self.tensor_parallel, parameters)
+
     def terms(self, load: StepLoad) -> np.ndarray:
         """Returns ``[5]`` float64: the factors of ``Parameters.as_vector``, whose products add up to the seconds."""
         shape, parts = self.shape, self.tensor_parallel

@@ -42,6 +42,21 @@ class Evidence:
     models: tuple[str, ...]
     validated: bool
 
+    @property
+    def label(self) -> str:
+        """Returns the label that figures carry."""
+        if self.calibrated_on:
+            return f"calibrated on {self.calibrated_on} points (error {self.errors.median:.1%})"
+        return "uncalibrated"
+
+    @property
+    def bound(self) -> float | None:
+        """By what share durations may be off: that within which nine in ten of the points are.
+
+        None for a kind of model that was not compared with measurements.
+        """
+        return round(self.errors.p90, 3) if self.validated else None
+
     def __str__(self) -> str:
         if self.calibrated_on:
             found = f"calibrated on {self.calibrated_on} published points of {', '.join(self.models)} (error: {self.errors})"

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from roseplay.core.request import Request
+from roseplay.sim.step_rows import StepRows
+
 
 class SimulatedRequest(NamedTuple):
     """One request of the traffic.
@@ -29,6 +32,7 @@ class RequestTimes:
 
     Attributes:
         arrived_ns: its arrival, in ns of virtual time.
+        scheduled_ns: when the first step that had a part of it began; None before.
         spans: the first and last of each run of consecutive steps in which it got a token.
         preemptions: how often it lost its blocks.
         cached_tokens: prompt tokens that the prefix cache served.
@@ -38,6 +42,7 @@ class RequestTimes:
     arrived_ns: int
     prompt_tokens: int
     spans: list[list[int]] = field(default_factory=list)
+    scheduled_ns: int | None = None
     preemptions: int = 0
     cached_tokens: int = 0
     refused: str = ""
@@ -62,6 +67,9 @@ class Simulated:
         busiest: the most requests that ran at once.
         peak_blocks: the most blocks that requests held at once.
         num_blocks: blocks that requests can hold.
+        start_ns: the beginning, in ns of virtual time.
+        served: the requests themselves, with their tokens, in the order of the traffic, if they were to be kept.
+        steps: the record of each step, if there was to be one.
     """
 
     requests: list[RequestTimes]
@@ -71,11 +79,14 @@ class Simulated:
     busiest: int
     peak_blocks: int
     num_blocks: int
+    start_ns: int = 0
+    served: list[Request] = field(default_factory=list)
+    steps: StepRows | None = None
 
     @property
     def seconds(self) -> float:
         """Virtual seconds from the beginning to the end of the last step."""
-        return float(self.ends_ns[-1]) / 1e9 if len(self.ends_ns) else 0.0
+        return float(self.ends_ns[-1] - self.start_ns) / 1e9 if len(self.ends_ns) else 0.0
 
     def token_times_ns(self, index: int) -> np.ndarray:
         """Returns ``[tokens]`` int64: when request ``index`` got each of its tokens."""

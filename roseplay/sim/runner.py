@@ -49,8 +49,8 @@ class SimulatedRunner:
         evidence: what stands behind them.
         config: sizes the KV pool (see ``choose_num_blocks``) and limits the context.
         clock: in whose time the steps take place; must be the worker's.
-        text: token ids of the answers. Each begins with the first of them, or, if its request samples, with one that
-            its seed chooses.
+        text: token ids of the answers. Each begins with the first of them, or, if its request samples, with one that its
+            seed chooses.
 
     Raises:
         SimulationError: the model does not fit, or ``max_model_len`` is more than it allows.
@@ -72,8 +72,8 @@ class SimulatedRunner:
         self.memory_limit: int | None = STEP_TOKENS
         self.eos_token_ids: frozenset[int] = frozenset()
         self._clock = clock
-        self._text = tuple(token % cost.shape.vocab for token in text)
-        self._repeated = self._text  # as often as the longest run of tokens needs it
+        self.text = tuple(token % cost.shape.vocab for token in text)
+        self._repeated = self.text  # as often as the longest run of tokens needs it
         asked, limit = config.max_model_len, cost.shape.max_len
         if asked is not None and asked > limit:
             raise SimulationError(
@@ -162,18 +162,18 @@ class SimulatedRunner:
 
     def token(self, request: Request) -> int:
         """Returns the request's next token; one that a step in flight draws counts as drawn."""
-        return self._text[self._place(request)]
+        return self.text[self._place(request)]
 
     def tokens(self, request: Request, count: int) -> Sequence[int]:
         """Returns the request's next ``count`` tokens."""
         place = self._place(request)
         if place + count > len(self._repeated):
-            self._repeated = self._text * (2 * (place + count) // len(self._text) + 1)
+            self._repeated = self.text * (2 * (place + count) // len(self.text) + 1)
         return self._repeated[place : place + count]
 
     def _place(self, request: Request) -> int:
         first = request.seed if request.sampling.temperature > 0 else 0
-        return (first + request.num_output_tokens) % len(self._text)
+        return (first + request.num_output_tokens) % len(self.text)
 
     def free_memory(self) -> FreeMemory:
         return FreeMemory(_UNLIMITED, _UNLIMITED, self.cost.gpu.memory_bytes)

@@ -65,7 +65,7 @@ def summarize(simulated: Simulated, server_s: float = 0.0) -> Summary:
         cached=sum(times.cached_tokens for times in answered) / sum(times.prompt_tokens for times in answered),
         busiest=simulated.busiest,
         kv_use=simulated.peak_blocks / simulated.num_blocks,
-        saturated=bool(arrived[-1] > arrived[0]) and _grows(ttft_s),
+        saturated=bool(arrived[-1] > arrived[0]) and grows(ttft_s),
     )
 
 
@@ -99,7 +99,8 @@ def _percentiles(values: np.ndarray, weights: np.ndarray) -> tuple[float, float,
     return (found[0], found[1], found[2])
 
 
-def _grows(ttft_s: np.ndarray) -> bool:
+def grows(ttft_s: np.ndarray) -> bool:
+    """Returns whether times to first token ``[n]``, in seconds and in order of arrival, grow during a run."""
     quarter = len(ttft_s) // 4
     if not quarter:
         return False

@@ -1,15 +1,16 @@
 """Plays traffic through the real scheduler in virtual time: nothing waits, and equal steps are skipped.
 
 The loop is that of ``roseplay.engine.worker``, without telemetry and messages. Requests arrive at their times, whatever
-the load, or, from a number of clients, one after the other. Runs of steps that only decode are applied at once (``DecodeRun``), which gives exactly the times of single
-steps.
+the load; under blocking admission one by one, each after the first token of the one before; or, from a number of
+clients, each after an answer has ended. Runs of steps that only decode are applied at once (``DecodeRun``), which gives
+exactly the times of single steps.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections import deque
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,11 @@ from roseplay.core.decode_run import DecodeRun, last_tokens_unknown
 from roseplay.core.request import Request
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step
+from roseplay.sim.arrivals import Arrivals
 from roseplay.sim.cost import StepLoad, padded
 from roseplay.sim.outcome import RequestTimes, Simulated, SimulatedRequest
 from roseplay.sim.runner import SimulatedRunner, SimulatedStep
+from roseplay.sim.step_rows import StepRows
 
 
 class VirtualServer:
@@ -33,16 +36,25 @@ class VirtualServer:
     Args:
         runner: its durations and its pool.
         clock: the runner's clock.
-        knobs: of the scheduler; slow motion has no effect.
+        knobs: of the scheduler and of admission; slow motion has no effect.
+        max_waiting: most requests that may wait until they are scheduled; further ones are refused.
         skip: whether runs of decode steps are applied at once; the outcome is the same.
+        records: whether the outcome has the requests themselves, and a record of each step.
     """
 
     def __init__(
-        self, runner: SimulatedRunner, clock: VirtualClock, knobs: Knobs | None = None, *, skip: bool = True
+        self,
+        runner: SimulatedRunner,
+        clock: VirtualClock,
+        knobs: Knobs | None = None,
+        *,
+        max_waiting: int | None = None,
+        skip: bool = True,
+        records: bool = False,
     ) -> None:
-        self._runner, self._clock, self._skips = runner, clock, skip
+        self._runner, self._clock, self._skips, self._records = runner, clock, skip, records
+        self._max_waiting = max_waiting
         self._knobs = knobs or Knobs()
-        self._ahead = self._knobs.overlap
         self.scheduler = Scheduler(
             num_blocks=runner.num_blocks,
             block_size=runner.block_size,
@@ -52,72 +64,100 @@ class VirtualServer:
             token_limit=runner.memory_limit,
             step_limit=runner.max_step_tokens,
         )
-        self._flying: tuple[Step, SimulatedStep] | None = None
+        self._begin((), None)
+
+    def _begin(self, traffic: Sequence[SimulatedRequest], clients: int | None) -> None:
+        knobs, start_ns = self._knobs, self._clock.now_ns()
+        self._ahead = knobs.overlap
+        self._flying: tuple[Step, SimulatedStep, int] | None = None  # with the time at which it was launched
         self._landed: Step | None = None  # the last step, if none is in flight
-        self._traffic: Sequence[SimulatedRequest] = ()
-        self._due_ns: deque[int] = deque()  # arrivals that are known
-        self._clients: int | None = None
+        self._landed_ns = start_ns
+        self._start_ns = start_ns
+        self._arrivals = Arrivals(traffic, start_ns, clients, one_by_one=knobs.admission == "blocking")
         self._times: list[RequestTimes] = []
+        self._served: list[Request] = []
+        self._scheduled_ns: list[int] = []  # when it was known of each request that it had been scheduled
         self._ends = array("q")
+        self._rows = StepRows() if self._records else None
         self._freed = False  # whether a request ended in the step that landed last
         self._skipped = self._tokens = self._busiest = self._peak_blocks = 0
 
-    def play(self, traffic: Sequence[SimulatedRequest], clients: int | None = None) -> Simulated:
-        """Play requests until all have been answered.
+    def set_knobs(self, knobs: Knobs) -> None:
+        """Replace the knobs, for the next ``play``."""
+        self._knobs = knobs
+        self.scheduler.set_knobs(knobs)
+
+    @property
+    def num_ended(self) -> int:
+        """The number of requests that have ended in this ``play``; may be read by another thread."""
+        return len(self._times) - len(self.scheduler.requests)
+
+    def play(
+        self,
+        traffic: Sequence[SimulatedRequest],
+        clients: int | None = None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Simulated:
+        """Play requests until all have been answered. The prefix cache is as the last ``play`` has left it.
 
         Args:
             traffic: in order of arrival.
             clients: if given, as many send one request after the other, each as soon as its last was answered.
+            cancelled: asked before each step; if it is true, the outcome is that until then, and the server is used up.
         """
-        self._traffic, scheduler, clock = traffic, self.scheduler, self._clock
-        self._clients = clients
-        self._due_ns.extend([0] * clients if clients else [round(one.at_s * 1e9) for one in traffic])
+        self._begin(traffic, clients)
+        scheduler, clock = self.scheduler, self._clock
         self._admit(clock.now_ns())
-        while True:
+        while not cancelled():
             if scheduler.has_work:
                 if not (self._skips and self._skip()):
                     self._step()
             elif self._flying is not None:
                 self._land()
-            elif (arrival_ns := self._next_arrival_ns) is not None:
+            elif (arrival_ns := self._arrivals.next_ns) is not None:
                 clock.advance_to(arrival_ns)
             else:
                 break
             self._admit(clock.now_ns())
-        ends = np.frombuffer(self._ends, np.int64)
         return Simulated(
             self._times,
-            ends,
+            np.frombuffer(self._ends, np.int64),
             skipped=self._skipped,
             tokens=self._tokens,
             busiest=self._busiest,
             peak_blocks=self._peak_blocks,
             num_blocks=scheduler.pool.num_usable,
+            start_ns=self._start_ns,
+            served=self._served,
+            steps=self._rows,
         )
-
-    @property
-    def _next_arrival_ns(self) -> int | None:
-        return self._due_ns[0] if self._due_ns and len(self._times) < len(self._traffic) else None
 
     def _admit(self, until_ns: int) -> None:
         """Enqueue the requests that have arrived by then."""
-        while (arrived_ns := self._next_arrival_ns) is not None and arrived_ns <= until_ns:
-            self._due_ns.popleft()
+        while (arrived_ns := self._arrivals.next_ns) is not None and arrived_ns <= until_ns:
             number = len(self._times)
-            _, token_ids, answer_tokens = self._traffic[number]
+            _, token_ids, answer_tokens = self._arrivals.take()
             times = RequestTimes(arrived_ns, len(token_ids))
             self._times.append(times)
-            params = SamplingParams(max_new_tokens=answer_tokens, ignore_eos=True)
+            request = Request(number, list(token_ids), SamplingParams(max_new_tokens=answer_tokens, ignore_eos=True))
+            if self._records:
+                self._served.append(request)
             try:
-                self.scheduler.add(Request(number, list(token_ids), params))
+                self._check_room(number, arrived_ns)
+                self.scheduler.add(request)
             except ValueError as error:
                 times.refused = str(error)
-                self._note_ended(1)
+                self._arrivals.note_ended(1, arrived_ns)
+                self._arrivals.note_first_token(arrived_ns)
 
-    def _note_ended(self, count: int) -> None:
-        """Let as many clients send their next request."""
-        if self._clients is not None:
-            self._due_ns.extend([self._clock.now_ns()] * count)
+    def _check_room(self, number: int, now_ns: int) -> None:
+        """Raises ``ValueError`` if as many requests wait as may; ``number`` have arrived before."""
+        most = self._max_waiting
+        if most is None or number < most:
+            return
+        refused = sum(bool(times.refused) for times in self._times[:number])
+        if number - refused - bisect_right(self._scheduled_ns, now_ns) >= most:
+            raise ValueError(f"{most} requests are already waiting: try again later")
 
     # -- single steps, as in the worker's loop
 
@@ -129,10 +169,11 @@ class VirtualServer:
                 self._land()
                 return
             self.scheduler.assume(flying[0])
+        begun_ns = self._clock.now_ns()
         step = self.scheduler.schedule()
         launched = None
         if flying is None or step.entries or step.dropped_logits:
-            launched = (step, self._runner.launch(step))
+            launched = (step, self._runner.launch(step), begun_ns)
         if flying is not None:
             self._land()
         self._flying = launched
@@ -140,31 +181,45 @@ class VirtualServer:
             self._land()
 
     def _land(self) -> None:
-        """Wait for the step in flight and apply its result."""
+        """Wait for the step in flight and apply its result; then note the state."""
+        self._end_step()
+        self._note_state()
+
+    def _end_step(self) -> None:
         assert self._flying is not None
-        (step, launched), self._flying = self._flying, None
+        (step, launched, begun_ns), self._flying = self._flying, None
         live = len(self.scheduler.requests)
         new_tokens = self.scheduler.update(step, launched.result())
         ended = live - len(self.scheduler.requests)
         self._freed = ended > 0
-        self._note_ended(ended)
-        number = len(self._ends)
-        self._ends.append(self._clock.now_ns())
+        number, now_ns = len(self._ends), self._clock.now_ns()
+        self._arrivals.note_ended(ended, now_ns)
+        self._ends.append(now_ns)
+        begun_ns, self._landed_ns = max(begun_ns, self._landed_ns), now_ns
         for entry, _ in new_tokens:
-            self._times[entry.request.request_id].took(number)
+            times = self._times[entry.request.request_id]
+            if not times.spans:
+                self._arrivals.note_first_token(now_ns)
+            times.took(number)
         for request_id in step.preempted:
             self._times[request_id].preemptions += 1
+        for request_id in step.admitted:
+            if self._times[request_id].scheduled_ns is None:
+                self._times[request_id].scheduled_ns = begun_ns
+                self._scheduled_ns.append(now_ns)
         for entry in step.entries if step.admitted else ():
             if not entry.request.num_preemptions:
                 self._times[entry.request.request_id].cached_tokens = entry.request.num_cached_tokens
+        if self._rows is not None and step.entries:
+            self._rows.add(begun_ns, now_ns, step.prompt_tokens, step.decode_tokens)
         self._tokens += len(new_tokens)
         self._landed = step
-        self._note_use()
 
-    def _note_use(self) -> None:
-        pool = self.scheduler.pool
-        self._busiest = max(self._busiest, len(self.scheduler.running))
-        self._peak_blocks = max(self._peak_blocks, pool.num_usable - pool.num_available)
+    def _note_state(self) -> None:
+        running, blocks = len(self.scheduler.running), self._blocks_held
+        self._busiest, self._peak_blocks = max(self._busiest, running), max(self._peak_blocks, blocks)
+        if self._rows is not None:
+            self._rows.add_state(running, len(self.scheduler.waiting), blocks)
 
     # -- runs of steps
 
@@ -179,10 +234,12 @@ class VirtualServer:
         if self._ahead:
             if self._flying is None or not self._is_steady(self._flying[0]):
                 return False
-            self._land()
+            self._end_step()
         if self._landed is None:
             return False
-        run = DecodeRun.after(self.scheduler, self._landed, ahead=self._ahead, through_ends=self._clients is None)
+        run = DecodeRun.after(
+            self.scheduler, self._landed, ahead=self._ahead, through_ends=not self._arrivals.depends_on_ends
+        )
         if run is not None:
             begun_ns = self._clock.now_ns()
             ends = self._ends_of(run)
@@ -196,6 +253,7 @@ class VirtualServer:
             drawn = [entry.request for entry in self._landed.entries] if run is None else list(self.scheduler.running)
             with last_tokens_unknown(self.scheduler, drawn):
                 self._step()
+            self._note_state()  # after the next step has been scheduled, as with single steps
         return self._ahead or run is not None
 
     def _is_steady(self, step: Step) -> bool:
@@ -205,7 +263,7 @@ class VirtualServer:
 
     def _steps_before_arrival(self, begun_ns: int, ends: np.ndarray) -> int:
         """Returns how many of the steps are scheduled before the next arrival can enter one."""
-        arrival_ns = self._next_arrival_ns
+        arrival_ns = self._arrivals.next_ns
         if arrival_ns is None:
             return len(ends)
         if begun_ns >= arrival_ns:  # only with overlap: it arrived during the step before
@@ -216,7 +274,7 @@ class VirtualServer:
         """Returns ``[steps]`` int64: when each step of the run would end, until a little after the next arrival."""
         parts, most = run.parts, run.most
         count, read = len(parts), sum(part.start for part in parts)
-        if (arrival_ns := self._next_arrival_ns) is not None:
+        if (arrival_ns := self._arrivals.next_ns) is not None:
             first_s = self._runner.cost.seconds(self._load(count, read + count))
             most = min(most, max(0, int((arrival_ns - self._clock.now_ns()) / 1e9 / first_s)) + 2)
         seconds, done = [], 0
@@ -235,8 +293,11 @@ class VirtualServer:
         return StepLoad(sequences, requests, 0, kv_tokens, 0)
 
     def _apply(self, run: DecodeRun, ends: np.ndarray) -> None:
-        number, steps = len(self._ends), len(ends)
-        run.apply(steps, self._runner.tokens)
+        number, steps, begun_ns = len(self._ends), len(ends), self._clock.now_ns()
+        waiting, held = len(self.scheduler.waiting), self._blocks_held
+        changes: list[tuple[int, int]] = []  # (step of the run, blocks held from it on)
+        note = (lambda step: changes.append((step, self._blocks_held))) if self._rows is not None else None
+        run.apply(steps, self._runner.tokens, note)
         self._ends.frombytes(ends.tobytes())
         for request, _, remaining in run.parts:
             count = min(steps, remaining)
@@ -244,4 +305,16 @@ class VirtualServer:
             self._tokens += count
         self._skipped += steps
         self._clock.advance_to(int(ends[-1]))
-        self._note_use()
+        self._landed_ns = int(ends[-1])
+        if self._rows is not None:
+            blocks = np.full(steps, held)
+            for step, held in changes:
+                blocks[step:] = held
+            lasts = np.array([part.remaining for part in run.parts])
+            self._rows.add_run(begun_ns, ends, lasts, waiting, blocks, ahead=self._ahead)
+        if not self._ahead:
+            self._note_state()
+
+    @property
+    def _blocks_held(self) -> int:
+        return self.scheduler.pool.num_usable - self.scheduler.pool.num_available

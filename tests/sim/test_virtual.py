@@ -18,6 +18,7 @@ from roseplay.sim.gpus import find_gpu
 from roseplay.sim.models import find_shape
 from roseplay.sim.outcome import Simulated, SimulatedRequest
 from roseplay.sim.runner import SimulatedRunner
+from roseplay.sim.step_rows import StepRow
 from roseplay.sim.summary import summarize
 from roseplay.sim.virtual import VirtualServer
 from roseplay.traffic.metrics import percentile
@@ -29,10 +30,16 @@ def runner_on(clock: VirtualClock, **config: Any) -> SimulatedRunner:
 
 
 def play(
-    traffic: list[SimulatedRequest], knobs: Knobs, *, skip: bool = True, clients: int | None = None, **config: Any
+    traffic: list[SimulatedRequest],
+    knobs: Knobs,
+    *,
+    skip: bool = True,
+    clients: int | None = None,
+    records: bool = False,
+    **config: Any,
 ) -> tuple[Simulated, Any]:
     clock = VirtualClock()
-    server = VirtualServer(runner_on(clock, **config), clock, knobs, skip=skip)
+    server = VirtualServer(runner_on(clock, **config), clock, knobs, skip=skip, records=records)
     return server.play(traffic, clients), server.scheduler
 
 
@@ -43,6 +50,8 @@ class EngineLoop:
     traffic: list[SimulatedRequest]
     clock: VirtualClock = field(default_factory=VirtualClock)
     times: dict[int, list[int]] = field(default_factory=dict)
+    steps: list[StepRow] = field(default_factory=list)
+    scheduled_ns: dict[int, int] = field(default_factory=dict)
     sent: int = 0
 
     def take(self, timeout: float | None) -> list[Command]:
@@ -62,6 +71,13 @@ class EngineLoop:
         if isinstance(event, StepOutput):
             for token in event.tokens:
                 self.times.setdefault(token.request_id, []).append(event.published_ns)
+            record = event.record
+            for request_id in record.admitted:
+                self.scheduled_ns.setdefault(request_id, record.start_ns)
+            if record.entries:
+                work = (record.start_ns, record.end_ns, record.prompt_tokens, record.decode_tokens)
+                blocks = record.blocks_active + record.blocks_shared
+                self.steps.append(StepRow(*work, record.running, record.waiting, blocks))
 
     def run(self, knobs: Knobs, **config: Any) -> None:
         runner = runner_on(self.clock, **config)
@@ -129,6 +145,36 @@ def test_virtual_time_is_that_of_the_engines_loop(seed: int) -> None:
     loop.run(knobs, **config)
     played, _ = play(traffic, knobs, **config)
     assert {i: list(played.token_times_ns(i)) for i in range(len(traffic))} == loop.times
+
+
+@pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.parametrize("seed", range(12))
+def test_records_are_those_of_the_engines_loop(seed: int, skip: bool) -> None:
+    traffic, knobs, config = some_case(seed)
+    loop = EngineLoop(traffic)
+    loop.run(knobs, **config)
+    played, _ = play(traffic, knobs, skip=skip, records=True, **config)
+    assert played.steps is not None
+    assert list(played.steps) == loop.steps
+    assert {i: times.scheduled_ns for i, times in enumerate(played.requests)} == loop.scheduled_ns
+    assert [len(request.token_ids) - request.num_prompt_tokens for request in played.served] == [
+        one.answer_tokens for one in traffic
+    ]
+
+
+def test_a_second_play_goes_on_with_the_cache_and_the_time_of_the_first() -> None:
+    traffic, clock = make_traffic(12, 30, (40, 60), (5, 30)), VirtualClock()
+    server = VirtualServer(runner_on(clock, num_blocks=500, max_model_len=200), clock, records=True)
+    first, second = server.play(traffic), server.play(traffic)
+    assert sum(times.cached_tokens for times in first.requests) == 0
+    assert all(times.cached_tokens >= 32 for times in second.requests)
+    server.scheduler.clear_cache()
+    third = server.play(traffic)
+    assert third.start_ns == second.start_ns + round(second.seconds * 1e9)
+    moved = [
+        [value - one.start_ns for value in row[:2]] + list(row[2:]) for one in (first, third) for row in one.steps or ()
+    ]
+    assert moved[: len(moved) // 2] == moved[len(moved) // 2 :]
 
 
 @pytest.mark.parametrize("overlap", [True, False])
