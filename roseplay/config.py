@@ -48,7 +48,6 @@ class EngineConfig:
         "Simulate this GPU instead of computing the model. Steps take as long as a cost model estimates, answers are a "
         "fixed text, and scheduler, prefix cache and block pool are the real ones. Only the model's config is needed. "
         "tensor_parallel_size is the number of GPUs; the settings of this machine's hardware have no effect.",
-        lab="",
     )
 
     device: str = setting(
@@ -69,7 +68,6 @@ class EngineConfig:
         "this number.",
         unit="processes",
         vllm="tensor_parallel_size",
-        lab="",
     )
     num_blocks: int | None = setting(
         None,

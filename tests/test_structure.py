@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "plan": SHARED | {"sim", "traffic"},
     "recording": SHARED | {"core", "engine", "traffic"},
     "wire": SHARED | {"core", "engine", "traffic", "recording"},
-    "lab": SHARED | {"core", "engine", "remote", "traffic"},
+    "lab": SHARED | {"core", "sim", "engine", "remote", "traffic"},
     "serve": SHARED | {"core", "engine", "traffic", "recording", "wire", "lab"},
     "play": SHARED | {"core", "engine", "remote", "traffic", "recording", "wire", "lab", "serve"},
     "bench": SHARED | {"core", "model", "kernels", "engine", "traffic", "lab"},

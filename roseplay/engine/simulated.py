@@ -13,7 +13,10 @@ from roseplay.engine.runner import Runner
 from roseplay.own_models import EMBEDDED, SMOLLM2
 
 if TYPE_CHECKING:
+    from roseplay.sim.cost import CostModel
+    from roseplay.sim.evidence import Evidence
     from roseplay.sim.model_shape import ModelShape
+    from roseplay.sim.runner import SimulatedRunner
 
 # The text of all answers, which no model wrote.
 CANNED_TEXT = (
@@ -31,22 +34,37 @@ def load_simulated_runner(model: Any, config: EngineConfig, reporter: Reporter, 
     Raises:
         EngineStartError: the model is not found, cannot be simulated or does not fit; one line.
     """
-    from roseplay.sim.evidence import cost_model
-    from roseplay.sim.gpus import SimulationError, find_gpu
-    from roseplay.sim.runner import SimulatedRunner
-
-    assert config.run_as is not None
     reporter.begin("libraries")
-    try:
-        cost, evidence = cost_model(_shape(model), find_gpu(config.run_as), config.tensor_parallel_size)
-        tokenizer = tokenizer_of_simulated(model, config)
-        text = tokenizer.encode(CANNED_TEXT, add_special_tokens=False)
-        runner = SimulatedRunner(cost, evidence, config, clock, text)
-    except SimulationError as error:
-        raise EngineStartError(str(error)) from None
+    runner = simulated_runner(model, config, clock, tokenizer_of_simulated(model, config))
     reporter.begin("warm-up")
     reporter.end()
     return runner
+
+
+def simulated_runner(model: Any, config: EngineConfig, clock: Clock, tokenizer: Any) -> SimulatedRunner:
+    """Returns the runner of ``config.run_as``; ``tokenizer`` encodes the answers. Raises ``EngineStartError``."""
+    from roseplay.sim.gpus import SimulationError
+    from roseplay.sim.runner import SimulatedRunner
+
+    try:
+        cost, evidence = _deployment(model, config)
+        text = tokenizer.encode(CANNED_TEXT, add_special_tokens=False)
+        return SimulatedRunner(cost, evidence, config, clock, text)
+    except SimulationError as error:
+        raise EngineStartError(str(error)) from None
+
+
+def evidence_of(model: Any, config: EngineConfig) -> Evidence:
+    """Returns what stands behind the durations of ``config.run_as``; raises ``ValueError`` as ``check_simulated`` does."""
+    return _deployment(model, config)[1]
+
+
+def _deployment(model: Any, config: EngineConfig) -> tuple[CostModel, Evidence]:
+    from roseplay.sim.evidence import cost_model
+    from roseplay.sim.gpus import find_gpu
+
+    assert config.run_as is not None
+    return cost_model(_shape(model), find_gpu(config.run_as), config.tensor_parallel_size)
 
 
 def check_simulated(model: str, config: EngineConfig) -> ModelEntry:

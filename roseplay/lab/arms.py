@@ -13,9 +13,12 @@ from roseplay.config import GPU_KNOBS, EngineConfig, Knobs
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.engine_like import EngineLike, HasTokenizer
+from roseplay.engine.simulated import evidence_of
 from roseplay.lab.servers import Servers, open_server
+from roseplay.lab.simulated_arm import WITHOUT_EFFECT, SimulatedArm
 from roseplay.lab.spec import ARM_CONFIG, Arm
 from roseplay.remote.address import ServerAddress
+from roseplay.sim.evidence import Evidence
 from roseplay.traffic.workload import Workload
 
 ArmConfig = EngineConfig | ServerAddress  # from which an arm's engine is opened
@@ -62,13 +65,19 @@ class ClosedEngine:
     capabilities: ClassVar[Capabilities] = Capabilities()
 
     @classmethod
-    def of(cls, model: Any, config: EngineConfig) -> ClosedEngine:
+    def of(cls, model: Any, config: EngineConfig, arms: Mapping[str, Arm] | None = None) -> ClosedEngine:
         """Open an engine, read its properties, and close it.
+
+        Args:
+            config: from which all arms start.
+            arms: if these are all simulated, the one that is opened is arm A, so that no model is loaded.
 
         Raises:
             EngineStartError: the engine did not start; the message is one line.
+            ValueError: one arm is simulated and the other is not.
         """
-        with closing(open_engine(model, config, Knobs(), threading.Event())) as engine:
+        opened = config if arms is None else _simulated_arm(config, arms) or config
+        with closing(open_engine(model, opened, Knobs(), threading.Event())) as engine:
             info, free = engine.info, engine.free_memory()
             held = info.weight_bytes + info.num_blocks * info.block_size * info.kv_bytes_per_token
             if free.device is None:
@@ -87,10 +96,16 @@ class ClosedEngine:
         """Do nothing."""
 
 
-def open_engine(model: Any, config: ArmConfig, knobs: Knobs, cancelled: threading.Event) -> EngineLike:
-    """Returns a started engine, or a server; raises ``EngineStartError`` on failure and once ``cancelled`` is set."""
+def open_engine(model: Any, config: ArmConfig, knobs: Knobs, cancelled: threading.Event) -> EngineLike | SimulatedArm:
+    """Returns a started engine, a server, or an arm on simulated hardware.
+
+    Raises:
+        EngineStartError: on failure, and once ``cancelled`` is set.
+    """
     if isinstance(config, ServerAddress):
         return open_server(model, config, knobs, cancelled)
+    if config.run_as is not None:
+        return SimulatedArm(model, config, knobs)
     from roseplay.engine.client import Engine
 
     return Engine(model, config=config, knobs=knobs, cancelled=cancelled)
@@ -107,7 +122,7 @@ def arm_configs(live: LiveEngine | Servers, arms: Mapping[str, Arm], *, varied: 
     """
     if isinstance(live, Servers):
         return dict(live.of_arms(arms, varied=varied))
-    configs: dict[str, ArmConfig] = {}
+    configs: dict[str, EngineConfig] = {}
     for name, arm in arms.items():
         changes: dict[str, Any] = dict(arm.config)
         if any(changes.get(setting) is not None for setting in _POOL):  # overrides the sizing of the live engine's pool
@@ -121,12 +136,66 @@ def arm_configs(live: LiveEngine | Servers, arms: Mapping[str, Arm], *, varied: 
             config = configs[name] = dataclasses.replace(live.config, **changes)
         except ValueError as error:
             raise ValueError(f"arm {name}: {error}") from None
+        if config.run_as is not None:
+            _check_simulated(name, arm, live.config)
+        elif live.config.run_as is not None:
+            raise ValueError(
+                f"arm {name}: this engine is simulated, so the lab cannot measure this machine: name a GPU"
+            )
         device = live.info.device if config.device in ("auto", live.config.device) else config.device
         on_gpu = device.startswith("cuda") or config.run_as is not None
         for knob in GPU_KNOBS:
             if not on_gpu and getattr(arm.knobs, knob) != getattr(Knobs(), knob):
                 raise ValueError(f"arm {name}: {knob} needs a CUDA device; this engine runs on {device}")
-    return configs
+    _check_one_kind(configs)
+    return {**configs}
+
+
+def evidence(live: LiveEngine | Servers, configs: Mapping[str, ArmConfig]) -> dict[str, Evidence]:
+    """Returns what stands behind the durations of each simulated arm.
+
+    Raises:
+        ValueError: the model cannot be simulated with an arm's config.
+    """
+    found = {}
+    for name, config in configs.items():
+        if isinstance(config, EngineConfig) and config.run_as is not None:
+            try:
+                found[name] = evidence_of(live.model, config)
+            except ValueError as error:
+                raise ValueError(f"arm {name}: {error}") from None
+    return found
+
+
+def _check_one_kind(configs: Mapping[str, EngineConfig]) -> None:
+    """Raises ``ValueError`` if one arm is simulated and the other is not: their times cannot be compared."""
+    simulated = {name for name, config in configs.items() if config.run_as is not None}
+    if simulated and len(simulated) < len(configs):
+        (one, *_), (other, *_) = sorted(simulated), sorted(set(configs) - simulated)
+        raise ValueError(
+            f"arm {one} is simulated and arm {other} would be measured on this machine: give both a GPU to run as, or none"
+        )
+
+
+def _simulated_arm(config: EngineConfig, arms: Mapping[str, Arm]) -> EngineConfig | None:
+    """Returns the config of arm A if all arms are simulated; raises ``ValueError`` if only one is."""
+    configs = {}
+    for name, arm in arms.items():
+        changes: dict[str, Any] = {key: value for key, value in arm.config.items() if key != "url"}
+        try:
+            configs[name] = dataclasses.replace(config, **changes)
+        except ValueError as error:
+            raise ValueError(f"arm {name}: {error}") from None
+    _check_one_kind(configs)
+    return configs["A"] if configs["A"].run_as is not None else None
+
+
+def _check_simulated(name: str, arm: Arm, live: EngineConfig) -> None:
+    """Raises ``ValueError`` if an arm sets something that has no effect on simulated hardware."""
+    unused = [one for one in WITHOUT_EFFECT if one in arm.config and arm.config[one] != getattr(live, one)]
+    unused += ["batched_append"] if arm.knobs.batched_append != Knobs().batched_append else []
+    if unused:
+        raise ValueError(f"arm {name}: {', '.join(unused)} has no effect on simulated hardware: leave it out")
 
 
 def sized(
@@ -134,10 +203,12 @@ def sized(
 ) -> EngineConfig:
     """Returns ``config`` with a pool that holds the whole workload, unless it already has a pool size.
 
+    A simulated engine keeps the pool that its GPU's memory leaves: it takes no memory here.
+
     Args:
         at_once: hold only this many requests, the longest ones.
     """
-    if any(getattr(config, setting) is not None for setting in _POOL):
+    if config.run_as is not None or any(getattr(config, setting) is not None for setting in _POOL):
         return config
     blocks = [
         -(-(tokens + arrival.params.max_new_tokens) // config.block_size)
@@ -159,4 +230,5 @@ def settings(config: ArmConfig, info: EngineInfo) -> dict[str, Any]:
     """Returns the effective values of the engine settings that an arm may set; for a server, its URL."""
     if isinstance(config, ServerAddress):
         return {"url": config.url}
-    return {name: getattr(info, name, getattr(config, name)) for name in ARM_CONFIG}
+    own = WITHOUT_EFFECT if config.run_as is not None else ()
+    return {name: getattr(config if name in own else info, name, getattr(config, name)) for name in ARM_CONFIG}

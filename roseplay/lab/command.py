@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return str(document["id"])
 
         addresses = server_addresses(vars(options))
-        live = Servers.at(addresses) if addresses else ClosedEngine.of(_model(options), config)
+        live = Servers.at(addresses) if addresses else ClosedEngine.of(_model(options), config, asked.arms)
         experiment = parse_experiment(body, Speed.of(live.info))
         job = Job(experiment, live, keep, run_limit_s=options.run_limit_s, keep_cache=options.keep_cache)
         _follow(job)

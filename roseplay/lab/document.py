@@ -66,6 +66,18 @@ class Run(TypedDict):
     tokens_sha256: Text
     saved_tokens: Count | None
     preemptions: Count | None
+    saturated: NotRequired[bool]  # of a simulated run: whether its times grow with its length
+
+
+class Simulated(TypedDict):
+    """The hardware of a simulated arm with what stands behind its durations, and by how much these may be off.
+
+    ``error_pct`` is ``None`` if that is not known; ``label`` is the evidence in a few words.
+    """
+
+    evidence: Text
+    label: Text
+    error_pct: Count | None
 
 
 class ArmSettings(TypedDict):
@@ -73,6 +85,7 @@ class ArmSettings(TypedDict):
 
     knobs: Plain
     config: Plain
+    simulated: NotRequired[Simulated]
     label: NotRequired[Text]
     differs: NotRequired[list[Text]]
 
@@ -102,14 +115,20 @@ class RunFigures(TypedDict):
     itl_p99_ms: Count | None
     e2e_p99_ms: Count | None
     preemptions: Count | None
+    saturated: NotRequired[bool]
 
 
 class MeasuredPoint(TypedDict):
-    """A value of the varied setting, ``None`` for no limit, and the figures of its runs."""
+    """A value of the varied setting, ``None`` for no limit, and the figures of its runs.
+
+    A search on simulated hardware also has the figures with all durations ``shorter`` and ``longer`` by the error.
+    """
 
     value: Count | None
     requests: Whole
     runs: Annotated[list[RunFigures], Field(min_length=1)]
+    shorter: NotRequired[RunFigures]
+    longer: NotRequired[RunFigures]
 
 
 class Limits(TypedDict):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from roseplay.config import Knobs
 from roseplay.lab.load import Load
@@ -39,6 +40,7 @@ class Point:
         title: its name in errors, such as ``arm A``.
         arm: the arm on whose engine it is measured.
         value: of the varied setting; ``None`` means no limit.
+        durations: factor of all steps' durations, for a simulated arm.
         runs: in the result's format.
     """
 
@@ -48,6 +50,7 @@ class Point:
     knobs: Knobs
     load: Load
     value: Value = None
+    durations: float = 1.0
     runs: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -59,6 +62,8 @@ class Experiment(Load, ABC):
         kind: ``compare``, ``sweep`` or ``find``.
         varied: the setting that is varied; ``None`` if arms are compared.
         max_spread_pct: repeat until the spread of a figure is at most this.
+        exact: whether every repeat would give the same figures, as of simulated arms; then each point is measured once.
+        error: by what share the durations of simulated arms may be off, see ``sim.evidence.Evidence.bound``.
         rounds: number of initial rounds over all points.
     """
 
@@ -69,6 +74,12 @@ class Experiment(Load, ABC):
     limits: Mapping[str, float]
     name: str | None = None
     max_spread_pct: float | None = None
+    exact: bool = False
+    error: float | None = None
+
+    def simulated(self, error: float | None) -> Self:
+        """Returns the same experiment on simulated arms: without repeats, which would all be equal."""
+        return dataclasses.replace(self, exact=True, error=error, repeats=1, max_spread_pct=None)
 
     @property
     def rounds(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -41,12 +42,28 @@ class Find(Experiment):
         return None if self.varied in SMALLEST else self.grid[-1]
 
     def points(self) -> list[Point]:
-        return [point_at(self, self.varied, value, self) for value in dict.fromkeys((*self.grid, self.baseline))]
+        """Returns all values, and, if the error of a simulation is bounded, those of the grid with other durations."""
+        values = dict.fromkeys((*self.grid, self.baseline))
+        found = [point_at(self, self.varied, value, self) for value in values]
+        for durations in self._cases.values():
+            for point in found[: len(self.grid)]:
+                off = f"{100 * abs(durations - 1):g} % {'longer' if durations > 1 else 'shorter'}"
+                label = f"{point.label}, {off}"
+                found.append(dataclasses.replace(point, label=label, title=label, durations=durations, runs=[]))
+        return found
+
+    @property
+    def _cases(self) -> Mapping[str, float]:
+        """The factors of durations under which the values that were tried are simulated again, by name."""
+        return {} if self.error is None else {"shorter": 1 - self.error, "longer": 1 + self.error}
 
     def again(self, points: Sequence[Point]) -> Sequence[Point]:
-        """Returns the point to measure next: the baseline, then the search's next value."""
-        *_, following = self._walk(points)
-        return [] if following is None else [following]
+        """Returns the points to measure next: the baseline, then the search's next value, finally the other cases."""
+        _, tries, following = self._walk(points)
+        if following is not None:
+            return [following]
+        tried = {point["value"] for point in tries}
+        return [point for point in points if point.durations != 1 and point.value in tried and not point.runs]
 
     def record(self, run: dict[str, Any]) -> dict[str, Any]:
         return figures(run, self.limits)
@@ -60,15 +77,20 @@ class Find(Experiment):
 
     def _walk(self, points: Sequence[Point]) -> tuple[dict[str, Any] | None, list[dict[str, Any]], Point | None]:
         """Returns the baseline if complete, the complete tries, and the point to measure next, if there is one."""
-        at, tries = {point.value: point for point in points}, []
+        at, tries = {point.value: point for point in points if point.durations == 1}, []
         baseline = at[self.baseline]
         if not self._is_complete(baseline):
             return None, [], baseline
         search = Search(self.grid, self.varied)
         while (value := search.next) is not None and self._is_complete(at[value]):
-            tries.append(of_point(at[value]))
+            tries.append(of_point(at[value]) | self._under_cases(points, value))
             search.record(is_kept(tries[-1], self.promises), more=wants_more(tries[-1], self.promises))
         return of_point(baseline), tries, None if value is None else at[value]
+
+    def _under_cases(self, points: Sequence[Point], value: Value) -> dict[str, Any]:
+        """Returns the figures of a value with other durations, as far as they are known."""
+        runs = {point.durations: point.runs for point in points if point.value == value and point.durations != 1}
+        return {name: runs[factor][0] for name, factor in self._cases.items() if runs[factor]}
 
     def _is_complete(self, point: Point) -> bool:
         """Whether a value has its repeats and, if the search judges it, as many more as a sure verdict needs."""

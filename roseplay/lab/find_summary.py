@@ -8,7 +8,9 @@ from typing import Any
 from roseplay.formats.numbers import number_text
 from roseplay.lab.experiment import Varied
 from roseplay.lab.points import runs_text, spread, value_text, values_of
-from roseplay.lab.sweep_summary import changes, figure_text
+from roseplay.lab.regret import Regret, regret
+from roseplay.lab.simulated_text import is_simulated, simulated_sentences
+from roseplay.lab.sweep_summary import changes, figure_text, saturated_values
 from roseplay.traffic.run_figures import FIGURES
 
 PROMISES = ("itl_p99_ms", "ttft_p95_ms")
@@ -102,7 +104,7 @@ def find_summary(document: Mapping[str, Any]) -> dict[str, Any]:
     Each try has its number of runs, the number with each figure ``within`` its limit, and whether that is ``sure``.
 
     ``answer`` is the value found; if none keeps both promises, ``closest`` is the one that misses by least. The other
-    is ``None``, and so are both until the search has ended.
+    is ``None``, and so are both until the search has ended. ``regret`` is the answer's, see ``lab.regret``.
     """
     grid, promises, tries = document["grid"], document["promises"], document["points"]
     search = Search(grid, document["setting"])
@@ -118,7 +120,18 @@ def find_summary(document: Mapping[str, Any]) -> dict[str, Any]:
     if ended and answer is None:
         closest = min(tries, key=lambda point: max(misses(point, promises).values()))["value"]
     summary = {"points": rows, "answer": answer, "closest": closest, "ended": ended}
-    return {**summary, "sentences": _sentences(document, summary)}
+    doubt = None if answer is None else _regret(document, answer)
+    return {
+        **summary,
+        "regret": None if doubt is None else doubt.document(),
+        "sentences": _sentences(document, summary, [] if doubt is None else doubt.sentences),
+    }
+
+
+def _regret(document: Mapping[str, Any], answer: int) -> Regret:
+    tries = document["points"]
+    point = next(point for point in tries if point["value"] == answer)
+    return regret(document["setting"], document["promises"], point, tries, document["arms"]["A"].get("simulated"))
 
 
 def _row(point: Point, promises: Promises, left: list[int] | None) -> dict[str, Any]:
@@ -136,7 +149,12 @@ def _row(point: Point, promises: Promises, left: list[int] | None) -> dict[str, 
     }
 
 
-def _sentences(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:
+def _sentences(document: Mapping[str, Any], summary: Mapping[str, Any], doubt: Sequence[str]) -> list[str]:
+    own = _own_sentences(document, summary, doubt)
+    return [*own, *simulated_sentences(document, saturated_values(document["setting"], document["points"]))]
+
+
+def _own_sentences(document: Mapping[str, Any], summary: Mapping[str, Any], doubt: Sequence[str]) -> list[str]:
     setting, grid = document["setting"], document["grid"]
     by_value = {point["value"]: point for point in document["points"]}
     if not summary["ended"]:
@@ -149,7 +167,10 @@ def _sentences(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[
     answer = by_value[summary["answer"]]
     which, beyond = ("smallest", "smaller") if setting in SMALLEST else ("largest", "larger")
     values = ", ".join(_promise(document, answer, name) for name in PROMISES)
-    said = [f"{_capital(value_text(setting, answer['value']))} is the {which} that keeps both promises: {values}."]
+    said = [
+        f"{_capital(value_text(setting, answer['value']))} is the {which} that keeps both promises: {values}.",
+        *doubt,
+    ]
     row = next(row for row in summary["points"] if row["value"] == answer["value"])
     if row["close"]:
         said.append(f"Not in every run: {_within(row)}.")
@@ -216,10 +237,11 @@ def _worst(document: Mapping[str, Any], point: Point) -> str:
 
 
 def _holds_for(document: Mapping[str, Any]) -> str:
-    requests = document["points"][0]["requests"]
+    requests, once = document["points"][0]["requests"], document["repeats"] == 1 and is_simulated(document)
+    runs = "" if once else f", medians of {runs_text(document['points'])}"
     return (
         f"This holds for {document['title']}, {requests} requests, seed {document['seed']}, {document['model']} on"
-        f" {document['device']}, medians of {runs_text(document['points'])}."
+        f" {document['device']}{runs}."
     )
 
 

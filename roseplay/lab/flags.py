@@ -26,6 +26,7 @@ examples:
   roseplay lab admission --model gpt2-124m --random-weights --save result.json
   roseplay lab poisson --sweep rate --from 1 --to 12 --points 12 --seconds 5 --repeats 3
   roseplay lab token-budget --find prefill-budget --itl-p99 20 --ttft-p95 250
+  roseplay lab poisson --a run_as=h100 --b run_as=h200 --model qwen3-8b
   roseplay lab --traffic requests.csv --b max_batch_size=8
   roseplay lab poisson --url http://host:8000/v1 --url-b http://host:8001/v1 --repeats 3
   roseplay lab --spec result.json --json > again.json   repeat a result that the page exported
@@ -85,7 +86,10 @@ def _add_experiment_flags(lab: Parser) -> None:
     )
     group.add_argument("--seed", type=int, metavar="N", help="seed for prompts and arrival times (default: 0)")
     group.add_argument(
-        "--repeats", type=int, metavar="N", help="runs of each arm (default: 1), or of each value (default: 3)"
+        "--repeats",
+        type=int,
+        metavar="N",
+        help="runs of each arm (default: 1), or of each value (default: 3); simulated hardware has one, as all would be equal",
     )
     group.add_argument(
         "--max-spread",

@@ -155,7 +155,8 @@ def _changed_arm(body: Mapping[str, Any], arm: str, changes: Mapping[str, Mappin
 def _value(name: str, text: str) -> Any:
     setting = {**settings_of(Knobs), **settings_of(EngineConfig)}.get(name)
     if setting is not None and isinstance(setting.values, Choice):
-        return text  # "none" may be one of its values
+        means_none = setting.values.none and text.lower() in ("none", setting.values.none)
+        return None if means_none else text  # "none" may also be one of its values
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     for kind in (int, float):

@@ -9,23 +9,26 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
+from roseplay.core.info import EngineInfo
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.errors import EngineError
 from roseplay.lab import arms
-from roseplay.lab.arms import LiveEngine, OpenEngine, arm_configs, room, settings
+from roseplay.lab.arms import LiveEngine, OpenEngine, arm_configs, evidence, room, settings
 from roseplay.lab.document import VERSION
 from roseplay.lab.engines import ArmEngines
 from roseplay.lab.experiment import Experiment, Point, in_turn
 from roseplay.lab.load import PlayedLoad, make_load, warm_up
-from roseplay.lab.measuring import RunError, StoppedError, measure_run, run_record
+from roseplay.lab.measuring import Run, RunError, StoppedError, measure_run, run_record
 from roseplay.lab.memory import fit
 from roseplay.lab.progress import RunProgress, seconds_left
 from roseplay.lab.results import completed
 from roseplay.lab.servers import Servers
+from roseplay.lab.simulated_arm import SimulatedArm
+from roseplay.lab.spec import Arm
 from roseplay.traffic.environment import environment
+from roseplay.traffic.workload import Workload
 
 RUN_LIMIT_S = 120.0
 _log = logging.getLogger(__name__)
@@ -66,8 +69,12 @@ class Job:
         self.result: str | None = None
         self._live, self._keep = live, keep
         self._open_engine = arms.open_engine if open_engine is None else open_engine
-        self._measure_run = partial(measure_run, time_limit_s=run_limit_s, keep_cache=keep_cache)
+        self._how: dict[str, Any] = {"time_limit_s": run_limit_s, "keep_cache": keep_cache}
         self._configs = arm_configs(live, experiment.arms, varied=experiment.varied not in (None, "rate_per_s"))
+        self._evidence = evidence(live, self._configs)
+        if self._evidence and not keep_cache:
+            bounds = [found.bound for found in self._evidence.values()]
+            self.experiment = experiment = experiment.simulated(max(filter(None, bounds)) if all(bounds) else None)
         self._points = experiment.points()
         longest = room(self._configs, live.info)
         loads = {id(point.load): point.load for point in self._points}
@@ -182,19 +189,30 @@ class Job:
         engine = engines.get(point.arm, point.knobs)
         run.start()
         try:
-            played, steps = self._measure_run(
-                engine, self._load(point).workload, stop=self._stop, on_sent=run.sent.append
-            )
+            measured = self._run_on(engine, self._load(point).workload, run, point.durations)
         except BaseException as error:
             run.finish(cut=True)
             if isinstance(error, RunError | EngineError | TimeoutError):
                 raise RunError(f"{point.title}, run {run.repeat}: {error}") from None
             raise
         run.finish()
-        record = run_record(point.arm, run.repeat, played, steps, engine.capabilities)
+        record = run_record(point.arm, run.repeat, measured, engine.capabilities)
         point.runs.append(self.experiment.record(record))
         if self.experiment.varied is not None:  # a comparison's requests are too much data to publish each time
             self._tell()
+
+    def _run_on(
+        self,
+        engine: EngineLike | SimulatedArm,
+        workload: Workload,
+        run: RunProgress | None = None,
+        durations: float = 1,
+    ) -> Run:
+        """Play the workload on an arm's engine, with ``run`` to follow it."""
+        if isinstance(engine, SimulatedArm):
+            return engine.run(workload, stop=self._stop, durations=durations, progress=run, **self._how)
+        on_sent = None if run is None else run.sent.append
+        return Run.of_played(*measure_run(engine, workload, stop=self._stop, on_sent=on_sent, **self._how))
 
     def _open(self) -> ArmEngines:
         """Open the engines, together or one at a time as memory allows."""
@@ -207,10 +225,10 @@ class Job:
         self._configs = dict(fitted.configs)
         few = warm_up(longest.workload, longest.prompt_tokens)
 
-        def warm(arm: str, engine: EngineLike) -> None:
+        def warm(arm: str, engine: EngineLike | SimulatedArm) -> None:
             self._check_stop()
             try:
-                self._measure_run(engine, few, stop=self._stop)
+                self._run_on(engine, few)
             except (RunError, EngineError, TimeoutError) as error:
                 raise RunError(f"arm {arm}, warm-up: {error}") from None
 
@@ -241,7 +259,8 @@ class Job:
         own = self.experiment.result(self._points)
         if own is None or self._engines is None:
             return None
-        info, experiment = self._engines.infos["A"], self.experiment
+        infos, experiment = self._engines.infos, self.experiment
+        info = infos["A"]
         return completed(
             {
                 "roseplay_lab": VERSION,
@@ -252,7 +271,7 @@ class Job:
                 "scenario": self._scenario.name,
                 "title": self._scenario.title,
                 "model": info.model,
-                "device": info.server or info.device,
+                "device": info.server or " and ".join(dict.fromkeys(info.device for info in infos.values())),
                 "dtype": info.dtype or "as served",
                 "environment": environment(threads=info.threads, device=info.device),
                 "seed": experiment.seed,
@@ -260,15 +279,18 @@ class Job:
                 **({} if experiment.max_spread_pct is None else {"max_spread_pct": experiment.max_spread_pct}),
                 "params": self._scenario.params(),
                 **({"traffic": experiment.traffic.document()} if experiment.traffic else {}),
-                "arms": {
-                    name: {
-                        "knobs": arm.knobs.to_dict(),
-                        "config": settings(self._configs[name], self._engines.infos[name]),
-                    }
-                    for name, arm in experiment.arms.items()
-                },
+                "arms": {name: self._arm(name, arm, infos[name]) for name, arm in experiment.arms.items()},
                 "limits": dict(experiment.limits),
                 **({} if experiment.varied is None else {"setting": experiment.varied}),
                 **own,
             }
         )
+
+    def _arm(self, name: str, arm: Arm, info: EngineInfo) -> dict[str, Any]:
+        """Returns an arm's settings and, if it is simulated, what its figures are worth."""
+        found: dict[str, Any] = {"knobs": arm.knobs.to_dict(), "config": settings(self._configs[name], info)}
+        if name in self._evidence:
+            label, bound = self._evidence[name].label, self._evidence[name].bound
+            error_pct = None if bound is None else round(100 * bound, 1)
+            found["simulated"] = {"evidence": info.simulated, "label": label, "error_pct": error_pct}
+        return found

@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from roseplay.lab.points import spread, values_of
-from roseplay.traffic.difference import difference
+from roseplay.lab.points import compare, spread
 
 PROMISED = {"ttft_p95_ms": "ttft_ms", "itl_p99_ms": "itl_ms"}  # a promise's figures -> the names of their limits
 LEAST_BEND = 0.2  # how far below the straight line a bend must lie, as a share of the latency's range
@@ -49,10 +48,9 @@ def falls(points: Points, figures: Sequence[str]) -> list[Fall]:
     """Returns where a lower rate is worse than a higher one by ``traffic.difference``, which load cannot explain."""
     found = []
     for figure in figures:
-        values = [values_of(point, figure) for point in points]
         for high in range(len(points)):
             for low in range(high):
-                of = difference(values[low], values[high], better="lower")
+                of = compare(points[low], points[high], figure)
                 if of.verdict == "better":
                     found.append(Fall(low, high, figure, 1 / of.ratio if of.ratio else math.inf))
     return found
@@ -94,6 +92,5 @@ def bend(points: Points, latency: str) -> int | None:
         return None
     below = [(a - x[0]) / (x[-1] - x[0]) - (b - min(y)) / height for a, b in zip(x, y, strict=True)]
     best = max(range(len(below)), key=below.__getitem__)
-    here = values_of(points[known[best]], latency)
-    worse = [difference(here, values_of(points[place], latency), better="lower").verdict == "worse" for place in known]
+    worse = [compare(points[known[best]], points[place], latency).verdict == "worse" for place in known]
     return known[best] if below[best] >= LEAST_BEND and worse[-1] and not any(worse[:best]) else None

@@ -164,7 +164,7 @@ class Lab:
             "scenarios": [self._scenario(paced(scenario, speed)) for scenario in SCENARIOS.values()],
             "own": {**self._scenario(OWN), "params": {}},
             "knobs": knobs,
-            "engine": {"model": info.model, **settings(config, info)},
+            "engine": {"model": info.model, **settings(config, info), "device": info.device},
             "servers": list(addresses),
             "limits": dict(DEFAULT_LIMITS),
             "figures": [asdict(FIGURES[name]) for name in MEASURES],

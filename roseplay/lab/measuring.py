@@ -1,4 +1,4 @@
-"""One measured run of a workload on an arm's engine, from a cold cache, and its record in the result."""
+"""One measured run of a workload on an arm's engine, from a cold cache, and the record of any run in the result."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import hashlib
 import json
 import threading
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.messages import StepRecord
+from roseplay.engine.request_metrics import RequestMetrics
 from roseplay.engine.telemetry import StepEvent
+from roseplay.sim.step_rows import StepRow
 from roseplay.traffic.driver import Driver, Outcome, Played
 from roseplay.traffic.metrics import ms, percentile
 from roseplay.traffic.workload import Workload
@@ -101,56 +103,110 @@ def _check(played: Played, time_limit_s: float) -> None:
         raise RunError(f"{len(cut)} of {len(played.outcomes)} requests failed: {cut[0].error or cut[0].finish_reason}")
 
 
-def run_record(
-    arm: str, repeat: int, played: Played, steps: list[StepRecord], told: Capabilities | None = None
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answered request of a run; times in ns of the engine's clock.
+
+    Attributes:
+        due_ns: its intended arrival.
+        submit_start_ns, submit_end_ns: start and end of the call of ``submit``.
+        tokens: ids of its answer, or its text if they are not known.
+        reason: why it ended.
+    """
+
+    due_ns: int
+    submit_start_ns: int
+    submit_end_ns: int
+    metrics: RequestMetrics
+    tokens: Sequence[int] | str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run before it is written into the result.
+
+    Attributes:
+        answers: to each request of the workload, in order.
+        steps: all that did any work.
+        saturated: whether its times grow with its length, for a simulated one; ``None`` for a measured one.
+    """
+
+    answers: Sequence[Answer]
+    steps: Iterable[StepRow]
+    saturated: bool | None = None
+
+    @classmethod
+    def of_played(cls, played: Played, steps: Iterable[StepRecord]) -> Run:
+        """Returns the run of a workload that was played, all of whose requests were answered."""
+        answers = [
+            Answer(
+                outcome.due_ns,
+                outcome.submit_start_ns,
+                outcome.submit_end_ns,
+                stream.metrics,
+                stream.token_ids or stream.text,
+                str(stream.finish_reason),
+            )
+            for outcome in played.outcomes
+            if (stream := outcome.stream) is not None
+        ]
+        return cls(answers, [_row(step) for step in steps])
+
+
+def _row(step: StepRecord) -> StepRow:
+    blocks = step.blocks_active + step.blocks_shared
+    work = (step.start_ns, step.end_ns, step.prompt_tokens, step.decode_tokens)
+    return StepRow(*work, step.running, step.waiting, blocks)
+
+
+def run_record(arm: str, repeat: int, run: Run, told: Capabilities | None = None) -> dict[str, Any]:
     """Returns a run in the result's format; times are in ms since the first submit.
 
     Args:
         told: what the engine reports; by default everything.
     """
     told = told or Capabilities()
-    zero_ns = played.outcomes[0].submit_start_ns
-    streams = [outcome.stream for outcome in played.outcomes if outcome.stream is not None]
-    metrics = [stream.metrics for stream in streams]
+    zero_ns = run.answers[0].submit_start_ns
+    metrics = [answer.metrics for answer in run.answers]
     ended_ns = max(m.finished_ns or zero_ns for m in metrics)
-    tokens = json.dumps([stream.token_ids or stream.text for stream in streams], separators=(",", ":"))
-    return {
+    tokens = json.dumps([answer.tokens for answer in run.answers], separators=(",", ":"))
+    record = {
         "arm": arm,
         "repeat": repeat,
         "seconds": round((ended_ns - zero_ns) / 1e9, 4),
-        "requests": [_request(index, outcome, zero_ns) for index, outcome in enumerate(played.outcomes)],
+        "requests": [_request(index, answer, zero_ns) for index, answer in enumerate(run.answers)],
         "itl_ms": [round(gap / 1e6, 2) for m in metrics for gap in m.itl_ns],
-        "steps": [_step(step, zero_ns) for step in steps],
+        "steps": [_step(step, zero_ns) for step in run.steps],
         "tokens_sha256": hashlib.sha256(tokens.encode()).hexdigest(),
         "saved_tokens": sum(m.cached_tokens + m.shared_tokens for m in metrics) if told.cached_tokens else None,
         "preemptions": sum(m.num_preemptions for m in metrics) if told.steps else None,
     }
+    return record if run.saturated is None else {**record, "saturated": run.saturated}
 
 
-def _request(index: int, outcome: Outcome, zero_ns: int) -> dict[str, Any]:
-    assert outcome.stream is not None
-    metrics = outcome.stream.metrics
+def _request(index: int, answer: Answer, zero_ns: int) -> dict[str, Any]:
+    metrics = answer.metrics
     gaps = sorted(metrics.itl_s)
+    first_ns = metrics.first_token_ns
     return {
         "index": index,
-        "arrival_ms": round((outcome.submit_start_ns - zero_ns) / 1e6, 2),
-        "intended_arrival_ms": round((outcome.due_ns - zero_ns) / 1e6, 2),
+        "arrival_ms": round((answer.submit_start_ns - zero_ns) / 1e6, 2),
+        "intended_arrival_ms": round((answer.due_ns - zero_ns) / 1e6, 2),
         "prompt_tokens": metrics.prompt_tokens,
         "completion_tokens": metrics.completion_tokens,
-        "submit_ms": round((outcome.submit_end_ns - outcome.submit_start_ns) / 1e6, 3),
+        "submit_ms": round((answer.submit_end_ns - answer.submit_start_ns) / 1e6, 3),
         "queue_ms": ms(metrics.queue_s),
         "ttft_ms": ms(metrics.ttft_s),
-        "ttft_from_arrival_ms": ms(outcome.ttft_from_arrival_s),
+        "ttft_from_arrival_ms": ms(None if first_ns is None else (first_ns - answer.due_ns) / 1e9),
         "tpot_ms": ms(metrics.tpot_s),
         "e2e_ms": ms(metrics.e2e_s),
         "itl_p99_ms": ms(percentile(gaps, 99)),
         "itl_max_ms": ms(gaps[-1] if gaps else None),
-        "reason": str(outcome.stream.finish_reason),
+        "reason": answer.reason,
     }
 
 
-def _step(step: StepRecord, zero_ns: int) -> list[float]:
-    start, end = (round((time_ns - zero_ns) / 1e6, 2) for time_ns in (step.start_ns, step.end_ns))
-    blocks = step.blocks_active + step.blocks_shared
-    return [start, end, step.prompt_tokens, step.decode_tokens, step.running, step.waiting, blocks]
+def _step(step: StepRow, zero_ns: int) -> list[float]:
+    start, end = (round((time_ns - zero_ns) / 1e6, 2) for time_ns in step[:2])
+    return [start, end, *step[2:]]

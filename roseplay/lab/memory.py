@@ -64,6 +64,8 @@ def fit(
     """
     if isinstance(live, Servers):  # nothing is started
         return Fit(configs, in_turn=False)
+    if all(isinstance(config, EngineConfig) and config.run_as is not None for config in configs.values()):
+        return Fit(configs, in_turn=False)  # simulated arms hold neither weights nor a KV cache
     free = live.free_memory()
     whole, running = (
         {arm: sized(config, live.info, workload, prompt_tokens, at_once) for arm, config in configs.items()}
@@ -89,6 +91,7 @@ def need(live: LiveEngine, config: EngineConfig) -> Need:
     token_bytes = info.kv_bytes_per_token * item_bytes // _ITEM_BYTES[info.dtype]
     pool = config.kv_cache_memory or (config.num_blocks or 0) * config.block_size * token_bytes
     overhead = PROCESS_OVERHEAD if config.worker == "process" else THREAD_OVERHEAD
+    overhead += (config.tensor_parallel_size - 1) * PROCESS_OVERHEAD
     return Need(place, weights, pool, overhead if place == "cpu" else GPU_OVERHEAD)
 
 

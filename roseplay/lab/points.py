@@ -10,8 +10,11 @@ from roseplay.config import Knobs
 from roseplay.formats.numbers import number_text
 from roseplay.lab.experiment import Experiment, Point, Value, Varied
 from roseplay.lab.load import Load
+from roseplay.lab.simulated_text import is_exact
 from roseplay.lab.summary import MEASURES, keeps
 from roseplay.settings import settings_of
+from roseplay.traffic.difference import Difference, difference
+from roseplay.traffic.run_figures import FIGURES
 
 RATE: Varied = "rate_per_s"
 KNOBS: tuple[Varied, ...] = ("prefill_max_tokens", "max_batch_size")
@@ -49,6 +52,12 @@ def values_of(point: Mapping[str, Any], figure: str) -> list[float | None]:
     return [run[figure] for run in point["runs"]]
 
 
+def compare(a: Mapping[str, Any], b: Mapping[str, Any], figure: str) -> Difference:
+    """Returns how a figure of point ``b`` differs from that of ``a``."""
+    exact = is_exact(a["runs"]) and is_exact(b["runs"])
+    return difference(values_of(a, figure), values_of(b, figure), better=FIGURES[figure].better, exact=exact)
+
+
 def runs_text(points: Iterable[Mapping[str, Any]]) -> str:
     """Returns the points' numbers of runs in words, as in ``3 to 9 runs``."""
     counts = sorted({len(point["runs"]) for point in points})
@@ -68,9 +77,10 @@ def spread(point: Mapping[str, Any], figure: str) -> dict[str, Any]:
     return {"median": round(statistics.median(known), 4), "range": [min(known), max(known)]}
 
 
-def figures(run: Mapping[str, Any], limits: Mapping[str, float]) -> dict[str, float | None]:
+def figures(run: Mapping[str, Any], limits: Mapping[str, float]) -> dict[str, float | bool | None]:
     """Returns the figures of a run; ``kept_pct`` is the share of requests within the limits."""
     kept = sum(keeps(request, limits) for request in run["requests"])
     found = {name: MEASURES[name](run, limits) for name in FIGURES_OF_A_RUN}
     found["kept_pct"] = 100 * kept / len(run["requests"])
-    return {name: None if value is None else round(value, 4) for name, value in found.items()}
+    rounded = {name: None if value is None else round(value, 4) for name, value in found.items()}
+    return {**rounded, "saturated": run["saturated"]} if "saturated" in run else rounded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,12 @@ from roseplay.traffic.driver import Outcome
 
 @dataclass(slots=True)
 class RunProgress:
-    """The progress of one run, initially not started."""
+    """The progress of one run, initially not started.
+
+    Attributes:
+        sent: the requests sent so far.
+        ended: counts the requests that have ended, where they are not in ``sent``: in a simulation.
+    """
 
     arm: str
     repeat: int
@@ -21,6 +27,7 @@ class RunProgress:
     seconds: float | None = None
     cut: bool = False
     sent: list[Outcome] = field(default_factory=list)
+    ended: Callable[[], int] | None = None
     done: int = 0
 
     def start(self) -> None:
@@ -31,7 +38,7 @@ class RunProgress:
         assert self.started is not None
         self.done = self._count()
         self.seconds, self.cut = time.monotonic() - self.started, cut
-        self.sent = []  # releases their streams
+        self.sent, self.ended = [], None  # releases their streams
 
     @property
     def state(self) -> str:
@@ -57,6 +64,8 @@ class RunProgress:
         }
 
     def _count(self) -> int:
+        if (ended := self.ended) is not None:
+            return ended()
         return sum(outcome.stream is None or outcome.stream.finished for outcome in list(self.sent))
 
 

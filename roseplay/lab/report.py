@@ -13,7 +13,8 @@ from roseplay.lab.comparison_charts import comparison_charts
 from roseplay.lab.find_summary import PROMISES
 from roseplay.lab.point_charts import VALUE_AXIS, point_charts
 from roseplay.lab.points import runs_text, verdict_text
-from roseplay.lab.sentences import VERDICTS
+from roseplay.lab.sentences import verdict_words
+from roseplay.lab.simulated_text import is_simulated
 from roseplay.lab.spec import ARMS
 from roseplay.traffic.run_figures import FIGURES
 
@@ -57,11 +58,11 @@ def _about(document: Document) -> str:
         )
     if kind == "find":
         promise = " and ".join(f"{FIGURES[each].title} at most {document['promises'][each]:g} ms" for each in PROMISES)
+    runs += "; medians, beside them the lowest and highest"
+    if document["repeats"] == 1 and is_simulated(document):
+        runs = "Simulated, each arm once" if kind == "compare" else "Simulated, each value once"
     name = f"{document['name']}. " if document["name"] else ""
-    return (
-        f"{name}{document['model']} on {document['device']}, {document['dtype']}. {runs};"
-        f" medians, beside them the lowest and highest. Promise: {promise}."
-    )
+    return f"{name}{document['model']} on {document['device']}, {document['dtype']}. {runs}. Promise: {promise}."
 
 
 def _metric_table(document: Document) -> str:
@@ -78,7 +79,7 @@ def metric_rows(document: Mapping[str, Any]) -> list[list[str]]:
             mark = ' class="better"' if better == side else ""
             spread = range_text(*row[f"{side}_range"])
             cells.append(f'<span{mark}>{number_text(row[side])}</span> <span class="quiet">{spread}</span>')
-        cells += [ratio_text(row["ratio"]), VERDICTS[row["verdict"]]]
+        cells += [ratio_text(row["ratio"]), verdict_words(row)]
         rows.append(cells)
     return rows
 
@@ -129,12 +130,14 @@ def text_report(document: Document) -> list[str]:
     """Returns a result as lines of text: title, sentences, and a line for each figure or value with its range."""
     title = f"{document['title']}: {document['model']} on {document['device']}, {document['dtype']}"
     sentences = document["summary"]["sentences"]
+    once = document["repeats"] == 1 and is_simulated(document)
     if document["kind"] != "compare":
-        runs = f"{runs_text(document['points'])} a value"
+        runs = "each value simulated once" if once else f"{runs_text(document['points'])} a value"
         return [f"{title}, {runs}", "", *sentences, "", *_point_lines(document)]
     runs = "1 run" if document["repeats"] == 1 else f"medians of {document['repeats']} runs"
+    runs = "each arm simulated once" if once else f"{runs} an arm"
     labels = (f"  {arm}: {document['arms'][arm]['label']}" for arm in ARMS)
-    return [f"{title}, {runs} an arm", *labels, "", *sentences, "", *_metric_lines(document)]
+    return [f"{title}, {runs}", *labels, "", *sentences, "", *_metric_lines(document)]
 
 
 def _metric_lines(document: Document) -> list[str]:
@@ -142,7 +145,7 @@ def _metric_lines(document: Document) -> list[str]:
     for row in document["summary"]["metrics"]:
         name = ", ".join(filter(None, (row["title"], row["unit"])))
         a, b = (f"{number_text(row[arm]):>10} {range_text(*row[f'{arm}_range']):<13}" for arm in ("a", "b"))
-        lines.append(f"{name:<26}{a}{b}{ratio_text(row['ratio']):>8}  {VERDICTS[row['verdict']]}")
+        lines.append(f"{name:<26}{a}{b}{ratio_text(row['ratio']):>8}  {verdict_words(row)}")
     return lines
 
 

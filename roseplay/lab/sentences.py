@@ -24,19 +24,20 @@ _ALWAYS_A_PRICE = ("ttft_p99_ms", "e2e_p99_ms")
 _WORK = ("output_tokens_per_s", "goodput_req_s")
 
 
-def sentences(rows: Rows, scenario: str, same_tokens: bool | None) -> list[str]:
+def sentences(rows: Rows, scenario: str, same_tokens: bool | None, *, simulated: bool = False) -> list[str]:
     """Returns the three sentences; for an unknown scenario, no particular figure is watched.
 
     Args:
         rows: of a summary, by name.
         same_tokens: whether all runs generated the same tokens; None for servers, whose models and prompts may differ.
+        simulated: whether no model generated them.
     """
     known = SCENARIOS.get(scenario)
     watch, promised = (known.watch, known.price) if known else (None, None)
     effect = _effect(rows, watch)
     first = _first(rows, watch, effect)
     second, paid = _price(rows, effect, promised)
-    return [first, second, _work(rows, {effect["name"] if effect else None, *paid}, same_tokens)]
+    return [first, second, _work(rows, {effect["name"] if effect else None, *paid}, same_tokens, simulated)]
 
 
 def _effect(rows: Rows, watch: str | None) -> Row | None:
@@ -50,7 +51,8 @@ def _effect(rows: Rows, watch: str | None) -> Row | None:
 
 def _first(rows: Rows, watch: str | None, effect: Row | None) -> str:
     watched = rows[watch or "itl_p99_ms"]
-    once = " One run each: repeat it to see the spread." if watched["repeats"] == 1 else ""
+    single = watched["repeats"] == 1 and not watched["exact"]
+    once = " One run each: repeat it to see the spread." if single else ""
     if effect is None:
         return f"No clear effect: {_facts(watched, inside=True)}.{once}"
     if watch is not None and effect["name"] != watch:
@@ -87,12 +89,14 @@ def _price(rows: Rows, effect: Row | None, promised: str | None) -> tuple[str, s
 
 def _promise(row: Row, wanted: str) -> str:
     if is_clear(row) and row["verdict"] != wanted:
-        return f"{_inside(row['title'])} was expected to be {wanted} in B but is {row['verdict']}: {_values(row)}"
+        return f"{in_sentence(row['title'])} was expected to be {wanted} in B but is {row['verdict']}: {_values(row)}"
     return _facts(row, inside=True)
 
 
-def _work(rows: Rows, mentioned: Collection[str | None], same_tokens: bool | None) -> str:
-    if same_tokens is None:
+def _work(rows: Rows, mentioned: Collection[str | None], same_tokens: bool | None, simulated: bool) -> str:
+    if simulated:
+        parts = ["The same work: the same requests, with equally long answers"]
+    elif same_tokens is None:
         parts = ["The same requests, on other servers"]
     elif same_tokens:
         parts = ["The same work: every run gave the same tokens"]
@@ -101,6 +105,11 @@ def _work(rows: Rows, mentioned: Collection[str | None], same_tokens: bool | Non
     for row in (rows[name] for name in _WORK if name not in mentioned):
         parts.append(_facts(row, inside=True) if is_clear(row) else brief(row))
     return "; ".join(parts) + "."
+
+
+def verdict_words(row: Row) -> str:
+    """Returns the verdict on B in words, for tables."""
+    return "about the same" if row["exact"] and row["verdict"] == "within" else VERDICTS[row["verdict"]]
 
 
 def is_clear(row: Row) -> bool:
@@ -115,10 +124,11 @@ def _distance(row: Row) -> float:
 
 def _facts(row: Row, *, inside: bool = False) -> str:
     """Returns a clause such as ``ITL p99 is 14.0 ms in B and 94.2 ms in A (0.15×)``."""
-    title = _inside(row["title"]) if inside else row["title"]
+    title = in_sentence(row["title"]) if inside else row["title"]
     if row["verdict"] == "unknown":
         return f"{title} could not be measured"
-    within = "" if is_clear(row) else f", within {spread_text(row['repeats'])}"
+    unclear = "too little to count" if row["exact"] else f"within {spread_text(row['repeats'])}"
+    within = "" if is_clear(row) else f", {unclear}"
     return f"{title} {'is' if row['unit'] else 'are'} {_values(row)}{within}"
 
 
@@ -130,14 +140,14 @@ def _values(row: Row) -> str:
 
 def brief(row: Row) -> str:
     """Returns a clause such as ``TTFT p99 1.31×``, with a note if the difference is not clear."""
-    title = _inside(row["title"])
+    title = in_sentence(row["title"])
     if row["verdict"] == "unknown":
         return f"{title} could not be measured"
     ratio = f" {ratio_text(row['ratio'])}" if row["ratio"] is not None else f" {_values(row)}"
-    within = "within the spread" if row["repeats"] > 1 else "too close for one run each"
+    within = verdict_words(row) if row["repeats"] > 1 or row["exact"] else "too close for one run each"
     return f"{title}{ratio}" + ("" if is_clear(row) else f" ({within})")
 
 
-def _inside(title: str) -> str:
+def in_sentence(title: str) -> str:
     """Returns a title as written within a sentence; acronyms such as TTFT keep their case."""
     return title[0].lower() + title[1:] if title[1].islower() else title

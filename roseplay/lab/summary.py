@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from roseplay.lab.sentences import sentences
+from roseplay.lab.simulated_text import is_exact, is_simulated, simulated_sentences
 from roseplay.lab.spec import ARMS
 from roseplay.lab.spread import is_small, spread_pct, still_text
 from roseplay.traffic.difference import difference
@@ -27,12 +28,20 @@ def summary(document: Mapping[str, Any], limits: Limits | None = None) -> dict[s
     limits = document["limits"] if limits is None else limits
     runs = {arm: [run for run in document["runs"] if run["arm"] == arm] for arm in ARMS}
     rows = [_row(name, measure, runs, limits) for name, measure in MEASURES.items()]
-    pools = {arm: _pool_tokens(document["arms"][arm]["config"]) for arm in ARMS}
-    if pools["A"] != pools["B"] and None not in pools.values():
+    configs = {arm: document["arms"][arm]["config"] for arm in ARMS}
+    pools = {arm: _pool_tokens(config) for arm, config in configs.items()}
+    same_gpus = all(configs["A"].get(name) == configs["B"].get(name) for name in ("run_as", "tensor_parallel_size"))
+    if same_gpus and pools["A"] != pools["B"] and None not in pools.values():
         rows.append(figure_row("kv_pool_tokens", {arm: [pools[arm]] * len(runs[arm]) for arm in ARMS}))
     same_tokens = len({run["tokens_sha256"] for run in document["runs"]}) == 1
     ours = all("url" not in document["arms"][arm]["config"] for arm in ARMS)
-    said = sentences({row["name"]: row for row in rows}, document["scenario"], same_tokens if ours else None)
+    said = sentences(
+        {row["name"]: row for row in rows},
+        document["scenario"],
+        same_tokens if ours else None,
+        simulated=is_simulated(document),
+    )
+    saturated = [f"in {arm}" for arm in ARMS if any(run.get("saturated") for run in runs[arm])]
     found: dict[str, Any] = {"metrics": rows, "same_tokens": same_tokens, "sentences": said}
     most = document.get("max_spread_pct")
     if most is not None:
@@ -43,6 +52,7 @@ def summary(document: Mapping[str, Any], limits: Limits | None = None) -> dict[s
             said.append(
                 still_text(name, max(found["spread"][f"{arm.lower()}_pct"] or 0 for arm in ARMS), len(runs["A"]))
             )
+    said += simulated_sentences(document, saturated)
     return found
 
 
@@ -70,13 +80,14 @@ def keeps(request: Mapping[str, Any], limits: Limits) -> bool:
 def _row(
     name: str, measure: Callable[[Run, Limits], float | None], runs: Mapping[str, list[Run]], limits: Limits
 ) -> dict[str, Any]:
-    return figure_row(name, {arm: [measure(run, limits) for run in runs[arm]] for arm in ARMS})
+    exact = all(is_exact(runs[arm]) for arm in ARMS)
+    return figure_row(name, {arm: [measure(run, limits) for run in runs[arm]] for arm in ARMS}, exact=exact)
 
 
-def figure_row(name: str, values: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
-    """Returns the row of a figure from its values in the repeats of each arm."""
+def figure_row(name: str, values: Mapping[str, Sequence[float | None]], *, exact: bool = False) -> dict[str, Any]:
+    """Returns the row of a figure from its values in the repeats of each arm; for ``exact`` see ``difference``."""
     figure = FIGURES[name]
-    found = difference(values["A"], values["B"], better=figure.better)
+    found = difference(values["A"], values["B"], better=figure.better, exact=exact)
     return {
         "name": name,
         "title": figure.title,
@@ -89,6 +100,7 @@ def figure_row(name: str, values: Mapping[str, Sequence[float | None]]) -> dict[
         "ratio": _rounded(found.ratio),
         "verdict": found.verdict,
         "repeats": found.repeats,
+        "exact": exact and found.repeats == 1,
     }
 
 

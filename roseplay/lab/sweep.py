@@ -55,6 +55,8 @@ class Sweep(Experiment):
         return [point_at(self, self.varied, value, load) for value, load in self.loads().items()]
 
     def again(self, points: Sequence[Point]) -> Sequence[Point]:
+        if self.exact:
+            return []
         measured, latency, most_pct = (
             [of_point(point) for point in points],
             latency_of(self.varied),

@@ -8,11 +8,12 @@ from typing import Any
 from roseplay.formats.numbers import number_text, range_text
 from roseplay.lab.experiment import Varied
 from roseplay.lab.knee import PROMISED, Fall, bend, broken, falls, overtaken, rate_knee
-from roseplay.lab.points import RATE, runs_text, spread, value_text, values_of
+from roseplay.lab.points import RATE, compare, runs_text, spread, value_text, values_of
 from roseplay.lab.sentences import brief
+from roseplay.lab.simulated_text import is_exact, simulated_sentences
 from roseplay.lab.spread import is_small, spread_pct
 from roseplay.lab.summary import figure_row
-from roseplay.traffic.difference import difference, spread_text
+from roseplay.traffic.difference import spread_text
 from roseplay.traffic.run_figures import FIGURES
 
 SHOWN = ("output_tokens_per_s", "goodput_req_s", "kept_pct", "ttft_p95_ms", "itl_p99_ms")
@@ -66,7 +67,14 @@ def sweep_summary(document: Mapping[str, Any]) -> dict[str, Any]:
         wide = [point for point in points if not is_small(values_of(point, latency), most)]
         found["spread"] = {"figure": latency, "reached": not wide}
         said += [_wide_sentence(wide, setting, latency)] if wide else []
+    said += simulated_sentences(document, saturated_values(setting, points))
     return found
+
+
+def saturated_values(setting: Varied, points: Points) -> list[str]:
+    """Returns the values whose simulated runs were saturated, as in ``at 8 req/s``."""
+    saturated = (point["value"] for point in points if any(run.get("saturated") for run in point["runs"]))
+    return [f"at {value_text(setting, value)}" for value in saturated]
 
 
 def latency_of(setting: Varied) -> str:
@@ -78,22 +86,20 @@ def goodput_peak(points: Points) -> tuple[int, list[int]]:
     """Returns the index of the highest goodput, and the indices of values that are not clearly below it."""
     medians = [spread(point, "goodput_req_s")["median"] or 0.0 for point in points]
     peak = max(range(len(points)), key=medians.__getitem__)
-    best = values_of(points[peak], "goodput_req_s")
     ties = [
         place
         for place, point in enumerate(points)
-        if place != peak and not difference(best, values_of(point, "goodput_req_s"), better="higher").clear
+        if place != peak and not compare(points[peak], point, "goodput_req_s").clear
     ]
     return peak, ties
 
 
 def goodput_dips(points: Points, peak: int) -> list[int]:
     """Returns the indices at which goodput is clearly lower than at a value farther from the peak."""
-    values = [values_of(point, "goodput_req_s") for point in points]
 
     def is_dip(place: int) -> bool:
         farther = range(place) if place < peak else range(place + 1, len(points))
-        return any(difference(values[place], values[other], better="higher").verdict == "better" for other in farther)
+        return any(compare(points[place], points[other], "goodput_req_s").verdict == "better" for other in farther)
 
     return [place for place in range(len(points)) if place != peak and is_dip(place)]
 
@@ -104,7 +110,10 @@ def _is_peak(points: Points, peak: int, ties: Sequence[int], dips: Sequence[int]
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any], names: Sequence[str]) -> str:
     """Returns figures of a point relative to another's, as in ``TTFT p95 2.4×, ITL p99 1.1× (within the spread)``."""
-    rows = [figure_row(name, {"A": values_of(before, name), "B": values_of(after, name)}) for name in names]
+    exact = is_exact(before["runs"]) and is_exact(after["runs"])
+    rows = [
+        figure_row(name, {"A": values_of(before, name), "B": values_of(after, name)}, exact=exact) for name in names
+    ]
     return ", ".join(brief(row) for row in rows if row["ratio"] is not None) or "nothing that could be measured"
 
 
@@ -170,19 +179,20 @@ def _listed(points: Points, places: Sequence[int]) -> str:
 
 def _peak_sentence(points: Points, setting: Varied, peak: int, ties: Sequence[int], dips: Sequence[int]) -> str:
     first, last = (value_text(setting, points[place]["value"]) for place in (0, -1))
-    value, repeats = value_text(setting, points[peak]["value"]), len(points[peak]["runs"])
+    value, runs = value_text(setting, points[peak]["value"]), points[peak]["runs"]
+    same = "about the same" if is_exact(runs) and len(runs) == 1 else f"within {spread_text(len(runs))}"
     if not any(values_of(points[peak], "goodput_req_s")):
         return f"No request stays within the limits from {first} to {last}."
     goodput = figure_text(points[peak], "goodput_req_s")
     if len(points) == 1:
         return f"Goodput is {goodput} at {value}."
     if len(ties) == len(points) - 1:
-        return f"Goodput is {goodput} at {value}; every other value is within {spread_text(repeats)}."
+        return f"Goodput is {goodput} at {value}; every other value is {same}."
     if _is_peak(points, peak, ties, dips):
         return f"Goodput peaks at {value}: {goodput}."
     if ties:
         others = ", ".join(value_text(setting, points[place]["value"]) for place in ties)
-        said = f"Goodput is highest at {value}: {goodput}; {others}: within {spread_text(repeats)}"
+        said = f"Goodput is highest at {value}: {goodput}; {others}: {same}"
     elif peak in (0, len(points) - 1):
         said = f"Goodput is highest at {value}, an end of the range: {goodput}"
     else:

@@ -47,12 +47,15 @@ class Difference:
         return self.verdict in ("better", "worse")
 
 
-def difference(a: Sequence[float | None], b: Sequence[float | None], *, better: Better) -> Difference:
+def difference(
+    a: Sequence[float | None], b: Sequence[float | None], *, better: Better, exact: bool = False
+) -> Difference:
     """Compare a figure of two settings.
 
     Args:
         a, b: its value in each repeat, at least 0; ``None`` where it could not be measured. The order does not matter.
         better: which direction is better.
+        exact: whether repeats would give the same values, as in a simulation: then a single one is enough.
     """
     known_a, known_b = ([value for value in values if value is not None] for values in (a, b))
     median_a, median_b = _median(known_a), _median(known_b)
@@ -61,7 +64,9 @@ def difference(a: Sequence[float | None], b: Sequence[float | None], *, better: 
     verdict: Verdict = "within"
     if median_a is None or median_b is None or range_a is None or range_b is None:
         verdict = "unknown"
-    elif _apart(range_a, range_b) and _size(median_a, median_b) >= math.log(least_ratio(repeats)):
+    elif _apart(range_a, range_b) and _size(median_a, median_b) >= math.log(
+        LEAST_RATIO if exact else least_ratio(repeats)
+    ):
         verdict = "better" if (median_b < median_a) == (better == "lower") else "worse"
     ratio = median_b / median_a if median_a and median_b is not None else None
     return Difference(verdict, median_a, median_b, range_a, range_b, ratio, repeats)

@@ -10,7 +10,7 @@ from roseplay.core.request import FinishReason
 from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.stream import Stream
-from roseplay.lab.measuring import run_record
+from roseplay.lab.measuring import Run, run_record
 from roseplay.traffic.driver import Outcome, Played
 from tests.play.fake_engine import FakeEngine
 
@@ -40,7 +40,7 @@ PLAYED = Played(
 
 
 def test_times_are_milliseconds_since_the_first_submit() -> None:
-    record = run_record("B", 3, PLAYED, [])
+    record = run_record("B", 3, Run.of_played(PLAYED, []))
     assert (record["arm"], record["repeat"], record["seconds"], record["steps"]) == ("B", 3, 0.025, [])
     assert record["itl_ms"] == [2.35, 10.01]
     assert (record["saved_tokens"], record["preemptions"]) == (9, 2)
@@ -69,13 +69,13 @@ def test_steps_are_rows() -> None:
     counts = dict.fromkeys([one.name for one in dataclasses.fields(StepRecord)][:18], 0)
     times = {"start_ns": ZERO - 1234 * US, "end_ns": ZERO + 5678 * US + 900}
     work = {"prompt_tokens": 10, "decode_tokens": 4, "running": 3, "waiting": 2, "blocks_active": 6, "blocks_shared": 1}
-    record = run_record("A", 1, PLAYED, [StepRecord(**{**counts, **times, **work})])
+    record = run_record("A", 1, Run.of_played(PLAYED, [StepRecord(**{**counts, **times, **work})]))
     assert record["steps"] == [[-1.23, 5.68, 10, 4, 3, 2, 7]]
 
 
 def test_what_the_engine_does_not_report_is_unknown() -> None:
     told = Capabilities.without({"cached_tokens": "it does not say", "steps": "nor this"})
-    record = run_record("A", 1, PLAYED, [], told)
+    record = run_record("A", 1, Run.of_played(PLAYED, []), told)
     assert (record["saved_tokens"], record["preemptions"]) == (None, None)
 
 
@@ -84,7 +84,7 @@ def test_the_same_tokens_have_the_same_digest() -> None:
         for one, ids in zip(PLAYED.outcomes, token_ids, strict=True):
             assert one.stream is not None
             one.stream.token_ids[:] = ids
-        return str(run_record("A", 1, PLAYED, [])["tokens_sha256"])
+        return str(run_record("A", 1, Run.of_played(PLAYED, []))["tokens_sha256"])
 
     assert digest([1, 2], [3]) == digest([1, 2], [3])
     assert len({digest([1, 2], [3]), digest([1], [2, 3]), digest([1, 2], [4])}) == 3

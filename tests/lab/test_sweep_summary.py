@@ -38,7 +38,8 @@ def summed(setting: str = "rate_per_s", values: Any = VALUES, **figures: Any) ->
         }
         for place, value in enumerate(values[: len(given)])
     ]
-    return sweep_summary({"points": points, "setting": setting, "limits": LIMITS})
+    arms = {"A": {"knobs": {}, "config": {}}}
+    return sweep_summary({"points": points, "setting": setting, "limits": LIMITS, "arms": arms})
 
 
 def thrice(*medians: float | None) -> list[list[Any]]:

@@ -1,0 +1,52 @@
+"""What a result of simulated arms says about itself: the hardware, how far its times can be trusted, and where not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from roseplay.sim.evidence import SATURATED, TTFT_UNDER_LOAD
+
+Document = Mapping[str, Any]
+Run = Mapping[str, Any]
+
+
+def is_simulated(document: Document) -> bool:
+    """Whether the arms of a result were simulated; a result has arms of one kind."""
+    return "simulated" in document["arms"]["A"]
+
+
+def is_exact(runs: Sequence[Run]) -> bool:
+    """Whether these runs, of one arm or value, were simulated, so that a repeat would give the same figures."""
+    return all("saturated" in run for run in runs)
+
+
+def evidence_text(document: Document) -> str:
+    """Returns the simulated hardware of all arms and what stands behind its times, as in ``A: H100 SXM, calibrated …``."""
+    said = {name: arm["simulated"]["evidence"] for name, arm in document["arms"].items()}
+    if len(set(said.values())) == 1:
+        return str(said["A"])
+    return "; ".join(f"{name}: {text}" for name, text in said.items())
+
+
+def simulated_sentences(document: Document, saturated: Sequence[str]) -> list[str]:
+    """Returns the sentences that every result of simulated arms ends with; none for other results.
+
+    Args:
+        saturated: where runs were saturated, in words: ``in B``, ``at 8 req/s``.
+    """
+    if not is_simulated(document):
+        return []
+    repeat = "" if document["repeats"] > 1 else " A repeat would give the same figures."
+    found = [f"Simulated: {evidence_text(document)}. {TTFT_UNDER_LOAD}.{repeat}"]
+    if saturated:
+        found.append(
+            f"{SATURATED.capitalize()}: {_listed(saturated)}, requests arrive faster than they are answered. These"
+            " figures depend on the length of the run and have no error bound."
+        )
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
