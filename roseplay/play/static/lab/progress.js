@@ -6,7 +6,7 @@ import { renameDocument } from "./document.js";
 import { isStarting, running } from "./job.js";
 import { valueWords } from "./points/curve.js";
 import { rowsOf, settingLabel } from "./points/document.js";
-import { ARMS, lab, meaning, shownResult } from "./state.js";
+import { ARMS, lab, meaning, shownResult, simulates } from "./state.js";
 
 const { count } = format;
 let title = null, name = null, about = null, left = null, error = null, bars = null;
@@ -53,13 +53,14 @@ function byValue(progress) {
       under = runs.find((run) => run.state === "running");
     const state = ended === runs.length ? "done" : under ? "running" : "waiting";
     const part = under && under.total ? under.done / under.total : 0;
-    const short = arm.replace(/ req\/s$/, "").replace(/^.* /, "");
+    const short = arm.replace(/ req\/s$/, "").replace(/^.* ([^ ]+), .* ([^ ]+)$/, "$1 $2").replace(/^\D.* /, "");
     return { arm: short, repeat: 0, done: ended + part, total: runs.length, seconds: 0, state };
   });
 }
 
 function planned() {
-  const repeats = Math.max(1, Math.min(20, Math.round(lab.numbers.repeats) || 1)), order = [];
+  const asked = simulates() ? 1 : lab.numbers.repeats, order = [];
+  const repeats = Math.max(1, Math.min(20, Math.round(asked) || 1));
   for (let repeat = 1; repeat <= repeats; repeat++) {
     for (const arm of repeat % 2 ? ARMS : [...ARMS].reverse()) {
       order.push({ arm, repeat, done: 0, total: 0, seconds: 0, state: "waiting" });
@@ -87,7 +88,7 @@ function words(all) {
 function comparedWords(all) {
   const { num_requests: requests, repeats } = lab.numbers, order = all.map(({ arm }) => arm);
   const shown = order.length > 12 ? `${order.slice(0, 12).join(" ")} …` : order.join(" ");
-  const each = `${repeats === 1 ? "1 repeat" : `${repeats} repeats`} each`;
+  const each = simulates() ? "each simulated once" : `${repeats === 1 ? "1 repeat" : `${repeats} repeats`} each`;
   return [requests ? `${count(requests)} requests` : "", each, `order ${shown}`].filter(Boolean).join(", ");
 }
 
@@ -95,8 +96,9 @@ function comparedWords(all) {
 function askedWords(kind) {
   const { from, to, points, setting } = lab.asked[kind], { repeats } = lab.numbers;
   const range = `${from ?? "?"} to ${to ?? "?"}${setting === "rate_per_s" ? " req/s" : ""}`;
-  if (kind === "sweep") return `${points ?? "?"} values, ${range}, in ${format.many(repeats, "round")}`;
-  return `${range}, at least ${format.many(repeats, "repeat")} a try`;
+  const once = simulates(), rounds = once ? "each simulated once" : `in ${format.many(repeats, "round")}`;
+  if (kind === "sweep") return `${points ?? "?"} values, ${range}, ${rounds}`;
+  return `${range}, ${once ? rounds : `at least ${format.many(repeats, "repeat")} a try`}`;
 }
 
 function titleOf(title) {

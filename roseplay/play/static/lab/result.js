@@ -75,7 +75,8 @@ const empty = (figure) => ({ ...figure, a: null, b: null, a_range: [null], b_ran
 
 function show() {
   const summary = lab.document && lab.document.summary, repeats = lab.document && lab.document.repeats;
-  write(subtitle, !summary ? "" : repeats > 1 ? `medians of ${repeats} repeats` : "one repeat");
+  const once = summary && lab.document.arms.A.simulated ? "each simulated once" : "one repeat";
+  write(subtitle, !summary ? "" : repeats > 1 ? `medians of ${repeats} repeats` : once);
   const about = summary ? { model: lab.document.model, dtype: lab.document.dtype, ...lab.document.environment } : {};
   const known = Object.entries(about).filter(([, value]) => value !== null);
   subtitle.title = known.map(([name, value]) => `${name}: ${value}`).join("\n");

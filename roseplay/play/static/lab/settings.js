@@ -106,11 +106,11 @@ function onOff(row, arm, value) {
 const serverName = (text) => String(text).replace(/^https?:\/\//, "").replace(/\/v1$/, "");
 
 function choice(row, arm, value) {
-  const select = make("select");
-  for (const option of new Set([value, ...row.setting.options])) {
-    select.append(new Option(serverName(option), option, false, option === value));
+  const select = make("select"), { none, options } = row.setting;
+  for (const option of new Set([...(none ? [null] : []), value, ...options])) {
+    select.append(new Option(option === null ? none : serverName(option), option ?? "", false, option === value));
   }
-  select.onchange = () => set(row, arm, select.value);
+  select.onchange = () => set(row, arm, select.value || null);
   return select;
 }
 

@@ -90,6 +90,12 @@ export function shownPoints() {
 /** The result shown, of whatever kind. */
 export const shownResult = () => (lab.mode === "compare" ? lab.document : lab.points[lab.mode]);
 
+/** Whether the next run is simulated: then each arm or value is measured once, as repeats would be equal. */
+export function simulates() {
+  const configs = lab.mode === "compare" && lab.plan ? ARMS.map((arm) => lab.plan[arm].config) : [lab.catalogue.engine];
+  return configs.every((config) => Boolean(config.run_as));
+}
+
 /** Show a message, such as a refusal, where the user looks; "" clears it. */
 export function say(message) {
   lab.message = message instanceof Error ? message.message : message;

@@ -7,12 +7,12 @@ import { format } from "../../shared/format.js";
 import { store } from "../../shared/store.js";
 import { setSlo } from "../document.js";
 import { running } from "../job.js";
-import { lab, shownPoints } from "../state.js";
+import { lab, meaning, shownPoints } from "../state.js";
 import { settingChoice } from "./asked.js";
 import { answerRow, settingLabel } from "./document.js";
 
 const WHICH = { prefill_max_tokens: "smallest prefill budget", max_batch_size: "largest max batch" };
-let question = null, found = null, why = null, apply = null, done = null;
+let question = null, found = null, doubt = null, why = null, apply = null, done = null;
 /** The change made by Apply, for undoing it. @type {{setting: string, before: any, id: string} | null} */
 let applied = null;
 
@@ -20,10 +20,11 @@ let applied = null;
 export function mount(element) {
   question = make("p", "rp-lab-question");
   found = make("p", "rp-lab-found");
+  doubt = make("p", { className: "rp-lab-regret", title: meaning("regret") });
   why = make("p", "rp-lab-why");
   apply = makeButton("Apply", { id: "lab-apply", className: "primary", onclick: applyAnswer });
   done = make("p", { className: "rp-lab-done", role: "status" });
-  element.append(question, make("div", "rp-lab-answer", make("div", "", found, why, done), apply));
+  element.append(question, make("div", "rp-lab-answer", make("div", "", found, doubt, why, done), apply));
   on("lab", (what) => {
     if (["mode", "asked", "plan", "limits"].includes(what)) ask();
     if (["mode", "points", "job", "plan"].includes(what)) show();
@@ -70,6 +71,7 @@ function show() {
   if (!shown) found.replaceChildren(running() ? "Measuring." : "Press Find.");
   else if (row) found.replaceChildren(...answerWords(shown.setting, row.value, claim));
   else found.replaceChildren(`${claim}.`.replace(/\.\.$/, "."));
+  write(doubt, row ? more.filter((sentence) => /^(Regret:|But with) /.test(sentence)).join(" ") : "");
   write(why, [figures, row ? more.find((sentence) => /^(The|It has no) price/.test(sentence)) : ""].join(" ").trim());
   if (applied && (!shown || applied.id !== shown.id)) applied = null;
   said(shown);

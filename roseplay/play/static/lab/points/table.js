@@ -59,6 +59,7 @@ function show() {
 
 /* The number of runs per row, as text: rates that contradict others have more of them. */
 function runsText(document) {
+  if (document.arms.A.simulated && document.repeats === 1) return "each simulated once";
   if (lab.mode === "find") return `medians and ranges of at least ${format.many(document.repeats, "repeat")}`;
   const runs = rowsOf(document).map((row) => row.runs ?? document.repeats);
   const least = Math.min(...runs), most = Math.max(...runs);
