@@ -65,7 +65,7 @@ def requests(recording: Recording) -> bytes:
         tpot = None if r.tpot_ms is None else round(r.tpot_ms, 3)
         about = (r.request_id, r.kind, r.lane, r.burst, cell(r.title))
         counts = (r.prompt_tokens, r.cached, r.shared, r.miss and r.miss["reason"], r.num_tokens)
-        parts = r.ttft_parts or [None] * len(TTFTCauses._fields)
+        parts: list[float | None] = [*(r.ttft_parts or [None] * len(TTFTCauses._fields))]
         times = (submitted, late, r.sent_ms, r.queue_ms, r.ttft_ms, *parts, tpot, r.itl_max, e2e)
         rows.append((*about, *counts, *times, r.preemptions, r.reason))
     return spreadsheet(REQUEST_COLUMNS, rows)
