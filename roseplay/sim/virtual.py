@@ -136,10 +136,13 @@ class VirtualServer:
         """Enqueue the requests that have arrived by then."""
         while (arrived_ns := self._arrivals.next_ns) is not None and arrived_ns <= until_ns:
             number = len(self._times)
-            _, token_ids, answer_tokens = self._arrivals.take()
-            times = RequestTimes(arrived_ns, len(token_ids))
+            sent = self._arrivals.take()
+            times = RequestTimes(arrived_ns, len(sent.token_ids))
             self._times.append(times)
-            request = Request(number, list(token_ids), SamplingParams(max_new_tokens=answer_tokens, ignore_eos=True))
+            params = SamplingParams(
+                max_new_tokens=sent.answer_tokens, ignore_eos=True, tenant=sent.tenant, priority=sent.priority
+            )
+            request = Request(number, list(sent.token_ids), params)
             if self._records:
                 self._served.append(request)
             try:
