@@ -112,6 +112,7 @@ class Answer:
         submit_start_ns, submit_end_ns: start and end of the call of ``submit``.
         tokens: ids of its answer, or its text if they are not known.
         reason: why it ended.
+        tenant: whose it is; ``None`` for nobody's.
     """
 
     due_ns: int
@@ -120,6 +121,7 @@ class Answer:
     metrics: RequestMetrics
     tokens: Sequence[int] | str
     reason: str
+    tenant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ class Run:
                 stream.metrics,
                 stream.token_ids or stream.text,
                 str(stream.finish_reason),
+                outcome.arrival.params.tenant,
             )
             for outcome in played.outcomes
             if (stream := outcome.stream) is not None
@@ -204,6 +207,7 @@ def _request(index: int, answer: Answer, zero_ns: int) -> dict[str, Any]:
         "itl_p99_ms": ms(percentile(gaps, 99)),
         "itl_max_ms": ms(gaps[-1] if gaps else None),
         "reason": answer.reason,
+        **({"tenant": answer.tenant} if answer.tenant is not None else {}),
     }
 
 

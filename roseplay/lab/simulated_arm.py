@@ -94,8 +94,10 @@ class SimulatedArm:
         if progress is not None:
             progress.ended = lambda: server.num_ended
         traffic = [
-            SimulatedRequest(arrival.at_s, self._tokens(arrival.prompt), arrival.params.max_new_tokens)
-            for arrival in workload
+            SimulatedRequest(
+                one.at_s, self._tokens(one.prompt), one.params.max_new_tokens, one.params.tenant, one.params.priority
+            )
+            for one in workload
         ]
         until_s = time.monotonic() + time_limit_s
         played = server.play(traffic, cancelled=lambda: stop.is_set() or time.monotonic() > until_s)
@@ -153,6 +155,7 @@ class SimulatedArm:
                     metrics=metrics,
                     tokens=request.token_ids[request.num_prompt_tokens :],
                     reason=str(request.finish_reason),
+                    tenant=arrival.params.tenant,
                 )
             )
         assert played.steps is not None
