@@ -203,7 +203,7 @@ def test_traffic_of_ones_own_takes_the_place_of_a_scenarios_and_is_run_again(
         )
     again = parse_experiment(body("--spec", str(saved)))
     assert again.traffic is not None
-    assert [list(request) for request in again.traffic.requests] == document["traffic"]["requests"]
+    assert [request.row() for request in again.traffic.requests] == document["traffic"]["requests"]
     under = body("token-budget", "--traffic", str(file), "--rate-per-s", "100", "--seed", "4")
     experiment = parse_experiment(under)
     assert [arm.knobs.prefill_max_tokens for arm in experiment.arms.values()] == [None, 64]
