@@ -23,7 +23,10 @@ and `--no-prefix-cache`. In Python the fields are arguments: `Engine("tiny-chat"
 _PARTS = {
     "Knobs": (Knobs, "These may change while the engine runs; a change takes effect at the next step."),
     "Engine": (EngineConfig, "These are fixed while the engine runs."),
-    "Sampling": (SamplingParams, "These belong to one request. They set how its tokens are sampled and when it ends."),
+    "Sampling": (
+        SamplingParams,
+        "These belong to one request. They set how its tokens are sampled, when it ends, and what scheduling policies know about it.",
+    ),
 }
 
 

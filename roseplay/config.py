@@ -17,6 +17,7 @@ from roseplay.settings import (
     Number,
     Strings,
     Switch,
+    Text,
     TokenIds,
     Whole,
     check_all,
@@ -27,6 +28,10 @@ from roseplay.settings import (
 # All stop strings are searched for after every token, in the one thread that serves all streams.
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 256
+MAX_TENANT_CHARACTERS = 64
+
+# The values of the knob ``scheduling_policy``; ``roseplay/core/waiting_queue.py`` has the classes.
+POLICIES = ("fcfs", "shortest", "priority", "lpm", "fair")
 
 
 # The GPUs that ``run_as`` can name; ``roseplay/sim/gpus.json`` describes them.
@@ -390,6 +395,47 @@ class Knobs:
         watch="The highest bars of **Tokens per step** and **ITL p99** fall when you lower it.",
         costs="Prompts get only the tokens that decodes leave, so first tokens come later while many answers stream.",
     )
+    scheduling_policy: Literal["fcfs", "shortest", "priority", "lpm", "fair"] = setting(
+        "fcfs",
+        Choice(POLICIES),
+        "Policy",
+        "who is next",
+        "Which waiting request is admitted next. fcfs: first come, first served. shortest: the shortest prompt. priority: "
+        "the lowest value of the request's priority. lpm: the longest prefix match, the request with the most tokens in "
+        "the prefix cache, of the 64 that have waited longest. fair: the tenant that has been served least, by a virtual "
+        "token counter. Ties go to the request that arrived first. Requests that run are not interrupted. SGLang: "
+        "schedule_policy.",
+        vllm="scheduling_policy",
+        control="policy",
+        watch="The spread of **TTFT** when requests wait: some get their first tokens sooner, others later.",
+        costs="Requests that are overtaken wait longer, up to the limit of max_overtakes.",
+    )
+    max_overtakes: int | None = setting(
+        64,
+        Whole(1, none="unlimited"),
+        "Max overtakes",
+        "bound on waiting",
+        "Under a policy other than fcfs, a waiting request that this many later ones have overtaken is admitted next, in "
+        "order of arrival. Under fair, a tenant is next once this many requests for each waiting tenant have been "
+        "admitted since its last one.",
+        unit="requests",
+        control="max-overtakes",
+        watch="The highest **TTFT**: a low limit brings it down.",
+        costs="With a low limit, a policy differs little from first come, first served.",
+    )
+    prefill_interval: int = setting(
+        0,
+        Whole(0, 1000),
+        "Prefill interval",
+        "smoothness",
+        "Minimum number of steps that only decode between two steps that compute prompt tokens. When nothing decodes, "
+        "prompts are computed at once. 0 is off. SGLang: prefill_decode_interval.",
+        unit="steps",
+        control="prefill-interval",
+        watch="**ITL p95** falls while many prompts arrive: most tokens are drawn in steps without prompts.",
+        costs="New requests wait longer for their first token, and long prompts that are computed in chunks most of all.",
+        nearest="prefill_schedule_interval",
+    )
     chunked_prefill: bool = setting(
         True,
         Switch(),
@@ -502,7 +548,7 @@ GPU_KNOBS = tuple(name for name, knob in settings_of(Knobs).items() if knob.need
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """How one request's tokens are drawn and when it ends.
+    """How one request's tokens are drawn, when it ends, and what scheduling policies know about it.
 
     ``stop`` may be a single string or any sequence of strings, ``stop_token_ids`` any sequence of integers.
     """
@@ -625,6 +671,25 @@ class SamplingParams:
         "its place.",
         costs="The whole prompt is computed, even the part that is cached.",
         vllm="prompt_logprobs",
+    )
+
+    priority: int = setting(
+        0,
+        Whole(),
+        "Priority",
+        "lower is sooner",
+        "With the scheduling policy priority, waiting requests with a lower value are admitted first.",
+        vllm="priority",
+        control="sampling-priority",
+    )
+    tenant: str | None = setting(
+        None,
+        Text(MAX_TENANT_CHARACTERS, none="none"),
+        "Tenant",
+        "whose request",
+        "Whose request this is. With the scheduling policy fair, tenants get equal shares; requests without a tenant are "
+        "those of one more.",
+        control="sampling-tenant",
     )
 
     def __post_init__(self) -> None:

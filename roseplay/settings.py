@@ -150,6 +150,24 @@ class Strings:
 
 
 @dataclass(frozen=True)
+class Text:
+    """A text of at most ``most`` characters, not empty."""
+
+    most: int
+    none: str = ""
+    name = "text"
+
+    def allows(self, value: object) -> bool:
+        return isinstance(value, str) and 0 < len(value) <= self.most
+
+    def read(self, text: str) -> str:
+        return text
+
+    def __str__(self) -> str:
+        return f"text of 1 to {self.most} characters"
+
+
+@dataclass(frozen=True)
 class TokenIds:
     """A tuple of token ids."""
 
@@ -187,7 +205,7 @@ class Setting:
         opposite: whether vLLM's setting is on where this one is off.
         nearest: vLLM's most similar setting, if it does not have this one; "" for none.
         needs: what it needs to have an effect: "a GPU", "a CPU"; "" for nothing.
-        control: the id of its control on the page; "" for none. Controls of knobs are sliders and switches.
+        control: the id of its control on the page; "" for none. Controls of knobs are sliders, switches and rows of words.
         lab: how the two arms of a lab experiment may differ in it: "row", it has a row in the Lab's table; "name", only
             if the experiment names it; "", not at all.
     """

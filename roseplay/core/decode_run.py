@@ -31,7 +31,7 @@ class DecodeRun:
     """The steps that may follow a step without anything but decodes; made by ``DecodeRun.after``.
 
     Attributes:
-        parts: all running requests, in order of arrival.
+        parts: all running requests, in order of their turns.
         most: number of steps that the run may have: at least one answer goes on after it, and none ends in its last
             step.
     """
@@ -59,8 +59,10 @@ class DecodeRun:
         limits = (scheduler.knobs.step_max_tokens, scheduler.step_limit, scheduler.token_limit)
         if any(limit is not None and len(running) > limit for limit in limits):
             return None
-        if waits and (last.held_by is None or last.admitted or last.preempted or last.prompt_tokens):
+        if waits and (last.held_by in (None, "interval") or last.admitted or last.preempted or last.prompt_tokens):
             return None  # the head of the queue may enter the next step
+        if waits and scheduler.waiting.head_may_change(full=last.held_by == "batch"):
+            return None
         parts = [part for request in running if (part := _part(scheduler, request)) is not None]
         if len(parts) < len(running) or (waits and _may_extend_match(scheduler, parts)):
             return None
@@ -206,7 +208,7 @@ def _may_extend_match(scheduler: Scheduler, parts: list[Part]) -> bool:
     """Returns whether a block that a request fills may be what the head of the queue looks for in the cache."""
     if not scheduler.knobs.prefix_cache:
         return False
-    size, head = scheduler.block_size, scheduler.waiting[0]
+    size, head = scheduler.block_size, scheduler.waiting.head
     match = scheduler.tables.match(head, Lookup(scheduler.next_step_id, committed=True, pending=False))
     node = match.nodes[-1] if match is not None and match.nodes else head.chain
     first = (match.first + len(match.nodes) if match is not None else head.num_chained_blocks) * size

@@ -3,61 +3,69 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
-from operator import attrgetter
 
 from roseplay.core.request import Request, RequestStatus
-
-by_arrival = attrgetter("arrival")
+from roseplay.core.step import Step
+from roseplay.core.waiting_queue import WaitingQueue, by_turn
 
 
 class LiveRequests:
-    """Running and waiting requests, each in order of arrival; a request keeps its place when it is preempted.
+    """Running and waiting requests. A request takes its turn when it is first admitted, and keeps it when preempted.
 
     Attributes:
         by_id: all live requests.
-        running: the requests that have been admitted; only these hold blocks.
-        waiting: the queue, head first.
+        running: the requests that have been admitted, in order of their turns; only these hold blocks.
+        waiting: the queue.
+        last_prompt_step: the last step that computed prompt tokens; far in the past if none has.
     """
 
     def __init__(self) -> None:
         self.by_id: dict[int, Request] = {}
         self.running: list[Request] = []
-        self.waiting: deque[Request] = deque()
-        self._next_arrival = 0
+        self.waiting = WaitingQueue()
+        self.last_prompt_step = -(1 << 60)
+        self._next_turn = 0
 
     def add(self, request: Request) -> None:
         """Append a new request to the queue. Raises ``ValueError`` if another live request has its id."""
         if request.request_id in self.by_id:
             raise ValueError(f"request id {request.request_id} is in use")
-        request.arrival = self._next_arrival
-        self._next_arrival += 1
         self.by_id[request.request_id] = request
-        self.waiting.append(request)
+        self.waiting.add(request)
 
-    def admit_first(self) -> Request:
-        """Move the head of the queue to the running requests, and return it."""
-        request = self.waiting.popleft()
+    def admit(self, request: Request) -> None:
+        """Move a waiting request to the running requests."""
+        self.waiting.admit(request)
+        if request.turn < 0:
+            request.turn = self._next_turn
+            self._next_turn += 1
         request.status = RequestStatus.RUNNING
         request.prefill_end = request.num_tokens
-        insort(self.running, request, key=by_arrival)
-        return request
+        insort(self.running, request, key=by_turn)
+
+    def defer_prompts(self, step: Step, interval: int) -> bool:
+        """Returns whether prompts wait because fewer than ``interval`` steps only decoded since the last one with prompts.
+
+        They never wait in a step that decodes nothing.
+        """
+        if not step.decode_tokens or step.step_id - self.last_prompt_step > interval:
+            return False
+        if self.waiting or any(request.is_prefilling for request in self.running):
+            step.held_by = "interval"
+        return True
 
     def requeue(self, request: Request) -> None:
-        """Move a running request back to the queue, in front of the requests that arrived later."""
+        """Move a running request back to the queue, in front of the requests that were admitted later or never."""
         self.running.remove(request)
         request.status = RequestStatus.WAITING
         request.prefill_end = request.num_tokens
-        index = 0
-        while index < len(self.waiting) and self.waiting[index].arrival < request.arrival:
-            index += 1
-        self.waiting.insert(index, request)
+        self.waiting.put_back(request)
 
     def remove(self, request: Request) -> None:
         """Remove a request that has ended."""
-        if request.status is RequestStatus.RUNNING:
+        waits = request.status is RequestStatus.WAITING
+        if not waits:
             self.running.remove(request)
-        else:
-            self.waiting.remove(request)
+        self.waiting.end(request, waits=waits)
         request.status = RequestStatus.FINISHED
         del self.by_id[request.request_id]

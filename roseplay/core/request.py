@@ -38,7 +38,7 @@ class Request:
 
     Attributes:
         request_id: chosen by the client, unique among the live requests.
-        arrival: the scheduler's order of arrival; kept through preemption.
+        arrival, turn: its place in the order of arrival, and of first admissions (-1 before); kept through preemption.
         token_ids: prompt, then answer; the last one may be a ``PLACEHOLDER`` while a step is in flight.
         num_prompt_tokens: length of the prompt in ``token_ids``.
         num_computed_tokens: number of tokens whose keys and values are in ``block_table``.
@@ -57,7 +57,7 @@ class Request:
     """
 
     __slots__ = (
-        "request_id", "arrival", "token_ids", "num_prompt_tokens", "sampling", "seed", "eos_token_ids",
+        "request_id", "arrival", "turn", "token_ids", "num_prompt_tokens", "sampling", "seed", "eos_token_ids",
         "status", "num_computed_tokens", "prefill_end", "block_table", "state_slot", "answer_state", "branch",
         "chain", "num_chained_blocks", "last_step",
         "num_cached_tokens", "num_shared_tokens", "num_prompt_logprobs", "miss", "num_preemptions", "finish_reason",
@@ -75,7 +75,7 @@ class Request:
         if not prompt_token_ids:
             raise ValueError("the prompt has no tokens: give at least one")
         self.request_id = request_id
-        self.arrival = -1
+        self.arrival = self.turn = -1
         self.token_ids = list(prompt_token_ids)
         self.num_prompt_tokens = len(prompt_token_ids)
         self.sampling = sampling

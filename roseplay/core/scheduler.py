@@ -7,8 +7,6 @@ scheduler. ``StepBuilder`` decides what each request computes in a step.
 
 from __future__ import annotations
 
-from collections import deque
-
 from roseplay.config import Knobs
 from roseplay.core.ahead import StepsInFlight, computing, drop_placeholder, is_last, put_token
 from roseplay.core.block_pool import BlockPool
@@ -23,6 +21,7 @@ from roseplay.core.state_slots import StateSlots
 from roseplay.core.state_snapshots import StateSnapshots
 from roseplay.core.step import Step, StepEntry, StepResult
 from roseplay.core.step_builder import StepBuilder
+from roseplay.core.waiting_queue import WaitingQueue
 
 
 class Scheduler:
@@ -89,7 +88,7 @@ class Scheduler:
         return self._live.running
 
     @property
-    def waiting(self) -> deque[Request]:
+    def waiting(self) -> WaitingQueue:
         return self._live.waiting
 
     @property

@@ -49,7 +49,7 @@ class Step:
 
     Attributes:
         step_id: counts up from 0.
-        entries: decodes, then prompts, each in order of arrival.
+        entries: decodes, then prompts, each in order of the requests' turns.
         copies: (source block, destination block) pairs, copied over all layers before anything is appended.
         copied: ids of the requests that got these copies, in the same order.
         states_before, states_after: (source slot, destination slot) pairs of the state pool: recurrent states that are
@@ -62,8 +62,8 @@ class Step:
         shared_tokens: prompt tokens attached from blocks that this step computes.
         preempted: ids of requests that lost their blocks while this step was scheduled.
         admitted: ids of requests that entered the batch.
-        held_by: what kept a request from entering, or a prompt from being finished: ``prefill`` (budgets), ``blocks``
-            (no free KV blocks), ``slots`` (no free state slot) or ``batch`` (the batch is full). None if nothing did.
+        held_by: what kept a request from entering, or a prompt from being finished: ``prefill`` (budgets), ``interval``
+            (of prompts), ``blocks`` (no free KV blocks), ``slots`` (no free state slot) or ``batch`` (it is full), or None.
         misses: (request id, reason) for requests that compute their first uncached prompt token in this step.
         prompt_logprobs: by index of the entry, the positions of prompt tokens whose log-probabilities are wanted. Each is
             predicted by the token before it, which the entry computes.

@@ -1,8 +1,6 @@
-"""Fills one step: first a token for each decoding request, then prompts in order of arrival, within the budgets."""
+"""Fills one step: first a token for each decoding request, then prompts in order of their turns, within the budgets."""
 
 from __future__ import annotations
-
-from operator import attrgetter
 
 from roseplay.config import Knobs
 from roseplay.core.ahead import will_end
@@ -10,9 +8,10 @@ from roseplay.core.block_pool import OutOfBlocksError
 from roseplay.core.block_tables import BlockTables
 from roseplay.core.budget import UNLIMITED, PromptBudget
 from roseplay.core.cache_entries import Lookup, Match
-from roseplay.core.live_requests import LiveRequests, by_arrival
+from roseplay.core.live_requests import LiveRequests
 from roseplay.core.request import Request, RequestStatus
 from roseplay.core.step import Step, StepEntry
+from roseplay.core.waiting_queue import by_turn
 
 
 class StepBuilder:
@@ -46,7 +45,8 @@ class StepBuilder:
     def build(self) -> Step:
         """Fill the step and return it; it has no entries if there is nothing to do."""
         self._schedule_decodes()
-        self._schedule_prompts()
+        if not self._requests.defer_prompts(self.step, self._knobs.prefill_interval):
+            self._schedule_prompts()
         return self.step
 
     # -- decodes
@@ -55,8 +55,8 @@ class StepBuilder:
         decodes = [request for request in self._requests.running if not request.is_prefilling and not will_end(request)]
         limit = min(self._max_tokens, self._device_limit or UNLIMITED)
         if len(decodes) > limit:
-            decodes.sort(key=attrgetter("last_step"))  # the longest waiting first, so that none starves
-            decodes = sorted(decodes[:limit], key=by_arrival)
+            decodes.sort(key=lambda request: request.last_step)  # the longest waiting first, so that none starves
+            decodes = sorted(decodes[:limit], key=by_turn)
         for request in decodes:
             if request.status is RequestStatus.RUNNING and self._find_room(request):
                 self._add_decode(request)
@@ -73,7 +73,7 @@ class StepBuilder:
         return True
 
     def _choose_victim(self) -> Request:
-        """Returns the newest running request that is not in this step; the oldest always fits when it runs alone."""
+        """Returns the last admitted request that is not in this step; the first always fits when it runs alone."""
         return next(request for request in reversed(self._requests.running) if request.last_step != self.step.step_id)
 
     def _preempt(self, request: Request) -> None:
@@ -107,20 +107,19 @@ class StepBuilder:
             if self._attach(request, self._match(request, lookup)):
                 self._compute_prompt(request, budget)
         if prefilling and prefilling[0].last_step != step.step_id:
-            return  # the oldest prompt got no budget: a new request would take what it waits for
+            return  # the first prompt got no budget: a new request would take what it waits for
+        requests.waiting.begin_step(knobs, requests.running, lambda request: self._match(request, lookup))
         while requests.waiting:
-            if len(requests.running) >= knobs.max_batch_size:
-                step.held_by = "batch"
+            if len(requests.running) >= knobs.max_batch_size or self._tables.slots.exhausted:
+                step.held_by = "slots" if len(requests.running) < knobs.max_batch_size else "batch"
                 break
-            if self._tables.slots.exhausted:
-                step.held_by = "slots"
-                break
-            match = self._match(requests.waiting[0], lookup)
-            obstacle = self._obstacle(requests.waiting[0], match, budget)
+            request = requests.waiting.head
+            match = self._match(request, lookup)
+            obstacle = self._obstacle(request, match, budget)
             if obstacle:
                 step.held_by = obstacle
                 break
-            request = requests.admit_first()
+            requests.admit(request)
             self._tables.slots.take(request)
             step.admitted.append(request.request_id)
             if self._attach(request, match):
@@ -215,6 +214,7 @@ class StepBuilder:
         request.num_computed_tokens = start + num_tokens
         request.last_step = step.step_id
         step.prompt_tokens += num_tokens
+        self._requests.last_prompt_step = step.step_id
         index = len(step.entries)
         step.entries.append(entry)
         if request.lacks_prompt_logprobs:

@@ -1,4 +1,4 @@
-"""The rail's sliders and switches for the engine's knobs.
+"""The rail's sliders, choices and switches for the engine's knobs.
 
 Each calls ``/set_knobs`` through ``live/knobs.js``. Another tab or a program may also change a knob. The page learns of
 this from its poll, and the script moves the controls through the event ``sync`` once the user is not holding them.
@@ -6,6 +6,7 @@ this from its poll, and the script moves the controls through the event ``sync``
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
@@ -16,15 +17,17 @@ from roseplay.play.page_host import PageHost
 from roseplay.play.stops import Stops, stops_of
 from roseplay.play.web import assets
 from roseplay.play.web.calls import EVENT
-from roseplay.settings import Switch, settings_of
+from roseplay.settings import Choice, Switch, settings_of
 
 SETTINGS = settings_of(Knobs)
 # The knobs that have a control. Switches that save prompt tokens come first; slow motion has a control of its own.
 _CONTROLLED = tuple(knob for knob in SETTINGS if SETTINGS[knob].control and knob != "slow_motion")
 _SAVING = ("prefix_cache", "same_step_sharing")
-SLIDERS = tuple(knob for knob in _CONTROLLED if not isinstance(SETTINGS[knob].values, Switch))
-SWITCHES = tuple(sorted((knob for knob in _CONTROLLED if knob not in SLIDERS), key=lambda knob: knob not in _SAVING))
-IDS = {knob: SETTINGS[knob].control for knob in (*SLIDERS, *SWITCHES, "slow_motion")}
+SLIDERS = tuple(knob for knob in _CONTROLLED if not isinstance(SETTINGS[knob].values, Switch | Choice))
+CHOICES = tuple(knob for knob in _CONTROLLED if isinstance(SETTINGS[knob].values, Choice))
+_ON_OFF = tuple(knob for knob in _CONTROLLED if isinstance(SETTINGS[knob].values, Switch))
+SWITCHES = tuple(sorted(_ON_OFF, key=lambda knob: knob not in _SAVING))
+IDS = {knob: SETTINGS[knob].control for knob in (*SLIDERS, *CHOICES, *SWITCHES, "slow_motion")}
 SLOW_FACTOR = 10
 
 
@@ -66,6 +69,14 @@ def switch(label: str, hint: str, on: bool, name: str) -> gr.Checkbox:
     )
 
 
+def choices(label: str, hint: str, options: Sequence[str], value: str, name: str) -> gr.Radio:
+    """Returns a list of words in a row, one of which is chosen."""
+    return gr.Radio(
+        list(options), value=value, label=label, info=hint, min_width=0, elem_id=name, elem_classes="rp-choices",
+        interactive=True,
+    )  # fmt: skip
+
+
 def number_box(value: str, label: str, name: str) -> gr.Textbox:
     """Returns a small text field that replaces a slider's own number box."""
     return gr.Textbox(
@@ -102,13 +113,15 @@ class KnobSlider(StopSlider):
 
 
 class PlainControl:
-    """A switch, or a slider over all whole numbers, for one knob."""
+    """A switch, a choice between words, or a slider over all whole numbers, for one knob."""
 
     def __init__(self, host: PageHost, knob: str) -> None:
         setting, name, value = SETTINGS[knob], IDS[knob], host.knobs()[knob]
-        if not isinstance(setting.values, Switch):
+        if isinstance(setting.values, Choice):
+            made: Any = choices(setting.label, setting.hint, setting.values.options, value, name)
+        elif not isinstance(setting.values, Switch):
             least = getattr(setting.values, "least", None) or 0
-            made: Any = slider(setting.label, setting.hint, least, max(64, value), value, name)
+            made = slider(setting.label, setting.hint, least, max(64, value), value, name)
         else:
             made = switch(setting.label, setting.hint, value, name)
         self._knob, self.shows = knob, [made]
@@ -146,6 +159,7 @@ class Controls:
             for knob in SLIDERS:
                 stops = uneven.get(knob)
                 self._controls.append(KnobSlider(host, knob, stops) if stops else PlainControl(host, knob))
+            self._controls += [PlainControl(host, knob) for knob in CHOICES]
         with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-opt"):
             section("Optimisations", "", "opt")
             self._controls += [PlainControl(host, knob) for knob in SWITCHES]

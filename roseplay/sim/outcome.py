@@ -16,11 +16,14 @@ class SimulatedRequest(NamedTuple):
         at_s: seconds after the beginning; without effect if clients send one request after the other.
         token_ids: its prompt.
         answer_tokens: exact length of its answer.
+        tenant, priority: as in ``SamplingParams``.
     """
 
     at_s: float
     token_ids: Sequence[int]
     answer_tokens: int
+    tenant: str | None = None
+    priority: int = 0
 
 
 @dataclass(slots=True)

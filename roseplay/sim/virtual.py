@@ -104,12 +104,14 @@ class VirtualServer:
         while (arrived_ns := self._next_arrival_ns) is not None and arrived_ns <= until_ns:
             self._due_ns.popleft()
             number = len(self._times)
-            _, token_ids, answer_tokens = self._traffic[number]
-            times = RequestTimes(arrived_ns, len(token_ids))
+            sent = self._traffic[number]
+            times = RequestTimes(arrived_ns, len(sent.token_ids))
             self._times.append(times)
-            params = SamplingParams(max_new_tokens=answer_tokens, ignore_eos=True)
+            params = SamplingParams(
+                max_new_tokens=sent.answer_tokens, ignore_eos=True, tenant=sent.tenant, priority=sent.priority
+            )
             try:
-                self.scheduler.add(Request(number, list(token_ids), params))
+                self.scheduler.add(Request(number, list(sent.token_ids), params))
             except ValueError as error:
                 times.refused = str(error)
                 self._note_ended(1)

@@ -90,12 +90,16 @@ class Checker:
         seed: int = 0,
         eos: Iterable[int] = (),
         prompt_logprobs: int | None = None,
+        tenant: str | None = None,
+        priority: int = 0,
     ) -> None:
         """Submit a request, which must be refused exactly when it can never fit."""
         scheduler = self.scheduler
-        sampling = SamplingParams(max_new_tokens=max_new_tokens, prompt_logprobs=prompt_logprobs)
+        sampling = SamplingParams(
+            max_new_tokens=max_new_tokens, prompt_logprobs=prompt_logprobs, tenant=tenant, priority=priority
+        )
         request = Request(self._next_id, list(prompt), sampling, eos_token_ids=frozenset(eos), seed=seed)
-        about = f"seed={seed}, eos={sorted(eos)}, prompt_logprobs={prompt_logprobs}"
+        about = f"seed={seed}, eos={sorted(eos)}, {prompt_logprobs=}, {tenant=}, {priority=}"
         self._count(f"submit({request.token_ids}, {max_new_tokens}, {about})")
         total = request.num_prompt_tokens + max_new_tokens
         if total > scheduler.max_model_len or total > scheduler.pool.num_usable * scheduler.block_size:
@@ -105,6 +109,7 @@ class Checker:
         else:
             scheduler.add(request)
             self._next_id += 1
+            self._invariants.num_submitted += 1
             truth = Truth(self.device.histories, request)
             self._live[request.request_id] = self.device.truths[request.request_id] = truth
             self._computed[request.request_id] = 0

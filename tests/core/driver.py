@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from roseplay.config import POLICIES
 from roseplay.core.request import FinishReason
 from tests.core.checker import FAILURES, LAUNCHED, Checker
 
@@ -33,6 +34,9 @@ def random_knobs(rng: random.Random) -> dict[str, object]:
             {"chunked_prefill": rng.random() < 0.6},
             {"prefix_cache": rng.random() < 0.7},
             {"same_step_sharing": rng.random() < 0.7},
+            {"scheduling_policy": rng.choice(POLICIES)},
+            {"max_overtakes": rng.choice([None, 1, 5])},
+            {"prefill_interval": rng.choice([0, 0, 1, 4])},
         ]
     )
 
@@ -82,7 +86,8 @@ def _operate(checker: Checker, rng: random.Random, ahead: bool, failures: float)
         eos = frozenset(rng.randrange(1, 50) for _ in range(2)) if rng.random() < 0.5 else frozenset()
         seed, prompt_logprobs = rng.randrange(2), rng.choice([None] * 7 + [0])
         for _ in range(rng.choice([1] * 9 + [3])):
-            checker.submit(prompt, count, seed, eos, prompt_logprobs)
+            tenant, priority = rng.choice([None, "a", "b"]), rng.randrange(-1, 2)
+            checker.submit(prompt, count, seed, eos, prompt_logprobs, tenant, priority)
     elif action < 0.28:
         checker.end(rng.randrange(40), rng.choice([FinishReason.ABORT, FinishReason.STOP]))
     elif action < 0.31:

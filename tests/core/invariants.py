@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from operator import attrgetter
+
 from roseplay.core.cache_entries import COMMITTED, Node
 from roseplay.core.cache_events import CacheEvent, Cleared, Removed, Stored
 from roseplay.core.request import PLACEHOLDER, Request, RequestStatus
@@ -28,6 +32,9 @@ class Invariants:
         self._stored: dict[int, Stored] = {}
         self._progress: tuple[int, ...] = ()
         self._patience = 0
+        self._turns = 0  # first admissions so far
+        self._prompts_at = -1_000_000  # the last step that computed prompt tokens
+        self.num_submitted = 0
 
     def check(self, flying_blocks: set[int] | None, *, thorough: bool) -> None:
         """Check blocks, references and queues; with ``thorough``, also what is reported about each block.
@@ -52,12 +59,14 @@ class Invariants:
             self._check_descriptions(holders)
 
     def _check_queues(self) -> None:
-        running, waiting = self.scheduler.running, self.scheduler.waiting
+        running, waiting = self.scheduler.running, list(self.scheduler.waiting)
+        returned = [request for request in waiting if request.turn >= 0]
+        assert waiting[: len(returned)] == returned, "a request that was admitted before is behind others"
+        for ordered in (running, returned):
+            assert _increase([request.turn for request in ordered]), "not in order of first admission"
+        assert _increase([request.arrival for request in waiting[len(returned) :]]), "not in order of arrival"
         for queue, status in ((running, RequestStatus.RUNNING), (waiting, RequestStatus.WAITING)):
-            last = -1
             for request in queue:
-                assert request.arrival > last, "the queue is not in order of arrival"
-                last = request.arrival
                 assert request.status is status
                 assert request.request_id in self.live, "a request that has ended is still in a queue"
                 if status is RequestStatus.WAITING:
@@ -179,8 +188,11 @@ class Invariants:
         assert all(self.live[number].request.num_preemptions > 0 for number in preempted)
         if admitted:
             assert len(now_running) <= knobs.max_batch_size
-            newest = max(self.live[number].request.arrival for number in admitted)
-            assert all(request.arrival > newest for request in scheduler.waiting), "admitted out of order"
+            self._check_order(step)
+        if step.decode_tokens and step.step_id - self._prompts_at <= knobs.prefill_interval:
+            assert not (step.prompt_tokens or step.admitted), "prompts came too soon after others"
+        if step.prompt_tokens:
+            self._prompts_at = step.step_id
         if scheduler.slots.used and not scheduler.cache.states.used:
             assert not step.cached_tokens, "blocks were attached where no state is kept"
             assert not step.shared_tokens, "blocks were attached where no state is kept"
@@ -193,6 +205,32 @@ class Invariants:
             most = entry.request.num_prompt_tokens + entry.request.sampling.max_new_tokens
             assert entry.start + entry.num_tokens < most, "the last token is computed needlessly"
         self._check_budgets(step)
+
+    def _check_order(self, step: Step) -> None:
+        """Requests come in their policy's order; those admitted before come first, and nobody waits beyond the bound."""
+        knobs, policy = self.scheduler.knobs, self.scheduler.knobs.scheduling_policy
+        admitted = [self.live[number].request for number in step.admitted]
+        waiting = list(self.scheduler.waiting)
+        new = [request for request in admitted if request.turn >= self._turns]
+        assert admitted[len(admitted) - len(new) :] == new, "a request that was admitted before comes behind a new one"
+        if new:
+            assert all(request.turn < 0 for request in waiting), "a request that was admitted before was passed over"
+        self._turns += len(new)
+        left = [*new, *waiting]
+        for request in new:
+            left.remove(request)
+            older = [other for other in left if other.arrival < request.arrival]
+            if policy == "fcfs":
+                assert not older, "admitted out of order"
+            elif policy != "fair" and knobs.max_overtakes is not None and older:
+                oldest = min(older, key=_arrival)
+                overtaken = self.num_submitted - oldest.arrival - len(left) - 1
+                assert overtaken < knobs.max_overtakes, f"{request} overtook {oldest}, as {overtaken} others had"
+            elif policy == "fair":
+                assert not any(other.sampling.tenant == request.sampling.tenant for other in older)
+            elif policy in _KEYS and knobs.max_overtakes is None:
+                key = _KEYS[policy]
+                assert all((key(request), request.arrival) < (key(other), other.arrival) for other in left)
 
     def _check_budgets(self, step: Step) -> None:
         scheduler, knobs = self.scheduler, self.scheduler.knobs
@@ -208,16 +246,18 @@ class Invariants:
             assert total <= (scheduler.step_limit or total)
 
     def watch_the_oldest(self) -> None:
-        """The oldest request advances within a bounded number of steps, so every request is served eventually.
+        """The first request advances within a bounded number of steps, so every request is served eventually.
 
-        Called after each step that succeeded. The oldest request is never preempted, and none is admitted before it.
+        Called after each step that succeeded. The request that was admitted first is never preempted.
         While it waits for a place, blocks or budget, the other running requests finish or are preempted, and none joins
         them. Each computes at most the tokens that it lacks, at least one per step.
         """
         if not self.live:
             self._progress = ()
             return
-        oldest = next(iter(self.live.values())).request
+        live = [truth.request for truth in self.live.values()]
+        admitted = [request for request in live if request.turn >= 0]
+        oldest = min(admitted, key=lambda request: request.turn) if admitted else live[0]
         progress = (oldest.request_id, oldest.num_computed_tokens, oldest.num_known_tokens)
         if progress != self._progress:
             self._progress = progress
@@ -225,6 +265,7 @@ class Invariants:
                 1 + len(self.live[other.request_id].tokens) - min(other.num_computed_tokens, other.num_known_tokens)
                 for other in self.scheduler.running
             )
+            self._patience *= 1 + self.scheduler.knobs.prefill_interval
         self._patience -= 1
         assert self._patience >= 0, f"{oldest} does not advance"
 
@@ -239,6 +280,17 @@ def apply_cache_event(stored: dict[int, Stored], event: CacheEvent) -> None:
             del stored[block_hash]
         case Cleared():
             stored.clear()
+
+
+_arrival = attrgetter("arrival")
+_KEYS: dict[str, Callable[[Request], int]] = {
+    "shortest": lambda request: request.num_prompt_tokens,
+    "priority": lambda request: request.sampling.priority,
+}
+
+
+def _increase(numbers: Sequence[int]) -> bool:
+    return all(one < other for one, other in pairwise(numbers))
 
 
 def _path(node: Node | None) -> list[int]:

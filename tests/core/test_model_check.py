@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from roseplay.config import POLICIES
 from roseplay.core.block_pool import BlockPool
 from roseplay.core.request import FinishReason
 from tests.core import fuzz
@@ -30,6 +31,9 @@ KNOBS = {
     "chunked_prefill": st.booleans(),
     "prefix_cache": st.booleans(),
     "same_step_sharing": st.booleans(),
+    "scheduling_policy": st.sampled_from(POLICIES),
+    "max_overtakes": st.sampled_from([None, 1, 5]),
+    "prefill_interval": st.sampled_from([0, 1, 4]),
 }
 
 
@@ -71,11 +75,20 @@ class SchedulerMachine(RuleBasedStateMachine):
         seed=st.integers(0, 1),
         eos=st.frozensets(st.integers(1, 49)),
         prompt_logprobs=st.sampled_from([None, 0]),
+        tenant=st.sampled_from([None, "a", "b"]),
+        priority=st.integers(-1, 1),
     )
     def submit(
-        self, prompt: list[int], count: int, seed: int, eos: frozenset[int], prompt_logprobs: int | None
+        self,
+        prompt: list[int],
+        count: int,
+        seed: int,
+        eos: frozenset[int],
+        prompt_logprobs: int | None,
+        tenant: str | None,
+        priority: int,
     ) -> None:
-        self.checker.submit(prompt, count, seed, eos, prompt_logprobs)
+        self.checker.submit(prompt, count, seed, eos, prompt_logprobs, tenant, priority)
 
     @rule(prompt=prompts, copies=st.integers(2, 4))
     def submit_equal_prompts(self, prompt: list[int], copies: int) -> None:

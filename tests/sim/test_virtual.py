@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from roseplay.clock import VirtualClock
-from roseplay.config import EngineConfig, Knobs, SamplingParams
+from roseplay.config import POLICIES, EngineConfig, Knobs, SamplingParams
 from roseplay.engine.messages import Command, Event, Shutdown, StepOutput, Submit
 from roseplay.engine.worker import Worker
 from roseplay.sim.evidence import cost_model
@@ -53,8 +53,11 @@ class EngineLoop:
             self.clock.advance_to(arrivals[self.sent])
         taken: list[Command] = []
         while self.sent < len(self.traffic) and arrivals[self.sent] <= self.clock.now_ns():
-            _, token_ids, answer = self.traffic[self.sent]
-            taken.append(Submit(self.sent, list(token_ids), SamplingParams(max_new_tokens=answer, ignore_eos=True), 0))
+            one = self.traffic[self.sent]
+            params = SamplingParams(
+                max_new_tokens=one.answer_tokens, ignore_eos=True, tenant=one.tenant, priority=one.priority
+            )
+            taken.append(Submit(self.sent, list(one.token_ids), params, 0))
             self.sent += 1
         return taken
 
@@ -122,9 +125,60 @@ def test_the_cases_skip_preempt_and_share() -> None:
     assert sum(times.cached_tokens for one in played for times in one.requests) > 500
 
 
+def policy_case(seed: int, policy: str) -> tuple[list[SimulatedRequest], Knobs, dict[str, Any]]:
+    """``some_case`` with more requests than run at once, repeated prompts, several tenants, and any policy."""
+    rng = random.Random(f"policy {seed}")
+    _, knobs, config = some_case(seed)
+    changes = {
+        "scheduling_policy": policy,
+        "max_overtakes": rng.choice([None, 3, 20]),
+        "prefill_interval": rng.choice([0, 0, 3]),
+        "max_batch_size": rng.choice([3, 5, 64]),
+        "prefill_max_tokens": None,
+    }
+    config = {**config, "num_blocks": rng.choice([18, 30, 2000]), "block_size": rng.choice([4, 16])}
+    traffic = make_traffic(40, rng.choice([30, 100, 300]), (1, 25), (1, 60), seed)
+    prompts, names = [one.token_ids for one in traffic[:12]], [None, "a", "a", "b"]
+    traffic = [
+        one._replace(token_ids=rng.choice(prompts), tenant=rng.choice(names), priority=rng.randrange(3))
+        for one in traffic
+    ]
+    return traffic, knobs.changed(changes), config
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("seed", [0, 7, 34, 39, 46])
+def test_skipping_steps_changes_nothing_under_any_policy(seed: int, policy: str) -> None:
+    traffic, knobs, config = policy_case(seed, policy)
+    (single, _), (skipping, _) = (play(traffic, knobs, skip=skip, **config) for skip in (False, True))
+    assert single.requests == skipping.requests
+    assert list(single.ends_ns) == list(skipping.ends_ns)
+
+
+@pytest.mark.parametrize("policy", POLICIES[1:])
+def test_the_cases_skip_and_overtake_under_any_policy(policy: str) -> None:
+    def played(policy: str) -> list[Simulated]:
+        return [
+            play(traffic, knobs, **config)[0] for traffic, knobs, config in (policy_case(i, policy) for i in range(6))
+        ]
+
+    by_policy, in_order = played(policy), played("fcfs")
+    assert sum(one.skipped for one in by_policy) > 50
+    assert sum(one.requests != other.requests for one, other in zip(by_policy, in_order, strict=True)) > 2
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_virtual_time_is_that_of_the_engines_loop(seed: int) -> None:
     traffic, knobs, config = some_case(seed)
+    loop = EngineLoop(traffic)
+    loop.run(knobs, **config)
+    played, _ = play(traffic, knobs, **config)
+    assert {i: list(played.token_times_ns(i)) for i in range(len(traffic))} == loop.times
+
+
+@pytest.mark.parametrize("policy", POLICIES[1:])
+def test_policies_act_alike_in_the_engines_loop(policy: str) -> None:
+    traffic, knobs, config = policy_case(3, policy)
     loop = EngineLoop(traffic)
     loop.run(knobs, **config)
     played, _ = play(traffic, knobs, **config)

@@ -12,9 +12,10 @@ import { knobMarks } from "./knobmarks.js";
 /** @import { Steady } from "../shared/types.js" */
 
 const IN_USE_MS = 700, AGAIN_MS = 150;
-const { controls, settings } = given, isSwitch = (knob) => settings.knobs[knob].kind === "switch";
-const SWITCHES = Object.keys(controls).filter(isSwitch);
-const SLIDERS = Object.keys(controls).filter((knob) => !isSwitch(knob) && knob !== "slow_motion");
+const { controls, settings } = given;
+const ofKind = (...kinds) => Object.keys(controls).filter((knob) => kinds.includes(settings.knobs[knob].kind));
+const SWITCHES = ofKind("switch"), CHOICES = ofKind("choice");
+const SLIDERS = ofKind("whole", "number").filter((knob) => knob !== "slow_motion");
 let ask = null, timer = 0, usedAt = 0, holding = false;
 
 const inRail = (event) => event.target instanceof Element && Boolean(event.target.closest("#rp-rail"));
@@ -186,7 +187,8 @@ export function controlValues() {
     return [place(name, value), unlessTyped(`${name}-value`, value === null ? "∞" : String(value))];
   });
   const factor = slow ? unlessTyped("slow-factor", `×${knobs.slow_motion}`) : { __type__: "update" };
-  return [...sliders, ...SWITCHES.map(switchState), slow, factor, ...traffic()];
+  const chosen = CHOICES.map((knob) => knobs[knob]);
+  return [...sliders, ...chosen, ...SWITCHES.map(switchState), slow, factor, ...traffic()];
 }
 
 /** What a knob needs and this engine lacks, or "". */

@@ -1,0 +1,174 @@
+"""The fair policy: a virtual token counter for each tenant, as in VTC (Sheng et al., OSDI 2024).
+
+A tenant's counter grows by the tokens of its prompts when they are admitted, and by those of its answers, which weigh
+twice as much, as they are drawn. The tenant with the lowest counter is next, with its oldest request. A tenant that
+begins to wait is lifted to the lowest counter of those that wait, so that nobody saves up service by being idle. Between
+two tenants that both have requests waiting all the time, the service that they get then differs by at most twice the
+larger of the longest prompt and the tokens of a full batch, each with its weight; requests without a tenant are those of
+one more tenant.
+
+Nothing is counted while tokens are drawn: counters are brought up to date when a step is scheduled that may admit.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from heapq import heappop, heappush, heapreplace
+
+from roseplay.core.policies import Find, Policy, Waiting
+from roseplay.core.request import Request
+
+PROMPT_WEIGHT, ANSWER_WEIGHT = 1, 2
+_FEW = 1024
+
+
+class _Tenant:
+    """A tenant's counter and its requests.
+
+    Attributes:
+        waiting: its requests that wait for their first admission, by arrival.
+        num_admitted: its requests that have been admitted and have not ended.
+        in_heap: whether there is an entry of it in the heap, which may be too low.
+    """
+
+    __slots__ = ("counter", "in_heap", "num_admitted", "waiting")
+
+    def __init__(self) -> None:
+        self.counter = self.num_admitted = 0
+        self.in_heap = False
+        self.waiting: Waiting = OrderedDict()
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.counter, next(iter(self.waiting))
+
+
+class FairShare(Policy):
+    """The tenant that has been served least is next, with its oldest request.
+
+    Within a tenant nothing is overtaken. A tenant is overdue once ``most`` requests for each tenant that waits have left
+    the queue since its own last one did, or since it began to wait.
+    """
+
+    changes = True
+
+    def __init__(self) -> None:
+        self._tenants: dict[str | None, _Tenant] = {}
+        self._heap: list[tuple[int, int, _Tenant]] = []
+        self._since: OrderedDict[_Tenant, int] = OrderedDict()  # the tenants that wait, the longest waiting first
+        self._charged: dict[int, int] = {}  # tokens of an admitted request's answer that have been counted
+        self._arrived: list[Request] = []
+        self._last = _Tenant()  # the tenant whose last waiting request left most recently
+        self._prune_at = _FEW
+
+    def counter(self, tenant: str | None) -> int:
+        """Returns a tenant's counter; 0 for one that is not known."""
+        found = self._tenants.get(tenant)
+        return 0 if found is None else found.counter
+
+    # -- what happens
+
+    def add(self, request: Request) -> None:
+        self._arrived.append(request)
+
+    def begin_step(self, waiting: Waiting, num_left: int, running: Sequence[Request], find: Find) -> None:
+        for request in running:
+            self._charge(request)
+        for request in self._arrived:
+            if request.arrival in waiting:
+                self._enqueue(request, num_left)
+        self._arrived = []
+
+    def admitted(self, request: Request, num_left: int) -> None:
+        tenant = self._of(request)
+        tenant.counter += PROMPT_WEIGHT * request.num_prompt_tokens
+        tenant.num_admitted += 1
+        self._charged[request.request_id] = 0
+        self._leave(tenant, request)
+        if tenant.waiting:
+            self._since[tenant] = num_left
+            self._since.move_to_end(tenant)
+
+    def returned(self, request: Request) -> None:
+        self._charge(request)
+
+    def ended(self, request: Request) -> None:
+        tenant = self._of(request)
+        if request.request_id in self._charged:
+            self._charge(request)
+            del self._charged[request.request_id]
+            tenant.num_admitted -= 1
+        elif request.arrival in tenant.waiting:
+            self._leave(tenant, request)
+        if len(self._tenants) > self._prune_at:
+            self._forget_idle()
+
+    # -- choosing
+
+    def overdue(self, waiting: Waiting, num_left: int, most: int) -> Request | None:
+        tenant, since = next(iter(self._since.items()))
+        return next(iter(tenant.waiting.values())) if num_left - since >= most * len(self._since) else None
+
+    def choose(self, waiting: Waiting) -> Request:
+        tenant = self._least()
+        assert tenant is not None
+        return next(iter(tenant.waiting.values()))
+
+    def _least(self) -> _Tenant | None:
+        """Returns the waiting tenant with the lowest counter; entries of the heap are raised as they come first."""
+        while self._heap:
+            counter, arrival, tenant = self._heap[0]
+            if not tenant.waiting:
+                heappop(self._heap)
+                tenant.in_heap = False
+            elif (counter, arrival) != tenant.key:
+                heapreplace(self._heap, (*tenant.key, tenant))
+            else:
+                return tenant
+        return None
+
+    # -- counting
+
+    def _of(self, request: Request) -> _Tenant:
+        tenant = self._tenants.get(request.sampling.tenant)
+        if tenant is None:
+            tenant = self._tenants[request.sampling.tenant] = _Tenant()
+        return tenant
+
+    def _charge(self, request: Request) -> None:
+        """Count the tokens drawn for a request since the last time; not those from before this policy was chosen."""
+        tokens = request.num_output_tokens
+        charged = self._charged.get(request.request_id)
+        if charged is None:
+            self._of(request).num_admitted += 1
+        elif tokens > charged:
+            self._of(request).counter += ANSWER_WEIGHT * (tokens - charged)
+        self._charged[request.request_id] = tokens
+
+    def _enqueue(self, request: Request, num_left: int) -> None:
+        tenant = self._of(request)
+        if not tenant.waiting:
+            least = self._least()  # None if no tenant waits
+            tenant.counter = max(tenant.counter, (least or self._last).counter)
+            self._since[tenant] = num_left
+        tenant.waiting[request.arrival] = request
+        if not tenant.in_heap:
+            heappush(self._heap, (*tenant.key, tenant))
+            tenant.in_heap = True
+
+    def _leave(self, tenant: _Tenant, request: Request) -> None:
+        del tenant.waiting[request.arrival]
+        if not tenant.waiting:
+            del self._since[tenant]
+            self._last = tenant
+
+    def _forget_idle(self) -> None:
+        """Forget tenants whose counter would be lifted anyway if they came back."""
+        floor = (self._least() or self._last).counter
+        self._tenants = {
+            name: tenant
+            for name, tenant in self._tenants.items()
+            if tenant.waiting or tenant.num_admitted or tenant.counter > floor
+        }
+        self._prune_at = 2 * len(self._tenants) + _FEW

@@ -1,0 +1,369 @@
+"""Scheduling policies: the order of admission, the bound on waiting, fairness between tenants, the prefill interval."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roseplay.config import POLICIES, Knobs, SamplingParams
+from roseplay.core.fair_share import ANSWER_WEIGHT, PROMPT_WEIGHT, FairShare
+from roseplay.core.live_requests import LiveRequests
+from roseplay.core.policies import LeastKey
+from roseplay.core.request import FinishReason, Request
+from tests.core.harness import BLOCK_SIZE, Rig
+
+
+def params(answer: int = 4, tenant: str | None = None, priority: int = 0) -> SamplingParams:
+    return SamplingParams(max_new_tokens=answer, tenant=tenant, priority=priority)
+
+
+def one_at_a_time(policy: str, **knobs: Any) -> Rig:
+    return Rig(scheduling_policy=policy, max_batch_size=1, **knobs)
+
+
+def order(rig: Rig) -> list[int]:
+    """The ids of the requests in the order in which they were admitted, until none is left."""
+    rig.run()
+    rig.check_outputs()
+    return [number for step in rig.steps for number in step.admitted]
+
+
+def add(rig: Rig, length: int, **about: Any) -> Request:
+    """A request with a prompt that shares nothing with others."""
+    return rig.add([1000 + len(rig.submitted)] * length, sampling=params(**about))
+
+
+# -- order
+
+
+def test_first_come_first_served_is_the_default() -> None:
+    rig = Rig(max_batch_size=1)
+    for length, priority in ((9, 1), (2, 0), (5, -1)):
+        add(rig, length, priority=priority, tenant=str(length))
+    assert order(rig) == [0, 1, 2]
+
+
+def test_shortest_prompt_first_with_ties_by_arrival() -> None:
+    rig = one_at_a_time("shortest")
+    for length in (9, 2, 5, 2, 1):
+        add(rig, length)
+    assert order(rig) == [4, 1, 3, 2, 0]
+
+
+def test_a_lower_value_of_priority_is_sooner_with_ties_by_arrival() -> None:
+    rig = one_at_a_time("priority")
+    for priority in (1, 0, -5, 0, 1):
+        add(rig, 3, priority=priority)
+    assert order(rig) == [2, 1, 3, 0, 4]
+
+
+def test_the_longest_cached_prefix_is_first_and_the_others_come_by_arrival() -> None:
+    rig = one_at_a_time("lpm")
+    head = [7] * (4 * BLOCK_SIZE)
+    rig.add(head, 1)
+    rig.run()
+    rig.steps.clear()
+    new = rig.add([1] * 20)
+    some = rig.add(head[: 2 * BLOCK_SIZE] + [2] * 9)
+    other = rig.add([3] * 5)
+    most = rig.add(head + [4] * 3)
+    assert order(rig) == [most.request_id, some.request_id, new.request_id, other.request_id]
+
+
+def test_prompts_that_share_a_beginning_are_computed_one_after_the_other_under_lpm() -> None:
+    """In a pool with room for one document's blocks, alternating questions about two compute each again and again."""
+    documents = [[number] * (6 * BLOCK_SIZE) for number in (1, 2)]
+    computed = {}
+    for policy in ("fcfs", "lpm"):
+        rig = one_at_a_time(policy, num_blocks=11)
+        for number in range(8):
+            rig.add([*documents[number % 2], 10 + number, number], 1)
+        computed[policy] = rig.run()
+        rig.check_outputs()
+    assert computed["lpm"] <= 2 * 6 * BLOCK_SIZE + 8 * (BLOCK_SIZE + 2)
+    assert computed["fcfs"] > 2 * computed["lpm"]
+
+
+def test_tenants_take_turns_under_fair_and_nobody_else_notices_a_flood() -> None:
+    rig = one_at_a_time("fair")
+    flood = [add(rig, 4, tenant="flood").request_id for _ in range(10)]
+    quiet = [add(rig, 4, tenant="quiet").request_id for _ in range(3)]
+    anonymous = add(rig, 4).request_id
+    assert order(rig)[:7] == [flood[0], quiet[0], anonymous, flood[1], quiet[1], flood[2], quiet[2]]
+
+
+def test_under_fair_answers_weigh_twice_as_much_as_prompts() -> None:
+    rig = one_at_a_time("fair")
+    for _ in range(6):
+        add(rig, 1, tenant="long answers", answer=9)  # 1 + 2 x 9 = 19
+    for _ in range(12):
+        add(rig, 8, tenant="long prompts", answer=1)  # 8 + 2 x 1 = 10
+    tenants = [rig.submitted[number].sampling.tenant for number in order(rig)]
+    assert Counter(tenants[:9]) == {"long answers": 3, "long prompts": 6}
+
+
+def test_a_tenant_that_was_idle_has_not_saved_up_service() -> None:
+    rig = one_at_a_time("fair")
+    add(rig, 4, tenant="idle")
+    for _ in range(20):
+        add(rig, 4, tenant="busy")
+    for _ in range(60):
+        rig.step()
+    back = [add(rig, 4, tenant="idle").request_id for _ in range(5)]
+    before = sum(len(step.admitted) for step in rig.steps)
+    assert [number in back for number in order(rig)[before : before + 6]] in ([True, False] * 3, [False, True] * 3)
+
+
+def test_a_change_of_policy_acts_on_what_waits() -> None:
+    rig = Rig(max_batch_size=1)
+    for length in (6, 5, 4, 3):
+        add(rig, length)
+    rig.step()
+    rig.scheduler.set_knobs(rig.scheduler.knobs.changed({"scheduling_policy": "shortest"}))
+    while len(rig.scheduler.waiting) > 1:
+        rig.step()
+    rig.scheduler.set_knobs(rig.scheduler.knobs.changed({"scheduling_policy": "fcfs"}))
+    add(rig, 1)
+    assert order(rig) == [0, 3, 2, 1, 4]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_preempted_request_comes_back_before_any_that_was_never_admitted(policy: str) -> None:
+    rig = Rig(scheduling_policy=policy, num_blocks=9)
+    for number in range(3):
+        rig.add([number] * BLOCK_SIZE, sampling=params(16))
+    rig.step()
+    rig.add([9], sampling=params(1, priority=-9, tenant="new"))
+    while not rig.steps[-1].preempted:
+        rig.step()
+    assert rig.scheduler.waiting.head.request_id == rig.steps[-1].preempted[0] == 2
+    rig.run()
+    rig.check_outputs()
+    assert rig.submitted[0].num_preemptions == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(policy=st.sampled_from(POLICIES), seed=st.integers(0, 10**6), interval=st.sampled_from([0, 3]))
+def test_answers_are_the_same_under_any_policy_and_so_is_the_order_of_a_second_run(
+    policy: str, seed: int, interval: int
+) -> None:
+    def run() -> list[list[int]]:
+        rng = random.Random(seed)
+        rig = Rig(
+            scheduling_policy=policy, prefill_interval=interval, max_overtakes=rng.choice([None, 1, 3]),
+            max_batch_size=rng.choice([1, 4]), prefill_max_tokens=rng.choice([None, 6]), num_blocks=20,
+        )  # fmt: skip
+        for _ in range(25):
+            about = params(rng.randint(1, 8), rng.choice([None, "a", "b"]), rng.randrange(3))
+            rig.add([rng.randrange(2)] * rng.randint(1, 20), sampling=about)
+            if rng.random() < 0.4:
+                rig.step()
+        rig.run()
+        rig.check_outputs()
+        assert all(request.finish_reason == FinishReason.LENGTH for request in rig.submitted.values())
+        return [step.admitted for step in rig.steps]
+
+    assert run() == run()
+
+
+# -- the bound on waiting
+
+
+def overtakes(rig: Rig, request: Request, admitted: Iterable[int]) -> int:
+    """How many requests that arrived later were admitted before it."""
+    numbers = list(admitted)
+    return sum(number > request.request_id for number in numbers[: numbers.index(request.request_id)])
+
+
+@pytest.mark.parametrize("policy", ["shortest", "priority", "lpm"])
+@pytest.mark.parametrize("most", [1, 7])
+def test_no_request_is_overtaken_more_often_than_allowed(policy: str, most: int) -> None:
+    rig = one_at_a_time(policy, max_overtakes=most)
+    rig.add([5] * 12, 1)
+    rig.run()
+    long = [add(rig, 30, priority=9) for _ in range(2)]
+    for number in range(60):  # short, urgent and cached
+        rig.add([5] * 8 + [number], sampling=params(1))
+        rig.step()
+    numbers = order(rig)
+    assert [overtakes(rig, request, numbers) for request in long] == [most, most]
+    assert numbers.index(long[1].request_id) == numbers.index(long[0].request_id) + 1, "first come, first served"
+
+
+def test_without_a_bound_the_long_prompt_starves() -> None:
+    rig = one_at_a_time("shortest", max_overtakes=None)
+    long = add(rig, 30)
+    for _ in range(100):
+        for _ in range(2):
+            add(rig, 2, answer=1)
+        rig.step()
+    assert long.num_computed_tokens == 0
+
+
+def test_under_fair_a_tenant_is_served_after_so_many_requests_of_others() -> None:
+    rig = one_at_a_time("fair", max_overtakes=4)
+    add(rig, 2, tenant="heavy", answer=100)
+    heavy = add(rig, 2, tenant="heavy")
+    for _ in range(300):
+        if len(rig.scheduler.waiting) < 4:
+            add(rig, 1, tenant="light", answer=1)
+        rig.step()
+    numbers = order(rig)
+    assert numbers.index(heavy.request_id) == 1 + 2 * 4, "twice as many as allowed, since two tenants wait"
+
+
+# -- fairness
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 20), st.integers(1, 12)), min_size=20, max_size=60),
+    batch=st.integers(1, 6),
+    num_blocks=st.integers(12, 60),
+)
+def test_two_tenants_that_always_wait_get_the_same_service_within_the_bound(
+    sizes: list[tuple[str, int, int]], batch: int, num_blocks: int
+) -> None:
+    """The theorem of the paper: at most twice the larger of the longest prompt and a full batch, with their weights."""
+    rig = Rig(scheduling_policy="fair", max_overtakes=None, max_batch_size=batch, num_blocks=num_blocks)
+    for name, prompt, answer in sizes:
+        add(rig, prompt, answer=answer, tenant=name)
+    bound = 2 * max(PROMPT_WEIGHT * 20, ANSWER_WEIGHT * (num_blocks - 1) * BLOCK_SIZE)
+    while {request.sampling.tenant for request in rig.scheduler.waiting} == {"a", "b"}:
+        rig.step()
+        service = Counter(a=0, b=0)
+        for request in rig.submitted.values():
+            if request.turn >= 0:
+                prompt, answer = PROMPT_WEIGHT * request.num_prompt_tokens, ANSWER_WEIGHT * request.num_output_tokens
+                service[str(request.sampling.tenant)] += prompt + answer
+        assert abs(service["a"] - service["b"]) <= min(bound, 2 * max(20, batch * (20 + 2 * 12)))
+
+
+def test_counters_are_the_tokens_of_prompts_and_answers_with_their_weights() -> None:
+    rig = Rig(scheduling_policy="fair", max_batch_size=3)
+    for length, name in ((5, "a"), (3, "b"), (7, "a"), (2, "b"), (1, "b")):
+        add(rig, length, answer=6, tenant=name)
+    policy = rig.scheduler.waiting.policy
+    while rig.scheduler.waiting:
+        rig.step()
+        policy = rig.scheduler.waiting.policy
+    assert isinstance(policy, FairShare)
+    rig.run()
+    assert policy.counter("a") == PROMPT_WEIGHT * 12 + ANSWER_WEIGHT * 12
+    assert policy.counter("b") == PROMPT_WEIGHT * 6 + ANSWER_WEIGHT * 18
+
+
+def test_tenants_that_come_once_are_forgotten() -> None:
+    rig = Rig(scheduling_policy="fair", max_batch_size=4)
+    for number in range(6000):
+        add(rig, 1, answer=1, tenant=f"visitor {number}")
+        if number % 8 == 0:
+            rig.run()
+    rig.run()
+    policy = rig.scheduler.waiting.policy
+    assert isinstance(policy, FairShare)
+    assert len(policy._tenants) < 3000
+
+
+# -- the prefill interval
+
+
+def with_prompts(rig: Rig) -> list[int]:
+    return [step.step_id for step in rig.steps if step.prompt_tokens]
+
+
+def test_at_least_so_many_steps_only_decode_between_two_with_prompts() -> None:
+    rig = Rig(prefill_interval=3)
+    add(rig, 5, answer=40)
+    rig.step()
+    for _ in range(4):
+        add(rig, 5, answer=40)
+        rig.step()
+    for _ in range(20):
+        rig.step()
+    assert with_prompts(rig) == [0, 4]
+    assert rig.steps[4].admitted == [1, 2, 3, 4]
+    assert [step.held_by for step in rig.steps[1:5]] == ["interval"] * 3 + [None]
+    rig.run()
+    rig.check_outputs()
+
+
+def test_the_chunks_of_a_prompt_keep_the_interval_too() -> None:
+    rig = Rig(prefill_interval=2, prefill_max_tokens=BLOCK_SIZE)
+    add(rig, 2, answer=60)
+    rig.step()
+    add(rig, 4 * BLOCK_SIZE, answer=2)
+    rig.run()
+    assert with_prompts(rig) == [0, 3, 6, 9, 12]
+    rig.check_outputs()
+
+
+def test_prompts_are_computed_at_once_when_nothing_decodes() -> None:
+    rig = Rig(prefill_interval=50, prefill_max_tokens=BLOCK_SIZE)
+    add(rig, 4 * BLOCK_SIZE, answer=1)
+    add(rig, 3, answer=1)
+    assert rig.run() == 4 * BLOCK_SIZE + 3
+    assert len(rig.steps) == 5
+
+
+# -- what it costs
+
+
+@pytest.mark.parametrize("policy", ["shortest", "priority", "lpm", "fair"])
+def test_choosing_among_ten_thousand_looks_at_few_requests(policy: str) -> None:
+    """Counts how often any property of a waiting request is asked for while 100 steps admit one request each."""
+    looked_at = Counter[str]()
+
+    class Counted(SamplingParams):
+        def __getattribute__(self, name: str) -> Any:
+            if name in ("tenant", "priority"):
+                looked_at[name] += 1
+            return super().__getattribute__(name)
+
+    class CountedRequest(Request):
+        __slots__ = ()
+
+        @property
+        def num_prompt_tokens(self) -> int:
+            looked_at["length"] += 1
+            return 3
+
+        @num_prompt_tokens.setter
+        def num_prompt_tokens(self, value: int) -> None:
+            pass
+
+    live, knobs = LiveRequests(), Knobs(scheduling_policy=policy)
+    rng = random.Random(0)
+
+    def find(request: Request) -> None:
+        looked_at["cache"] += 1
+
+    live.waiting.begin_step(knobs, live.running, find)
+    for number in range(10_000):
+        about = Counted(tenant=str(rng.randrange(5000)), priority=rng.randrange(100))
+        live.add(CountedRequest(number, [1] * 3, about))
+    live.waiting.begin_step(knobs, live.running, find)
+    looked_at.clear()
+    for _ in range(100):
+        live.waiting.begin_step(knobs, live.running, find)
+        live.admit(live.waiting.head)
+        live.remove(live.running[0])
+    assert looked_at.total() <= 100 * (64 if policy == "lpm" else 8)
+
+
+def test_requests_that_left_do_not_pile_up_in_the_heap() -> None:
+    rig = one_at_a_time("shortest", max_overtakes=2)
+    for _ in range(400):
+        add(rig, 30, answer=1)
+        add(rig, 1, answer=1)
+        rig.run()
+    rig.scheduler.set_knobs(rig.scheduler.knobs.changed({"max_overtakes": None}))
+    policy = rig.scheduler.waiting.policy
+    assert isinstance(policy, LeastKey)
+    assert len(policy._heap) <= 64 + 4
