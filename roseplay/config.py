@@ -28,7 +28,7 @@ from roseplay.settings import (
 # All stop strings are searched for after every token, in the one thread that serves all streams.
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 256
-MAX_TENANT_CHARACTERS = 64
+MAX_TENANT_CHARACTERS = 256
 
 # The values of the knob ``scheduling_policy``; ``roseplay/core/waiting_queue.py`` has the classes.
 POLICIES = ("fcfs", "shortest", "priority", "lpm", "fair")

@@ -60,14 +60,14 @@ class OwnTraffic:
 
     def document(self) -> dict[str, Any]:
         """Returns the traffic in the format of a result, which ``parse_own_traffic`` reads."""
-        return {"name": self.name, "requests": [list(request) for request in self.requests]}
+        return {"name": self.name, "requests": [request.row() for request in self.requests]}
 
 
 def parse_own_traffic(given: Any, seed: int) -> OwnTraffic:
     """Parse traffic from a page or a program.
 
     It is either ``{"text": "…"}``, a file's content in the format of ``traffic.own``, with an optional ``rate_per_s``;
-    or ``{"requests": [[arrival_s, prompt, answer_tokens], …]}``, as in a result. ``name`` is the file's.
+    or ``{"requests": [[arrival_s, prompt, answer_tokens, tenant, priority], …]}``, as in a result. ``name`` is the file's.
 
     Raises:
         ValueError: the traffic is invalid; the message is one sentence for the sender.

@@ -53,7 +53,8 @@ def _simulated(requests: Sequence[OwnRequest], vocab: int) -> list[SimulatedRequ
             token_ids = _tokens_of(request.prompt, vocab)
         else:
             token_ids = rng.choices(range(vocab), k=request.prompt)
-        found.append(SimulatedRequest(request.arrival_s, token_ids, request.answer_tokens))
+        about = (request.answer_tokens, request.tenant, request.priority)
+        found.append(SimulatedRequest(request.arrival_s, token_ids, *about))
     return found
 
 

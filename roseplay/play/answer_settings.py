@@ -14,7 +14,7 @@ from roseplay.core.info import EngineInfo
 from roseplay.formats.json_text import json_object
 from roseplay.formats.text import shown
 from roseplay.own_models import SMOLLM2_NAME
-from roseplay.settings import Whole, settings_of
+from roseplay.settings import Text, Whole, settings_of
 
 MAX_SYSTEM_CHARS = 8000
 _WHOLE_TEXT = re.compile(r"[+-]?[0-9]{1,20}")
@@ -39,6 +39,8 @@ class Settings:
     seed: int | None = None
     max_new_tokens: int = 256
     stop: tuple[str, ...] = ()
+    priority: int = 0
+    tenant: str | None = None
 
     def __post_init__(self) -> None:
         checked_system(self.system)
@@ -98,6 +100,8 @@ def _read(name: str, value: Any) -> Any:
     values = settings_of(SamplingParams)[name].values
     if values.none and value in (None, ""):
         return None
+    if isinstance(values, Text):
+        return value
     if isinstance(values, Whole):
         value = whole_number(value, name)
     elif isinstance(value, str):

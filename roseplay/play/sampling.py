@@ -53,6 +53,8 @@ class SamplingPanel:
                 "max_new_tokens": _slide("max_new_tokens", 1, now.max_new_tokens, now.max_new_tokens, 1),
                 "seed": _text(*_words("seed")),
                 "stop": _text(*_words("stop"), lines=2),
+                "priority": _text(*_words("priority")),
+                "tenant": _text(*_words("tenant")),
             }
         self.lane.input(None, self.lane, None, js=assets.call("lanes/sampling.js", "chosen"), **EVENT)
         self.head.show(

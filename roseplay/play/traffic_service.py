@@ -52,6 +52,8 @@ class TrafficService:
         seed: int | None,
         tab_id: str,
         mix: PromptMix | None = None,
+        tenant: str | None = None,
+        priority: int = 0,
     ) -> Burst:
         """Submit many requests at once, each with an answer of exactly ``max_new_tokens`` tokens.
 
@@ -59,13 +61,13 @@ class TrafficService:
         accepts only some of the requests, the burst consists of those.
 
         Raises:
-            ValueError: the size, kind or seed is invalid.
+            ValueError: the size, kind, seed, tenant or priority is invalid.
             EngineBusyError: the engine accepts none of the requests.
         """
         if not 1 <= size <= MAX_SIZE:
             raise ValueError(f"a burst of {shown(size)} is not possible: use 1 to {MAX_SIZE} requests")
         key, seed = kind_of(kind), self._seed(seed)
-        params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
+        params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True, tenant=tenant, priority=priority)
         tab = self._tabs.open(tab_id) if tab_id else None
         if tab:
             tab.end_demo()
@@ -88,14 +90,24 @@ class TrafficService:
         return burst
 
     def start_steady(
-        self, *, rate: float, spacing: Spacing, kind: str, max_new_tokens: int, seed: int | None, tab_id: str
+        self,
+        *,
+        rate: float,
+        spacing: Spacing,
+        kind: str,
+        max_new_tokens: int,
+        seed: int | None,
+        tab_id: str,
+        tenant: str | None = None,
+        priority: int = 0,
     ) -> SteadyTraffic:
         """Send requests at a rate while the tab is open, in place of its previous steady traffic.
 
         Without a seed, running traffic keeps its own, so that changing the rate does not repeat prompts.
 
         Raises:
-            ValueError: the rate, spacing, kind or seed is invalid, there is no tab, or the answers are too long.
+            ValueError: the rate, spacing, kind, seed, tenant or priority is invalid, there is no tab, or the answers are
+                too long.
         """
         if not tab_id:
             raise ValueError("steady traffic needs the id of a tab: it ends when that tab no longer polls")
@@ -109,7 +121,7 @@ class TrafficService:
             max_new_tokens=max_new_tokens,
             seed=running.plan.seed if running else self._seed(seed),
         )
-        params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
+        params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True, tenant=tenant, priority=priority)
         info = self._engine.info
         info.check_fits(1, max_new_tokens)
         tab.end_demo()
@@ -172,8 +184,7 @@ class TrafficService:
             prompt: Prompt | int = request.prompt
             if isinstance(prompt, int):
                 prompt = random_prompt(prompt, index, self._engine.info.vocab_size, seed)
-            params = SamplingParams(max_new_tokens=request.answer_tokens, ignore_eos=True)
-            tracked = self._requests.submit(self._chat(prompt), params, kind="own", tab=tab_id, due_ns=due_ns)
+            tracked = self._requests.submit(self._chat(prompt), request.params(), kind="own", tab=tab_id, due_ns=due_ns)
             tab.add(tracked)
             return tracked
 

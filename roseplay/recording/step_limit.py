@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from roseplay.engine.messages import StepRecord
 
-LIMITS = ("prefill", "decode", "blocks", "slots", "batch", "queue", "host")
+LIMITS = ("prefill", "decode", "interval", "blocks", "slots", "batch", "queue", "host")
 
 
 def limit_of(record: StepRecord, max_waiting: int) -> str:
     """Returns one of ``LIMITS``.
 
     ``queue``: it is full, and further requests are refused. ``batch``, ``blocks``, ``slots``, ``prefill``: requests or
-    prompts wait for a place in the batch, KV blocks, a state slot, or a budget of prompt tokens. If none wait, the step
+    prompts wait for a place in the batch, KV blocks, a state slot, or a budget of prompt tokens. ``interval``: they wait
+    because steps that only decode are to come between those that compute prompts. If none wait, the step
     itself is the limit: ``host`` if the device was idle for more than half of it, else ``prefill`` or ``decode``,
     whichever had more tokens.
 

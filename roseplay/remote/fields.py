@@ -13,8 +13,9 @@ from roseplay.settings import defaults_of
 _ALWAYS = {"max_new_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p"}
 _IF_ASKED = (
     *("presence_penalty", "frequency_penalty", "seed", "stop"),
-    *("top_k", "min_p", "repetition_penalty", "stop_token_ids", "ignore_eos"),
+    *("top_k", "min_p", "repetition_penalty", "stop_token_ids", "ignore_eos", "priority", "tenant"),
 )
+_RENAMED = {"tenant": "user"}
 
 
 def request_of(prompt: Any, params: SamplingParams, model: str, dialect: Dialect) -> tuple[str, dict[str, Any]]:
@@ -49,5 +50,7 @@ def _sampling_fields(params: SamplingParams, dialect: Dialect) -> dict[str, Any]
         if value == defaults[name]:
             value = dialect.neutral.get(name)
         if value is not None:
-            fields[dialect.renamed.get(name, name)] = list(value) if isinstance(value, tuple) else value
+            fields[dialect.renamed.get(name) or _RENAMED.get(name, name)] = (
+                list(value) if isinstance(value, tuple) else value
+            )
     return fields

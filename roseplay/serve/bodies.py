@@ -103,7 +103,7 @@ class Sampling(_Body):
     n: Annotated[int, Field(ge=1, le=MOST_ANSWERS)] = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
-    user: str | None = None  # names the sender; has no effect
+    user: str | None = None  # the tenant, for a scheduling policy
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -112,6 +112,7 @@ class Sampling(_Body):
     seed: int | None = None
     stop: str | list[str] = Field(default_factory=list)
     # Added by vLLM.
+    priority: int = 0
     top_k: int = 0
     min_p: float = 0.0
     repetition_penalty: float = 1.0

@@ -131,9 +131,13 @@ def _params(
         "stop": body.stop,
         "stop_token_ids": body.stop_token_ids,
         "ignore_eos": body.ignore_eos,
+        "priority": body.priority,
+        "tenant": body.user or None,
         **more,
     }
     try:
         return SamplingParams(**given)
     except ValueError as error:
-        raise under_their_name(error, {**{name: name for name in given}, "max_new_tokens": body.limit}) from None
+        raise under_their_name(
+            error, {**{name: name for name in given}, "max_new_tokens": body.limit, "tenant": "user"}
+        ) from None

@@ -2,7 +2,8 @@
 
 A request has an arrival in seconds, a prompt (text, or only its length in tokens) and an answer of an exact length. In
 JSONL each line is an object, in CSV the first row names the columns: ``arrival_s``, ``prompt`` or ``prompt_tokens``,
-``answer_tokens``. Other fields and columns are ignored, so that a log can be used as it is.
+``answer_tokens``, and if wanted ``tenant`` and ``priority``, for the scheduling policies. Other fields and columns are
+ignored, so that a log can be used as it is.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ MAX_PROMPT = 100_000  # characters, and tokens where only a length is given
 MAX_ANSWER_TOKENS = 4096
 DEFAULT_RATE_PER_S = 4.0  # for conversations, which have no arrival times
 _SHORT_WORDS = "the and for that with this from have they will what when your said each time make like".split()
-_FIELDS = ("arrival_s", "prompt", "prompt_tokens", "answer_tokens")
+_TEXTS = ("prompt", "tenant")
+_FIELDS = ("arrival_s", "prompt", "prompt_tokens", "answer_tokens", "tenant", "priority")
 _SHOWN = 60
 
 
@@ -40,11 +42,24 @@ class OwnRequest(NamedTuple):
         arrival_s: seconds after the first request.
         prompt: its text, or its length in tokens.
         answer_tokens: exact length of the answer.
+        tenant, priority: as in ``SamplingParams``.
     """
 
     arrival_s: float
     prompt: str | int
     answer_tokens: int
+    tenant: str | None = None
+    priority: int = 0
+
+    def params(self) -> SamplingParams:
+        """Returns the parameters for an answer of exactly this length."""
+        return SamplingParams(
+            max_new_tokens=self.answer_tokens, ignore_eos=True, tenant=self.tenant, priority=self.priority
+        )
+
+    def row(self) -> list[Any]:
+        """Returns it as ``parse_rows`` reads it, without the last values if they are the defaults."""
+        return list(self[:3]) if self[3:] == (None, 0) else list(self)
 
 
 def parse_traffic(content: bytes, *, rate_per_s: float | None = None, seed: int = 0) -> list[OwnRequest]:
@@ -81,15 +96,19 @@ def parse_traffic(content: bytes, *, rate_per_s: float | None = None, seed: int 
 
 
 def parse_rows(rows: Any) -> list[OwnRequest]:
-    """Returns requests from a JSON list of ``[arrival_s, prompt, answer_tokens]``; raises ``ValueError``."""
+    """Returns requests from a JSON list of ``[arrival_s, prompt, answer_tokens, tenant, priority]``, the last two of
+    which may be missing; raises ``ValueError``."""
     if not isinstance(rows, list) or not 1 <= len(rows) <= MAX_REQUESTS:
         raise ValueError(f"the requests of traffic must be a list of 1 to {MAX_REQUESTS}")
     found = []
     for number, row in enumerate(rows, 1):
-        if not isinstance(row, list | tuple) or len(row) != len(OwnRequest._fields):
-            raise ValueError(f"request {number} must be [arrival_s, prompt, answer_tokens]")
+        if not isinstance(row, list | tuple) or not 3 <= len(row) <= len(OwnRequest._fields):
+            raise ValueError(
+                f"request {number} must be [arrival_s, prompt, answer_tokens], or with tenant and priority"
+            )
         prompt = "prompt" if isinstance(row[1], str) else "prompt_tokens"
-        found.append(_request(f"request {number}", {"arrival_s": row[0], prompt: row[1], "answer_tokens": row[2]}))
+        names = ("arrival_s", prompt, "answer_tokens", "tenant", "priority")
+        found.append(_request(f"request {number}", dict(zip(names, row, strict=False))))
     return from_first(found)
 
 
@@ -124,6 +143,8 @@ def to_jsonl(requests: Sequence[OwnRequest]) -> bytes:
     for request in requests:
         prompt = {"prompt" if isinstance(request.prompt, str) else "prompt_tokens": request.prompt}
         fields = {"arrival_s": round(request.arrival_s, 6), **prompt, "answer_tokens": request.answer_tokens}
+        fields |= {"tenant": request.tenant} if request.tenant is not None else {}
+        fields |= {"priority": request.priority} if request.priority else {}
         lines.append(json.dumps(fields, ensure_ascii=False) + "\n")
     return "".join(lines).encode("utf-8", "replace")
 
@@ -160,8 +181,7 @@ def own_workload(
         length = count(prompt)
         check_room(index, length, request.answer_tokens, room)
         lengths.append(length)
-        params = SamplingParams(max_new_tokens=request.answer_tokens, ignore_eos=True)
-        workload.append(Arrival(request.arrival_s, prompt, params, tag="own"))
+        workload.append(Arrival(request.arrival_s, prompt, request.params(), tag="own"))
     return workload, lengths
 
 
@@ -211,7 +231,7 @@ def _csv(text: str, without_arrival: bool) -> Iterator[OwnRequest]:
             if len(cells) != len(columns):
                 raise ValueError(f"line {line} has {len(cells)} cells, the header has {len(columns)}")
             given = {name: cell for name, cell in zip(columns, cells, strict=True) if name in _FIELDS and cell.strip()}
-            numbers = {name: _number(cell) for name, cell in given.items() if name != "prompt"}
+            numbers = {name: _number(cell) for name, cell in given.items() if name not in _TEXTS}
             yield _request(f"line {line}", {**given, **numbers}, without_arrival)
     except csv.Error as error:
         raise ValueError(f"line {max(1, reader.line_num)} is not CSV: {error}") from None
@@ -257,7 +277,16 @@ def _request(where: str, fields: Mapping[str, Any], without_arrival: bool = Fals
         raise ValueError(f"{where}, prompt: {_shown(prompt)} is not text of 1 to {MAX_PROMPT} characters")
     at_s = 0.0 if without_arrival else _checked(where, "arrival_s", fields.get("arrival_s"), 0, MAX_TIME_S)
     answer = _checked(where, "answer_tokens", fields.get("answer_tokens"), 1, MAX_ANSWER_TOKENS, whole=True)
-    return OwnRequest(float(at_s), prompt, int(answer))
+    tenant, priority = fields.get("tenant"), fields.get("priority")
+    if isinstance(priority, float) and priority.is_integer():
+        priority = int(priority)  # from a table
+    about = (None if tenant == "" else tenant, 0 if priority is None else priority)
+    request = OwnRequest(float(at_s), prompt, int(answer), *about)
+    try:
+        request.params()
+    except ValueError as error:
+        raise ValueError(f"{where}, {error}") from None
+    return request
 
 
 def _checked(where: str, name: str, value: Any, low: float, high: float, *, whole: bool = False) -> float:

@@ -33,6 +33,7 @@ class Invariants:
         self._progress: tuple[int, ...] = ()
         self._patience = 0
         self._turns = 0  # first admissions so far
+        self._deferred = False  # whether the last step left prompts for later because of the prefill interval
         self._prompts_at = -1_000_000  # the last step that computed prompt tokens
         self.num_submitted = 0
 
@@ -191,6 +192,9 @@ class Invariants:
             self._check_order(step)
         if step.decode_tokens and step.step_id - self._prompts_at <= knobs.prefill_interval:
             assert not (step.prompt_tokens or step.admitted), "prompts came too soon after others"
+        else:
+            assert step.held_by != "interval", "prompts were deferred for too long"
+        self._deferred = step.held_by == "interval"
         if step.prompt_tokens:
             self._prompts_at = step.step_id
         if scheduler.slots.used and not scheduler.cache.states.used:
@@ -246,9 +250,9 @@ class Invariants:
             assert total <= (scheduler.step_limit or total)
 
     def watch_the_oldest(self) -> None:
-        """The first request advances within a bounded number of steps, so every request is served eventually.
+        """The request that was admitted first advances within a bounded number of steps, so each is served eventually.
 
-        Called after each step that succeeded. The request that was admitted first is never preempted.
+        Called after each step that succeeded. That request is never preempted; if none runs, one is admitted.
         While it waits for a place, blocks or budget, the other running requests finish or are preempted, and none joins
         them. Each computes at most the tokens that it lacks, at least one per step.
         """
@@ -258,15 +262,15 @@ class Invariants:
         live = [truth.request for truth in self.live.values()]
         admitted = [request for request in live if request.turn >= 0]
         oldest = min(admitted, key=lambda request: request.turn) if admitted else live[0]
-        progress = (oldest.request_id, oldest.num_computed_tokens, oldest.num_known_tokens)
+        advanced = (oldest.request_id, oldest.num_computed_tokens, oldest.num_known_tokens)
+        progress = advanced if admitted else (self._turns,)
         if progress != self._progress:
             self._progress = progress
             self._patience = 4 + sum(
                 1 + len(self.live[other.request_id].tokens) - min(other.num_computed_tokens, other.num_known_tokens)
                 for other in self.scheduler.running
             )
-            self._patience *= 1 + self.scheduler.knobs.prefill_interval
-        self._patience -= 1
+        self._patience -= not self._deferred
         assert self._patience >= 0, f"{oldest} does not advance"
 
 

@@ -40,6 +40,13 @@ def test_a_lane_has_its_own_settings_over_those_of_all(send: Any) -> None:
     assert send(lane=2, reset=True)["values"]["temperature"] == 0.6
 
 
+def test_a_lane_may_have_a_tenant_and_a_priority(send: Any) -> None:
+    lane = send(lane=2, changes={"tenant": " a team ", "priority": "-3"})
+    assert (lane["values"]["tenant"], lane["values"]["priority"]) == ("a team", -3)
+    assert send(lane=2, changes={"tenant": ""})["values"]["tenant"] is None
+    assert send(lane=2, changes={"priority": "soon"})["refused"]["priority"] == "priority is 'soon': use a whole number"
+
+
 def test_what_is_wrong_is_refused_by_itself(send: Any) -> None:
     reply = send(changes={"seed": "twelve", "min_p": 0.3, "colour": 1})
     assert reply["own"] == 1

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -414,6 +415,7 @@ def test_parameters_are_only_sent_where_they_ask_for_something() -> None:
     with at_a_port(script.app) as address, HttpEngine(address) as remote:
         remote.submit("Once").result(timeout=30)
         params = SamplingParams(top_k=5, min_p=0.1, repetition_penalty=1.2, seed=1, stop=("x",), ignore_eos=True)
+        params = replace(params, tenant="a", priority=2)
         remote.submit([1, 2], params).result(timeout=30)
     plain, asked = script.bodies
     assert plain == {
@@ -422,6 +424,7 @@ def test_parameters_are_only_sent_where_they_ask_for_something() -> None:
     }  # fmt: skip
     added = {
         "prompt": [1, 2], "top_k": 5, "min_p": 0.1, "repetition_penalty": 1.2, "seed": 1, "stop": ["x"], "ignore_eos": True,
+        "user": "a", "priority": 2,
     }  # fmt: skip
     assert asked == {**plain, **added}
     assert script.paths == ["completions", "completions"]

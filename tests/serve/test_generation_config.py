@@ -63,6 +63,16 @@ def test_what_it_says_counts(engine: Engine, monkeypatch: pytest.MonkeyPatch) ->
     assert (params.temperature, params.max_new_tokens) == (0, 16)  # null counts as not given
 
 
+def test_user_and_priority_are_for_the_scheduling_policy(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = drawn(engine, monkeypatch, "completions", prompt="A step", user="a team", priority=-2)
+    assert (params.tenant, params.priority) == ("a team", -2)
+
+
+def test_a_user_may_be_empty(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = drawn(engine, monkeypatch, "chat/completions", **CHAT, user="")
+    assert (params.tenant, params.priority) == (None, 0)
+
+
 def test_none_are_openais(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Engine(checkpoint, generation_config="none", **SETTINGS) as engine:
         params = drawn(engine, monkeypatch, "chat/completions", **CHAT, max_tokens=3)

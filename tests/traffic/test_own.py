@@ -44,6 +44,17 @@ def test_csv_names_its_columns_and_a_quoted_prompt_may_have_lines() -> None:
     assert parse_traffic(table.encode()) == [OwnRequest(0.0, "one\ntwo, three", 8), TWO[1]]
 
 
+def test_tenants_and_priorities_are_read_written_and_sent() -> None:
+    theirs = [OwnRequest(0.0, "a", 1, "one", -2), OwnRequest(1.0, 4, 1, None, 3), OwnRequest(2.0, 4, 1)]
+    table = "arrival_s,prompt,prompt_tokens,answer_tokens,tenant,priority\n0,a,,1,one,-2\n1,,4,1,,3\n2,,4,1,,\n"
+    assert parse_traffic(table.encode()) == theirs == parse_traffic(to_jsonl(theirs))
+    assert [request.row() for request in theirs] == [[0.0, "a", 1, "one", -2], [1.0, 4, 1, None, 3], [2.0, 4, 1]]
+    assert parse_rows([request.row() for request in theirs]) == theirs
+    source = TextPrompts("a")
+    sent, _ = own_workload(theirs, source.with_body, 50, room=100, count=len)
+    assert [(one.params.tenant, one.params.priority) for one in sent] == [("one", -2), (None, 3), (None, 0)]
+
+
 def test_conversations_arrive_at_a_seeded_rate() -> None:
     turns = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "x" * 80}]
     file = json.dumps(
@@ -72,6 +83,14 @@ def test_a_rate_takes_the_place_of_the_arrivals_in_a_file() -> None:
         (
             b'{"arrival_s": 0, "prompt": "a", "answer_tokens": 1}\n{"arrival_s": 3601, "prompt": "a", "answer_tokens": 1}',
             "3,601 s after the first",
+        ),
+        (
+            b'{"arrival_s": 0, "prompt": "a", "answer_tokens": 1, "priority": 1.5}',
+            "line 1, priority is 1.5: use an integer",
+        ),
+        (
+            b'{"arrival_s": 0, "prompt": "a", "answer_tokens": 1, "tenant": 7}',
+            "line 1, tenant is 7: use text of 1 to 256",
         ),
         (b'\n{"arrival_s": -1, "prompt": "a", "answer_tokens": 1}', "line 2, arrival_s: -1"),
         (b'{"arrival_s": NaN, "prompt": "a", "answer_tokens": 1}', "line 1, arrival_s: nan"),
@@ -106,6 +125,8 @@ def test_what_is_wrong_is_said_with_its_line(content: bytes, words: str) -> None
             st.floats(0, 3000).map(lambda value: round(value, 3)),
             st.integers(1, 5000) | st.text("aé\n\"', x", min_size=1).filter(str.strip),
             st.integers(1, 4096),
+            st.none() | st.text("aé\n\"', x", min_size=1, max_size=256),
+            st.integers(-(10**9), 10**9),
         ),
         min_size=1,
         max_size=20,

@@ -91,6 +91,8 @@ class Requests(Endpoints):
         repetition_penalty: float | None = None,
         stop: list[str] | None = None,
         edit: bool = False,
+        priority: int | None = None,
+        tenant: str | None = None,
     ) -> dict:
         """Submit a prompt and return the ids of its requests at once.
 
@@ -102,7 +104,7 @@ class Requests(Endpoints):
         with refusals_as_errors():
             given = _given(
                 max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, system=system, top_p=top_p,
-                top_k=top_k, min_p=min_p, repetition_penalty=repetition_penalty, stop=stop,
+                top_k=top_k, min_p=min_p, repetition_penalty=repetition_penalty, stop=stop, priority=priority, tenant=tenant,
             )  # fmt: skip
             lanes, tab_id = _lanes(lane), _tab(tab)
             whole, instead = _switch(ignore_eos, "ignore_eos"), _switch(edit, "edit")
@@ -125,6 +127,8 @@ class Requests(Endpoints):
         min_p: float | None = None,
         repetition_penalty: float | None = None,
         stop: list[str] | None = None,
+        priority: int | None = None,
+        tenant: str | None = None,
         request: gr.Request = None,  # type: ignore[assignment]
     ) -> AsyncIterator[str]:
         """Submit a prompt, or a whole conversation as ``messages`` of role and content; returns the answer's text.
@@ -134,7 +138,7 @@ class Requests(Endpoints):
         with refusals_as_errors():
             given = _given(
                 max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, system=system, top_p=top_p,
-                top_k=top_k, min_p=min_p, repetition_penalty=repetition_penalty, stop=stop,
+                top_k=top_k, min_p=min_p, repetition_penalty=repetition_penalty, stop=stop, priority=priority, tenant=tenant,
             )  # fmt: skip
             stream = (await self._ask(prompt, _params(given), system=system, messages=messages)).stream
         try:
@@ -192,10 +196,13 @@ class Steering(Endpoints):
         max_new_tokens: int = DEFAULT_ANSWER,
         seed: int | None = None,
         tab: str = "",
+        tenant: str | None = None,
+        priority: int = 0,
     ) -> dict:
         """Submit many requests at once: unique, equal, shared head, or mix (every fourth 64 times as long).
 
-        The same seed submits the same prompts again; without one they differ each time.
+        The same seed submits the same prompts again; without one they differ each time. ``tenant`` and ``priority`` are
+        for the scheduling policies.
         """
         with refusals_as_errors():
             size = whole_number(size, "size")
@@ -206,6 +213,8 @@ class Steering(Endpoints):
                 max_new_tokens=whole_number(max_new_tokens, "max_new_tokens"),
                 seed=None if seed is None else whole_number(seed, "seed"),
                 tab_id=_tab(tab),
+                tenant=tenant or None,
+                priority=whole_number(priority, "priority"),
             )
             made = await self.submissions.run(send)
         if made.size < size:
@@ -220,6 +229,8 @@ class Steering(Endpoints):
         spacing: str = "poisson",
         seed: int | None = None,
         tab: str = "",
+        tenant: str | None = None,
+        priority: int = 0,
     ) -> dict | None:
         """Send requests at a rate a second until that is stopped, whether or not earlier ones are answered.
 
@@ -240,6 +251,8 @@ class Steering(Endpoints):
                 max_new_tokens=whole_number(max_new_tokens, "max_new_tokens"),
                 seed=None if seed is None else whole_number(seed, "seed"),
                 tab_id=tab_id,
+                tenant=tenant or None,
+                priority=whole_number(priority, "priority"),
             )
             return (await self.submissions.run(start)).figures()
 

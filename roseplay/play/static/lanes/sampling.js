@@ -18,6 +18,8 @@ const FIELDS = {
   max_new_tokens: "new-tokens",
   seed: "seed",
   stop: "stop",
+  priority: "priority",
+  tenant: "tenant",
 };
 /* Where a value comes from, as the controls' tooltips say it. */
 const SOURCES = {
@@ -26,7 +28,7 @@ const SOURCES = {
   model: "recommended by the model's author, in its generation_config.json",
   page: "this program's default",
 };
-const LEFT = new Set(["seed"]); // these are read when complete: at Enter, or when they lose the focus
+const LEFT = new Set(["seed", "priority", "tenant"]); // these are read when complete: at Enter, or when they lose the focus
 const RETRY_MS = 1000, TIMEOUT_MS = 10000;
 const panel = () => document.getElementById("rp-sampling"), opener = () => document.getElementById("sampling");
 const within = (name) => document.getElementById(`sampling-${FIELDS[name]}`);
@@ -178,7 +180,7 @@ export function shown() {
 /* A setting as its control shows it: stop strings one per line, null as nothing or as 0. */
 function inControl(name, value) {
   if (name === "stop") return value.map((line) => line.replaceAll("\n", "\\n")).join("\n");
-  return value ?? (name === "seed" ? "" : 0);
+  return value ?? (LEFT.has(name) ? "" : 0);
 }
 
 /* Where the slider of an answer's length ends. */
