@@ -52,6 +52,7 @@ class Request(TypedDict):
     itl_p99_ms: Count | None
     itl_max_ms: Count | None
     reason: Text
+    tenant: NotRequired[Text]  # missing for requests without one
 
 
 class Run(TypedDict):

@@ -130,7 +130,7 @@ def run_record(
 
 def _request(index: int, outcome: Outcome, zero_ns: int) -> dict[str, Any]:
     assert outcome.stream is not None
-    metrics = outcome.stream.metrics
+    metrics, tenant = outcome.stream.metrics, outcome.arrival.params.tenant
     gaps = sorted(metrics.itl_s)
     return {
         "index": index,
@@ -147,6 +147,7 @@ def _request(index: int, outcome: Outcome, zero_ns: int) -> dict[str, Any]:
         "itl_p99_ms": ms(percentile(gaps, 99)),
         "itl_max_ms": ms(gaps[-1] if gaps else None),
         "reason": str(outcome.stream.finish_reason),
+        **({"tenant": tenant} if tenant is not None else {}),
     }
 
 

@@ -20,6 +20,8 @@ Rows = Mapping[str, Row]
 VERDICTS: Mapping[str, str] = {"better": "better", "worse": "worse", "within": "within the spread", "unknown": "–"}
 # These explain other figures; they are never the effect.
 _EXPLAIN = ("computed_tokens", "saved_tokens", "kv_pool_tokens")
+# These are mentioned only where a scenario is about them.
+_IF_NAMED = ("ttft_max_ms", "small_tenant_queue_p50_ms", "large_tenant_queue_p50_ms")
 _ALWAYS_A_PRICE = ("ttft_p99_ms", "e2e_p99_ms")
 _WORK = ("output_tokens_per_s", "goodput_req_s")
 
@@ -43,7 +45,7 @@ def _effect(rows: Rows, watch: str | None) -> Row | None:
     """Returns the watched row if it is clear, otherwise B's largest gain, if there is one."""
     if watch is not None and is_clear(rows[watch]):
         return rows[watch]
-    found = (row for row in rows.values() if row["name"] not in _EXPLAIN)
+    found = (row for row in rows.values() if row["name"] not in (*_EXPLAIN, *_IF_NAMED))
     gains = [row for row in found if row["verdict"] == "better" or (watch is None and is_clear(row))]
     return max(gains, key=_distance, default=None)
 
@@ -77,7 +79,7 @@ def _price(rows: Rows, effect: Row | None, promised: str | None) -> tuple[str, s
     if arrival["verdict"] not in ("unknown", rows["ttft_p95_ms"]["verdict"]) and arrival["name"] not in said:
         parts.append(_facts(arrival, inside=True))  # in one arm, requests waited before they were submitted
         said.add(arrival["name"])
-    more = [row for row in rows.values() if row["verdict"] == wanted and row["name"] not in said]
+    more = [row for row in rows.values() if row["verdict"] == wanted and row["name"] not in (*said, *_IF_NAMED)]
     if more:
         largest = max(more, key=_distance)
         parts.append(f"also {wanted} in B: {brief(largest)}")

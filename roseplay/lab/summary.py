@@ -27,6 +27,8 @@ def summary(document: Mapping[str, Any], limits: Limits | None = None) -> dict[s
     limits = document["limits"] if limits is None else limits
     runs = {arm: [run for run in document["runs"] if run["arm"] == arm] for arm in ARMS}
     rows = [_row(name, measure, runs, limits) for name, measure in MEASURES.items()]
+    if any("tenant" in request for run in document["runs"] for request in run["requests"]):
+        rows += [_row(name, measure, runs, limits) for name, measure in OF_TENANTS.items()]
     pools = {arm: _pool_tokens(document["arms"][arm]["config"]) for arm in ARMS}
     if pools["A"] != pools["B"] and None not in pools.values():
         rows.append(figure_row("kv_pool_tokens", {arm: [pools[arm]] * len(runs[arm]) for arm in ARMS}))
@@ -48,7 +50,7 @@ def summary(document: Mapping[str, Any], limits: Limits | None = None) -> dict[s
 
 def watched_values(runs: Sequence[Run], name: str, limits: Limits) -> dict[str, list[float | None]]:
     """Returns a figure in the runs of each arm."""
-    return {arm: [MEASURES[name](run, limits) for run in runs if run["arm"] == arm] for arm in ARMS}
+    return {arm: [{**MEASURES, **OF_TENANTS}[name](run, limits) for run in runs if run["arm"] == arm] for arm in ARMS}
 
 
 def _spread(runs: Sequence[Run], name: str, limits: Limits, most: float) -> dict[str, Any]:
@@ -109,6 +111,19 @@ def _of_gaps(percent: float) -> Callable[[Run, Limits], float | None]:
     return lambda run, _: percentile(sorted(run["itl_ms"]), percent)
 
 
+def _queue_of_tenant(run: Run, which: Callable[..., str]) -> float | None:
+    """Returns the median queueing time of one tenant, chosen by their tokens; ``None`` if there are not several."""
+    tokens: dict[str, int] = {}
+    for request in run["requests"]:
+        name = request.get("tenant", "")
+        tokens[name] = tokens.get(name, 0) + request["prompt_tokens"] + request["completion_tokens"]
+    if len(tokens) < 2:
+        return None
+    chosen = which(tokens, key=tokens.__getitem__)
+    own = [r["queue_ms"] for r in run["requests"] if r.get("tenant", "") == chosen and r["queue_ms"] is not None]
+    return percentile(sorted(own), 50)
+
+
 def _computed(run: Run) -> int | None:
     """Returns the number of computed prompt tokens; for a server that reports no steps, of those not cached."""
     if run["steps"]:
@@ -124,6 +139,7 @@ MEASURES: Mapping[str, Callable[[Run, Limits], float | None]] = {
     "ttft_p50_ms": _of_requests("ttft_ms", 50),
     "ttft_p95_ms": _of_requests("ttft_ms", 95),
     "ttft_p99_ms": _of_requests("ttft_ms", 99),
+    "ttft_max_ms": _of_requests("ttft_ms", 100),
     "ttft_from_arrival_p50_ms": _of_requests("ttft_from_arrival_ms", 50),
     "ttft_from_arrival_p95_ms": _of_requests("ttft_from_arrival_ms", 95),
     "queue_p50_ms": _of_requests("queue_ms", 50),
@@ -138,6 +154,13 @@ MEASURES: Mapping[str, Callable[[Run, Limits], float | None]] = {
     "computed_tokens": lambda run, _: _computed(run),
     "saved_tokens": lambda run, _: run["saved_tokens"],
     "preemptions": lambda run, _: run["preemptions"],
+}
+
+
+# For runs with requests of tenants.
+OF_TENANTS: Mapping[str, Callable[[Run, Limits], float | None]] = {
+    "small_tenant_queue_p50_ms": lambda run, _: _queue_of_tenant(run, min),
+    "large_tenant_queue_p50_ms": lambda run, _: _queue_of_tenant(run, max),
 }
 
 

@@ -33,6 +33,7 @@ class Scenario:
         mix: how its prompts relate.
         prompt: text of each prompt, instead of the texts of the source.
         num_requests: requests in a run.
+        tenants: whose the requests are, in turn; empty for nobody's.
         arrivals: all at once, at a fixed interval, or independent of each other; the latter two at ``rate_per_s``.
         max_new_tokens: exact length of each answer; end-of-sequence tokens are ignored.
         knobs, config: knobs, and fields of ``EngineConfig``, that both arms set.
@@ -48,6 +49,7 @@ class Scenario:
     mix: PromptMix
     prompt: str | None = None
     num_requests: int = 32
+    tenants: tuple[str, ...] = ()
     arrivals: Literal["burst", "interval", "poisson"] = "burst"
     rate_per_s: float | None = None
     max_new_tokens: int = 8
@@ -121,13 +123,16 @@ class Scenario:
         """
         if self.prompt is not None:
             source = source.with_body(self.prompt)
-        return make_workload(
+        workload = make_workload(
             source,
             self._times(seed),
             mix=self.mix if room is None else self._fitted(source, room, count),
             params=SamplingParams(max_new_tokens=self.max_new_tokens, ignore_eos=True),
             seed=seed,
         )
+        if not self.tenants:
+            return workload
+        return [arrival.of_tenant(self.tenants[i % len(self.tenants)]) for i, arrival in enumerate(workload)]
 
     def _times(self, seed: int) -> Sequence[float]:
         if self.rate_per_s is None:

@@ -29,6 +29,10 @@ class Arrival:
     params: SamplingParams
     tag: str = ""
 
+    def of_tenant(self, tenant: str) -> Arrival:
+        """Returns the same request of this tenant."""
+        return dataclasses.replace(self, params=dataclasses.replace(self.params, tenant=tenant))
+
 
 Workload = list[Arrival]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
@@ -12,6 +11,7 @@ from roseplay.engine.messages import StepRecord
 from roseplay.engine.stream import Stream
 from roseplay.lab.measuring import run_record
 from roseplay.traffic.driver import Outcome, Played
+from roseplay.traffic.workload import Arrival
 from tests.play.fake_engine import FakeEngine
 
 US = 1000
@@ -27,7 +27,7 @@ def outcome(begin: int, tokens: tuple[int, ...], end: int, *, due: int, **counts
     for name, count in counts.items():
         setattr(metrics, name, count)
     stream.finish(FinishReason.LENGTH, ZERO + end * US)
-    arrival: Any = None
+    arrival = Arrival(due / 1e6, [1], SamplingParams())
     return Outcome(arrival, stream, ZERO + due * US, ZERO + begin * US, ZERO + (begin + 42) * US)
 
 

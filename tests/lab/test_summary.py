@@ -276,6 +276,27 @@ def test_the_report_marks_the_settings_that_differ_whatever_is_said_of_them(docu
     assert report.count('<tr class="differs">') == 1
 
 
+def test_waiting_times_are_those_of_each_tenant(document) -> None:
+    fair = made(document, [[5.0], [5.0]], [[5.0], [5.0]], scenario="fair-tenants")
+    for run in fair["runs"]:
+        small, large = (10.0, 500.0) if run["arm"] == "B" else (400.0, 420.0)
+        flood = [request(i, 100.0, queue_ms=large, tenant="flood") for i in range(7)]
+        run["requests"] = [*flood, request(7, 100.0, queue_ms=small, tenant="quiet")]
+    found = summary(fair)
+    assert [rows(found)[f"{which}_tenant_queue_p50_ms"][arm] for which in ("small", "large") for arm in "ab"] == [
+        400.0, 10.0, 420.0, 500.0,
+    ]  # fmt: skip
+    assert found["sentences"][0] == "Queue p50 of the smallest tenant is 10 ms in B and 400 ms in A (0.025×)."
+    assert found["sentences"][1].startswith(
+        "The price: queue p50 of the largest tenant is 500 ms in B and 420 ms in A (1.19×)"
+    )
+    assert parse_result(json.dumps({**fair, "summary": found}).encode())["runs"][0]["requests"][0]["tenant"] == "flood"
+
+
+def test_requests_without_tenants_have_no_figures_of_tenants(document) -> None:
+    assert not any("tenant" in name for name in rows(summary(document)))
+
+
 def test_the_promised_price_is_said_once(document) -> None:
     """Even if it is the largest loss."""
     paid = made(document, [[30.0], [31.0]], [[10.0], [11.0]])

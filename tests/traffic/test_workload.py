@@ -117,3 +117,9 @@ def test_a_scenario_with_a_mistake_in_it_is_refused() -> None:
         Scenario(**about, watch="itl_p99_ms", config_after={"num_blocks": 1})
     with pytest.raises(ValueError, match="rate"):
         Scenario(**about, watch="itl_p99_ms", arrivals="poisson")
+
+
+def test_a_scenarios_tenants_send_in_turn() -> None:
+    sent = SCENARIOS["fair-tenants"].workload(TokenPrompts(50_257))
+    assert [one.params.tenant for one in sent[:9]] == ["quiet", *["flood"] * 7, "quiet"]
+    assert {one.params.tenant for one in SCENARIOS["poisson"].workload(TokenPrompts(50_257))} == {None}
