@@ -414,7 +414,7 @@ class Knobs:
         64,
         Whole(1, none="unlimited"),
         "Max overtakes",
-        "bound on waiting",
+        "longest wait",
         "Under a policy other than fcfs, a waiting request that this many later ones have overtaken is admitted next, in "
         "order of arrival. Under fair, a tenant is next once this many requests for each waiting tenant have been "
         "admitted since its last one.",

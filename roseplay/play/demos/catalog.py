@@ -1,4 +1,4 @@
-"""The five demos."""
+"""The demos."""
 
 from __future__ import annotations
 
@@ -334,4 +334,65 @@ APPEND = Demo(
     after="Try it yourself: switch Batched append, press Burst with size 64.",
 )
 
-DEMOS = {demo.name: demo for demo in (BUDGET, PREFIX, BATCH, PRESSURE, APPEND)}
+POLICY = Demo(
+    name="policy",
+    title="Shortest first",
+    shows="who is next: the first in line, or the shortest prompt",
+    knobs={"scheduling_policy": "fcfs", "max_overtakes": 64, "max_batch_size": 6, "prefill_max_tokens": None},
+    scenes=(
+        _READING,
+        Scene(
+            caption=(
+                (
+                    "**{size} prompts arrive, and a step has room for [[6]] answers.** Every fourth is long: "
+                    "{long_prompt} tokens.",
+                    "**Many prompts arrive, and a step has room for [[6]] answers.** Every fourth is long.",
+                ),
+                ("First come, first served.",),
+            ),
+            burst=DemoBurst(name="first", kind="mix", answer=32),
+        ),
+        Scene(
+            caption=(
+                (
+                    "**{first_waited_for_batch} prompts waited for a place,** short ones behind long ones.",
+                    "**The queue** is the dotted line in Steps: short prompts stand behind long ones.",
+                ),
+                ("Half of them had their first token after {first_first_token} ms.",),
+            ),
+            stories=False,
+            rings=("rp-steps",),
+        ),
+        Scene(
+            caption=(
+                ("**The policy is now [[shortest]]:** of the prompts that wait, the shortest is next.",),
+                ("A prompt that 64 others have overtaken is next all the same.",),
+            ),
+            knobs={"scheduling_policy": "shortest"},
+            rings=("rp-queue",),
+        ),
+        Scene(
+            caption=(("**The same {size} prompts arrive again.**", "**The same prompts arrive again.**"),),
+            burst=DemoBurst(name="second", kind="mix", answer=32),
+        ),
+        Scene(
+            caption=(
+                (
+                    "**Half of them now have their first token after {first_token_falls}.**",
+                    "**Half of them now wait longer for their first token:** {first_token_rises}.",
+                    "**The median first token shows no clear difference here:** {first_token_same}.",
+                    "**With shortest first, long prompts wait for short ones.**",
+                ),
+                (
+                    "The price: the last ones, which are long, wait for {last_token_rises}.",
+                    "The last ones wait for {last_token_falls}.",
+                    "The last ones, which are long, show no clear difference: {last_token_same}.",
+                ),
+            ),
+            stories=False,
+        ),
+    ),
+    after="Try it yourself: open Queue, choose a policy, press Burst with the mix.",
+)
+
+DEMOS = {demo.name: demo for demo in (BUDGET, PREFIX, BATCH, PRESSURE, APPEND, POLICY)}

@@ -247,7 +247,16 @@ function show() {
   }
 }
 
+listen("click", ({ target }) => {
+  const button = target instanceof Element && target.closest("#rp-queue-button");
+  if (!button) return;
+  const shown = document.getElementById("rp-queue").classList.toggle("rp-shown");
+  button.setAttribute("aria-expanded", String(shown));
+});
+
 function summary(knobs, count) {
+  const policy = document.querySelector("#rp-queue-button span");
+  if (policy) write(policy, knobs.scheduling_policy);
   const words = document.querySelector("#rp-knobs-button span");
   if (!words) return;
   const budget = make("em", "", format.limit(knobs.prefill_max_tokens));

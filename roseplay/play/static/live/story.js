@@ -57,7 +57,7 @@ export function mount(element) {
   first.append(takes, make("kbd", "", "D"));
   on("demos offered", () => write(takes, demos.list[0]?.seconds ? `${demos.list[0].seconds} s` : ""));
   box.append(
-    ...(demos.list.length ? [make("div", "rp-story-first", first, menu("Five demos"))] : []),
+    ...(demos.list.length ? [make("div", "rp-story-first", first, menu("All demos"))] : []),
     make("div", "rp-story-main", text, progress),
     limitCell(),
     spanCell(),

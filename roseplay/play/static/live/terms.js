@@ -101,11 +101,12 @@ const termButton = (text, dataset) => {
 
 /* The button replaces the label's words, which are hidden but still name the control. */
 function label(id, dataset) {
-  const words = document.querySelector(`#${id} label > span`);
+  const caption = document.querySelector(`#${id} > [data-testid=block-info]`); // of a row of words
+  const words = caption || document.querySelector(`#${id} label > span`);
   if (!words) return false;
   const block = document.getElementById(id);
   if (!block.querySelector(".rp-term")) {
-    words.parentElement.before(termButton(words.textContent.trim(), dataset));
+    (caption || words.parentElement).before(termButton(words.textContent.trim(), dataset));
     block.classList.add("rp-explained");
   }
   return true;
