@@ -1,8 +1,9 @@
 """Continuous batching: keeps all live requests, makes steps of them, and applies the result of each step.
 
-A step is pure data: the scheduler knows neither the model nor the clock, so every rule here can be tested without them.
+A step is pure data: the scheduler knows neither model nor clock, so every rule here can be tested without them.
 Its design (no prefill or decode phase, a budget over prompt chunks, preemption by recomputation) is that of vLLM's V1
-scheduler. ``StepBuilder`` decides what each request computes in a step.
+scheduler. ``StepBuilder`` decides what each request computes, in the order of first admissions, which is that of arrival
+unless a policy (``core/waiting_queue.py``) says otherwise: so are first tokens drawn, and the last is preempted first.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ class Scheduler:
     # -- a step has ended
 
     def update(self, step: Step, result: StepResult) -> list[tuple[StepEntry, int]]:
-        """Apply the result of a step that succeeded; returns its new tokens as (entry, token id), in request order.
+        """Apply the result of a step that succeeded; returns its new tokens as (entry, token id), in the step's order.
 
         Requests that are finished by their token end here, and so do requests for which the result has an error; those
         are returned by ``take_errors``. Raises ``ValueError`` for a result that does not fit the step.

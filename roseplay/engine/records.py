@@ -30,7 +30,7 @@ def entry_record(entry: StepEntry) -> EntryRecord:
 
 
 def tokens_of(step: Step, result: StepResult, new_tokens: list[tuple[StepEntry, int]]) -> list[NewToken]:
-    """Returns the step's new tokens with their log-probabilities, in request order."""
+    """Returns the step's new tokens with their log-probabilities, in the step's order."""
     logprobs = {id(entry): value for entry, value in zip(step.entries, result.logprobs, strict=True) if value}
     return [
         NewToken(entry.request.request_id, token, entry.request.finish_reason, logprobs.get(id(entry)))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from roseplay.engine.messages import StepRecord
 
 _QUEUE, _BLOCKS, _BUDGET = range(3)
-_CAUSE_OF = {"blocks": _BLOCKS, "prefill": _BUDGET}  # the batch is full, or its turn has not come: the queue
+_CAUSE_OF = {"blocks": _BLOCKS, "prefill": _BUDGET, "interval": _BUDGET}  # the batch is full, or its turn has not come: the queue
 
 
 class TTFTCauses(NamedTuple):
@@ -21,7 +21,7 @@ class TTFTCauses(NamedTuple):
     Attributes:
         queue_s: waiting in line: for a place in the batch, or for the step in progress at its arrival to end.
         blocks_s: waiting for free KV blocks.
-        budget_s: waiting for prefill budget, before and between the parts of its prompt.
+        budget_s: waiting for prefill budget, or the prefill interval, before and between the parts of its prompt.
         computing_s: the steps that worked on it, until its token was published.
     """
 

@@ -23,7 +23,11 @@ SETTINGS = settings_of(Knobs)
 # The knobs that have a control. Switches that save prompt tokens come first; slow motion has a control of its own.
 _CONTROLLED = tuple(knob for knob in SETTINGS if SETTINGS[knob].control and knob != "slow_motion")
 _SAVING = ("prefix_cache", "same_step_sharing")
-_QUEUE = ("scheduling_policy", "max_overtakes", "prefill_interval")  # in a section of their own, which is closed at first
+_QUEUE = (
+    "scheduling_policy",
+    "max_overtakes",
+    "prefill_interval",
+)  # in a section of their own, which is closed at first
 _NUMBERS = tuple(knob for knob in _CONTROLLED if not isinstance(SETTINGS[knob].values, Switch | Choice))
 SLIDERS = tuple(sorted(_NUMBERS, key=lambda knob: knob in _QUEUE))
 CHOICES = tuple(knob for knob in _CONTROLLED if isinstance(SETTINGS[knob].values, Choice))

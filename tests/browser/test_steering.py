@@ -134,6 +134,21 @@ def test_values_between_the_places_can_be_typed(mock: Served, open_page: Open) -
     until(lambda: mock.engine.knobs.prefill_max_batch_size == 5)
 
 
+def test_the_policy_is_chosen_in_a_section_that_opens(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    button = page.locator("#rp-queue-button")
+    expect(page.locator("#policy")).to_be_hidden()
+    button.click()
+    expect(button).to_have_attribute("aria-expanded", "true")
+    page.locator("#policy label", has_text="fair").click()
+    until(lambda: mock.engine.knobs.scheduling_policy == "fair")
+    expect(button).to_contain_text("fair")
+    mock.engine.set_knobs(scheduling_policy="priority")
+    expect(page.locator("#policy input:checked")).to_have_value("priority")
+    page.locator("#policy .rp-term").click()
+    expect(page.locator(".rp-popover")).to_contain_text("changed")
+
+
 def test_a_number_beyond_the_range_is_clamped(mock: Served, open_page: Open) -> None:
     page = open_page(mock)
     page.locator("#max-batch input[type=number]").fill("999")

@@ -15,7 +15,7 @@ from roseplay.engine.messages import EntryRecord
 from roseplay.play.story.burst_facts import NOTICED_MS, BurstFacts, Gap, LongestStep
 from roseplay.play.story.burst_sentences import comparison, what_happened
 from roseplay.play.story.story import Story
-from roseplay.play.story.text import plain, segments
+from roseplay.play.story.text import knob_text, plain, segments
 from roseplay.recording.frame_rows import StepRow, TokenRow
 
 KNOBS = Knobs().to_dict()
@@ -141,6 +141,11 @@ def test_the_second_burst_is_compared_with_the_first_under_another_budget() -> N
         "The same burst with no budget: worst pause 60 ms. First tokens after 15 ms instead of 58."
     )
     assert [text for text, style in said["lines"][1] if style == "value"] == ["no"]  # type: ignore[index]
+
+
+def test_a_setting_whose_values_are_words_is_named_with_its_word() -> None:
+    assert knob_text("scheduling_policy", "fair") == "policy [[fair]]"
+    assert knob_text("max_overtakes", None) == "[[no]] max overtakes"
 
 
 def test_a_setting_that_changes_while_a_burst_runs_leaves_nothing_to_compare() -> None:

@@ -338,7 +338,14 @@ POLICY = Demo(
     name="policy",
     title="Shortest first",
     shows="who is next: the first in line, or the shortest prompt",
-    knobs={"scheduling_policy": "fcfs", "max_overtakes": 64, "max_batch_size": 6, "prefill_max_tokens": None},
+    knobs={
+        "scheduling_policy": "fcfs",
+        "max_overtakes": 64,
+        "max_batch_size": 6,
+        "prefill_max_tokens": None,
+        "prefix_cache": False,
+        "same_step_sharing": False,
+    },
     scenes=(
         _READING,
         Scene(
@@ -350,13 +357,13 @@ POLICY = Demo(
                 ),
                 ("First come, first served.",),
             ),
-            burst=DemoBurst(name="first", kind="mix", answer=32),
+            burst=DemoBurst(name="first", kind="mix", answer=8),
         ),
         Scene(
             caption=(
                 (
                     "**{first_waited_for_batch} prompts waited for a place,** short ones behind long ones.",
-                    "**The queue** is the dotted line in Steps: short prompts stand behind long ones.",
+                    "**The queue** is the dotted line in Steps: short prompts wait behind long ones.",
                 ),
                 ("Half of them had their first token after {first_first_token} ms.",),
             ),
@@ -373,7 +380,7 @@ POLICY = Demo(
         ),
         Scene(
             caption=(("**The same {size} prompts arrive again.**", "**The same prompts arrive again.**"),),
-            burst=DemoBurst(name="second", kind="mix", answer=32),
+            burst=DemoBurst(name="second", kind="mix", answer=8),
         ),
         Scene(
             caption=(

@@ -43,4 +43,6 @@ def knob_text(name: str, value: Any) -> str:
         return f"[[no]] {short}"
     if isinstance(value, bool):
         return f"{short} [[{'on' if value else 'off'}]]"
+    if isinstance(value, str):
+        return f"{short} [[{value}]]"
     return f"{short} [[{value:g}]]" if isinstance(value, float) else f"{short} [[{whole(value)}]]"
