@@ -12,7 +12,11 @@ from typing import NamedTuple
 from roseplay.engine.messages import StepRecord
 
 _QUEUE, _BLOCKS, _BUDGET = range(3)
-_CAUSE_OF = {"blocks": _BLOCKS, "prefill": _BUDGET, "interval": _BUDGET}  # the batch is full, or its turn has not come: the queue
+_CAUSE_OF = {
+    "blocks": _BLOCKS,
+    "prefill": _BUDGET,
+    "interval": _BUDGET,
+}  # the batch is full, or its turn has not come: the queue
 
 
 class TTFTCauses(NamedTuple):

@@ -146,7 +146,7 @@ def test_the_policy_is_chosen_in_a_section_that_opens(mock: Served, open_page: O
     mock.engine.set_knobs(scheduling_policy="priority")
     expect(page.locator("#policy input:checked")).to_have_value("priority")
     page.locator("#policy .rp-term").click()
-    expect(page.locator(".rp-popover")).to_contain_text("changed")
+    expect(page.get_by_role("dialog", name="Policy")).to_contain_text("--scheduling-policy")
 
 
 def test_a_number_beyond_the_range_is_clamped(mock: Served, open_page: Open) -> None:

@@ -27,6 +27,12 @@ test("a preempted request keeps its place", () => {
   assert.deepEqual([1, 2].map(lineText), ["1st in line", "2nd in line"]);
 });
 
+test("under a scheduling policy the order in line is not known", () => {
+  startAnew({ boot: "fair", now: 1200, knobs: { scheduling_policy: "fair" }, info: {} });
+  take([frame(submitted(1), submitted(2))], { boot: "fair", now: 1200 });
+  assert.deepEqual([1, 2].map(lineText), ["", ""]);
+});
+
 test("the parts of a time to first token", () => {
   startAnew({ boot: "parts", now: 1200, knobs: {}, info: {} });
   const first = [1, "first", 1200, { ttft_ms: 100, ttft_parts: [12.4, 0, 0.2, 87.4] }];

@@ -28,7 +28,7 @@ const SOURCES = {
   model: "recommended by the model's author, in its generation_config.json",
   page: "this program's default",
 };
-const LEFT = new Set(["seed", "priority", "tenant"]); // these are read when complete: at Enter, or when they lose the focus
+const LEFT = new Set(["seed", "priority", "tenant"]); // read when complete: at Enter, or when they lose the focus
 const RETRY_MS = 1000, TIMEOUT_MS = 10000;
 const panel = () => document.getElementById("rp-sampling"), opener = () => document.getElementById("sampling");
 const within = (name) => document.getElementById(`sampling-${FIELDS[name]}`);

@@ -38,13 +38,13 @@ let places = null;
 on("frame", () => (places = null));
 
 /**
- * A request's place in the queue, from 1, or null if it does not wait or the order is unknown. Requests enter in order
- * of submission, and preempted ones keep their place.
+ * A request's place in the queue, from 1, or null if it does not wait or the order is unknown, as under scheduling
+ * policies. Requests enter in order of submission, and preempted ones keep their place.
  * @param {number} rid
  * @returns {number | null}
  */
 function placeInLine(rid) {
-  if (store.absent.steps) return null;
+  if (store.absent.steps || (store.knobs.scheduling_policy || "fcfs") !== "fcfs") return null;
   if (!places) {
     const waiting = [...store.open].map((id) => store.requests.get(id)).filter((known) => known && isWaiting(known));
     places = new Map(waiting.sort((a, b) => a.rid - b.rid).map((known, i) => [known.rid, i + 1]));
