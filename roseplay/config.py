@@ -471,6 +471,32 @@ class Knobs:
         costs="Next to nothing: the prompts of a step are compared.",
         nearest="enable_prefix_caching",
     )
+    eviction_policy: Literal["lru", "lfu"] = setting(
+        "lru",
+        Choice(("lru", "lfu")),
+        "Eviction",
+        "reuse",
+        "Which cached block is given up when a new one is needed. lru: the one whose last request ended first. lfu: the one "
+        "that the fewest requests have used, and of these the least recently used; each use counts for about one turnover "
+        "of the rest of the cache, so that what is used no more is given up in the end.",
+        control="eviction",
+        watch="**saved by sharing** and **TTFT** in a small pool, if some prompts begin alike and others do not come back.",
+        costs="With lfu, prompts that are new but will come back stay for a shorter time.",
+    )
+    pinned_blocks: int = setting(
+        0,
+        Whole(0, 65536),
+        "Pinned prefix",
+        "reuse",
+        "When a second prompt uses the first blocks of an earlier one, this many of them are pinned: a system prompt stays "
+        "cached whatever else passes through. Pinned blocks are given up only when requests hold all others. At most half "
+        "of the pool can be pinned; changing the number or clearing the cache releases them.",
+        short="pinned",
+        unit="blocks",
+        control="pinned",
+        watch="**saved by sharing** and **TTFT** of prompts that begin with the system prompt.",
+        costs="The rest of the cache is smaller.",
+    )
     batched_append: bool = setting(
         True,
         Switch(),

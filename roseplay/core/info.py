@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from roseplay.config import GPU_KNOBS, Knobs
 from roseplay.core.budget import check_fits
 
 _BRIEF = 300  # characters
@@ -32,6 +33,10 @@ class Choice:
     def brief(why: str) -> str:
         """Returns the first line of a message, cut to a length that can be shown."""
         return why.strip().partition("\n")[0][:_BRIEF]
+
+
+class UnsupportedKnobError(ValueError):
+    """An engine cannot have this knob's value; the message is one line and says what to use instead."""
 
 
 @dataclass(slots=True)
@@ -103,6 +108,23 @@ class EngineInfo:
     def check_fits(self, num_prompt_tokens: int, max_new_tokens: int) -> None:
         """Raises ``RequestTooLargeError`` for a request that could never be served."""
         check_fits(num_prompt_tokens, max_new_tokens, self.max_model_len, self.num_blocks - 1, self.block_size)
+
+    def check_knobs(self, knobs: Knobs, before: Knobs | None = None) -> None:
+        """Raises ``UnsupportedKnobError`` for knobs that this engine cannot have.
+
+        Args:
+            before: its knobs so far; those that need a GPU may only be as they were without one.
+        """
+        has_gpu = self.device.startswith("cuda") or self.cuda_graphs > 0
+        for name in GPU_KNOBS if before is not None and not has_gpu else ():
+            if getattr(knobs, name) != getattr(before, name):
+                raise UnsupportedKnobError(f"{name} needs a CUDA device; this engine runs on {self.device}")
+        most = (self.num_blocks - 1) // 2
+        if self.server is None and knobs.pinned_blocks > most:
+            raise UnsupportedKnobError(
+                f"pinned_blocks is {knobs.pinned_blocks:,}, but at most half of the KV pool can be pinned: use 0 to"
+                f" {most:,}, or start with more num_blocks"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class Scheduler:
         self.max_model_len = max_model_len
         self._without_cache = self.slots.used and not states.used  # cached blocks are useless without a state
         self.knobs = knobs or Knobs()
-        self._acting = self._possible(self.knobs)
+        self.set_knobs(self.knobs)
         self.step_limit = step_limit
         self.in_flight = StepsInFlight(self.tables.release)
         self.next_step_id = 0
@@ -123,6 +123,7 @@ class Scheduler:
         """Replace the knobs, from the next step on."""
         if self.knobs.prefix_cache and not knobs.prefix_cache:
             self.cache.clear()
+        self.pool.set_eviction(knobs.eviction_policy, knobs.pinned_blocks)
         self.knobs = knobs
         self._acting = self._possible(knobs)
 

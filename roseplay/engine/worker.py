@@ -15,6 +15,7 @@ from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import EngineConfig, Knobs
 from roseplay.core.cache_entries import SAVED_LOGITS_BYTES
 from roseplay.core.cache_events import CacheLog
+from roseplay.core.info import UnsupportedKnobError
 from roseplay.core.progress import Reporter
 from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
@@ -97,6 +98,7 @@ class Worker:
         self.inbox = inbox
         self.send = send
         self.info = runner.info()
+        self.info.check_knobs(knobs)
         self.scheduler = self._new_scheduler(knobs)
         self._finished: list[Finished] = []
         self._late: list[Command] = []
@@ -395,7 +397,7 @@ def run_worker(
     try:
         runner = make_runner(model, config, Reporter(send if reports else None), clock)
         worker = Worker(runner, config, knobs, inbox, send, clock)
-    except EngineStartError as error:
+    except (EngineStartError, UnsupportedKnobError) as error:
         send(Failed(str(error), user_error=True))
         return
     except BrokenPipeError:  # the client is gone

@@ -37,6 +37,8 @@ def random_knobs(rng: random.Random) -> dict[str, object]:
             {"scheduling_policy": rng.choice(POLICIES)},
             {"max_overtakes": rng.choice([None, 1, 5])},
             {"prefill_interval": rng.choice([0, 0, 1, 4])},
+            {"eviction_policy": rng.choice(["lru", "lfu"])},
+            {"pinned_blocks": rng.choice([0, 1, 2, 5])},
         ]
     )
 

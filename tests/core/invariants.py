@@ -90,6 +90,9 @@ class Invariants:
         counts = (pool.num_free, pool.num_cached, pool.num_active, pool.num_shared)
         assert counts == (len(unheld) - cached, cached, pool.num_usable - len(unheld) - shared, shared)
         assert sum(counts) == pool.num_usable
+        pinned = [block for block in range(pool.num_blocks) if pool.is_pinned(block)]
+        assert len(pinned) <= (pool.num_usable // 2 if self.scheduler.knobs.pinned_blocks else 0)
+        assert all(pool.is_findable(block) for block in pinned), "a block is pinned that nothing can find"
 
     def _check_slots(self, holders: list[Request]) -> None:
         """A request that runs, or that a step in flight writes for, has its own state slot; no others have one."""

@@ -34,6 +34,8 @@ KNOBS = {
     "scheduling_policy": st.sampled_from(POLICIES),
     "max_overtakes": st.sampled_from([None, 1, 5]),
     "prefill_interval": st.sampled_from([0, 1, 4]),
+    "eviction_policy": st.sampled_from(["lru", "lfu"]),
+    "pinned_blocks": st.sampled_from([0, 1, 3]),
 }
 
 

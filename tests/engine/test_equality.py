@@ -24,6 +24,7 @@ CASES = {
     "after preemption": {"num_blocks": 12, "prefix_cache": False},
     "after preemption, resumed from the cache": {"num_blocks": 12},
     "few tokens a step": {"step_max_tokens": 5},
+    "least frequently used, pinned": {"num_blocks": 40, "eviction_policy": "lfu", "pinned_blocks": 4},
 }
 
 

@@ -34,6 +34,8 @@ CHANGES = {
     "chunked_prefill": (True, False),
     "prefix_cache": (True, False),
     "same_step_sharing": (True, False),
+    "eviction_policy": ("lru", "lfu"),
+    "pinned_blocks": (0, 1, 3),
     "batched_append": (True, False),
 }
 
