@@ -54,6 +54,7 @@ class EngineInfo:
         state_slots: most requests of a model with recurrent layers that can run at once; 0 for other models.
         state_snapshots: most states of such a model that the prefix cache keeps.
         state_bytes: bytes of one request's states.
+        host_blocks: blocks in host memory that preempted requests can be swapped to; 0 if they cannot.
         decode_s: seconds that a step takes to decode one request, measured at the start; 0 if not measured.
         prompt_token_s: seconds that each further token adds to a step, measured at the start; 0 if not measured.
         server: kind and address of the other server that computes; None where the engine computes itself. Counts and
@@ -84,6 +85,7 @@ class EngineInfo:
     state_slots: int = 0
     state_snapshots: int = 0
     state_bytes: int = 0
+    host_blocks: int = 0
     decode_s: float = 0.0
     prompt_token_s: float = 0.0
     server: str | None = None
@@ -125,6 +127,16 @@ class EngineInfo:
                 f"pinned_blocks is {knobs.pinned_blocks:,}, but at most half of the KV pool can be pinned: use 0 to"
                 f" {most:,}, or start with more num_blocks"
             )
+        if self.server is None and knobs.preemption_mode == "swap" and not self.host_blocks:
+            raise UnsupportedKnobError(f"preemption_mode swap is not possible: {self._why_not_swapped}; use recompute")
+
+    @property
+    def _why_not_swapped(self) -> str:
+        if self.simulated is not None:
+            return "how fast a simulated GPU copies to the host is not known"
+        if self.state_slots:
+            return f"{self.model} has recurrent layers, whose states cannot be swapped"
+        return "swap_space has no room for a single KV block"
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,7 @@ class Worker:
             token_limit=self.runner.memory_limit,
             num_state_slots=self.info.state_slots,
             num_state_snapshots=self.info.state_snapshots,
+            num_host_blocks=self.info.host_blocks,
             state_interval=self.config.state_interval,
             cache_log=CacheLog() if self.config.kv_events else None,
         )

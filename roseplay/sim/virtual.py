@@ -42,6 +42,7 @@ class VirtualServer:
     ) -> None:
         self._runner, self._clock, self._skips = runner, clock, skip
         self._knobs = knobs or Knobs()
+        runner.info().check_knobs(self._knobs)
         self._ahead = self._knobs.overlap
         self.scheduler = Scheduler(
             num_blocks=runner.num_blocks,

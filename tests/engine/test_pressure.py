@@ -36,6 +36,7 @@ CHANGES = {
     "same_step_sharing": (True, False),
     "eviction_policy": ("lru", "lfu"),
     "pinned_blocks": (0, 1, 3),
+    "preemption_mode": ("recompute", "swap"),
     "batched_append": (True, False),
 }
 
