@@ -142,12 +142,13 @@ class EntryRecord(NamedTuple):
 
 
 class BlockChange(NamedTuple):
-    """A block's new state: how many requests hold it, the first of them (-1: none), and whether prompts can find it."""
+    """A block's new state: how many requests hold it, the first of them (-1: none), and whether prompts can find it
+    (1), in a pinned block (2), or not (0)."""
 
     block: int
     references: int
     owner: int
-    findable: bool
+    findable: int
 
 
 class StateChange(NamedTuple):

@@ -102,12 +102,18 @@ def _check(played: Played, time_limit_s: float) -> None:
 
 
 def run_record(
-    arm: str, repeat: int, played: Played, steps: list[StepRecord], told: Capabilities | None = None
+    arm: str,
+    repeat: int,
+    played: Played,
+    steps: list[StepRecord],
+    told: Capabilities | None = None,
+    block_bytes: int = 0,
 ) -> dict[str, Any]:
     """Returns a run in the result's format; times are in ms since the first submit.
 
     Args:
         told: what the engine reports; by default everything.
+        block_bytes: bytes of a KV block.
     """
     told = told or Capabilities()
     zero_ns = played.outcomes[0].submit_start_ns
@@ -125,6 +131,10 @@ def run_record(
         "tokens_sha256": hashlib.sha256(tokens.encode()).hexdigest(),
         "saved_tokens": sum(m.cached_tokens + m.shared_tokens for m in metrics) if told.cached_tokens else None,
         "preemptions": sum(m.num_preemptions for m in metrics) if told.steps else None,
+        "recomputed_tokens": sum(step.recomputed_tokens for step in steps) if told.steps else None,
+        "moved_mb": sum(step.swapped_out + step.swapped_in for step in steps) * block_bytes / 1e6
+        if told.steps
+        else None,
     }
 
 

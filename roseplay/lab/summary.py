@@ -29,6 +29,7 @@ def summary(document: Mapping[str, Any], limits: Limits | None = None) -> dict[s
     rows = [_row(name, measure, runs, limits) for name, measure in MEASURES.items()]
     if any("tenant" in request for run in document["runs"] for request in run["requests"]):
         rows += [_row(name, measure, runs, limits) for name, measure in OF_TENANTS.items()]
+    rows = [row for row in rows if row["name"] not in _OF_PREEMPTIONS or row["a"] or row["b"]]
     pools = {arm: _pool_tokens(document["arms"][arm]["config"]) for arm in ARMS}
     if pools["A"] != pools["B"] and None not in pools.values():
         rows.append(figure_row("kv_pool_tokens", {arm: [pools[arm]] * len(runs[arm]) for arm in ARMS}))
@@ -161,7 +162,10 @@ MEASURES: Mapping[str, Callable[[Run, Limits], float | None]] = {
     "computed_tokens": lambda run, _: _computed(run),
     "saved_tokens": lambda run, _: run["saved_tokens"],
     "preemptions": lambda run, _: run["preemptions"],
+    "recomputed_tokens": lambda run, _: run.get("recomputed_tokens"),
+    "moved_mb": lambda run, _: run.get("moved_mb"),
 }
+_OF_PREEMPTIONS = ("recomputed_tokens", "moved_mb")  # without a row where they are 0
 
 
 # For runs with requests of tenants.

@@ -21,7 +21,7 @@ function holders() {
     const rid = blocks.owner[block], own = found.get(rid) || [0, 0, 0];
     own[0]++;
     own[1] += blocks.references[block] > 1;
-    own[2] += blocks.findable[block];
+    own[2] += Number(blocks.findable[block] > 0);
     found.set(rid, own);
   }
   return found;
