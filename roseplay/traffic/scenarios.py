@@ -14,7 +14,7 @@ from roseplay.traffic.scenario import Scenario
 _NO_SHARING = {"prefix_cache": False, "same_step_sharing": False}
 
 # A quiet begin, in which the system prompt is used twice; then three documents between any two of its users.
-_SYSTEM_PROMPT_AND_DOCUMENTS = PromptMix(repeats=(1, 1, 1, 1, *(1, 48, 48, 48) * 9), head_tokens=512, head_every=4)
+_SYSTEM_PROMPT_AND_DOCUMENTS = PromptMix(repeats=(1, 1, 1, 1, *(1, 24, 24, 24) * 9), head_tokens=256, head_every=4)
 
 SCENARIOS: Mapping[str, Scenario] = {
     scenario.name: scenario
@@ -162,7 +162,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             mix=_SYSTEM_PROMPT_AND_DOCUMENTS,
             num_requests=40,
             knobs={"max_batch_size": 1},
-            config={"num_blocks": 129, "block_size": 16},
+            config={"num_blocks": 65, "block_size": 16},
             before={"eviction_policy": "lru"},
             after={"eviction_policy": "lfu"},
         ),
@@ -178,9 +178,9 @@ SCENARIOS: Mapping[str, Scenario] = {
             mix=_SYSTEM_PROMPT_AND_DOCUMENTS,
             num_requests=40,
             knobs={"max_batch_size": 1},
-            config={"num_blocks": 129, "block_size": 16},
+            config={"num_blocks": 65, "block_size": 16},
             before={"pinned_blocks": 0},
-            after={"pinned_blocks": 32},
+            after={"pinned_blocks": 16},
         ),
         Scenario(
             name="swap",
