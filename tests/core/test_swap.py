@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from roseplay.config import Knobs
+from roseplay.core.info import EngineInfo, UnsupportedKnobError
 from roseplay.core.request import FinishReason, Request
 from tests.core.harness import BLOCK_SIZE, Rig
 
@@ -109,3 +110,25 @@ def test_the_mode_may_change_while_a_request_is_swapped() -> None:
     assert sum(len(step.swapped_in) for step in rig.steps) > 0
     assert rig.scheduler.host.num_free == 100
     rig.check_outputs()
+
+
+@pytest.mark.parametrize(
+    ("info", "why"),
+    [
+        ({"simulated": "1 x H100 SXM"}, "how fast a simulated GPU copies"),
+        ({"state_slots": 4}, "some model has recurrent layers, whose states cannot be swapped"),
+        ({}, "swap_space has no room for a single KV block"),
+        ({"host_blocks": 1}, None),
+        ({"server": "vLLM at http://host"}, None),
+    ],
+)
+def test_where_blocks_cannot_be_swapped_the_setting_is_refused(info: dict[str, Any], why: str | None) -> None:
+    texts = dict.fromkeys(("model", "architecture", "device", "dtype", "attention"), "some model")
+    sizes = dict.fromkeys(("num_parameters", "weight_bytes", "vocab_size", "kv_bytes_per_token", "threads"), 1)
+    engine = EngineInfo(**texts, **sizes, block_size=16, num_blocks=9, max_model_len=64, **info)
+    engine.check_knobs(Knobs())
+    if why is None:
+        engine.check_knobs(Knobs(preemption_mode="swap"))
+        return
+    with pytest.raises(UnsupportedKnobError, match=f"preemption_mode swap is not possible: {why}.*; use recompute"):
+        engine.check_knobs(Knobs(preemption_mode="swap"))
