@@ -29,7 +29,9 @@ def summary(document: Mapping[str, Any], limits: Limits | None = None) -> dict[s
     rows = [_row(name, measure, runs, limits) for name, measure in MEASURES.items()]
     if any("tenant" in request for run in document["runs"] for request in run["requests"]):
         rows += [_row(name, measure, runs, limits) for name, measure in OF_TENANTS.items()]
-    rows = [row for row in rows if row["name"] not in _OF_PREEMPTIONS or row["a"] or row["b"]]
+    known = SCENARIOS.get(document["scenario"])
+    about = () if known is None else (known.watch, known.price)
+    rows = [row for row in rows if row["name"] in about or row["name"] not in _OF_PREEMPTIONS or row["a"] or row["b"]]
     pools = {arm: _pool_tokens(document["arms"][arm]["config"]) for arm in ARMS}
     if pools["A"] != pools["B"] and None not in pools.values():
         rows.append(figure_row("kv_pool_tokens", {arm: [pools[arm]] * len(runs[arm]) for arm in ARMS}))
@@ -165,7 +167,7 @@ MEASURES: Mapping[str, Callable[[Run, Limits], float | None]] = {
     "recomputed_tokens": lambda run, _: run.get("recomputed_tokens"),
     "moved_mb": lambda run, _: run.get("moved_mb"),
 }
-_OF_PREEMPTIONS = ("recomputed_tokens", "moved_mb")  # without a row where they are 0
+_OF_PREEMPTIONS = ("recomputed_tokens", "moved_mb")  # without a row where they are 0, unless the scenario is about them
 
 
 # For runs with requests of tenants.

@@ -253,8 +253,8 @@ class ModelRunner:
 
     def _make_cache(self, num_blocks: int) -> KVCache:
         loaded, sizes = self.loaded, {"num_blocks": num_blocks, "num_host_blocks": self.num_host_blocks}
-        where = {"dtype": loaded.dtype, "device": loaded.device}
-        return KVCache(loaded.kv_shapes, block_size=self.block_size, **sizes, **where)
+        sizes["block_size"] = self.block_size
+        return KVCache(loaded.kv_shapes, **sizes, dtype=loaded.dtype, device=loaded.device)
 
     def _make_states(self, num_slots: int, num_snapshots: int = 0) -> StatePool | None:
         shapes = self.loaded.state_shapes
