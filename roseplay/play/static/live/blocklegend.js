@@ -23,7 +23,8 @@ export function blockLegend(plot) {
   const entry = (shapes, words) => make("span", "rp-lg", svg(13, 13, ...shapes), `${words} `, count());
   /** @type {[string, HTMLElement][]} */
   const entries = MARKS.map(([name, shapes, words]) => [name, entry(shapes, words)]);
-  entries.push(["saved", make("span", "rp-lg rp-saves", "saves ", count(), " blocks")]);
+  const unit = make("span", "", " blocks");
+  entries.push(["saved", make("span", "rp-lg rp-saves", "saves ", count(), unit)]);
   for (const [name, element] of entries) element.dataset.of = name;
   const states = make("span", "rp-lg rp-narrow"); // where the panel's head has no room for them
   plot.after(make("div", "rp-under", ...entries.map(([, element]) => element), states));
@@ -32,6 +33,7 @@ export function blockLegend(plot) {
   return [
     (counts) => {
       pinned.style.display = counts.pinned ? "" : "none";
+      unit.style.display = counts.pinned ? "none" : ""; // there is no room for both
       places.forEach(([name, place]) => write(place, format.count(counts[name])));
     },
     (words) => write(states, words),

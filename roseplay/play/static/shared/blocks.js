@@ -51,7 +51,7 @@ function isPinned(block) {
   return blocks.findable[block] === PINNED;
 }
 
-/** How many there are of each kind, how many are pinned, how many of the free ones were never used, and how many sharing saves. */
+/** How many there are of each kind, how many are pinned, were never used, and are saved by sharing. */
 function counts() {
   const { total, used, saved, pinned, ofKind: [free, cached, active, shared] } = blocks;
   return { free, cached, active, shared, pinned, unused: total - used, saved };
