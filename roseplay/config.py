@@ -94,6 +94,17 @@ class EngineConfig:
         vllm="kv_cache_memory_bytes",
         lab="name",
     )
+    swap_space: int = setting(
+        2**30,
+        Whole(0),
+        "Swap space",
+        "engine: memory",
+        "Host memory for the KV blocks of preempted requests, in bytes, at most half of what is free; of each GPU if there "
+        "are several. It is allocated when a request is preempted for the first time with preemption_mode swap.",
+        unit="bytes",
+        vllm="swap_space",
+        needs="preemption_mode swap",
+    )
     state_slots: int | None = setting(
         None,
         Whole(1, none="as many as fit in an eighth of the free memory, at most 64 on a CPU or 256 on a GPU"),
@@ -468,6 +479,46 @@ class Knobs:
         watch="**saved by sharing** and **TTFT** when equal prompts arrive together.",
         costs="Next to nothing: the prompts of a step are compared.",
         nearest="enable_prefix_caching",
+    )
+    eviction_policy: Literal["lru", "lfu"] = setting(
+        "lru",
+        Choice(("lru", "lfu")),
+        "Eviction",
+        "reuse",
+        "Which cached block is given up when a new one is needed. lru: the one whose last request ended first. lfu: the one "
+        "that the fewest requests have used, and of these the least recently used; each use counts for about one turnover "
+        "of the rest of the cache, so that what is used no more is given up in the end. SGLang: radix_eviction_policy.",
+        control="eviction",
+        watch="**saved by sharing** and **TTFT** in a small pool, if some prompts begin alike and others do not come back.",
+        costs="With lfu, prompts that are new but will come back stay for a shorter time.",
+    )
+    pinned_blocks: int = setting(
+        0,
+        Whole(0, 65536),
+        "Pinned prefix",
+        "reuse",
+        "When a second prompt uses the first blocks of an earlier one, this many of them are pinned: a system prompt stays "
+        "cached whatever else passes through. Pinned blocks are given up only when requests hold all others. At most half "
+        "of the pool can be pinned; changing the number or clearing the cache releases them.",
+        short="pinned",
+        unit="blocks",
+        control="pinned",
+        watch="**saved by sharing** and **TTFT** of prompts that begin with the system prompt.",
+        costs="The rest of the cache is smaller.",
+    )
+    preemption_mode: Literal["recompute", "swap"] = setting(
+        "recompute",
+        Choice(("recompute", "swap")),
+        "Preemption",
+        "memory is full",
+        "What happens to the keys and values of a request that loses its KV blocks. recompute: they are computed again when "
+        "it resumes, as far as they are no longer cached. swap: they are copied to host memory and back; if swap_space is "
+        "full, they are computed again. Not for models with recurrent layers, and not where a GPU is simulated. vLLM had "
+        "this setting up to version 0; SGLang has none.",
+        control="preemption",
+        vllm="preemption_mode",
+        watch="**ITL p99** when requests are preempted: the step that resumes one copies blocks in place of computing them.",
+        costs="Host memory. Short contexts are computed again faster than they are copied, if the device is fast.",
     )
     batched_append: bool = setting(
         True,

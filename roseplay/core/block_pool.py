@@ -7,8 +7,9 @@ PagedAttention (Kwon et al., 2023).
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
+
+from roseplay.core.eviction import FreeBlocks
 
 
 class OutOfBlocksError(RuntimeError):
@@ -16,7 +17,7 @@ class OutOfBlocksError(RuntimeError):
 
 
 class BlockPool:
-    """Reference counts and the LRU list of free blocks.
+    """Reference counts and the free blocks.
 
     Args:
         num_blocks: number of blocks, including block 0.
@@ -32,8 +33,7 @@ class BlockPool:
         self.on_evict = on_evict
         self.ref_counts = [0] * num_blocks
         self._findable = bytearray(num_blocks)
-        # Taken from the front: blocks without content first, then the least recently freed.
-        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_blocks))
+        self._free = FreeBlocks(num_blocks)
         self._num_cached = 0
         self._num_shared = 0
         self._changed: set[int] = set()
@@ -72,6 +72,17 @@ class BlockPool:
     def is_findable(self, block: int) -> bool:
         return bool(self._findable[block])
 
+    def is_pinned(self, block: int) -> bool:
+        return block in self._free.pinned
+
+    def set_eviction(self, policy: str, pinned_blocks: int) -> None:
+        """Set which cached block is taken next, and how many first blocks of a prompt ``pin_first`` pins."""
+        self._changed |= self._free.set_policy(policy, pinned_blocks)
+
+    def pin_first(self, blocks: list[int]) -> None:
+        """Pin the first of a prompt's held, findable blocks, as far as the settings and the bound allow."""
+        self._changed.update(block for block in blocks[: self._free.pinned_blocks] if self._free.pin(block))
+
     def allocate(self) -> int:
         """Take a free block and return it with one reference; its former content can no longer be found.
 
@@ -80,7 +91,7 @@ class BlockPool:
         """
         if not self._free:
             raise OutOfBlocksError(f"all {self.num_usable} KV blocks are in use")
-        block, _ = self._free.popitem(last=False)
+        block = self._free.take()
         if self._findable[block]:
             self._num_cached -= 1
             self._findable[block] = 0
@@ -96,11 +107,12 @@ class BlockPool:
         if count == 0:
             if not self._findable[block]:
                 raise ValueError(f"block {block} is free and has no content to share")
-            del self._free[block]
+            self._free.remove(block)
             self._num_cached -= 1
         elif count == 1:
             self._num_shared += 1
         self.ref_counts[block] = count + 1
+        self._free.count_use(block)
         self._changed.add(block)
 
     def release(self, block: int) -> None:
@@ -117,11 +129,8 @@ class BlockPool:
         if count == 2:
             self._num_shared -= 1
         elif count == 1:
-            self._free[block] = None
-            if self._findable[block]:
-                self._num_cached += 1
-            else:
-                self._free.move_to_end(block, last=False)
+            self._free.add(block, findable=bool(self._findable[block]))
+            self._num_cached += self._findable[block]
 
     def set_findable(self, block: int, findable: bool) -> None:
         """Record whether a block's content can be found; called by the prefix cache."""
@@ -129,6 +138,8 @@ class BlockPool:
             return
         self._findable[block] = findable
         self._changed.add(block)
+        self._free.pinned.discard(block)
         if self.ref_counts[block] == 0:
             self._num_cached += 1 if findable else -1
-            self._free.move_to_end(block, last=findable)
+            self._free.remove(block)
+            self._free.add(block, findable=findable)

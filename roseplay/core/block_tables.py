@@ -104,6 +104,8 @@ class BlockTables:
         for block in match.blocks:
             self.pool.acquire(block)
             self._holders[block].append(request)
+        if match.first == 0:
+            self.pool.pin_first(match.blocks)
         self._release_from(request, match.first)
         request.block_table.extend(match.blocks)
         if match.nodes:

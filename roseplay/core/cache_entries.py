@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from roseplay.core.cache_events import block_hash
+
 COMMITTED = -1
 SAVED_LOGITS_BYTES = 64 * 2**20  # of all saved logits, by default
 
@@ -125,3 +127,15 @@ def has_logits(tail: Tail | None, lookup: Lookup) -> bool:
     if tail is None or tail.entry_index is None:
         return tail is not None and tail.logits_key is not None
     return lookup.pending
+
+
+def history_of(node: Node | None) -> int:
+    """Returns the hash of all tokens up to the end of a block, 0 for None; each node is hashed only once."""
+    chain = []
+    while node is not None and node.history is None:
+        chain.append(node)
+        node = node.parent
+    history = 0 if node is None or node.history is None else node.history
+    for node in reversed(chain):
+        history = node.history = block_hash(history, node.tokens)
+    return history

@@ -47,6 +47,28 @@ class Miss(NamedTuple):
     tokens: tuple[int, ...] = ()
 
 
+def compared(
+    tokens: tuple[int, ...], start: int, nearest: tuple[int, ...], by: int, *, first: bool, full: bool
+) -> Miss:
+    """Returns the miss for ``tokens``, at position ``start``, where the cache holds other content.
+
+    Args:
+        nearest: the most similar of it; () if there is none.
+        by: the request that computed it, -1 for none.
+        first: whether the tokens begin the prompt.
+        full: whether the tokens fill a block; else the prompt ends with them.
+    """
+    equal = common(nearest, tokens)
+    if first and not equal:
+        return Miss(MissReason.NEW, start, start)
+    if not nearest:
+        return Miss(MissReason.ENDS if full else MissReason.SHORT, start, start)
+    reason = MissReason.SHORT
+    if full:
+        reason = MissReason.UNFILLED if equal == len(nearest) else MissReason.DIFFERS
+    return Miss(reason, start, start + equal, by, tokens=nearest[equal : equal + MOST_QUOTED])
+
+
 class Siblings:
     """The contents that follow each cached block, sorted, so that the nearest to other tokens is found by bisection."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from roseplay.config import GPU_KNOBS, Knobs
 from roseplay.core.budget import check_fits
 
 _BRIEF = 300  # characters
@@ -34,6 +35,10 @@ class Choice:
         return why.strip().partition("\n")[0][:_BRIEF]
 
 
+class UnsupportedKnobError(ValueError):
+    """An engine cannot have this knob's value; the message is one line and says what to use instead."""
+
+
 @dataclass(slots=True)
 class EngineInfo:
     """Properties of an engine, known once its model is loaded.
@@ -49,6 +54,7 @@ class EngineInfo:
         state_slots: most requests of a model with recurrent layers that can run at once; 0 for other models.
         state_snapshots: most states of such a model that the prefix cache keeps.
         state_bytes: bytes of one request's states.
+        host_blocks: blocks in host memory that preempted requests can be swapped to; 0 if they cannot.
         decode_s: seconds that a step takes to decode one request, measured at the start; 0 if not measured.
         prompt_token_s: seconds that each further token adds to a step, measured at the start; 0 if not measured.
         server: kind and address of the other server that computes; None where the engine computes itself. Counts and
@@ -79,6 +85,7 @@ class EngineInfo:
     state_slots: int = 0
     state_snapshots: int = 0
     state_bytes: int = 0
+    host_blocks: int = 0
     decode_s: float = 0.0
     prompt_token_s: float = 0.0
     server: str | None = None
@@ -103,6 +110,33 @@ class EngineInfo:
     def check_fits(self, num_prompt_tokens: int, max_new_tokens: int) -> None:
         """Raises ``RequestTooLargeError`` for a request that could never be served."""
         check_fits(num_prompt_tokens, max_new_tokens, self.max_model_len, self.num_blocks - 1, self.block_size)
+
+    def check_knobs(self, knobs: Knobs, before: Knobs | None = None) -> None:
+        """Raises ``UnsupportedKnobError`` for knobs that this engine cannot have.
+
+        Args:
+            before: its knobs so far; those that need a GPU may only be as they were without one.
+        """
+        has_gpu = self.device.startswith("cuda") or self.cuda_graphs > 0
+        for name in GPU_KNOBS if before is not None and not has_gpu else ():
+            if getattr(knobs, name) != getattr(before, name):
+                raise UnsupportedKnobError(f"{name} needs a CUDA device; this engine runs on {self.device}")
+        most = (self.num_blocks - 1) // 2
+        if self.server is None and knobs.pinned_blocks > most:
+            raise UnsupportedKnobError(
+                f"pinned_blocks is {knobs.pinned_blocks:,}, but at most half of the KV pool can be pinned: use 0 to"
+                f" {most:,}, or start with more num_blocks"
+            )
+        if self.server is None and knobs.preemption_mode == "swap" and not self.host_blocks:
+            raise UnsupportedKnobError(f"preemption_mode swap is not possible: {self._why_not_swapped}; use recompute")
+
+    @property
+    def _why_not_swapped(self) -> str:
+        if self.simulated is not None:
+            return "how fast a simulated GPU copies to the host is not known"
+        if self.state_slots:
+            return f"{self.model} has recurrent layers, whose states cannot be swapped"
+        return "swap_space has no room for a single KV block"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from roseplay.core.block_pool import BlockPool
-from roseplay.core.cache_entries import COMMITTED, Lookup, Node, Tail
-from roseplay.core.cache_events import CacheLog, block_hash
-from roseplay.core.cache_miss import MOST_QUOTED, Lost, Miss, MissReason, Siblings, common
+from roseplay.core.cache_entries import COMMITTED, Lookup, Node, Tail, history_of
+from roseplay.core.cache_events import CacheLog
+from roseplay.core.cache_miss import Lost, Miss, MissReason, Siblings, compared
 from roseplay.core.state_snapshots import StateSnapshots
 
 
@@ -95,21 +95,13 @@ class PrefixCache:
         entry = self._nodes.get((parent, tokens)) or self._tails.get((parent, tokens))
         if entry is not None and entry.pending_step != COMMITTED:
             return Miss(MissReason.COMPUTING, start, start, entry.request_id)
-        lost = self._lost.find(_history(parent), tokens)
+        lost = self._lost.find(history_of(parent), tokens)
         if lost is not None:
             return Miss(MissReason.CLEARED if lost[1] else MissReason.EVICTED, start, start, step_id=lost[0])
-        nearest = self._siblings.nearest(parent, tokens) or ()
-        equal = common(nearest, tokens)
-        if parent is None and not equal:
-            return Miss(MissReason.NEW, start, start)
-        if not nearest:
-            return Miss(MissReason.ENDS if full else MissReason.SHORT, start, start)
-        sibling = self._nodes.get((parent, nearest)) or self._tails[parent, nearest]
-        reason = MissReason.SHORT
-        if full:
-            reason = MissReason.UNFILLED if equal == len(nearest) else MissReason.DIFFERS
-        rest = nearest[equal : equal + MOST_QUOTED]
-        return Miss(reason, start, start + equal, sibling.request_id, tokens=rest)
+        nearest = self._siblings.nearest(parent, tokens)
+        sibling = None if nearest is None else self._nodes.get((parent, nearest)) or self._tails[parent, nearest]
+        by = -1 if sibling is None else sibling.request_id
+        return compared(tokens, start, nearest or (), by, first=parent is None, full=full)
 
     def covers(self, block: int, offset: int) -> bool:
         """Returns whether writing at ``offset`` of ``block`` would overwrite content that can be found."""
@@ -210,8 +202,8 @@ class PrefixCache:
     @staticmethod
     def _log_stored(node: Node, log: CacheLog) -> None:
         if node.listed:
-            parent = None if node.parent is None else _history(node.parent)
-            log.store(_history(node), parent, node.tokens)
+            parent = None if node.parent is None else history_of(node.parent)
+            log.store(history_of(node), parent, node.tokens)
             node.logged = True
 
     def roll_back(self) -> None:
@@ -255,10 +247,10 @@ class PrefixCache:
         """Remember the committed entries of a block that is about to be lost, for ``explain``."""
         node = self._node_of_block.get(block)
         if node is not None and node.pending_step == COMMITTED:
-            self._lost.add(_history(node.parent), node.tokens, self.step_id, cleared)
+            self._lost.add(history_of(node.parent), node.tokens, self.step_id, cleared)
         for tail in self._tails_of_block.get(block, ()):
             if tail.pending_step == COMMITTED:
-                self._lost.add(_history(tail.parent), tail.tokens, self.step_id, cleared)
+                self._lost.add(history_of(tail.parent), tail.tokens, self.step_id, cleared)
 
     def _forget_block(self, block: int) -> None:
         node = self._node_of_block.get(block)
@@ -272,7 +264,7 @@ class PrefixCache:
             return
         node.listed = False
         if node.logged and self.log is not None:
-            self.log.remove(_history(node))
+            self.log.remove(history_of(node))
         del self._nodes[node.parent, node.tokens]
         self._siblings.remove(node.parent, node.tokens)
         del self._node_of_block[node.block]
@@ -304,15 +296,3 @@ class PrefixCache:
             del self._logits[tail.logits_key]
             self._dropped_logits.append(tail.logits_key)
             tail.logits_key = None
-
-
-def _history(node: Node | None) -> int:
-    """Returns the hash of all tokens up to the end of a block, 0 for None; each node is hashed only once."""
-    chain = []
-    while node is not None and node.history is None:
-        chain.append(node)
-        node = node.parent
-    history = 0 if node is None or node.history is None else node.history
-    for node in reversed(chain):
-        history = node.history = block_hash(history, node.tokens)
-    return history

@@ -53,6 +53,7 @@ class Request:
         num_shared_tokens: prompt tokens that another request computed in the same step.
         num_prompt_logprobs: number of prompt tokens, without the first, whose log-probabilities are known.
         miss: why the first token that it computed itself was not cached; None until it computes one.
+        num_lost_tokens: the most tokens that it had computed when it was preempted.
         seed: seed of its sampling noise: ``sampling.seed``, or one drawn by the engine.
     """
 
@@ -60,7 +61,8 @@ class Request:
         "request_id", "arrival", "turn", "token_ids", "num_prompt_tokens", "sampling", "seed", "eos_token_ids",
         "status", "num_computed_tokens", "prefill_end", "block_table", "state_slot", "answer_state", "branch",
         "chain", "num_chained_blocks", "last_step",
-        "num_cached_tokens", "num_shared_tokens", "num_prompt_logprobs", "miss", "num_preemptions", "finish_reason",
+        "num_cached_tokens", "num_shared_tokens", "num_prompt_logprobs", "miss", "num_preemptions", "num_lost_tokens",
+        "finish_reason",
     )  # fmt: skip
 
     def __init__(
@@ -97,7 +99,7 @@ class Request:
         self.num_shared_tokens = 0
         self.num_prompt_logprobs = 0
         self.miss: Miss | None = None
-        self.num_preemptions = 0
+        self.num_preemptions = self.num_lost_tokens = 0
         self.finish_reason: FinishReason | None = None
 
     @property

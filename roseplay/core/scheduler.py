@@ -14,6 +14,7 @@ from roseplay.core.block_pool import BlockPool
 from roseplay.core.block_tables import BlockTables
 from roseplay.core.budget import UNLIMITED, check_fits
 from roseplay.core.cache_events import CacheLog
+from roseplay.core.host_blocks import HostBlocks
 from roseplay.core.live_requests import LiveRequests
 from roseplay.core.memory_limit import MemoryLimit
 from roseplay.core.prefix_cache import PrefixCache
@@ -43,6 +44,7 @@ class Scheduler:
             prompt that is computed whole may exceed it. May be replaced between steps.
         num_state_slots: most requests of a model with recurrent layers that can run at once; 0 for other models.
         num_state_snapshots: most states of such a model that the prefix cache keeps; 0 turns its prefix cache off.
+        num_host_blocks: blocks in host memory for preempted requests, see ``HostBlocks``.
         state_interval: blocks of a prompt between two kept states, see ``StateSnapshots``.
         cache_log: records what enters and leaves the prefix cache.
     """
@@ -59,6 +61,7 @@ class Scheduler:
         step_limit: int | None = None,
         num_state_slots: int = 0,
         num_state_snapshots: int = 0,
+        num_host_blocks: int = 0,
         state_interval: int = 0,
         cache_log: CacheLog | None = None,
     ) -> None:
@@ -67,11 +70,12 @@ class Scheduler:
         self.cache = PrefixCache(self.pool, max_saved_logits, cache_log, states)
         self.slots = StateSlots(num_state_slots)
         self.tables = BlockTables(self.pool, self.cache, self.slots)
+        self.host = HostBlocks(self.tables, num_host_blocks)
         self.block_size = block_size
         self.max_model_len = max_model_len
         self._without_cache = self.slots.used and not states.used  # cached blocks are useless without a state
         self.knobs = knobs or Knobs()
-        self._acting = self._possible(self.knobs)
+        self.set_knobs(self.knobs)
         self.step_limit = step_limit
         self.in_flight = StepsInFlight(self.tables.release)
         self.next_step_id = 0
@@ -123,6 +127,7 @@ class Scheduler:
         """Replace the knobs, from the next step on."""
         if self.knobs.prefix_cache and not knobs.prefix_cache:
             self.cache.clear()
+        self.pool.set_eviction(knobs.eviction_policy, knobs.pinned_blocks)
         self.knobs = knobs
         self._acting = self._possible(knobs)
 
@@ -153,7 +158,7 @@ class Scheduler:
         step.dropped_logits = self.cache.take_dropped_logits()
         max_tokens = min(knobs.step_max_tokens or UNLIMITED, self.step_limit or UNLIMITED)
         builder = StepBuilder(
-            step, self._live, self.tables, knobs, max_tokens=max_tokens, device_limit=self.token_limit
+            step, self._live, self.tables, self.host, knobs, max_tokens=max_tokens, device_limit=self.token_limit
         )
         return builder.build()
 
@@ -231,6 +236,7 @@ class Scheduler:
         Requests that only shared what others computed there go back to the queue.
         """
         self.cache.roll_back()
+        self.host.forget(steps)
         self.in_flight.settle(steps[-1].step_id)
         ended, dependent = computing(steps)
         for request in ended:
@@ -251,6 +257,7 @@ class Scheduler:
             return False
         self._memory_limit.failed(tokens)
         self.cache.roll_back()
+        self.host.forget([step])
         self.in_flight.settle(step.step_id)
         for entry in step.entries:
             request = entry.request
@@ -274,5 +281,6 @@ class Scheduler:
     def _finish(self, request: Request, reason: FinishReason) -> None:
         request.finish_reason = reason
         drop_placeholder(request)
+        self.host.drop(request)
         self._live.remove(request)
         self.in_flight.end(request)

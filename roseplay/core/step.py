@@ -52,6 +52,8 @@ class Step:
         entries: decodes, then prompts, each in order of the requests' turns.
         copies: (source block, destination block) pairs, copied over all layers before anything is appended.
         copied: ids of the requests that got these copies, in the same order.
+        swapped_out, swapped_in: (block, host block) and (host block, block) pairs, copied over all layers, the former
+            first, before ``copies``.
         states_before, states_after: (source slot, destination slot) pairs of the state pool: recurrent states that are
             copied, all at once, before anything is computed, and after everything is.
         dropped_logits: keys of saved logits that are no longer reachable; to be dropped before new ones are saved.
@@ -60,6 +62,7 @@ class Step:
         prompt_tokens, decode_tokens: numbers of tokens computed in this step.
         cached_tokens: prompt tokens attached from earlier steps' blocks.
         shared_tokens: prompt tokens attached from blocks that this step computes.
+        recomputed_tokens: how many of ``prompt_tokens`` had been computed before a preemption.
         preempted: ids of requests that lost their blocks while this step was scheduled.
         admitted: ids of requests that entered the batch.
         held_by: what kept a request from entering, or a prompt from being finished: ``prefill`` (budgets), ``interval``
@@ -73,6 +76,8 @@ class Step:
     entries: list[StepEntry] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
     copied: list[int] = field(default_factory=list)
+    swapped_out: list[tuple[int, int]] = field(default_factory=list)
+    swapped_in: list[tuple[int, int]] = field(default_factory=list)
     states_before: list[tuple[int, int]] = field(default_factory=list)
     states_after: list[tuple[int, int]] = field(default_factory=list)
     dropped_logits: list[int] = field(default_factory=list)
@@ -82,6 +87,7 @@ class Step:
     decode_tokens: int = 0
     cached_tokens: int = 0
     shared_tokens: int = 0
+    recomputed_tokens: int = 0
     preempted: list[int] = field(default_factory=list)
     admitted: list[int] = field(default_factory=list)
     held_by: str | None = None

@@ -8,6 +8,7 @@ from roseplay.core.block_pool import OutOfBlocksError
 from roseplay.core.block_tables import BlockTables
 from roseplay.core.budget import UNLIMITED, PromptBudget
 from roseplay.core.cache_entries import Lookup, Match
+from roseplay.core.host_blocks import HostBlocks
 from roseplay.core.live_requests import LiveRequests
 from roseplay.core.request import Request, RequestStatus
 from roseplay.core.step import Step, StepEntry
@@ -28,6 +29,7 @@ class StepBuilder:
         step: Step,
         requests: LiveRequests,
         tables: BlockTables,
+        host: HostBlocks,
         knobs: Knobs,
         *,
         max_tokens: int,
@@ -36,6 +38,7 @@ class StepBuilder:
         self.step = step
         self._requests = requests
         self._tables = tables
+        self._host = host
         self._pool = tables.pool
         self._knobs = knobs
         self._max_tokens = max_tokens
@@ -77,8 +80,14 @@ class StepBuilder:
         return next(request for request in reversed(self._requests.running) if request.last_step != self.step.step_id)
 
     def _preempt(self, request: Request) -> None:
-        """Move a request back to the queue; what it computed stays findable until its blocks are reused."""
+        """Move a request back to the queue; what it computed stays findable until its blocks are reused.
+
+        If blocks are swapped and there is room in host memory, it is copied there.
+        """
         request.num_preemptions += 1
+        request.num_lost_tokens = max(request.num_lost_tokens, request.num_computed_tokens)
+        if self._knobs.preemption_mode == "swap":
+            self._host.swap_out(request, self.step)
         self.step.preempted.append(request.request_id)
         self._tables.release(request)
         self._requests.requeue(request)
@@ -123,6 +132,7 @@ class StepBuilder:
             self._tables.slots.take(request)
             step.admitted.append(request.request_id)
             if self._attach(request, match):
+                self._host.swap_in(request, step)
                 self._compute_prompt(request, budget)
 
     def _match(self, request: Request, lookup: Lookup) -> Match | None:
@@ -135,7 +145,7 @@ class StepBuilder:
 
         It may enter if there is work for it in this step, and if its whole prompt fits beside the running requests.
         """
-        if match is None and budget.chunk(0, request.num_tokens) == 0:
+        if match is None and budget.chunk(self._host.tokens_of(request), request.num_tokens) == 0:
             return "prefill"
         held = sum(1 for block in match.blocks if self._pool.ref_counts[block] > 0) if match is not None else 0
         needed = self._tables.blocks_for(request.num_tokens) - held
@@ -215,6 +225,7 @@ class StepBuilder:
         request.last_step = step.step_id
         step.prompt_tokens += num_tokens
         self._requests.last_prompt_step = step.step_id
+        step.recomputed_tokens += max(0, min(request.num_lost_tokens, start + num_tokens) - start)
         index = len(step.entries)
         step.entries.append(entry)
         if request.lacks_prompt_logprobs:

@@ -142,12 +142,13 @@ class EntryRecord(NamedTuple):
 
 
 class BlockChange(NamedTuple):
-    """A block's new state: how many requests hold it, the first of them (-1: none), and whether prompts can find it."""
+    """A block's new state: how many requests hold it, the first of them (-1: none), and whether prompts can find it
+    (1), in a pinned block (2), or not (0)."""
 
     block: int
     references: int
     owner: int
-    findable: bool
+    findable: int
 
 
 class StateChange(NamedTuple):
@@ -175,6 +176,7 @@ class StepRecord:
         prepare_ns, forward_ns, sample_ns: time on the host.
         device_ns: time on the device; on a CPU it equals ``forward_ns``.
         copied: requests that got a copy of a block before they wrote to it (copy-on-write).
+        swapped_out, swapped_in: numbers of blocks copied to host memory for preempted requests, and back.
         misses: requests that began to compute their prompts, and why the first computed token was not cached.
         block_changes: blocks whose state has changed since the previous step; with ``new_pool``, since all were free.
         new_pool: whether the block pool is new, as in a worker's first record.
@@ -218,6 +220,9 @@ class StepRecord:
     state_slots: int = 0
     states_kept: int = 0
     state_changes: list[StateChange] = field(default_factory=list)
+    recomputed_tokens: int = 0
+    swapped_out: int = 0
+    swapped_in: int = 0
 
     @property
     def block_copies(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from roseplay.core.block_pool import BlockPool
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step, StepEntry, StepResult
 from roseplay.engine.messages import (
@@ -62,6 +63,9 @@ def step_record(
         decode_tokens=step.decode_tokens,
         cached_tokens=step.cached_tokens,
         shared_tokens=step.shared_tokens,
+        recomputed_tokens=step.recomputed_tokens,
+        swapped_out=len(step.swapped_out),
+        swapped_in=len(step.swapped_in),
         running=len(scheduler.running),
         waiting=len(scheduler.waiting),
         blocks_free=pool.num_free,
@@ -91,9 +95,13 @@ def step_record(
 def _block_changes(scheduler: Scheduler) -> list[BlockChange]:
     pool, tables = scheduler.pool, scheduler.tables
     return [
-        BlockChange(block, pool.ref_counts[block], next(iter(tables.holders(block)), -1), pool.is_findable(block))
+        BlockChange(block, pool.ref_counts[block], next(iter(tables.holders(block)), -1), _findable(pool, block))
         for block in pool.take_changed()
     ]
+
+
+def _findable(pool: BlockPool, block: int) -> int:
+    return pool.is_findable(block) + pool.is_pinned(block)
 
 
 def _state_changes(scheduler: Scheduler) -> list[StateChange]:

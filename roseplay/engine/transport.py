@@ -19,7 +19,7 @@ from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import EngineConfig, Knobs
 from roseplay.engine.messages import Command, Event, Shutdown
 from roseplay.engine.processes import FOLLOWER_GONE, freeze_objects, leave_signals_to_parent
-from roseplay.engine.worker import run_worker
+from roseplay.engine.run_worker import run_worker
 
 HEARTBEAT_S = 0.25
 

@@ -9,25 +9,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import EngineConfig, Knobs
 from roseplay.core.cache_entries import SAVED_LOGITS_BYTES
 from roseplay.core.cache_events import CacheLog
-from roseplay.core.progress import Reporter
 from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import DeviceLostError, Step, StepResult, StepTooLargeError
-from roseplay.engine.errors import EngineStartError
-from roseplay.engine.load_runner import load_model_runner
 from roseplay.engine.messages import (
     Abort,
     ClearCache,
     Command,
     EntryRecord,
     Event,
-    Failed,
     Finish,
     Finished,
     Inspect,
@@ -48,7 +43,7 @@ from roseplay.engine.messages import (
     Submit,
 )
 from roseplay.engine.records import block_info, entry_record, prompt_logprobs_of, step_record, tokens_of
-from roseplay.engine.runner import Done, Launched, Runner, RunnerFactory
+from roseplay.engine.runner import Done, Launched, Runner
 from roseplay.engine.slow_motion import Inbox, stretch
 
 logger = logging.getLogger(__name__)
@@ -97,6 +92,7 @@ class Worker:
         self.inbox = inbox
         self.send = send
         self.info = runner.info()
+        self.info.check_knobs(knobs)
         self.scheduler = self._new_scheduler(knobs)
         self._finished: list[Finished] = []
         self._late: list[Command] = []
@@ -119,6 +115,7 @@ class Worker:
             token_limit=self.runner.memory_limit,
             num_state_slots=self.info.state_slots,
             num_state_snapshots=self.info.state_snapshots,
+            num_host_blocks=self.info.host_blocks,
             state_interval=self.config.state_interval,
             cache_log=CacheLog() if self.config.kv_events else None,
         )
@@ -197,7 +194,7 @@ class Worker:
             self._finished.append(Finished(command.request_id, FinishReason.ERROR, str(error)))
         except Exception as error:
             self._log_failure("a request could not be accepted", error)
-            self._finished.append(Finished(command.request_id, FinishReason.ERROR, _one_line(error)))
+            self._finished.append(Finished(command.request_id, FinishReason.ERROR, one_line(error)))
 
     # -- a step
 
@@ -285,7 +282,7 @@ class Worker:
     def _publishing_failed(self, step: Step, error: Exception) -> None:
         """End the requests of a step whose tokens did not reach the client, since their answers would have gaps."""
         self._log_failure("a step could not be published", error)
-        reason = _one_line(error)
+        reason = one_line(error)
         for entry in step.entries:
             request_id = entry.request.request_id
             self.scheduler.end(request_id, FinishReason.ERROR)
@@ -317,7 +314,7 @@ class Worker:
         if isinstance(error, DeviceLostError):
             raise error
         self._log_failure("a step failed", error)
-        reason = _one_line(error)
+        reason = one_line(error)
         entries = [entry for step in steps for entry in step.entries]
         over = [entry.request for entry in entries if entry.request.status is RequestStatus.FINISHED]
         try:
@@ -335,7 +332,7 @@ class Worker:
         """End all requests and use a new scheduler, since this one may be inconsistent."""
         self._log_failure("the scheduler failed", error)
         self._flying = None
-        self._finished += [Finished(lost, FinishReason.ERROR, _one_line(error)) for lost in self.scheduler.requests]
+        self._finished += [Finished(lost, FinishReason.ERROR, one_line(error)) for lost in self.scheduler.requests]
         self.runner.clear()
         before, self.scheduler = self.scheduler, self._new_scheduler(self.scheduler.knobs)
         self.scheduler.next_step_id = before.next_step_id
@@ -366,50 +363,11 @@ class Worker:
 
     def _log_failure(self, what: str, error: Exception) -> None:
         """Log with a traceback, or in one line if it repeats the last failure: bad requests may come by the hundred."""
-        failure = f"{what}: {_one_line(error)}"
+        failure = f"{what}: {one_line(error)}"
         again, self._last_failure = failure == self._last_failure, failure
         logger.error("%s", f"{failure} (again)" if again else failure, exc_info=None if again else error)
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """Returns an error's type and the first line of its message."""
     return f"{type(error).__name__}: {error}".split("\n", 1)[0]
-
-
-def run_worker(
-    model: Any,
-    config: EngineConfig,
-    knobs: Knobs,
-    inbox: Inbox,
-    send: Callable[[Event], None],
-    loaded: Callable[[], None] | None = None,
-    clock: Clock = SYSTEM_CLOCK,
-    make_runner: RunnerFactory = load_model_runner,
-    reports: bool = False,
-) -> None:
-    """Make the runner, then run the loop; sends ``Failed`` instead of raising, and closes the runner at the end.
-
-    Args:
-        loaded: called once the model is loaded, before the first step.
-        reports: whether to send ``Progress`` events during the start.
-    """
-    try:
-        runner = make_runner(model, config, Reporter(send if reports else None), clock)
-        worker = Worker(runner, config, knobs, inbox, send, clock)
-    except EngineStartError as error:
-        send(Failed(str(error), user_error=True))
-        return
-    except BrokenPipeError:  # the client is gone
-        raise
-    except BaseException as error:  # a panic in an extension is not an Exception
-        logger.exception("the engine could not start")
-        send(Failed(f"the engine could not start: {_one_line(error)}"))
-        return
-    try:
-        if loaded is not None:
-            loaded()
-        worker.run()
-    except BaseException as error:
-        logger.exception("the engine's loop ended")
-        send(Failed(f"the engine's loop ended: {_one_line(error)}"))
-    finally:
-        runner.close()

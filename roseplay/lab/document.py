@@ -67,6 +67,8 @@ class Run(TypedDict):
     tokens_sha256: Text
     saved_tokens: Count | None
     preemptions: Count | None
+    recomputed_tokens: NotRequired[Count | None]
+    moved_mb: NotRequired[Count | None]
     saturated: NotRequired[bool]  # of a simulated run: whether its times grow with its length
 
 

@@ -196,7 +196,8 @@ class Job:
                 raise RunError(f"{point.title}, run {run.repeat}: {error}") from None
             raise
         run.finish()
-        record = run_record(point.arm, run.repeat, measured, engine.capabilities)
+        block_bytes = engine.info.kv_bytes_per_token * engine.info.block_size
+        record = run_record(point.arm, run.repeat, measured, engine.capabilities, block_bytes)
         point.runs.append(self.experiment.record(record))
         if self.experiment.varied is not None:  # a comparison's requests are too much data to publish each time
             self._tell()

@@ -132,14 +132,18 @@ class Run:
         answers: to each request of the workload, in order.
         steps: all that did any work.
         saturated: whether its times grow with its length, for a simulated one; ``None`` for a measured one.
+        recomputed_tokens: tokens that were computed again after preemptions; ``None`` if unknown.
+        moved_blocks: blocks copied to host memory and back at preemptions; ``None`` if unknown.
     """
 
     answers: Sequence[Answer]
     steps: Iterable[StepRow]
     saturated: bool | None = None
+    recomputed_tokens: int | None = None
+    moved_blocks: int | None = None
 
     @classmethod
-    def of_played(cls, played: Played, steps: Iterable[StepRecord]) -> Run:
+    def of_played(cls, played: Played, steps: Sequence[StepRecord]) -> Run:
         """Returns the run of a workload that was played, all of whose requests were answered."""
         answers = [
             Answer(
@@ -154,7 +158,12 @@ class Run:
             for outcome in played.outcomes
             if (stream := outcome.stream) is not None
         ]
-        return cls(answers, [_row(step) for step in steps])
+        return cls(
+            answers,
+            [_row(step) for step in steps],
+            recomputed_tokens=sum(step.recomputed_tokens for step in steps),
+            moved_blocks=sum(step.swapped_out + step.swapped_in for step in steps),
+        )
 
 
 def _row(step: StepRecord) -> StepRow:
@@ -163,11 +172,14 @@ def _row(step: StepRecord) -> StepRow:
     return StepRow(*work, step.running, step.waiting, blocks)
 
 
-def run_record(arm: str, repeat: int, run: Run, told: Capabilities | None = None) -> dict[str, Any]:
+def run_record(
+    arm: str, repeat: int, run: Run, told: Capabilities | None = None, block_bytes: int = 0
+) -> dict[str, Any]:
     """Returns a run in the result's format; times are in ms since the first submit.
 
     Args:
         told: what the engine reports; by default everything.
+        block_bytes: bytes of a KV block.
     """
     told = told or Capabilities()
     zero_ns = run.answers[0].submit_start_ns
@@ -184,6 +196,8 @@ def run_record(arm: str, repeat: int, run: Run, told: Capabilities | None = None
         "tokens_sha256": hashlib.sha256(tokens.encode()).hexdigest(),
         "saved_tokens": sum(m.cached_tokens + m.shared_tokens for m in metrics) if told.cached_tokens else None,
         "preemptions": sum(m.num_preemptions for m in metrics) if told.steps else None,
+        "recomputed_tokens": run.recomputed_tokens if told.steps else None,
+        "moved_mb": run.moved_blocks * block_bytes / 1e6 if told.steps and run.moved_blocks is not None else None,
     }
     return record if run.saturated is None else {**record, "saturated": run.saturated}
 

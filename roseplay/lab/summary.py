@@ -30,6 +30,9 @@ def summary(document: Mapping[str, Any], limits: Limits | None = None) -> dict[s
     rows = [_row(name, measure, runs, limits) for name, measure in MEASURES.items()]
     if any("tenant" in request for run in document["runs"] for request in run["requests"]):
         rows += [_row(name, measure, runs, limits) for name, measure in OF_TENANTS.items()]
+    known = SCENARIOS.get(document["scenario"])
+    about = () if known is None else (known.watch, known.price)
+    rows = [row for row in rows if row["name"] in about or row["name"] not in _OF_PREEMPTIONS or row["a"] or row["b"]]
     configs = {arm: document["arms"][arm]["config"] for arm in ARMS}
     pools = {arm: _pool_tokens(config) for arm, config in configs.items()}
     same_gpus = all(configs["A"].get(name) == configs["B"].get(name) for name in ("run_as", "tensor_parallel_size"))
@@ -173,6 +176,16 @@ MEASURES: Mapping[str, Callable[[Run, Limits], float | None]] = {
     "computed_tokens": lambda run, _: _computed(run),
     "saved_tokens": lambda run, _: run["saved_tokens"],
     "preemptions": lambda run, _: run["preemptions"],
+    "recomputed_tokens": lambda run, _: run.get("recomputed_tokens"),
+    "moved_mb": lambda run, _: run.get("moved_mb"),
+}
+_OF_PREEMPTIONS = ("recomputed_tokens", "moved_mb")  # without a row where they are 0, unless the scenario is about them
+
+
+# For runs with requests of tenants.
+OF_TENANTS: Mapping[str, Callable[[Run, Limits], float | None]] = {
+    "small_tenant_queue_p50_ms": lambda run, _: _queue_of_tenant(run, min),
+    "large_tenant_queue_p50_ms": lambda run, _: _queue_of_tenant(run, max),
 }
 
 

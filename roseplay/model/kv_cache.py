@@ -11,6 +11,7 @@ import torch
 
 from roseplay.config import EngineConfig
 from roseplay.model.device_errors import is_out_of_memory
+from roseplay.model.host_pool import HostPool
 from roseplay.model.upload import to_device
 
 
@@ -49,6 +50,7 @@ class KVCache:
     Args:
         shapes: the shape of each layer, by ``layer_idx`` of its attention module; kept as an attribute.
         num_blocks: number of blocks, including block 0, which no request owns.
+        num_host_blocks: number of blocks in host memory for ``swap``, which are allocated when they are first used.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class KVCache:
         block_size: int,
         dtype: torch.dtype,
         device: torch.device,
+        num_host_blocks: int = 0,
     ) -> None:
         self.shapes = shapes
         self.num_blocks = num_blocks
@@ -68,6 +71,8 @@ class KVCache:
         self.keys: dict[int, torch.Tensor] = {}
         self.values: dict[int, torch.Tensor] = {}
         self._pools: list[torch.Tensor] = []  # each [members, num_blocks, heads, block_size, dim]
+        self._num_host_blocks = num_host_blocks
+        self._host: HostPool | None = None  # until it is used
 
         members: dict[tuple[int, int], list[tuple[dict[int, torch.Tensor], int]]] = {}
         for layer, shape in sorted(shapes.items()):
@@ -115,9 +120,41 @@ class KVCache:
         for pool in self._pools:
             pool.index_copy_(1, destination, pool.index_select(1, source))
 
+    def swap(self, out: list[tuple[int, int]], into: list[tuple[int, int]]) -> None:
+        """Copy blocks to host memory, and then blocks from there, in all layers.
+
+        On a GPU the copies are enqueued on the current stream, through pinned memory: they are in order with the steps.
+        Raises ``ValueError`` for a block that does not exist, or one that is written twice.
+
+        Args:
+            out: (block, host block) pairs.
+            into: (host block, block) pairs.
+        """
+        if not out and not into:
+            return
+        blocks, host_blocks = [b for b, _ in out] + [b for _, b in into], [h for _, h in out] + [h for h, _ in into]
+        written = max(len(out) - len({h for _, h in out}), len(into) - len({b for _, b in into}))
+        if written or min(blocks) < 1 or max(blocks) >= self.num_blocks:
+            raise ValueError(f"blocks are to be swapped out as {out} and in as {into}")
+        if min(host_blocks) < 0 or max(host_blocks) >= self._num_host_blocks:
+            raise ValueError(f"host blocks {host_blocks} are to be used, of {self._num_host_blocks}")
+        if self._host is None:
+            self._host = HostPool(self._pools, self._num_host_blocks)
+        self._host.swap(out, into)
+
 
 class KVCacheSizeError(ValueError):
     """The settings leave no room for a KV cache that is large enough; the message is one line and says what to do."""
+
+
+def choose_host_blocks(config: EngineConfig, token_bytes: int, *, has_states: bool) -> int:
+    """Returns how many blocks ``config.swap_space`` holds, within half of the host's free memory.
+
+    It is 0 for a model with recurrent layers: their states are not swapped.
+    """
+    if has_states:
+        return 0
+    return min(config.swap_space, free_memory() // 2) // (token_bytes * config.block_size)
 
 
 def choose_num_blocks(

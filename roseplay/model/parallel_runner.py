@@ -38,6 +38,7 @@ class MakeCache:
     """Tells a follower to replace its KV cache by a new one."""
 
     num_blocks: int
+    num_host_blocks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,14 @@ class CopyBlocks:
     """Tells a follower to call ``KVCache.copy_blocks``."""
 
     copies: list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class SwapBlocks:
+    """Tells a follower to call ``KVCache.swap``."""
+
+    out: list[tuple[int, int]]
+    into: list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +151,11 @@ class LeadingCache(KVCache):
         if copies:
             self._followers.tell(CopyBlocks(copies))
 
+    def swap(self, out: list[tuple[int, int]], into: list[tuple[int, int]]) -> None:
+        super().swap(out, into)
+        if out or into:
+            self._followers.tell(SwapBlocks(out, into))
+
 
 class ParallelRunner(ModelRunner):
     """The runner of rank 0. Steps are not replayed, because a recording cannot contain what the ranks exchange.
@@ -176,9 +190,10 @@ class ParallelRunner(ModelRunner):
         return LeadingForward(self.loaded.model, self._followers)
 
     def _make_cache(self, num_blocks: int) -> KVCache:
-        self._followers.tell(MakeCache(num_blocks))
+        message = MakeCache(num_blocks, self.num_host_blocks)
+        self._followers.tell(message)
         return LeadingCache(
-            self._followers, self.loaded.kv_shapes, **cache_sizes(self.loaded, num_blocks, self.block_size)
+            self._followers, self.loaded.kv_shapes, **cache_sizes(self.loaded, message, self.block_size)
         )
 
     def _kv_bytes_per_token(self) -> int:
@@ -211,10 +226,12 @@ class Follower:
 
     def _handle(self, message: Any) -> int | None:
         match message:
-            case MakeCache(num_blocks):
-                self._make_cache(num_blocks)
+            case MakeCache():
+                self._make_cache(message)
             case CopyBlocks(copies):
                 self._cache.copy_blocks(copies)
+            case SwapBlocks(out, into):
+                self._cache.swap(out, into)
             case AskMemory(utilization, activation_bytes):
                 gpu_memory.empty_cache()
                 return gpu_memory.kv_cache_bytes(utilization, activation_bytes, self._loaded.device)
@@ -222,9 +239,9 @@ class Follower:
                 self._forward(Paged(self._backend, self._receive(message)))
         return None
 
-    def _make_cache(self, num_blocks: int) -> None:
+    def _make_cache(self, message: MakeCache) -> None:
         loaded, config = self._loaded, self._config
-        self._cache = KVCache(loaded.kv_shapes, **cache_sizes(loaded, num_blocks, config.block_size))
+        self._cache = KVCache(loaded.kv_shapes, **cache_sizes(loaded, message, config.block_size))
         attention = default_backend(loaded.device) if config.attention == "auto" else config.attention
         self._backend = make_backend(attention, self._cache)
 
@@ -254,6 +271,7 @@ class Follower:
         )
 
 
-def cache_sizes(loaded: LoadedModel, num_blocks: int, block_size: int) -> dict[str, Any]:
+def cache_sizes(loaded: LoadedModel, sizes: MakeCache, block_size: int) -> dict[str, Any]:
     """Returns the arguments of ``KVCache`` for a loaded model."""
-    return {"num_blocks": num_blocks, "block_size": block_size, "dtype": loaded.dtype, "device": loaded.device}
+    where = {"dtype": loaded.dtype, "device": loaded.device}
+    return {**dataclasses.asdict(sizes), "block_size": block_size, **where}

@@ -23,7 +23,7 @@ from roseplay.model.attention import Paged, default_backend, make_backend
 from roseplay.model.batch import HostBatch, PagedBatch, dummy_batch, pack_step
 from roseplay.model.device_errors import judge
 from roseplay.model.forward import PackedForward
-from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_num_blocks, free_memory
+from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_host_blocks, choose_num_blocks, free_memory
 from roseplay.model.launch import DeviceTimer, LaunchedStep
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.prompt_logprobs import PromptLogprobs, predicting_rows
@@ -46,6 +46,7 @@ class ModelRunner:
     Attributes:
         num_state_slots, num_state_snapshots: slots for requests' recurrent states, and for kept ones; 0 if there are
             none.
+        num_host_blocks: blocks in host memory that preempted requests can be swapped to.
         num_blocks, block_size, logits_bytes: blocks including block 0, tokens per block, bytes of a saved row of
             logits.
         runs_ahead: whether a step may be launched before the previous one has ended.
@@ -72,6 +73,8 @@ class ModelRunner:
         self.runs_ahead = self._on_gpu or accelerator.runs_ahead
         self._forward = self._make_forward()
         self._sampler = StepSampler(self._release_memory, accelerator)
+        token_bytes, has_states = self._kv_bytes_per_token(), bool(loaded.state_shapes)
+        self.num_host_blocks = choose_host_blocks(config, token_bytes, has_states=has_states)
         attention = default_backend(loaded.device) if config.attention == "auto" else config.attention
         if self._on_gpu:
             profile = self._profile(attention, accelerator)
@@ -86,7 +89,7 @@ class ModelRunner:
         self.num_state_snapshots = choose_state_snapshots(config, slot_bytes, free_bytes=free, on_gpu=self._on_gpu)
         free -= self.num_state_snapshots * slot_bytes
         self.states = self._make_states(self.num_state_slots, self.num_state_snapshots)
-        limit, token_bytes = loaded.max_model_len, self._kv_bytes_per_token()
+        limit = loaded.max_model_len
         self.num_blocks = choose_num_blocks(config, token_bytes, limit, free_bytes=free, on_gpu=self._on_gpu)
         self.cache = self._make_cache(self.num_blocks)
         self.backend = make_backend(attention, self.cache)
@@ -124,6 +127,7 @@ class ModelRunner:
             state_slots=self.num_state_slots,
             state_snapshots=self.num_state_snapshots,
             state_bytes=bytes_per_slot(loaded.state_shapes),
+            host_blocks=self.num_host_blocks,
         )
 
     @property
@@ -200,6 +204,7 @@ class ModelRunner:
             rows = predicting_rows(step, host.cu_seqlens_q)
             host.logits_rows = np.concatenate([host.logits_rows, rows])
         timer = DeviceTimer(self.loaded.device)
+        self.cache.swap(step.swapped_out, step.swapped_in)
         self.cache.copy_blocks(step.copies)
         if self.states is not None:
             self.states.copy(step.states_before)
@@ -247,7 +252,8 @@ class ModelRunner:
         return PackedForward(self.loaded.model)
 
     def _make_cache(self, num_blocks: int) -> KVCache:
-        loaded, sizes = self.loaded, {"num_blocks": num_blocks, "block_size": self.block_size}
+        loaded, sizes = self.loaded, {"num_blocks": num_blocks, "num_host_blocks": self.num_host_blocks}
+        sizes["block_size"] = self.block_size
         return KVCache(loaded.kv_shapes, **sizes, dtype=loaded.dtype, device=loaded.device)
 
     def _make_states(self, num_slots: int, num_snapshots: int = 0) -> StatePool | None:

@@ -27,6 +27,7 @@ _QUEUE = (
     "scheduling_policy",
     "max_overtakes",
     "prefill_interval",
+    "pinned_blocks",
 )  # in a section of their own, which is closed at first
 _NUMBERS = tuple(knob for knob in _CONTROLLED if not isinstance(SETTINGS[knob].values, Switch | Choice))
 SLIDERS = tuple(sorted(_NUMBERS, key=lambda knob: knob in _QUEUE))

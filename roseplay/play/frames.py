@@ -238,7 +238,7 @@ class FrameBuilder:
                 self.block_tabs.clear()
             for change in record.block_changes:
                 self.block_tabs.take(change)  # every change: a request may come and go within one frame
-                newest[change.block] = (change.references, change.owner, int(change.findable))
+                newest[change.block] = (change.references, change.owner, change.findable)
         return self.blocks.change(newest)
 
     def states(self) -> list[list[int]]:

@@ -32,7 +32,7 @@ KNOBS_BUTTON = (
     'aria-hidden="true"><path d="M1 1l5 5 5-5" fill="none" stroke="currentColor" stroke-width="1.5"/></svg></button>'
 )
 QUEUE_BUTTON = (
-    '<button type="button" id="rp-queue-button" aria-expanded="false">Queue <span></span><svg width="10" height="7" '
+    '<button type="button" id="rp-queue-button" aria-expanded="false">Queue and memory <span></span><svg width="10" height="7" '
     'aria-hidden="true"><path d="M1 1l4 4 4-4" fill="none" stroke="currentColor" stroke-width="1.3"/></svg></button>'
 )
 

@@ -1,6 +1,6 @@
 """The state of every KV block, as in frames and snapshots: in rows that may each describe several adjacent blocks.
 
-A row is ``[block, references, owner, findable]``, optionally with a fifth column, ``count``: the number of blocks from
+A row is ``[block, references, owner, findable]``, where ``findable`` is 2 for a pinned block, optionally with a fifth column, ``count``: the number of blocks from
 this one on that are in the same state. An owner of -1 is none.
 """
 

@@ -17,6 +17,7 @@ class StepRow(NamedTuple):
     ``graph``: whether the step was replayed (as a CUDA graph, or on a CPU from its recording) rather than computed
     eagerly; ``None`` if there was no choice or it is unknown. ``limit``: see ``step_limit``; ``None`` in recordings
     that lack it. ``state_slots`` and ``states_kept``: 0 for a model without recurrent layers.
+    ``recomputed_tokens``, ``swapped_out``, ``swapped_in``: for preempted requests; the latter in blocks.
     """
 
     step_id: int
@@ -42,6 +43,9 @@ class StepRow(NamedTuple):
     limit: str | None = None
     state_slots: int = 0
     states_kept: int = 0
+    recomputed_tokens: int = 0
+    swapped_out: int = 0
+    swapped_in: int = 0
 
 
 class TokenRow(NamedTuple):

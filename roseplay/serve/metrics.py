@@ -3,7 +3,7 @@
 So dashboards made for vLLM show this engine too. Histograms have vLLM's bounds and finer ones below them, since a small
 model answers within a millisecond. Times are the telemetry's (see ``engine/telemetry.py``); prompt tokens are counted
 when a request has its first token, generated tokens as they come. Families that vLLM does not have are named
-``roseplay:``: the parts of TTFT, and decode stalls, by cause.
+``roseplay:``: the parts of TTFT, and decode stalls, by cause; and what preemptions cost.
 """
 
 from __future__ import annotations
@@ -104,6 +104,11 @@ class Metrics:
         self._queries = make(Counter, "prefix_cache_queries", "Prompt tokens looked up in the prefix cache.")
         self._hits = make(Counter, "prefix_cache_hits", "Prompt tokens found in the prefix cache.")
         self._preemptions = make(Counter, "num_preemptions", "Requests that lost their blocks and began again.")
+        again = "Tokens that were computed again after a preemption."
+        self._recomputed = make(Counter, "roseplay:recomputed_tokens", again)
+        about = "Bytes of KV blocks that were copied to host memory (out) and back (in) for preempted requests."
+        swapped = make(Counter, "roseplay:swapped_bytes", about, labels=("direction",))
+        self._out, self._in = (swapped.labels(**self._labels, direction=way) for way in ("out", "in"))
         ends = make(Counter, "request_success", "Requests that ended, by reason.", labels=("finished_reason",))
         self._ended = {
             reason: ends.labels(**self._labels, finished_reason=str(reason.value)) for reason in FinishReason
@@ -191,6 +196,9 @@ class Metrics:
             self._step_tokens.observe(computed)
         if record.preempted:
             self._preemptions.inc(len(record.preempted))
+        self._recomputed.inc(record.recomputed_tokens)
+        for counter, blocks in ((self._out, record.swapped_out), (self._in, record.swapped_in)):
+            counter.inc(blocks * self._info.block_size * self._info.kv_bytes_per_token)
         if event.tokens:
             self._generated.inc(len(event.tokens))
             self._itl.observe(token.itl_ns / 1e9 for token in event.tokens if token.itl_ns is not None)

@@ -55,6 +55,7 @@ class VirtualServer:
         self._runner, self._clock, self._skips, self._records = runner, clock, skip, records
         self._max_waiting = max_waiting
         self._knobs = knobs or Knobs()
+        runner.info().check_knobs(self._knobs)
         self.scheduler = Scheduler(
             num_blocks=runner.num_blocks,
             block_size=runner.block_size,

@@ -189,18 +189,22 @@ class PromptMix:
     Attributes:
         repeats: how often the body is repeated, taken in turn by the requests.
         unique: each prompt ends differently.
-        head_tokens: length of the head that all prompts share.
+        head_tokens: length of the head that prompts share.
+        head_every: every how many prompts have the head, beginning with the first; 1 for all.
     """
 
     repeats: tuple[int, ...] = (1,)
     unique: bool = True
     head_tokens: int = 0
+    head_every: int = 1
 
     def __post_init__(self) -> None:
         if not self.repeats or any(count < 1 for count in self.repeats):
             raise ValueError(f"repeats are {self.repeats}: use integers of at least 1")
         if self.head_tokens < 0:
             raise ValueError(f"head_tokens is {self.head_tokens}: use 0 or more")
+        if self.head_every < 1:
+            raise ValueError(f"head_every is {self.head_every}: use at least 1")
 
     def scaled(self, factor: float) -> PromptMix:
         """Returns a mix with heads and repeats ``factor`` times as long, rounded down; bodies stay whole."""
@@ -214,7 +218,7 @@ class PromptMix:
             index if self.unique else 0,
             repeats=self.repeats[index % len(self.repeats)],
             unique=self.unique,
-            head_tokens=self.head_tokens,
+            head_tokens=self.head_tokens if index % self.head_every == 0 else 0,
         )
 
     def prompts(self, source: PromptSource, count: int) -> list[Prompt]:

@@ -48,6 +48,8 @@ FIGURES: Mapping[str, Figure] = {
         Figure("computed_tokens", "Prompt tokens computed", "", "lower"),
         Figure("saved_tokens", "Prompt tokens saved", "", "higher"),
         Figure("preemptions", "Preemptions", "", "lower"),
+        Figure("recomputed_tokens", "Tokens computed again", "", "lower"),
+        Figure("moved_mb", "Moved to the host and back", "MB", "lower"),
         Figure("kv_pool_tokens", "KV pool", "tokens", "lower"),
     )
 }
@@ -70,5 +72,7 @@ DEFINITIONS: Mapping[str, str] = {
     "computed_tokens": "Prompt tokens that the model had to compute.",
     "saved_tokens": "Prompt tokens served from the prefix cache or shared within a step.",
     "preemptions": "How often a request lost its blocks to another and had to compute them again.",
+    "recomputed_tokens": "Tokens that were computed again because a preempted request had lost their blocks.",
+    "moved_mb": "KV blocks that were copied to host memory for preempted requests, and back.",
     "kv_pool_tokens": "The most tokens that the KV blocks can hold.",
 }

@@ -13,6 +13,9 @@ from roseplay.traffic.scenario import Scenario
 # For scenarios not about sharing: without it, prompts with a common beginning cost as much as others.
 _NO_SHARING = {"prefix_cache": False, "same_step_sharing": False}
 
+# A quiet begin, in which the system prompt is used twice; then three documents between any two of its users.
+_SYSTEM_PROMPT_AND_DOCUMENTS = PromptMix(repeats=(1, 1, 1, 1, *(1, 24, 24, 24) * 9), head_tokens=256, head_every=4)
+
 SCENARIOS: Mapping[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
@@ -146,6 +149,56 @@ SCENARIOS: Mapping[str, Scenario] = {
             config={"block_size": 16},
             config_before={"num_blocks": 65},
             config_after={"num_blocks": 257},
+        ),
+        Scenario(
+            name="eviction",
+            title="Eviction",
+            card="Ten users of one system prompt, and long documents that pass through a small pool.",
+            look=(
+                "Prompt tokens saved: by recency, each document pushes the system prompt out; by frequency, it stays.",
+                "The price: none in this traffic. Where new prompts come back later, fewer of them are still cached.",
+            ),
+            watch="saved_tokens",
+            mix=_SYSTEM_PROMPT_AND_DOCUMENTS,
+            num_requests=40,
+            knobs={"max_batch_size": 1},
+            config={"num_blocks": 65, "block_size": 16},
+            before={"eviction_policy": "lru"},
+            after={"eviction_policy": "lfu"},
+        ),
+        Scenario(
+            name="pinned-prefix",
+            title="Pinned prefix",
+            card="The same users: the first blocks of shared prompts stay.",
+            look=(
+                "Prompt tokens saved: once a second user has shared the system prompt, its blocks are pinned.",
+                "The price: a quarter of the pool; the documents have the rest.",
+            ),
+            watch="saved_tokens",
+            mix=_SYSTEM_PROMPT_AND_DOCUMENTS,
+            num_requests=40,
+            knobs={"max_batch_size": 1},
+            config={"num_blocks": 65, "block_size": 16},
+            before={"pinned_blocks": 0},
+            after={"pinned_blocks": 16},
+        ),
+        Scenario(
+            name="swap",
+            title="Swap",
+            card="Out of blocks: computed again, or moved to the host?",
+            look=(
+                "Tokens computed again: a preempted request's blocks wait in host memory and are copied back.",
+                "The price: the copies. Which is faster depends on the prompts' length, the model and the machine.",
+            ),
+            watch="recomputed_tokens",
+            price="moved_mb",
+            mix=PromptMix(repeats=(12,)),
+            num_requests=24,
+            max_new_tokens=96,
+            knobs=_NO_SHARING,
+            config={"num_blocks": 129, "block_size": 16},
+            before={"preemption_mode": "recompute"},
+            after={"preemption_mode": "swap"},
         ),
         Scenario(
             name="poisson",

@@ -50,6 +50,7 @@ class Checker:
         num_state_slots: int = 0,
         num_state_snapshots: int = 0,
         state_interval: int = 0,
+        num_host_blocks: int = 0,
         **knobs: Any,
     ) -> None:
         self.scheduler = Scheduler(
@@ -61,6 +62,7 @@ class Checker:
             num_state_slots=num_state_slots,
             num_state_snapshots=num_state_snapshots if num_state_slots else 0,
             state_interval=state_interval,
+            num_host_blocks=0 if num_state_slots else num_host_blocks,
             cache_log=CacheLog(),
         )
         self.device = Device(num_blocks, block_size)
@@ -183,6 +185,7 @@ class Checker:
         assert not self._live
         assert pool.num_available == pool.num_usable
         assert scheduler.slots.num_free == scheduler.slots.num_slots
+        assert scheduler.host.num_free == scheduler.host.num_blocks, "a host block is lost"
         self.device.execute(scheduler.schedule())  # carries the most recently dropped keys
         assert len(self.device.saved) <= self.max_saved_logits
         self.clear_cache()

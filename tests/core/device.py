@@ -77,6 +77,7 @@ class Device:
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.block_size = block_size
         self.slots = [[UNWRITTEN] * block_size for _ in range(num_blocks)]
+        self.host: dict[int, list[int]] = {}  # by host block
         self.states: dict[int, int] = {}  # by state slot, including slots of kept states
         self.saved: dict[int, int] = {}
         self.drawn: dict[int, int] = {}
@@ -88,6 +89,7 @@ class Device:
         """Execute a step. The entry with index ``broken`` computes NaN, as do all entries that read what it wrote."""
         for key in step.dropped_logits:
             self.saved.pop(key, None)
+        self._swap(step)
         copied = [list(self.slots[source]) for source, _ in step.copies]
         for (_, destination), content in zip(step.copies, copied, strict=True):
             self.slots[destination] = content
@@ -130,7 +132,9 @@ class Device:
         """
         for key in step.dropped_logits:
             self.saved.pop(key, None)
-        for _, destination in step.copies:
+        for _, host_block in step.swapped_out:
+            self.host[host_block] = [UNWRITTEN] * self.block_size
+        for _, destination in [*step.swapped_in, *step.copies]:
             self.slots[destination] = [UNWRITTEN] * self.block_size
         for _, destination in [*step.states_before, *step.states_after]:
             self.states[destination] = UNWRITTEN
@@ -158,6 +162,16 @@ class Device:
                 token = self.drawn[request.request_id]
             assert token == truth.tokens[position], f"{request} computes a wrong token at {position}"
             self.slots[block][offset] = NAN if broken else truth.histories[position + 1]
+
+    def _swap(self, step: Step) -> None:
+        """Copy blocks to host memory, then others from there; nothing is copied twice into one block."""
+        for pairs in (step.swapped_out, step.swapped_in):
+            assert len({destination for _, destination in pairs}) == len(pairs)
+        for block, host_block in step.swapped_out:
+            self.host[host_block] = list(self.slots[block])
+        for host_block, block in step.swapped_in:
+            assert block != 0, "block 0 is never handed out"
+            self.slots[block] = list(self.host[host_block])
 
     def _copy_states(self, copies: list[tuple[int, int]]) -> None:
         assert len({destination for _, destination in copies}) == len(copies), "two states are copied into one slot"

@@ -37,6 +37,9 @@ def random_knobs(rng: random.Random) -> dict[str, object]:
             {"scheduling_policy": rng.choice(POLICIES)},
             {"max_overtakes": rng.choice([None, 1, 5])},
             {"prefill_interval": rng.choice([0, 0, 1, 4])},
+            {"eviction_policy": rng.choice(["lru", "lfu"])},
+            {"pinned_blocks": rng.choice([0, 1, 2, 5])},
+            {"preemption_mode": rng.choice(["recompute", "swap"])},
         ]
     )
 
@@ -51,6 +54,8 @@ def make_checker(rng: random.Random) -> Checker:
         num_state_slots=rng.choice([0, 0, 0, 1, 2, 7]),
         num_state_snapshots=rng.choice([0, 1, 2, 5, 20]),
         state_interval=rng.choice([0, 1, 2, 3]),
+        num_host_blocks=rng.choice([0, 5, 1000, 1000]),
+        preemption_mode=rng.choice(["recompute", "swap"]),
     )
 
 
@@ -78,7 +83,9 @@ def run(seed: int, operations: int) -> Checker:
 def _operate(checker: Checker, rng: random.Random, ahead: bool, failures: float) -> None:
     action = rng.random()
     if action < 0.25 and checker.num_live < 40:
-        prompt, count = random_prompt(rng), rng.choice([1, 1, 2, 5, 9])
+        pool = checker.scheduler.pool
+        small = pool.num_usable * pool.block_size < 60  # where long answers outgrow the pool: requests are preempted
+        prompt, count = random_prompt(rng), rng.choice([9, 16, 24] if small else [1, 1, 2, 5, 9])
         if rng.random() < 0.02:
             prompt *= rng.choice([3, 10, 40])  # may be too long for the pool
         if rng.random() < 0.3:

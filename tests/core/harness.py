@@ -38,6 +38,7 @@ class CheckedModel:
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.block_size = block_size
         self.slots: list[list[tuple[int, ...] | None]] = [[None] * block_size for _ in range(num_blocks)]
+        self.host: dict[int, list[tuple[int, ...] | None]] = {}
         self.saved: dict[int, tuple[int, ...]] = {}
         self.computed_tokens = 0
         self.computed_prompt_tokens = 0
@@ -48,6 +49,10 @@ class CheckedModel:
             raise RuntimeError("the model failed")
         for key in step.dropped_logits:
             self.saved.pop(key, None)
+        for block, host_block in step.swapped_out:
+            self.host[host_block] = list(self.slots[block])
+        for host_block, block in step.swapped_in:
+            self.slots[block] = list(self.host[host_block])
         copied = [list(self.slots[source]) for source, _ in step.copies]
         for (_, destination), content in zip(step.copies, copied, strict=True):
             self.slots[destination] = content
@@ -122,6 +127,7 @@ class Rig:
         block_size: int = BLOCK_SIZE,
         max_model_len: int = 10_000,
         max_saved_logits: int = 1000,
+        num_host_blocks: int = 0,
         **knobs: Any,
     ) -> None:
         self.scheduler = Scheduler(
@@ -129,6 +135,7 @@ class Rig:
             block_size=block_size,
             max_model_len=max_model_len,
             max_saved_logits=max_saved_logits,
+            num_host_blocks=num_host_blocks,
             knobs=Knobs(**knobs),
         )
         self.model = CheckedModel(num_blocks, block_size)

@@ -51,6 +51,7 @@ class Invariants:
         holders = [*scheduler.requests.values(), *scheduler.in_flight.leaving]
         self._check_references(holders, flying_blocks or set())
         self._check_slots(holders)
+        self._check_host_blocks()
         self._check_kept_states(has_flight=flying_blocks is not None)
         for block in pool.take_changed():
             self._block_states[block] = (pool.ref_counts[block], pool.is_findable(block))
@@ -90,6 +91,9 @@ class Invariants:
         counts = (pool.num_free, pool.num_cached, pool.num_active, pool.num_shared)
         assert counts == (len(unheld) - cached, cached, pool.num_usable - len(unheld) - shared, shared)
         assert sum(counts) == pool.num_usable
+        pinned = [block for block in range(pool.num_blocks) if pool.is_pinned(block)]
+        assert len(pinned) <= (pool.num_usable // 2 if self.scheduler.knobs.pinned_blocks else 0)
+        assert all(pool.is_findable(block) for block in pinned), "a block is pinned that nothing can find"
 
     def _check_slots(self, holders: list[Request]) -> None:
         """A request that runs, or that a step in flight writes for, has its own state slot; no others have one."""
@@ -102,6 +106,17 @@ class Invariants:
         self._slots.update(slots.take_changed())
         told = {slot: request_id for slot, request_id in self._slots.items() if request_id != NOBODY}
         assert told == {request.state_slot: request.request_id for request in holders if request.state_slot}
+
+    def _check_host_blocks(self) -> None:
+        """Only waiting requests have blocks in host memory, each its own, as many as its tokens there need."""
+        host, waiting = self.scheduler.host, {request.request_id for request in self.scheduler.waiting}
+        assert host.swapped.keys() <= waiting
+        held = [block for swapped in host.swapped.values() for block in swapped.blocks]
+        assert len(set(held)) == len(held) == host.num_blocks - host.num_free
+        assert all(0 <= block < host.num_blocks for block in held)
+        for number, swapped in host.swapped.items():
+            assert swapped.num_tokens < self.live[number].request.num_tokens
+            assert len(swapped.blocks) == -(-swapped.num_tokens // self.scheduler.block_size)
 
     def _check_kept_states(self, *, has_flight: bool) -> None:
         """Each kept state has its own slot, is found by its tokens, and is the state after exactly these tokens."""
@@ -204,6 +219,8 @@ class Invariants:
             assert scheduler.slots.exhausted
         assert (step.batched_append, step.cuda_graphs) == (knobs.batched_append, knobs.cuda_graphs)
         assert len(step.copied) == len(step.copies)
+        assert not step.swapped_out or (step.preempted and knobs.preemption_mode == "swap")
+        assert step.recomputed_tokens <= step.prompt_tokens
         assert len({entry.request.request_id for entry in step.entries}) == len(step.entries)
         for entry in step.entries:
             most = entry.request.num_prompt_tokens + entry.request.sampling.max_new_tokens

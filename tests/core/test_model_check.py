@@ -34,6 +34,9 @@ KNOBS = {
     "scheduling_policy": st.sampled_from(POLICIES),
     "max_overtakes": st.sampled_from([None, 1, 5]),
     "prefill_interval": st.sampled_from([0, 1, 4]),
+    "eviction_policy": st.sampled_from(["lru", "lfu"]),
+    "pinned_blocks": st.sampled_from([0, 1, 3]),
+    "preemption_mode": st.sampled_from(["recompute", "swap"]),
 }
 
 
@@ -50,6 +53,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         num_state_slots=st.sampled_from([0, 1, 2, 7]),
         num_state_snapshots=st.sampled_from([0, 1, 2, 9]),
         state_interval=st.sampled_from([0, 1, 2]),
+        num_host_blocks=st.sampled_from([0, 3, 100]),
     )
     def start(
         self,
@@ -59,6 +63,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         num_state_slots: int,
         num_state_snapshots: int,
         state_interval: int,
+        num_host_blocks: int,
     ) -> None:
         self.checker = Checker(
             num_blocks=num_blocks,
@@ -67,6 +72,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             num_state_slots=num_state_slots,
             num_state_snapshots=num_state_snapshots,
             state_interval=state_interval,
+            num_host_blocks=num_host_blocks,
         )
 
     @rule(

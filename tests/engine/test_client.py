@@ -42,8 +42,8 @@ from roseplay.engine.messages import (
     StepOutput,
     StepStarted,
 )
+from roseplay.engine.run_worker import run_worker
 from roseplay.engine.transport import ThreadTransport, WorkerGoneError, start_transport
-from roseplay.engine.worker import run_worker
 from tests.engine.fake_runner import MEMORY, FakeRunner, Loop, submit
 
 PATIENCE_S = 120.0

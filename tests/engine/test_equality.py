@@ -23,7 +23,9 @@ CASES = {
     "one append a request": {"batched_append": False},
     "after preemption": {"num_blocks": 12, "prefix_cache": False},
     "after preemption, resumed from the cache": {"num_blocks": 12},
+    "swapped at preemption": {"num_blocks": 12, "prefix_cache": False, "preemption_mode": "swap"},
     "few tokens a step": {"step_max_tokens": 5},
+    "least frequently used, pinned": {"num_blocks": 40, "eviction_policy": "lfu", "pinned_blocks": 4},
 }
 
 
@@ -54,7 +56,7 @@ def test_greedy_output_equals_generate(family):
             assert len(stream.token_ids) == NEW_TOKENS, case
             assert_greedy(reference, prompt, stream.token_ids)
             assert_same_until_a_tie(reference, prompt, stream.token_ids, theirs)
-        if case.startswith("after preemption"):
+        if "preemption" in case:
             assert sum(stream.metrics.num_preemptions for stream in outputs) > 0
         if case in ("batched", "chunked"):
             assert outputs[-1].metrics.cached_tokens == len(asked[-1])  # an exact repeat computes nothing

@@ -35,6 +35,7 @@ CASES: dict[str, dict[str, Any]] = {
     "one at a time": {"max_batch_size": 1},
     "not shared": {"prefix_cache": False, "same_step_sharing": False},
     "after preemption": {"num_blocks": 24},
+    "swapped at preemption": {"num_blocks": 24, "preemption_mode": "swap", "prefix_cache": False},
     "few tokens a step": {"step_max_tokens": 5},
     "one append a request": {"batched_append": False},
 }

@@ -34,6 +34,9 @@ CHANGES = {
     "chunked_prefill": (True, False),
     "prefix_cache": (True, False),
     "same_step_sharing": (True, False),
+    "eviction_policy": ("lru", "lfu"),
+    "pinned_blocks": (0, 1, 3),
+    "preemption_mode": ("recompute", "swap"),
     "batched_append": (True, False),
 }
 

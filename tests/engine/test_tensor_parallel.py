@@ -33,6 +33,7 @@ CASES = {
     "not shared": {"prefix_cache": False, "same_step_sharing": False},
     "one append a request": {"batched_append": False},
     "few tokens a step": {"step_max_tokens": 5},
+    "swapped at preemption": {"preemption_mode": "swap", "prefix_cache": False},
 }
 GREEDY = SamplingParams(max_new_tokens=12, ignore_eos=True)
 SAMPLED = SamplingParams(

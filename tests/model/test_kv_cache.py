@@ -9,14 +9,22 @@ import torch
 
 from roseplay.config import EngineConfig
 from roseplay.model import kv_cache
-from roseplay.model.kv_cache import KVCache, KVCacheSizeError, LayerShape, bytes_per_token, choose_num_blocks
+from roseplay.model.host_pool import HostPool
+from roseplay.model.kv_cache import (
+    KVCache,
+    KVCacheSizeError,
+    LayerShape,
+    bytes_per_token,
+    choose_host_blocks,
+    choose_num_blocks,
+)
 
 CPU = torch.device("cpu")
 SHAPES = {0: LayerShape(2, 8, 8), 1: LayerShape(4, 6, 3), 5: LayerShape(2, 8, 8)}
 
 
 def filled(num_blocks: int = 6) -> KVCache:
-    cache = KVCache(SHAPES, num_blocks=num_blocks, block_size=4, dtype=torch.float32, device=CPU)
+    cache = KVCache(SHAPES, num_blocks=num_blocks, block_size=4, dtype=torch.float32, device=CPU, num_host_blocks=9)
     for layer in SHAPES:
         for tensors in (cache.keys, cache.values):
             tensors[layer].copy_(torch.randn(tensors[layer].shape))
@@ -53,6 +61,53 @@ def test_copies_read_everything_before_they_write():
         assert torch.equal(new[3], old[2])
         assert torch.equal(new[4], old[1])
         assert torch.equal(new[[0, 1, 5]], old[[0, 1, 5]])
+
+
+def test_blocks_are_swapped_out_before_others_are_swapped_in():
+    cache = filled(num_blocks=8)
+    before = snapshot(cache)
+    cache.swap([(1, 2), (2, 3), (5, 0), (6, 8)], [])
+    for tensors in (cache.keys, cache.values):
+        for layer in SHAPES:
+            tensors[layer].zero_()
+    cache.keys[0][7].fill_(7)
+    cache.swap([(7, 2)], [(3, 2), (2, 7), (0, 1), (8, 6)])
+    for i, (old, new) in enumerate(zip(before, snapshot(cache), strict=True)):
+        assert torch.equal(new[[1, 2, 6]], old[[5, 2, 6]])
+        assert new[7].eq(7 if i == 0 else 0).all()
+        assert not new[[3, 4, 5]].any()
+
+
+@pytest.mark.parametrize("at_once_bytes", [1, 500, 10**9])
+def test_many_blocks_are_swapped_in_parts(at_once_bytes: int):
+    pools = [torch.randn(2, 30, 1, 4, 3), torch.randn(1, 30, 2, 4, 5)]
+    before = [pool.clone() for pool in pools]
+    host = HostPool(pools, 20, at_once_bytes)
+    order = [5, 6, 7, 1, 2, 19, 18, 3, 0]
+    host.swap([(block, order[block - 1]) for block in range(1, 10)], [])
+    host.swap([], [(order[block - 1], 30 - block) for block in range(1, 10)])
+    for old, new in zip(before, pools, strict=True):
+        for block in range(1, 10):
+            assert torch.equal(new[:, 30 - block], old[:, block])
+        assert torch.equal(new[:, :21], old[:, :21])
+
+
+@pytest.mark.parametrize(
+    ("out", "into"), [([(1, 2), (2, 2)], []), ([], [(1, 2), (3, 2)]), ([(0, 1)], []), ([(1, 9)], []), ([], [(-1, 2)])]
+)
+def test_swaps_that_make_no_sense_change_nothing(out: list[tuple[int, int]], into: list[tuple[int, int]]):
+    cache = filled()
+    before = snapshot(cache)
+    with pytest.raises(ValueError, match="swap|host blocks"):
+        cache.swap(out, into)
+    assert all(torch.equal(old, new) for old, new in zip(before, snapshot(cache), strict=True))
+
+
+def test_host_blocks_are_what_swap_space_holds():
+    config = EngineConfig(swap_space=1000, block_size=4)
+    assert choose_host_blocks(config, 25, has_states=False) == 10
+    assert choose_host_blocks(config, 251, has_states=False) == 0
+    assert choose_host_blocks(config, 25, has_states=True) == 0
 
 
 @pytest.mark.parametrize("copies", [[(1, 2), (3, 2)], [(1, 6)], [(0, 1)], [(1, 0)], [(-1, 2)]])

@@ -32,7 +32,7 @@ WORDS = (
 )
 INFO = EngineInfo(
     model="fake-chat", architecture="fake", device="cpu", dtype="float32", attention="none", num_parameters=0, weight_bytes=0, vocab_size=100,
-    block_size=16, num_blocks=449, max_model_len=2048, kv_bytes_per_token=64, threads=1,
+    block_size=16, num_blocks=449, max_model_len=2048, kv_bytes_per_token=64, threads=1, host_blocks=4096,
 )  # fmt: skip
 
 

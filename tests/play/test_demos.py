@@ -210,13 +210,13 @@ def test_a_demo_that_cannot_begin(running: Playground, name: str, tab: str, why:
         running.start_demo(name, tab)
 
 
-# -- the five
+# -- all of them
 
 FACTS = BurstFacts(
     burst=1, kind="mix", seed=1, answer=64, knobs={}, undisturbed=True, arrived=0.0, done=9.0, prompts=20,
     prompt_tokens=1000, saved_tokens=900, shared_head=16, cached_head=0, steps=2, longest=LongestStep(4, 59.0, 816),
     streaming=4, paused=4, worst=Gap(1, 4, 9.0, 60.0), pause=Gap(1, 4, 9.0, 60.0), usual_ms=5.0, others_ms=None, waited=14, waited_for="batch",
-    preempted=3, own_gap_ms=6.0, ttft_p50=80.0, ttft_p95=100.0,
+    preempted=3, own_gap_ms=6.0, ttft_p50=80.0, ttft_p95=100.0, recomputed=900, swapped=40,
 )  # fmt: skip
 OF_THE_PLAN = {"budget": "64", "half": "24"}  # always known
 BETTER = replace(

@@ -61,6 +61,17 @@ def test_the_scenarios_are_the_write_ups_workloads() -> None:
     assert len({tuple(arrival.prompt) for arrival in dedup}) == 1
 
 
+def test_only_some_prompts_may_have_the_shared_head() -> None:
+    made = SCENARIOS["eviction"].workload(TokenPrompts(1000, body_tokens=10))
+    prompts = [arrival.prompt for arrival in made]
+    users, others = prompts[::4], [prompt for index, prompt in enumerate(prompts) if index % 4]
+    assert len({tuple(prompt[:256]) for prompt in users}) == 1
+    assert len({tuple(prompt) for prompt in users}) == 10
+    assert not any(prompt[:16] == users[0][:16] for prompt in others)
+    pool = SCENARIOS["eviction"].config["num_blocks"] * 16
+    assert all(sum(len(prompt) for prompt in prompts[i + 1 : i + 4]) > pool - 256 - 100 for i in range(4, 36, 4))
+
+
 def test_a_scenario_says_what_to_look_for_and_what_it_costs() -> None:
     for scenario in SCENARIOS.values():
         assert scenario.card.endswith((".", "?"))

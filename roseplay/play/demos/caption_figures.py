@@ -3,7 +3,8 @@
 For each burst with facts, under its name: ``prompts``, ``computed`` (prompt tokens), ``saved_percent``, ``longest``
 (its longest step in ms), ``worst`` (the stories' longest pause in ms), ``who_paused`` (as in ``all 4 stories``),
 ``first_token`` (median in ms), ``last_token`` (p95 of TTFT in ms) and ``gap`` (median of its own answers, in ms). If
-there were any: ``waited_for_batch``, ``waited_for_blocks`` and ``preempted``. If none was preempted:
+there were any: ``waited_for_batch``, ``waited_for_blocks``, ``preempted``, and
+``recomputed`` tokens and ``swapped`` blocks of these. If none was preempted:
 ``none_preempted``, the word No.
 
 For two bursts, the second compared with the first, if both values are known: one of ``pause_falls``, ``pause_rises``
@@ -66,6 +67,8 @@ def _of_one(facts: BurstFacts) -> dict[str, str]:
         "first_token": facts.ttft_p50,
         "last_token": facts.ttft_p95,
         "preempted": facts.preempted or None,
+        "recomputed": facts.recomputed or None,
+        "swapped": facts.swapped or None,
         "longest": facts.longest.ms if facts.longest else None,
         "worst": facts.worst.ms if facts.worst else None,
         "gap": facts.own_gap_ms,

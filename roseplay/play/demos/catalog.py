@@ -281,6 +281,61 @@ PRESSURE = Demo(
     fills_pool=True,
 )
 
+SWAP = Demo(
+    name="swap",
+    title="Swap",
+    shows="preempted requests wait in the host's memory",
+    knobs={**PRESSURE.knobs, "preemption_mode": "recompute"},
+    scenes=(
+        _READING,
+        Scene(
+            caption=(
+                (
+                    "**{size} prompts arrive, and memory is too small for their answers.** Some will be preempted.",
+                    "**Many prompts arrive, and memory is too small for their answers.**",
+                ),
+            ),
+            burst=replace(_FILLING, name="first"),
+            rings=("rp-blockmap",),
+        ),
+        Scene(
+            caption=(
+                (
+                    "**{first_preempted} answers were preempted:** their blocks went to others, and {first_recomputed} "
+                    "tokens were computed again.",
+                    "**A preempted answer loses its blocks.** All of its tokens are computed again when it goes on.",
+                ),
+            ),
+            stories=False,
+            rings=("rp-steps",),
+        ),
+        Scene(
+            caption=(("**Preemption goes to [[swap]]:** lost blocks are copied to the host's memory first.",),),
+            knobs={"preemption_mode": "swap"},
+            rings=("rp-queue",),
+        ),
+        Scene(
+            caption=(("**The same {size} prompts arrive again.**", "**The same prompts arrive again.**"),),
+            burst=replace(_FILLING, name="second"),
+        ),
+        Scene(
+            caption=(
+                (
+                    "**{second_swapped} blocks waited in the host's memory** and were copied back.",
+                    "**With [[swap]] blocks wait in the host's memory** and are copied back.",
+                ),
+                (
+                    "With [[recompute]] it was {first_recomputed} tokens that were computed again.",
+                    "Click a slow token after a diamond in Steps to see what its preemption cost.",
+                ),
+            ),
+            stories=False,
+        ),
+    ),
+    after="Try it yourself: open Queue and memory, choose a preemption, press Burst with size 64.",
+    fills_pool=True,
+)
+
 APPEND = Demo(
     name="append",
     title="Batched append",
@@ -399,7 +454,7 @@ POLICY = Demo(
             stories=False,
         ),
     ),
-    after="Try it yourself: open Queue, choose a policy, press Burst with the mix.",
+    after="Try it yourself: open Queue and memory, choose a policy, press Burst with the mix.",
 )
 
-DEMOS = {demo.name: demo for demo in (BUDGET, PREFIX, BATCH, PRESSURE, APPEND, POLICY)}
+DEMOS = {demo.name: demo for demo in (BUDGET, PREFIX, BATCH, PRESSURE, SWAP, APPEND, POLICY)}

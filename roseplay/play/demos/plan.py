@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from roseplay.config import Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.play.demos.catalog import STORIES
 from roseplay.play.demos.script import Demo, DemoBurst, Scene
@@ -61,8 +62,11 @@ def plan(demo: Demo, speed: Speed | None, info: EngineInfo, knobs: Mapping[str, 
         knobs: the engine's; the demo changes some of them.
 
     Raises:
-        ValueError: the demo cannot be shown, since the model is too slow to fill the pool.
+        ValueError: the demo cannot be shown, since the model is too slow to fill the pool, or since this engine cannot
+            have one of its knobs.
     """
+    for changes in (demo.knobs, *(scene.knobs for scene in demo.scenes)):
+        info.check_knobs(Knobs().changed(changes))
     under = list(_conditions(demo, knobs))
     size = _size_of(next(burst for burst, _ in under))
     if speed is None:

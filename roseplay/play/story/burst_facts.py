@@ -52,6 +52,7 @@ class BurstFacts:
         others_ms: the longest gap of all other answers at that time.
         waited: number of its requests that waited for ``waited_for``: ``blocks`` or ``batch``.
         preempted: number of answers that lost their blocks, up to the end of the burst.
+        recomputed: tokens computed again, and ``swapped``: blocks copied to host memory, for those; up to then.
         own_gap_ms: the median gap of its own answers, up to its end; ``None`` while there is none.
         ttft_p50, ttft_p95: of its requests.
     """
@@ -83,6 +84,8 @@ class BurstFacts:
     own_gap_ms: float | None
     ttft_p50: float
     ttft_p95: float
+    recomputed: int = 0
+    swapped: int = 0
 
     @property
     def saved(self) -> float:
@@ -110,6 +113,7 @@ class BurstWatch:
         self._scheduled: set[int] = set()
         self._waited: dict[str, set[int]] = {"blocks": set(), "batch": set()}
         self._preempted: set[int] = set()
+        self._recomputed = self._swapped = 0
         self._prompt_tokens: dict[int, int] = {}  # by step that computed its prompts
         self._longest: LongestStep | None = None
         self._gaps: list[Gap] = []
@@ -145,6 +149,8 @@ class BurstWatch:
         if step.limit in self._waited:
             self._waited[step.limit].update(own.keys() - self._scheduled)
         self._preempted.update(step.preempted)
+        self._recomputed += step.recomputed_tokens
+        self._swapped += step.swapped_out
         if not computes:
             return
         self._prompt_tokens[step.step_id] = step.prompt_tokens
@@ -214,6 +220,8 @@ class BurstWatch:
             own_gap_ms=median(self._own_gaps) if self._own_gaps else None,
             ttft_p50=p50,
             ttft_p95=p95,
+            recomputed=self._recomputed,
+            swapped=self._swapped,
         )
 
     def _pause(self, gaps: list[Gap]) -> Gap | None:

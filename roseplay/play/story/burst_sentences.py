@@ -42,6 +42,10 @@ def _waited(facts: BurstFacts) -> str | None:
     gave_way = ""
     if facts.preempted:
         gave_way = f"; the scheduler preempted **{many(facts.preempted, 'running answer')}**"
+        if facts.swapped:
+            gave_way += f" and moved **{many(facts.swapped, 'block')}** to host memory"
+        elif facts.recomputed:
+            gave_way += f", so **{many(facts.recomputed, 'token')}** were computed again"
     return f"**{whole(facts.waited)}** waited for {place}{gave_way}."
 
 

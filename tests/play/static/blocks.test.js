@@ -12,9 +12,9 @@ test("a run of blocks is taken as one row", () => {
   const used = { info: pool(1000), blocks_used: 950 };
   startAnew({ ...used, blocks: [[1, 0, -1, 1, 900], [5, 3, 2, 1, 2]] });
   take([{ blocks: [[11, 0, -1, 0, 10], [999, 1, 4, 0, 500], [1, 1, 4, 1]] }]);
-  assert.deepEqual(blocks.counts(), { free: 108, cached: 887, active: 3, shared: 2, unused: 0, saved: 4 });
+  assert.deepEqual(blocks.counts(), { free: 108, cached: 887, active: 3, shared: 2, pinned: 0, unused: 0, saved: 4 });
   startAnew({ ...used, boot: "two", blocks: [[7, 1, 4, 0]] });
-  assert.deepEqual(blocks.counts(), { free: 999, cached: 0, active: 1, shared: 0, unused: 50, saved: 0 });
+  assert.deepEqual(blocks.counts(), { free: 999, cached: 0, active: 1, shared: 0, pinned: 0, unused: 50, saved: 0 });
 });
 
 test("blocks by request", () => {
@@ -46,4 +46,12 @@ test("numbers of blocks in few words", () => {
     "Blocks 33–35",
     "2 blocks",
   ]);
+});
+
+test("pinned blocks are cached blocks that stay", () => {
+  startAnew({ info: pool(10), blocks: [[1, 0, -1, 2, 3], [4, 1, 7, 2], [5, 0, -1, 1]], blocks_used: 5 });
+  assert.deepEqual(blocks.counts(), { free: 5, cached: 4, active: 1, shared: 0, pinned: 4, unused: 5, saved: 0 });
+  assert.deepEqual([1, 4, 5].map(blocks.isPinned), [true, true, false]);
+  take([{ blocks: [[2, 0, -1, 1], [3, 0, -1, 0]] }]);
+  assert.equal(blocks.counts().pinned, 2);
 });

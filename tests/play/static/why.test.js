@@ -21,7 +21,7 @@ class Story {
   }
 
   /** Add a step and return its number; `prompt` maps requests to numbers of prompt tokens. */
-  step({ ms = 20, decode = [1, 2], prompt = {}, copies = 0, preempted = [], graph = null } = {}) {
+  step({ ms = 20, decode = [1, 2], prompt = {}, copies = 0, preempted = [], graph = null, swapped = [] } = {}) {
     const t0 = this.t, number = this.number++, prompts = Object.entries(prompt);
     this.t += ms;
     const parts = [
@@ -30,7 +30,7 @@ class Story {
     ];
     const computed = prompts.reduce((sum, [, n]) => sum + n, 0);
     const counts = [computed, decode.length, 5, 6, parts.length, 0, 400, 0, 48, 0, ms - 2, 1.5, copies];
-    this.frame.steps.push([number, t0, this.t, ...counts, parts, preempted, [], graph]);
+    this.frame.steps.push([number, t0, this.t, ...counts, parts, preempted, [], graph, null, 0, 0, 0, ...swapped]);
     for (const rid of decode) {
       const itl = this.last.has(rid) ? this.t - this.last.get(rid) : null;
       this.frame.tokens.push([rid, this.t, itl, number]);
@@ -40,7 +40,8 @@ class Story {
   }
 
   why(step, rid = 1) {
-    startAnew({ boot: `story-${++boots}`, now: this.t, knobs: { slow_motion: 1 }, info: { num_blocks: 449 } });
+    const info = { num_blocks: 449, block_size: 16, kv_bytes_per_token: 250_000 };
+    startAnew({ boot: `story-${++boots}`, now: this.t, knobs: { slow_motion: 1 }, info });
     take([this.frame], { boot: `story-${boots}`, now: this.t });
     return why(rid, step);
   }
@@ -90,10 +91,23 @@ test("a preemption", () => {
   const answer = story.why(story.step());
   assert.equal(
     sentence(answer),
-    "The KV pool was full: it was preempted, waited *120 ms* and was computed again, so this token took *170 ms* " +
+    "The KV pool was full: it was preempted, waited *120 ms* and was computed again (*40 tokens*), so this token took *170 ms* " +
       "instead of 20.",
   );
   assert.equal(facts(answer).preempted, "once");
+});
+
+test("a preemption whose blocks were swapped", () => {
+  const story = new Story();
+  story.step({ decode: [2], preempted: [1], swapped: [3, 0] });
+  story.step({ ms: 100, decode: [2] });
+  const answer = story.why(story.step({ prompt: { 1: 1 }, decode: [1, 2], swapped: [0, 2] }));
+  assert.equal(
+    sentence(answer),
+    "The KV pool was full: it was preempted, waited *120 ms* and was copied back from host memory (*8.0 MB*), so this " +
+      "token took *140 ms* instead of 20.",
+  );
+  assert.equal(facts(answer)["swapped out, in"], "0 kB, 8.0 MB");
 });
 
 test("other causes", () => {

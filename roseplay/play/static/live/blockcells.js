@@ -44,7 +44,7 @@ export function together(list, from = 0, to = list.length) {
   for (let i = from; i < to; i++) {
     const block = list[i], n = references[block];
     if (n === 0) {
-      cached += findable[block];
+      cached += Number(findable[block] > 0);
       continue;
     }
     held++;
@@ -57,14 +57,17 @@ export function together(list, from = 0, to = list.length) {
 }
 
 // ---- how it looks -----------------------------------------------------------------------------------------
-/* A look encodes kind, hue, opacity, digit and the two shares of a joined cell in one number, which is never 0. */
+/* A look encodes kind, hue, opacity, digit, the two shares of a joined cell, and whether it is pinned in one number,
+ * which is never 0. */
+const PIN = 1 << 21;
 const lookOf = (kind, hue, opacity, digit, held = 0, cached = 0) =>
   (1 << 20) | (cached << 16) | (held << 12) | (digit << 8) | (opacity << 6) | (hue << 3) | (kind << 1);
 
 function lookOfCell(cell, idle) {
   const kind = kindOf(cell), owner = ownerOf(cell), digit = kind === blocks.SHARED ? blocks.references[cell] : 0;
   const faint = idle && kind === blocks.CACHED;
-  return lookOf(kind, hueOfHeld(kind, owner), opacityOf(kind, owner), Math.min(digit, PLUS)) | Number(faint);
+  const pin = isBlock(cell) && blocks.isPinned(cell) ? PIN : 0;
+  return lookOf(kind, hueOfHeld(kind, owner), opacityOf(kind, owner), Math.min(digit, PLUS)) | Number(faint) | pin;
 }
 
 function lookOfJoined(list, from, to) {
@@ -150,6 +153,7 @@ export class Sheet {
     else if (kind === blocks.CACHED) this.hollow(look & 1 ? T.line : T.cachedline, x, y, w, h);
     else if (kind === blocks.ACTIVE) this.fill(hue, x, y, w, h);
     else this.shared(hue, grid.dy >= DIGIT_PITCH && w >= 5 ? (look >> 8) & 15 : 0, x, y, w, h);
+    if (look & PIN) this.pin(x, y, w);
   }
 
   /* The colour of the most important kind in it; the fewer of its blocks are held, the paler. */
@@ -170,6 +174,11 @@ export class Sheet {
   hollow(color, x, y, w, h) {
     this.fill(color, x, y, w, h);
     this.fill(this.T.surface, x + 1, y + 1, w - 2, h - 2);
+  }
+
+  /* A pinned block has a dark upper edge, whoever holds it. */
+  pin(x, y, w) {
+    this.fill(this.T.ink, x, y, w, FOOT);
   }
 
   shared(hue, digit, x, y, w, h) {

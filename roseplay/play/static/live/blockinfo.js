@@ -48,7 +48,7 @@ function recorded(mine) {
       factRow("state", state),
       factRow("holders", String(references[n])),
       factRow("longest held by", ...holders(owner[n] >= 0 ? [owner[n]] : [])),
-      factRow("findable", findable[n] ? "yes" : "no"),
+      factRow("findable", blocks.isPinned(n) ? "yes, pinned" : findable[n] ? "yes" : "no"),
     ),
   );
 }

@@ -13,6 +13,7 @@ const MARKS = [
   ["active", [rect(0, 4, "c0"), rect(5, 4, "c1"), rect(10, 3, "c4")], "one owner"],
   ["shared", [rect(1, 7, "shared"), three, rect(1, 7, "c0", 11, 2)], "shared"],
   ["cached", [hollow], "cached"],
+  ["pinned", [hollow, rect(1, 8, "ink", 0, 2)], "pinned"],
   ["free", [rect(1, 8, "free")], "free"],
 ];
 
@@ -22,13 +23,19 @@ export function blockLegend(plot) {
   const entry = (shapes, words) => make("span", "rp-lg", svg(13, 13, ...shapes), `${words} `, count());
   /** @type {[string, HTMLElement][]} */
   const entries = MARKS.map(([name, shapes, words]) => [name, entry(shapes, words)]);
-  entries.push(["saved", make("span", "rp-lg rp-saves", "saves ", count(), " blocks")]);
+  const unit = make("span", "", " blocks");
+  entries.push(["saved", make("span", "rp-lg rp-saves", "saves ", count(), unit)]);
   for (const [name, element] of entries) element.dataset.of = name;
   const states = make("span", "rp-lg rp-narrow"); // where the panel's head has no room for them
   plot.after(make("div", "rp-under", ...entries.map(([, element]) => element), states));
+  const pinned = entries.find(([name]) => name === "pinned")[1];
   const places = entries.map(([name, element]) => [name, element.querySelector("b")]);
   return [
-    (counts) => places.forEach(([name, place]) => write(place, format.count(counts[name]))),
+    (counts) => {
+      pinned.style.display = counts.pinned ? "" : "none";
+      unit.style.display = counts.pinned ? "none" : ""; // there is no room for both
+      places.forEach(([name, place]) => write(place, format.count(counts[name])));
+    },
     (words) => write(states, words),
   ];
 }

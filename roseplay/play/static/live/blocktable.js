@@ -21,7 +21,7 @@ function holders() {
     const rid = blocks.owner[block], own = found.get(rid) || [0, 0, 0];
     own[0]++;
     own[1] += blocks.references[block] > 1;
-    own[2] += blocks.findable[block];
+    own[2] += Number(blocks.findable[block] > 0);
     found.set(rid, own);
   }
   return found;
@@ -38,9 +38,10 @@ function stateSentence() {
 /** "Of 448 blocks …", for table and map. */
 export function blockSentence() {
   const { total } = blocks, { count } = format, n = blocks.counts();
+  const more = (n.pinned ? ` ${count(n.pinned)} are pinned.` : "") + stateSentence();
   const unused = n.unused ? `, ${count(n.unused)} of these never used` : "";
   return `Of ${count(total)} blocks ${count(n.active)} have one owner, ${count(n.shared)} are shared, ` +
-    `${count(n.cached)} cached, ${count(n.free)} free${unused}; sharing saves ${count(n.saved)}.${stateSentence()}`;
+    `${count(n.cached)} cached, ${count(n.free)} free${unused}; sharing saves ${count(n.saved)}.${more}`;
 }
 
 function read() {

@@ -15,7 +15,7 @@ const AROUND_MS = 15000, LEAST_GAPS = 5, SLOW = 1.5, LARGE_BATCH = 1.5, MOST_NAM
 const LEAST_BUDGET = 16; // a lower one is not suggested
 const IN_STEP = [
   ...["t0", "t1", "prompt_tokens", "decode_tokens", "cached_tokens", "shared_tokens"],
-  ...["block_copies", "device_ms", "host_ms", "graph"],
+  ...["block_copies", "device_ms", "host_ms", "graph", "recomputed_tokens", "swapped_out", "swapped_in"],
 ];
 const { count, many } = format;
 export const milliseconds = (v) => `${v < 9.95 ? v.toFixed(1) : count(v)} ms`;
@@ -125,6 +125,21 @@ function preemption({ known, token }) {
   return known ? known.preempted.findIndex((t) => t <= token.t && t >= token.t - token.itl) : -1;
 }
 
+/* What it took to resume it: blocks copied from host memory, or tokens computed again. */
+function regained({ rid, known, token }, preempted) {
+  const { steps } = store, begun = known.resumed[preempted];
+  let tokens = 0, moved = 0;
+  for (let row = steps.end - 1; row >= steps.first && steps.t0[row & steps.mask] >= begun; row--) {
+    const slot = row & steps.mask, own = store.entriesOf(slot).find((entry) => entry.rid === rid);
+    if (steps.t0[slot] <= token.t && own) tokens += own.prompt_tokens;
+    if (steps.t0[slot] === begun) moved = steps.swapped_in[slot];
+  }
+  if (moved) return say`copied back from host memory (${bold(sizeOf(moved))})`;
+  return tokens ? say`computed again (${bold(many(tokens, "token"))})` : ["computed again"];
+}
+
+const sizeOf = (swapped) => format.bytes(swapped * store.info.block_size * store.info.kv_bytes_per_token);
+
 /* Other requests whose prompts its step computed. */
 function promptsOf({ entries, rid }) {
   return entries.filter((entry) => entry.prompt_tokens > 0 && entry.rid !== rid).map((entry) => entry.rid);
@@ -139,8 +154,8 @@ function sentenceOf(found) {
   const preempted = preemption(found);
   if (preempted >= 0) {
     const waited = bold(milliseconds(Math.max(0, (known.resumed[preempted] ?? step.t0) - known.preempted[preempted])));
-    const lost = say`The KV pool was full: it was preempted, waited ${waited} and was computed again`;
-    return [...lost, ...say`, so this token took ${took}${instead}.`];
+    const lost = say`The KV pool was full: it was preempted, waited ${waited} and was `;
+    return [...lost, ...regained(found, preempted), ...say`, so this token took ${took}${instead}.`];
   }
   const others = promptsOf(found);
   if (found.leftOut > 0) {
@@ -220,6 +235,10 @@ function factsOf({ rid, token, known, step, entries, factor }) {
     ["preempted", [times ? (times === 1 ? "once" : `${times} times`) : "no"]],
     ["cached, shared", [`${count(step.cached_tokens)}, ${count(step.shared_tokens)} prompt tokens`]],
     [factor > 1 ? "host + sleep, device" : "host, device", [`${host}, ${milliseconds(step.device_ms)}`]],
+    ...(step.recomputed_tokens ? [["computed again", [many(step.recomputed_tokens, "token")]]] : []),
+    ...(step.swapped_out || step.swapped_in
+      ? [["swapped out, in", [`${sizeOf(step.swapped_out)}, ${sizeOf(step.swapped_in)}`]]]
+      : []),
     ...(step.graph === null ? [] : [["computed", [step.graph ? "as a replay" : "eagerly"]]]),
   ];
 }

@@ -6,6 +6,7 @@ import { store } from "./store.js";
 
 /** Kinds of blocks; CACHED: no request holds it, but a prompt with the same beginning can find it. */
 const FREE = 0, CACHED = 1, ACTIVE = 2, SHARED = 3;
+const PINNED = 2; // in findable
 
 const empty = (total) => ({
   total, // they are numbered 1 … total
@@ -13,12 +14,13 @@ const empty = (total) => ({
   version: 0, // rises with every change
   references: new Int32Array(total + 1), // how many requests hold it
   owner: new Int32Array(total + 1).fill(-1), // the request that has held it longest, -1: none
-  findable: new Uint8Array(total + 1),
+  findable: new Uint8Array(total + 1), // 2: it is pinned
   ofKind: [total, 0, 0, 0], // how many there are of each kind
   saved: 0, // how many blocks sharing makes unnecessary
+  pinned: 0, // how many stay in the cache
 });
 
-export const blocks = { FREE, CACHED, ACTIVE, SHARED, ...empty(0), kind, counts };
+export const blocks = { FREE, CACHED, ACTIVE, SHARED, ...empty(0), kind, counts, isPinned };
 
 /** @param {BlockRow[]} [rows] */
 function take(rows = []) {
@@ -33,6 +35,7 @@ function take(rows = []) {
 function put(block, references, owner, findable) {
   blocks.ofKind[kind(block)]--;
   blocks.saved += Math.max(0, references - 1) - Math.max(0, blocks.references[block] - 1);
+  blocks.pinned += Number(findable === PINNED) - Number(blocks.findable[block] === PINNED);
   blocks.references[block] = references;
   blocks.owner[block] = owner;
   blocks.findable[block] = findable;
@@ -44,10 +47,14 @@ function kind(block) {
   return n > 1 ? SHARED : n === 1 ? ACTIVE : blocks.findable[block] ? CACHED : FREE;
 }
 
-/** How many there are of each kind, how many of the free ones were never used, and how many sharing saves. */
+function isPinned(block) {
+  return blocks.findable[block] === PINNED;
+}
+
+/** How many there are of each kind, how many are pinned, were never used, and are saved by sharing. */
 function counts() {
-  const { total, used, saved, ofKind: [free, cached, active, shared] } = blocks;
-  return { free, cached, active, shared, unused: total - used, saved };
+  const { total, used, saved, pinned, ofKind: [free, cached, active, shared] } = blocks;
+  return { free, cached, active, shared, pinned, unused: total - used, saved };
 }
 
 on("reset", ({ snapshot }) => {

@@ -91,6 +91,9 @@ const steps = ring(1 << 14, {
   limit: Array, // what stopped the next admission or token, or null where that is not known
   state_slots: I32, // that requests have, of a model with recurrent layers
   states_kept: I32,
+  recomputed_tokens: I32, // of preempted requests
+  swapped_out: I32, // blocks, to host memory
+  swapped_in: I32,
   first_entry: F64, // its entries are `entry_count` rows from here on
   entry_count: I32,
   preempted: Array, // requests, or null
