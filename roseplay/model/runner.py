@@ -20,12 +20,13 @@ from roseplay.core.step import DeviceLostError, Step, StepResult
 from roseplay.model import exclusive, gpu_memory, speed
 from roseplay.model.accelerator import Accelerator, accelerator_for
 from roseplay.model.attention import Paged, default_backend, make_backend
-from roseplay.model.batch import HostBatch, PagedBatch, dummy_batch, pack_step
+from roseplay.model.batch import HostBatch, PagedBatch, pack_step
 from roseplay.model.device_errors import judge
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_num_blocks, free_memory
 from roseplay.model.launch import DeviceTimer, LaunchedStep
 from roseplay.model.loaded_model import LoadedModel
+from roseplay.model.padding import dummy_batch
 from roseplay.model.prompt_logprobs import PromptLogprobs, predicting_rows
 from roseplay.model.sampler import Logprobs, draw
 from roseplay.model.states import StatePool, bytes_per_slot, choose_state_slots, choose_state_snapshots

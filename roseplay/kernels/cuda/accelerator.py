@@ -21,9 +21,10 @@ from roseplay.kernels.replace_modules import replace_gelus
 from roseplay.model import gpu_memory
 from roseplay.model.accelerator import Accelerator, Forward, no_quantization, register_accelerator
 from roseplay.model.attention import AttentionBackend
-from roseplay.model.batch import Drawn, HostBatch, dummy_batch
+from roseplay.model.batch import Drawn, HostBatch
 from roseplay.model.gpu_memory import Profile
 from roseplay.model.loaded_model import LoadedModel
+from roseplay.model.padding import dummy_batch
 from roseplay.model.states import StatePool
 
 logger = logging.getLogger(__name__)
