@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from roseplay.config import GPU_KNOBS, Knobs
 from roseplay.core.budget import check_fits
 
 _BRIEF = 300  # characters
@@ -103,6 +104,24 @@ class EngineInfo:
     def check_fits(self, num_prompt_tokens: int, max_new_tokens: int) -> None:
         """Raises ``RequestTooLargeError`` for a request that could never be served."""
         check_fits(num_prompt_tokens, max_new_tokens, self.max_model_len, self.num_blocks - 1, self.block_size)
+
+    def check_knobs(self, knobs: Knobs, before: Knobs | None = None) -> None:
+        """Raises ``ValueError`` for a knob that this engine does not support.
+
+        Args:
+            before: the engine's knobs, of which those that need a GPU must not change without one; None at the start.
+        """
+        has_gpu = self.device.startswith("cuda") or self.cuda_graphs > 0
+        for name in GPU_KNOBS if before is not None and not has_gpu else ():
+            if getattr(knobs, name) != getattr(before, name):
+                raise ValueError(f"{name} needs a CUDA device; this engine runs on {self.device}")
+        if knobs.speculative_tokens and self.state_slots:
+            raise ValueError(
+                "speculative_tokens needs a model without recurrent layers, whose states cannot go back to before a token"
+                f" that was wrong; {self.model} has some: set it to 0"
+            )
+        if knobs.speculative_tokens and self.simulated is not None:
+            raise ValueError("speculative_tokens cannot be simulated, as answers are a fixed text: set it to 0")
 
 
 @dataclass(frozen=True, slots=True)

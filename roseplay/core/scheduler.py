@@ -18,6 +18,7 @@ from roseplay.core.cache_events import CacheLog
 from roseplay.core.live_requests import LiveRequests
 from roseplay.core.memory_limit import MemoryLimit
 from roseplay.core.prefix_cache import PrefixCache
+from roseplay.core.prompt_lookup import accepted
 from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.state_slots import StateSlots
 from roseplay.core.state_snapshots import StateSnapshots
@@ -41,6 +42,8 @@ class Scheduler:
             ``shrink`` lowers it for a while.
         step_limit: most tokens in a step that ends in reasonable time; acts like a lower ``step_max_tokens`` knob, so a
             prompt that is computed whole may exceed it. May be replaced between steps.
+        token_cost: time that a further token adds to a step, relative to a step of one token: decides how many tokens
+            are worth guessing. May be replaced between steps.
         num_state_slots: most requests of a model with recurrent layers that can run at once; 0 for other models.
         num_state_snapshots: most states of such a model that the prefix cache keeps; 0 turns its prefix cache off.
         state_interval: blocks of a prompt between two kept states, see ``StateSnapshots``.
@@ -57,6 +60,7 @@ class Scheduler:
         knobs: Knobs | None = None,
         token_limit: int | None = None,
         step_limit: int | None = None,
+        token_cost: float = 0.0,
         num_state_slots: int = 0,
         num_state_snapshots: int = 0,
         state_interval: int = 0,
@@ -72,7 +76,7 @@ class Scheduler:
         self._without_cache = self.slots.used and not states.used  # cached blocks are useless without a state
         self.knobs = knobs or Knobs()
         self._acting = self._possible(self.knobs)
-        self.step_limit = step_limit
+        self.step_limit, self.token_cost = step_limit, token_cost
         self.in_flight = StepsInFlight(self.tables.release)
         self.next_step_id = 0
         self._memory_limit = MemoryLimit(token_limit)
@@ -155,10 +159,15 @@ class Scheduler:
         builder = StepBuilder(
             step, self._live, self.tables, knobs, max_tokens=max_tokens, device_limit=self.token_limit
         )
-        return builder.build()
+        builder.build()
+        if knobs.speculative_tokens and not self.slots.used:
+            builder.add_drafts(self.token_cost)
+        return step
 
     def can_run_ahead(self, step: Step) -> bool:
         """Returns whether the next step can be scheduled while ``step`` runs: it has work, and preempts no request."""
+        if self.knobs.speculative_tokens:  # what to guess depends on the tokens that ``step`` draws
+            return False
         ending = sum(1 for entry in step.entries if entry.samples and is_last(entry.request))
         admits = self.waiting and len(self.running) < self.knobs.max_batch_size and not self.slots.exhausted
         return bool(len(self.running) > ending or admits) and len(self.running) <= self.pool.num_available
@@ -202,17 +211,19 @@ class Scheduler:
                 continue
             if token is None:
                 raise ValueError(f"the step's result has no token for request {request.request_id}")
-            new_tokens.append((entry, token))
-            self._append_token(request, token)
+            drawn = accepted(entry, [token, *(after for after, _ in result.after_draft.get(index, ()))])
+            for count, token in enumerate(drawn):
+                new_tokens.append((entry, token))
+                self._append_token(request, token, late=count > 0 or self.in_flight.is_writing_for(request))
+                step.accepted_tokens += count > 0
+        if step.accepted_tokens:  # the blocks that these fill became findable only now
+            self.cache.commit(keep=self.knobs.prefix_cache)
+            self.cache.confirm()
         return new_tokens
 
-    def _append_token(self, request: Request, token: int) -> None:
+    def _append_token(self, request: Request, token: int, *, late: bool) -> None:
         put_token(request, token)
-        if (
-            self._acting.prefix_cache
-            and request.num_computed_tokens % self.block_size == 0
-            and self.in_flight.is_writing_for(request)
-        ):
+        if late and self._acting.prefix_cache and request.num_computed_tokens % self.block_size == 0:
             self.tables.publish_blocks(request, request.last_step, keep=True)  # it had to wait for this token
             self.tables.name_state(request)
         if token in request.eos_token_ids:

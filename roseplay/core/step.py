@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from roseplay.core.cache_miss import Miss
@@ -22,6 +23,7 @@ class StepEntry:
 
     It computes the tokens ``request.token_ids[start : start + num_tokens]``, whose keys and values are stored where
     ``request.block_table`` says. ``num_tokens`` is 0 when the cache or another request provides all that is needed.
+    A decode with a draft computes the request's last token and then the draft, which ``num_tokens`` includes.
 
     Attributes:
         start, num_tokens: position of the first token to compute, and number of tokens.
@@ -31,6 +33,8 @@ class StepEntry:
             prompt's.
         logits_key: key of the saved logits to draw from instead. With ``samples``, exactly one of the two is set.
         save_logits_key: key under which to save the raw float32 logits of this entry's last row; None to save none.
+        draft: tokens that the request may draw next, see ``core/prompt_lookup.py``. A token is drawn after the last
+            known token and after each of these.
     """
 
     request: Request
@@ -41,6 +45,7 @@ class StepEntry:
     logits_entry: int | None = None
     logits_key: int | None = None
     save_logits_key: int | None = None
+    draft: Sequence[int] = ()
 
 
 @dataclass(slots=True)
@@ -58,6 +63,8 @@ class Step:
         cuda_graphs: whether to replay the step as a graph if there is one of its size.
         batched_append: whether keys and values are written once per layer, or once per request and layer.
         prompt_tokens, decode_tokens: numbers of tokens computed in this step.
+        draft_tokens, accepted_tokens: how many of the decode tokens are drafts, and how many of these, once the step has
+            ended, turned out to be what was drawn.
         cached_tokens: prompt tokens attached from earlier steps' blocks.
         shared_tokens: prompt tokens attached from blocks that this step computes.
         preempted: ids of requests that lost their blocks while this step was scheduled.
@@ -80,6 +87,8 @@ class Step:
     cuda_graphs: bool = True
     prompt_tokens: int = 0
     decode_tokens: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
     cached_tokens: int = 0
     shared_tokens: int = 0
     preempted: list[int] = field(default_factory=list)
@@ -103,6 +112,8 @@ class StepResult:
 
     Attributes:
         token_ids: the token drawn for each entry of the step; None if the entry does not sample, or has an error.
+        after_draft: by index of an entry with a draft, the tokens drawn after each token of the draft, with their
+            log-probabilities. Ends early where none can be drawn.
         logprobs: log-probabilities for each entry; None where none were requested.
         prepare_ns, forward_ns, sample_ns: time on the host for building the batch, the model and drawing tokens; on a
             GPU, the time to launch them.
@@ -122,3 +133,4 @@ class StepResult:
     graph: bool | None = None
     errors: dict[int, str] = field(default_factory=dict)
     prompt_logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
+    after_draft: dict[int, list[tuple[int, TokenLogprobs | None]]] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Self
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
-from roseplay.config import GPU_KNOBS, EngineConfig, Knobs, SamplingParams
+from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.progress import STAGES, Progress
 from roseplay.core.request import FinishReason
@@ -269,10 +269,7 @@ class Engine:
         self._check_alive()
         with self._knob_lock:
             knobs = self._knobs.changed(changes)
-            has_gpu = self.info.device.startswith("cuda") or self.info.cuda_graphs > 0
-            for name in GPU_KNOBS:
-                if getattr(knobs, name) != getattr(self._knobs, name) and not has_gpu:
-                    raise ValueError(f"{name} needs a CUDA device; this engine runs on {self.info.device}")
+            self.info.check_knobs(knobs, self._knobs)
             if knobs != self._knobs:
                 self._knobs = knobs
                 self._send(SetKnobs(knobs))

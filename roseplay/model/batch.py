@@ -44,7 +44,7 @@ class PagedBatch:
         cu_seqlens_q: ``[rows + 1]``: row r's tokens are ``cu_seqlens_q[r] : cu_seqlens_q[r + 1]``.
         seq_lens: ``[rows]``: tokens of the request in the cache after this step's append.
         block_tables: ``[rows, most blocks]``, padded with 0.
-        logits_rows: ``[wanted]``: tokens whose logits are wanted (the last ones of some rows); None for all tokens.
+        logits_rows: ``[wanted]``: tokens whose logits are wanted (the last ones of rows); None for all tokens.
         batched_append: keys and values are written once per layer, else once per row and layer.
         host_state_slots: ``[rows]``: the state slot of each row's request, 0 for a model without recurrent layers.
         variant: which variant of its kernels the backend is to launch, to compile it; None if the batch decides.
@@ -169,7 +169,7 @@ def pack_step(
 
     Args:
         wanted: indices of entries whose last token's logits are wanted, without duplicates; ``logits_rows`` is in their
-            order.
+            order. Of an entry with a draft, also the logits of the draft's tokens, and of the token before it, are wanted.
         drawn: tokens drawn by the previous step, for placeholders.
 
     Raises ``ValueError`` when the step is inconsistent: tokens, blocks or slots that do not exist, or two tokens for one
@@ -187,7 +187,7 @@ def pack_step(
     num_tokens = int(cu_seqlens_q[-1])
 
     input_ids = np.fromiter(
-        chain.from_iterable(e.request.token_ids[e.start : e.start + e.num_tokens] for e in entries),
+        chain.from_iterable((*e.request.token_ids[e.start : e.start + e.num_tokens], *e.draft) for e in entries),
         np.int64,
         num_tokens,
     )
@@ -207,9 +207,14 @@ def pack_step(
     if len(set(slot_mapping.tolist())) != num_tokens:
         raise ValueError(f"two tokens of step {step.step_id} go into one slot of the KV cache")
 
-    wanted_rows = np.array(wanted, np.int64)
+    wanted_rows, drafts = np.array(wanted, np.int64), [len(step.entries[i].draft) for i in wanted]
     if len(entries) < len(step.entries):
         wanted_rows = (np.cumsum([entry.num_tokens > 0 for entry in step.entries]) - 1)[wanted_rows]
+    logits_rows = cu_seqlens_q[1:][wanted_rows] - 1
+    if any(drafts):
+        logits_rows = np.concatenate(
+            [np.arange(last - n, last + 1) for last, n in zip(logits_rows, drafts, strict=True)]
+        )
     return HostBatch(
         input_ids=input_ids,
         positions=positions,
@@ -217,7 +222,7 @@ def pack_step(
         cu_seqlens_q=cu_seqlens_q,
         seq_lens=seq_lens,
         block_tables=block_tables,
-        logits_rows=cu_seqlens_q[1:][wanted_rows] - 1,
+        logits_rows=logits_rows,
         placeholder_positions=placeholders,
         drawn_rows=drawn_rows,
         batched_append=step.batched_append,
@@ -247,7 +252,7 @@ def _check_entries(entries: list[StepEntry], block_size: int) -> None:
     """Raises ``ValueError`` for the first entry whose tokens or blocks do not exist."""
     for entry in entries:
         request, start, end = entry.request, entry.start, entry.start + entry.num_tokens
-        known, blocks = len(request.token_ids), len(request.block_table)
+        known, blocks = len(request.token_ids) + len(entry.draft), len(request.block_table)
         if not 0 <= start <= end <= known:
             raise ValueError(f"{request}: tokens {start} to {end} are to be computed, it has {known}")
         if end > blocks * block_size:

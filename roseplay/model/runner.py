@@ -132,6 +132,11 @@ class ModelRunner:
         """Most tokens in a step: as many as a GPU has memory for, or as a CPU computes in about ``speed.STEP_S``."""
         return self.memory_limit if self._on_gpu else max(16, self.block_size, self.times.tokens_in(speed.STEP_S))
 
+    @property
+    def token_cost(self) -> float:
+        """Time that a further token adds to a step, relative to a step of one token."""
+        return self.times.token_s / self.times.base_s
+
     def predict_s(self, step: Step) -> float:
         """Returns about how many seconds a step takes."""
         return self.times.predict_s(step)
@@ -197,6 +202,7 @@ class ModelRunner:
         )
         if host is not None and self.states is not None:
             self.states.check(host.state_slots)
+        num_wanted = 0 if host is None else len(host.logits_rows)
         if host is not None and step.prompt_logprobs:
             rows = predicting_rows(step, host.cu_seqlens_q)
             host.logits_rows = np.concatenate([host.logits_rows, rows])
@@ -211,8 +217,8 @@ class ModelRunner:
         computed = time.perf_counter_ns()
         prompt_logprobs = None
         if step.prompt_logprobs:
-            prompt_logprobs = PromptLogprobs(step, logits[len(wanted) :])
-            logits = logits[: len(wanted)].clone()  # so that the rest can be freed
+            prompt_logprobs = PromptLogprobs(step, logits[num_wanted:])
+            logits = logits[:num_wanted].clone()  # so that the rest can be freed
         draws = self._sampler.sample(step, wanted, logits)
         timer.mark()
         return LaunchedStep(

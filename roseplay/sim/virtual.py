@@ -35,6 +35,9 @@ class VirtualServer:
         clock: the runner's clock.
         knobs: of the scheduler; slow motion has no effect.
         skip: whether runs of decode steps are applied at once; the outcome is the same.
+
+    Raises:
+        ValueError: a knob cannot be simulated.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class VirtualServer:
     ) -> None:
         self._runner, self._clock, self._skips = runner, clock, skip
         self._knobs = knobs or Knobs()
+        runner.info().check_knobs(self._knobs)
         self._ahead = self._knobs.overlap
         self.scheduler = Scheduler(
             num_blocks=runner.num_blocks,

@@ -33,6 +33,7 @@ def random_knobs(rng: random.Random) -> dict[str, object]:
             {"chunked_prefill": rng.random() < 0.6},
             {"prefix_cache": rng.random() < 0.7},
             {"same_step_sharing": rng.random() < 0.7},
+            {"speculative_tokens": rng.choice([0, 0, 1, 3, 7])},
         ]
     )
 
@@ -47,6 +48,7 @@ def make_checker(rng: random.Random) -> Checker:
         num_state_slots=rng.choice([0, 0, 0, 1, 2, 7]),
         num_state_snapshots=rng.choice([0, 1, 2, 5, 20]),
         state_interval=rng.choice([0, 1, 2, 3]),
+        speculative_tokens=rng.choice([0, 0, 0, 4]),
     )
 
 

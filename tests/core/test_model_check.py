@@ -30,6 +30,7 @@ KNOBS = {
     "chunked_prefill": st.booleans(),
     "prefix_cache": st.booleans(),
     "same_step_sharing": st.booleans(),
+    "speculative_tokens": st.sampled_from([0, 1, 3, 7]),
 }
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Self
 
 from roseplay.clock import SYSTEM_CLOCK
-from roseplay.config import GPU_KNOBS, EngineConfig, Knobs, SamplingParams
+from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import FreeMemory
 from roseplay.core.request import FinishReason
 from roseplay.engine.capabilities import Capabilities
@@ -197,10 +197,7 @@ class RayEngine(NotInspectable):
         """Change knobs of all replicas, including later ones; raises the errors of ``Engine.set_knobs``."""
         with self._lock:
             knobs = self._knobs.changed(changes)
-            has_gpu = self.info.device.startswith("cuda") or self.info.cuda_graphs > 0
-            for name in GPU_KNOBS:
-                if getattr(knobs, name) != getattr(self._knobs, name) and not has_gpu:
-                    raise ValueError(f"{name} needs a CUDA device; these engines run on {self.info.device}")
+            self.info.check_knobs(knobs, self._knobs)
             if knobs == self._knobs:
                 return knobs
             values: Mapping[str, Any] = {**self._changes.values, **changes}
