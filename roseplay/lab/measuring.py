@@ -120,7 +120,7 @@ def run_record(
         "repeat": repeat,
         "seconds": round((ended_ns - zero_ns) / 1e9, 4),
         "requests": [_request(index, outcome, zero_ns) for index, outcome in enumerate(played.outcomes)],
-        "itl_ms": [round(gap / 1e6, 2) for m in metrics for gap in m.itl_ns],
+        "itl_ms": [round(gap / 1e6, 2) for m in metrics for gap in m.itl_ns if gap],
         "steps": [_step(step, zero_ns) for step in steps],
         "tokens_sha256": hashlib.sha256(tokens.encode()).hexdigest(),
         "saved_tokens": sum(m.cached_tokens + m.shared_tokens for m in metrics) if told.cached_tokens else None,

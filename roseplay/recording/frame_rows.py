@@ -17,6 +17,7 @@ class StepRow(NamedTuple):
     ``graph``: whether the step was replayed (as a CUDA graph, or on a CPU from its recording) rather than computed
     eagerly; ``None`` if there was no choice or it is unknown. ``limit``: see ``step_limit``; ``None`` in recordings
     that lack it. ``state_slots`` and ``states_kept``: 0 for a model without recurrent layers.
+    ``draft_tokens``: how many of the decode tokens are drafts, of which ``accepted_tokens`` were right.
     """
 
     step_id: int
@@ -42,10 +43,13 @@ class StepRow(NamedTuple):
     limit: str | None = None
     state_slots: int = 0
     states_kept: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 class TokenRow(NamedTuple):
-    """One token as it was published; ``itl_ms`` is ``None`` for a request's first token.
+    """One token as it was published; ``itl_ms`` is ``None`` for a request's first token, 0 for
+    one that arrived together with the one before.
 
     ``step_id``: the step that made it. Another server does not report its steps: there, tokens that arrived together
     share a number.

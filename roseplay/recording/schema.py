@@ -178,7 +178,7 @@ ROWS: dict[str, dict[str, Schema]] = {
         **dict.fromkeys(("entries", "preempted", "copied"), list_of(_REQUEST_ID)),
         "graph": {**FLAG, "null": True, "optional": True},
         "limit": {**text(20, null=True), "optional": True},
-        **optional(whole(), "state_slots", "states_kept"),
+        **optional(whole(), "state_slots", "states_kept", "draft_tokens", "accepted_tokens"),
     },
     "entries": dict.fromkeys(EntryRecord._fields, whole()),
     "tokens": {**dict.fromkeys(TokenRow._fields, whole()), "t": number(), "itl_ms": _MS},

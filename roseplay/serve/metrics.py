@@ -104,6 +104,9 @@ class Metrics:
         self._queries = make(Counter, "prefix_cache_queries", "Prompt tokens looked up in the prefix cache.")
         self._hits = make(Counter, "prefix_cache_hits", "Prompt tokens found in the prefix cache.")
         self._preemptions = make(Counter, "num_preemptions", "Requests that lost their blocks and began again.")
+        self._drafts = make(Counter, "spec_decode_num_drafts", "Drafts of speculative tokens that were checked.")
+        self._drafted = make(Counter, "spec_decode_num_draft_tokens", "Tokens of these drafts.")
+        self._accepted = make(Counter, "spec_decode_num_accepted_tokens", "Tokens of these drafts that were right.")
         ends = make(Counter, "request_success", "Requests that ended, by reason.", labels=("finished_reason",))
         self._ended = {
             reason: ends.labels(**self._labels, finished_reason=str(reason.value)) for reason in FinishReason
@@ -193,9 +196,13 @@ class Metrics:
             self._preemptions.inc(len(record.preempted))
         if event.tokens:
             self._generated.inc(len(event.tokens))
-            self._itl.observe(token.itl_ns / 1e9 for token in event.tokens if token.itl_ns is not None)
+            self._itl.observe(token.itl_ns / 1e9 for token in event.tokens if token.itl_ns)  # not None, and not 0
         for cause, seconds in self._stalls.take(event):
             self._stalled[cause].observe(seconds)
+        if record.draft_tokens:
+            self._drafts.inc(sum(entry.decode_tokens > 1 for entry in record.entries))
+            self._drafted.inc(record.draft_tokens)
+            self._accepted.inc(record.accepted_tokens)
 
     def _take_prompt(self, stream: Stream) -> None:
         metrics = stream.metrics

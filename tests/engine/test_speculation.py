@@ -1,0 +1,176 @@
+"""Prompt-lookup speculation: the same tokens as without it, from fewer steps."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from roseplay import Engine, SamplingParams
+from roseplay.engine.errors import EngineStartError
+from roseplay.engine.messages import StepRecord
+from roseplay.engine.stream import Stream
+from roseplay.engine.telemetry import StepEvent
+from tests.engine.test_equality import prompts
+from tests.engine.test_overlap import open_engine
+from tests.model.families import FAMILIES, STATEFUL, tiny_model
+
+LONG = 28
+PARAMS = [
+    SamplingParams(max_new_tokens=LONG, ignore_eos=True),
+    SamplingParams(max_new_tokens=LONG, temperature=0.3, seed=3, ignore_eos=True),
+    SamplingParams(max_new_tokens=14, temperature=0.8, seed=4, top_k=20, top_p=0.9, repetition_penalty=1.3),
+    SamplingParams(max_new_tokens=LONG, presence_penalty=0.1, frequency_penalty=0.1, logprobs=3, ignore_eos=True),
+    SamplingParams(max_new_tokens=LONG, temperature=0.2, seed=5, min_p=0.1, stop_token_ids=tuple(range(10, 20))),
+    SamplingParams(max_new_tokens=LONG, logprobs=0, prompt_logprobs=1, ignore_eos=True),
+    SamplingParams(max_new_tokens=1),
+    SamplingParams(max_new_tokens=2),
+]
+CASES: dict[str, dict[str, Any]] = {
+    "batched": {},
+    "chunked": {"prefill_max_tokens": 7},
+    "one at a time": {"max_batch_size": 1},
+    "not shared": {"prefix_cache": False, "same_step_sharing": False},
+    "after preemption": {"num_blocks": 26},
+    "few tokens a step": {"step_max_tokens": 5},
+    "one append a request": {"batched_append": False},
+    "gathered": {"attention": "gather"},
+    "not recorded": {"record_steps": False},
+}
+Asked = list[tuple[list[int], SamplingParams]]
+
+
+def asked() -> Asked:
+    """Each prompt and one that repeats, with each kind of sampling; some are equal, as for several choices."""
+    repeating = [[3, 4, 5, 6, 7] * 4, [8] * 9, [*prompts()[4], *prompts()[4]]]
+    pairs = list(zip([*prompts(), *repeating], itertools.cycle(PARAMS), strict=False))
+    return [*pairs, *((prompt, PARAMS[1]) for prompt in repeating), (repeating[0], PARAMS[1])]
+
+
+def answers(engine: Engine, requests: Asked) -> list[Stream]:
+    streams = [engine.submit(prompt, params) for prompt, params in requests]
+    results = [stream.result(60) for stream in streams]
+    assert not any(result.error for result in results), [result.error for result in results]
+    return results
+
+
+def records(engine: Engine, since: int = 0) -> list[StepRecord]:
+    return [event.record for event in engine.telemetry.since(since)[1] if isinstance(event, StepEvent)]
+
+
+def compare(engine: Engine, requests: Asked, **knobs: int) -> list[StepRecord]:
+    """Check the same requests without and with speculation; returns the records of the steps with it."""
+    expected = answers(engine, requests)
+    engine.clear_cache()
+    begin = engine.telemetry.since(0)[0]
+    engine.set_knobs(**{"speculative_tokens": 5, "lookup_ngram": 1, **knobs})
+    found = answers(engine, requests)
+    engine.set_knobs(speculative_tokens=0)
+    for theirs, ours in zip(expected, found, strict=True):
+        assert (ours.token_ids, ours.finish_reason) == (theirs.token_ids, theirs.finish_reason)
+        for mine, other in zip(ours.logprobs, theirs.logprobs, strict=True):
+            assert mine.logprob == pytest.approx(other.logprob, abs=1e-3)
+            assert [token for token, _ in mine.top] == [token for token, _ in other.top]
+    steps = records(engine, begin)
+    assert all(0 <= step.accepted_tokens <= step.draft_tokens < max(1, step.decode_tokens) for step in steps)
+    tokens = sum(len(stream.token_ids) for stream in found)
+    drawn_at_once = sum(1 for step in steps for entry in step.entries if entry.decode_tokens)
+    assert tokens - sum(step.accepted_tokens for step in steps) >= drawn_at_once
+    return steps
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_tokens_with_and_without(tiny_llama: Any, case: str):
+    with Engine(tiny_llama, **{"block_size": 4, "num_blocks": 200, "dtype": "float32", **CASES[case]}) as engine:
+        steps = compare(engine, asked())
+        assert sum(step.draft_tokens for step in steps) > 0
+        assert bool(sum(len(step.preempted) for step in steps)) == (case == "after preemption")
+        if case == "few tokens a step":
+            assert max(step.prompt_tokens + step.decode_tokens for step in steps) <= 5
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_same_tokens_in_every_family(family: str):
+    with Engine(tiny_model(FAMILIES[family]()), block_size=4, num_blocks=200, dtype="float32") as engine:
+        steps = compare(engine, [pair for pair in asked() if pair[1].max_new_tokens == LONG][:7])
+        assert sum(step.draft_tokens for step in steps) > 0
+
+
+def test_text_that_repeats_takes_fewer_steps(tiny_llama: Any):
+    """Greedy answers of a model without training soon repeat themselves."""
+    with Engine(tiny_llama, block_size=4, num_blocks=50, dtype="float32") as engine:
+        steps = compare(engine, [([5, 6, 7], SamplingParams(max_new_tokens=60, ignore_eos=True))], lookup_ngram=3)
+    drafted, accepted = (sum(getattr(step, f"{kind}_tokens") for step in steps) for kind in ("draft", "accepted"))
+    assert accepted > 0.5 * drafted > 10
+    assert sum(1 for step in steps if step.decode_tokens) == 59 - accepted
+    assert any(step.graph for step in steps if step.draft_tokens), "steps with drafts are not replayed"
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_steps_on_a_gpu(tiny_llama: Any, graphs: bool):
+    """Steps do not overlap while it is on, and graphs of mixed steps replay those with drafts."""
+    with open_engine(tiny_llama, cuda_graphs=graphs, dtype="float32", num_blocks=200) as engine:
+        steps = compare(engine, asked())
+    drafted = [step for step in steps if step.draft_tokens]
+    assert drafted
+    assert all(bool(step.graph) == graphs for step in drafted)
+
+
+def test_the_next_turn_finds_the_blocks_that_drafts_filled(tiny_llama: Any):
+    prompt, params = [3, 4, 5, 6, 7] * 2, SamplingParams(max_new_tokens=30, ignore_eos=True)
+    cached = []
+    with Engine(tiny_llama, block_size=4, num_blocks=60, dtype="float32") as engine:
+        for count in (0, 7):
+            engine.set_knobs(speculative_tokens=count, lookup_ngram=2)
+            engine.clear_cache()
+            (first,) = answers(engine, [(prompt, params)])
+            (second,) = answers(engine, [([*prompt, *first.token_ids, 9], PARAMS[-1])])
+            cached.append(second.metrics.cached_tokens)
+        assert sum(record.accepted_tokens for record in records(engine)) > 0
+    assert cached == [36, 36]  # the last token of the answer is not computed
+
+
+def test_text_and_stop_strings(chat_engine: Engine):
+    """An answer ends at the same place, although tokens behind it may have been accepted in the same step."""
+    text = "The train to Bern leaves at nine. The train to Chur leaves at ten. The train to Bern leaves at nine."
+    requests = [
+        ([{"role": "user", "content": f"Repeat: {text}"}], SamplingParams(max_new_tokens=60, stop=stop, seed=1))
+        for stop in ((), ("train",), ("at", "ten"), ("\n",))
+    ]
+    plain = [chat_engine.submit(*request).result(60) for request in requests]
+    chat_engine.set_knobs(speculative_tokens=6, lookup_ngram=1)
+    begin = chat_engine.telemetry.since(0)[0]
+    found = [chat_engine.submit(*request).result(60) for request in requests]
+    chat_engine.set_knobs(speculative_tokens=0, lookup_ngram=3)
+    assert sum(record.draft_tokens for record in records(chat_engine, begin)) > 0
+    for ours, theirs in zip(found, plain, strict=True):
+        assert (ours.text, ours.finish_reason) == (theirs.text, theirs.finish_reason)
+        assert ours.token_ids == theirs.token_ids
+        assert ours.text_ends == theirs.text_ends
+
+
+def test_an_aborted_request_leaves_no_blocks(tiny_llama: Any):
+    with Engine(tiny_llama, block_size=4, num_blocks=60, speculative_tokens=7, lookup_ngram=1) as engine:
+        streams = [engine.submit([3] * 9, SamplingParams(max_new_tokens=50, ignore_eos=True)) for _ in range(4)]
+        assert streams[0].wait_for_first_token(20)
+        for stream in streams:
+            stream.cancel()
+            stream.result(20)
+        engine.submit([4], SamplingParams(max_new_tokens=1)).result(20)
+        assert records(engine)[-1].blocks_active + records(engine)[-1].blocks_shared == 0
+
+
+def test_models_with_recurrent_layers_refuse_it_by_name():
+    model = tiny_model(STATEFUL["lfm2"]())
+    with pytest.raises(EngineStartError, match="speculative_tokens needs a model without recurrent layers"):
+        Engine(model, block_size=4, num_blocks=50, speculative_tokens=3)
+    with Engine(model, block_size=4, num_blocks=50) as engine:
+        with pytest.raises(ValueError, match="speculative_tokens needs a model without recurrent layers"):
+            engine.set_knobs(speculative_tokens=3)
+        assert engine.knobs.speculative_tokens == 0
+
+
+def test_simulated_engines_refuse_it_by_name():
+    with pytest.raises(EngineStartError, match="speculative_tokens cannot be simulated"):
+        Engine("smollm2", run_as="h100", speculative_tokens=3)
