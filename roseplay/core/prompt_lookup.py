@@ -17,6 +17,8 @@ from roseplay.core.step import StepEntry
 
 # The estimate of how many guesses are right: its first value, the weight of each new guess, and its largest value.
 _FIRST, _WEIGHT, _MOST = 0.5, 0.15, 0.98
+# By how much more a token must save than it costs: large steps take longer than in proportion to their tokens.
+_MARGIN = 4 / 3
 
 
 class PromptLookup:
@@ -79,13 +81,14 @@ class PromptLookup:
 def least_likely(token_cost: float, num_decodes: int) -> float:
     """Returns how likely a draft's token must be to be worth computing.
 
-    It is the share that one token has in the time of a step of ``num_decodes`` tokens: below it, a token that is wrong
-    costs more time than one that is right saves. It is small while few requests run, and rises with their number.
+    A token of a draft takes ``token_cost``. If it is right, it saves what a token takes in a step without drafts,
+    ``token_cost + 1 / num_decodes``. The quotient, with a margin, is small while few requests run. It rises with their
+    number, until nothing is worth guessing.
 
     Args:
         token_cost: time that a further token adds to a step, relative to a step of one token.
     """
-    return token_cost * num_decodes / (1 + token_cost * num_decodes)
+    return _MARGIN * token_cost * num_decodes / (1 + token_cost * num_decodes)
 
 
 def accepted(entry: StepEntry, drawn: Sequence[int]) -> Iterator[int]:

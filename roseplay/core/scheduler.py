@@ -42,8 +42,6 @@ class Scheduler:
             ``shrink`` lowers it for a while.
         step_limit: most tokens in a step that ends in reasonable time; acts like a lower ``step_max_tokens`` knob, so a
             prompt that is computed whole may exceed it. May be replaced between steps.
-        token_cost: time that a further token adds to a step, relative to a step of one token: decides how many tokens
-            are worth guessing. May be replaced between steps.
         num_state_slots: most requests of a model with recurrent layers that can run at once; 0 for other models.
         num_state_snapshots: most states of such a model that the prefix cache keeps; 0 turns its prefix cache off.
         state_interval: blocks of a prompt between two kept states, see ``StateSnapshots``.
@@ -60,7 +58,6 @@ class Scheduler:
         knobs: Knobs | None = None,
         token_limit: int | None = None,
         step_limit: int | None = None,
-        token_cost: float = 0.0,
         num_state_slots: int = 0,
         num_state_snapshots: int = 0,
         state_interval: int = 0,
@@ -76,7 +73,8 @@ class Scheduler:
         self._without_cache = self.slots.used and not states.used  # cached blocks are useless without a state
         self.knobs = knobs or Knobs()
         self._acting = self._possible(self.knobs)
-        self.step_limit, self.token_cost = step_limit, token_cost
+        self.step_limit = step_limit
+        self.token_cost = 0.0  # see ``least_likely``; may be replaced between steps
         self.in_flight = StepsInFlight(self.tables.release)
         self.next_step_id = 0
         self._memory_limit = MemoryLimit(token_limit)
@@ -166,7 +164,7 @@ class Scheduler:
 
     def can_run_ahead(self, step: Step) -> bool:
         """Returns whether the next step can be scheduled while ``step`` runs: it has work, and preempts no request."""
-        if self.knobs.speculative_tokens:  # what to guess depends on the tokens that ``step`` draws
+        if step.draft_tokens or self.knobs.speculative_tokens:  # the next step depends on what ``step`` draws
             return False
         ending = sum(1 for entry in step.entries if entry.samples and is_last(entry.request))
         admits = self.waiting and len(self.running) < self.knobs.max_batch_size and not self.slots.exhausted

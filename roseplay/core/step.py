@@ -23,7 +23,7 @@ class StepEntry:
 
     It computes the tokens ``request.token_ids[start : start + num_tokens]``, whose keys and values are stored where
     ``request.block_table`` says. ``num_tokens`` is 0 when the cache or another request provides all that is needed.
-    A decode with a draft computes the request's last token and then the draft, which ``num_tokens`` includes.
+    A decode computes the request's last token, and then its draft, which ``num_tokens`` includes.
 
     Attributes:
         start, num_tokens: position of the first token to compute, and number of tokens.
@@ -33,8 +33,7 @@ class StepEntry:
             prompt's.
         logits_key: key of the saved logits to draw from instead. With ``samples``, exactly one of the two is set.
         save_logits_key: key under which to save the raw float32 logits of this entry's last row; None to save none.
-        draft: tokens that the request may draw next, see ``core/prompt_lookup.py``. A token is drawn after the last
-            known token and after each of these.
+        draft: guessed next tokens (``core/prompt_lookup.py``); a token is drawn after each of them, too.
     """
 
     request: Request
@@ -63,8 +62,7 @@ class Step:
         cuda_graphs: whether to replay the step as a graph if there is one of its size.
         batched_append: whether keys and values are written once per layer, or once per request and layer.
         prompt_tokens, decode_tokens: numbers of tokens computed in this step.
-        draft_tokens, accepted_tokens: how many of the decode tokens are drafts, and how many of these, once the step has
-            ended, turned out to be what was drawn.
+        draft_tokens, accepted_tokens: decode tokens that are drafts, and how many of them were right, once it has ended.
         cached_tokens: prompt tokens attached from earlier steps' blocks.
         shared_tokens: prompt tokens attached from blocks that this step computes.
         preempted: ids of requests that lost their blocks while this step was scheduled.
