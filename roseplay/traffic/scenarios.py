@@ -11,11 +11,9 @@ from roseplay.traffic.prompts import KINDS, PromptMix
 from roseplay.traffic.scenario import Scenario
 
 _REPEATED = (
-    "The council met on Tuesday to discuss the cycle lane. It would connect the station with the university, and a kerb would"
-    " separate it from traffic. Two residents asked whether parking places would be lost. The engineer answered that forty"
-    " places would be moved to the old gasworks. The council will vote on the cycle lane in March."
+    "Repeat this word for word: the council met on Tuesday to discuss the cycle lane. It would connect the station with the"
+    " university, and a kerb would separate it from traffic. The council will vote on it in March."
 )
-
 # For scenarios not about sharing: without it, prompts with a common beginning cost as much as others.
 _NO_SHARING = {"prefix_cache": False, "same_step_sharing": False}
 
@@ -182,11 +180,11 @@ SCENARIOS: Mapping[str, Scenario] = {
             ),
             watch="tpot_p50_ms",
             price="itl_p50_ms",
-            mix=KINDS["unique"],
-            prompt=f"Repeat this text word for word, and then once more.\n\n{_REPEATED}\n\n{_REPEATED}",
-            num_requests=4,
+            mix=PromptMix(repeats=(3,)),
+            prompt=_REPEATED,
+            num_requests=3,
             arrivals="interval",
-            rate_per_s=0.5,
+            rate_per_s=0.3,
             max_new_tokens=128,
             before={"speculative_tokens": 0},
             after={"speculative_tokens": 7},
