@@ -10,10 +10,15 @@ import pytest
 import torch
 
 from roseplay import Engine, SamplingParams
+from roseplay.core.request import Request
+from roseplay.core.step import Step, StepEntry
 from roseplay.engine.errors import EngineStartError
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import StepEvent
+from roseplay.model.accelerator import Accelerator
+from roseplay.model.launch import DeviceTimer, LaunchedStep
+from roseplay.model.step_sampler import StepSampler
 from tests.engine.test_equality import FEW, prompts
 from tests.engine.test_overlap import open_engine
 from tests.model.families import FAMILIES, STATEFUL, tiny_model
@@ -180,6 +185,20 @@ def test_an_aborted_request_leaves_no_blocks(tiny_llama: Any):
             stream.result(20)
         engine.submit([4], SamplingParams(max_new_tokens=1)).result(20)
         assert records(engine)[-1].blocks_active + records(engine)[-1].blocks_shared == 0
+
+
+def test_a_draft_ends_before_a_row_from_which_nothing_can_be_drawn():
+    """Its request goes on without an error: the next step computes that token again, as its own."""
+    request = Request(0, [1, 2, 3], SamplingParams(logprobs=0))
+    step = Step(0, [StepEntry(request, 2, 4, samples=True, logits_entry=0, draft=[5, 6, 7])])
+    logits = torch.nn.functional.one_hot(torch.tensor([5, 6, 7, 8]), 10).float()
+    logits[2, 0] = torch.nan
+    draws = StepSampler(lambda: None, Accelerator).sample(step, [0], logits)
+    timer, times = DeviceTimer(logits.device), {"prepare_ns": 0, "forward_ns": 0, "sample_ns": 0}
+    result = LaunchedStep(step, draws, timer, **times, graph=None, observe=lambda *_: None).result()
+    assert (result.token_ids, result.errors) == ([5], {})
+    assert [token for token, _ in result.after_draft[0]] == [6]
+    assert all(logprobs is not None for _, logprobs in result.after_draft[0])
 
 
 def test_models_with_recurrent_layers_refuse_it_by_name():
