@@ -151,6 +151,15 @@ def test_drafts_preempt_nothing():
     assert not any(step.preempted for rig in (plain, guessing) for step in rig.steps)
 
 
+def test_a_block_stays_free_for_each_request():
+    rig = Rig(num_blocks=9, speculative_tokens=6)
+    for number in range(2):
+        rig.add([number] * 11, 6).lookup = Doubtful()
+    rig.step()
+    assert rig.scheduler.pool.num_available == 2
+    assert rig.step().draft_tokens == 0  # the next tokens fill the blocks that the requests hold
+
+
 def test_steps_do_not_overlap():
     rig = guessing_rig(1)
     assert not rig.scheduler.can_run_ahead(rig.step())
