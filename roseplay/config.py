@@ -564,6 +564,35 @@ class Knobs:
         watch="**ITL p50** and the host's share of a step.",
         costs="A request that has ended is computed for one more step.",
     )
+    speculative_tokens: int = setting(
+        0,
+        Whole(0, 64),
+        "Speculative tokens",
+        "repeating text",
+        "Guess up to this many of a request's next tokens (prompt lookup), and check all of them in one step. The tokens "
+        "that followed where its last tokens occur earlier in its own prompt and answer are computed as a draft; as long as "
+        "the answer says the same, they count. Answers do not change. How many tokens are guessed follows from how many of "
+        "the request's guesses were right and from how many requests run; with many, only sure guesses are computed. 0 is "
+        "off. While it is on, steps do not overlap. Not for models with recurrent layers, and not where a GPU is simulated. "
+        "SGLang: --speculative-num-draft-tokens with --speculative-algorithm NGRAM.",
+        short="speculative",
+        unit="tokens",
+        vllm="speculative_config.num_speculative_tokens",
+        control="speculative",
+        watch="**tokens / s** of an answer that repeats its prompt (a summary, an edit), and the share of drafts accepted in "
+        "**Tokens per step**.",
+        costs="Steps compute tokens that turn out to be wrong; on a GPU, the overlap of steps.",
+    )
+    lookup_ngram: int = setting(
+        3,
+        Whole(1, 16),
+        "Lookup n-gram",
+        "repeating text",
+        "With speculative tokens: the number of tokens at the end of a request that must occur earlier in its text. A "
+        "smaller number finds more drafts, of which fewer are right. SGLang: --speculative-ngram-max-match-window-size.",
+        unit="tokens",
+        vllm="speculative_config.prompt_lookup_max",
+    )
     slow_motion: float = setting(
         1.0,
         Number(1, 1000, note="1 is off"),

@@ -278,8 +278,10 @@ class Setting:
 
 
 def flag_of(vllm: str) -> str:
-    """Returns vLLM's flag for a setting of vLLM: ``--max-num-seqs``, ``--load-format dummy``; "" for ""."""
-    return f"--{vllm.replace('_', '-').replace('=', ' ')}" if vllm else ""
+    """Returns vLLM's flag for a setting of vLLM: ``--max-num-seqs``, ``--load-format dummy``, ``--a-config.some_key``;
+    "" for ""."""
+    name, dot, key = vllm.partition(".")
+    return f"--{name.replace('_', '-').replace('=', ' ')}{dot}{key}" if vllm else ""
 
 
 _short = reprlib.Repr()

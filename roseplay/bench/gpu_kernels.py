@@ -24,8 +24,9 @@ from roseplay.core.step import Step, StepEntry
 from roseplay.kernels.cuda.attention.backend import TritonBackend
 from roseplay.kernels.cuda.attention.tiles import ChooseTiles, choose_tiles
 from roseplay.model.attention import AttentionBackend, AttentionParams
-from roseplay.model.batch import HostBatch, pack_step, pad
+from roseplay.model.batch import HostBatch, pack_step
 from roseplay.model.kv_cache import KVCache, LayerShape
+from roseplay.model.padding import pad
 from roseplay.model.sampler import draw
 
 _BLOCK_SIZE = 16

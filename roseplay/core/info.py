@@ -129,6 +129,15 @@ class EngineInfo:
             )
         if self.server is None and knobs.preemption_mode == "swap" and not self.host_blocks:
             raise UnsupportedKnobError(f"preemption_mode swap is not possible: {self._why_not_swapped}; use recompute")
+        if knobs.speculative_tokens and self.state_slots:
+            raise UnsupportedKnobError(
+                "speculative_tokens needs a model without recurrent layers, whose states cannot go back to before a token"
+                f" that was wrong; {self.model} has some: set it to 0"
+            )
+        if knobs.speculative_tokens and self.simulated is not None:
+            raise UnsupportedKnobError(
+                "speculative_tokens cannot be simulated, as answers are a fixed text: set it to 0"
+            )
 
     @property
     def _why_not_swapped(self) -> str:

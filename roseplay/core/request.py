@@ -10,6 +10,7 @@ from roseplay.config import SamplingParams
 if TYPE_CHECKING:
     from roseplay.core.cache_entries import KeptState, Node
     from roseplay.core.cache_miss import Miss
+    from roseplay.core.prompt_lookup import PromptLookup
 
 
 # In ``token_ids``: a token that a step in flight will draw (see ``core/ahead.py``).
@@ -54,6 +55,7 @@ class Request:
         num_prompt_logprobs: number of prompt tokens, without the first, whose log-probabilities are known.
         miss: why the first token that it computed itself was not cached; None until it computes one.
         num_lost_tokens: the most tokens that it had computed when it was preempted.
+        lookup: guesses its next tokens; None until they are first to be guessed.
         seed: seed of its sampling noise: ``sampling.seed``, or one drawn by the engine.
     """
 
@@ -61,8 +63,8 @@ class Request:
         "request_id", "arrival", "turn", "token_ids", "num_prompt_tokens", "sampling", "seed", "eos_token_ids",
         "status", "num_computed_tokens", "prefill_end", "block_table", "state_slot", "answer_state", "branch",
         "chain", "num_chained_blocks", "last_step",
-        "num_cached_tokens", "num_shared_tokens", "num_prompt_logprobs", "miss", "num_preemptions", "num_lost_tokens",
-        "finish_reason",
+        "num_cached_tokens", "num_shared_tokens", "num_prompt_logprobs", "miss", "lookup", "num_preemptions",
+        "num_lost_tokens", "finish_reason",
     )  # fmt: skip
 
     def __init__(
@@ -99,6 +101,7 @@ class Request:
         self.num_shared_tokens = 0
         self.num_prompt_logprobs = 0
         self.miss: Miss | None = None
+        self.lookup: PromptLookup | None = None
         self.num_preemptions = self.num_lost_tokens = 0
         self.finish_reason: FinishReason | None = None
 

@@ -18,6 +18,7 @@ from roseplay.core.host_blocks import HostBlocks
 from roseplay.core.live_requests import LiveRequests
 from roseplay.core.memory_limit import MemoryLimit
 from roseplay.core.prefix_cache import PrefixCache
+from roseplay.core.prompt_lookup import accepted
 from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.state_slots import StateSlots
 from roseplay.core.state_snapshots import StateSnapshots
@@ -77,6 +78,7 @@ class Scheduler:
         self.knobs = knobs or Knobs()
         self.set_knobs(self.knobs)
         self.step_limit = step_limit
+        self.token_cost = 0.0  # see ``least_likely``; may be replaced between steps
         self.in_flight = StepsInFlight(self.tables.release)
         self.next_step_id = 0
         self._memory_limit = MemoryLimit(token_limit)
@@ -160,10 +162,15 @@ class Scheduler:
         builder = StepBuilder(
             step, self._live, self.tables, self.host, knobs, max_tokens=max_tokens, device_limit=self.token_limit
         )
-        return builder.build()
+        builder.build()
+        if knobs.speculative_tokens and not self.slots.used:
+            builder.add_drafts(self.token_cost)
+        return step
 
     def can_run_ahead(self, step: Step) -> bool:
         """Returns whether the next step can be scheduled while ``step`` runs: it has work, and preempts no request."""
+        if step.draft_tokens or self.knobs.speculative_tokens:  # the next step depends on what ``step`` draws
+            return False
         ending = sum(1 for entry in step.entries if entry.samples and is_last(entry.request))
         admits = self.waiting and len(self.running) < self.knobs.max_batch_size and not self.slots.exhausted
         return bool(len(self.running) > ending or admits) and len(self.running) <= self.pool.num_available
@@ -207,17 +214,19 @@ class Scheduler:
                 continue
             if token is None:
                 raise ValueError(f"the step's result has no token for request {request.request_id}")
-            new_tokens.append((entry, token))
-            self._append_token(request, token)
+            drawn = accepted(entry, [token, *(after for after, _ in result.after_draft.get(index, ()))])
+            for count, token in enumerate(drawn):
+                new_tokens.append((entry, token))
+                self._append_token(request, token, late=count > 0 or self.in_flight.is_writing_for(request))
+                step.accepted_tokens += count > 0
+        if step.accepted_tokens:  # the blocks that these fill became findable only now
+            self.cache.commit(keep=self.knobs.prefix_cache)
+            self.cache.confirm()
         return new_tokens
 
-    def _append_token(self, request: Request, token: int) -> None:
+    def _append_token(self, request: Request, token: int, *, late: bool) -> None:
         put_token(request, token)
-        if (
-            self._acting.prefix_cache
-            and request.num_computed_tokens % self.block_size == 0
-            and self.in_flight.is_writing_for(request)
-        ):
+        if late and self._acting.prefix_cache and request.num_computed_tokens % self.block_size == 0:
             self.tables.publish_blocks(request, request.last_step, keep=True)  # it had to wait for this token
             self.tables.name_state(request)
         if token in request.eos_token_ids:

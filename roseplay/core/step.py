@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from roseplay.core.cache_miss import Miss
@@ -22,6 +23,7 @@ class StepEntry:
 
     It computes the tokens ``request.token_ids[start : start + num_tokens]``, whose keys and values are stored where
     ``request.block_table`` says. ``num_tokens`` is 0 when the cache or another request provides all that is needed.
+    A decode computes the request's last token, and then its draft, which ``num_tokens`` includes.
 
     Attributes:
         start, num_tokens: position of the first token to compute, and number of tokens.
@@ -31,6 +33,7 @@ class StepEntry:
             prompt's.
         logits_key: key of the saved logits to draw from instead. With ``samples``, exactly one of the two is set.
         save_logits_key: key under which to save the raw float32 logits of this entry's last row; None to save none.
+        draft: guessed next tokens (``core/prompt_lookup.py``); a token is drawn after each of them, too.
     """
 
     request: Request
@@ -41,6 +44,7 @@ class StepEntry:
     logits_entry: int | None = None
     logits_key: int | None = None
     save_logits_key: int | None = None
+    draft: Sequence[int] = ()
 
 
 @dataclass(slots=True)
@@ -60,6 +64,7 @@ class Step:
         cuda_graphs: whether to replay the step as a graph if there is one of its size.
         batched_append: whether keys and values are written once per layer, or once per request and layer.
         prompt_tokens, decode_tokens: numbers of tokens computed in this step.
+        draft_tokens, accepted_tokens: decode tokens that are drafts, and how many of them were right, once it has ended.
         cached_tokens: prompt tokens attached from earlier steps' blocks.
         shared_tokens: prompt tokens attached from blocks that this step computes.
         recomputed_tokens: how many of ``prompt_tokens`` had been computed before a preemption.
@@ -85,6 +90,8 @@ class Step:
     cuda_graphs: bool = True
     prompt_tokens: int = 0
     decode_tokens: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
     cached_tokens: int = 0
     shared_tokens: int = 0
     recomputed_tokens: int = 0
@@ -109,6 +116,8 @@ class StepResult:
 
     Attributes:
         token_ids: the token drawn for each entry of the step; None if the entry does not sample, or has an error.
+        after_draft: by index of an entry with a draft, the tokens drawn after each token of the draft, with their
+            log-probabilities. Ends early where none can be drawn.
         logprobs: log-probabilities for each entry; None where none were requested.
         prepare_ns, forward_ns, sample_ns: time on the host for building the batch, the model and drawing tokens; on a
             GPU, the time to launch them.
@@ -128,3 +137,4 @@ class StepResult:
     graph: bool | None = None
     errors: dict[int, str] = field(default_factory=dict)
     prompt_logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
+    after_draft: dict[int, list[tuple[int, TokenLogprobs | None]]] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from roseplay.core.budget import UNLIMITED, PromptBudget
 from roseplay.core.cache_entries import Lookup, Match
 from roseplay.core.host_blocks import HostBlocks
 from roseplay.core.live_requests import LiveRequests
+from roseplay.core.prompt_lookup import PromptLookup, least_likely
 from roseplay.core.request import Request, RequestStatus
 from roseplay.core.step import Step, StepEntry
 from roseplay.core.waiting_queue import by_turn
@@ -102,6 +103,33 @@ class StepBuilder:
         if self._knobs.prefix_cache and (start + 1) % self._pool.block_size == 0:
             self._tables.publish_blocks(request, step.step_id, keep=True)
             self._tables.keep_state(request, step)
+
+    def add_drafts(self, token_cost: float) -> None:
+        """Append drafts to the decodes of a built step, from the tokens and blocks that it has left.
+
+        A block stays free for each running request, so that drafts preempt no request.
+        """
+        step, knobs, size = self.step, self._knobs, self._pool.block_size
+        room = min(self._max_tokens, self._device_limit or UNLIMITED) - step.prompt_tokens - step.decode_tokens
+        least = least_likely(token_cost, step.decode_tokens)
+        for entry in step.entries:
+            request = entry.request
+            if not entry.num_tokens or entry.num_prompt_tokens:
+                continue
+            lookup = request.lookup
+            if lookup is None or lookup.ngram != knobs.lookup_ngram:
+                lookup = request.lookup = PromptLookup(knobs.lookup_ngram)
+            lookup.read(request.token_ids)
+            free = max(0, self._pool.num_available - len(self._requests.running))
+            held = (len(request.block_table) + free) * size - request.num_tokens
+            remaining = request.sampling.max_new_tokens - request.num_output_tokens - 1
+            entry.draft = lookup.draft(request.token_ids, min(knobs.speculative_tokens, room, held, remaining), least)
+            count = len(entry.draft)
+            self._tables.grow(request, request.num_tokens + count)
+            entry.num_tokens += count
+            step.decode_tokens += count
+            step.draft_tokens += count
+            room -= count
 
     # -- prompts
 

@@ -206,6 +206,8 @@ class StepRecord:
     forward_ns: int
     sample_ns: int
     device_ns: int
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
     entries: list[EntryRecord] = field(default_factory=list)
     admitted: list[int] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)

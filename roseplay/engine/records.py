@@ -32,10 +32,20 @@ def entry_record(entry: StepEntry) -> EntryRecord:
 
 def tokens_of(step: Step, result: StepResult, new_tokens: list[tuple[StepEntry, int]]) -> list[NewToken]:
     """Returns the step's new tokens with their log-probabilities, in the step's order."""
-    logprobs = {id(entry): value for entry, value in zip(step.entries, result.logprobs, strict=True) if value}
+    logprobs = {
+        id(entry): iter([value, *(after for _, after in result.after_draft.get(index, ()))])
+        for index, (entry, value) in enumerate(zip(step.entries, result.logprobs, strict=True))
+        if value
+    }
+    following = [*(entry for entry, _ in new_tokens[1:]), None]  # several tokens of one entry follow each other
     return [
-        NewToken(entry.request.request_id, token, entry.request.finish_reason, logprobs.get(id(entry)))
-        for entry, token in new_tokens
+        NewToken(
+            entry.request.request_id,
+            token,
+            None if after is entry else entry.request.finish_reason,
+            next(logprobs[id(entry)], None) if id(entry) in logprobs else None,
+        )
+        for (entry, token), after in zip(new_tokens, following, strict=False)
     ]
 
 
@@ -77,6 +87,8 @@ def step_record(
         forward_ns=result.forward_ns,
         sample_ns=result.sample_ns,
         device_ns=result.device_ns,
+        draft_tokens=step.draft_tokens,
+        accepted_tokens=step.accepted_tokens,
         entries=entries,
         admitted=step.admitted,
         preempted=step.preempted,

@@ -32,6 +32,8 @@ class RequestMetrics:
         first_byte_ns: for such a request, when the first byte of the reply arrived.
         server: the times that the server itself reports.
         ttft_causes: the parts of its time to first token; ``None`` before it, and for another engine's request.
+        itl_ns: for each token but the first, the time since the token before it: 0 if both arrived together, as tokens
+            that were drawn in one step do, or tokens in one message of a server.
     """
 
     submitted_ns: int
@@ -102,4 +104,5 @@ class RequestMetrics:
 
     @property
     def itl_s(self) -> list[float]:
-        return [gap / 1e9 for gap in self.itl_ns]
+        """The gaps between arrivals: tokens that arrive together are one arrival, as their reader waits only once."""
+        return [gap / 1e9 for gap in self.itl_ns if gap]

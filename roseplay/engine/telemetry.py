@@ -26,7 +26,7 @@ KEPT_TOKENS = 1 << 17
 
 
 class TokenEvent(NamedTuple):
-    """One token as it was published; ``itl_ns`` is ``None`` for a request's first."""
+    """One token as it was published; ``itl_ns`` is ``None`` for a request's first, 0 if it arrived with the one before."""
 
     request_id: int
     token_id: int

@@ -222,7 +222,8 @@ class Worker:
     def _launch(self) -> Flight | None:
         """Schedule a step and launch it; returns ``None`` if nothing was launched."""
         start_ns = self.clock.now_ns()
-        self.scheduler.step_limit = self.runner.max_step_tokens  # which follows the measured speed
+        self.scheduler.step_limit = self.runner.max_step_tokens  # these follow the measured speed
+        self.scheduler.token_cost = self.runner.token_cost
         try:
             step = self.scheduler.schedule()
         except Exception as error:

@@ -174,7 +174,8 @@ class Lab:
     def _scenario(self, scenario: Scenario) -> dict[str, Any]:
         most = {"max_new_tokens": max(1, self._engine.info.max_model_len // 2)}
         params = {}
-        for name, value in scenario.params().items():
+        numbers = {name: value for name, value in scenario.params().items() if name in PARAM_LIMITS}
+        for name, value in numbers.items():
             low, high = PARAM_LIMITS[name]
             high = min(high, most.get(name, high))
             params[name] = {"default": min(value, high), "min": low, "max": high}

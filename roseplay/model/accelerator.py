@@ -14,9 +14,9 @@ from transformers import PreTrainedModel
 from roseplay.config import EngineConfig
 from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
-from roseplay.core.request import Request
 from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch
+from roseplay.model.drawing import Drawing
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.gpu_memory import Profile
 from roseplay.model.loaded_model import LoadedModel
@@ -92,7 +92,7 @@ class Accelerator:
         return likeliest(logits)
 
     @staticmethod
-    def sample(logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor | None:
+    def sample(logits: torch.Tensor, requests: Sequence[Drawing]) -> torch.Tensor | None:
         """Draw a token for each row, see ``sampler.SamplingKernels``."""
         return None
 

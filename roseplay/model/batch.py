@@ -44,7 +44,7 @@ class PagedBatch:
         cu_seqlens_q: ``[rows + 1]``: row r's tokens are ``cu_seqlens_q[r] : cu_seqlens_q[r + 1]``.
         seq_lens: ``[rows]``: tokens of the request in the cache after this step's append.
         block_tables: ``[rows, most blocks]``, padded with 0.
-        logits_rows: ``[wanted]``: tokens whose logits are wanted (the last ones of some rows); None for all tokens.
+        logits_rows: ``[wanted]``: tokens whose logits are wanted (the last ones of rows); None for all tokens.
         batched_append: keys and values are written once per layer, else once per row and layer.
         host_state_slots: ``[rows]``: the state slot of each row's request, 0 for a model without recurrent layers.
         variant: which variant of its kernels the backend is to launch, to compile it; None if the batch decides.
@@ -169,7 +169,7 @@ def pack_step(
 
     Args:
         wanted: indices of entries whose last token's logits are wanted, without duplicates; ``logits_rows`` is in their
-            order.
+            order. Of an entry with a draft, also the logits of the draft's tokens, and of the token before it, are wanted.
         drawn: tokens drawn by the previous step, for placeholders.
 
     Raises ``ValueError`` when the step is inconsistent: tokens, blocks or slots that do not exist, or two tokens for one
@@ -187,7 +187,7 @@ def pack_step(
     num_tokens = int(cu_seqlens_q[-1])
 
     input_ids = np.fromiter(
-        chain.from_iterable(e.request.token_ids[e.start : e.start + e.num_tokens] for e in entries),
+        chain.from_iterable((*e.request.token_ids[e.start : e.start + e.num_tokens], *e.draft) for e in entries),
         np.int64,
         num_tokens,
     )
@@ -207,9 +207,14 @@ def pack_step(
     if len(set(slot_mapping.tolist())) != num_tokens:
         raise ValueError(f"two tokens of step {step.step_id} go into one slot of the KV cache")
 
-    wanted_rows = np.array(wanted, np.int64)
+    wanted_rows, drafts = np.array(wanted, np.int64), [len(step.entries[i].draft) for i in wanted]
     if len(entries) < len(step.entries):
         wanted_rows = (np.cumsum([entry.num_tokens > 0 for entry in step.entries]) - 1)[wanted_rows]
+    logits_rows = cu_seqlens_q[1:][wanted_rows] - 1
+    if any(drafts):
+        logits_rows = np.concatenate(
+            [np.arange(last - n, last + 1) for last, n in zip(logits_rows, drafts, strict=True)]
+        )
     return HostBatch(
         input_ids=input_ids,
         positions=positions,
@@ -217,7 +222,7 @@ def pack_step(
         cu_seqlens_q=cu_seqlens_q,
         seq_lens=seq_lens,
         block_tables=block_tables,
-        logits_rows=cu_seqlens_q[1:][wanted_rows] - 1,
+        logits_rows=logits_rows,
         placeholder_positions=placeholders,
         drawn_rows=drawn_rows,
         batched_append=step.batched_append,
@@ -234,70 +239,6 @@ def build_batch(
     return None if host is None else host.upload(device)
 
 
-def dummy_batch(
-    num_tokens: int, *, row_tokens: int, block_size: int, num_logits: int = 1, start: int = 0, token: int = 0
-) -> HostBatch:
-    """Returns a batch in block 0, which no request owns: to try a model, to warm it up, to record its steps.
-
-    Args:
-        row_tokens: tokens in every row but the last, which has the rest.
-        num_logits: number of tokens, counted from the end, whose logits are wanted.
-        start: position of each row's first token.
-        token: token id of all tokens.
-    """
-    order = np.arange(num_tokens)
-    cu_seqlens_q = np.minimum(np.arange(-(-num_tokens // row_tokens) + 1) * row_tokens, num_tokens)
-    positions, seq_lens = start + order % row_tokens, start + np.diff(cu_seqlens_q)
-    return HostBatch(
-        input_ids=np.full(num_tokens, token),
-        positions=positions,
-        slot_mapping=positions % block_size,
-        cu_seqlens_q=cu_seqlens_q,
-        seq_lens=seq_lens,
-        block_tables=np.zeros((len(seq_lens), -(-int(seq_lens.max()) // block_size)), np.int64),
-        logits_rows=order[-num_logits:],
-        state_slots=np.zeros(len(seq_lens), np.int64),
-    )
-
-
-def pad(host: HostBatch, *, num_tokens: int, num_rows: int, num_logits: int, block_size: int) -> HostBatch:
-    """Returns the step padded to a size at which a graph was captured; padding writes only to block 0.
-
-    If ``num_tokens == num_rows``, each padding row is a decode, a token that sees itself. Otherwise all padding tokens
-    are in one row, and the rows after it are empty. ``block_tables`` gets no more rows than are read.
-    """
-    extra = num_tokens - host.num_tokens
-    rows = num_rows - host.num_rows
-    decodes = num_tokens == num_rows
-    tables = host.block_tables
-    if decodes:
-        cu_seqlens_q, seq_lens = np.arange(num_rows + 1), np.ones(rows, np.int64)
-        table_rows, columns = num_rows, tables.shape[1]
-        slots = np.zeros(extra, np.int64)
-    else:
-        cu_seqlens_q = np.concatenate([host.cu_seqlens_q, np.full(rows, num_tokens)])
-        seq_lens = np.zeros(rows, np.int64)
-        seq_lens[: 1 if extra else 0] = extra
-        table_rows, columns = host.num_rows + (extra > 0), max(tables.shape[1], -(-extra // block_size))
-        slots = np.arange(extra) % block_size
-    padded_tables = np.zeros((table_rows, columns), np.int64)
-    padded_tables[: tables.shape[0], : tables.shape[1]] = tables
-    zeros = np.zeros(extra, np.int64)
-    return HostBatch(
-        input_ids=np.concatenate([host.input_ids, zeros]),
-        positions=np.concatenate([host.positions, zeros]),
-        slot_mapping=np.concatenate([host.slot_mapping, slots]),
-        cu_seqlens_q=cu_seqlens_q,
-        seq_lens=np.concatenate([host.seq_lens, seq_lens]),
-        block_tables=padded_tables,
-        logits_rows=np.concatenate([host.logits_rows, np.zeros(num_logits - host.logits_rows.shape[0], np.int64)]),
-        placeholder_positions=host.placeholder_positions,
-        drawn_rows=host.drawn_rows,
-        batched_append=host.batched_append,
-        state_slots=np.concatenate([host.state_slots, np.zeros(num_rows - len(host.state_slots), np.int64)]),
-    )
-
-
 def _find_drawn(request_ids: list[int], drawn: Drawn | None) -> Ints:
     """Returns the rows of requests in ``drawn``. Raises ``ValueError`` if the previous step drew no token for one."""
     row_of = drawn.row_of if drawn is not None else {}
@@ -311,7 +252,7 @@ def _check_entries(entries: list[StepEntry], block_size: int) -> None:
     """Raises ``ValueError`` for the first entry whose tokens or blocks do not exist."""
     for entry in entries:
         request, start, end = entry.request, entry.start, entry.start + entry.num_tokens
-        known, blocks = len(request.token_ids), len(request.block_table)
+        known, blocks = len(request.token_ids) + len(entry.draft), len(request.block_table)
         if not 0 <= start <= end <= known:
             raise ValueError(f"{request}: tokens {start} to {end} are to be computed, it has {known}")
         if end > blocks * block_size:

@@ -76,7 +76,12 @@ class LaunchedStep:
     def _wait(self) -> StepResult:
         count = len(self.step.entries)
         result = StepResult([None] * count, [None] * count)
-        for i, token, logprobs in self.draws.read() if self.draws is not None else ():
+        for (i, after), token, logprobs in self.draws.read() if self.draws is not None else ():
+            if after:
+                drawn = result.after_draft.setdefault(i, [])
+                if token is not None and len(drawn) == after - 1:
+                    drawn.append((token, logprobs))
+                continue
             result.token_ids[i], result.logprobs[i] = token, logprobs
             if token is None:
                 result.errors[i] = BAD_LOGITS

@@ -8,9 +8,10 @@ from transformers import PreTrainedModel
 from roseplay.model import stateful
 from roseplay.model.attention import AttentionParams, Paged, latent
 from roseplay.model.attention.pattern import adopt_temperatures, attend_latents, share_keys
-from roseplay.model.batch import PagedBatch, dummy_batch
+from roseplay.model.batch import PagedBatch
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import LayerShape
+from roseplay.model.padding import dummy_batch
 from roseplay.model.states import StateShapes
 
 

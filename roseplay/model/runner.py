@@ -20,12 +20,13 @@ from roseplay.core.step import DeviceLostError, Step, StepResult
 from roseplay.model import exclusive, gpu_memory, speed
 from roseplay.model.accelerator import Accelerator, accelerator_for
 from roseplay.model.attention import Paged, default_backend, make_backend
-from roseplay.model.batch import HostBatch, PagedBatch, dummy_batch, pack_step
+from roseplay.model.batch import HostBatch, PagedBatch, pack_step
 from roseplay.model.device_errors import judge
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_host_blocks, choose_num_blocks, free_memory
 from roseplay.model.launch import DeviceTimer, LaunchedStep
 from roseplay.model.loaded_model import LoadedModel
+from roseplay.model.padding import dummy_batch
 from roseplay.model.prompt_logprobs import PromptLogprobs, predicting_rows
 from roseplay.model.sampler import Logprobs, draw
 from roseplay.model.states import StatePool, bytes_per_slot, choose_state_slots, choose_state_snapshots
@@ -135,6 +136,11 @@ class ModelRunner:
         """Most tokens in a step: as many as a GPU has memory for, or as a CPU computes in about ``speed.STEP_S``."""
         return self.memory_limit if self._on_gpu else max(16, self.block_size, self.times.tokens_in(speed.STEP_S))
 
+    @property
+    def token_cost(self) -> float:
+        """Time that a further token adds to a step, relative to a step of one token."""
+        return self.times.token_s / self.times.base_s
+
     def predict_s(self, step: Step) -> float:
         """Returns about how many seconds a step takes."""
         return self.times.predict_s(step)
@@ -200,6 +206,7 @@ class ModelRunner:
         )
         if host is not None and self.states is not None:
             self.states.check(host.state_slots)
+        num_wanted = 0 if host is None else len(host.logits_rows)
         if host is not None and step.prompt_logprobs:
             rows = predicting_rows(step, host.cu_seqlens_q)
             host.logits_rows = np.concatenate([host.logits_rows, rows])
@@ -215,8 +222,8 @@ class ModelRunner:
         computed = time.perf_counter_ns()
         prompt_logprobs = None
         if step.prompt_logprobs:
-            prompt_logprobs = PromptLogprobs(step, logits[len(wanted) :])
-            logits = logits[: len(wanted)].clone()  # so that the rest can be freed
+            prompt_logprobs = PromptLogprobs(step, logits[num_wanted:])
+            logits = logits[:num_wanted].clone()  # so that the rest can be freed
         draws = self._sampler.sample(step, wanted, logits)
         timer.mark()
         return LaunchedStep(

@@ -20,9 +20,10 @@ import numpy as np
 import torch
 
 from roseplay.config import SamplingParams
-from roseplay.core.request import PLACEHOLDER, Request
+from roseplay.core.request import PLACEHOLDER
 from roseplay.core.step import TokenLogprobs
 from roseplay.model.batch import Drawn
+from roseplay.model.drawing import Drawing
 from roseplay.model.gumbel import gumbel, gumbel_of, row_keys
 from roseplay.model.top_k_top_p import cut_threshold
 from roseplay.model.upload import Download, pack_ints, to_device
@@ -40,11 +41,11 @@ class SamplingKernels(Protocol):
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
         """As ``likeliest``."""
 
-    def sample(self, logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor | None:
+    def sample(self, logits: torch.Tensor, requests: Sequence[Drawing]) -> torch.Tensor | None:
         """Draw without penalties, see ``draw``; returns None if it does not support these logits."""
 
 
-def sample(logits: torch.Tensor, requests: Sequence[Request]) -> list[int]:
+def sample(logits: torch.Tensor, requests: Sequence[Drawing]) -> list[int]:
     """Draw one token per row, see ``draw``, and return them as a list."""
     tokens: list[int] = draw(logits, requests).tolist()
     return tokens
@@ -52,13 +53,13 @@ def sample(logits: torch.Tensor, requests: Sequence[Request]) -> list[int]:
 
 def draw(
     logits: torch.Tensor,
-    requests: Sequence[Request],
+    requests: Sequence[Drawing],
     drawn: Drawn | None = None,
     *,
     wait: bool | None = None,
     kernels: SamplingKernels | None = None,
 ) -> torch.Tensor:
-    """Draw one token per row, for the position after its request's last token; returns int64 ``[rows]``.
+    """Draw one token per row, for the position after its request's last token (or draft's); returns int64 ``[rows]``.
 
     A row from which nothing can be drawn gets ``NO_TOKEN``.
 
@@ -103,7 +104,7 @@ class Logprobs:
         tokens: the drawn tokens, int64 ``[rows]``.
     """
 
-    def __init__(self, logits: torch.Tensor, requests: Sequence[Request], tokens: torch.Tensor) -> None:
+    def __init__(self, logits: torch.Tensor, requests: Sequence[Drawing], tokens: torch.Tensor) -> None:
         self._wanted = [request.sampling.logprobs for request in requests]
         self._rows = [row for row, wanted in enumerate(self._wanted) if wanted is not None]
         if not self._rows:
@@ -127,7 +128,7 @@ class Logprobs:
 
 
 def token_logprobs(
-    logits: torch.Tensor, requests: Sequence[Request], tokens: Sequence[int]
+    logits: torch.Tensor, requests: Sequence[Drawing], tokens: Sequence[int]
 ) -> list[TokenLogprobs | None]:
     """Returns the log-probabilities of drawn tokens; None for rows whose requests did not ask for any."""
     return Logprobs(logits, requests, to_device(tokens, torch.int64, logits.device)).read()
@@ -137,7 +138,7 @@ def _is_penalised(params: SamplingParams) -> bool:
     return params.repetition_penalty != 1.0 or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
 
 
-def _penalised(logits: torch.Tensor, requests: Sequence[Request], drawn: Drawn | None = None) -> torch.Tensor:
+def _penalised(logits: torch.Tensor, requests: Sequence[Drawing], drawn: Drawn | None = None) -> torch.Tensor:
     """Returns a copy with penalties: repetition (as in CTRL) for prompt and answer, the others for the answer only.
 
     Only the logits of tokens that occur are read and written; one that occurs twice is written twice, the same value.
@@ -163,7 +164,7 @@ def _penalised(logits: torch.Tensor, requests: Sequence[Request], drawn: Drawn |
 
 
 def _occurring_tokens(
-    requests: Sequence[Request], vocabulary: int, device: torch.device, drawn: Drawn | None
+    requests: Sequence[Drawing], vocabulary: int, device: torch.device, drawn: Drawn | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the place of each token of penalised requests in the flat logits, int64, and whether it is in an answer,
     float32: both ``[tokens]``.
@@ -189,14 +190,14 @@ def _occurring_tokens(
     return place, answers.float()
 
 
-def _draw(logits: torch.Tensor, requests: Sequence[Request], wait: bool) -> torch.Tensor:
+def _draw(logits: torch.Tensor, requests: Sequence[Drawing], wait: bool) -> torch.Tensor:
     """Draw a token for each row, int64 ``[rows]``; on a CPU, a few rows at a time."""
     step = max(1, ROWS_TIMES_VOCABULARY // logits.shape[-1]) if logits.device.type == "cpu" else len(requests)
     parts = [_draw_rows(logits[i : i + step], requests[i : i + step], wait) for i in range(0, len(requests), step)]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _draw_rows(logits: torch.Tensor, requests: Sequence[Request], wait: bool) -> torch.Tensor:
+def _draw_rows(logits: torch.Tensor, requests: Sequence[Drawing], wait: bool) -> torch.Tensor:
     """Draw tokens by the Gumbel-max trick among those that the thresholds keep; ``NO_TOKEN`` for unusable rows."""
     params = [request.sampling for request in requests]
     logits = logits.float() / to_device([p.temperature for p in params], torch.float32, logits.device)[:, None]
@@ -204,7 +205,7 @@ def _draw_rows(logits: torch.Tensor, requests: Sequence[Request], wait: bool) ->
 
 
 def _draw_scaled(
-    logits: torch.Tensor, requests: Sequence[Request], params: Sequence[SamplingParams], wait: bool
+    logits: torch.Tensor, requests: Sequence[Drawing], params: Sequence[SamplingParams], wait: bool
 ) -> torch.Tensor:
     keys = to_device([row_keys(r.seed, r.num_tokens) for r in requests], torch.int32, logits.device)
     threshold = cut_threshold(logits, params, sort=not wait)

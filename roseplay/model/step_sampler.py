@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from typing import TypeVar
 
 import torch
@@ -11,33 +12,35 @@ from roseplay.core.memory_limit import MemoryLimit
 from roseplay.core.step import Step, TokenLogprobs
 from roseplay.model.batch import Drawn
 from roseplay.model.device_errors import is_out_of_memory
+from roseplay.model.drawing import after_draft
 from roseplay.model.sampler import NO_TOKEN, Logprobs, SamplingKernels, draw
 from roseplay.model.upload import Download, to_device
 
 Part = TypeVar("Part")
+Row = tuple[int, int]
 
 
 class Draws:
     """A step's drawn tokens, copied from the device asynchronously.
 
     Args:
-        entries: indices of the step's entries that draw a token.
-        tokens: int64 ``[entries]``; ``NO_TOKEN`` where nothing can be drawn.
-        logprobs: log-probabilities of consecutive parts of the entries.
+        rows: for each token, the index of its entry in the step, and after how many tokens of its draft it is drawn.
+        tokens: int64 ``[rows]``; ``NO_TOKEN`` where nothing can be drawn.
+        logprobs: log-probabilities of consecutive parts of the rows.
     """
 
-    def __init__(self, entries: list[int], tokens: torch.Tensor, logprobs: list[Logprobs]) -> None:
-        self._entries = entries
+    def __init__(self, rows: list[Row], tokens: torch.Tensor, logprobs: list[Logprobs]) -> None:
+        self._rows = rows
         self._tokens = Download(tokens)
         self._logprobs = logprobs
 
-    def read(self) -> list[tuple[int, int | None, TokenLogprobs | None]]:
-        """Wait for the device; returns each entry's index, its token or None, and its log-probabilities or None."""
+    def read(self) -> list[tuple[Row, int | None, TokenLogprobs | None]]:
+        """Wait for the device; returns each row, its token or None, and its log-probabilities or None."""
         tokens = self._tokens.read()[0].tolist()
         logprobs = [value for part in self._logprobs for value in part.read()]
         return [
-            (entry, None, None) if token == NO_TOKEN else (entry, token, value)
-            for entry, token, value in zip(self._entries, tokens, logprobs, strict=True)
+            (row, None, None) if token == NO_TOKEN else (row, token, value)
+            for row, token, value in zip(self._rows, tokens, logprobs, strict=True)
         ]
 
 
@@ -83,35 +86,41 @@ class StepSampler:
         """Save logits and draw tokens; returns None if the step draws none.
 
         Args:
-            wanted: the entry of each row of ``logits``.
+            wanted: the entries of the rows of ``logits``, in order; an entry with a draft has a row for each of the
+                draft's tokens as well.
         """
-        row_of = {entry: row for row, entry in enumerate(wanted)}
+        counts = accumulate((1 + len(step.entries[i].draft) for i in wanted), initial=0)
+        row_of = dict(zip(wanted, counts, strict=False))  # the entry's first row
         for i in wanted:
             key = step.entries[i].save_logits_key
             if key is not None:
                 self.saved_logits[key] = logits[row_of[i]].to(torch.float32, copy=True)
-        sampling = [i for i, entry in enumerate(step.entries) if entry.samples]
+        sampling = [
+            (i, n) for i, entry in enumerate(step.entries) if entry.samples for n in range(len(entry.draft) + 1)
+        ]
         if not sampling:
             self.drawn = None
             return None
 
-        def sample_part(entries: list[int]) -> tuple[torch.Tensor, torch.Tensor, Logprobs]:
-            rows = self._gather_logits(step, entries, row_of, logits)
-            requests = [step.entries[i].request for i in entries]
-            tokens = draw(rows, requests, self.drawn, kernels=self._kernels)
+        def sample_part(part: list[Row]) -> tuple[torch.Tensor, torch.Tensor, Logprobs]:
+            rows = self._gather_logits(step, part, row_of, logits)
+            drawing = [after_draft(step.entries[i].request, step.entries[i].draft[:n]) for i, n in part]
+            tokens = draw(rows, drawing, self.drawn, kernels=self._kernels)
             known = tokens.clamp(min=0)  # a request that got no token runs on with token 0 until the host ends it
-            return tokens, known, Logprobs(rows, requests, known)
+            return tokens, known, Logprobs(rows, drawing, known)
 
         tokens, known, logprobs = zip(*self._in_parts(sampling, sample_part), strict=True)
-        self.drawn = Drawn(_joined(known), {step.entries[i].request.request_id: row for row, i in enumerate(sampling)})
+        self.drawn = Drawn(
+            _joined(known), {step.entries[i].request.request_id: row for row, (i, _) in enumerate(sampling)}
+        )
         return Draws(sampling, _joined(tokens), list(logprobs))
 
-    def _in_parts(self, entries: list[int], run: Callable[[list[int]], Part]) -> list[Part]:
-        """Call ``run`` for all entries at once, or for as many as there is memory for; raises if one is too many."""
+    def _in_parts(self, rows: list[Row], run: Callable[[list[Row]], Part]) -> list[Part]:
+        """Call ``run`` for all rows at once, or for as many as there is memory for; raises if one is too many."""
         while True:
-            size = min(len(entries), self._limit.most or len(entries))
+            size = min(len(rows), self._limit.most or len(rows))
             try:
-                parts = [run(entries[i : i + size]) for i in range(0, len(entries), size)]
+                parts = [run(rows[i : i + size]) for i in range(0, len(rows), size)]
             except Exception as error:
                 if size == 1 or not is_out_of_memory(error):
                     raise
@@ -122,15 +131,15 @@ class StepSampler:
             self._release_memory()  # here, where no frame of the failed call references its tensors
 
     def _gather_logits(
-        self, step: Step, sampling: list[int], row_of: dict[int, int], logits: torch.Tensor
+        self, step: Step, sampling: list[Row], row_of: dict[int, int], logits: torch.Tensor
     ) -> torch.Tensor:
-        """Returns the logits that each of these entries draws from, ``[sampling, vocabulary]``."""
+        """Returns the logits that each of these rows is drawn from, ``[sampling, vocabulary]``."""
         saved: list[torch.Tensor] = []
         rows: list[int] = []
-        for i in sampling:
+        for i, after in sampling:
             entry = step.entries[i]
             if entry.logits_entry is not None:
-                rows.append(row_of[entry.logits_entry])
+                rows.append(row_of[entry.logits_entry] + after)
             else:
                 assert entry.logits_key is not None  # checked by ``wanted``
                 rows.append(logits.shape[0] + len(saved))

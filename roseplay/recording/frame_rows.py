@@ -18,6 +18,7 @@ class StepRow(NamedTuple):
     eagerly; ``None`` if there was no choice or it is unknown. ``limit``: see ``step_limit``; ``None`` in recordings
     that lack it. ``state_slots`` and ``states_kept``: 0 for a model without recurrent layers.
     ``recomputed_tokens``, ``swapped_out``, ``swapped_in``: for preempted requests; the latter in blocks.
+    ``draft_tokens``: how many of the decode tokens are drafts, of which ``accepted_tokens`` were right.
     """
 
     step_id: int
@@ -46,10 +47,13 @@ class StepRow(NamedTuple):
     recomputed_tokens: int = 0
     swapped_out: int = 0
     swapped_in: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 class TokenRow(NamedTuple):
-    """One token as it was published; ``itl_ms`` is ``None`` for a request's first token.
+    """One token as it was published; ``itl_ms`` is ``None`` for a request's first token, 0 for
+    one that arrived together with the one before.
 
     ``step_id``: the step that made it. Another server does not report its steps: there, tokens that arrived together
     share a number.

@@ -61,10 +61,8 @@ class Run:
         return [(since, end, factor) for since, end, factor in stretches if factor > 1 and end > since]
 
     def gaps(self) -> list[tuple[RequestRun, TokenRun, float]]:
-        """Returns every ITL of all requests, as ``(request, token, ms)``."""
-        return [
-            (r, token, token.itl_ms) for r in self.requests.values() for token in r.tokens if token.itl_ms is not None
-        ]
+        """Returns every ITL of all requests, as ``(request, token, ms)``; tokens that came together have one."""
+        return [(r, token, token.itl_ms) for r in self.requests.values() for token in r.tokens if token.itl_ms]
 
 
 def changes_text(changes: dict[str, list[Any]]) -> str:

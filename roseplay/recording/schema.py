@@ -179,6 +179,7 @@ ROWS: dict[str, dict[str, Schema]] = {
         "graph": {**FLAG, "null": True, "optional": True},
         "limit": {**text(20, null=True), "optional": True},
         **optional(whole(), "state_slots", "states_kept", "recomputed_tokens", "swapped_out", "swapped_in"),
+        **optional(whole(), "draft_tokens", "accepted_tokens"),
     },
     "entries": dict.fromkeys(EntryRecord._fields, whole()),
     "tokens": {**dict.fromkeys(TokenRow._fields, whole()), "t": number(), "itl_ms": _MS},

@@ -82,6 +82,7 @@ class _Events:
     # -- the engine
 
     def _steps(self) -> Iterator[Event]:
+        guesses = any(step.draft_tokens for step in self._run.steps)
         for step in self._run.steps:
             name = f"step {step.step_id}"
             yield self._slice(
@@ -95,6 +96,9 @@ class _Events:
                 "requests": {"running": step.running, "waiting": step.waiting},
                 "KV blocks": {of: getattr(step, f"blocks_{of}") for of in ("shared", "active", "cached", "free")},
             }
+            if guesses:
+                wrong = step.draft_tokens - step.accepted_tokens
+                counters["draft tokens"] = {"accepted": step.accepted_tokens, "wrong": wrong}
             if self._run.recording.info.state_slots:
                 counters["recurrent states"] = {"slots in use": step.state_slots, "kept": step.states_kept}
             for counter, values in counters.items():

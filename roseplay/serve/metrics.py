@@ -8,6 +8,7 @@ when a request has its first token, generated tokens as they come. Families that
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Iterable, Sequence
 from itertools import count, takewhile
 from typing import Any
@@ -109,6 +110,12 @@ class Metrics:
         about = "Bytes of KV blocks that were copied to host memory (out) and back (in) for preempted requests."
         swapped = make(Counter, "roseplay:swapped_bytes", about, labels=("direction",))
         self._out, self._in = (swapped.labels(**self._labels, direction=way) for way in ("out", "in"))
+        self._drafts = make(Counter, "spec_decode_num_drafts", "Drafts of speculative tokens that were checked.")
+        self._drafted = make(Counter, "spec_decode_num_draft_tokens", "Tokens of these drafts.")
+        self._accepted = make(Counter, "spec_decode_num_accepted_tokens", "Tokens of these drafts that were right.")
+        by_position = ("spec_decode_num_accepted_tokens_per_pos", "The same, by position in the draft.")
+        self._accepted_at = make(Counter, *by_position, labels=("position",))
+        self._accepted_at.labels(**self._labels, position="0")
         ends = make(Counter, "request_success", "Requests that ended, by reason.", labels=("finished_reason",))
         self._ended = {
             reason: ends.labels(**self._labels, finished_reason=str(reason.value)) for reason in FinishReason
@@ -201,9 +208,19 @@ class Metrics:
             counter.inc(blocks * self._info.block_size * self._info.kv_bytes_per_token)
         if event.tokens:
             self._generated.inc(len(event.tokens))
-            self._itl.observe(token.itl_ns / 1e9 for token in event.tokens if token.itl_ns is not None)
+            self._itl.observe(token.itl_ns / 1e9 for token in event.tokens if token.itl_ns)  # not None, and not 0
         for cause, seconds in self._stalls.take(event):
             self._stalled[cause].observe(seconds)
+        if record.draft_tokens:
+            self._take_drafts(event)
+
+    def _take_drafts(self, event: StepEvent) -> None:
+        self._drafts.inc(sum(entry.decode_tokens > 1 for entry in event.record.entries))
+        self._drafted.inc(event.record.draft_tokens)
+        self._accepted.inc(event.record.accepted_tokens)
+        for tokens in Counts(token.request_id for token in event.tokens).values():
+            for position in range(tokens - 1):  # the last token is not of the draft
+                self._accepted_at.labels(**self._labels, position=str(position)).inc()
 
     def _take_prompt(self, stream: Stream) -> None:
         metrics = stream.metrics

@@ -89,6 +89,10 @@ class SimulatedRunner:
         return self.memory_limit
 
     @property
+    def token_cost(self) -> float:
+        return 0.0  # nothing is guessed here
+
+    @property
     def hardware(self) -> str:
         """The simulated hardware in words: ``2 x H100 SXM``."""
         count = self.cost.tensor_parallel

@@ -40,6 +40,9 @@ class VirtualServer:
         max_waiting: most requests that may wait until they are scheduled; further ones are refused.
         skip: whether runs of decode steps are applied at once; the outcome is the same.
         records: whether the outcome has the requests themselves, and a record of each step.
+
+    Raises:
+        UnsupportedKnobError: a knob cannot be simulated.
     """
 
     def __init__(

@@ -70,7 +70,8 @@ class Metrics:
         ttft_from_arrival: first token − intended arrival, which is earlier than the call of ``submit`` where an
             earlier call had not returned.
         tpot: (last token − first) / (tokens − 1), of requests with two tokens or more.
-        itl: every gap between two tokens of a request, all requests pooled.
+        itl: every gap between two tokens of a request, all requests pooled; tokens that arrive together count as one, so
+            that the number of tokens per step shows in ``tpot`` and not here.
         e2e: finish − submit.
     """
 

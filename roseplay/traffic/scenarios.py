@@ -10,6 +10,10 @@ from collections.abc import Mapping
 from roseplay.traffic.prompts import KINDS, PromptMix
 from roseplay.traffic.scenario import Scenario
 
+_REPEATED = (
+    "Repeat this word for word: the council met on Tuesday to discuss the cycle lane. It would connect the station with the"
+    " university, and a kerb would separate it from traffic. The council will vote on it in March."
+)
 # For scenarios not about sharing: without it, prompts with a common beginning cost as much as others.
 _NO_SHARING = {"prefix_cache": False, "same_step_sharing": False}
 
@@ -288,6 +292,25 @@ SCENARIOS: Mapping[str, Scenario] = {
             knobs=_NO_SHARING,
             before={"prefill_interval": 0},
             after={"prefill_interval": 32},
+        ),
+        Scenario(
+            name="speculation",
+            title="Speculation",
+            card="Answers that repeat their prompt: several tokens a step.",
+            look=(
+                "TPOT: tokens that the answer takes from its own text come several to a step, and all are the same tokens.",
+                "The price: a step with drafts is longer, so more time passes between two arrivals.",
+            ),
+            watch="tpot_p50_ms",
+            price="itl_p50_ms",
+            mix=PromptMix(repeats=(3,)),
+            prompt=_REPEATED,
+            num_requests=3,
+            arrivals="interval",
+            rate_per_s=0.3,
+            max_new_tokens=128,
+            before={"speculative_tokens": 0},
+            after={"speculative_tokens": 7},
         ),
     )
 }

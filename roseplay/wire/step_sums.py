@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.telemetry import RequestEvent, StepEvent, TelemetryEvent
@@ -38,7 +39,7 @@ class StepSums:
             worker_id=self._worker_id,
             timing_scope=self._timing_scope,
             wall_time=record.device_ns / 1e9,
-            scheduled_requests=self._scheduled(record),
+            scheduled_requests=self._scheduled(record, Counter(token.request_id for token in event.tokens)),
             queued_requests=self._queued(record.waiting),
         )
 
@@ -49,7 +50,8 @@ class StepSums:
             self._prompts.pop(event.request_id, None)
             self._preempted.pop(event.request_id, None)
 
-    def _scheduled(self, record: StepRecord) -> ScheduledRequests:
+    def _scheduled(self, record: StepRecord, drawn: Mapping[int, int]) -> ScheduledRequests:
+        """Returns sums over the requests of a step, in which they have ``drawn`` as many tokens."""
         for request_id in record.preempted:
             self._preempted[request_id] = self._contexts.pop(request_id, 0)
         for request_id in record.admitted:
@@ -61,7 +63,8 @@ class StepSums:
         for entry in prompts:
             self._set_context(entry.request_id, entry.computed)
         for entry, context in zip(decodes, read, strict=True):
-            self._set_context(entry.request_id, context + entry.decode_tokens)
+            kept = 1 if entry.decode_tokens == 1 else drawn.get(entry.request_id, 1)  # without drafts that were wrong
+            self._set_context(entry.request_id, context + kept)
         return ScheduledRequests(
             num_prefill_requests=len(prompts),
             sum_prefill_tokens=record.prompt_tokens,

@@ -18,8 +18,8 @@ from roseplay.core.budget import RequestTooLargeError
 from roseplay.core.cache_events import CacheLog
 from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
-from roseplay.core.step import Step, StepResult, TokenLogprobs
-from tests.core.device import WHY, Device, Truth
+from roseplay.core.step import Step, StepEntry, StepResult, TokenLogprobs
+from tests.core.device import WHY, Device, Guesses, Truth
 from tests.core.explanations import Explanations
 from tests.core.invariants import Invariants
 
@@ -70,7 +70,7 @@ class Checker:
         self.operations = 0
         self.log: deque[str] = deque(maxlen=40)
         self.flying: Flight | None = None
-        self.ran_ahead = 0
+        self.ran_ahead = self.accepted_tokens = 0
         self.most_tokens: int | None = None
         self._live: dict[int, Truth] = {}
         self._next_id = 0
@@ -113,6 +113,7 @@ class Checker:
             self._next_id += 1
             self._invariants.num_submitted += 1
             truth = Truth(self.device.histories, request)
+            request.lookup = Guesses(truth, right=(0.0, 0.6, 0.9, 1.0)[self._next_id % 4])
             self._live[request.request_id] = self.device.truths[request.request_id] = truth
             self._computed[request.request_id] = 0
             self._prompt_logprobs[request.request_id] = []
@@ -276,17 +277,35 @@ class Checker:
         assert not any(state.request_id in broken for state in self.scheduler.cache.states.kept), "a NaN state is kept"
         for request in ended:
             self._ended(request, FinishReason.ERROR)
-        assert [(entry.request.request_id, token) for entry, token in told] == [
+        expected = [
             (entry.request.request_id, token)
             for entry, token in zip(flight.step.entries, flight.result.token_ids, strict=True)
             if token is not None and entry.request.request_id in known
+            for token in self._confirmed(entry, known[entry.request.request_id])
         ]
-        for entry, token in told:
-            self._took(entry.request, token, known[entry.request.request_id])
+        assert [(entry.request.request_id, token) for entry, token in told] == expected
+        self.accepted_tokens += len(expected) - len(dict(expected))
+        assert flight.step.accepted_tokens == len(expected) - len(dict(expected))
+        for number, (entry, token) in enumerate(told):
+            request_id = entry.request.request_id
+            is_last = all(other.request.request_id != request_id for other, _ in told[number + 1 :])
+            self._took(entry.request, token, known[request_id], is_last=is_last)
+            known[request_id] += 1
+        for entry, _ in told:
+            request, ended = entry.request, entry.request.status is RequestStatus.FINISHED
+            assert ended or not entry.draft or request.num_computed_tokens == request.num_tokens - 1
         self._invariants.watch_the_oldest()
 
-    def _took(self, request: Request, token: int, position: int) -> None:
-        """The request has received its token at ``position``."""
+    def _confirmed(self, entry: StepEntry, known: int) -> list[int]:
+        """The tokens that the entry's request must get: those of its draft that are right, and one more."""
+        truth = self._live[entry.request.request_id].tokens[known:]
+        right = 0
+        while right < min(len(entry.draft), len(truth) - 1) and entry.draft[right] == truth[right]:
+            right += 1
+        return truth[: right + 1]
+
+    def _took(self, request: Request, token: int, position: int, *, is_last: bool) -> None:
+        """The request has received its token at ``position``, the last one of a step or not."""
         truth = self._live[request.request_id]
         assert token == truth.tokens[position] == request.token_ids[position]
         if position == request.num_prompt_tokens:
@@ -297,7 +316,7 @@ class Checker:
         if position + 1 == len(truth.tokens):
             assert request.token_ids == truth.tokens
             self._ended(request, truth.reason)
-        else:
+        elif is_last:
             assert request.status is not RequestStatus.FINISHED
 
     def _check_prompt_logprobs(self, truth: Truth) -> None:

@@ -2,10 +2,16 @@
 
 What a request must return is known when it is submitted: its whole answer is a function of its prompt and seed. The
 device writes into each slot the history that led there, and every read must find the reading request's own history.
+``Guesses`` takes the place of a request's prompt lookup, and is right as often as a test wants.
 """
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
+
+from roseplay.config import Knobs
+from roseplay.core.prompt_lookup import PromptLookup
 from roseplay.core.request import PLACEHOLDER, FinishReason, Request
 from roseplay.core.step import Step, StepEntry, StepResult, TokenLogprobs
 
@@ -71,6 +77,19 @@ class Truth:
         return [TokenLogprobs(-float(self.histories[position + 1]), []) for position in positions]
 
 
+class Guesses(PromptLookup):
+    """Guesses a request's next tokens from the oracle; some are wrong, so that a step has to take back the rest."""
+
+    def __init__(self, truth: Truth, right: float) -> None:
+        super().__init__(ngram=Knobs().lookup_ngram)
+        self._truth, self._right = truth, right
+
+    def draft(self, token_ids: Sequence[int], most: int, least_likely: float) -> Sequence[int]:
+        rng, begin = random.Random(len(token_ids)), len(token_ids)
+        tokens = [*self._truth.tokens[begin : begin + max(0, most)], *[7] * most][: max(0, most)]
+        return [token if rng.random() < self._right else 1 + rng.randrange(VOCABULARY - 1) for token in tokens]
+
+
 class Device:
     """Executes steps in order. It knows the tokens it draws before the scheduler does."""
 
@@ -123,6 +142,9 @@ class Device:
             if token is not None:
                 self.drawn[entry.request.request_id] = token
             result.token_ids.append(None if index in result.errors else token)
+            if entry.draft:
+                drawn = [] if index in result.errors else self._histories(entry)[-len(entry.draft) :]
+                result.after_draft[index] = [(draw(after, entry.request.seed), None) for after in drawn]
         return result
 
     def spoil(self, step: Step) -> None:
@@ -142,26 +164,34 @@ class Device:
             if entry.num_tokens:
                 self.states[entry.request.state_slot] = UNWRITTEN
         for entry in step.entries:
-            expected = self.truths[entry.request.request_id].histories
+            expected = self._histories(entry)
             for position in range(entry.start, entry.start + entry.num_tokens):
                 index, offset = divmod(position, self.block_size)
                 slots = self.slots[entry.request.block_table[index]]
                 if slots[offset] not in (NAN, expected[position + 1]):
                     slots[offset] = UNWRITTEN
 
+    def _histories(self, entry: StepEntry) -> list[int]:
+        """The histories that the entry's tokens lead to, by their length: its own, and those with its draft."""
+        histories = self.truths[entry.request.request_id].histories[: entry.request.num_tokens + 1]
+        for token in entry.draft:
+            histories.append(self.histories.extend(histories[-1], token))
+        return histories
+
     def _write(self, entry: StepEntry, written: set[tuple[int, int]], broken: bool) -> None:
-        request, truth = entry.request, self.truths[entry.request.request_id]
+        request, truth, histories = entry.request, self.truths[entry.request.request_id], self._histories(entry)
         for position in range(entry.start, entry.start + entry.num_tokens):
             index, offset = divmod(position, self.block_size)
             block = request.block_table[index]
             assert block != 0, "block 0 is never handed out"
             assert (block, offset) not in written, f"two requests write slot {offset} of block {block} in one step"
             written.add((block, offset))
-            token = request.token_ids[position]
-            if token == PLACEHOLDER:
-                token = self.drawn[request.request_id]
-            assert token == truth.tokens[position], f"{request} computes a wrong token at {position}"
-            self.slots[block][offset] = NAN if broken else truth.histories[position + 1]
+            if position < request.num_tokens:
+                token = request.token_ids[position]
+                if token == PLACEHOLDER:
+                    token = self.drawn[request.request_id]
+                assert token == truth.tokens[position], f"{request} computes a wrong token at {position}"
+            self.slots[block][offset] = NAN if broken else histories[position + 1]
 
     def _swap(self, step: Step) -> None:
         """Copy blocks to host memory, then others from there; nothing is copied twice into one block."""
@@ -207,7 +237,8 @@ class Device:
         """Attention reads every slot up to the entry's last token and must find the request's own history or NaN."""
         request, size = entry.request, self.block_size
         end = entry.start + entry.num_tokens
-        expected = self.truths[request.request_id].histories
+        assert not entry.draft or end == request.num_tokens + len(entry.draft), "a draft is not behind the known tokens"
+        expected = self._histories(entry)
         for index in range(-(-end // size)):
             stop = min((index + 1) * size, end)
             found = self.slots[request.block_table[index]][: stop - index * size]
@@ -232,7 +263,7 @@ class Device:
         assert entry.num_tokens > 0, "an entry without tokens has no logits"
         if self._is_nan(entry):
             return NAN
-        return self.truths[entry.request.request_id].histories[entry.start + entry.num_tokens]
+        return self.truths[entry.request.request_id].histories[entry.start + entry.num_tokens - len(entry.draft)]
 
     def _prompt_logprobs(self, entry: StepEntry, positions: range) -> list[TokenLogprobs]:
         """Each value identifies the history that ends with its token; the entry must compute the token before it."""

@@ -40,6 +40,7 @@ def random_knobs(rng: random.Random) -> dict[str, object]:
             {"eviction_policy": rng.choice(["lru", "lfu"])},
             {"pinned_blocks": rng.choice([0, 1, 2, 5])},
             {"preemption_mode": rng.choice(["recompute", "swap"])},
+            {"speculative_tokens": rng.choice([0, 0, 1, 3, 7])},
         ]
     )
 
@@ -56,6 +57,7 @@ def make_checker(rng: random.Random) -> Checker:
         state_interval=rng.choice([0, 1, 2, 3]),
         num_host_blocks=rng.choice([0, 5, 1000, 1000]),
         preemption_mode=rng.choice(["recompute", "swap"]),
+        speculative_tokens=rng.choice([0, 0, 0, 4]),
     )
 
 

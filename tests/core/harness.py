@@ -62,6 +62,9 @@ class CheckedModel:
             if entry.save_logits_key is not None:
                 self.saved[entry.save_logits_key] = self._last_history(entry)
         result = StepResult([self._sample(step, entry) for entry in step.entries], [None] * len(step.entries))
+        for index, entry in enumerate(step.entries):
+            if entry.draft:
+                result.after_draft[index] = [(self._after(entry, n), None) for n in range(1, len(entry.draft) + 1)]
         for index, positions in step.prompt_logprobs.items():
             result.prompt_logprobs[index] = [TokenLogprobs(0.0, []) for _ in positions]
         return result
@@ -69,7 +72,7 @@ class CheckedModel:
     def _append(self, step: Step) -> None:
         written = set()
         for entry in step.entries:
-            tokens = entry.request.token_ids
+            tokens = [*entry.request.token_ids, *entry.draft]
             for position in range(entry.start, entry.start + entry.num_tokens):
                 index, offset = divmod(position, self.block_size)
                 block = entry.request.block_table[index]
@@ -82,7 +85,7 @@ class CheckedModel:
 
     def _attend(self, step: Step) -> None:
         for entry in step.entries:
-            tokens = entry.request.token_ids
+            tokens = [*entry.request.token_ids, *entry.draft]
             for position in range(entry.start + entry.num_tokens):
                 index, offset = divmod(position, self.block_size)
                 found = self.slots[entry.request.block_table[index]][offset]
@@ -91,6 +94,10 @@ class CheckedModel:
     def _last_history(self, entry: Any) -> tuple[int, ...]:
         assert entry.num_tokens > 0
         return tuple(entry.request.token_ids[: entry.start + entry.num_tokens])
+
+    def _after(self, entry: Any, count: int) -> int:
+        """The token drawn after ``count`` tokens of the entry's draft."""
+        return next_token((*entry.request.token_ids, *entry.draft[:count]), entry.request.seed)
 
     def _sample(self, step: Step, entry: Any) -> int | None:
         if not entry.samples:

@@ -259,6 +259,8 @@ class Invariants:
         assert step.prompt_tokens == sum(prompts) == sum(entry.num_prompt_tokens for entry in step.entries)
         total = sum(entry.num_tokens for entry in step.entries)
         assert step.decode_tokens == total - step.prompt_tokens
+        assert step.draft_tokens == sum(len(entry.draft) for entry in step.entries)
+        assert all(len(entry.draft) <= knobs.speculative_tokens for entry in step.entries)
         assert total <= (scheduler.token_limit or total)
         assert len(prompts) <= (knobs.prefill_max_batch_size or len(prompts))
         if knobs.chunked_prefill or len(prompts) > 1:  # otherwise a prompt over the budget is computed alone

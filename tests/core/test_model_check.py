@@ -37,6 +37,7 @@ KNOBS = {
     "eviction_policy": st.sampled_from(["lru", "lfu"]),
     "pinned_blocks": st.sampled_from([0, 1, 3]),
     "preemption_mode": st.sampled_from(["recompute", "swap"]),
+    "speculative_tokens": st.sampled_from([0, 1, 3, 7]),
 }
 
 

@@ -38,6 +38,7 @@ class FakeRunner:
         self.memory_limit: int | None = None
         self.eos_token_ids: frozenset[int] = frozenset()
         self.max_step_tokens: int | None = None
+        self.token_cost = 0.0
         self.device = Device(num_blocks, block_size)
         self.at_launch: dict[int, Exception] = {}
         self.later: dict[int, Exception] = {}

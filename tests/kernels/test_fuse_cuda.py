@@ -23,11 +23,12 @@ from roseplay.kernels.cuda.emulation import emulate_gpu
 from roseplay.kernels.cuda.fuse import TorchRMSNorm
 from roseplay.kernels.replace_modules import replace_modules
 from roseplay.model.attention import Paged, make_backend
-from roseplay.model.batch import build_batch, dummy_batch
+from roseplay.model.batch import build_batch
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import KVCache
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.loader import load_model
+from roseplay.model.padding import dummy_batch
 from roseplay.model.ranks import Ranks
 from roseplay.model.states import StatePool
 from tests.kernels.launches import Launches

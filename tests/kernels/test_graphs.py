@@ -29,8 +29,9 @@ from roseplay.kernels.cuda.emulation import emulate_gpu
 from roseplay.kernels.cuda.graphs import Bucket, RecordedGraph, StepGraphs, make_buckets
 from roseplay.model import gpu_memory
 from roseplay.model.attention import BACKENDS
-from roseplay.model.batch import HostBatch, pack_step, pad
+from roseplay.model.batch import HostBatch, pack_step
 from roseplay.model.loader import load_model
+from roseplay.model.padding import pad
 from roseplay.model.runner import ModelRunner
 from tests.model.families import FAMILIES, LENGTH, STATEFUL, VOCABULARY, tiny_model
 from tests.model.harness import BLOCK_SIZE, Driver, eager_logits, every_state, make_runner, random_tokens, step_of

@@ -17,9 +17,9 @@ from roseplay.core.step import DeviceLostError
 from roseplay.model import gpu_memory
 from roseplay.model.accelerator import Accelerator
 from roseplay.model.attention import Paged
-from roseplay.model.batch import dummy_batch
 from roseplay.model.gpu_memory import free_bytes, kv_cache_bytes, profile
 from roseplay.model.kv_cache import LayerShape, bytes_per_token, choose_num_blocks
+from roseplay.model.padding import dummy_batch
 from roseplay.model.parallel_runner import Followers, LeadingForward
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
 from tests.model.harness import make_runner

@@ -19,10 +19,11 @@ from roseplay.kernels.cuda.emulation import emulate_gpu
 from roseplay.model import runner as runner_module
 from roseplay.model import step_sampler
 from roseplay.model.attention import Paged
-from roseplay.model.batch import Drawn, dummy_batch
+from roseplay.model.batch import Drawn
 from roseplay.model.forward import PackedForward
 from roseplay.model.layout import RecordingBackend
 from roseplay.model.loader import load_model
+from roseplay.model.padding import dummy_batch
 from roseplay.model.sampler import draw, sample
 from roseplay.model.stateful import use_static_slots
 from roseplay.model.states import StatePool

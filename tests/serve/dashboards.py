@@ -150,5 +150,4 @@ DOES_NOT_APPLY = {
     "vllm:rl_weight_update_": "weights do not change while the engine runs",
     "vllm:simple_kv_offload_": "KV blocks are not offloaded",
     "vllm:sleep_mode_": "the engine does not sleep",
-    "vllm:spec_decode_": "there is no speculative decoding",
 }

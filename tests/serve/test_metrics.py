@@ -101,6 +101,25 @@ def test_each_reason_for_leaving_a_metric_out_is_needed() -> None:
     assert [begin for begin in DOES_NOT_APPLY if not any(metric.startswith(begin) for metric in QUERIED)] == []
 
 
+def test_drafts_are_counted_and_tokens_that_come_together_have_one_gap(fresh: tuple[Engine, str]) -> None:
+    engine, address = fresh
+    engine.set_knobs(speculative_tokens=5, lookup_ngram=1)
+    params = SamplingParams(max_new_tokens=60, frequency_penalty=-1.0, ignore_eos=True)
+    stream = engine.submit([100, 101, 102] * 8, params).result(60)
+    value = Scrape(address).value
+    steps = [event.record for event in engine.telemetry.since(0)[1] if isinstance(event, StepEvent)]
+    accepted = sum(step.accepted_tokens for step in steps)
+    assert value("spec_decode_num_drafts_total") == sum(step.draft_tokens > 0 for step in steps) > 0
+    assert value("spec_decode_num_draft_tokens_total") == sum(step.draft_tokens for step in steps)
+    assert value("spec_decode_num_accepted_tokens_total") == accepted > 0
+    each = Scrape(address).samples["vllm:spec_decode_num_accepted_tokens_per_pos_total"]
+    counts = {int(sample.labels["position"]): sample.value for sample in each}
+    assert sum(counts.values()) == accepted
+    assert [counts[at] for at in sorted(counts)] == sorted(counts.values(), reverse=True)
+    assert value("inter_token_latency_seconds_count") == 59 - accepted == len(stream.metrics.itl_s)
+    assert stream.metrics.itl_ns.count(0) == accepted
+
+
 def test_counters_and_histograms_tell_what_happened(fresh: tuple[Engine, str]) -> None:
     engine, address = fresh
     prompt = list(range(100, 140))

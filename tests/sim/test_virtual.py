@@ -279,3 +279,8 @@ def test_a_run_is_saturated_if_its_queue_grows() -> None:
     for rate, saturated in ((5, False), (200, True)):
         played, _ = play(make_traffic(120, rate, (900, 1100), (64, 64)), Knobs(max_batch_size=8), max_model_len=2048)
         assert summarize(played).saturated == saturated
+
+
+def test_what_cannot_be_simulated_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="speculative_tokens cannot be simulated"):
+        play([], Knobs(speculative_tokens=3))

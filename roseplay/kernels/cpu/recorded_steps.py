@@ -34,8 +34,9 @@ from roseplay.kernels.cpu.attention.plan import SHORT_QUERIES, StaticPlan
 from roseplay.kernels.cpu.recorder import NotReplayableError, Recorder
 from roseplay.kernels.replace_modules import same
 from roseplay.model.accelerator import Forward
-from roseplay.model.batch import HostBatch, Ints, dummy_batch, pad
+from roseplay.model.batch import HostBatch, Ints
 from roseplay.model.device_errors import is_out_of_memory
+from roseplay.model.padding import dummy_batch, pad
 from roseplay.model.stateful import use_static_slots
 from roseplay.model.states import StatePool
 

@@ -12,7 +12,6 @@ from transformers import PreTrainedModel
 from roseplay.config import EngineConfig
 from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
-from roseplay.core.request import Request
 from roseplay.kernels.cuda import fuse
 from roseplay.kernels.cuda.attention.backend import TritonBackend, Variant, available, missing
 from roseplay.kernels.cuda.compile_ahead import CompileAhead
@@ -21,9 +20,11 @@ from roseplay.kernels.replace_modules import replace_gelus
 from roseplay.model import gpu_memory
 from roseplay.model.accelerator import Accelerator, Forward, no_quantization, register_accelerator
 from roseplay.model.attention import AttentionBackend
-from roseplay.model.batch import Drawn, HostBatch, dummy_batch
+from roseplay.model.batch import Drawn, HostBatch
+from roseplay.model.drawing import Drawing
 from roseplay.model.gpu_memory import Profile
 from roseplay.model.loaded_model import LoadedModel
+from roseplay.model.padding import dummy_batch
 from roseplay.model.states import StatePool
 
 logger = logging.getLogger(__name__)
@@ -150,7 +151,7 @@ class CudaAccelerator(Accelerator):
         return 0
 
     @staticmethod
-    def sample(logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor | None:
+    def sample(logits: torch.Tensor, requests: Sequence[Drawing]) -> torch.Tensor | None:
         if not available():
             return None
         from roseplay.kernels.cuda import sampling

@@ -27,8 +27,9 @@ import torch
 from roseplay.core.progress import Reporter
 from roseplay.model import exclusive, gpu_memory
 from roseplay.model.accelerator import Forward
-from roseplay.model.batch import Drawn, HostBatch, PagedBatch, dummy_batch, pad, put_drawn
+from roseplay.model.batch import Drawn, HostBatch, PagedBatch, put_drawn
 from roseplay.model.device_errors import is_out_of_memory
+from roseplay.model.padding import dummy_batch, pad
 from roseplay.model.stateful import use_static_slots
 from roseplay.model.states import StatePool
 from roseplay.model.upload import pack_ints

@@ -23,9 +23,10 @@ from roseplay.kernels.cuda.rotate_append import fits, rotate_append
 from roseplay.kernels.replace_modules import ROTARY, random_like, same, with_globals
 from roseplay.model.attention import AttentionParams, Paged
 from roseplay.model.attention.interface import carried, roseplay_attention
-from roseplay.model.batch import PagedBatch, dummy_batch
+from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache, LayerShape
 from roseplay.model.layout import record_layout
+from roseplay.model.padding import dummy_batch
 
 _INTERFACES = "ALL_ATTENTION_FUNCTIONS"
 _TRIAL_TOKENS = 3

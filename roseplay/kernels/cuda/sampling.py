@@ -22,6 +22,7 @@ import triton.language as tl
 
 from roseplay.config import SamplingParams
 from roseplay.core.request import Request
+from roseplay.model.drawing import Drawing
 from roseplay.model.gumbel import row_keys
 from roseplay.model.sampler import GREEDY_BELOW
 from roseplay.model.upload import to_device
@@ -207,7 +208,7 @@ def fits(logits: torch.Tensor) -> bool:
     return dense and (not logits.is_cuda or torch.cuda.get_device_capability(logits.device) >= (8, 0))
 
 
-def sample(logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
+def sample(logits: torch.Tensor, requests: Sequence[Drawing]) -> torch.Tensor:
     """Draw a token for each row of ``logits [rows, vocabulary]``; see ``roseplay.model.sampler.draw``."""
     rows, vocabulary = logits.shape
     packed = [_packed(request, vocabulary) for request in requests]
@@ -244,7 +245,7 @@ def warm_up(vocabulary: int, dtypes: Sequence[torch.dtype], device: torch.device
                 sample(row, [request] * len(row))
 
 
-def _packed(request: Request, vocabulary: int) -> tuple[float, ...]:
+def _packed(request: Drawing, vocabulary: int) -> tuple[float, ...]:
     """Returns a row's ``params``, see ``draw_kernel``; a greedy one has no thresholds."""
     params = request.sampling
     if params.temperature < GREEDY_BELOW:

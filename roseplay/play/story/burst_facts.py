@@ -132,7 +132,7 @@ class BurstWatch:
             if step.t1 > self.arrived:
                 self._take_step(step, own)
         for token in frame["tokens"]:
-            if token.itl_ms is None or token.t <= self.arrived:
+            if not token.itl_ms or token.t <= self.arrived:  # a first token, or with the one before
                 continue
             if len(self._gaps) < _MOST_GAPS:
                 self._gaps.append(Gap(token.request_id, token.step_id, token.t, token.itl_ms))

@@ -51,7 +51,7 @@ class SteadyWatch:
             if event == "submitted" and seen is not None and seen.kind == "steady":
                 self.latest = max(self.latest, t)
         for token in frame["tokens"]:
-            if token.itl_ms is not None and token.t - token.itl_ms >= self.begun:
+            if token.itl_ms and token.t - token.itl_ms >= self.begun:
                 self._gap(math.floor(token.t / 1000), token.itl_ms)
 
     def _gap(self, second: int, ms: float) -> None:

@@ -59,6 +59,16 @@ const DRAWINGS = {
   interval: many(12, (i) => i % 5 ? box(4 + i * 4.8, 24, 3, 6, "decode") : box(4 + i * 4.8, 4, 3, 26, "ink")),
   multi: many(3, (i) => [box(4, 3 + i * 10.5, 16 + i * 12, 7, "ink"), box(22 + i * 12, 3 + i * 10.5, 12, 7, "ink3")])
     .flat(),
+  draft: [
+    ...many(5, (i) => box(4 + i * 7, 5, 5, 5, "ink")),
+    ...many(3, (i) => box(4 + i * 7, 24, 5, 5, "ink")),
+    ...many(
+      2,
+      (i) => ["rect", { x: 25.5 + i * 7, y: 24.5, width: 4, height: 4, fill: "none", stroke: "var(--rp-ink3)" }],
+    ),
+    line("M14 12v9", "ink3"),
+    box(44, 24, 5, 5, "decode"),
+  ],
   other: many(6, (i) => box(5 + i * 9.5, 24 - ((i * 7) % 17), 6, 7 + ((i * 7) % 17), "ink3")),
 };
 /** @type {[RegExp, string][]} */
@@ -76,6 +86,7 @@ const KINDS = [
   [/turn|chat/, "multi"],
   [/batch/, "batched"],
   [/admission/, "admission"],
+  [/specul|draft/, "draft"],
 ];
 
 function drawing(name) {

@@ -100,7 +100,8 @@ export class Turn {
     const soon = !whole && this.counted && n < this.counted + AGAIN;
     if (n < (whole ? 2 : LEAST_GAPS) || n === this.counted || soon) return;
     this.counted = n;
-    this.p50 = median(Float64Array.from({ length: n }, (_, i) => this.gap(i + 1)));
+    const gaps = Float64Array.from({ length: n }, (_, i) => this.gap(i + 1)).filter((gap) => gap > 0);
+    this.p50 = gaps.length ? median(gaps) : null; // a gap of 0: a token that came with the one before
   }
 
   /* 0 is not slow. */

@@ -24,7 +24,7 @@ export function gapsIn({ x0, x1 }) {
     runs.push({ from, to, step, end, took: row < 0 ? 0 : steps.t1[row & steps.mask] - steps.t0[row & steps.mask] });
     for (let i = from; i <= to; i++) {
       const itl = tokens.itl_ms[i & tokens.mask];
-      if (itl >= 0) seen[n++] = itl;
+      if (itl > 0) seen[n++] = itl; // 0: it came with the one before
     }
   }
   return { runs, sorted: seen.slice(0, n).sort() };

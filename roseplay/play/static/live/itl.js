@@ -105,7 +105,7 @@ function choose(runs, sorted, slowFrom, p95) {
     const looks = []; // within a step, usual dots of one look are one dot
     for (let i = run.from; i <= run.to; i++) {
       const itl = tokens.itl_ms[i & tokens.mask];
-      if (!(itl >= 0)) continue;
+      if (!(itl > 0)) continue; // a first token, or one that came with the one before
       if (itl > slowFrom) {
         if (itl > p95 || n++ % stride === 0) slow.push(dot(run, i));
       } else {

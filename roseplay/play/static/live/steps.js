@@ -21,6 +21,7 @@ import { flagWords, knobMarks } from "./knobmarks.js";
 import { drawOverview } from "./overview.js";
 import { demoList } from "./demolist.js";
 import { demos } from "./demos.js";
+import { drawAccepted, hasDrafts } from "./drafts.js";
 import { createPanel } from "./panel.js";
 import { requestTable } from "./requests.js";
 import { inkShades, shadesLegend } from "./shades.js";
@@ -215,7 +216,7 @@ function streams() {
   let first = tokens.end, seen = 0;
   while (first > tokens.first && time.x(tokens.t[(first - 1) & tokens.mask]) >= window.x0) first--;
   const gaps = Array.from({ length: tokens.end - first }, (_, i) => tokens.itl_ms[(first + i) & tokens.mask]);
-  const shade = timeline.byItl ? inkShades(gaps.filter((gap) => gap >= 0), timeline.T, shades, "gap") : null;
+  const shade = timeline.byItl ? inkShades(gaps.filter((gap) => gap > 0), timeline.T, shades, "gap") : null;
   for (let i = first; i < tokens.end; i++) {
     const slot = i & tokens.mask, t = tokens.t[slot], rid = tokens.request_id[slot], row = rows.rowOf(rid);
     if (row < 0 || row >= timeline.shown) continue;
@@ -274,6 +275,7 @@ function work() {
     }
   });
   for (const [rid, run] of open) stretch(rid, run);
+  if (hasDrafts()) eachStep((slot) => drawAccepted(g, slot, DECODE, dim));
   g.globalAlpha = 1;
   return seen;
 }

@@ -10,6 +10,7 @@ import { legendBox, legendEntry, legendLine, segmented } from "../shared/legend.
 import { niceAxis } from "../shared/numbers.js";
 import { store } from "../shared/store.js";
 import { fade } from "../shared/theme.js";
+import { time } from "../shared/time.js";
 import { calmAxis } from "./axes.js";
 import { createChart } from "./chart.js";
 import { areaTrace } from "../shared/chart/shapes.js";
@@ -17,6 +18,7 @@ import { collectBars, heightOf, lasting, limit, limitLabel, limitLine, outline }
 import { LOADS } from "./stepload.js";
 
 const GAP_PX = 0.6; // between bars with prompt tokens
+const WIDTH = "width = time";
 
 const calm = calmAxis({ max: 0, step: 0 });
 let summary = "No steps yet.";
@@ -24,7 +26,7 @@ let summary = "No steps yet.";
 const VIEWS = {
   tokens: {
     title: "Tokens per step",
-    sub: "width = time",
+    sub: WIDTH,
     draw,
     legend: [
       legendEntry(legendBox("prompt"), "prompt"),
@@ -58,7 +60,11 @@ export function mount(element) {
     margin: { l: 38, r: 48, t: 6, b: 18 },
     nothing: "One bar per step: how many tokens it computed.",
     legend: [...entries, views],
-    draw: (frame) => shown.draw(frame),
+    draw: (frame) => {
+      const before = shown.sub, drawn = shown.draw(frame);
+      if (shown.sub !== before) write(subtitle, shown.sub);
+      return drawn;
+    },
     describe: () => `${shown.title}. ${shown.describe ? shown.describe() : summary}`,
   });
   show(shown);
@@ -70,7 +76,9 @@ function inWords(step) {
   const { steps } = store, { count, ms } = format, row = step === null ? -1 : store.stepRow(step), i = row & steps.mask;
   if (row < 0) return null;
   const tokens = `${count(steps.prompt_tokens[i])} prompt + ${count(steps.decode_tokens[i])} decode`;
-  return `${tokens} in ${ms(steps.t1[i] - steps.t0[i])} ms${parts(i)}`;
+  const drafted = steps.draft_tokens[i], accepted = steps.accepted_tokens[i];
+  const drafts = drafted ? ` (${count(accepted)} of ${count(drafted)} draft tokens accepted)` : "";
+  return `${tokens}${drafts} in ${ms(steps.t1[i] - steps.t0[i])} ms${parts(i)}`;
 }
 
 /* Host and device time of a step, and whether it was replayed, if the record has them. */
@@ -99,8 +107,22 @@ function draw(frame) {
     limitLine(total, T),
   ];
   summary = `At most ${most} tokens in a step; budget ${budget.now ?? "unlimited"}; ` +
-    `${prompts.length || "no"} steps with prompt tokens in view.`;
+    `${prompts.length || "no"} steps with prompt tokens in view.${drafts(window)}`;
   return { traces, layout, empty: !bars.length };
+}
+
+/* How many of the draft tokens in a window were accepted, in words; "" without any. */
+function drafts({ x0, x1 }) {
+  const { steps } = store;
+  let drafted = 0, accepted = 0;
+  for (let i = steps.end - 1; i >= steps.first && time.x(steps.t1[i & steps.mask]) >= x0; i--) {
+    if (time.x(steps.t0[i & steps.mask]) > x1) continue;
+    drafted += steps.draft_tokens[i & steps.mask];
+    accepted += steps.accepted_tokens[i & steps.mask];
+  }
+  const share = drafted ? `${Math.round((100 * accepted) / drafted)} % of drafts accepted` : "";
+  VIEWS.tokens.sub = share ? `${WIDTH}, ${share}` : WIDTH;
+  return share && ` ${share}.`;
 }
 
 // ---- budget ---------------------------------------------------------------------------------------------

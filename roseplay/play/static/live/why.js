@@ -55,7 +55,8 @@ function titleOf({ token, normal }) {
 }
 
 // ---- what is known ----------------------------------------------------------------------------------------
-/** The newest token of a request in a step: {t, itl, number (null if its first ones are no longer kept)}, or null. */
+/** A request's token in a step, the first if there are several: {t, itl, number (null if its first ones are no longer
+ * kept)}, or null. */
 function tokenOf(rid, step) {
   const { tokens } = store;
   let found = null, number = 0, whole = false;
@@ -64,7 +65,7 @@ function tokenOf(rid, step) {
     if (tokens.request_id[slot] !== rid || tokens.step_id[slot] > step) continue;
     if (Number.isNaN(tokens.itl_ms[slot])) whole = true;
     number++;
-    if (tokens.step_id[slot] === step) found = { t: tokens.t[slot], itl: tokens.itl_ms[slot], number };
+    if (tokens.step_id[slot] === step) found ??= { t: tokens.t[slot], itl: tokens.itl_ms[slot], number };
   }
   if (found && !whole) found.number = null;
   return found;
@@ -84,7 +85,7 @@ function usual(t) {
       counts = row >= 0 && steps.prompt_tokens[row & steps.mask] === 0;
       batch = counts ? steps.decode_tokens[row & steps.mask] : 0;
     }
-    if (!counts || !(tokens.itl_ms[slot] >= 0)) continue;
+    if (!counts || !(tokens.itl_ms[slot] > 0)) continue;
     gaps.push(tokens.itl_ms[slot]);
     batches.push(batch); // one for each gap, so that both medians are of the same tokens
   }

@@ -98,7 +98,7 @@ export function laneNews(frames) {
 }
 
 function figures(turn, known) {
-  const gaps = turn.times.slice(1).map((t, i) => t - turn.times[i]);
+  const gaps = turn.times.slice(1).map((t, i) => t - turn.times[i]).filter((gap) => gap > 0);
   return {
     ...aboutRequest(known),
     tokens: known.finished === null ? turn.first + turn.times.length : known.tokens,

@@ -68,7 +68,8 @@ const F64 = Float64Array, F32 = Float32Array, I32 = Int32Array;
  */
 const ring = (capacity, columns) => /** @type {any} */ (new Ring(capacity, columns));
 
-const tokens = ring(1 << 16, { request_id: I32, step_id: I32, t: F64, itl_ms: F32 }); // itl_ms: NaN for a first token
+const tokens = ring(1 << 16, { request_id: I32, step_id: I32, t: F64, itl_ms: F32 }); // itl_ms: NaN for a first
+// token, 0 for one that came with the one before
 
 const steps = ring(1 << 14, {
   step_id: I32,
@@ -94,6 +95,8 @@ const steps = ring(1 << 14, {
   recomputed_tokens: I32, // of preempted requests
   swapped_out: I32, // blocks, to host memory
   swapped_in: I32,
+  draft_tokens: I32, // of the decode tokens
+  accepted_tokens: I32, // of the draft tokens
   first_entry: F64, // its entries are `entry_count` rows from here on
   entry_count: I32,
   preempted: Array, // requests, or null
