@@ -7,7 +7,8 @@ import { demos } from "./demos.js";
 
 const COUNTS = ["No", "One", "Two", "Three", "Four", "Five", "Six"];
 
-function heading() {
+/** Its title, and what it is. */
+export function heading() {
   const title = `${COUNTS[demos.list.length] || demos.list.length} things to see`;
   const words = "live on this engine; your settings are restored afterwards";
   return [title, words];
