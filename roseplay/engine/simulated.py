@@ -47,7 +47,7 @@ def simulated_runner(model: Any, config: EngineConfig, clock: Clock, tokenizer: 
     from roseplay.sim.runner import SimulatedRunner
 
     try:
-        cost, evidence = _deployment(model, config)
+        cost, evidence = deployment(model, config)
         text = tokenizer.encode(CANNED_TEXT, add_special_tokens=False)
         return SimulatedRunner(cost, evidence, config, clock, text)
     except SimulationError as error:
@@ -56,10 +56,15 @@ def simulated_runner(model: Any, config: EngineConfig, clock: Clock, tokenizer: 
 
 def evidence_of(model: Any, config: EngineConfig) -> Evidence:
     """Returns what stands behind the durations of ``config.run_as``; raises ``ValueError`` as ``check_simulated`` does."""
-    return _deployment(model, config)[1]
+    return deployment(model, config)[1]
 
 
-def _deployment(model: Any, config: EngineConfig) -> tuple[CostModel, Evidence]:
+def deployment(model: Any, config: EngineConfig) -> tuple[CostModel, Evidence]:
+    """Returns the cost model of a simulated engine, and what stands behind it.
+
+    Raises:
+        SimulationError: the model is not found or cannot be simulated; one line.
+    """
     from roseplay.sim.evidence import cost_model
     from roseplay.sim.gpus import find_gpu
 

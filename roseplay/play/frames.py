@@ -109,7 +109,7 @@ class FrameBuilder:
     Args:
         story: describes what happened.
         max_waiting: the length of the engine's queue.
-        remote: whether another server computes.
+        remote, simulated: see ``Stats``.
         absent: returns what the engine cannot report, with the reasons.
         tap: called with every frame, as an object and encoded.
     """
@@ -123,6 +123,7 @@ class FrameBuilder:
         story: Story,
         max_waiting: int,
         remote: bool = False,
+        simulated: bool = False,
         absent: Callable[[], Mapping[str, str]] = dict,
         tap: Tap | None = None,
     ) -> None:
@@ -132,7 +133,7 @@ class FrameBuilder:
         self._time = page_time
         self._ring = ring
         self._tap = tap
-        self._stats = Stats(remote=remote)
+        self._stats = Stats(remote=remote, simulated=simulated)
         self._absent, self.absent = absent, dict(absent())
         self._arrivals = 0
         self.load: dict[str, Any] | None = None
@@ -309,6 +310,7 @@ class FrameBuilder:
             about = {"queue_ms": ms(metrics.queue_s)}
         elif kind == "first_token":
             kind = "first"
+            self._stats.first_token(metrics.submitted_ns, event.time_ns)
             about = {
                 "ttft_ms": ms(metrics.ttft_s),
                 "ttft_parts": metrics.ttft_parts_ms,

@@ -77,6 +77,7 @@ def _header(picks: bool) -> None:
     tag = 'button type="button" aria-haspopup="dialog" aria-expanded="false"' if picks else "span"
     chips = f'<{tag} class="rp-chip rp-model-chip" hidden></{tag.split()[0]}>'
     chips += '<span class="rp-chip rp-slow-chip" hidden></span>'
+    chips += '<button type="button" class="rp-sim-mark" aria-haspopup="dialog" hidden></button>'
     html(chips + LAB_CHIP, elem_id="rp-chip", js_on_load=assets.mount("live/modelchip.js"))
     figures = (
         kpi("tokens / s", "tps", spark=True)

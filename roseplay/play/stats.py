@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+import numpy as np
+
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.telemetry import Load
 from roseplay.recording.request_registry import PrefillTotals
+from roseplay.sim.summary import grows
 
 RATE_NS = 2_000_000_000
 CAPACITY = 1 << 16
+FIRST_TOKENS_NS = 20_000_000_000  # of which time it is judged whether a simulated engine is saturated
+_ARRIVED_NS = 5_000_000_000  # requests that arrived within less are one burst
 
 
 class Stats:
@@ -18,10 +23,12 @@ class Stats:
 
     Args:
         remote: whether another server computes, so that there are no step records.
+        simulated: whether the times are simulated, so that the figures say whether it is ``saturated``.
     """
 
-    def __init__(self, *, remote: bool = False) -> None:
-        self._remote = remote
+    def __init__(self, *, remote: bool = False, simulated: bool = False) -> None:
+        self._remote, self._simulated = remote, simulated
+        self._first: deque[tuple[int, int]] = deque(maxlen=CAPACITY)
         self._tokens: deque[int] = deque(maxlen=CAPACITY)
         self._record: StepRecord | None = None
         self._load: Load | None = None
@@ -30,6 +37,11 @@ class Stats:
 
     def token(self, time_ns: int) -> None:
         self._tokens.append(time_ns)
+
+    def first_token(self, submitted_ns: int | None, time_ns: int) -> None:
+        """Record a request's first token."""
+        if self._simulated and submitted_ns is not None:
+            self._first.append((time_ns, submitted_ns))
 
     def step(self, record: StepRecord) -> None:
         self._record = record
@@ -56,6 +68,7 @@ class Stats:
         """Returns the ``stats`` of a frame; ``in_all`` are ``totals``."""
         while self._tokens and self._tokens[0] <= now_ns - RATE_NS:
             self._tokens.popleft()
+        saturated = {"saturated": self._is_saturated(now_ns)} if self._simulated else {}
         record, known = self._record, totals.saved + totals.computed
         blocks = {f"kv_{of}": getattr(record, f"blocks_{of}", None) for of in ("free", "cached", "active", "shared")}
         return {
@@ -69,4 +82,14 @@ class Stats:
             "saved_pct": round(100 * totals.saved / known, 1) if known else None,
             "in_all": totals.figures(),
             "step": record.step_id if record else None,
+            **saturated,
         }
+
+    def _is_saturated(self, now_ns: int) -> bool:
+        """Whether requests wait and, of those with a first token lately, later arrivals waited clearly longer for it."""
+        while self._first and self._first[0][0] <= now_ns - FIRST_TOKENS_NS:
+            self._first.popleft()
+        arrived = sorted((submitted_ns, (time_ns - submitted_ns) / 1e9) for time_ns, submitted_ns in self._first)
+        if not self._waiting or not arrived or arrived[-1][0] - arrived[0][0] < _ARRIVED_NS:
+            return False
+        return grows(np.array([ttft_s for _, ttft_s in arrived]))
