@@ -33,8 +33,8 @@ _FORMULA = (
 _FITTED = "Fitted parameters trade against each other: they describe the points, and are no facts about the hardware."
 _NOT_MODELLED = (
     "Answers are a fixed text, always as long as was asked for.",
-    "A server around the engine, its network and its tokenizer: about {server_ms:.0f} ms before a first token, which are added"
-    " below where whole servers were measured.",
+    "A server around the engine, its network and its tokenizer: about {server_ms:.0f} ms before a first token. They are only"
+    " added where an estimate is compared with the TTFT of a whole server.",
     "The host's work is part of the parameters: CUDA graphs only pad steps, and batched append changes nothing.",
     "Sliding windows and expert parallelism. Experts are taken to be chosen at random.",
 )

@@ -332,7 +332,7 @@ APPEND = Demo(
         ),
     ),
     after="Try it yourself: switch Batched append, press Burst with size 64.",
-    absent_simulated="the cost model counts one write per layer, however a step appends, so there is nothing to compare",
+    absent_simulated="it changes nothing: the cost model always counts one write per layer",
 )
 
 CLIFF = Demo(

@@ -63,7 +63,7 @@ def client_size(info: EngineInfo, config: EngineConfig) -> ClientSize:
     speed, pool = Speed.of(info), (info.num_blocks - 1) * info.block_size
     if info.simulated is None or speed is None:
         raise ValueError(
-            f"its {MANY} clients fill the memory of whole GPUs: simulate some, for example with --run-as h100"
+            f"on simulated GPUs only: its {MANY} clients fill the memory of whole ones, such as --run-as h100"
             " --tensor-parallel-size 2 --model qwen3-32b"
         )
     published = _published(info, config)

@@ -1,5 +1,5 @@
-/* The mark of a simulated engine beside the header's figures: its hardware and the label of its times. It opens a dialog
- * that says where every number comes from, which the server fills. */
+/* The mark of a simulated engine beside the header's figures: its hardware and the label of its times. It opens a
+ * dialog that says where every number comes from, which the server fills. */
 import { make, makeButton, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -69,7 +69,8 @@ function table(caption, head, rows) {
   return scroll;
 }
 
-const ms = (value) => value === null ? "–" : value < 10 ? value.toFixed(2) : format.count(value);
+const ms = (value) =>
+  value === null ? "–" : value < 10 ? value.toFixed(2) : value < 100 ? value.toFixed(1) : format.count(value);
 const off = (percent) => percent === null ? "–" : `${percent < 0 ? "−" : "+"}${Math.abs(percent).toFixed(1)} %`;
 
 /** @param {Origins} origins */
@@ -139,7 +140,11 @@ async function fill(body) {
 
 function open() {
   if (!dialog) {
-    const title = make("h2", { id: "rp-simulation-title", tabIndex: -1, autofocus: true }, "Where every number comes from");
+    const title = make(
+      "h2",
+      { id: "rp-simulation-title", tabIndex: -1, autofocus: true },
+      "Where every number comes from",
+    );
     const form = make("form", { method: "dialog" }, title, make("div"), makeButton("Close"));
     form.querySelector("button").type = "submit";
     dialog = make("dialog", { id: "rp-simulation", "aria-labelledby": title.id }, form);

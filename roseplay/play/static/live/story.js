@@ -7,7 +7,7 @@ import { segmented } from "../shared/legend.js";
 import { poll } from "../shared/poll.js";
 import { store } from "../shared/store.js";
 import { clock, time } from "../shared/time.js";
-import { heading, openDemoList } from "./demolist.js";
+import { openDemoList } from "./demolist.js";
 import { demos } from "./demos.js";
 import { SPANS, view } from "./view.js";
 
@@ -57,7 +57,7 @@ export function mount(element) {
   first.append(takes, make("kbd", "", "D"));
   on("demos offered", () => write(takes, demos.list[0]?.seconds ? `${demos.list[0].seconds} s` : ""));
   box.append(
-    ...(demos.list.length ? [make("div", "rp-story-first", first, menu(heading()[0]))] : []),
+    ...(demos.list.length ? [make("div", "rp-story-first", first, menu("All demos"))] : []),
     make("div", "rp-story-main", text, progress),
     limitCell(),
     spanCell(),
