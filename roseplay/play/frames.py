@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 from roseplay.clock import Clock
@@ -109,7 +110,7 @@ class FrameBuilder:
     Args:
         story: describes what happened.
         max_waiting: the length of the engine's queue.
-        remote, simulated: see ``Stats``.
+        remote: whether another server computes.
         absent: returns what the engine cannot report, with the reasons.
         tap: called with every frame, as an object and encoded.
     """
@@ -123,7 +124,6 @@ class FrameBuilder:
         story: Story,
         max_waiting: int,
         remote: bool = False,
-        simulated: bool = False,
         absent: Callable[[], Mapping[str, str]] = dict,
         tap: Tap | None = None,
     ) -> None:
@@ -133,7 +133,7 @@ class FrameBuilder:
         self._time = page_time
         self._ring = ring
         self._tap = tap
-        self._stats = Stats(remote=remote, simulated=simulated)
+        self._stats = Stats(remote=remote)
         self._absent, self.absent = absent, dict(absent())
         self._arrivals = 0
         self.load: dict[str, Any] | None = None
@@ -266,10 +266,10 @@ class FrameBuilder:
         self._tokens(event.tokens, record.step_id, frame)
 
     def _tokens(self, tokens: Sequence[TokenEvent], number: int, frame: dict[str, Any]) -> None:
-        for token in tokens:
-            itl_ms = None if token.itl_ns is None else round(token.itl_ns / 1e6, 2)
-            self._stats.token(token.time_ns)
-            frame["tokens"].append(TokenRow(token.request_id, self._time.ms(token.time_ns), itl_ms, number))
+        # Most tokens of a step have the same time and gap.
+        at, gap = cache(self._time.ms), cache(lambda itl_ns: None if itl_ns is None else round(itl_ns / 1e6, 2))
+        frame["tokens"] += [TokenRow(request, at(t), gap(itl_ns), number) for request, _, t, itl_ns in tokens]
+        self._stats.tokens(tokens)
 
     def _load(self, event: LoadEvent, frame: dict[str, Any]) -> None:
         self._stats.load(event.total)

@@ -84,7 +84,6 @@ class Playground:
             story=self._story,
             max_waiting=engine.config.max_waiting,
             remote=engine.info.server is not None,
-            simulated=engine.info.simulated is not None,
             absent=lambda: engine.capabilities.reasons,
             tap=self._recorder.take,
         )

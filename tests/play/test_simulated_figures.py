@@ -6,15 +6,17 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
 
 from roseplay import Engine
 from roseplay.clock import VirtualClock
 from roseplay.play.playground import Playground
 from roseplay.play.stats import Stats
+from roseplay.play.web.simulation_routes import simulation_router
 from roseplay.recording import exports
 from roseplay.recording.reader import parse
 from roseplay.recording.request_registry import PrefillTotals
-from tests.play.conftest import serving
 from tests.play.fake_engine import FakeEngine
 
 S = 1_000_000_000
@@ -31,9 +33,15 @@ def simulated() -> Iterator[Playground]:
         playground.close()
 
 
+def asked(playground: Playground) -> httpx.Response:
+    app = FastAPI()
+    app.include_router(simulation_router(playground))
+    with TestClient(app) as client:
+        return client.get("/ui/simulation")
+
+
 def test_the_origins_are_those_of_the_running_deployment(simulated: Playground) -> None:
-    with serving(simulated.engine, simulated) as address:
-        found = httpx.get(f"{address}/ui/simulation").raise_for_status().json()
+    found = asked(simulated).raise_for_status().json()
     assert found["label"] == simulated.engine.info.evidence
     assert found["label"].startswith("calibrated on ")
     assert dict(found["gpu"]["rows"])["GPUs"] == "H100 SXM" and found["gpu"]["source"]
@@ -41,9 +49,7 @@ def test_the_origins_are_those_of_the_running_deployment(simulated: Playground) 
 
 
 def test_an_engine_that_computes_has_no_simulated_numbers() -> None:
-    engine = FakeEngine()
-    with serving(engine, Playground(engine)) as address:
-        reply = httpx.get(f"{address}/ui/simulation")
+    reply = asked(Playground(FakeEngine()))
     assert (reply.status_code, reply.json()) == (404, {"detail": "no simulated engine is running here"})
 
 
@@ -63,7 +69,7 @@ def stats_of(
     waits_s: list[float], *, apart_s: float = 0.5, waiting: int = 3, simulated: bool = True
 ) -> dict[str, object]:
     """The figures after requests that waited this long for their first tokens and arrived one after the other."""
-    stats, now_ns = Stats(simulated=simulated), 0
+    stats, now_ns = Stats(), 0
     for number, wait_s in enumerate(waits_s):
         arrived = round(number * apart_s * S)
         now_ns = max(now_ns, arrived + round(wait_s * S))
@@ -80,4 +86,3 @@ def test_saturated_are_times_that_grow_with_the_run() -> None:
     assert stats_of([0.5] * 20)["saturated"] is False
     assert stats_of(GROWING, waiting=0)["saturated"] is False, "nothing waits"
     assert stats_of(GROWING, apart_s=0.0)["saturated"] is False, "a burst: its requests wait for each other"
-    assert "saturated" not in stats_of(GROWING, simulated=False), "what is measured has no such label"

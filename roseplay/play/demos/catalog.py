@@ -393,8 +393,8 @@ CLIFF = Demo(
                     "**Beyond the cliff, prompts wait** for the answers of others.",
                 ),
                 (
-                    "Published for this load, measured with {published_by}: {published_many} and {published_few}.",
-                    "Published for this load, measured with {published_by}: {published_many}.",
+                    "Published, measured with {published_by}: {published_many} and {published_few}.",
+                    "Published, measured with {published_by}: {published_many}.",
                 ),
             ),
             rings=("rp-ttft",),

@@ -14,10 +14,10 @@ from statistics import fmean
 
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.info import EngineInfo
+from roseplay.engine.simulated import MeasuredLoad, measured_loads
 from roseplay.formats.numbers import whole
 from roseplay.play.demos.script import DemoClients
 from roseplay.recording.request_registry import TrackedRequest
-from roseplay.sim.published import Point, published_of
 from roseplay.traffic.pace import Speed
 
 FEW, MANY = 32, 128
@@ -46,7 +46,7 @@ class ClientSize:
     answer: int
     fit: int
     prompt_s: float
-    published: dict[int, Point]
+    published: dict[int, MeasuredLoad]
 
     def takes_s(self, clients: DemoClients, before: int) -> float:
         """Returns the estimated seconds until all clients that fit have their first tokens; ``before`` had theirs."""
@@ -88,19 +88,14 @@ def client_size(info: EngineInfo, config: EngineConfig) -> ClientSize:
     return ClientSize(prompt, answer, fit, prompt_s, published)
 
 
-def _published(info: EngineInfo, config: EngineConfig) -> dict[int, Point]:
-    """Returns the published rows of the longest prompts and shortest answers that ``MANY`` clients sent, by clients."""
-    weights = next((choice.chosen for choice in info.choices if choice.part == "weights"), "")
-    rows = [
-        point
-        for point in published_of(config.run_as or "", info.model, weights, config.tensor_parallel_size)
-        if point.measured in ("tpot", "saturated") and point.ttft_s is not None
-    ]
-    many = [point for point in rows if point.streams == MANY and point.measured == "saturated"]
+def _published(info: EngineInfo, config: EngineConfig) -> dict[int, MeasuredLoad]:
+    """Returns the measurements of the shortest answers for which ``MANY`` clients lacked KV blocks, by clients."""
+    loads = measured_loads(info, config)
+    many = [load for load in loads if load.clients == MANY and load.saturated]
     if not many:
         return {}
-    same = min(many, key=lambda point: point.answer)
-    return {p.streams: p for p in rows if (p.prompt, p.answer, p.engine) == (same.prompt, same.answer, same.engine)}
+    same = min(many, key=lambda load: load.answer)[:3]  # server, prompt and answer
+    return {load.clients: load for load in loads if load[:3] == same}
 
 
 class ClientTraffic:
@@ -170,9 +165,8 @@ def figures_of_size(size: ClientSize) -> dict[str, str]:
     ``published_few``, ``published_many`` and ``published_by``, the measured server."""
     found = {"client_prompt": whole(size.prompt), "client_fit": whole(size.fit)}
     for name, count in (("few", FEW), ("many", MANY)):
-        point = size.published.get(count)
-        if point is not None and point.ttft_s is not None:
-            found |= {f"published_{name}": duration(point.ttft_s), "published_by": point.engine}
+        if load := size.published.get(count):
+            found |= {f"published_{name}": duration(load.ttft_s), "published_by": load.server}
     return found
 
 

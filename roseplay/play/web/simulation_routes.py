@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, HTTPException, Response
 
-from roseplay.engine.simulated import deployment
+from roseplay.engine.simulated import origins_of
 from roseplay.play.page_host import PageHost
 
 
@@ -16,13 +16,10 @@ def simulation_router(host: PageHost) -> APIRouter:
 
     @router.get("/simulation")
     def simulation(response: Response) -> dict[str, Any]:
-        from roseplay.sim.origins import origins
-
         response.headers["Cache-Control"] = "no-store"
         if host.replaying or host.engine.info.simulated is None:
             raise HTTPException(404, "no simulated engine is running here")
         engine = host.engine
-        cost, evidence = deployment(engine.model, engine.config)
-        return origins(cost, evidence, engine.config, engine.info.num_blocks)
+        return origins_of(engine.model, engine.config, engine.info.num_blocks)
 
     return router
