@@ -24,7 +24,7 @@ from roseplay.bench.server_process import cpu_s
 from roseplay.config import Knobs
 from roseplay.traffic.environment import environment
 
-_CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update",
 )  # fmt: skip
@@ -87,10 +87,12 @@ class _Visit:
         self._hold_to_rate(page, _SETTLE_S)
         for one in pages:
             one.evaluate("() => roseProbe.start()")
-        before, began = self._cpu_s(page), time.perf_counter()
+        session = self._context.new_cdp_session(page)
+        session.send("Performance.enable")
+        before, began = self._cpu_s(session), time.perf_counter()
         slow = self._hold_to_rate(page, self._args.seconds)
         seconds = time.perf_counter() - began
-        document["cores"] = {of: (now - before[of]) / seconds for of, now in self._cpu_s(page).items()}
+        document["cores"] = {of: (now - before[of]) / seconds for of, now in self._cpu_s(session).items()}
         document["load_average"] = os.getloadavg()[0]
         read = [one.evaluate("() => roseProbe.read()") for one in pages]
         document.update(probe.figures(read[0]), slow_motion=slow, tabs=self._args.tabs)
@@ -98,21 +100,13 @@ class _Visit:
         document["memory"] = self._soak(page) if self._args.soak_s else []
         return document
 
-    def _cpu_s(self, page: Any) -> dict[str, float]:
+    def _cpu_s(self, session: Any) -> dict[str, float]:
         """Returns the processor seconds so far of the page's server, of the engine if that is another process, and of
-        the first page's main thread in the browser."""
+        the first page's process in the browser, without its graphics process."""
         page_pid, *others = self._served.family()
-        session = self._context.new_cdp_session(page)
-        session.send("Performance.enable")
         metrics = {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}
-        session.detach()
-        found = {
-            "server": cpu_s(Path(f"/proc/{page_pid}/stat")),
-            "engine": sum(cpu_s(Path(f"/proc/{pid}/stat")) for pid in others),
-            "page": metrics["TaskDuration"],
-            "page_scripts": metrics["ScriptDuration"],
-        }
-        return found if others else {of: s for of, s in found.items() if of != "engine"}
+        engine = {"engine": sum(cpu_s(Path(f"/proc/{pid}/stat")) for pid in others)} if others else {}
+        return {"server": cpu_s(Path(f"/proc/{page_pid}/stat")), **engine, "page": metrics["ProcessTime"]}
 
     def _open(self) -> tuple[dict[str, Any], Any]:
         """Open the page and wait until it is complete; returns the measurements of this visit, and the page."""

@@ -400,7 +400,7 @@ CLIFF = Demo(
             rings=("rp-ttft",),
         ),
     ),
-    after="Try it yourself: press Burst several times with long prompts, and watch KV in use.",
+    after="Try it yourself: play a file of long prompts (Your own traffic), and watch KV in use.",
 )
 
 DEMOS = {demo.name: demo for demo in (BUDGET, PREFIX, BATCH, PRESSURE, APPEND, CLIFF)}

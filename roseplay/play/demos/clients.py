@@ -21,11 +21,11 @@ from roseplay.recording.request_registry import TrackedRequest
 from roseplay.traffic.pace import Speed
 
 FEW, MANY = 32, 128
-MEASURED_S = 6.0  # the first tokens of the last seconds are averaged
+MEASURED_S = 4.0  # the first tokens of the last seconds are averaged
 FILLS_WITHIN_S = 24.0  # the longest time in which the KV blocks may be filled with prompts
 _FIT = 72  # clients for whose requests the KV blocks have room, unless published sizes are used
 _ANSWERS = (16, 128)  # least and most tokens of an answer
-_SLACK = 1.3
+_SLACK = 1.5  # on the estimated time until all have their first tokens; prompts wait for decodes, too
 _SENT_AT_ONCE = 8  # per look, so that the server goes on meanwhile
 
 Submit = Callable[[list[int], SamplingParams], TrackedRequest]
@@ -49,8 +49,9 @@ class ClientSize:
     published: dict[int, MeasuredLoad]
 
     def takes_s(self, clients: DemoClients, before: int) -> float:
-        """Returns the estimated seconds until all clients that fit have their first tokens; ``before`` had theirs."""
-        return _SLACK * max(0, min(clients.count, self.fit) - before) * self.prompt_s
+        """Returns the estimated seconds until all clients that fit have had their first tokens for long enough to measure
+        the next ones; ``before`` had theirs."""
+        return _SLACK * max(0, min(clients.count, self.fit) - before) * self.prompt_s + MEASURED_S
 
 
 def client_size(info: EngineInfo, config: EngineConfig) -> ClientSize:

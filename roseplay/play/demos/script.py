@@ -61,8 +61,8 @@ class Scene:
         knobs: set when it begins.
         stories: whether the lanes are kept streaming.
         burst: sent when it begins; the scene then lasts until it is answered, at most ``plan.ACT_S``.
-        clients: send from its beginning to the end of the demo, in place of earlier ones; the scene then lasts until
-            those that fit into the KV blocks should have their first tokens, at most ``plan.ACT_S``.
+        clients: send from its beginning to the end of the demo, in place of earlier ones; the scene then lasts as long
+            as ``ClientSize.takes_s``, at most ``plan.ACT_S``.
         settles: lasts as long as the last scene with new clients, while these go on.
         rings: what to highlight, see ``caption_figures.ring``.
         read_s: reading time of its caption; by default derived from its length.
