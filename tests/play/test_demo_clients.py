@@ -40,7 +40,14 @@ def test_a_published_load_is_sent_where_there_is_one() -> None:
     }
 
 
-@pytest.mark.parametrize("settings", [{"run_as": "h100"}, {"run_as": "rtx-4090", "max_model_len": 4096}])
+SETTINGS = (
+    {"run_as": "h100"},
+    {"run_as": "rtx-4090", "max_model_len": 4096},
+    {"run_as": "h100", "num_blocks": 3000, "max_model_len": 8192},
+)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
 def test_elsewhere_few_clients_fit_into_the_blocks_and_many_do_not(settings: dict[str, Any]) -> None:
     info, config = information("qwen3-8b", **settings)
     size, pool = client_size(info, config), (info.num_blocks - 1) * info.block_size

@@ -67,13 +67,11 @@ def client_size(info: EngineInfo, config: EngineConfig) -> ClientSize:
             f"on simulated GPUs only: its {MANY} clients fill the memory of whole ones, such as --run-as h100"
             " --tensor-parallel-size 2 --model qwen3-32b"
         )
-    published = _published(info, config)
-    if MANY in published:
+    whole_request = min(pool // _FIT, info.max_model_len)
+    answer = max(_ANSWERS[0], min(_ANSWERS[1], whole_request // 8))
+    prompt = whole_request - answer
+    if published := _published(info, config, pool):
         prompt, answer = published[MANY].prompt, published[MANY].answer
-    else:
-        whole_request = min(pool // _FIT, info.max_model_len)
-        answer = max(_ANSWERS[0], min(_ANSWERS[1], whole_request // 8))
-        prompt = whole_request - answer
     fit = pool // max(1, prompt + answer)
     if prompt < 1 or not FEW < fit < MANY:
         raise ValueError(
@@ -89,10 +87,12 @@ def client_size(info: EngineInfo, config: EngineConfig) -> ClientSize:
     return ClientSize(prompt, answer, fit, prompt_s, published)
 
 
-def _published(info: EngineInfo, config: EngineConfig) -> dict[int, MeasuredLoad]:
-    """Returns the measurements of the shortest answers for which ``MANY`` clients lacked KV blocks, by clients."""
-    loads = measured_loads(info, config)
-    many = [load for load in loads if load.clients == MANY and load.saturated]
+def _published(info: EngineInfo, config: EngineConfig, pool: int) -> dict[int, MeasuredLoad]:
+    """Returns the measurements of the shortest answers for which ``MANY`` clients lacked KV blocks, by clients; none if
+    that is not so in a pool of this many tokens."""
+    loads = [one for one in measured_loads(info, config) if one.prompt + one.answer <= info.max_model_len]
+    fit = (load for load in loads if FEW < pool // (load.prompt + load.answer) < MANY)
+    many = [load for load in fit if load.clients == MANY and load.saturated]
     if not many:
         return {}
     same = min(many, key=lambda load: load.answer)[:3]  # server, prompt and answer
