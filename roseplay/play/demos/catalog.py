@@ -338,7 +338,7 @@ APPEND = Demo(
 CLIFF = Demo(
     name="cliff",
     title="KV cliff",
-    shows="from 32 to 128 clients: where prompts no longer fit into memory",
+    shows="where more clients no longer fit into memory",
     knobs={
         "max_batch_size": 256,
         "prefill_max_tokens": None,
