@@ -246,9 +246,10 @@ class _Play:
             self._set_knobs(scene.knobs)
         burst = self._send(scene.burst) if scene.burst else None
         if self._clients is not None:
-            self._sent |= self._figures_of_clients(self._clients)  # of the scenes before
-            if scene.clients:
+            if scene.clients:  # the figures of the ones before stay as they were told
                 self._clients.begin(scene.clients)
+            else:
+                self._sent |= self._figures_of_clients(self._clients)
         said = self._caption(number, scene)
         self._wait(reading_s(said) if scene.read_s is None else scene.read_s, scene.stories, self.skip.is_set)
         if scene.burst and burst is not None:
