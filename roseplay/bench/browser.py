@@ -1,24 +1,30 @@
 """``roseplay bench browser``: the page in a real browser under load.
 
 Runs the page's server and a headless Chromium on the same machine under the load of many streams. Measures the time
-from token to screen, frames and bytes per second, the first visit, and memory over time. Needs Playwright (the extra
-``test``) and a Chromium.
+from token to screen, frames and bytes per second, the processor time of the server and of the browser, the first visit,
+and memory over time. Needs Playwright (the extra ``test``) and a Chromium.
+
+A GPU's rates need no GPU: ``--run-as h200 --model qwen3-0.6b --others 60 --rate 10000`` has a simulated one stream.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import time
+from pathlib import Path
 from typing import Any
 
 from roseplay.bench import flags, probe
 from roseplay.bench.page import add_page_flags, page_flags
 from roseplay.bench.runs import BenchmarkError
 from roseplay.bench.served import ServedPage
+from roseplay.bench.server_process import cpu_s
+from roseplay.config import Knobs
 from roseplay.traffic.environment import environment
 
-_CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update",
 )  # fmt: skip
@@ -81,12 +87,26 @@ class _Visit:
         self._hold_to_rate(page, _SETTLE_S)
         for one in pages:
             one.evaluate("() => roseProbe.start()")
+        session = self._context.new_cdp_session(page)
+        session.send("Performance.enable")
+        before, began = self._cpu_s(session), time.perf_counter()
         slow = self._hold_to_rate(page, self._args.seconds)
+        seconds = time.perf_counter() - began
+        document["cores"] = {of: (now - before[of]) / seconds for of, now in self._cpu_s(session).items()}
+        document["load_average"] = os.getloadavg()[0]
         read = [one.evaluate("() => roseProbe.read()") for one in pages]
         document.update(probe.figures(read[0]), slow_motion=slow, tabs=self._args.tabs)
         document["polls_per_s_by_tab"] = [one["polls"] / one["seconds"] for one in read]
         document["memory"] = self._soak(page) if self._args.soak_s else []
         return document
+
+    def _cpu_s(self, session: Any) -> dict[str, float]:
+        """Returns the processor seconds so far of the page's server, of the engine if that is another process, and of
+        the first page's process in the browser, without its graphics process."""
+        page_pid, *others = self._served.family()
+        metrics = {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}
+        engine = {"engine": sum(cpu_s(Path(f"/proc/{pid}/stat")) for pid in others)} if others else {}
+        return {"server": cpu_s(Path(f"/proc/{page_pid}/stat")), **engine, "page": metrics["ProcessTime"]}
 
     def _open(self) -> tuple[dict[str, Any], Any]:
         """Open the page and wait until it is complete; returns the measurements of this visit, and the page."""
@@ -123,7 +143,10 @@ class _Visit:
                 self._served.call("set_knobs", knobs={"slow_motion": slow})
 
     def _load(self, page: Any, tokens: int | None = None) -> None:
-        """Fill the page's lanes and send the other requests."""
+        """Fill the page's lanes and send the other requests, all of which may run at once."""
+        streams = self._args.lanes + self._args.others
+        if streams > Knobs().max_batch_size:
+            self._served.call("set_knobs", knobs={"max_batch_size": streams})
         longest = page.evaluate("() => Rose.store.info.max_model_len") - 512
         tokens = min(tokens or longest, longest)
         self._served.load(page.evaluate("() => Rose.tab"), self._args.lanes, self._args.others, tokens)
@@ -169,6 +192,7 @@ def _print(document: dict[str, Any]) -> None:
     way = document["to_screen_ms"]
     if way["p50"] is None:
         raise BenchmarkError("no token was seen on the screen: is the lanes' text hidden?")
+    cores = ", ".join(f"{of.replace('_', ' ')} {share:.2f}" for of, share in document["cores"].items())
     print(
         f"first visit      paint {first['first_paint_ms']:.0f} ms, all there {first['ready_ms']:.0f} ms, "
         f"{first['requests']} requests, {first['bytes'] / 1e6:.1f} MB\n"
@@ -179,5 +203,6 @@ def _print(document: dict[str, Any]) -> None:
         f"token to screen  p50/p95/p99 {way['p50']:.0f}/{way['p95']:.0f}/{way['p99']:.0f} ms "
         f"({document['tokens_to_screen']} tokens)\n"
         f"frames           {document['frames_per_s']:.1f} a second, the longest {document['longest_frame_ms']:.0f} ms\n"
-        f"polls            {document['polls_per_s']:.1f} a second, {document['kb_per_s']:.1f} kB/s"
+        f"polls            {document['polls_per_s']:.1f} a second, {document['kb_per_s']:.1f} kB/s\n"
+        f"cores            {cores}, load average {document['load_average']:.1f}"
     )

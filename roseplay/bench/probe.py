@@ -53,8 +53,8 @@ window.roseProbe = (function () {
       times.get(rid).push(tokens.t[slot]);
     }
     for (const { rid, first, last, clock } of shown) {
-      const own = times.get(rid) || [];
-      for (let n = first; n < Math.min(last, own.length); n++) found.push(clock - own[n]);
+      const own = times.get(rid) || [], lost = Rose.store.requests.get(rid).tokens - own.length;
+      for (let n = Math.max(first, lost); n < Math.min(last, lost + own.length); n++) found.push(clock - own[n - lost]);
     }
     return found.sort((a, b) => a - b);
   }

@@ -61,6 +61,7 @@ class EngineInfo:
             sizes that such a server does not report are 0.
         simulated: the hardware whose speed is simulated, and how far its times can be trusted; None where a model is
             computed.
+        evidence: the label of simulated times, such as ``uncalibrated``; None where a model is computed.
         sampling_defaults: values that the model's author recommends, for fields of ``SamplingParams`` that a request
             does not set.
     """
@@ -90,6 +91,7 @@ class EngineInfo:
     prompt_token_s: float = 0.0
     server: str | None = None
     simulated: str | None = None
+    evidence: str | None = None
     sampling_defaults: Mapping[str, float | int] = field(default_factory=dict)
 
     @classmethod

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roseplay.clock import Clock
 from roseplay.config import EngineConfig
+from roseplay.core.info import EngineInfo
 from roseplay.core.progress import Reporter
 from roseplay.engine.errors import EngineStartError
 from roseplay.engine.model_entry import ModelEntry
@@ -47,7 +49,7 @@ def simulated_runner(model: Any, config: EngineConfig, clock: Clock, tokenizer: 
     from roseplay.sim.runner import SimulatedRunner
 
     try:
-        cost, evidence = _deployment(model, config)
+        cost, evidence = deployment(model, config)
         text = tokenizer.encode(CANNED_TEXT, add_special_tokens=False)
         return SimulatedRunner(cost, evidence, config, clock, text)
     except SimulationError as error:
@@ -56,15 +58,61 @@ def simulated_runner(model: Any, config: EngineConfig, clock: Clock, tokenizer: 
 
 def evidence_of(model: Any, config: EngineConfig) -> Evidence:
     """Returns what stands behind the durations of ``config.run_as``; raises ``ValueError`` as ``check_simulated`` does."""
-    return _deployment(model, config)[1]
+    return deployment(model, config)[1]
 
 
-def _deployment(model: Any, config: EngineConfig) -> tuple[CostModel, Evidence]:
+def deployment(model: Any, config: EngineConfig) -> tuple[CostModel, Evidence]:
+    """Returns the cost model of a simulated engine, and what stands behind it.
+
+    Raises:
+        SimulationError: the model is not found or cannot be simulated; one line.
+    """
     from roseplay.sim.evidence import cost_model
     from roseplay.sim.gpus import find_gpu
 
     assert config.run_as is not None
     return cost_model(_shape(model), find_gpu(config.run_as), config.tensor_parallel_size)
+
+
+def origins_of(model: Any, config: EngineConfig, num_blocks: int) -> dict[str, Any]:
+    """Returns where every number of a simulated engine comes from, see ``sim.origins``."""
+    from roseplay.sim.origins import origins
+
+    return origins(*deployment(model, config), config, num_blocks)
+
+
+class MeasuredLoad(NamedTuple):
+    """A published measurement of ``clients`` that each sent one request after the other; tokens, and a mean TTFT."""
+
+    server: str
+    prompt: int
+    answer: int
+    clients: int
+    ttft_s: float
+    saturated: bool
+
+
+def measured_loads(info: EngineInfo, config: EngineConfig) -> list[MeasuredLoad]:
+    """Returns the published measurements of a simulated engine's model on its hardware."""
+    from roseplay.sim.published import published_of
+
+    weights = next((choice.chosen for choice in info.choices if choice.part == "weights"), "")
+    return [
+        MeasuredLoad(
+            point.engine, point.prompt, point.answer, point.streams, point.ttft_s, point.measured == "saturated"
+        )
+        for point in published_of(config.run_as or "", info.model, weights, config.tensor_parallel_size)
+        if point.measured in ("tpot", "saturated") and point.ttft_s is not None
+    ]
+
+
+def waits_grow(ttft_s: Sequence[float]) -> bool:
+    """Returns whether times to first token, in order of arrival, grow during a run."""
+    import numpy as np
+
+    from roseplay.sim.summary import grows
+
+    return grows(np.asarray(ttft_s))
 
 
 def check_simulated(model: str, config: EngineConfig) -> ModelEntry:

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 from roseplay.clock import Clock
@@ -265,10 +266,10 @@ class FrameBuilder:
         self._tokens(event.tokens, record.step_id, frame)
 
     def _tokens(self, tokens: Sequence[TokenEvent], number: int, frame: dict[str, Any]) -> None:
-        for token in tokens:
-            itl_ms = None if token.itl_ns is None else round(token.itl_ns / 1e6, 2)
-            self._stats.token(token.time_ns)
-            frame["tokens"].append(TokenRow(token.request_id, self._time.ms(token.time_ns), itl_ms, number))
+        # Most tokens of a step have the same time and gap.
+        at, gap = cache(self._time.ms), cache(lambda itl_ns: None if itl_ns is None else round(itl_ns / 1e6, 2))
+        frame["tokens"] += [TokenRow(request, at(t), gap(itl_ns), number) for request, _, t, itl_ns in tokens]
+        self._stats.tokens(tokens)
 
     def _load(self, event: LoadEvent, frame: dict[str, Any]) -> None:
         self._stats.load(event.total)
@@ -309,6 +310,7 @@ class FrameBuilder:
             about = {"queue_ms": ms(metrics.queue_s)}
         elif kind == "first_token":
             kind = "first"
+            self._stats.first_token(metrics.submitted_ns, event.time_ns)
             about = {
                 "ttft_ms": ms(metrics.ttft_s),
                 "ttft_parts": metrics.ttft_parts_ms,

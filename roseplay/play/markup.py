@@ -55,7 +55,12 @@ OWN = (
     '<p class="rp-file" hidden><b></b><span></span><button type="button" class="rp-play"></button></p>'
     '<p class="rp-refused" role="status"></p>'
 )
-LAB_CHIP = f'<span class="rp-chip rp-lab-chip" title="{TERMS["paused by the lab"]}" hidden>paused by the lab</span>'
+# Beside the model's chip: slow motion, a simulated engine, and the lab.
+CHIPS = (
+    '<span class="rp-chip rp-slow-chip" hidden></span>'
+    '<button type="button" class="rp-sim-mark" aria-haspopup="dialog" hidden></button>'
+    f'<span class="rp-chip rp-lab-chip" title="{TERMS["paused by the lab"]}" hidden>paused by the lab</span>'
+)
 _SAVINGS = {"Last burst": "burst", "In all": "all"}
 
 

@@ -9,7 +9,7 @@ import gradio as gr
 from roseplay.play.controls import IDS, Controls, slider_stops
 from roseplay.play.demos.catalog import DEMOS
 from roseplay.play.lab_tab import LabTab
-from roseplay.play.markup import FOOT, HELP, KNOBS_BUTTON, LAB_CHIP, LAST_BURST, LOGO, THEME_ICON, html, kpi, panel
+from roseplay.play.markup import CHIPS, FOOT, HELP, KNOBS_BUTTON, LAST_BURST, LOGO, THEME_ICON, html, kpi, panel
 from roseplay.play.page_host import PageHost
 from roseplay.play.prompt_bar import PromptBar
 from roseplay.play.sampling import SamplingPanel
@@ -76,8 +76,7 @@ def _header(picks: bool) -> None:
     html(brand, elem_id="rp-brand", js_on_load=assets.mount("main.js"))
     tag = 'button type="button" aria-haspopup="dialog" aria-expanded="false"' if picks else "span"
     chips = f'<{tag} class="rp-chip rp-model-chip" hidden></{tag.split()[0]}>'
-    chips += '<span class="rp-chip rp-slow-chip" hidden></span>'
-    html(chips + LAB_CHIP, elem_id="rp-chip", js_on_load=assets.mount("live/modelchip.js"))
+    html(chips + CHIPS, elem_id="rp-chip", js_on_load=assets.mount("live/modelchip.js"))
     figures = (
         kpi("tokens / s", "tps", spark=True)
         + kpi("run / wait", "rw")

@@ -97,6 +97,7 @@ class Playground:
             self._story,
             now_ms=self._time.now,
             speed=lambda: self._speed.speed,
+            stats=lambda: self._builder.latest,
         )
         self.demos = DemoPlayer(stage)
         self._cursor, self._stopped = 0, threading.Event()

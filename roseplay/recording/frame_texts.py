@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
@@ -44,9 +45,10 @@ class TextCollector:
             elif kind == "finished":
                 self._taken.setdefault(request_id, _Taken()).ended = True
                 touched.add(request_id)
-        for token in frame["tokens"]:
-            self._taken.setdefault(token[0], _Taken()).due += 1
-            touched.add(token[0])
+        counts = Counter(map(itemgetter(0), frame["tokens"]))
+        for request_id, count in counts.items():
+            self._taken.setdefault(request_id, _Taken()).due += count
+        touched.update(counts)
         for request_id in touched:
             tracked = self._registry.get(request_id)
             if tracked:  # else its sender is about to register it; this text is taken with the next token's

@@ -164,9 +164,12 @@ class RequestRegistry:
     def progress(self, entry: EntryRecord) -> None:
         """Record the progress of a request's prompt."""
         tracked = self._requests.get(entry.request_id)
-        if tracked is not None:
-            tracked.computed, tracked.target = entry.computed, entry.target
-            self._account(tracked, entry.computed, entry.cached, entry.shared)
+        if tracked is None or (
+            entry.computed == tracked.computed and entry.target == tracked.target == tracked.reached
+        ):
+            return  # it decodes: most entries
+        tracked.computed, tracked.target = entry.computed, entry.target
+        self._account(tracked, entry.computed, entry.cached, entry.shared)
 
     def settle(self, tracked: TrackedRequest) -> None:
         """Account for facts about a request that are known only when it has ended.

@@ -51,6 +51,7 @@ def _about(run: Run) -> str:
     recording, info = run.recording, run.recording.info
     slowed = sum(until - since for since, until, _ in run.slowed()) / 1000
     said = f"{recording.name} · {info.model} on {info.device}, {info.dtype} · recorded {recording.header.get('created', '')}"
+    said += f" · times are simulated: {info.simulated}" if info.simulated else ""
     said += f" · {slowed:.1f} s of it in slow motion, shaded in the charts" if slowed else ""
     return f"{said} · the file was cut off, its last line is left out" if recording.cut else said
 

@@ -50,7 +50,7 @@ _INFO = object_of(
         **optional(whole(0, MAX_STATES), "state_slots", "state_snapshots"),
         **optional(whole(0, 10**15), "state_bytes"),
         **optional(list_of(_CHOICE), "choices"),
-        **optional(text(null=True), "server", "simulated"),
+        **optional(text(null=True), "server", "simulated", "evidence"),
         **optional(object_of(optional(number(), *_DRAWN)), "sampling_defaults"),
     }
 )
@@ -114,6 +114,7 @@ _STATS = object_of(
         **optional(number(null=True), *(f"{of}_p{p}" for of in ("ttft", "itl") for p in (50, 95, 99))),
         **optional(number(null=True), *(f"kv_{of}" for of in ("total", "free", "cached", "active", "shared"))),
         **optional(object_of(optional(number(0), *_COUNTS), null=True), "in_all"),
+        **optional(FLAG, "saturated"),
     },
     null=True,
 )

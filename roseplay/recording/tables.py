@@ -18,12 +18,13 @@ from roseplay.traffic.own import (
 
 TOKEN_COLUMNS = (
     "request", "kind", "lane", "burst", "token", "text", "time_ms", "itl_ms", "step", "step_prompt_tokens",
-    "step_decode_tokens", "slow_motion",
+    "step_decode_tokens", "slow_motion", "device",
 )  # fmt: skip
 REQUEST_COLUMNS = (
     "request", "kind", "lane", "burst", "title", "prompt_tokens", "cached_tokens", "shared_tokens", "cache_miss", "answer_tokens",
     "submitted_ms", "late_ms", "sent_ms", "queue_ms", "ttft_ms",
     "ttft_queue_ms", "ttft_blocks_ms", "ttft_budget_ms", "ttft_computing_ms", "tpot_ms", "worst_gap_ms", "e2e_ms", "preemptions", "finish_reason",
+    "device",
 )  # fmt: skip
 
 
@@ -32,7 +33,7 @@ def tokens(recording: Recording) -> bytes:
 
     ``slow_motion`` is the factor by which the token's step was stretched; ``time_ms`` counts from the run's first
     event, ``token`` from 0 in each request. Unknown values are empty, such as the ITL of a first token and texts that
-    were not recorded. An apostrophe precedes text that a spreadsheet would run as a formula.
+    were not recorded. ``device`` says whether times are simulated. An apostrophe precedes text that a spreadsheet would run as a formula.
     """
     run = Run(recording)
     rows = []
@@ -42,7 +43,7 @@ def tokens(recording: Recording) -> bytes:
             step = (made_in.step_id, made_in.prompt_tokens, made_in.decode_tokens) if made_in else (None,) * 3
             time_ms = round(token.t - run.start, 2)
             about = (r.request_id, r.kind, r.lane, r.burst, index, cell(r.texts.get(index)))
-            rows.append((*about, time_ms, token.itl_ms, *step, f"{run.slow_motion(token.t):g}"))
+            rows.append((*about, time_ms, token.itl_ms, *step, f"{run.slow_motion(token.t):g}", recording.info.device))
     rows.sort(key=lambda row: row[6])
     return spreadsheet(TOKEN_COLUMNS, rows)
 
@@ -54,7 +55,8 @@ def requests(recording: Recording) -> bytes:
     ``sent_ms`` from submission until the last byte was sent to another server, and ``worst_gap_ms`` the longest between
     two tokens of the answer; ``ttft_queue_ms`` and the three after it are the parts of ``ttft_ms`` (see
     ``TTFTCauses``); ``cache_miss`` is why part of the prompt was not cached. Unknown values are empty, such as titles
-    that were not recorded and the finish reason of a request that is still running.
+    that were not recorded and the finish reason of a request that is still running. ``device`` says whether times are
+    simulated.
     """
     run = Run(recording)
     rows = []
@@ -67,7 +69,7 @@ def requests(recording: Recording) -> bytes:
         counts = (r.prompt_tokens, r.cached, r.shared, r.miss and r.miss["reason"], r.num_tokens)
         parts: list[float | None] = [*(r.ttft_parts or [None] * len(TTFTCauses._fields))]
         times = (submitted, late, r.sent_ms, r.queue_ms, r.ttft_ms, *parts, tpot, r.itl_max, e2e)
-        rows.append((*about, *counts, *times, r.preemptions, r.reason))
+        rows.append((*about, *counts, *times, r.preemptions, r.reason, recording.info.device))
     return spreadsheet(REQUEST_COLUMNS, rows)
 
 

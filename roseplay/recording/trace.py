@@ -61,8 +61,9 @@ class _Events:
         return round((ms - self._run.start) * 1000)
 
     def _names(self) -> Iterator[Event]:
-        model = self._run.recording.info.model
-        for pid, name, index in ((ENGINE, f"engine ({model})", 0), (REQUESTS, "requests", 1)):
+        info = self._run.recording.info
+        named = f"{info.model}, {info.device}" if info.simulated else info.model
+        for pid, name, index in ((ENGINE, f"engine ({named})", 0), (REQUESTS, "requests", 1)):
             yield _meta("process_name", pid, 0, name=name)
             yield _meta("process_sort_index", pid, 0, sort_index=index)
         yield _meta("thread_name", ENGINE, STEPS, name="steps")

@@ -17,7 +17,7 @@ from roseplay.sim.calibration import LEAST_POINTS, Errors, fit, held_out
 from roseplay.sim.cost import CostModel, Parameters
 from roseplay.sim.gpus import GPU
 from roseplay.sim.model_shape import ModelShape
-from roseplay.sim.published import Point, published
+from roseplay.sim.published import Point, published, published_of
 
 SATURATED = "saturated, grows with the run"
 # TTFT under load differs from published rows by 24 to 42% in the mean of each group, as it does for other simulators.
@@ -82,12 +82,8 @@ def cost_model(shape: ModelShape, gpu: GPU, tensor_parallel: int = 1) -> tuple[C
 
 def published_like(shape: ModelShape, gpu: GPU, tensor_parallel: int) -> list[Point]:
     """Returns the published points of the same model, weight format and GPUs, except single steps."""
-    same = (gpu.name, shape.name, shape.weights, tensor_parallel)
-    return [
-        point
-        for point in published()
-        if (point.gpu, point.model, point.weights, point.tensor_parallel) == same and point.measured in ("itl", "tpot")
-    ]
+    points = published_of(gpu.name, shape.name, shape.weights, tensor_parallel)
+    return [point for point in points if point.measured in ("itl", "tpot")]
 
 
 def _points_of(gpu: str, weights: str) -> tuple[Point, ...]:

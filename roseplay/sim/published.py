@@ -95,6 +95,12 @@ def published() -> tuple[Point, ...]:
     return tuple(point for group in json.loads(_FILE.read_text("utf-8")) for point in _of_group(group))
 
 
+def published_of(gpu: str, model: str, weights: str, tensor_parallel: int) -> list[Point]:
+    """Returns all points of one deployment, of any server."""
+    wanted = (gpu, model, weights, tensor_parallel)
+    return [p for p in published() if (p.gpu, p.model, p.weights, p.tensor_parallel) == wanted]
+
+
 def _of_group(group: dict[str, Any]) -> list[Point]:
     names = ("gpu", "model", "weights", "tensor_parallel", "engine", "measured", "source")
     about = {name: group[name] for name in names} | {"kv": group.get("kv", "bf16")}

@@ -126,6 +126,7 @@ class SimulatedRunner:
             decode_s=one,
             prompt_token_s=(two - one) / 1024,
             simulated=f"{self.hardware}, {self.evidence}",
+            evidence=self.evidence.label,
         )
 
     def predict_s(self, step: Step) -> float:

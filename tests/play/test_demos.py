@@ -16,7 +16,7 @@ from roseplay.config import Knobs, SamplingParams
 from roseplay.play.bursts import LABELS, MAX_SIZE
 from roseplay.play.demos import player as playing
 from roseplay.play.demos.caption_figures import caption, figures_of, ring
-from roseplay.play.demos.catalog import BUDGET, DEMOS
+from roseplay.play.demos.catalog import BUDGET, CLIFF, DEMOS
 from roseplay.play.demos.plan import ACT_S, plan, reading_s
 from roseplay.play.demos.player import DemoBusyError
 from roseplay.play.demos.script import Demo, DemoBurst, Scene
@@ -219,6 +219,13 @@ FACTS = BurstFacts(
     preempted=3, own_gap_ms=6.0, ttft_p50=80.0, ttft_p95=100.0, recomputed=900, swapped=40,
 )  # fmt: skip
 OF_THE_PLAN = {"budget": "64", "half": "24"}  # always known
+# Of demos with clients, see ``clients.py``.
+OF_CLIENTS = {
+    *(f"{name}_{of}" for name in ("few", "many") for of in ("clients", "waiting", "first_token", "kv")),
+    *("client_prompt", "client_fit", "published_few", "published_many", "published_by"),
+}
+# Of a GPU that some demos need: its KV blocks hold the requests of 72 clients, which take four seconds to compute.
+SIMULATED = replace(INFO, simulated="a GPU", decode_s=0.01, prompt_token_s=2e-5, num_blocks=13_000, max_model_len=8192)
 BETTER = replace(
     FACTS, worst=Gap(1, 9, 9.0, 19.0), pause=Gap(1, 9, 9.0, 17.0), ttft_p50=113.0, ttft_p95=40.0, own_gap_ms=9.0
 )
@@ -229,7 +236,7 @@ def known_figures() -> set[str]:
     blocks = replace(FACTS, waited_for="blocks", preempted=0)
     pairs = ((FACTS, BETTER), (BETTER, FACTS), (FACTS, FACTS), (blocks, blocks))
     of_facts = {name for first, second in pairs for name in figures_of({"first": first, "second": second})}
-    return {*of_facts, *OF_THE_PLAN, "size", "long_prompt", "slow_motion"}
+    return {*of_facts, *OF_THE_PLAN, *OF_CLIENTS, "size", "long_prompt", "slow_motion"}
 
 
 def forms_of(demo: Demo) -> list[str]:
@@ -238,7 +245,7 @@ def forms_of(demo: Demo) -> list[str]:
 
 @pytest.mark.parametrize("demo", DEMOS.values(), ids=lambda demo: demo.name)
 def test_a_demo_names_only_what_there_is(demo: Demo) -> None:
-    assert 20 <= plan(demo, None, INFO, Knobs().to_dict()).whole_s <= 50
+    assert 20 <= plan(demo, None, SIMULATED if demo is CLIFF else INFO, Knobs().to_dict()).whole_s <= 50
     Knobs().changed(dict(demo.knobs))
     sent: set[str] = set()
     shape: DemoBurst | None = None
@@ -250,8 +257,9 @@ def test_a_demo_names_only_what_there_is(demo: Demo) -> None:
             named = set(re.findall(r"\{(\w+)\}", form))
             assert named <= known_figures(), form
             changes = ("falls", "rises", "same")
-            of_bursts = named - {*OF_THE_PLAN, "size", "long_prompt", "slow_motion"}
-            assert all(name.split("_")[0] in sent for name in of_bursts if not name.endswith(changes)), form
+            of_traffic = named - {*OF_THE_PLAN, "size", "long_prompt", "slow_motion"}
+            of_traffic -= {name for name in OF_CLIENTS if name.startswith(("client_", "published_"))}
+            assert all(name.split("_")[0] in sent for name in of_traffic if not name.endswith(changes)), form
             assert len(sent) == 2 or not any(name.endswith(changes) for name in named), form
         said = caption(scene.caption, OF_THE_PLAN)
         assert said, "it also says something without numbers"
@@ -265,6 +273,8 @@ def test_a_demo_names_only_what_there_is(demo: Demo) -> None:
             assert scene.burst.kind in LABELS
             assert scene.burst.size <= MAX_SIZE
             sent.add(scene.burst.name)
+        if scene.clients:
+            sent.add(scene.clients.name)
 
 
 def test_a_change_is_named_only_where_it_is_clear() -> None:

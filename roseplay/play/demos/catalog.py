@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from roseplay.play.demos.script import Demo, DemoBurst, Scene
+from roseplay.play.demos.script import Demo, DemoBurst, DemoClients, Scene
 from roseplay.traffic.prompts import PromptMix
 
 STORIES = (
@@ -387,6 +387,7 @@ APPEND = Demo(
         ),
     ),
     after="Try it yourself: switch Batched append, press Burst with size 64.",
+    absent_simulated="it changes nothing: the cost model always counts one write per layer",
 )
 
 POLICY = Demo(
@@ -457,4 +458,72 @@ POLICY = Demo(
     after="Try it yourself: open Queue and memory, choose a policy, press Burst with the mix.",
 )
 
-DEMOS = {demo.name: demo for demo in (BUDGET, PREFIX, BATCH, PRESSURE, SWAP, APPEND, POLICY)}
+CLIFF = Demo(
+    name="cliff",
+    title="KV cliff",
+    shows="where more clients no longer fit into memory",
+    knobs={
+        "max_batch_size": 256,
+        "prefill_max_tokens": None,
+        "step_max_tokens": None,
+        "prefix_cache": False,
+        "same_step_sharing": False,
+    },
+    scenes=(
+        Scene(
+            caption=(
+                (
+                    "**32 clients send prompts of {client_prompt} tokens.** Each sends its next one when it has its answer.",
+                    "**32 clients send long prompts.** Each sends its next one when it has its answer.",
+                ),
+            ),
+            clients=DemoClients(name="few", count=32),
+        ),
+        Scene(
+            caption=(
+                (
+                    "**First tokens come after {few_first_token}.** {few_kv} % of the KV blocks are in use.",
+                    "**The map of KV blocks** shows their memory: there is room for more.",
+                ),
+            ),
+            rings=("rp-blockmap",),
+        ),
+        Scene(
+            caption=(
+                (
+                    "**Now there are [[128]] clients.** The KV blocks have room for the requests of {client_fit}.",
+                    "**Now there are [[128]] clients,** more than the KV blocks have room for.",
+                ),
+            ),
+            clients=DemoClients(name="many", count=128),
+            rings=("rp-blockmap",),
+        ),
+        Scene(
+            caption=(
+                (
+                    "**{many_kv} % of the KV blocks are in use,** and {many_waiting} prompts wait for their first tokens.",
+                    "**A prompt that finds no free blocks waits** until answers have ended.",
+                ),
+                ("First tokens now come after {many_first_token}.",),
+            ),
+            settles=True,
+            rings=("rp-kvtime",),
+        ),
+        Scene(
+            caption=(
+                (
+                    "**First tokens came after {many_first_token},** with 32 clients after {few_first_token}.",
+                    "**Beyond the cliff, prompts wait** for the answers of others.",
+                ),
+                (
+                    "Published, measured with {published_by}: {published_many} and {published_few}.",
+                    "Published, measured with {published_by}: {published_many}.",
+                ),
+            ),
+            rings=("rp-ttft",),
+        ),
+    ),
+    after="Try it yourself: play a file of long prompts (Your own traffic), and watch KV in use.",
+)
+
+DEMOS = {demo.name: demo for demo in (BUDGET, PREFIX, BATCH, PRESSURE, SWAP, APPEND, POLICY, CLIFF)}

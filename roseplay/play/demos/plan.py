@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from roseplay.config import Knobs
+from roseplay.config import EngineConfig, Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.play.demos.catalog import STORIES
+from roseplay.play.demos.clients import ClientSize, client_size
 from roseplay.play.demos.script import Demo, DemoBurst, Scene
 from roseplay.play.story.text import Segments, plain, segments
 from roseplay.traffic.pace import SHRINK, Conditions, Size, Speed, answered_s, fitted, slow_motion
@@ -19,7 +20,7 @@ ANSWERED_S, FILLED_S = 7.0, 9.5
 WATCHED_S = 1.0  # the least time for a burst
 BUDGETS, _PORTIONS = (64, 32, 16), 6  # prefill budgets, and the least number of portions of a burst's prompts
 STORY_TOKENS = 160  # per story
-SPANS_MS = (3000, 15_000)  # of the time charts
+SPANS_MS = (3000, 15_000, 60_000)  # of the time charts; the last one for demos with clients
 _NOTICE_S, _CHARACTERS_PER_S = 1.5, 25  # a reader first looks up, then reads
 _STORY_BEGINS_S = 1.0
 _OVERFULL = 1.25  # times the pool's tokens, so that memory does run out
@@ -36,6 +37,7 @@ class Plan:
         budget: the prefill budget, for a demo that sets one.
         half: the smaller batch, for a demo that fills the pool.
         span_ms: the time that the charts show.
+        client: what each client sends, for a demo with clients.
     """
 
     demo: Demo
@@ -44,6 +46,7 @@ class Plan:
     budget: int
     half: int
     span_ms: int
+    client: ClientSize | None = None
 
     @property
     def whole_s(self) -> int:
@@ -55,18 +58,25 @@ def reading_s(caption: Segments) -> float:
     return _NOTICE_S + len(plain(caption)) / _CHARACTERS_PER_S
 
 
-def plan(demo: Demo, speed: Speed | None, info: EngineInfo, knobs: Mapping[str, Any]) -> Plan:
+def plan(
+    demo: Demo, speed: Speed | None, info: EngineInfo, knobs: Mapping[str, Any], config: EngineConfig | None = None
+) -> Plan:
     """Returns a demo fitted to this speed; if the speed is unknown, unchanged and without slow motion.
 
     Args:
         knobs: the engine's; the demo changes some of them.
+        config: the engine's, by default that of an engine with default settings.
 
     Raises:
-        ValueError: the demo cannot be shown, since the model is too slow to fill the pool, or since this engine cannot
-            have one of its knobs.
+        ValueError: the demo cannot be shown, since the model is too slow to fill the pool, since it differs only on a
+            simulated GPU, or only on a real one, or since this engine cannot have one of its knobs.
     """
     for changes in (demo.knobs, *(scene.knobs for scene in demo.scenes)):
         info.check_knobs(Knobs().changed(changes))
+    if info.simulated and demo.absent_simulated:
+        raise ValueError(f"on a simulated GPU {demo.absent_simulated}")
+    if any(scene.clients for scene in demo.scenes):
+        return _with_clients(demo, client_size(info, config or EngineConfig()))
     under = list(_conditions(demo, knobs))
     size = _size_of(next(burst for burst, _ in under))
     if speed is None:
@@ -82,8 +92,22 @@ def plan(demo: Demo, speed: Speed | None, info: EngineInfo, knobs: Mapping[str, 
     sized = replace(demo, knobs={**demo.knobs, "slow_motion": factor}, scenes=tuple(_sized(demo, size, budget)))
     longest = iter(takes_s)
     seconds = tuple(_lasts_s(scene, next(longest) if scene.burst else 0.0) for scene in demo.scenes)
-    span_ms = SPANS_MS[max(takes_s) * 1000 > SPANS_MS[0]]
+    span_ms = SPANS_MS[1 if max(takes_s) * 1000 > SPANS_MS[0] else 0]
     return Plan(demo=sized, seconds=seconds, slow_motion=factor, budget=budget, half=_half(size), span_ms=span_ms)
+
+
+def _with_clients(demo: Demo, size: ClientSize) -> Plan:
+    before, wave_s, seconds = 0, 0.0, []
+    for scene in demo.scenes:
+        if scene.clients:
+            wave_s, before = size.takes_s(scene.clients, before), scene.clients.count
+        lasts_s = _lasts_s(scene, 0.0)
+        seconds.append(min(ACT_S, max(lasts_s, wave_s)) if scene.clients or scene.settles else lasts_s)
+    scenes = tuple(replace(scene, read_s=lasts_s) for scene, lasts_s in zip(demo.scenes, seconds, strict=True))
+    sized = replace(demo, knobs={**demo.knobs, "slow_motion": 1.0}, scenes=scenes)
+    return Plan(
+        demo=sized, seconds=tuple(seconds), slow_motion=1.0, budget=0, half=0, span_ms=SPANS_MS[-1], client=size
+    )
 
 
 def _size_of(burst: DemoBurst) -> Size:

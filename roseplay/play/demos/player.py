@@ -9,11 +9,13 @@ from typing import Any
 
 from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineBusyError, EngineError
+from roseplay.formats.numbers import whole
 from roseplay.formats.text import shown
 from roseplay.play.bursts import Burst
 from roseplay.play.chat_service import ChatService
 from roseplay.play.demos.caption_figures import caption, figures_of, figures_of_sent, ring
 from roseplay.play.demos.catalog import DEMOS, STORIES
+from roseplay.play.demos.clients import ClientTraffic, figures_of_size
 from roseplay.play.demos.plan import ACT_S, STORY_TOKENS, Plan, plan, reading_s
 from roseplay.play.demos.script import Demo, DemoBurst, Scene
 from roseplay.play.requests import Requests
@@ -22,6 +24,7 @@ from roseplay.play.story.burst_facts import BurstFacts
 from roseplay.play.story.story import Story
 from roseplay.play.story.text import Segments, segments
 from roseplay.play.traffic_service import TrafficService
+from roseplay.recording.request_registry import TrackedRequest
 from roseplay.traffic.pace import Speed
 
 LOOK_S = 0.02  # interval at which the player checks its stories
@@ -48,6 +51,7 @@ class Stage:
     Attributes:
         now_ms: the time on the page's clock, which is the engine's.
         speed: returns how fast the engine computes; ``None`` while unknown.
+        stats: returns the newest figures of the KPI strip, as in a frame.
     """
 
     requests: Requests
@@ -57,6 +61,7 @@ class Stage:
     story: Story
     now_ms: Callable[[], float]
     speed: Callable[[], Speed | None]
+    stats: Callable[[], dict[str, Any]]
 
 
 class DemoPlayer:
@@ -96,7 +101,7 @@ class DemoPlayer:
     def plan(self, demo: Demo) -> Plan:
         """Returns a demo's plan if it were played now; raises ``ValueError`` if it cannot be, see ``plan.plan``."""
         engine = self._stage.requests.engine
-        return plan(demo, self._stage.speed(), engine.info, engine.knobs.to_dict())
+        return plan(demo, self._stage.speed(), engine.info, engine.knobs.to_dict(), engine.config)
 
     def offers(self) -> list[dict[str, Any]]:
         """Returns for each demo its name and either its approximate ``seconds`` or why it is ``absent``."""
@@ -177,6 +182,11 @@ class _Play:
         self._sent = {"budget": str(plan.budget), "half": str(plan.half)}
         if plan.slow_motion > 1:
             self._sent["slow_motion"] = f"×{plan.slow_motion:g}"
+        self._clients: ClientTraffic | None = None
+        if plan.client is not None:
+            clock, vocab_size = self._engine.clock, self._engine.info.vocab_size
+            self._clients = ClientTraffic(plan.client, self._submit, clock.now_ns, vocab_size)
+            self._sent |= figures_of_size(plan.client)
         self._begun_ms = stage.now_ms()
         self.thread = threading.Thread(target=self._run, name="roseplay-demo", daemon=True)
 
@@ -235,6 +245,11 @@ class _Play:
         if scene.knobs:
             self._set_knobs(scene.knobs)
         burst = self._send(scene.burst) if scene.burst else None
+        if self._clients is not None:
+            if scene.clients:  # the figures of the ones before stay as they were told
+                self._clients.begin(scene.clients)
+            else:
+                self._sent |= self._figures_of_clients(self._clients)
         said = self._caption(number, scene)
         self._wait(reading_s(said) if scene.read_s is None else scene.read_s, scene.stories, self.skip.is_set)
         if scene.burst and burst is not None:
@@ -290,6 +305,19 @@ class _Play:
         self._sent |= figures_of_sent(burst)
         return burst.burst_id
 
+    def _submit(self, prompt: list[int], params: SamplingParams) -> TrackedRequest:
+        tracked = self._stage.requests.submit(prompt, params, kind="api", tab=self.tab_id, title="a client's prompt")
+        self._tab.add(tracked)
+        self._requests.append(tracked.request_id)
+        return tracked
+
+    def _figures_of_clients(self, clients: ClientTraffic) -> dict[str, str]:
+        """Returns the clients' figures, and ``kv``, the share of the KV blocks in use, in percent."""
+        found, stats = clients.figures(), self._stage.stats()
+        if found and stats.get("kv_total"):
+            found[f"{clients.name}_kv"] = whole(100 * (stats["kv_active"] + stats["kv_shared"]) / stats["kv_total"])
+        return found
+
     def _facts(self, burst: int, seconds: float, stories: bool) -> BurstFacts | None:
         """Wait up to ``seconds`` until a burst is answered, and keep stories going; returns its facts."""
         story = self._stage.story
@@ -310,6 +338,8 @@ class _Play:
         while self._stage.now_ms() < until:
             if stories:
                 self._tell_stories()
+            if self._clients is not None:
+                self._clients.send()
             if over():
                 return
             if self._engine.clock.wait(self.stopping, LOOK_S):

@@ -38,6 +38,19 @@ class DemoBurst:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DemoClients:
+    """Clients that send one prompt after the other; ``clients.py`` chooses the sizes of their requests.
+
+    Attributes:
+        name: by which captions refer to them.
+        count: how many there are.
+    """
+
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scene:
     """One caption, and what happens before it is shown. It lasts until the caption is read and nothing more happens.
 
@@ -48,6 +61,9 @@ class Scene:
         knobs: set when it begins.
         stories: whether the lanes are kept streaming.
         burst: sent when it begins; the scene then lasts until it is answered, at most ``plan.ACT_S``.
+        clients: send from its beginning to the end of the demo, in place of earlier ones; the scene then lasts as long
+            as ``ClientSize.takes_s``, at most ``plan.ACT_S``.
+        settles: lasts as long as the last scene with new clients, while these go on.
         rings: what to highlight, see ``caption_figures.ring``.
         read_s: reading time of its caption; by default derived from its length.
     """
@@ -56,6 +72,8 @@ class Scene:
     knobs: Mapping[str, Any] = field(default_factory=dict)
     stories: bool = True
     burst: DemoBurst | None = None
+    clients: DemoClients | None = None
+    settles: bool = False
     rings: tuple[str, ...] = ()
     read_s: float | None = None
 
@@ -68,9 +86,10 @@ class Demo:
         name: in addresses and events.
         shows: what it shows, in a few words.
         knobs: set at its beginning; all others are left as they are.
-        scenes: the last one's caption compares. All bursts have the same size, so that they can be compared.
+        scenes: the last one's caption compares. There are either bursts, all of the same size, or clients.
         after: what to try afterwards.
         fills_pool: whether its bursts must need more KV blocks than there are.
+        absent_simulated: why a simulated GPU cannot show it, if so.
     """
 
     name: str
@@ -80,3 +99,4 @@ class Demo:
     scenes: tuple[Scene, ...]
     after: str
     fills_pool: bool = False
+    absent_simulated: str | None = None

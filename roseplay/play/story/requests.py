@@ -54,7 +54,7 @@ class SeenRequests:
 
     def take_tokens(self, frame: dict[str, Any]) -> None:
         """Keep the frame's gaps, and forget requests that ended long ago."""
-        self._recent.extend(token for token in frame["tokens"] if token.itl_ms)
+        self._recent.extend(token for token in frame["tokens"][-_RECENT:] if token.itl_ms)
         ended = [i for i, seen in self.by_id.items() if seen.finished and seen.finished < frame["t"] - KEEP_MS]
         for request_id in ended:
             burst = self.by_id.pop(request_id).burst

@@ -30,6 +30,7 @@ STYLES = (
     "requests.css",
     "popover.css",
     "models.css",
+    "simulation.css",
     "lab.css",
     "points.css",
     "replay.css",

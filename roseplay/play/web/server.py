@@ -35,6 +35,7 @@ from roseplay.play.web.gradio_styles import joined_styles
 from roseplay.play.web.lab_routes import lab_router
 from roseplay.play.web.recording_routes import add_recording_routes
 from roseplay.play.web.sampling_routes import sampling_router
+from roseplay.play.web.simulation_routes import simulation_router
 from roseplay.play.web.start_gate import StartGate
 from roseplay.play.web.traffic_routes import PREFIX as TRAFFIC
 from roseplay.play.web.traffic_routes import traffic_router
@@ -114,6 +115,7 @@ def create_app(
     app.include_router(health_router(host, drain))
     _add_routes(app, host)
     app.include_router(sampling_router(host))
+    app.include_router(simulation_router(host))
     app.include_router(traffic_router(host))
     if not host.replaying:
         app.include_router(lab_router(host))

@@ -1,5 +1,5 @@
 /* The list of demos: in the timeline until the first prompt, later in a popover. */
-import { make, makeButton } from "../shared/dom.js";
+import { make, makeButton, write } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { given } from "../shared/given.js";
 import { popover } from "../shared/popover.js";
@@ -7,14 +7,17 @@ import { demos } from "./demos.js";
 
 const COUNTS = ["No", "One", "Two", "Three", "Four", "Five", "Six"];
 
+const offered = () => demos.list.filter((one) => !one.absent);
+const absent = () => demos.list.filter((one) => one.absent);
+
+/** Its title. */
 function heading() {
-  const title = `${COUNTS[demos.list.length] || demos.list.length} things to see`;
-  const words = "live on this engine; your settings are restored afterwards";
-  return [title, words];
+  const count = offered().length;
+  return `${COUNTS[count] || count} things to see`;
 }
 
-function rows(chosen = () => {}) {
-  return demos.list.map(({ name, title, shows, seconds, absent = "" }, i) => {
+function rows(list, chosen = () => {}) {
+  return list.map(({ name, title, shows, seconds, absent = "" }, i) => {
     const takes = absent ? "not here" : seconds ? `${seconds} s` : "";
     const about = [make("b", "", title), make("span", "", absent || shows), make("small", "", takes)];
     const button = makeButton(make("i", "", String(i + 1)), {
@@ -40,20 +43,26 @@ function recorded(chosen = () => {}) {
     : [];
 }
 
-/** The list, for the timeline. */
+/** The list of those that can be shown here, for the timeline. */
 export function demoList() {
-  const [title, words] = heading();
-  const head = make("h4", "", title, make("span", "", words)), list = make("ol", "", ...rows());
-  on("demos offered", () => list.replaceChildren(...rows()));
+  const words = "live on this engine; your settings are restored afterwards";
+  const title = make("b"), head = make("h4", "", title, make("span", "", words)), list = make("ol");
+  const fill = () => {
+    write(title, heading());
+    list.replaceChildren(...rows(offered()));
+  };
+  on("demos offered", fill);
+  fill();
   return make("div", "rp-demos", head, list, ...recorded());
 }
 
 /**
- * Open the list beside a button.
+ * Open the list of all beside a button, those that cannot be shown here at the end, with the reasons.
  * @param {HTMLElement} button
  */
 export function openDemoList(button) {
   const { left, bottom } = button.getBoundingClientRect();
-  const fill = (body) => body.append(make("ol", "rp-demo-menu", ...rows(popover.close)), ...recorded(popover.close));
-  popover.open({ name: "demos", title: heading()[0], x: left, y: bottom, fill });
+  const all = rows([...offered(), ...absent()], popover.close);
+  const fill = (body) => body.append(make("ol", "rp-demo-menu", ...all), ...recorded(popover.close));
+  popover.open({ name: "demos", title: heading(), x: left, y: bottom, fill });
 }

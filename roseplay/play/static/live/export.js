@@ -7,6 +7,7 @@ import { given } from "../shared/given.js";
 import { popover } from "../shared/popover.js";
 import { store } from "../shared/store.js";
 import { lacks } from "./knobs.js";
+import { label } from "./simulation.js";
 
 /** All settings with a flag: knobs, except those without effect here, and the engine's initial settings. */
 function vllmFlags() {
@@ -36,6 +37,7 @@ function asText() {
     info
       ? `${info.model}, ${info.device}, ${info.dtype}, ${info.num_blocks} KV blocks of ${info.block_size} tokens`
       : "",
+    ...(info?.simulated ? [`Simulated: ${info.simulated}. The figures below: ${label()}.`] : []),
     "",
     ...lines("Settings", Object.keys(knobs).filter((name) => name in store.knobs && !lacks(name)).map(named)),
     ...lines("Traffic", [

@@ -5,6 +5,7 @@ import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { store } from "../shared/store.js";
 import { toggleModels } from "./modelpicker.js";
+import { mountMark } from "./simulation.js";
 
 let chip = null;
 
@@ -38,6 +39,7 @@ on("start", (/** @type {import("../shared/types.js").Start | null} */ start) => 
 /** @param {HTMLElement} element the chips' place in the header */
 export function mount(element) {
   chip = element.querySelector(".rp-model-chip");
+  mountMark(element.querySelector(".rp-sim-mark"));
   if (chip instanceof HTMLButtonElement) chip.onclick = () => toggleModels(chip);
   show();
 }

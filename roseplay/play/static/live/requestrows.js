@@ -163,6 +163,7 @@ const CSV = [
   ["worst_gap_ms", ({ itl_max: worst }) => worst],
   ["preemptions", preemptions],
   ["finish_reason", ({ reason }) => reason],
+  ["device", () => store.info?.device],
 ];
 
 /** Requests as CSV, without texts of prompts or answers. @param {Request[]} list */

@@ -175,8 +175,8 @@
  * `EngineInfo` of the engine, or of the one that was recorded.
  * @typedef {Record<"num_blocks" | "block_size" | "kv_bytes_per_token" | "max_model_len" | "num_parameters", number> &
  *   Record<"model" | "device" | "dtype", string> &
- *   {choices?: Choice[], server?: string | null, simulated?: string | null, state_slots?: number,
- *    state_snapshots?: number}} Info
+ *   {choices?: Choice[], server?: string | null, simulated?: string | null, evidence?: string | null,
+ *    state_slots?: number, state_snapshots?: number}} Info
  */
 
 /**

@@ -1,0 +1,163 @@
+/* The mark of a simulated engine beside the header's figures: its hardware and the label of its times. It opens a
+ * dialog that says where every number comes from, which the server fills. */
+import { make, makeButton, write } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { format } from "../shared/format.js";
+import { store } from "../shared/store.js";
+
+/**
+ * @typedef {object} Origins the answer to GET /ui/simulation
+ * @property {string} label
+ * @property {string} said
+ * @property {string} formula
+ * @property {string[]} examples steps, for whose ms there is a column each
+ * @property {{name: string, words: string, value: string, origin: string, ms: number[]}[]} terms
+ * @property {{engine: string, measures: string, load: string, measured_ms: number, predicted_ms: number | null,
+ *   off_percent: number | null, ttft_s: number | null, source: string}[]} points
+ * @property {{rows: string[][], source: string}} gpu
+ * @property {string[][]} memory
+ * @property {{label: string, means: string, now: boolean}[]} labels
+ * @property {string[]} not_modelled
+ */
+
+const SATURATED = "saturated, grows with the run";
+
+/** @type {HTMLElement | null} */
+let mark = null;
+/** @type {HTMLDialogElement | null} */
+let dialog = null;
+
+/** The label of what the header shows now; "" where a model is computed. */
+export function label() {
+  const { info, stats } = store;
+  if (!info?.simulated) return "";
+  return stats?.saturated ? SATURATED : info.evidence ?? "";
+}
+
+function show() {
+  const { info } = store, simulated = Boolean(info?.simulated);
+  document.body.toggleAttribute("data-simulated", simulated);
+  if (!mark) return;
+  mark.hidden = !simulated;
+  if (!simulated) return;
+  const [where, words] = [...mark.children], full = label();
+  write(where, info.device);
+  write(words, full.split(/ \(|, /)[0]);
+  mark.title = `${info.simulated}. Now: ${full}. Where every number comes from`;
+}
+on("reset", show);
+on("frame", show);
+
+// ---- the dialog -------------------------------------------------------------------------------------------
+const heading = (text) => make("h3", "", text);
+
+const pairs = (rows) => make("dl", "", ...rows.map(([name, ...value]) => pair(name, value)));
+const pair = (name, value) => make("div", "", make("dt", "", name), make("dd", "", ...value));
+
+/** A table that can be scrolled where it is too wide. */
+function table(caption, head, rows) {
+  const cell = (tag) => (text, i) => make(tag, i && /^[−–\d.,\s%+]/.test(text) ? "num" : "", text);
+  const scroll = make("div", { className: "rp-scroll", tabIndex: 0, role: "region", "aria-label": caption });
+  scroll.append(
+    make(
+      "table",
+      "",
+      make("thead", "", make("tr", "", ...head.map((text) => make("th", { scope: "col" }, text)))),
+      make("tbody", "", ...rows.map((row) => make("tr", "", ...row.map(cell("td"))))),
+    ),
+  );
+  return scroll;
+}
+
+const ms = (value) =>
+  value === null ? "–" : value < 10 ? value.toFixed(2) : value < 100 ? value.toFixed(1) : format.count(value);
+const off = (percent) => percent === null ? "–" : `${percent < 0 ? "−" : "+"}${Math.abs(percent).toFixed(1)} %`;
+
+/** @param {Origins} origins */
+function terms({ terms, examples }) {
+  const sums = examples.map((_, i) => terms.reduce((sum, term) => sum + term.ms[i], 0));
+  const rows = terms.map(({ name, words, value, origin, ms: times }) => [name, words, value, origin, ...times.map(ms)]);
+  const head = ["time for", "estimated from", "parameter", "", ...examples.map((step) => `ms in ${step}`)];
+  return table("Terms of a step's time", head, [...rows, ["sum", "", "", "", ...sums.map(ms)]]);
+}
+
+/** @param {Origins} origins @param {string[]} sources */
+function points({ points }, sources) {
+  if (!points.length) return [make("p", "", "There are no published points of this model on this hardware.")];
+  const rows = points.map((one) => [
+    one.measures,
+    one.load,
+    ms(one.measured_ms),
+    ms(one.predicted_ms),
+    off(one.off_percent),
+    one.ttft_s === null ? "–" : `${ms(1000 * one.ttft_s)}`,
+    `${one.engine} [${1 + sources.indexOf(one.source)}]`,
+  ]);
+  const head = ["measured", "requests x prompt + answer", "published ms", "cost model ms", "off", "its TTFT ms", "by"];
+  const notes = "Rows with an estimate are what the cost model gives for the same load. Where there is none, the " +
+    "scheduler decides: the demo KV cliff plays such a load.";
+  return [table("Published points", head, rows), make("p", "", notes)];
+}
+
+/** @param {Origins} origins */
+function contents(origins) {
+  const { said, formula, gpu, memory, labels, not_modelled } = origins, { info } = store;
+  const sources = [...new Set(origins.points.map((point) => point.source).concat(gpu.source))];
+  return [
+    make(
+      "p",
+      "",
+      make("b", "", `${info?.model} is not computed here.`),
+      " Scheduler, prefix cache, KV blocks and traffic are real; a cost model estimates how long each step takes. ",
+      said,
+    ),
+    heading("How long a step takes"),
+    make("p", "", formula),
+    terms(origins),
+    heading("Published points of this model and hardware"),
+    ...points(origins, sources),
+    heading("Hardware"),
+    pairs([...gpu.rows, ["source", `[${1 + sources.indexOf(gpu.source)}]`]]),
+    heading("Memory"),
+    pairs(memory),
+    heading("Labels"),
+    pairs(labels.map(({ label: name, means, now }) => [name, ...(now ? [make("b", "", "Now. "), means] : [means])])),
+    heading("Not modelled"),
+    make("ul", "", ...not_modelled.map((line) => make("li", "", line))),
+    heading("Sources"),
+    make("ol", "", ...sources.map((source) => make("li", "", source))),
+  ];
+}
+
+async function fill(body) {
+  const said = make("p", { role: "status" }, "Loading…");
+  body.replaceChildren(said);
+  const answer = await fetch("/ui/simulation", { cache: "no-store" }).catch(() => null);
+  const found = await answer?.json().catch(() => null);
+  if (answer?.ok && found) body.replaceChildren(...contents(found));
+  else write(said, `${store.info?.simulated ?? ""}. More is known only while the engine runs.`);
+}
+
+function open() {
+  if (!dialog) {
+    const title = make(
+      "h2",
+      { id: "rp-simulation-title", tabIndex: -1, autofocus: true },
+      "Where every number comes from",
+    );
+    const form = make("form", { method: "dialog" }, title, make("div"), makeButton("Close"));
+    form.querySelector("button").type = "submit";
+    dialog = make("dialog", { id: "rp-simulation", "aria-labelledby": title.id }, form);
+    mark.parentElement.append(dialog);
+  }
+  dialog.showModal();
+  fill(dialog.querySelector("form > div"));
+}
+
+/** @param {HTMLElement} element the button */
+export function mountMark(element) {
+  mark = element;
+  mark.append(make("span"), make("span"));
+  mark.onclick = open;
+  show();
+}

@@ -1,0 +1,177 @@
+"""Where every number of a simulated deployment comes from, as data for people to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from roseplay.config import EngineConfig
+from roseplay.sim.cost import CostModel, Parameters, StepLoad
+from roseplay.sim.evidence import SATURATED, TTFT_UNDER_LOAD, Evidence
+from roseplay.sim.memory import RUNTIME_BYTES, activation_bytes
+from roseplay.sim.published import Point, published_of
+
+_DECODES, _CONTEXT, _PROMPT = 32, 2048, 2048  # of the steps whose time is shown term by term
+_KINDS = {
+    "itl": "ITL, median",
+    "tpot": "TPOT, mean",
+    "step": "one step",
+    "unloaded ttft": "TTFT, idle server",
+    "saturated": "TPOT, mean, with too few KV blocks",
+}
+_TERMS = (
+    ("reading weights and KV cache", "bytes by a share of the memory's bandwidth", "{:.2f}", 1.0),
+    ("the host's work", "a time per layer, whatever the step computes", "{:.0f} µs", 1e6),
+    ("work per request", "a time per layer and request", "{:.2f} µs", 1e6),
+    ("computing prompts", "operations by a share of the matrix rate", "{:.2f}", 1.0),
+    ("exchange between GPUs", "two all-reduces per layer by a share of the link's rate", "{:.2f}", 1.0),
+)
+_FORMULA = (
+    "A step takes the sum of these times. A sum, and not the larger of reading and computing, fits published steps better."
+    " Decode steps are padded to the sizes of CUDA graphs."
+)
+_FITTED = "Fitted parameters trade against each other: they describe the points, and are no facts about the hardware."
+_NOT_MODELLED = (
+    "Answers are a fixed text, always as long as was asked for.",
+    "A server around the engine, its network and its tokenizer: about {server_ms:.0f} ms before a first token. They are only"
+    " added where an estimate is compared with the TTFT of a whole server.",
+    "The host's work is part of the parameters: CUDA graphs only pad steps, and batched append changes nothing.",
+    "Sliding windows and expert parallelism. Experts are taken to be chosen at random.",
+)
+
+
+def origins(cost: CostModel, evidence: Evidence, config: EngineConfig, num_blocks: int) -> dict[str, Any]:
+    """Returns what stands behind the figures of one deployment, as JSON.
+
+    Args:
+        num_blocks: KV blocks in the pool, including block 0.
+    """
+    said = str(evidence)
+    return {
+        "label": evidence.label,
+        "said": f"{said[0].upper()}{said[1:]}. {TTFT_UNDER_LOAD}.",
+        "labels": _labels(evidence),
+        "formula": f"{_FORMULA} {_FITTED}" if evidence.calibrated_on else _FORMULA,
+        "gpu": _gpu(cost),
+        "memory": _memory(cost, config, num_blocks),
+        "examples": [
+            f"a decode of {_DECODES} requests with {_CONTEXT:,} tokens each",
+            f"a prompt of {_PROMPT:,} tokens",
+        ],
+        "terms": _terms(cost, evidence),
+        "points": [_point(cost, point) for point in _points(cost)],
+        "not_modelled": _not_modelled(cost),
+    }
+
+
+def _labels(evidence: Evidence) -> list[dict[str, Any]]:
+    calibrated = evidence.calibrated_on > 0
+    return [
+        {"label": "published", "means": "Measured by others, with a source.", "now": False},
+        {
+            "label": "calibrated on n points (error e)",
+            "means": "Parameters fitted to published points of this kind of GPU and weight format; e is the error at points that"
+            " were held out, one at a time.",
+            "now": calibrated,
+        },
+        {"label": "uncalibrated", "means": "Default parameters.", "now": not calibrated},
+        {
+            "label": SATURATED,
+            "means": "Requests arrive faster than they are answered: a figure depends on the length of the run and has no error"
+            " bound.",
+            "now": False,
+        },
+    ]
+
+
+def _gpu(cost: CostModel) -> dict[str, Any]:
+    gpu, count = cost.gpu, cost.tensor_parallel
+    rate = gpu.flops(cost.shape.weights) / 1e12
+    rows = [
+        ["GPUs", f"{count} x {gpu.title}" if count > 1 else gpu.title],
+        ["memory", f"{gpu.memory_gib:g} GiB each"],
+        ["its bandwidth", f"{gpu.bandwidth_tb_s:g} TB/s"],
+        ["matrix rate", f"{rate:g} TFLOP/s, dense, as used for weights in {cost.shape.weights}"],
+    ]
+    if gpu.link_gb_s is not None:
+        rows.append(["link", f"{gpu.link_gb_s:g} GB/s in one direction"])
+    return {"rows": rows, "source": gpu.source}
+
+
+def _memory(cost: CostModel, config: EngineConfig, num_blocks: int) -> list[list[str]]:
+    parts, shape = cost.tensor_parallel, cost.shape
+    utilization, block_size = config.gpu_memory_utilization, config.block_size
+    chosen = config.num_blocks is not None or config.kv_cache_memory is not None
+    block_bytes = shape.kv_bytes_per_token(parts) * parts * block_size
+    return [
+        ["may be used", f"{_gib(parts * cost.gpu.memory_bytes * utilization)}, {utilization:.0%} of the GPUs' memory"],
+        ["weights", f"{_gib(shape.stored_bytes)}: {shape.num_parameters / 1e9:.1f} B parameters in {shape.weights}"],
+        ["activations", f"{_gib(parts * activation_bytes(cost))}, estimated for the largest step"],
+        ["runtime", f"{_gib(parts * RUNTIME_BYTES)}, assumed"],
+        [
+            "KV cache",
+            f"{_gib(block_bytes * num_blocks)} in {shape.kv}, {'as set' if chosen else 'what is left'}: {num_blocks - 1:,} blocks"
+            f" of {block_size} tokens",
+        ],
+    ]
+
+
+def _gib(count: float) -> str:
+    return f"{count / 2**30:.1f} GiB"
+
+
+def _terms(cost: CostModel, evidence: Evidence) -> list[dict[str, Any]]:
+    """Returns the terms of the sum: their parameter, its default, and their ms in both example steps."""
+    loads = (StepLoad.decode(_DECODES, _CONTEXT), StepLoad.prompt(_PROMPT))
+    parts = [cost.terms(load) * cost.parameters.as_vector() * 1e3 for load in loads]
+    defaults = Parameters.default(cost.gpu, cost.shape.weights)
+    found = []
+    for index, (name, words, shown, factor) in enumerate(_TERMS):
+        if name == "exchange between GPUs" and cost.tensor_parallel == 1:
+            continue
+        value, default = (shown.format(factor * _values(of)[index]) for of in (cost.parameters, defaults))
+        fitted = f"fitted, by default {default}" if evidence.calibrated_on else "default"
+        ms = [round(float(part[index]), 2) for part in parts]
+        found.append({"name": name, "words": words, "value": value, "origin": fitted, "ms": ms})
+    return found
+
+
+def _values(of: Parameters) -> tuple[float, ...]:
+    return of.memory_share, of.layer_s, of.sequence_s, of.compute_share, of.link_share
+
+
+def _points(cost: CostModel) -> Sequence[Point]:
+    return published_of(cost.gpu.name, cost.shape.name, cost.shape.weights, cost.tensor_parallel)
+
+
+def _point(cost: CostModel, point: Point) -> dict[str, Any]:
+    """Returns a published point beside what the cost model gives for it; without that where the scheduler decides."""
+    seconds: float | None = None
+    if point.measured != "saturated":
+        seconds = float(point.terms() @ cost.parameters.as_vector())
+        seconds += cost.parameters.server_s if point.measured == "unloaded ttft" else 0.0
+    return {
+        "engine": point.engine,
+        "measures": _KINDS[point.measured],
+        "load": _load(point),
+        "measured_ms": round(1e3 * point.seconds, 2),
+        "predicted_ms": None if seconds is None else round(1e3 * seconds, 2),
+        "off_percent": None if seconds is None else round(100 * (seconds / point.seconds - 1), 1),
+        "ttft_s": point.ttft_s,
+        "source": point.source,
+    }
+
+
+def _load(point: Point) -> str:
+    if point.measured == "step":
+        return (
+            f"{point.streams} x {point.context:,} tokens" if point.context else f"a prompt of {point.prompt:,} tokens"
+        )
+    return f"{point.streams} x {point.prompt:,} + {point.answer:,} tokens"
+
+
+def _not_modelled(cost: CostModel) -> list[str]:
+    found = [line.format(server_ms=1e3 * cost.parameters.server_s) for line in _NOT_MODELLED]
+    if cost.shape.unmodelled:
+        found.append(f"Of {cost.shape.name}: {cost.shape.unmodelled}.")
+    return found

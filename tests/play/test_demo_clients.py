@@ -1,0 +1,116 @@
+"""The demo of the KV cliff: where it is offered, what its clients send, and that its figures are those of the run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from roseplay import Engine
+from roseplay.clock import VirtualClock
+from roseplay.config import EngineConfig, Knobs
+from roseplay.core.info import EngineInfo
+from roseplay.play.demos.catalog import APPEND, CLIFF, DEMOS
+from roseplay.play.demos.clients import FEW, MANY, client_size
+from roseplay.play.demos.plan import ACT_S, plan
+from roseplay.play.playground import Playground
+from roseplay.play.story.text import plain
+from tests.play.conftest import wait_until
+from tests.play.fake_engine import INFO
+
+TAB = "tab-of-clients"
+KNOBS = Knobs().to_dict()
+
+
+def information(model: str, **settings: Any) -> tuple[EngineInfo, EngineConfig]:
+    with Engine(model, **settings, clock=VirtualClock()) as engine:
+        return engine.info, engine.config
+
+
+def test_a_published_load_is_sent_where_there_is_one() -> None:
+    size = client_size(*information("qwen3-32b", run_as="h100", tensor_parallel_size=2))
+    assert (size.prompt, size.answer) == (4096, 128)
+    assert FEW < size.fit < MANY
+    assert {clients: load.ttft_s for clients, load in size.published.items() if clients in (FEW, MANY)} == {
+        FEW: 1.062,
+        MANY: 18.957,
+    }
+
+
+SETTINGS = (
+    {"run_as": "h100"},
+    {"run_as": "rtx-4090", "max_model_len": 4096},
+    {"run_as": "h100", "num_blocks": 3000, "max_model_len": 8192},
+)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_elsewhere_few_clients_fit_into_the_blocks_and_many_do_not(settings: dict[str, Any]) -> None:
+    info, config = information("qwen3-8b", **settings)
+    size, pool = client_size(info, config), (info.num_blocks - 1) * info.block_size
+    assert FEW * (size.prompt + size.answer) < pool < MANY * (size.prompt + size.answer)
+    planned = plan(CLIFF, None, info, KNOBS, config)
+    assert 20 <= planned.whole_s <= 50
+    assert max(planned.seconds) <= ACT_S
+
+
+def test_where_it_shows_nothing_it_is_absent_with_the_reason() -> None:
+    with pytest.raises(ValueError, match="on simulated GPUs only: its 128 clients fill"):
+        plan(CLIFF, None, INFO, KNOBS)
+    slow = information("llama-3.1-70b", run_as="h200", tensor_parallel_size=2, max_model_len=8192)
+    with pytest.raises(ValueError, match=r"takes about \d+ s here: start with --num-blocks \d+"):
+        plan(CLIFF, None, slow[0], KNOBS, slow[1])
+    simulated = information("qwen3-8b", run_as="h100")[0]
+    with pytest.raises(ValueError, match="on a simulated GPU it changes nothing"):
+        plan(APPEND, None, simulated, KNOBS)
+    assert plan(APPEND, None, INFO, KNOBS).demo.name == "append"
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[Playground]:
+    """A simulated GPU whose KV blocks are filled within a fraction of a second, and the demo without reading times."""
+    scenes = tuple(replace(scene, read_s=0.9) for scene in CLIFF.scenes)
+    monkeypatch.setitem(DEMOS, "cliff", replace(CLIFF, scenes=scenes))
+    engine = Engine("qwen3-0.6b", run_as="h100", num_blocks=1500, max_model_len=2048)
+    playground = Playground(engine)
+    playground.start()
+    yield playground
+    playground.close()
+    engine.close()
+
+
+def test_its_figures_are_those_of_the_run_and_it_leaves_nothing_behind(small: Playground) -> None:
+    size = client_size(small.engine.info, small.engine.config)
+    small.start_demo("cliff", TAB)
+    captions: dict[int, str] = {}
+    rings: dict[int, list[str]] = {}
+    seen: dict[int, list[tuple[int, int]]] = {}
+    scene = since = 0
+    while small.demos.status() is not None:
+        reply = json.loads(small.delta(since, boot=small.boot_id, tab_id=TAB))
+        since = reply["next"]
+        for frame in reply["frames"]:
+            if (frame["demo"] or {}).get("caption"):
+                scene = frame["demo"]["scene"]
+                captions[scene] = plain(frame["demo"]["caption"])
+                rings[scene] = [ring["id"] for ring in frame["demo"]["rings"]]
+            if frame["stats"]:
+                seen.setdefault(scene, []).append((frame["stats"]["running"], frame["stats"]["waiting"]))
+    assert captions[0].startswith(f"32 clients send prompts of {size.prompt} tokens.")
+    assert "First tokens come after" in captions[1] and "% of the KV blocks are in use" in captions[1]
+    assert captions[2] == f"Now there are 128 clients. The KV blocks have room for the requests of {size.fit}."
+    assert "prompts wait for their first tokens" in captions[3]
+    few = captions[1].partition("First tokens come after ")[2].partition(". ")[0]
+    assert captions[4].startswith("First tokens came after") and captions[4].endswith(f"with 32 clients after {few}.")
+    assert rings[1] == rings[2] == ["rp-blockmap"]
+    most = {scene: max(map(sum, counts)) for scene, counts in seen.items()}
+    stories = 4
+    assert most[1] <= 32 + stories
+    assert 100 <= most[4] <= 128 + stories
+    assert max(running for running, _ in seen[4]) < 128, "not all fit"
+    assert max(waiting for _, waiting in seen[4]) > 10
+    wait_until(lambda: not small.tabs.open(TAB).unfinished())
+    assert small.knobs() == KNOBS

@@ -1,0 +1,88 @@
+"""Figures of a simulated engine say so: their origins on request, and whether they are saturated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from roseplay import Engine
+from roseplay.clock import VirtualClock
+from roseplay.play.playground import Playground
+from roseplay.play.stats import Stats
+from roseplay.play.web.simulation_routes import simulation_router
+from roseplay.recording import exports
+from roseplay.recording.reader import parse
+from roseplay.recording.request_registry import PrefillTotals
+from tests.play.fake_engine import FakeEngine
+
+S = 1_000_000_000
+
+
+@pytest.fixture(scope="module")
+def simulated() -> Iterator[Playground]:
+    with Engine("qwen3-8b", run_as="h100", clock=VirtualClock()) as engine:
+        playground = Playground(engine)
+        engine.submit("What is a KV block?").result(30)
+        while playground.tick():
+            pass
+        yield playground
+        playground.close()
+
+
+def asked(playground: Playground) -> httpx.Response:
+    app = FastAPI()
+    app.include_router(simulation_router(playground))
+    with TestClient(app) as client:
+        return client.get("/ui/simulation")
+
+
+def test_the_origins_are_those_of_the_running_deployment(simulated: Playground) -> None:
+    found = asked(simulated).raise_for_status().json()
+    assert found["label"] == simulated.engine.info.evidence
+    assert found["label"].startswith("calibrated on ")
+    assert dict(found["gpu"]["rows"])["GPUs"] == "H100 SXM" and found["gpu"]["source"]
+    assert f"{simulated.engine.info.num_blocks - 1:,} blocks" in dict(found["memory"])["KV cache"]
+
+
+def test_an_engine_that_computes_has_no_simulated_numbers() -> None:
+    reply = asked(Playground(FakeEngine()))
+    assert (reply.status_code, reply.json()) == (404, {"detail": "no simulated engine is running here"})
+
+
+def test_every_export_of_times_says_that_they_are_simulated(simulated: Playground) -> None:
+    lines = list(simulated.recording())
+    recording = parse(iter(lines), "a run")
+    assert recording.info.evidence == simulated.engine.info.evidence
+    for kind in ("tokens", "requests"):
+        rows = exports.make(kind, recording).decode().splitlines()
+        assert rows[0].endswith(",device")
+        assert len(rows) > 1 and all(row.endswith(",simulated H100 SXM") for row in rows[1:])
+    assert b"engine (qwen3-8b, simulated H100 SXM)" in exports.make("trace", recording)
+    assert b"times are simulated: H100 SXM, calibrated on" in exports.make("report", recording)
+
+
+def stats_of(
+    waits_s: list[float], *, apart_s: float = 0.5, waiting: int = 3, simulated: bool = True
+) -> dict[str, object]:
+    """The figures after requests that waited this long for their first tokens and arrived one after the other."""
+    stats, now_ns = Stats(), 0
+    for number, wait_s in enumerate(waits_s):
+        arrived = round(number * apart_s * S)
+        now_ns = max(now_ns, arrived + round(wait_s * S))
+        stats.first_token(arrived, arrived + round(wait_s * S))
+    stats.live(waiting)
+    return stats.figures(now_ns, PrefillTotals())
+
+
+GROWING = [0.1 + 0.2 * n for n in range(20)]
+
+
+def test_saturated_are_times_that_grow_with_the_run() -> None:
+    assert stats_of(GROWING)["saturated"] is True
+    assert stats_of([0.5] * 20)["saturated"] is False
+    assert stats_of(GROWING, waiting=0)["saturated"] is False, "nothing waits"
+    assert stats_of(GROWING, apart_s=0.0)["saturated"] is False, "a burst: its requests wait for each other"
