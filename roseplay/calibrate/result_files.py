@@ -28,7 +28,8 @@ def read_results(files: Sequence[Path]) -> tuple[list[Measurement], list[str]]:
     Raises:
         ValueError: a file cannot be read, or is of another format; one line.
     """
-    points, left_out = [], []
+    points: list[Measurement] = []
+    left_out: list[str] = []
     for file in files:
         for number, row in enumerate(_rows(file), 1):
             where = f"{file}, result {number}"
