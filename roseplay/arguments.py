@@ -66,8 +66,8 @@ def _reading(setting: Setting) -> dict[str, Any]:
     if isinstance(values, Switch):
         return {"action": argparse.BooleanOptionalAction}
     if isinstance(values, Choice):
-        words = "|".join([*values.options, *([values.prefix + "N"] if values.prefix else [])])
-        if values.prefix or values.none:  # checked with the other settings
+        words = "|".join(values.words)
+        if values.prefix or values.file or values.none:  # checked with the other settings
             return {"type": _reader(setting), "metavar": words}
         return {"choices": values.options, "metavar": words}
     return {"type": _reader(setting), "metavar": (setting.unit or values.name).upper()}

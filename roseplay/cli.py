@@ -13,6 +13,7 @@ COMMANDS = {
     "serve": ("roseplay.serve.main", "serve a model through OpenAI's API, without the page"),
     "lab": ("roseplay.lab.command", "compare two settings under the same traffic"),
     "plan": ("roseplay.plan.command", "find settings for GPUs that are not here, by simulation"),
+    "calibrate": ("roseplay.calibrate.command", "fit the simulation to measurements of a deployment"),
     "export": ("roseplay.recording.command", "make a trace, a table or a report from a recorded run"),
     "import": ("roseplay.wire.command", "make a recording from another engine's telemetry"),
     "bench": ("roseplay.bench.main", "measure the engine"),
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _usage() -> str:
-    commands = "\n".join(f"  {name:<8} {about}" for name, (_, about) in COMMANDS.items())
+    commands = "\n".join(f"  {name:<9} {about}" for name, (_, about) in COMMANDS.items())
     return (
         f"usage: roseplay COMMAND ...\n\n{commands}\n\n"
         "roseplay COMMAND --help lists its flags; roseplay --version prints the version."

@@ -47,12 +47,13 @@ class EngineConfig:
 
     run_as: str | None = setting(
         None,
-        Choice(SIMULATED_GPUS, none="this machine"),
+        Choice(SIMULATED_GPUS, none="this machine", file=".json"),
         "Run as",
         "engine: simulation",
-        "Simulate this GPU instead of computing the model. Steps take as long as a cost model estimates, answers are a "
-        "fixed text, and scheduler, prefix cache and block pool are the real ones. Only the model's config is needed. "
-        "tensor_parallel_size is the number of GPUs; the settings of this machine's hardware have no effect.",
+        "Simulate this GPU, or the hardware of a calibration file (roseplay calibrate), instead of computing the model. "
+        "Steps take as long as a cost model estimates, answers are a fixed text, and scheduler, prefix cache and block "
+        "pool are the real ones. Only the model's config is needed. tensor_parallel_size is the number of GPUs; the "
+        "settings of this machine's hardware have no effect.",
     )
 
     device: str = setting(

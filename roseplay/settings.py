@@ -109,21 +109,34 @@ class Switch:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some words, or a word that begins with ``prefix``."""
+    """One of some words, a word that begins with ``prefix``, or the path of a file that ends with ``file``."""
 
     options: Sequence[str]
     prefix: str = ""
     none: str = ""
+    file: str = ""
     name = "choice"
 
     def allows(self, value: object) -> bool:
-        return isinstance(value, str) and (value in self.options or bool(self.prefix and value.startswith(self.prefix)))
+        if not isinstance(value, str):
+            return False
+        begins, ends = self.prefix and value.startswith(self.prefix), self.file and value.endswith(self.file)
+        return value in self.options or bool(begins or ends)
+
+    @property
+    def words(self) -> list[str]:
+        """The words, and one for each kind of other value: ``cuda:N``, ``FILE.json``."""
+        return [
+            *self.options,
+            *([f"{self.prefix}N"] if self.prefix else []),
+            *([f"FILE{self.file}"] if self.file else []),
+        ]
 
     def read(self, text: str) -> str:
         return text
 
     def __str__(self) -> str:
-        return f"one of {', '.join([*self.options, *([self.prefix + 'N'] if self.prefix else [])])}"
+        return f"one of {', '.join(self.words)}"
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,10 @@ MAY_IMPORT = {
     "lab": SHARED | {"core", "sim", "engine", "remote", "traffic"},
     "serve": SHARED | {"core", "engine", "traffic", "recording", "wire", "lab"},
     "play": SHARED | {"core", "engine", "remote", "traffic", "recording", "wire", "lab", "serve"},
-    "bench": SHARED | {"core", "model", "kernels", "engine", "traffic", "lab"},
+    "bench": SHARED | {"core", "model", "kernels", "sim", "engine", "traffic", "lab"},
+    "calibrate": SHARED | {"sim", "engine", "remote", "traffic", "bench"},
     "doctor": SHARED | {"core", "kernels", "engine", "traffic", "bench"},
-    "cli": {"plan", "recording", "wire", "lab", "play", "serve", "bench", "remote", "doctor"},
+    "cli": {"plan", "calibrate", "recording", "wire", "lab", "play", "serve", "bench", "remote", "doctor"},
     "__main__": {"cli"},
     "__init__": {"config", "engine"},
 }

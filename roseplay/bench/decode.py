@@ -123,6 +123,7 @@ def _figures(
         "bandwidth_fraction": step_bytes / (step_ms["p50"] / 1000) / bandwidth,
         "batch": batch,
         "context": context,
+        "new_tokens": new_tokens,
         "dtype": info.dtype,
         "steps": len(periods),
     }

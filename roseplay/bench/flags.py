@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roseplay.arguments import add_field_flags, given_fields
+from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.model import shapes
 from roseplay.own_models import EMBEDDED
@@ -53,10 +54,12 @@ def add_knob_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--slow-motion", type=float, default=1.0, help=argparse.SUPPRESS)
 
 
-def add_run_flags(parser: argparse.ArgumentParser, *, repeat_runs: int = 1, keep_cache: bool = False) -> None:
+def add_run_flags(
+    parser: argparse.ArgumentParser, *, warmup_runs: int = 1, repeat_runs: int = 1, keep_cache: bool = False
+) -> None:
     """Add flags for the number of runs and the output file, and ``--keep-cache`` if the benchmark supports it."""
     group = parser.add_argument_group("runs")
-    add(group, "--warmup-runs", 1, "runs before the measured ones, not counted", type=at_least(0))
+    add(group, "--warmup-runs", warmup_runs, "runs before the measured ones, not counted", type=at_least(0))
     add(group, "--repeat-runs", repeat_runs, "measured runs, of which the median is reported")
     if keep_cache:
         group.add_argument("--keep-cache", action="store_true", help="keep cached blocks between runs")
@@ -102,7 +105,7 @@ def knobs(args: argparse.Namespace) -> Knobs:
     return Knobs(**given_fields(Knobs, vars(args)))
 
 
-def open_engine(args: argparse.Namespace, knobs: Knobs, **settings: Any) -> Engine:
+def open_engine(args: argparse.Namespace, knobs: Knobs, *, clock: Clock = SYSTEM_CLOCK, **settings: Any) -> Engine:
     """Returns a started engine; ``settings`` are fields of ``EngineConfig``, which override the flags.
 
     Raises ``EngineStartError`` (a ``ValueError``) with a one-line message for the user.
@@ -110,7 +113,7 @@ def open_engine(args: argparse.Namespace, knobs: Knobs, **settings: Any) -> Engi
     config = dataclasses.replace(engine_config(args), **settings)
     from roseplay.engine.client import Engine  # here, to report bad flags before torch is loaded
 
-    return Engine(args.model, config=config, knobs=knobs)
+    return Engine(args.model, config=config, knobs=knobs, clock=clock)
 
 
 def workload(args: argparse.Namespace, source: PromptSource) -> Workload:

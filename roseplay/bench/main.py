@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 
 from roseplay.arguments import Parser
-from roseplay.bench import api, browser, compare, decode, gpu, grid, page, ray, streaming
+from roseplay.bench import api, browser, compare, decode, gpu, grid, page, ray, simulate, streaming
 from roseplay.bench.runs import BenchmarkError
 
-BENCHMARKS = (streaming, decode, grid, compare, page, browser, api, ray, gpu)
+BENCHMARKS = (streaming, decode, grid, compare, page, browser, api, ray, gpu, simulate)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -67,11 +67,12 @@ def deployment(model: Any, config: EngineConfig) -> tuple[CostModel, Evidence]:
     Raises:
         SimulationError: the model is not found or cannot be simulated; one line.
     """
+    from roseplay.sim.calibrated import find_hardware
     from roseplay.sim.evidence import cost_model
-    from roseplay.sim.gpus import find_gpu
 
     assert config.run_as is not None
-    return cost_model(_shape(model), find_gpu(config.run_as), config.tensor_parallel_size)
+    gpu, own = find_hardware(config.run_as)
+    return cost_model(simulated_shape(model), gpu, config.tensor_parallel_size, own)
 
 
 def origins_of(model: Any, config: EngineConfig, num_blocks: int) -> dict[str, Any]:
@@ -121,13 +122,10 @@ def check_simulated(model: str, config: EngineConfig) -> ModelEntry:
     Raises:
         ValueError: it is not found, cannot be simulated or does not fit; one line.
     """
-    from roseplay.sim.cost import CostModel
-    from roseplay.sim.gpus import find_gpu
     from roseplay.sim.memory import choose_num_blocks
 
-    assert config.run_as is not None
-    shape = _shape(model)
-    cost = CostModel(shape, find_gpu(config.run_as), config.tensor_parallel_size)
+    cost, _ = deployment(model, config)
+    shape = cost.shape
     choose_num_blocks(cost, config, config.max_model_len or shape.max_len)
     return _entry(model, shape)
 
@@ -140,7 +138,7 @@ def simulated_models() -> list[ModelEntry]:
     found = []
     for name in shapes.names():
         try:
-            found.append(_entry(name, _shape(name)))
+            found.append(_entry(name, simulated_shape(name)))
         except SimulationError:  # a model with recurrent layers
             continue
     return sorted(found, key=lambda entry: entry.parameters or 0)
@@ -158,14 +156,18 @@ def _entry(model: str, shape: ModelShape) -> ModelEntry:
     )
 
 
-def _shape(model: Any) -> ModelShape:
-    """Returns the shape of a model in memory, or of the one with this name; raises ``SimulationError``."""
+def simulated_shape(model: Any, weights: str | None = None, kv: str | None = None) -> ModelShape:
+    """Returns the shape of a model in memory, or of the one with this name; raises ``SimulationError``.
+
+    Args:
+        weights, kv: see ``ModelShape.of_config``.
+    """
     from roseplay.sim.model_shape import ModelShape
     from roseplay.sim.models import find_shape
 
     if isinstance(model, str):
-        return find_shape(_directory(model))
-    return ModelShape.of_config(model.config.to_dict(), name=type(model).__name__)
+        return find_shape(_directory(model), weights, kv)
+    return ModelShape.of_config(model.config.to_dict(), name=type(model).__name__, weights=weights, kv=kv)
 
 
 def tokenizer_of_simulated(model: Any, config: EngineConfig) -> Any:

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from roseplay.config import GPU_KNOBS, EngineConfig, Knobs
+from roseplay.config import GPU_KNOBS, SIMULATED_GPUS, EngineConfig, Knobs
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.engine_like import EngineLike, HasTokenizer
@@ -191,7 +191,13 @@ def _simulated_arm(config: EngineConfig, arms: Mapping[str, Arm]) -> EngineConfi
 
 
 def _check_simulated(name: str, arm: Arm, live: EngineConfig) -> None:
-    """Raises ``ValueError`` if an arm sets something that has no effect on simulated hardware."""
+    """Raises ``ValueError`` if an arm sets something that has no effect on simulated hardware.
+
+    An arm may come from a page's visitor, who may not read files of this machine: a calibration file must be the engine's.
+    """
+    run_as = arm.config.get("run_as", live.run_as)
+    if run_as not in (*SIMULATED_GPUS, live.run_as):
+        raise ValueError(f"arm {name}: start with --run-as {run_as} to use this calibration file")
     unused = [one for one in WITHOUT_EFFECT if one in arm.config and arm.config[one] != getattr(live, one)]
     unused += ["batched_append"] if arm.knobs.batched_append != Knobs().batched_append else []
     if unused:

@@ -17,7 +17,8 @@ from roseplay.plan import text
 from roseplay.plan.load import read_load, uniform_load
 from roseplay.plan.search import SIZES, Tried, best, search
 from roseplay.plan.slo import SLO
-from roseplay.sim.gpus import GPU, find_gpu, gpus
+from roseplay.sim.calibrated import find_hardware
+from roseplay.sim.gpus import GPU, gpus
 from roseplay.sim.model_shape import WEIGHT_BYTES, ModelShape
 from roseplay.sim.models import find_shape
 from roseplay.sim.outcome import SimulatedRequest
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    gpu, slo = find_gpu(options.gpu), SLO.parse(options.slo)
+    (gpu, own), slo = find_hardware(options.gpu), SLO.parse(options.slo)
     shape = find_shape(options.model, options.weights, options.kv)
     load = _load(options, shape)
     config = _config(options, shape, load)
@@ -48,7 +49,7 @@ def _plan(options: argparse.Namespace) -> int:
         [options.tensor_parallel_size] if options.tensor_parallel_size else [n for n in SIZES if n <= options.max_gpus]
     )
     begin = time.perf_counter()
-    tried = list(search(shape, gpu, load, slo, config, sizes))
+    tried = list(search(shape, gpu, load, slo, config, sizes, own))
     took_s = time.perf_counter() - begin
     chosen = best(tried, slo)
     span_s = load[-1].at_s - load[0].at_s
@@ -127,7 +128,9 @@ def _parser() -> Parser:
         description="Simulate a load on GPUs that are not here, with this engine's scheduler, and name the settings that "
         "hold the limits with the fewest of them. All times are estimates; the output says how far they can be trusted.",
     )
-    parser.add_argument("--gpu", required=True, metavar="GPU", help=f"one of {', '.join(gpus())}")
+    parser.add_argument(
+        "--gpu", required=True, metavar="GPU", help=f"one of {', '.join(gpus())}, or a file of roseplay calibrate"
+    )
     parser.add_argument(
         "--model",
         required=True,

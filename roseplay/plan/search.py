@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from roseplay.clock import VirtualClock
 from roseplay.config import EngineConfig, Knobs
 from roseplay.plan.slo import SLO
+from roseplay.sim.calibrated import Calibration
+from roseplay.sim.cost import CostModel
 from roseplay.sim.evidence import Evidence, cost_model
 from roseplay.sim.gpus import GPU, SimulationError
 from roseplay.sim.model_shape import ModelShape
@@ -47,13 +49,20 @@ class Tried:
 
 
 def search(
-    shape: ModelShape, gpu: GPU, load: Sequence[SimulatedRequest], slo: SLO, config: EngineConfig, sizes: Sequence[int]
+    shape: ModelShape,
+    gpu: GPU,
+    load: Sequence[SimulatedRequest],
+    slo: SLO,
+    config: EngineConfig,
+    sizes: Sequence[int],
+    own: Calibration | None = None,
 ) -> Iterator[Tried]:
     """Yields what was tried, until all settings of the smallest sufficient number of GPUs have been.
 
     Args:
         config: ``max_model_len``, memory and block size.
         sizes: numbers of GPUs, in order; those on which the model does not fit are left out.
+        own: a calibration of the GPU.
 
     Raises:
         SimulationError: the model fits on none of them; the message is that of the largest.
@@ -66,7 +75,7 @@ def search(
                 continue  # no more than this ran at once with a larger batch: the outcome is the same
             knobs = Knobs(max_batch_size=max_batch_size, step_max_tokens=step_max_tokens)
             try:
-                tried = _try(shape, gpu, gpus, load, config, knobs)
+                tried = _try(*cost_model(shape, gpu, gpus, own), load, config, knobs)
             except SimulationError as error:
                 refusal = error
                 break
@@ -86,15 +95,14 @@ def best(tried: Sequence[Tried], slo: SLO) -> Tried:
 
 
 def _try(
-    shape: ModelShape, gpu: GPU, gpus: int, load: Sequence[SimulatedRequest], config: EngineConfig, knobs: Knobs
+    cost: CostModel, evidence: Evidence, load: Sequence[SimulatedRequest], config: EngineConfig, knobs: Knobs
 ) -> Tried:
-    cost, evidence = cost_model(shape, gpu, gpus)
     clock = VirtualClock()
     runner = SimulatedRunner(cost, evidence, config, clock)
     played = VirtualServer(runner, clock, knobs).play(load)
     assert knobs.step_max_tokens is not None
     return Tried(
-        gpus,
+        cost.tensor_parallel,
         knobs.max_batch_size,
         knobs.step_max_tokens,
         runner.num_blocks,

@@ -57,13 +57,14 @@ def server_addresses(arguments: Mapping[str, Any]) -> tuple[ServerAddress, ...]:
             raise ValueError("--url-api-key needs --url")
         return ()
     model = arguments["model"] or None
-    first = ServerAddress(url, _key_of(arguments, "--url-api-key"), model)
+    first = ServerAddress(url, key_of(arguments, "--url-api-key"), model)
     if second is None:
         return (first,)
     if second == url:
         raise ValueError("--url and --url-b name the same server")
-    return (first, ServerAddress(second, _key_of(arguments, "--url-b-api-key"), model))
+    return (first, ServerAddress(second, key_of(arguments, "--url-b-api-key"), model))
 
 
-def _key_of(arguments: Mapping[str, Any], flag: str) -> str | None:
+def key_of(arguments: Mapping[str, Any], flag: str) -> str | None:
+    """Returns a key from its flag, or else from the environment."""
     return arguments[flag.removeprefix("--").replace("-", "_")] or os.environ.get(key_variable(flag)) or None

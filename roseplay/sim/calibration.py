@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from roseplay.sim.cost import Parameters
 
-# Weight of the defaults against one point: few points move a parameter only where they depend on it.
-PULL = 0.03
-# A parameter stays within this factor of its default, so that none becomes negative or absurd.
-_FARTHEST = 4.0
 LEAST_POINTS = 3
+_COMPUTE, _CPU_PROMPT = 3, 6  # places in ``Parameters.as_vector``
+
+
+class Hold(NamedTuple):
+    """How tightly a fit is held to its start.
+
+    Attributes:
+        pull: weight of each parameter's relative distance from the start against one point's relative error: few points
+            move a parameter only where they depend on it.
+        farthest: largest factor between a parameter and its start, so that none becomes negative or absurd.
+    """
+
+    pull: float
+    farthest: float
+
+
+GPU_HOLD = Hold(0.03, 4.0)
+# The start is less certain: attention is not bound by the memory's bandwidth, and the host's work differs more.
+CPU_HOLD = Hold(0.01, 50.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,40 +58,57 @@ class Errors:
         return f"median {self.median:.1%}, {self.within_10:.0%} within 10%"
 
 
-def fit(terms: np.ndarray, seconds: np.ndarray, start: Parameters, pull: float = PULL) -> Parameters:
+def fit(terms: np.ndarray, seconds: np.ndarray, start: Parameters, hold: Hold = GPU_HOLD) -> Parameters:
     """Returns the parameters that predict the points best: one least-squares call over relative errors.
 
     The fit is pulled towards ``start`` (ridge regression), because the terms are nearly collinear where points are few.
 
     Args:
-        terms: ``[n, 5]``, see ``CostModel.terms``.
+        terms: ``[n, 7]``, see ``CostModel.terms``.
         seconds: ``[n]``, measured.
-        pull: weight of each parameter's relative distance from ``start`` against one point's relative error.
     """
     before = start.as_vector()
     rows = terms * before / seconds[:, None]  # in units of the start, so that all parameters are near 1
-    lhs = np.vstack([rows, pull * np.eye(len(before))])
-    rhs = np.concatenate([np.ones(len(seconds)), np.full(len(before), pull)])
+    lhs = np.vstack([rows, hold.pull * np.eye(len(before))])
+    rhs = np.concatenate([np.ones(len(seconds)), np.full(len(before), hold.pull)])
     found, *_ = np.linalg.lstsq(lhs, rhs, rcond=None)
-    return start.with_vector(np.clip(found, 1 / _FARTHEST, _FARTHEST) * before)
+    return start.with_vector(np.clip(found, 1 / hold.farthest, hold.farthest) * before)
+
+
+def predict_held_out(terms: np.ndarray, seconds: np.ndarray, start: Parameters, hold: Hold = GPU_HOLD) -> np.ndarray:
+    """Returns ``[n]`` seconds: each point predicted with parameters that were fitted to all others."""
+    keep = ~np.eye(len(seconds), dtype=bool)
+    fitted = [fit(terms[kept], seconds[kept], start, hold) for kept in keep]
+    return np.array([of @ parameters.as_vector() for of, parameters in zip(terms, fitted, strict=True)])
 
 
 def held_out(terms: np.ndarray, seconds: np.ndarray, start: Parameters) -> Errors:
     """Returns the errors at points that were not fitted: each is predicted from all others."""
-    keep = ~np.eye(len(seconds), dtype=bool)
-    predicted = [terms[i] @ fit(terms[keep[i]], seconds[keep[i]], start).as_vector() for i in range(len(seconds))]
-    return Errors.of(np.array(predicted), seconds)
+    return Errors.of(predict_held_out(terms, seconds, start), seconds)
 
 
-def fit_first_tokens(prompts_s: Sequence[float], base_s: Sequence[float], measured_s: Sequence[float]) -> np.ndarray:
-    """Returns ``[2]``: the factor on the prompts' computing time, and the seconds of the server, of unloaded TTFTs.
+def fit_first_tokens(
+    parts_s: np.ndarray, served: np.ndarray, measured_s: np.ndarray, start: Parameters, hold: Hold = GPU_HOLD
+) -> Parameters:
+    """Returns ``start`` with the parameters of prompts and of a server's time that predict first tokens best.
+
+    Held to ``start`` like ``fit``.
 
     Args:
-        prompts_s: seconds that the prompts' operations take by the present parameters.
-        base_s: the rest of their steps.
-        measured_s: the measured TTFTs; at least two of different lengths.
+        parts_s: ``[n, 7]``, the seconds of each term of the prompts' steps by ``start``.
+        served: ``[n]``, 1 where a server's time is part of the measured one, else 0.
+        measured_s: ``[n]``, from the arrival of the prompts to their first tokens.
     """
-    measured = np.asarray(measured_s)
-    lhs = np.stack([np.asarray(prompts_s), np.ones(len(measured))], axis=1)
-    found, *_ = np.linalg.lstsq(lhs / measured[:, None], (measured - np.asarray(base_s)) / measured, rcond=None)
-    return np.asarray(found)
+    fitted = [_COMPUTE, _CPU_PROMPT]
+    columns = np.column_stack([parts_s[:, fitted], served * start.server_s]) / measured_s[:, None]
+    rest = np.delete(parts_s, fitted, axis=1).sum(1)
+    lhs = np.vstack([columns, hold.pull * np.eye(3)])
+    rhs = np.concatenate([1 - rest / measured_s, np.full(3, hold.pull)])
+    found, *_ = np.linalg.lstsq(lhs, rhs, rcond=None)
+    compute, prompt, server = map(float, np.clip(found, 1 / hold.farthest, hold.farthest))
+    return replace(
+        start,
+        compute_share=start.compute_share / compute,
+        cpu_prompt_s=start.cpu_prompt_s * prompt,
+        server_s=start.server_s * server,
+    )

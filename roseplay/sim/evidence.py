@@ -1,7 +1,7 @@
 """Where a simulated figure comes from, and how far off such figures are at published points.
 
 Labels: *published* is a measured figure with a source. *Calibrated* figures use parameters fitted to measured points of
-the same GPU and weight format. *Uncalibrated* ones use the default parameters. *Saturated* ones grow with the length of
+the same GPU and weight format, published ones or the user's own. *Uncalibrated* ones use the default parameters. *Saturated* ones grow with the length of
 the run, because requests arrive faster than they are answered, and have no error bound.
 """
 
@@ -13,9 +13,10 @@ from functools import cache
 
 import numpy as np
 
+from roseplay.sim.calibrated import Calibration
 from roseplay.sim.calibration import LEAST_POINTS, Errors, fit, held_out
 from roseplay.sim.cost import CostModel, Parameters
-from roseplay.sim.gpus import GPU
+from roseplay.sim.gpus import GPU, SimulationError
 from roseplay.sim.model_shape import ModelShape
 from roseplay.sim.published import Point, published, published_of
 
@@ -34,6 +35,7 @@ class Evidence:
         errors: errors at points that were not fitted: each held out in turn, or, of default parameters, at all
             published rows of served models.
         models: the models that were measured.
+        own: whether they are the user's own measurements, not published ones.
         validated: whether the kind of model was compared with measurements at all; mixtures of experts were not.
     """
 
@@ -41,6 +43,7 @@ class Evidence:
     errors: Errors
     models: tuple[str, ...]
     validated: bool
+    own: bool = False
 
     @property
     def label(self) -> str:
@@ -59,18 +62,34 @@ class Evidence:
 
     def __str__(self) -> str:
         if self.calibrated_on:
-            found = f"calibrated on {self.calibrated_on} published points of {', '.join(self.models)} (error: {self.errors})"
+            kind = "own" if self.own else "published"
+            found = (
+                f"calibrated on {self.calibrated_on} {kind} points of {', '.join(self.models)} (error: {self.errors})"
+            )
         else:
             found = f"uncalibrated (error at {self.errors.points} published points of other deployments: {self.errors})"
         return found if self.validated else f"{found}; mixtures of experts are not validated"
 
 
-def cost_model(shape: ModelShape, gpu: GPU, tensor_parallel: int = 1) -> tuple[CostModel, Evidence]:
-    """Returns a deployment's cost model, calibrated if there are enough published points, and what stands behind it.
+def cost_model(
+    shape: ModelShape, gpu: GPU, tensor_parallel: int = 1, own: Calibration | None = None
+) -> tuple[CostModel, Evidence]:
+    """Returns a deployment's cost model, calibrated if there are enough points, and what stands behind it.
+
+    Args:
+        own: a calibration of this GPU, which takes the place of published points.
 
     Raises:
-        SimulationError: see ``CostModel``.
+        SimulationError: see ``CostModel``; or the calibration is of another weight format.
     """
+    if own is not None:
+        if own.weights != shape.weights:
+            raise SimulationError(
+                f"{own.measured} was measured with {own.weights} weights, but {shape.name} has {shape.weights}: calibrate"
+                " on a model with such weights"
+            )
+        evidence = Evidence(len(own.points), own.errors, (own.measured,), not shape.experts, own=True)
+        return CostModel(shape, gpu, tensor_parallel, own.parameters), evidence
     points = _points_of(gpu.name, shape.weights)
     if len(points) < LEAST_POINTS:
         return CostModel(shape, gpu, tensor_parallel), Evidence(0, _uncalibrated(), (), not shape.experts)

@@ -29,6 +29,7 @@ class GPU:
         bf16_tflops, fp8_tflops, fp4_tflops: dense matrix rates, 10^12 operations/s; ``None`` where it has none, or none
             is known.
         link_gb_s: bandwidth to the other GPUs of a server in one direction, 10^9 bytes/s; ``None`` if not known.
+        cpu: whether it is a CPU: its steps neither overlap with the host's work nor are padded.
         source: where these figures come from.
     """
 
@@ -40,6 +41,7 @@ class GPU:
     fp8_tflops: float | None = None
     fp4_tflops: float | None = None
     link_gb_s: float | None = None
+    cpu: bool = False
     source: str
 
     @property

@@ -16,6 +16,7 @@ from roseplay.sim.gpus import SimulationError
 from roseplay.sim.memory import STEP_TOKENS, choose_num_blocks
 
 NO_LOGPROBS = "a simulated model has no log-probabilities"
+CPU_STEP_S = 10.0  # seconds that a step on a CPU should not exceed, as in ``model/speed.py``
 _UNLIMITED = 2**60  # bytes: a simulated engine takes no memory, so that any number of them fits beside another
 
 
@@ -56,8 +57,6 @@ class SimulatedRunner:
         SimulationError: the model does not fit, or ``max_model_len`` is more than it allows.
     """
 
-    runs_ahead = True
-
     def __init__(
         self,
         cost: CostModel,
@@ -67,9 +66,10 @@ class SimulatedRunner:
         text: Sequence[int] = range(1, 100),
     ) -> None:
         self.cost, self.evidence = cost, evidence
+        self.runs_ahead = not cost.gpu.cpu
         self.block_size = config.block_size
         self.logits_bytes = 4 * cost.shape.vocab
-        self.memory_limit: int | None = STEP_TOKENS
+        self.memory_limit: int | None = None if cost.gpu.cpu else STEP_TOKENS
         self.eos_token_ids: frozenset[int] = frozenset()
         self._clock = clock
         self.text = tuple(token % cost.shape.vocab for token in text)
@@ -86,7 +86,10 @@ class SimulatedRunner:
 
     @property
     def max_step_tokens(self) -> int | None:
-        return self.memory_limit
+        """Tokens of the largest step: on a CPU, as many as take ``CPU_STEP_S`` halfway through the longest prompt."""
+        if not self.cost.gpu.cpu:
+            return self.memory_limit
+        return max(16, self.block_size, self.cost.prompt_tokens_in(CPU_STEP_S, self.max_model_len / 2))
 
     @property
     def token_cost(self) -> float:
@@ -116,7 +119,7 @@ class SimulatedRunner:
             max_model_len=self.max_model_len,
             kv_bytes_per_token=shape.kv_bytes_per_token(self.cost.tensor_parallel) * self.cost.tensor_parallel,
             threads=0,
-            cuda_graphs=len(GRAPH_SIZES),
+            cuda_graphs=len(GRAPH_SIZES) if self.cost.pads else 0,
             max_step_tokens=self.max_step_tokens,
             choices=(
                 Choice("durations of steps", f"simulated, {self.hardware}", f"{self.evidence}{unmodelled}"),
@@ -133,7 +136,7 @@ class SimulatedRunner:
         """Returns how many seconds a step takes."""
         last, seconds = self._last
         if last is not step:
-            seconds = self.cost.seconds(StepLoad.of_step(step))
+            seconds = self.cost.seconds(StepLoad.of_step(step, pads=self.cost.pads))
             self._last = step, seconds
         return seconds
 
@@ -150,7 +153,8 @@ class SimulatedRunner:
 
     def _result(self, step: Step, took_ns: int) -> StepResult:
         computed = any(entry.num_tokens for entry in step.entries)
-        replayed = step.cuda_graphs and not step.prompt_tokens and len(step.entries) <= GRAPH_SIZES[-1]
+        replayed = self.cost.pads and step.cuda_graphs and not step.prompt_tokens
+        replayed = replayed and len(step.entries) <= GRAPH_SIZES[-1]
         result = StepResult(
             [self.token(entry.request) if entry.samples else None for entry in step.entries],
             [None] * len(step.entries),

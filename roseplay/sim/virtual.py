@@ -72,7 +72,7 @@ class VirtualServer:
 
     def _begin(self, traffic: Sequence[SimulatedRequest], clients: int | None) -> None:
         knobs, start_ns = self._knobs, self._clock.now_ns()
-        self._ahead = knobs.overlap
+        self._ahead = knobs.overlap and self._runner.runs_ahead
         self._flying: tuple[Step, SimulatedStep, int] | None = None  # with the time at which it was launched
         self._landed: Step | None = None  # the last step, if none is in flight
         self._landed_ns = start_ns
@@ -296,7 +296,7 @@ class VirtualServer:
         return self._clock.now_ns() + np.cumsum(took_ns)
 
     def _load(self, requests: int, kv_tokens: Any) -> StepLoad:
-        sequences = padded(requests) if self._knobs.cuda_graphs else requests
+        sequences = padded(requests) if self._knobs.cuda_graphs and self._runner.cost.pads else requests
         return StepLoad(sequences, requests, 0, kv_tokens, 0)
 
     def _apply(self, run: DecodeRun, ends: np.ndarray) -> None:

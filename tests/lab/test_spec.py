@@ -107,6 +107,16 @@ def test_a_knob_that_the_device_does_not_have_is_refused() -> None:
     assert arm_configs(simulated, parsed(b=arm).arms)["B"].run_as == "h100"
 
 
+def test_arms_read_no_files_but_the_engines_own_calibration() -> None:
+    """The experiment of a page's visitor may not name files of this machine."""
+    simulated, arm = FakeEngine(), {"config": {"run_as": "mine.json"}}
+    simulated.config = EngineConfig(run_as="h100")
+    with pytest.raises(ValueError, match="arm B: start with --run-as mine.json"):
+        arm_configs(simulated, parsed(b=arm).arms)
+    simulated.config = EngineConfig(run_as="mine.json")
+    assert arm_configs(simulated, parsed(b=arm).arms)["B"].run_as == "mine.json"
+
+
 def test_the_page_is_told_what_may_be_asked_of_a_short_model() -> None:
     live = FakeEngine()
     live.info = dataclasses.replace(live.info, max_model_len=64)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from roseplay.sim.calibration import Errors, fit, fit_first_tokens, held_out
-from roseplay.sim.cost import Parameters, StepLoad
+from roseplay.sim.cost import CostModel, Parameters, StepLoad
 from roseplay.sim.gpus import find_gpu
 from roseplay.sim.published import Point, published
 
@@ -105,11 +105,13 @@ def test_unloaded_first_tokens_from_1024_tokens_on(weights: str) -> None:
     assert np.abs(predicted / seconds(long) - 1).max() <= 0.1
 
     costs = [point.cost_model() for point in long]
-    bases = [cost.seconds(StepLoad.decode(1, p.prompt)) for cost, p in zip(costs, long, strict=True)]
-    prompts = [cost.seconds(StepLoad.prompt(p.prompt)) - b for cost, p, b in zip(costs, long, bases, strict=True)]
-    factor, server_s = fit_first_tokens(prompts, bases, seconds(long))
-    fitted = factor * np.array(prompts) + np.array(bases) + server_s
-    assert np.abs(fitted / seconds(long) - 1).max() <= 0.05
+    parts = np.array([cost.terms(StepLoad.prompt(p.prompt)) for cost, p in zip(costs, long, strict=True)])
+    start = costs[0].parameters
+    parts *= start.as_vector()
+    fitted = fit_first_tokens(parts, np.ones(3), seconds(long), start)
+    again = [CostModel(cost.shape, cost.gpu, 1, fitted) for cost in costs]
+    calibrated = np.array([cost.first_token_s(p.prompt) for cost, p in zip(again, long, strict=True)])
+    assert np.abs(calibrated / seconds(long) - 1).max() <= 0.05
 
 
 def test_few_points_leave_what_they_do_not_say_at_the_defaults() -> None:

@@ -6,7 +6,7 @@ from roseplay.clock import VirtualClock
 from roseplay.config import SIMULATED_GPUS, EngineConfig, SamplingParams
 from roseplay.core.request import PLACEHOLDER, Request
 from roseplay.core.step import Step, StepEntry
-from roseplay.sim.cost import CostModel, StepLoad
+from roseplay.sim.cost import CostModel
 from roseplay.sim.evidence import cost_model
 from roseplay.sim.gpus import SimulationError, find_gpu, gpus
 from roseplay.sim.models import find_shape
@@ -35,7 +35,7 @@ def test_a_step_ends_after_its_cost_and_not_before() -> None:
     launched = runner.launch(step(decoding(1000)))
     assert runner._clock.now_ns() == 0  # the host goes on while the device computes
     result = launched.result()
-    cost_s = runner.cost.seconds(StepLoad.decode(1, 1000))
+    cost_s = runner.cost.seconds(runner.cost.decode(1, 1000))
     assert runner._clock.now_ns() == result.device_ns == round(cost_s * 1e9)
 
 

@@ -159,8 +159,10 @@ class Picker {
     this.said = make("p", { className: "rp-told", role: "status" });
     this.about = make("p");
     this.list = make("div", { className: "rp-choice", role: "radiogroup", "aria-label": "Models" });
-    this.runAs = select("run_as", ["this machine", ...given.settings.config.run_as.options]);
-    this.runAs.value = String(models.settings?.run_as ?? "");
+    const gpus = given.settings.config.run_as.options, now = String(models.settings?.run_as ?? "");
+    const more = now && !gpus.includes(now) ? [now] : []; // the engine's calibration file
+    this.runAs = select("run_as", ["this machine", ...more, ...gpus]);
+    this.runAs.value = now;
     this.runAs.onchange = () => this.show();
     this.button = set(makeButton("Load", "rp-load"), { type: "submit" });
     this.form = make("form", { className: "rp-picker", onsubmit: (event) => (event.preventDefault(), this.load()) });

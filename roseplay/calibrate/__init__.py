@@ -1,0 +1,1 @@
+"""``roseplay calibrate``: fits the cost model of simulated hardware to measurements of a deployment."""
