@@ -53,7 +53,7 @@ def test_a_gpu_that_cannot_run_triton_says_why(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(ValueError, match="attention='triton' needs compute capability 8.0 or higher, this GPU has 7.5"):
         make_backend("triton", cache)
     config: Any = EngineConfig(tensor_parallel_size=2)  # without graphs
-    loaded, gather = SimpleNamespace(device=CUDA), make_backend("gather", cache)
+    loaded, gather = SimpleNamespace(device=CUDA, model=torch.nn.Module()), make_backend("gather", cache)
     attention, *_ = CudaAccelerator(no_step, loaded, gather, config, Reporter()).choices()
     assert attention.chosen == "gather"
     assert "needs compute capability 8.0 or higher, this GPU has 7.5" in attention.slow

@@ -24,6 +24,7 @@ from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch, dummy_batch
 from roseplay.model.gpu_memory import Profile
 from roseplay.model.loaded_model import LoadedModel
+from roseplay.model.stateful import stateful_modules
 from roseplay.model.states import StatePool
 
 logger = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class CudaAccelerator(Accelerator):
     ) -> None:
         super().__init__(forward, loaded, backend, config, reporter, states)
         self._attention, self._fuse_ops = backend.name, config.fuse_ops
+        self._stateful = [forward for _, forward in stateful_modules(loaded.model)]
         self._no_triton = None
         on_gpu = loaded.device.type == "cuda"
         why = missing(loaded.device) if on_gpu else None
@@ -116,8 +118,26 @@ class CudaAccelerator(Accelerator):
         return (
             Choice("attention", self._attention, slow=self._no_triton),
             Choice(fused, "one pass each") if self._fuse_ops else Choice(fused, "torch", "fuse_ops is off"),
+            *self._state_prompts(),
             self._steps(),
         )
+
+    def _state_prompts(self) -> list[Choice]:
+        """Returns an empty list for a model without recurrent layers."""
+        part, by_model, layers = "prompts of recurrent layers", "the model's code", self._stateful
+        if not layers:
+            return []
+        if not self._fuse_ops:
+            return [Choice(part, by_model, "fuse_ops is off")]
+        others = [layer for layer in layers if layer.packed is None]
+        if not others:
+            return [Choice(part, "a few launches for all rows of a step")]
+        why = next((layer.refused["packed"] for layer in others if layer.refused), "their functions have no kernels")
+        return [
+            Choice(
+                part, by_model, slow=f"{len(others)} of {len(layers)} layers launch their prompts' operations: {why}"
+            )
+        ]
 
     def _steps(self) -> Choice:
         part, one_by_one = "steps", "launched one by one"
