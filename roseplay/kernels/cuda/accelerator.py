@@ -14,7 +14,7 @@ from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
 from roseplay.core.request import Request
 from roseplay.kernels.cuda import fuse
-from roseplay.kernels.cuda.attention.backend import TritonBackend, Variant, available, missing
+from roseplay.kernels.cuda.attention.backend import TritonBackend, available, missing
 from roseplay.kernels.cuda.compile_ahead import CompileAhead
 from roseplay.kernels.cuda.graphs import Graph, StepGraphs, cuda_graphs, expected_bytes, make_buckets
 from roseplay.kernels.replace_modules import replace_gelus
@@ -68,7 +68,7 @@ class CudaAccelerator(Accelerator):
         begin = time.perf_counter()
         if isinstance(backend, TritonBackend):
             split = config.tensor_parallel_size > 1
-            _compile_variants(forward, loaded, backend, config.block_size, reporter, split=split)
+            _compile_attention(forward, loaded, config.block_size, reporter, split=split)
         if on_gpu and why is None:
             from roseplay.kernels.cuda import sampling
 
@@ -194,8 +194,8 @@ def _free_bytes(device: torch.device) -> int:
     return gpu_memory.free_bytes(device)[0] if device.type == "cuda" else 0
 
 
-def _compile_variants(
-    forward: Forward, loaded: LoadedModel, backend: TritonBackend, block_size: int, reporter: Reporter, *, split: bool
+def _compile_attention(
+    forward: Forward, loaded: LoadedModel, block_size: int, reporter: Reporter, *, split: bool
 ) -> None:
     """Run steps with every variant of the attention kernels, so that no request has to wait for a compilation.
 
@@ -203,24 +203,20 @@ def _compile_variants(
     processes would compile one after another meanwhile.
     """
     limit = loaded.max_model_len
-    variants = backend.variants(-(-limit // block_size) * block_size)
-    reporter.expect(len(variants))
+    sizes = sorted({1, min(2, limit), min(_WARM_UP_TILE, limit)})
+    reporter.expect(len(sizes))
 
-    def run(variant: Variant) -> None:
-        for num_tokens in sorted({1, min(2, limit), min(_WARM_UP_TILE, limit)}):
-            host = dummy_batch(num_tokens, row_tokens=limit, block_size=block_size)
-            batch = host.upload(loaded.device)
-            batch.variant = variant
-            forward(batch)
+    def run(num_tokens: int) -> None:
+        forward(dummy_batch(num_tokens, row_tokens=limit, block_size=block_size).upload(loaded.device))
 
     if loaded.device.type == "cuda" and not split:
         ahead = CompileAhead()
         with ahead.collecting():
-            for variant in variants:
-                run(variant)
+            for num_tokens in sizes:
+                run(num_tokens)
         ahead.compile(loaded.device)
-    for variant in variants:
-        run(variant)
+    for num_tokens in sizes:
+        run(num_tokens)
         reporter.advance()
     if loaded.device.type == "cuda":
         torch.cuda.synchronize(loaded.device)
