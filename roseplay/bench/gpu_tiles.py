@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 
 from roseplay.bench.gpu_kernels import DECODES, PREFILLS, TINY, Shape, layer_seconds
 from roseplay.bench.gpu_machine import Figures, Machine, Row
-from roseplay.kernels.cuda.attention.tiles import Tiles, choose_tiles
+from roseplay.kernels.cuda.attention.tiles import Launch, Tiles, choose_tiles
 
 # (rows, keys, warps, stages) of a tile
 _OF_DECODES = (
@@ -37,15 +36,15 @@ def _row(shape: Shape, sizes: tuple[tuple[int, int, int, int], ...]) -> Row:
         device, seen = torch.device(machine.device), []
         found: dict[str, Figures] = {}
 
-        def own(**given: Any) -> Tiles:
-            seen.append(choose_tiles(**given))
+        def own(launch: Launch) -> Tiles:
+            seen.append(choose_tiles(launch))
             return seen[-1]
 
         ours = layer_seconds(chosen, device, tiles=own)
         for size in tried:
 
-            def other(size: tuple[int, int, int, int] = size, **given: Any) -> Tiles:
-                return replace(choose_tiles(**given), **dict(zip(_SIZES, size, strict=True)))
+            def other(launch: Launch, size: tuple[int, int, int, int] = size) -> Tiles:
+                return replace(choose_tiles(launch), **dict(zip(_SIZES, size, strict=True)))
 
             try:
                 found[str(size)] = {"seconds": layer_seconds(chosen, device, tiles=other)}

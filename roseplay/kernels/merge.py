@@ -96,6 +96,7 @@ class SharedInputs:
         for hook in self._hooks:
             hook.remove()
         self._open = self._input = None
+        self._layers, self._modules = [], []  # only the groups keep layers, and with them their weights
         uncalled = self._parents.keys() - self._called.keys()
         self.bypassed = frozenset(layer for layer in uncalled if self._parents[layer] in self._ran)
         # A layer that is called several times in a pass belongs to none.

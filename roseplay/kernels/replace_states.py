@@ -7,6 +7,7 @@ of the libraries causal-conv1d, flash-linear-attention and mamba-ssm, except tha
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import Any
@@ -16,16 +17,19 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from roseplay.core.info import Choice
+from roseplay.core.step import DeviceLostError, StepTooLargeError
 from roseplay.kernels.replace_modules import random_like, same, with_globals
 from roseplay.model.batch import HostBatch
-from roseplay.model.device_errors import too_small_for_kernel
+from roseplay.model.device_errors import judge
 from roseplay.model.stateful import StatefulForward, stateful_modules
 from roseplay.model.states import StatePool
 
 # Rows of a comparison: tokens to compute, and tokens before them.
 _DECODES = ((1, 7), (1, 7), (1, 7))
 _PACKED = ((3, 0), (1, 7), (37, 0), (34, 7))
-_UNSUPPORTED = (AttributeError, RuntimeError, TypeError, ValueError)  # of functions whose arguments have no kernel
+
+logger = logging.getLogger(__name__)
 
 
 def decode_by(model: PreTrainedModel, functions: Mapping[str, Callable[..., Any]]) -> None:
@@ -47,25 +51,40 @@ def _replace(
 ) -> None:
     """Set an attribute of each ``StatefulForward`` to the module's forward with these functions, if both agree.
 
-    One module is compared of those that have the same class and states.
+    One module is compared of those that have the same class and states. Whatever a kernel raises, such as an error of its
+    compiler, leaves the module as it is (``StatefulForward.refused``); only a lost device or a lack of memory is raised.
     """
     dim, like = model.get_input_embeddings().embedding_dim, next(model.parameters())
-    verdicts: dict[Hashable, bool] = {}
+    verdicts: dict[Hashable, str | None] = {}
     for module, stateful in stateful_modules(model):
         forward, kind = _with_functions(module, functions), (type(module), stateful.shapes)
         if forward is None:
             continue
         if kind not in verdicts:
-            trial = _Trial(stateful, rows, dim, like)
-            expected = trial.run()
-            setattr(stateful, attribute, forward)
-            try:
-                verdicts[kind] = trial.agrees(expected, trial.run())
-            except Exception as error:
-                if not isinstance(error, _UNSUPPORTED) and too_small_for_kernel(error) is None:
-                    raise
-                verdicts[kind] = False
-        setattr(stateful, attribute, forward if verdicts[kind] else None)
+            verdicts[kind] = _why_not(stateful, attribute, forward, _Trial(stateful, rows, dim, like))
+        why = verdicts[kind]
+        setattr(stateful, attribute, forward if why is None else None)
+        if why is not None:
+            stateful.refused[attribute] = why
+
+
+def _why_not(
+    stateful: StatefulForward, attribute: str, forward: Callable[..., torch.Tensor], trial: _Trial
+) -> str | None:
+    """Returns why a forward cannot be used; None if it computes the same as without it."""
+    expected = trial.run()
+    setattr(stateful, attribute, forward)
+    try:
+        return None if trial.agrees(expected, trial.run()) else "the kernels compute something else"
+    except Exception as error:
+        found = judge(error, trial.device)
+        if isinstance(found, DeviceLostError | StepTooLargeError):
+            raise found from error
+        message = getattr(error, "error_message", None) or error  # Triton's compiler quotes the source first
+        why = Choice.brief(f"{type(error).__name__}: {message}")
+        level = logging.INFO if isinstance(error, ValueError) else logging.WARNING  # arguments that have no kernel
+        logger.log(level, "a layer with a state is computed by the model's code: %s", why)
+        return why
 
 
 class _Trial:
@@ -74,7 +93,7 @@ class _Trial:
     def __init__(
         self, stateful: StatefulForward, rows: Sequence[tuple[int, int]], dim: int, like: torch.Tensor
     ) -> None:
-        self._stateful, self._like = stateful, like
+        self._stateful, self._like, self.device = stateful, like, like.device
         counts, before = (np.array(numbers) for numbers in zip(*rows, strict=True))
         tokens, self._slots = int(counts.sum()), np.arange(len(rows), 0, -1)
         self._x = random_like((1, tokens, dim), like)
@@ -92,7 +111,7 @@ class _Trial:
 
     def run(self) -> list[torch.Tensor]:
         """Returns the outputs, and the states after them."""
-        stateful, device = self._stateful, self._like.device
+        stateful, device = self._stateful, self.device
         pool = StatePool({stateful.layer: stateful.shapes}, len(self._slots) + 1, device)
         every = torch.arange(len(self._slots) + 1, device=device)
         shapes = [((len(every), *shape.shape), torch.empty(0, dtype=shape.dtype)) for shape in stateful.shapes]

@@ -47,7 +47,6 @@ class PagedBatch:
         logits_rows: ``[wanted]``: tokens whose logits are wanted (the last ones of rows); None for all tokens.
         batched_append: keys and values are written once per layer, else once per row and layer.
         host_state_slots: ``[rows]``: the state slot of each row's request, 0 for a model without recurrent layers.
-        variant: which variant of its kernels the backend is to launch, to compile it; None if the batch decides.
         memo: values that a backend computes in one layer and reuses in the other layers.
     """
 
@@ -63,7 +62,6 @@ class PagedBatch:
     host_block_tables: Ints
     batched_append: bool = True
     host_state_slots: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    variant: Hashable = None
     memo: dict[Hashable, Any] = field(default_factory=dict)
 
     @property

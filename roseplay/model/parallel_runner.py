@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -71,7 +71,6 @@ class Forward:
 
     Attributes:
         num_logits: number of rows of logits that are wanted; None for all.
-        variant: see ``PagedBatch``.
     """
 
     cu_seqlens_q: Ints
@@ -79,7 +78,6 @@ class Forward:
     block_tables: Ints
     num_logits: int | None
     batched_append: bool
-    variant: Hashable
 
 
 class Followers:
@@ -129,8 +127,7 @@ class LeadingForward(PackedForward):
         batch, rows = paged.batch, paged.batch.logits_rows
         tables, count = batch.host_block_tables, None if rows is None else rows.shape[0]
         parts = [batch.input_ids, batch.positions, batch.slot_mapping, *([] if rows is None else [rows])]
-        lengths, how = (batch.host_cu_seqlens_q, batch.host_seq_lens), (batch.batched_append, batch.variant)
-        message = Forward(*lengths, tables, count, *how)
+        message = Forward(batch.host_cu_seqlens_q, batch.host_seq_lens, tables, count, batch.batched_append)
         self._followers.tell(message)
         try:
             self._followers.ranks.broadcast(torch.cat(parts))
@@ -267,7 +264,6 @@ class Follower:
             host_seq_lens=forward.seq_lens,
             host_block_tables=tables,
             batched_append=forward.batched_append,
-            variant=forward.variant,
         )
 
 

@@ -73,6 +73,7 @@ class StatefulForward:
             ``SlotStates``. None if there is none; then states are copied from their slots and back.
         packed: a forward of the module for all rows of a packed batch of at least two tokens, with ``SlotStates`` as well.
             None if there is none; then rows are computed in groups.
+        refused: by the names of these two, why a forward that was tried is not used.
     """
 
     def __init__(self, module: nn.Module, use: CacheUse, shapes: tuple[StateShape, ...], *, one_by_one: bool) -> None:
@@ -82,6 +83,7 @@ class StatefulForward:
         self.shapes, self.one_by_one = shapes, one_by_one
         self.in_place: Callable[..., torch.Tensor] | None = None
         self.packed: Callable[..., torch.Tensor] | None = None
+        self.refused: dict[str, str] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         x: torch.Tensor = args[0] if args else kwargs[self._input]

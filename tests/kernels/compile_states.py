@@ -32,7 +32,7 @@ def compile_kernel(kernel: Any, constants: dict[str, Any], target: GPUTarget, it
         elif name in ("scale", "least", "most"):
             types[name] = "fp32"
         else:
-            floats = name in ("u", "w", "g", "a") or (name == "out" and kernel is mamba2.scan_kernel)
+            floats = name in ("u", "w", "scores", "g", "a") or (name == "out" and kernel is mamba2.scan_kernel)
             types[name] = "*i64" if name in INTS else f"*{state if name == 'states' else 'fp32' if floats else item}"
     names = list(types)
     even = [name for name in names if types[name] == "i32" or types[name].startswith("*")]
@@ -52,12 +52,12 @@ def main(architecture: str, shared_memory: int) -> None:
         common = {"CHUNK": chunk, "PRECISION": precision(dtype)}
         solve = {"DOUBLINGS": chunk.bit_length() - 1, "SOLVE": precision(torch.float32)}
         delta = {**common, "V_HEADS": 32, "GROUP": 2, "K_DIM": 128, "V_DIM": 128, "K_PAD": 128}
+        rules = {"": delta | {"DECAYS": 1, "DECAYS_PAD": 1}, " by channel": delta | {"DECAYS": 128, "DECAYS_PAD": 128}}
         of_conv = {"INPUTS": 4, "WIDTH": 4, "CHUNK": chunk, "BLOCK_C": 64, "BIAS": True, "SILU": True}
-        kernels = [
-            ("prepare", delta_rule.prepare_kernel, {**delta, **solve, "V_PAD": 128}, "fp32"),
-            ("scan", delta_rule.scan_kernel, {**delta, "BLOCK_V": chunk}, "fp32"),
-            ("convolve", convolution.convolve_kernel, of_conv, item),
-        ]
+        kernels = [("convolve", convolution.convolve_kernel, of_conv, item)]
+        for which, rule in rules.items():
+            kernels.append((f"prepare{which}", delta_rule.prepare_kernel, {**rule, **solve, "V_PAD": 128}, "fp32"))
+            kernels.append((f"scan{which}", delta_rule.scan_kernel, {**rule, "BLOCK_V": chunk}, "fp32"))
         for size in (128, 256):
             sizes = {"HEADS": 128, "GROUP": 128, "DIM": 64, "SIZE": size, "PAD": size, "BLOCK_P": chunk}
             kernels.append((f"mamba 2, {size}", mamba2.scan_kernel, {**common, **sizes}, "fp32"))

@@ -23,8 +23,9 @@ from triton.compiler import ASTSource
 
 from roseplay.kernels.cuda.activations import gate_kernel
 from roseplay.kernels.cuda.attention.append import append_kernel
-from roseplay.kernels.cuda.attention.kernels import attend_kernel, join_kernel
-from roseplay.kernels.cuda.attention.tiles import choose_tiles, next_power_of_2, shared_bytes, tensor_cores
+from roseplay.kernels.cuda.attention.kernels import attend_kernel
+from roseplay.kernels.cuda.attention.plan import plan_kernel
+from roseplay.kernels.cuda.attention.tiles import Launch, choose_tiles, next_power_of_2, shared_bytes, tensor_cores
 from roseplay.kernels.cuda.norms import add_norm_kernel, rms_norm_kernel
 from roseplay.kernels.cuda.rotate_append import rotate_append_kernel
 from roseplay.model.attention import EVERYTHING, Reach
@@ -34,8 +35,9 @@ SHARED = {
     name: kib * 1024 for name, kib in (("80", 163), ("89", 99), ("90", 227), ("100", 227), ("120", 99), ("gfx942", 64))
 }
 ITEMSIZES = {"fp16": 2, "bf16": 2, "fp32": 4}
-INTS = {"num_tokens", "num_rows", "table_stride"}
+INTS = {"num_tokens", "num_rows", "num_programs", "table_stride"}
 METADATA = {"block_tables": "*i64", "cu_seqlens_q": "*i64", "seq_lens": "*i64", "slot_mapping": "*i64"}
+OTHERS = {"plan": "*i32", "arrived": "*i32", "parts": "*fp32", "lse": "*fp32"}
 KINDS = {"decode": (True, 4), "mixed": (False, 8), "prefill": (False, 4096)}  # and tokens of a batch of four rows
 
 
@@ -51,17 +53,12 @@ class Variant:
     group: int
     reach: Reach = EVERYTHING
     extras: bool = False
-    splits: int = 1
     latents: bool = False
 
     def __str__(self) -> str:
         told = [self.kind, self.dtype, f"{self.k_dim}x{self.v_dim}", f"group {self.group}"]
         told += [f"{name} {value}" for name, value in self.reach._asdict().items() if value]
-        told += (
-            ["softcap, sinks"] * self.extras
-            + ["latents"] * self.latents
-            + [f"splits {self.splits}"] * (self.splits > 1)
-        )
+        told += ["softcap, sinks"] * self.extras + ["latents"] * self.latents
         return f"{self.architecture}: {', '.join(told)}"
 
 
@@ -75,10 +72,10 @@ def all_variants(architecture: str) -> Iterator[Variant]:
     for (k_dim, v_dim, group), kind, dtype in itertools.product(HEADS, KINDS, ("bf16", "fp32")):
         shape = (architecture, kind, dtype, k_dim, v_dim, group)
         yield Variant(*shape)
-        yield Variant(*shape, reach=WINDOW, extras=True, splits=2)
+        yield Variant(*shape, reach=WINDOW, extras=True)
     for kind, dtype in itertools.product(KINDS, ("bf16", "fp32")):
         yield Variant(architecture, kind, dtype, 576, 512, 16, latents=True)
-        yield Variant(architecture, kind, dtype, 576, 512, 128, latents=True, splits=4)
+        yield Variant(architecture, kind, dtype, 576, 512, 128, latents=True)
     for kind in KINDS:
         yield Variant(architecture, kind, "fp16", 128, 128, 4, reach=CHUNK)
         yield Variant(architecture, kind, "bf16", 288, 256, 40, latents=True)
@@ -99,13 +96,9 @@ def target(architecture: str) -> GPUTarget:
 def compile_kernel(kernel: Any, pointer: str, constants: dict[str, Any], architecture: str, **options: int) -> Any:
     """Strides and pointers are multiples of 16, where Triton may assume it at run time."""
     names = list(inspect.signature(kernel.fn).parameters)
-    types = {name: "constexpr" if name in constants else METADATA.get(name, pointer) for name in names}
+    types = {name: "constexpr" if name in constants else (METADATA | OTHERS).get(name, pointer) for name in names}
     types |= {name: "i32" for name in names if name in INTS or name.endswith("_stride")}
     types |= {name: "fp32" for name in names if name in ("scale", "cap") or name.endswith("eps")}
-    if constants.get("SPLITS", 1) > 1:
-        types |= {
-            name: "*fp32" for name in names if name in ("lse", "parts") or (name == "out" and "parts" not in names)
-        }
     even = {
         (i,): [["tt.divisibility", 16]]
         for i, name in enumerate(names)
@@ -136,25 +129,21 @@ def pad(dim: int) -> int:
 def compile_attend(variant: Variant) -> dict[str, Any]:
     architecture = variant.architecture
     hip, itemsize = architecture.startswith("gfx"), ITEMSIZES[variant.dtype]
-    sizes: Any = {
-        "k_dim": variant.k_dim,
-        "v_dim": variant.v_dim,
-        "values_in_keys": variant.latents,
-        "itemsize": itemsize,
-    }
     decode_only, num_tokens = KINDS[variant.kind]
-    sizes["tensor_cores"] = tensor_cores(None if hip else int(architecture) // 10)
-    tiles = choose_tiles(
-        decode_only=decode_only, num_tokens=num_tokens, num_rows=4, group=variant.group,
-        shared_memory=SHARED[architecture], **sizes,
+    launch = Launch(
+        decode_only, num_tokens, num_rows=4, group=variant.group, k_dim=variant.k_dim, v_dim=variant.v_dim,
+        values_in_keys=variant.latents, itemsize=itemsize, shared_memory=SHARED[architecture],
+        tensor_cores=tensor_cores(None if hip else int(architecture) // 10),
     )  # fmt: skip
+    tiles = choose_tiles(launch)
+    rows = tiles.heads * (1 if decode_only else tiles.block_q)
     rest = variant.k_dim - variant.v_dim if variant.latents else 0
     constants = {
         "NUM_HEADS": 2 * variant.group, "GROUP": variant.group, "HEADS": tiles.heads,
         "BLOCK_M": tiles.block_m, "BLOCK_N": tiles.block_n, "BLOCK_SIZE": 16,
         "K_DIM": variant.k_dim - rest, "K_PAD": pad(variant.k_dim - rest), "REST": rest, "REST_PAD": pad(rest),
         "V_DIM": variant.v_dim, "V_PAD": pad(variant.v_dim),
-        "SPLITS": variant.splits, "DECODE": decode_only, "SOFTCAP": variant.extras, "SINKS": variant.extras,
+        "ROWS": rows, "JOIN": next_power_of_2(rows), "DECODE": decode_only, "SOFTCAP": variant.extras, "SINKS": variant.extras,
         "WINDOW": variant.reach.window or 0, "CHUNK": variant.reach.chunk or 0,
         "WIDEN": False, "PRECISION": "ieee" if hip else "tf32x3" if itemsize == 4 else "tf32",
     }  # fmt: skip
@@ -163,7 +152,7 @@ def compile_attend(variant: Variant) -> dict[str, Any]:
     count, spilled = registers(compiled)
     return {
         "name": str(variant), "tiles": astuple(tiles), "shared": compiled.metadata.shared,
-        "predicted": shared_bytes(tiles, **sizes), "available": SHARED[architecture], "registers": count, "spilled": spilled,
+        "predicted": shared_bytes(tiles, launch), "available": SHARED[architecture], "registers": count, "spilled": spilled,
     }  # fmt: skip
 
 
@@ -187,11 +176,11 @@ def compile_fused(dtype: str, architecture: str) -> None:
 
 def compile_others(architecture: str) -> None:
     """Compile the kernels beside attention's, which have no tiles to choose."""
+    for reach in (EVERYTHING, WINDOW, CHUNK):
+        constants = {"BLOCK_N": 64, "LEAST": 2, "BLOCK": 256, "WINDOW": reach.window or 0, "CHUNK": reach.chunk or 0}
+        compile_kernel(plan_kernel, "*i64", constants, architecture)
     for dtype in ITEMSIZES:
         compile_fused(dtype, architecture)
-        for v_dim, splits in ((64, 2), (80, 8), (512, 64)):
-            constants = {"NUM_HEADS": 8, "V_DIM": v_dim, "BLOCK_V": min(next_power_of_2(v_dim), 8192 // splits)}
-            compile_kernel(join_kernel, f"*{dtype}", {**constants, "SPLITS": splits}, architecture)
         for k_dim, v_dim, heads in ((80, 64, 8), (576, 0, 1)):
             sizes = {"K_DIM": k_dim, "V_DIM": v_dim, "K_PAD": pad(k_dim), "V_PAD": pad(v_dim)}
             append = {"NUM_HEADS": max(1, heads - 1), "BLOCK_H": heads, "BLOCK_SIZE": 16, **sizes}

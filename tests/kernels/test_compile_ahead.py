@@ -27,7 +27,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     import triton
     from triton.backends.compiler import GPUTarget
 
-    from roseplay.kernels.cuda.attention import kernels
+    from roseplay.kernels.cuda.attention import plan
 
     stub = SimpleNamespace(
         get_current_target=lambda: GPUTarget("cuda", 90, 32),
@@ -36,22 +36,21 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     )
     with triton.knobs.runtime.scope():
         monkeypatch.setattr(triton.runtime.driver, "_active", stub)
-        yield compiled(kernels)
+        yield compiled(plan)
 
 
-def launch(kernels: ModuleType, splits: int) -> None:
-    out, parts = torch.empty(2, 2, 16), torch.empty(splits, 2, 2, 16)
-    arguments = {"NUM_HEADS": 2, "V_DIM": 16, "BLOCK_V": 16, "SPLITS": splits}
-    kernels.join_kernel[2, 2, 1](out, parts, parts[..., 0], 2, **arguments)
+def launch(kernels: ModuleType, block_n: int) -> None:
+    programs, seq_lens = torch.empty(3, 5, dtype=torch.int32), torch.empty(3, dtype=torch.int64)
+    kernels.plan_kernel[1,](programs, seq_lens, 3, 5, BLOCK_N=block_n, WINDOW=0, CHUNK=0, LEAST=2, BLOCK=16)
 
 
 def test_kernels_are_collected_instead_of_launched(kernels: ModuleType):
     ahead = CompileAhead()
     with ahead.collecting():
-        for splits in (2, 4, 4):
-            launch(kernels, splits)
-    assert [name for name, _ in ahead.kernels] == ["join_kernel"] * 2
-    assert all(kernel is kernels.join_kernel for kernel, _ in ahead.kernels.values())
+        for block_n in (2, 4, 4):
+            launch(kernels, block_n)
+    assert [name for name, _ in ahead.kernels] == ["plan_kernel"] * 2
+    assert all(kernel is kernels.plan_kernel for kernel, _ in ahead.kernels.values())
 
 
 def test_kernels_of_other_threads_are_not_collected(kernels: ModuleType):
@@ -83,7 +82,7 @@ def test_an_earlier_hook_is_asked_first_and_restored(kernels: ModuleType):
     ahead = CompileAhead()
     with ahead.collecting():
         launch(kernels, 2)
-    assert asked == ["join_kernel"] and not ahead.kernels
+    assert asked == ["plan_kernel"] and not ahead.kernels
     assert triton.knobs.runtime.jit_cache_hook is hook
 
 
@@ -116,7 +115,7 @@ COMPILE = """
 import torch, triton
 from types import SimpleNamespace
 from triton.backends.compiler import GPUTarget
-from roseplay.kernels.cuda.attention import kernels
+from roseplay.kernels.cuda.attention import plan as kernels
 from roseplay.kernels.cuda.compile_ahead import CompileAhead
 from tests.kernels.test_compile_ahead import launch
 triton.runtime.driver._active = SimpleNamespace(

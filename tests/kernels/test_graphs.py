@@ -24,7 +24,7 @@ from roseplay.core.progress import Reporter
 from roseplay.core.request import PLACEHOLDER, Request
 from roseplay.core.step import Step, StepEntry
 from roseplay.kernels.cuda import graphs
-from roseplay.kernels.cuda.attention.tiles import choose_tiles
+from roseplay.kernels.cuda.attention.tiles import Launch, choose_tiles
 from roseplay.kernels.cuda.emulation import emulate_gpu
 from roseplay.kernels.cuda.graphs import Bucket, RecordedGraph, StepGraphs, make_buckets
 from roseplay.model import gpu_memory
@@ -403,20 +403,25 @@ def test_every_step_that_had_a_size_has_one_as_small(num_rows: int):
 @pytest.mark.parametrize("group", [1, 2, 4, 8])
 def test_prompts_alone_take_the_tiles_of_prompts(group: int):
     """Whenever they would do so without padding."""
-    shape = {
-        "decode_only": False,
-        "group": group,
-        "k_dim": 128,
-        "v_dim": 128,
-        "values_in_keys": False,
-        "itemsize": 2,
-        "shared_memory": 227 * 1024,
-        "tensor_cores": "wgmma",
-    }
+    shape = Launch(
+        decode_only=False,
+        num_tokens=0,
+        num_rows=1,
+        group=group,
+        k_dim=128,
+        v_dim=128,
+        values_in_keys=False,
+        itemsize=2,
+        shared_memory=227 * 1024,
+        tensor_cores="wgmma",
+    )
     for num_tokens in range(129, 1025, 5):
         bucket = smallest(num_tokens, 1)
-        plain = choose_tiles(num_tokens=num_tokens, num_rows=1, **shape)
-        assert choose_tiles(num_tokens=bucket.tokens, num_rows=bucket.rows, **shape) == plain
+        plain, padded = (
+            choose_tiles(dataclasses.replace(shape, num_tokens=tokens, num_rows=rows))
+            for tokens, rows in ((num_tokens, 1), (bucket.tokens, bucket.rows))
+        )
+        assert padded == plain
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
 from roseplay.config import EngineConfig
-from roseplay.kernels.cpu.pack import PackedLinear, can_pack
+from roseplay.core.progress import Reporter
+from roseplay.kernels.cpu.pack import PackedLinear, can_pack, pack_linears
 from roseplay.kernels.cpu.products import Products
+from roseplay.kernels.merge import SharedInputs
 from roseplay.model.loader import load_model
 from tests.kernels.conftest import needs_packed_bfloat16
 from tests.model.families import FAMILIES, tiny_model
@@ -95,6 +97,25 @@ def test_the_plain_weight_is_let_go() -> None:
     gc.collect()
     assert plain() is None
     assert packed.weight.device.type == "meta" and packed.weight.shape == (16, 16)
+
+
+@needs_packing
+def test_plain_weights_are_freed_one_group_after_another() -> None:
+    """So that packing takes little more memory than the weights; whatever found the groups is still there."""
+    model = tiny_model(FAMILIES["llama"]())
+    with SharedInputs(model) as inputs:
+        model(input_ids=torch.tensor([[3, 4, 5]]))
+    weights = [weakref.ref(module.weight) for module in model.modules() if type(module) is nn.Linear]
+    alive: list[int] = []
+
+    class Watching(Reporter):
+        def advance(self, amount: int = 1) -> None:
+            alive.append(sum(weight() is not None for weight in weights))
+
+    packed = pack_linears(model, inputs.groups, Watching())
+    assert packed == len(weights) == len(alive)
+    assert all(left <= len(weights) - done for done, left in enumerate(alive))
+    assert alive[-1] <= 1
 
 
 def test_only_a_cpu_packs_and_only_what_it_can() -> None:

@@ -17,9 +17,12 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 from transformers.models.bamba import modeling_bamba
+from transformers.models.kimi_linear import modeling_kimi_linear
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from roseplay.config import EngineConfig
+from roseplay.core.progress import Reporter
+from roseplay.core.step import DeviceLostError
 from roseplay.model.loader import load_model
 from roseplay.model.stateful import stateful_modules
 from roseplay.model.states import PackedInputs, PackedRows, SlotStates
@@ -41,6 +44,7 @@ def numba() -> SimpleNamespace:
         mamba_2=chunked_mamba2.chunk_scan,
         fuse=fuse.fuse_states,
         chunk=chunks.CHUNK,
+        by_channel=False,
     )
 
 
@@ -55,6 +59,7 @@ def triton() -> SimpleNamespace:
         mamba_2=mamba2.chunk_scan,
         fuse=fuse.fuse_states,
         chunk=32,  # of half precision; in float32 two chunks
+        by_channel=True,
     )
 
 
@@ -142,7 +147,12 @@ def check_delta_rule(kernels: Any, *inputs: torch.Tensor, tolerance: float | Non
     def plain(tokens: slice, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         q, k = (x[:, tokens].repeat_interleave(group, dim=2) for x in (query, key))  # older versions do it before
         given = (q, k, value[:, tokens], g[:, tokens], beta[:, tokens])
-        return inspect.unwrap(modeling_qwen3_5.torch_recurrent_gated_delta_rule)(*given, initial_state=state, **options)
+        rule = (
+            modeling_kimi_linear.recurrent_kimi_delta_attention
+            if g.dim() == 4
+            else modeling_qwen3_5.torch_recurrent_gated_delta_rule
+        )
+        return inspect.unwrap(rule)(*given, initial_state=state, **options)
 
     found, _ = kernels.delta_rule(query, key, value, g=g, beta=beta, initial_state=batch.states(after), **options)
     batch.check(plain, found, before, after, tolerance or tolerance_of(query.dtype))
@@ -163,6 +173,18 @@ def of_delta_rule(
 @product_of(shape=[(2, 4, 8, 12), (1, 1, 40, 64), (1, 2, 5, 33)], dtype=DTYPES)
 def test_delta_rules(shape: tuple[int, int, int, int], dtype: torch.dtype, kernels: Any) -> None:
     check_delta_rule(kernels, *of_delta_rule(Batch(kernels.chunk).tokens, shape, dtype))
+
+
+@product_of(shape=[(2, 2, 8, 12), (1, 1, 40, 64)], decay=[1, 30], dtype=DTYPES)
+def test_delta_rules_with_a_decay_of_each_channel(
+    shape: tuple[int, int, int, int], decay: int, dtype: torch.dtype
+) -> None:
+    """Also where channels forget all within a few tokens, while others remember."""
+    kernels = triton()
+    tokens = Batch(kernels.chunk).tokens
+    query, key, value, _, gates = of_delta_rule(tokens, shape, dtype)
+    g = -randn(*key.shape).abs() * torch.where(torch.arange(shape[2]) % 2 == 0, decay, 0.01)
+    check_delta_rule(kernels, query, key, value, g, gates, tolerance=max(decay * 3e-5, tolerance_of(dtype)))
 
 
 @pytest.mark.parametrize("case", ["a token again and again", "all is forgotten"])
@@ -239,6 +261,7 @@ def packed(model: PreTrainedModel) -> set[bool]:
         ("lfm2", "float32"),
         ("falcon_h1", "bfloat16"),
         ("jamba", "float32"),
+        ("kimi_linear", "float32"),
         *(
             pytest.param(family, dtype, marks=pytest.mark.slow)
             for family in sorted(STATEFUL)
@@ -247,13 +270,16 @@ def packed(model: PreTrainedModel) -> set[bool]:
     ],
 )
 def test_models_compute_prompts_by_them(family: str, dtype: str, kernels: Any) -> None:
-    """There are no kernels for the prompts of Mamba, nor for decays of each channel."""
+    """There are no kernels for the prompts of Mamba, nor on a CPU for decays of each channel."""
     model = loaded(family, dtype)
     kernels.fuse(model)
-    assert packed(model) == {family not in ("jamba", "zamba", "kimi_linear")}
+    missing = {"jamba", "zamba"} | (set() if kernels.by_channel else {"kimi_linear"})
+    assert packed(model) == {family not in missing}
 
 
-@pytest.mark.parametrize("family", ["qwen3_5_text", pytest.param("bamba", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "family", ["qwen3_5_text", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bamba", "kimi_linear"))]
+)
 def test_logits_equal_eager_whatever_a_step_computes(family: str, kernels: Any) -> None:
     model = tiny_model(STATEFUL[family]())
     prompts = [random_tokens(length, VOCABULARY, seed) for seed, length in enumerate(LENGTHS)]
@@ -283,7 +309,41 @@ def test_a_module_whose_function_computes_something_else_keeps_it(
     assert packed(model) == {True}
 
 
-@pytest.mark.parametrize("family", ["qwen3_5_text", pytest.param("bamba", marks=pytest.mark.slow)])
+def test_a_kernel_that_does_not_compile_leaves_the_models_code(caplog: pytest.LogCaptureFixture) -> None:
+    """And the engine says why its prompts are slow."""
+    triton()
+    from triton.compiler import CompilationError
+
+    from roseplay.kernels.cuda.accelerator import CudaAccelerator
+    from roseplay.kernels.replace_states import prefill_by
+
+    def fails(*arguments: Any, **more: Any) -> Any:
+        raise CompilationError(None, None, "invalid operands of type pointer<int64>")
+
+    runner = make_runner(tiny_model(STATEFUL["qwen3_5_text"]()), fuse_ops=False, record_steps=False)
+    model = runner.loaded.model
+    prefill_by(model, {"causal_conv1d_fn": fails})
+    assert packed(model) == {False}
+    assert "computed by the model's code: CompilationError" in caplog.text
+    config: Any = EngineConfig(tensor_parallel_size=2)  # without graphs
+    started = CudaAccelerator(runner._run, runner.loaded, runner.backend, config, Reporter())
+    choice = next(choice for choice in started.choices() if choice.part == "prompts of recurrent layers")
+    assert choice.slow is not None and "invalid operands of type pointer<int64>" in choice.slow
+
+
+def test_a_lost_device_is_not_mistaken_for_a_missing_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    from roseplay.kernels.replace_states import prefill_by
+
+    def fails(*arguments: Any, **more: Any) -> Any:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    with pytest.raises(DeviceLostError, match="illegal memory access"):
+        prefill_by(loaded("qwen3_5_text", "float32"), {"causal_conv1d_fn": fails})
+
+
+@pytest.mark.parametrize(
+    "family", ["qwen3_5_text", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bamba", "kimi_linear"))]
+)
 def test_nothing_is_compiled_while_serving(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replacing a module's functions compiles all variants of the kernels that its prompts launch."""
     kernels = triton()

@@ -53,7 +53,7 @@ def test_a_gpu_that_cannot_run_triton_says_why(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(ValueError, match="attention='triton' needs compute capability 8.0 or higher, this GPU has 7.5"):
         make_backend("triton", cache)
     config: Any = EngineConfig(tensor_parallel_size=2)  # without graphs
-    loaded, gather = SimpleNamespace(device=CUDA), make_backend("gather", cache)
+    loaded, gather = SimpleNamespace(device=CUDA, model=torch.nn.Module()), make_backend("gather", cache)
     attention, *_ = CudaAccelerator(no_step, loaded, gather, config, Reporter()).choices()
     assert attention.chosen == "gather"
     assert "needs compute capability 8.0 or higher, this GPU has 7.5" in attention.slow
@@ -62,12 +62,12 @@ def test_a_gpu_that_cannot_run_triton_says_why(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(("hip", "expected"), [(None, "tf32x3"), ("7.0", "ieee")])
 def test_float32_is_multiplied_as_the_vendor_can(hip: str | None, expected: str, monkeypatch: pytest.MonkeyPatch):
     """AMD's compiler knows no TF32 in three parts."""
-    from roseplay.kernels.cuda.attention import append, kernels
+    from roseplay.kernels.cuda.attention import append, kernels, plan
 
     monkeypatch.setattr(torch.version, "hip", hip)
     case = next(case for case in pairwise_cases() if case.dtype == torch.float32)
     problem = make_problem(case, torch.device("cpu"))
-    with variants(monkeypatch, kernels, append) as compiled:
+    with variants(monkeypatch, kernels, append, plan) as compiled:
         problem.attend(make_backend("triton", problem.cache))
     (attend,) = (key for name, key in compiled if name == "attend_kernel")
     assert f"('constexpr', '{expected}')" in attend

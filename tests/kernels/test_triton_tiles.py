@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -11,33 +12,51 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from roseplay.kernels.cuda.attention.tiles import (
     MOST_SPLITS,
+    Launch,
     TensorCores,
-    choose_splits,
+    Tiles,
     choose_tiles,
+    more_for_decodes,
     shared_bytes,
+    split_prompts,
     tensor_cores,
 )
 
+if importlib.util.find_spec("triton") is not None:
+    from roseplay.kernels.cuda.attention.plan import plan_kernel
+
+interpreted = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1",
+    reason="there is no Triton to interpret",
+)
 HOPPER, ADA = 227 * 1024, 99 * 1024
 DIMS = [(32, 32), (64, 64), (80, 80), (128, 128), (192, 128), (256, 256), (512, 512)]
 
 
-def tiles(**changes: Any):
-    one = {
-        "num_tokens": 1,
-        "num_rows": 1,
-        "group": 4,
-        "k_dim": 128,
-        "v_dim": 128,
-        "values_in_keys": False,
-        "itemsize": 2,
-    }
-    device = {"shared_memory": HOPPER, "tensor_cores": "wgmma"}
-    return choose_tiles(**{"decode_only": False, **device, **one, **changes})
+def launch(**changes: Any) -> Launch:
+    one = Launch(
+        decode_only=False,
+        num_tokens=1,
+        num_rows=1,
+        group=4,
+        k_dim=128,
+        v_dim=128,
+        values_in_keys=False,
+        itemsize=2,
+        shared_memory=HOPPER,
+        tensor_cores="wgmma",
+    )
+    return dataclasses.replace(one, **changes)
+
+
+def tiles(**changes: Any) -> Tiles:
+    return choose_tiles(launch(**changes))
 
 
 @pytest.mark.parametrize(
@@ -55,11 +74,12 @@ def test_tiles_fit_and_hold_whole_tokens(
     if dims[1] == 512 and itemsize == 4 and shared_memory < (ADA if latents else HOPPER):
         pytest.skip("float32 heads of 512 need a data centre's GPU")
     for decode_only, num_tokens in ((True, 4), (False, 8), (False, 4096)):
-        found = tiles(
+        given = launch(
             decode_only=decode_only, num_tokens=num_tokens, num_rows=4, group=group, k_dim=dims[0], v_dim=dims[1],
             values_in_keys=latents, itemsize=itemsize, shared_memory=shared_memory, tensor_cores=cores,
         )  # fmt: skip
-        assert shared_bytes(found, *dims, latents, itemsize, cores) <= shared_memory
+        found = choose_tiles(given)
+        assert shared_bytes(found, given) <= shared_memory
         assert found.block_q >= 1
         assert found.block_q * found.heads <= found.block_m
         assert min(found.block_m, found.block_n) >= 16  # the minimum for a matrix product
@@ -93,13 +113,69 @@ def test_what_cannot_be_is_refused():
         tiles(k_dim=512, v_dim=512, shared_memory=16384)
 
 
-def test_contexts_are_split_until_all_multiprocessors_have_work():
-    shape = {"decode_only": True, "block_n": 64, "num_processors": 132}
-    assert choose_splits(programs=8, most_keys=2**17, **shape) == MOST_SPLITS
-    assert choose_splits(programs=8, most_keys=1024, **shape) == 8  # no split has fewer than two tiles
-    assert choose_splits(programs=64 * 8, most_keys=4096, **shape) == 2
-    assert choose_splits(programs=256 * 8, most_keys=4096, **shape) == 1
-    assert choose_splits(programs=64 * 8, most_keys=4096, **{**shape, "decode_only": False}) == 1
+def test_prompts_are_split_until_all_multiprocessors_have_work():
+    shape = {"block_n": 64, "num_processors": 132}
+    assert split_prompts(1, most_keys=2**17, **shape) == MOST_SPLITS
+    assert split_prompts(8, most_keys=1024, **shape) == 8  # no split has fewer than two tiles
+    assert split_prompts(100, most_keys=4096, **shape) == 2
+    assert split_prompts(132, most_keys=4096, **shape) == 1
+
+
+# -- how many programs share a context
+
+
+def planned(
+    seq_lens: list[int], programs: int, *, block_n: int = 16, window: int = 0, chunk: int = 0
+) -> list[list[int]]:
+    """Returns (row, which of its programs, how many these are) of each program."""
+    plan = torch.full((3, programs), 7, dtype=torch.int32)
+    plan_kernel[1,](
+        plan, torch.tensor(seq_lens), len(seq_lens), programs,
+        BLOCK_N=block_n, WINDOW=window, CHUNK=chunk, LEAST=2, BLOCK=4,
+    )  # fmt: skip
+    return plan.T.tolist()
+
+
+@interpreted
+@pytest.mark.parametrize(
+    ("seq_lens", "options", "shares"),
+    [
+        ([1], {}, [1]),
+        ([31, 0, 32, 33, 64], {}, [1, 1, 1, 2, 2]),  # no share has fewer than two tiles
+        ([160] * 9, {}, [1] * 9),
+        ([16, 16, 16, 16 * 97], {}, [1, 1, 1, 8]),
+        ([16 * 50, 16 * 10], {}, [7, 2]),
+        ([16 * 50, 16 * 10], {"window": 64}, [2, 2]),
+        ([16 * 50, 16 * 10], {"chunk": 16 * 48}, [1, 5]),
+    ],
+    ids=str,
+)
+def test_long_contexts_are_shared_by_more_programs(seq_lens: list[int], options: dict[str, int], shares: list[int]):
+    """All programs get about as many tiles of keys, of 16 here, and there are 8 beyond one for each row."""
+    programs = len(seq_lens) + 8
+    found = planned(seq_lens, programs, **options)
+    expected = [[row, part, count] for row, count in enumerate(shares) for part in range(count)]
+    assert found[: len(expected)] == expected
+    assert {row for row, _, _ in found[len(expected) :]} <= {-1}
+
+
+@interpreted
+def test_every_row_has_a_program_and_none_is_without_tiles():
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        rows, more = rng.integers(1, 12), rng.integers(0, 20)
+        seq_lens = rng.integers(1, 3000, rows).tolist()
+        found = [program for program in planned(seq_lens, int(rows + more)) if program[0] >= 0]
+        assert [program[0] for program in found] == sorted(program[0] for program in found)
+        for row, length in enumerate(seq_lens):
+            parts = [(part, count) for of, part, count in found if of == row]
+            assert parts == [(part, len(parts)) for part in range(len(parts))] and parts
+            tiles = -(-length // 16)
+            assert (len(parts) - 1) * -(-tiles // len(parts)) < tiles
+
+
+def test_fewer_parts_of_heads_are_shared_by_more_programs():
+    assert [more_for_decodes(parts, 132) for parts in (1, 8, 1000)] == [528, 66, 1]
 
 
 # -- compiled, by Triton's own compiler and assembler, which need no GPU

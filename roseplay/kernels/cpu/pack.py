@@ -109,7 +109,8 @@ def pack_linears(
     merged: dict[int, MergedLinear] = {}
     packed, reporter = 0, reporter or Reporter()
     reporter.expect(sum(type(m) in (nn.Linear, Conv1D) and id(m) not in plain for m in model.modules()))
-    for module in list(model.modules()):
+    parents = [module for module in model.modules() if any(True for _ in module.children())]  # not layers
+    for module in parents:
         for name, child in list(module.named_children()):
             if id(child) in plain:
                 continue
@@ -121,8 +122,10 @@ def pack_linears(
                 else:
                     if id(group) not in merged:
                         merged[id(group)] = MergedLinear(group, make)
+                        for layer in group:  # which the caller's list keeps
+                            layer.weight = nn.Parameter(layer.weight.to("meta"), requires_grad=False)
                     number = next(i for i, layer in enumerate(group) if layer is child)
-                    setattr(module, name, MergedPart(merged[id(group)], number, child.weight.to("meta")))
+                    setattr(module, name, MergedPart(merged[id(group)], number, child.weight))
             elif type(child) is Conv1D and child.weight.dtype in _DTYPES:
                 setattr(module, name, make(child.weight.T, child.bias))
             else:

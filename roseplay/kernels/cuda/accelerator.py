@@ -13,7 +13,7 @@ from roseplay.config import EngineConfig
 from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
 from roseplay.kernels.cuda import fuse
-from roseplay.kernels.cuda.attention.backend import TritonBackend, Variant, available, missing
+from roseplay.kernels.cuda.attention.backend import TritonBackend, available, missing
 from roseplay.kernels.cuda.compile_ahead import CompileAhead
 from roseplay.kernels.cuda.graphs import Graph, StepGraphs, cuda_graphs, expected_bytes, make_buckets
 from roseplay.kernels.replace_modules import replace_gelus
@@ -25,6 +25,7 @@ from roseplay.model.drawing import Drawing
 from roseplay.model.gpu_memory import Profile
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.padding import dummy_batch
+from roseplay.model.stateful import stateful_modules
 from roseplay.model.states import StatePool
 
 logger = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class CudaAccelerator(Accelerator):
     ) -> None:
         super().__init__(forward, loaded, backend, config, reporter, states)
         self._attention, self._fuse_ops = backend.name, config.fuse_ops
+        self._stateful = [forward for _, forward in stateful_modules(loaded.model)]
         self._no_triton = None
         on_gpu = loaded.device.type == "cuda"
         why = missing(loaded.device) if on_gpu else None
@@ -67,7 +69,7 @@ class CudaAccelerator(Accelerator):
         begin = time.perf_counter()
         if isinstance(backend, TritonBackend):
             split = config.tensor_parallel_size > 1
-            _compile_variants(forward, loaded, backend, config.block_size, reporter, split=split)
+            _compile_attention(forward, loaded, config.block_size, reporter, split=split)
         if on_gpu and why is None:
             from roseplay.kernels.cuda import sampling
 
@@ -117,8 +119,26 @@ class CudaAccelerator(Accelerator):
         return (
             Choice("attention", self._attention, slow=self._no_triton),
             Choice(fused, "one pass each") if self._fuse_ops else Choice(fused, "torch", "fuse_ops is off"),
+            *self._state_prompts(),
             self._steps(),
         )
+
+    def _state_prompts(self) -> list[Choice]:
+        """Returns an empty list for a model without recurrent layers."""
+        part, by_model, layers = "prompts of recurrent layers", "the model's code", self._stateful
+        if not layers:
+            return []
+        if not self._fuse_ops:
+            return [Choice(part, by_model, "fuse_ops is off")]
+        others = [layer for layer in layers if layer.packed is None]
+        if not others:
+            return [Choice(part, "a few launches for all rows of a step")]
+        why = next((layer.refused["packed"] for layer in others if layer.refused), "their functions have no kernels")
+        return [
+            Choice(
+                part, by_model, slow=f"{len(others)} of {len(layers)} layers launch their prompts' operations: {why}"
+            )
+        ]
 
     def _steps(self) -> Choice:
         part, one_by_one = "steps", "launched one by one"
@@ -175,8 +195,8 @@ def _free_bytes(device: torch.device) -> int:
     return gpu_memory.free_bytes(device)[0] if device.type == "cuda" else 0
 
 
-def _compile_variants(
-    forward: Forward, loaded: LoadedModel, backend: TritonBackend, block_size: int, reporter: Reporter, *, split: bool
+def _compile_attention(
+    forward: Forward, loaded: LoadedModel, block_size: int, reporter: Reporter, *, split: bool
 ) -> None:
     """Run steps with every variant of the attention kernels, so that no request has to wait for a compilation.
 
@@ -184,24 +204,20 @@ def _compile_variants(
     processes would compile one after another meanwhile.
     """
     limit = loaded.max_model_len
-    variants = backend.variants(-(-limit // block_size) * block_size)
-    reporter.expect(len(variants))
+    sizes = sorted({1, min(2, limit), min(_WARM_UP_TILE, limit)})
+    reporter.expect(len(sizes))
 
-    def run(variant: Variant) -> None:
-        for num_tokens in sorted({1, min(2, limit), min(_WARM_UP_TILE, limit)}):
-            host = dummy_batch(num_tokens, row_tokens=limit, block_size=block_size)
-            batch = host.upload(loaded.device)
-            batch.variant = variant
-            forward(batch)
+    def run(num_tokens: int) -> None:
+        forward(dummy_batch(num_tokens, row_tokens=limit, block_size=block_size).upload(loaded.device))
 
     if loaded.device.type == "cuda" and not split:
         ahead = CompileAhead()
         with ahead.collecting():
-            for variant in variants:
-                run(variant)
+            for num_tokens in sizes:
+                run(num_tokens)
         ahead.compile(loaded.device)
-    for variant in variants:
-        run(variant)
+    for num_tokens in sizes:
+        run(num_tokens)
         reporter.advance()
     if loaded.device.type == "cuda":
         torch.cuda.synchronize(loaded.device)

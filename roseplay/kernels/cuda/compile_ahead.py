@@ -1,7 +1,7 @@
 """Compiles Triton kernels in several threads at once.
 
-Triton compiles a kernel when it is first launched, one after another: 33 s of a CPU's time for the 28 variants of attention
-with Qwen3-8B's heads. About 85% of it is spent in LLVM and ptxas, which run without Python's lock.
+Triton compiles a kernel when it is first launched, one after another: more than a second of a CPU's time for each variant of
+attention with Qwen3-8B's heads. About 85% of it is spent in LLVM and ptxas, which run without Python's lock.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import torch
 from roseplay.config import EngineConfig
 from roseplay.kernels.cuda.attention import backend as triton_backend
 from roseplay.kernels.cuda.attention.backend import TritonBackend
-from roseplay.kernels.cuda.attention.tiles import Tiles, choose_splits
+from roseplay.kernels.cuda.attention.tiles import Launch, Tiles
 from roseplay.model.attention import EVERYTHING, Reach, make_backend
 from roseplay.model.attention.append import append_paged
 from roseplay.model.kv_cache import KVCache, LayerShape
@@ -237,30 +237,33 @@ def test_all_families_through_the_runner(family: str, batched_append: bool):
     assert worst_difference(tiny_model(FAMILIES[family]()), "triton", batched_append) < 1e-4
 
 
-def test_long_contexts_of_few_decodes_are_split(monkeypatch: pytest.MonkeyPatch):
-    splits = []
-
-    def choose(**shapes: int) -> int:
-        splits.append(choose_splits(**shapes))
-        return splits[-1]
-
-    monkeypatch.setattr(triton_backend, "choose_splits", choose)
-    for case in pairwise_cases()[-2:]:
-        hold_to_the_reference(case, 1)
-    assert min(splits) > 1
+def test_a_context_is_joined_by_whichever_of_its_programs_is_last():
+    """What the programs count in is as it was for the next launch, which may have other rows."""
+    case = pairwise_cases()[-3]
+    problem, same = make_problem(case, DEVICE), make_problem(case, DEVICE)
+    backend = make_backend("triton", problem.cache)
+    found, again = problem.attend(backend), problem.attend(backend)
+    assert relative_error(found, right_answer(same)) <= TOLERANCE[case.dtype]
+    assert torch.equal(found, again)
+    (plan,) = problem.batch.memo.values()
+    row, _, count = plan.programs.tolist()
+    assert count[0] > 1 and row[: count[0] + 1] == [0] * count[0] + [
+        1
+    ]  # several programs in the first row, then padding
+    assert not backend._arrived.any()
 
 
 def test_tiles_can_be_chosen_by_the_caller():
     asked = []
 
-    def smallest(**shapes: Any) -> Tiles:
-        asked.append(shapes)
+    def smallest(launch: Launch) -> Tiles:
+        asked.append(launch)
         return Tiles(16, 16, 4, 1)
 
     problem, same = make_problem(CASE, DEVICE), make_problem(CASE, DEVICE)
     found = problem.attend(TritonBackend(problem.cache, tiles=smallest))
     assert relative_error(found, right_answer(same)) <= TOLERANCE[CASE.dtype]
-    assert [shapes["group"] for shapes in asked] == [3]
+    assert [launch.group for launch in asked] == [3]
 
 
 def test_a_backend_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch):

@@ -35,53 +35,25 @@ from roseplay.kernels.cpu.states.chunks import (
     write_state,
 )
 from roseplay.kernels.cpu.states.delta_rule import EPS
-from roseplay.kernels.cpu.states.layout import check, check_unpacked, head_rows, item_of, packed_rows
+from roseplay.kernels.cpu.states.layout import addresses, head_rows, item_of
 from roseplay.kernels.cpu.tiles import STRIP
-from roseplay.model.states import SlotStates
+from roseplay.kernels.state_functions import DeltaRule, check, gated_delta_rule
 
 
-def chunk_gated_delta_rule(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    g: torch.Tensor,
-    beta: torch.Tensor,
-    initial_state: SlotStates,
-    output_final_state: bool = False,
-    use_qk_l2norm_in_kernel: bool = False,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Apply the rule to the rows of a packed batch, updating their states in place.
-
-    Args:
-        query, key: ``[1, tokens, k_heads, k_dim]``, float32 or bfloat16; ``value``: ``[1, tokens, v_heads, v_dim]``, the same.
-        g: float32 ``[1, tokens, v_heads]``, the logarithm of the decay.
-        beta: ``[1, tokens, v_heads]``, float32 or bfloat16.
-        initial_state: float32 ``[slots, v_heads, k_dim, v_dim]``, with the rows.
-        use_qk_l2norm_in_kernel: must be set.
-
-    Returns ``[1, tokens, v_heads, v_dim]`` in the query's dtype, and the states of all slots. Raises ``ValueError`` for
-    anything else.
-    """
-    batch, tokens, k_heads, k_dim = key.shape
-    v_heads, v_dim = value.shape[-2:]
-    state = initial_state.tensor
+@gated_delta_rule
+def chunk_gated_delta_rule(rule: DeltaRule) -> torch.Tensor:
+    """Apply the rule to the rows of a packed batch; inputs are float32 or bfloat16."""
     check_products()
-    check(batch == 1 and use_qk_l2norm_in_kernel and v_heads % k_heads == 0, "several batches, or no norm")
-    check(state.shape[1:] == (v_heads, k_dim, v_dim) and state.dtype == torch.float32, f"states of {state.shape}")
-    check(
-        query.dtype == key.dtype == value.dtype and g.dtype == torch.float32, "queries, keys and values of two dtypes"
-    )
-    check(g.shape == (1, tokens, v_heads), f"decays of {g.shape}")
-    check_unpacked(kwargs)
-    q, k, v, decay, gate = (head_rows(x[0]) for x in (query, key, value, g, beta))
-    out = torch.empty((1, tokens, v_heads, v_dim), dtype=query.dtype)
-    rows, places = packed_rows(initial_state)
-    compute = _prefill(item_of(q), item_of(gate), v_heads // k_heads, k_dim, v_dim)
+    check(len(rule.query) == 1 and not rule.by_channel, "several batches, or decays of each channel")
+    q, k, v, decay, gate = (head_rows(x[0]) for x in (rule.query, rule.key, rule.value, rule.g, rule.beta))
+    v_heads, group, k_dim, v_dim = rule.sizes
+    out = torch.empty(rule.value.shape, dtype=q.dtype)
+    rows, places = addresses(rule.states)
+    compute = _prefill(item_of(q), item_of(gate), group, k_dim, v_dim)
     arguments = [x for tensor in (q, k, v, decay, gate) for x in (tensor.data_ptr(), tensor.stride(0))]
-    arguments += [state.data_ptr(), *places, out.data_ptr(), v_heads]
-    share_out(compute, arguments, rows * v_heads, (initial_state,))
-    return out, state
+    arguments += [rule.states.tensor.data_ptr(), *places, out.data_ptr(), v_heads]
+    share_out(compute, arguments, rows * v_heads, (rule,))
+    return out
 
 
 @numba.njit(inline="always")
@@ -95,13 +67,30 @@ def _normalise(x, scale):
 
 
 @numba.njit(inline="always")
-def _solve(system, values, count):
-    """Add to each token's values those of the tokens before it, times its row of ``system [32, 32]``; a strip."""
-    for i in range(1, count):
+def _compute_strip(both, state, products, gates, decays, values, results, known, zeros, count, k_dim):
+    """Replace a strip of the tokens' values by what they add to the state, and write the strip of their results.
+
+    Args:
+        both: keys, then queries, each ``[count, k_dim]``; ``products``: those of ``both`` with the keys, decayed.
+        state: a strip of it before the chunk; ``known`` is overwritten by its products with ``both``.
+    """
+    multiply(
+        address(both, 0), k_dim, address(state, 0), address(zeros, 0), 0, k_dim,
+        address(known, 0), STRIP, 2 * count, False,
+    )  # fmt: skip
+    for i in range(count):
+        for d in range(i * STRIP, (i + 1) * STRIP):
+            values[d] = gates[i] * (values[d] - decays[i] * known[d])
+            known[count * STRIP + d] *= decays[i]
+    for i in range(1, count):  # forward substitution
         multiply(
-            address(system, i * CHUNK), CHUNK, address(values, 0), address(values, i * STRIP), 0, i,
+            address(products, i * CHUNK), CHUNK, address(values, 0), address(values, i * STRIP), 0, i,
             address(values, i * STRIP), STRIP, 1, False,
         )  # fmt: skip
+    multiply(
+        address(products, count * CHUNK), CHUNK, address(values, 0), address(known, count * STRIP), STRIP, count,
+        address(results, 0), STRIP, count, True,
+    )  # fmt: skip
 
 
 @cache
@@ -150,19 +139,10 @@ def _prefill(item: Any, gate_item: Any, group: int, k_dim: int, v_dim: int) -> A
                 decay_products(products, i, sums, i, -gates[i], i, between)
                 decay_products(products, count + i, sums, i, one, i + 1, between)
             for part in range(parts):
-                of_part = values[part * VALUES : (part + 1) * VALUES]
-                multiply(
-                    address(both, 0), k_dim, address(state, part * part_len), address(zeros, 0), 0, k_dim,
-                    address(known, 0), STRIP, 2 * count, False,
-                )  # fmt: skip
-                for i in range(count):
-                    for d in range(i * STRIP, (i + 1) * STRIP):
-                        of_part[d] = gates[i] * (of_part[d] - decays[i] * known[d])
-                        known[count * STRIP + d] *= decays[i]
-                _solve(products, of_part, count)
-                multiply(
-                    address(products, count * CHUNK), CHUNK, address(of_part, 0), address(known, count * STRIP), STRIP, count,
-                    address(results, part * VALUES), STRIP, count, True,
+                strip = slice(part * VALUES, (part + 1) * VALUES)
+                _compute_strip(
+                    both, state[part * part_len :], products, gates, decays, values[strip], results[strip], known, zeros,
+                    count, k_dim,
                 )  # fmt: skip
             add_to_state(state, keys, values, sums, count, k_dim, parts, between)
             for i in range(count):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import numba
 import numpy as np
 import torch
 from numba import types
@@ -29,61 +30,48 @@ from roseplay.kernels.cpu.states.chunks import (
     to_strips,
     write_state,
 )
-from roseplay.kernels.cpu.states.layout import check, check_unpacked, head_rows, item_of, packed_rows
+from roseplay.kernels.cpu.states.layout import addresses, head_rows, item_of
 from roseplay.kernels.cpu.states.selective import to_steps
 from roseplay.kernels.cpu.tiles import STRIP
-from roseplay.model.states import SlotStates
+from roseplay.kernels.state_functions import ChunkScan, check, mamba2_chunk_scan
 
 
-def chunk_scan(
-    hidden_states: torch.Tensor,
-    dt: torch.Tensor,
-    A: torch.Tensor,
-    B: torch.Tensor,
-    C: torch.Tensor,
-    chunk_size: int,
-    D: torch.Tensor,
-    dt_bias: torch.Tensor,
-    initial_states: SlotStates,
-    dt_softplus: bool = False,
-    dt_limit: tuple[float, float] = (0.0, float("inf")),
-    return_final_states: bool = False,
-    z: torch.Tensor | None = None,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """``state * exp(dt A) + dt x B^T``, times C, plus ``D x``, for the rows of a packed batch; updates the states in place.
+@mamba2_chunk_scan
+def chunk_scan(scan: ChunkScan) -> torch.Tensor:
+    """Compute the rows of a packed batch; all inputs but A are float32 or bfloat16."""
+    check_products()
+    inputs = (scan.x, scan.dt, scan.B, scan.C)
+    check(len({x.dtype for x in (*inputs, scan.D, scan.dt_bias)}) == 1, "inputs of two dtypes")
+    x, steps, b, c = (head_rows(tensor) for tensor in inputs)
+    stored, limits = scan.states.tensor, np.array(scan.limits, np.float32)
+    heads, group, dim, size = scan.sizes
+    out = torch.empty((1, *scan.x.shape))
+    rows, places = addresses(scan.states)
+    compute = _prefill(item_of(x), item_of(stored), group, dim, size)
+    arguments = [y for tensor in (x, steps, b, c) for y in (tensor.data_ptr(), tensor.stride(0))]
+    arguments += [tensor.data_ptr() for tensor in (scan.A, scan.D, scan.dt_bias)]
+    arguments += [limits.ctypes.data, stored.data_ptr(), *places, out.data_ptr(), heads]
+    share_out(compute, arguments, rows * heads, (scan, limits))
+    return out
+
+
+@numba.njit(inline="always")
+def _compute_strip(c, state, products, decays, values, results, zeros, count, size):
+    """Write a strip of the tokens' results, of the strips of the state before the chunk and of the values.
 
     Args:
-        hidden_states: x, ``[1, tokens, heads, dim]``, float32 or bfloat16, as are B, C, D, dt and ``dt_bias``.
-        dt: ``[1, tokens, heads]``; A: float32 ``[heads]``; D and ``dt_bias``: ``[heads]``.
-        B, C: ``[1, tokens, groups, size]``; each is shared by the heads of a group.
-        chunk_size: not used, since it does not change the results.
-        initial_states: ``[slots, heads, dim, size]``, float32 or bfloat16, with the rows.
-        dt_softplus, return_final_states: must be set.
-        z: must be None.
-
-    Returns float32 ``[1, tokens, heads, dim]``, and the states of all slots. Raises ``ValueError`` for anything else.
+        c: ``[count, size]``; ``products``: those of ``c`` with the keys, decayed.
     """
-    batch, _, heads, dim = hidden_states.shape
-    groups, size = B.shape[2:]
-    stored = initial_states.tensor
-    check_products()
-    check(batch == 1 and dt_softplus and return_final_states and z is None, "several batches, no softplus, or a gate")
-    check(heads % groups == 0 and stored.shape[1:] == (heads, dim, size), f"states of {stored.shape}")
-    check_unpacked(kwargs)
-    inputs = (hidden_states, dt, B, C)
-    check(len({x.dtype for x in (*inputs, D, dt_bias)}) == 1 and A.dtype == torch.float32, "inputs of two dtypes")
-    x, steps, b, c = (head_rows(tensor[0]) for tensor in inputs)
-    A, D, dt_bias = A.contiguous(), D.contiguous(), dt_bias.contiguous()
-    limits = np.array(dt_limit, np.float32)
-    out = torch.empty(hidden_states.shape)
-    rows, places = packed_rows(initial_states)
-    compute = _prefill(item_of(x), item_of(stored), heads // groups, dim, size)
-    arguments = [y for tensor in (x, steps, b, c) for y in (tensor.data_ptr(), tensor.stride(0))]
-    arguments += [tensor.data_ptr() for tensor in (A, D, dt_bias)]
-    arguments += [limits.ctypes.data, stored.data_ptr(), *places, out.data_ptr(), heads]
-    share_out(compute, arguments, rows * heads, (initial_states, limits))
-    return out, stored
+    multiply(
+        address(c, 0), size, address(state, 0), address(zeros, 0), 0, size, address(results, 0), STRIP, count, False,
+    )  # fmt: skip
+    for i in range(count):
+        for d in range(i * STRIP, (i + 1) * STRIP):
+            results[d] *= decays[i]
+    multiply(
+        address(products, 0), CHUNK, address(values, 0), address(results, 0), STRIP, count,
+        address(results, 0), STRIP, count, True,
+    )  # fmt: skip
 
 
 @cache
@@ -106,11 +94,8 @@ def _prefill(item: Any, state_item: Any, group: int, dim: int, size: int) -> Any
         read_row(array_at(args[10], item, head, 1), skip, bf16)
         b, c, keys = np.empty(size, np.float32), np.empty(CHUNK * size, np.float32), np.zeros(size * CHUNK, np.float32)
         products, zeros = np.empty(CHUNK * CHUNK, np.float32), np.zeros(STRIP, np.float32)
-        x, values, results = (
-            np.empty(dim, np.float32),
-            np.zeros(parts * VALUES, np.float32),
-            np.empty(parts * VALUES, np.float32),
-        )
+        x, values = np.empty(dim, np.float32), np.zeros(parts * VALUES, np.float32)
+        results = np.empty(parts * VALUES, np.float32)
         sums, decays = np.zeros(CHUNK, np.float32), np.zeros(CHUNK, np.float32)
         between, step = np.zeros(CHUNK, np.float32), np.empty(1, np.float32)
         for first in range(begin, end, CHUNK):
@@ -132,32 +117,15 @@ def _prefill(item: Any, state_item: Any, group: int, dim: int, size: int) -> Any
                 to_strips(x, values, i)
             to_decays(sums, count, decays)
             multiply(
-                address(c, 0),
-                size,
-                address(keys, 0),
-                address(zeros, 0),
-                0,
-                size,
-                address(products, 0),
-                CHUNK,
-                count,
-                False,
-            )
+                address(c, 0), size, address(keys, 0), address(zeros, 0), 0, size, address(products, 0), CHUNK, count, False,
+            )  # fmt: skip
             for i in range(count):
                 decay_products(products, i, sums, i, one, i + 1, between)
             for part in range(parts):
-                of_part = results[part * VALUES : (part + 1) * VALUES]
-                multiply(
-                    address(c, 0), size, address(state, part * part_len), address(zeros, 0), 0, size,
-                    address(of_part, 0), STRIP, count, False,
-                )  # fmt: skip
-                for i in range(count):
-                    for d in range(i * STRIP, (i + 1) * STRIP):
-                        of_part[d] *= decays[i]
-                multiply(
-                    address(products, 0), CHUNK, address(values, part * VALUES), address(of_part, 0), STRIP, count,
-                    address(of_part, 0), STRIP, count, True,
-                )  # fmt: skip
+                strip = slice(part * VALUES, (part + 1) * VALUES)
+                _compute_strip(
+                    c, state[part * part_len :], products, decays, values[strip], results[strip], zeros, count, size
+                )
             add_to_state(state, keys, values, sums, count, size, parts, between)
             for i in range(count):
                 read_row(array_at(args[1], item, (first + i) * args[2] + head * dim, dim), x, bf16)

@@ -13,8 +13,8 @@ import torch
 
 from roseplay.kernels.cpu.activations import exp
 from roseplay.kernels.cpu.simd import address, advance
-from roseplay.kernels.cpu.states.layout import check
 from roseplay.kernels.cpu.tiles import STRIP, most_rows, multiply_cached_rows
+from roseplay.kernels.state_functions import check
 
 CHUNK = STRIP  # tokens
 VALUES = CHUNK * STRIP  # numbers of a strip of a chunk's values

@@ -9,12 +9,14 @@ import numpy as np
 import torch
 from numba import types
 
+from roseplay.kernels import state_functions
 from roseplay.kernels.cpu.activations import silu
 from roseplay.kernels.cpu.parallel import share_out
 from roseplay.kernels.cpu.rows import read_row, round_row, write_row
 from roseplay.kernels.cpu.simd import LANES, array_at, kernel
-from roseplay.kernels.cpu.states.layout import check, item_of, packed_rows
-from roseplay.model.states import PackedInputs, SlotStates
+from roseplay.kernels.cpu.states.layout import addresses, item_of
+from roseplay.kernels.state_functions import Convolution, check, check_activation
+from roseplay.model.states import SlotStates
 
 _CHUNK = 512  # channels of a piece
 
@@ -39,7 +41,8 @@ def causal_conv1d_update(
     rows, channels, tokens = hidden_states.shape
     state, inputs, width = conv_state.tensor, conv_state.tensor.shape[-1], weight.shape[-1]
     check(tokens == 1 and state.shape[1] == channels and inputs >= width, "one token of each channel")
-    _check_weights(hidden_states, weight, bias, activation)
+    check_activation(activation)
+    _check_weights(hidden_states, weight, bias)
     x = hidden_states[:, :, 0]
     x = x if x.stride(1) == 1 else x.contiguous()
     out = torch.empty((rows, channels), dtype=x.dtype)
@@ -51,37 +54,22 @@ def causal_conv1d_update(
     return out[:, :, None]
 
 
-def causal_conv1d_fn(
-    hidden_states: PackedInputs,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    activation: str | None = None,
-    **kwargs: Any,
-) -> torch.Tensor:
-    """Convolve the inputs of each row of a packed batch with those before them, and store its last inputs as its state.
-
-    Args are as for ``causal_conv1d_update``, but ``hidden_states`` has ``[1, channels, tokens]``. Returns the same shape.
-    Raises ``ValueError`` for anything else.
-    """
-    check(isinstance(hidden_states, PackedInputs), "inputs without states")
-    x, conv_state = hidden_states.tensor, hidden_states.states
-    state, (batch, channels, tokens), width = conv_state.tensor, x.shape, weight.shape[-1]
-    inputs = state.shape[-1]
-    check(batch == 1 and state.shape[1] == channels and inputs >= width - 1, f"inputs of {x.shape}")
-    _check_weights(x, weight, bias, activation)
-    by_token = x[0].T if x.stride(1) == 1 else x[0].T.contiguous()
+@state_functions.causal_conv1d_fn
+def causal_conv1d_fn(rows: Convolution) -> torch.Tensor:
+    """Convolve the inputs of each row of a packed batch with those before them, and store its last inputs as its state."""
+    _check_weights(rows.x, rows.weight, rows.bias)
+    x, state, (tokens, channels) = rows.x, rows.states.tensor, rows.x.shape
     out = torch.empty((tokens, channels), dtype=x.dtype)
-    rows, places = packed_rows(conv_state)
-    compute = _convolve(item_of(x), item_of(state), inputs, width, activation is not None)
+    num_rows, places = addresses(rows.states)
+    compute = _convolve(item_of(x), item_of(state), state.shape[-1], rows.weight.shape[-1], rows.silu)
     chunks = -(-channels // _CHUNK)
-    arguments = [by_token.data_ptr(), by_token.stride(0), state.data_ptr(), *places, weight.data_ptr()]
-    arguments += [0 if bias is None else bias.data_ptr(), out.data_ptr(), channels, chunks]
-    share_out(compute, arguments, rows * chunks, (weight, bias, conv_state), light=tokens * channels < 2 * _CHUNK)
-    return out.T[None]
+    arguments = [x.data_ptr(), x.stride(0), state.data_ptr(), *places, rows.weight.data_ptr()]
+    arguments += [0 if rows.bias is None else rows.bias.data_ptr(), out.data_ptr(), channels, chunks]
+    share_out(compute, arguments, num_rows * chunks, (rows,), light=tokens * channels < 2 * _CHUNK)
+    return out
 
 
-def _check_weights(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None) -> None:
-    check(activation in (None, "silu", "swish"), f"the activation {activation}")
+def _check_weights(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
     check(weight.dtype == x.dtype and weight.is_contiguous(), "weights of the inputs' dtype")
     check(bias is None or (bias.dtype == weight.dtype and bias.is_contiguous()), "a bias of the inputs' dtype")
 

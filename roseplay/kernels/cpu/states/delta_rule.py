@@ -18,53 +18,24 @@ from numba import types
 from roseplay.kernels.cpu.parallel import share_out
 from roseplay.kernels.cpu.rows import read_row, write_row
 from roseplay.kernels.cpu.simd import array_at, kernel
-from roseplay.kernels.cpu.states.layout import check, check_unpacked, head_rows, item_of
-from roseplay.model.states import SlotStates
+from roseplay.kernels.cpu.states.layout import head_rows, item_of
+from roseplay.kernels.state_functions import DeltaRule, check, gated_delta_rule
 
 EPS = 1e-6  # in the norms of queries and keys
 
 
-def recurrent_gated_delta_rule(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    g: torch.Tensor,
-    beta: torch.Tensor,
-    initial_state: SlotStates,
-    output_final_state: bool = False,
-    use_qk_l2norm_in_kernel: bool = False,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Apply the rule to one token of each row, updating its state in place.
-
-    Args:
-        query, key: ``[rows, 1, k_heads, k_dim]``, float32 or bfloat16; ``value``: ``[rows, 1, v_heads, v_dim]``, the same.
-        g: float32, the logarithm of the decay: ``[rows, 1, v_heads]``, or ``[rows, 1, v_heads, k_dim]``.
-        beta: ``[rows, 1, v_heads]``, float32 or bfloat16.
-        initial_state: float32 ``[slots, v_heads, k_dim, v_dim]``.
-        use_qk_l2norm_in_kernel: must be set.
-
-    Returns ``[rows, 1, v_heads, v_dim]`` in the query's dtype, and the states of all slots. Raises ``ValueError`` for
-    anything else.
-    """
-    rows, tokens, k_heads, k_dim = key.shape
-    v_heads, v_dim = value.shape[-2:]
-    state = initial_state.tensor
-    check(tokens == 1 and use_qk_l2norm_in_kernel and v_heads % k_heads == 0, "more than one token, or no norm")
-    check(state.shape[1:] == (v_heads, k_dim, v_dim) and state.dtype == torch.float32, f"states of {state.shape}")
-    check(
-        query.dtype == key.dtype == value.dtype and g.dtype == torch.float32, "queries, keys and values of two dtypes"
-    )
-    check_unpacked(kwargs)
-    q, k, v, decay, gate = (head_rows(x) for x in (query, key, value, g, beta))
-    out = torch.empty((rows, 1, v_heads, v_dim), dtype=query.dtype)
-    by_channel = g.dim() == key.dim()
-    check(g.numel() == rows * v_heads * (k_dim if by_channel else 1), f"decays of {g.shape}")
-    compute = _update(item_of(q), item_of(gate), by_channel, v_heads // k_heads, k_dim, v_dim)
+@gated_delta_rule
+def recurrent_gated_delta_rule(rule: DeltaRule) -> torch.Tensor:
+    """Apply the rule to one token of each row; inputs are float32 or bfloat16."""
+    check(rule.query.shape[1] == 1, "more than one token")
+    q, k, v, decay, gate = (head_rows(x) for x in (rule.query, rule.key, rule.value, rule.g, rule.beta))
+    v_heads, group, k_dim, v_dim = rule.sizes
+    out = torch.empty(rule.value.shape, dtype=q.dtype)
+    compute = _update(item_of(q), item_of(gate), rule.by_channel, group, k_dim, v_dim)
     arguments = [x for tensor in (q, k, v, decay, gate) for x in (tensor.data_ptr(), tensor.stride(0))]
-    arguments += [state.data_ptr(), initial_state.slots.data_ptr(), out.data_ptr(), v_heads]
-    share_out(compute, arguments, rows * v_heads, (initial_state,))
-    return out, state
+    arguments += [rule.states.tensor.data_ptr(), rule.states.slots.data_ptr(), out.data_ptr(), v_heads]
+    share_out(compute, arguments, len(q) * v_heads, (rule.states,))
+    return out
 
 
 @cache

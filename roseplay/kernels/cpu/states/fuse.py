@@ -25,7 +25,6 @@ _SINGLE_TOKENS: dict[str, Callable[..., Any]] = {
 _PACKED_ROWS: dict[str, Callable[..., Any]] = {
     "causal_conv1d_fn": causal_conv1d_fn,
     "torch_chunk_gated_delta_rule": chunk_gated_delta_rule,
-    "chunk_kimi_delta_attention": chunk_gated_delta_rule,
     "mamba2_chunk_scan": chunk_scan,
 }
 

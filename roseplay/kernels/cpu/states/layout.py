@@ -8,6 +8,7 @@ import torch
 from numba import types
 
 from roseplay.kernels.cpu.rows import takes
+from roseplay.kernels.state_functions import check, packed_rows
 from roseplay.model.states import SlotStates
 
 
@@ -17,29 +18,16 @@ def item_of(x: torch.Tensor) -> Any:
     return types.uint16 if x.dtype == torch.bfloat16 else types.float32
 
 
-def check(fits: bool, what: str) -> None:
-    """Raises ``ValueError`` that names ``what`` has no kernel, unless it fits."""
-    if not fits:
-        raise ValueError(f"there is no kernel for {what}")
-
-
-def check_unpacked(options: dict[str, Any]) -> None:
-    """Raises ``ValueError`` if these options mean that a row holds several sequences."""
-    check(all(options.get(name) is None for name in ("cu_seqlens", "seq_idx")), "packed sequences")
-
-
 def head_rows(x: torch.Tensor) -> torch.Tensor:
     """Returns ``x [rows, 1, heads, dim]`` or ``[rows, heads, dim]`` as ``[rows, heads * dim]`` with contiguous rows."""
     flat = x.reshape(x.shape[0], -1)
     return flat if flat.stride(1) == 1 else flat.contiguous()
 
 
-def packed_rows(states: SlotStates) -> tuple[int, list[int]]:
+def addresses(states: SlotStates) -> tuple[int, list[int]]:
     """Returns the number of rows of a packed batch, and the addresses of their slots, ``cu_seqlens`` and ``seq_lens``.
 
     Raises ``ValueError`` if the states are those of single tokens.
     """
-    rows = states.rows
-    check(rows is not None, "rows whose tokens are not known")
-    assert rows is not None
+    rows = packed_rows(states)
     return len(rows.seq_lens), [x.data_ptr() for x in (states.slots, rows.cu_seqlens, rows.seq_lens)]

@@ -14,8 +14,9 @@ from numba import types
 from roseplay.kernels.cpu.parallel import share_out
 from roseplay.kernels.cpu.rows import read_row, round_row, write_row
 from roseplay.kernels.cpu.simd import LANES, array_at, kernel
-from roseplay.kernels.cpu.states.layout import check, check_unpacked, head_rows, item_of
+from roseplay.kernels.cpu.states.layout import head_rows, item_of
 from roseplay.kernels.cpu.states.selective import add_skipped, multiply_by_gate, to_steps
+from roseplay.kernels.state_functions import check, check_unpacked
 from roseplay.model.states import SlotStates
 
 

@@ -17,14 +17,15 @@ import numpy as np
 import torch
 
 from roseplay.kernels.cuda.attention.tiles import (
+    LEAST_TILES_OF_A_SPLIT,
     ChooseTiles,
+    Launch,
     TensorCores,
     Tiles,
-    choose_splits,
     choose_tiles,
-    floor_power_of_2,
-    max_splits,
+    more_for_decodes,
     next_power_of_2,
+    split_prompts,
     tensor_cores,
 )
 from roseplay.model.attention.interface import AttentionParams, register_backend
@@ -35,10 +36,9 @@ from roseplay.model.kv_cache import KVCache
 _LEAST_CAPABILITY = (8, 0)
 # Numbers of a layer's keys that a program of the append kernel copies: 16 bytes for each of its 128 threads.
 _APPEND_NUMBERS = 1024
-# Numbers of the parts that a program of the join kernel holds.
-_JOIN_NUMBERS = 8192
-# Keys of the smallest tile, with which contexts have the most splits.
-_LEAST_BLOCK_N = 16
+# Query tiles, times parts of heads, whose contexts may be split; there are enough programs with fewer.
+_MOST_SPLIT_TILES = 2**16
+_ROWS_OF_A_PLAN = 256  # that its program reads at once
 _LOG2_E = math.log2(math.e)  # the kernels' exponentials are powers of 2
 
 
@@ -56,21 +56,17 @@ _INTERPRETED = _Device(4, 227 * 1024, "wgmma")
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
-    """A number of splits, and the keys of the longest context, for which fewer splits may be the most."""
-
-    splits: int
-    most_keys: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Plan:
-    """A launch of the attention kernel; ``grid`` is query tiles, parts of heads, and splits of each context."""
+    """A launch of the attention kernel.
+
+    Attributes:
+        grid: query tiles, parts of heads, and splits of each context; or, for decodes, programs and parts of heads.
+        programs: for decodes, what each program computes, as ``plan_kernel`` writes it.
+    """
 
     tiles: Tiles
-    decode_only: bool
-    splits: int
     grid: tuple[int, int, int]
+    programs: torch.Tensor | None = None
 
 
 def available() -> bool:
@@ -122,13 +118,9 @@ class TritonBackend:
         if not on_gpu and not self._interpreted:
             raise ValueError(f"attention='triton' needs a CUDA device, the model is on {cache.device}")
         self.cache, self._choose_tiles = cache, tiles
-
-    @staticmethod
-    def variants(most_keys: int) -> list[Variant]:
-        """Returns the values of ``PagedBatch.variant``: the numbers of splits that contexts of up to ``most_keys`` keys may
-        have. Each is a separate kernel, to be compiled before requests arrive."""
-        most = floor_power_of_2(max_splits(most_keys, _LEAST_BLOCK_N))
-        return [Variant(1 << power, most_keys) for power in range(most.bit_length())]
+        # One launch after another counts in the same numbers, and leaves them 0.
+        self._arrived = torch.zeros(_MOST_SPLIT_TILES, dtype=torch.int32, device=cache.device)
+        self._no_parts = torch.zeros(16, device=cache.device)
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
         if batch.batched_append:
@@ -140,7 +132,7 @@ class TritonBackend:
     def attend(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch, params: AttentionParams
     ) -> torch.Tensor:
-        from roseplay.kernels.cuda.attention.kernels import attend_kernel, join_kernel
+        from roseplay.kernels.cuda.attention.kernels import attend_kernel
 
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         num_tokens, num_heads = q.shape[:2]
@@ -148,16 +140,18 @@ class TritonBackend:
         rest = k_dim - v_dim if self.cache.shapes[layer].values_in_keys else 0
         softcap, sinks = params.softcap, params.sinks
         plan = self._plan(layer, num_heads, batch, params.reach)
-        tiles = plan.tiles
+        tiles, decode = plan.tiles, plan.programs is not None
+        rows = tiles.heads * (1 if decode else tiles.block_q)
         out = q.new_empty((num_tokens, num_heads, v_dim))
-        parts = lse = out
-        if plan.splits > 1:
-            parts = out.new_empty((plan.splits, *out.shape), dtype=torch.float32)
-            lse = out.new_empty((plan.splits, num_tokens, num_heads), dtype=torch.float32)
+        parts = lse = self._no_parts
+        if decode or plan.grid[2] > 1:
+            parts = q.new_empty((math.prod(plan.grid), rows, v_dim), dtype=torch.float32)
+            lse = q.new_empty((math.prod(plan.grid), rows), dtype=torch.float32)
         q = q.to(keys.dtype)
         with torch.cuda.device_of(q):
             attend_kernel[plan.grid](
-                parts, lse, q, keys, values, batch.block_tables, batch.cu_seqlens_q, batch.seq_lens,
+                out, parts, lse, self._arrived, self._arrived if plan.programs is None else plan.programs,
+                q, keys, values, batch.block_tables, batch.cu_seqlens_q, batch.seq_lens,
                 q if sinks is None else sinks,
                 num_tokens, batch.seq_lens.shape[0], batch.block_tables.stride(0),
                 _LOG2_E * params.scaling * (2 / softcap if softcap else 1), _LOG2_E * (softcap or 0),
@@ -165,59 +159,61 @@ class TritonBackend:
                 NUM_HEADS=num_heads, GROUP=num_heads // keys.shape[1], HEADS=tiles.heads,
                 BLOCK_M=tiles.block_m, BLOCK_N=tiles.block_n, BLOCK_SIZE=block_size,
                 K_DIM=k_dim - rest, V_DIM=v_dim, K_PAD=_pad(k_dim - rest), V_PAD=_pad(v_dim),
-                REST=rest, REST_PAD=_pad(rest),
-                SPLITS=plan.splits, DECODE=plan.decode_only,
+                REST=rest, REST_PAD=_pad(rest), ROWS=rows, JOIN=next_power_of_2(rows), DECODE=decode,
                 WINDOW=params.reach.window or 0, CHUNK=params.reach.chunk or 0,
                 SOFTCAP=bool(softcap), SINKS=sinks is not None,
                 WIDEN=self._interpreted, PRECISION=_precision(keys.dtype),
                 num_warps=tiles.num_warps, num_stages=tiles.num_stages,
             )  # fmt: skip
-            if plan.splits > 1:
-                block_v = min(_pad(v_dim), _JOIN_NUMBERS // plan.splits)
-                join_kernel[num_tokens, num_heads, -(-v_dim // block_v)](
-                    out, parts, lse, num_tokens, NUM_HEADS=num_heads, V_DIM=v_dim, BLOCK_V=block_v, SPLITS=plan.splits
-                )
         return out
 
     def _plan(self, layer: int, num_heads: int, batch: PagedBatch, reach: Reach) -> _Plan:
         """Returns the launch, which is the same for layers of one shape and therefore computed once a step."""
         shape, block_size = self.cache.shapes[layer], self.cache.block_size
-        kv_heads = shape.num_kv_heads
-        name = ("triton", num_heads, shape, reach.most)
+        name = ("triton", num_heads, shape, reach)
         if name not in batch.memo:
-            device = self._device
-            decode_only = _one_token_a_row(batch)
-            num_rows, group = batch.seq_lens.shape[0], num_heads // kv_heads
+            device, decode_only = self._device, _one_token_a_row(batch)
+            num_rows, group = batch.seq_lens.shape[0], num_heads // shape.num_kv_heads
             tiles = self._choose_tiles(
-                decode_only=decode_only,
-                num_tokens=batch.num_tokens,
-                num_rows=num_rows,
-                group=group,
-                k_dim=shape.k_dim,
-                v_dim=shape.v_dim,
-                values_in_keys=shape.values_in_keys,
-                itemsize=self.cache.dtype.itemsize,
-                shared_memory=device.shared_memory,
-                tensor_cores=device.tensor_cores,
-            )
-            query_tiles = num_rows if decode_only else -(-batch.num_tokens // tiles.block_q) + num_rows
-            head_parts = kv_heads * -(-group // tiles.heads)
-            variant = batch.variant if isinstance(batch.variant, Variant) else None
-            most_keys = variant.most_keys if variant else batch.block_tables.shape[1] * block_size
-            most_keys = min(most_keys, reach.most + tiles.block_q) if reach.most else most_keys
-            if variant is not None:
-                splits = min(variant.splits, floor_power_of_2(max_splits(most_keys, tiles.block_n)))
-            else:
-                splits = choose_splits(
+                Launch(
                     decode_only=decode_only,
-                    programs=query_tiles * head_parts,
-                    most_keys=most_keys,
-                    block_n=tiles.block_n,
-                    num_processors=device.processors,
+                    num_tokens=batch.num_tokens,
+                    num_rows=num_rows,
+                    group=group,
+                    k_dim=shape.k_dim,
+                    v_dim=shape.v_dim,
+                    values_in_keys=shape.values_in_keys,
+                    itemsize=self.cache.dtype.itemsize,
+                    shared_memory=device.shared_memory,
+                    tensor_cores=device.tensor_cores,
                 )
-            batch.memo[name] = _Plan(tiles, decode_only, splits, (query_tiles, head_parts, splits))
+            )
+            head_parts = shape.num_kv_heads * -(-group // tiles.heads)
+            if decode_only:
+                more = more_for_decodes(head_parts, device.processors)
+                more = more if num_rows * head_parts <= _MOST_SPLIT_TILES else 0
+                programs = self._plan_decodes(batch.seq_lens, num_rows + more, tiles, reach)
+                batch.memo[name] = _Plan(tiles, (num_rows + more, head_parts, 1), programs)
+            else:
+                query_tiles = -(-batch.num_tokens // tiles.block_q) + num_rows
+                most_keys = batch.block_tables.shape[1] * block_size
+                most_keys = min(most_keys, reach.most + tiles.block_q) if reach.most else most_keys
+                splits = split_prompts(query_tiles * head_parts, most_keys, tiles.block_n, device.processors)
+                batch.memo[name] = _Plan(tiles, (query_tiles, head_parts, splits))
         found: _Plan = batch.memo[name]
         return found
+
+    def _plan_decodes(self, seq_lens: torch.Tensor, num_programs: int, tiles: Tiles, reach: Reach) -> torch.Tensor:
+        from roseplay.kernels.cuda.attention.plan import plan_kernel
+
+        programs = seq_lens.new_empty((3, num_programs), dtype=torch.int32)
+        with torch.cuda.device_of(seq_lens):
+            plan_kernel[1,](
+                programs, seq_lens, len(seq_lens), num_programs,
+                BLOCK_N=tiles.block_n, WINDOW=reach.window or 0, CHUNK=reach.chunk or 0,
+                LEAST=LEAST_TILES_OF_A_SPLIT, BLOCK=_ROWS_OF_A_PLAN,
+            )  # fmt: skip
+        return programs
 
     def _append(self, layer: int, k: torch.Tensor, v: torch.Tensor, slot_mapping: torch.Tensor) -> None:
         from roseplay.kernels.cuda.attention.append import append_kernel

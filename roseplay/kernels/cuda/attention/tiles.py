@@ -1,7 +1,7 @@
-"""Partitions the Triton kernel's work: tile sizes by head size, and the number of splits of long contexts.
+"""Partitions the Triton kernel's work: tile sizes by head size, and how many programs share long contexts.
 
 Both depend only on shapes that are fixed when a CUDA graph is captured: numbers of tokens and rows with padding, the
-width of the block tables, and the heads. The actual lengths of contexts are not used.
+width of the block tables, and the heads. The lengths of decodes' contexts are used by the GPU itself (``plan``).
 
 A tile has ``block_q`` tokens with all query heads of one KV head, because these read the same keys: ``block_m`` rows of a
 matrix product. A decode of a model with 4 query heads per KV head uses 4 rows of at least 16; the wasted arithmetic costs
@@ -10,20 +10,21 @@ nothing in a kernel that is bound by memory.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 Kind = Literal["decode", "mixed", "prefill"]
 # The instructions that multiply matrices: NVIDIA's of compute capability 8 and 12, with operands and sums in registers, of 9,
 # with operands in shared memory, and of 10, with sums in memory of their own; and AMD's.
 TensorCores = Literal["mma", "wgmma", "tcgen05", "mfma"]
 
-MOST_SPLITS = 64
-# Contexts are split if there are fewer programs for each multiprocessor: decodes are bound by memory and need several at
+MOST_SPLITS = 64  # of a prompt
+# Contexts are split so that each multiprocessor has as many programs: decodes are bound by memory and need several at
 # once, one prompt keeps a multiprocessor busy.
 _DECODES_PER_PROCESSOR, _PROMPTS_PER_PROCESSOR = 4, 1
 # In tiles: joining shorter splits costs more than splitting gains.
-_LEAST_TILES_OF_A_SPLIT = 2
+LEAST_TILES_OF_A_SPLIT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,23 +78,32 @@ _MMA: dict[int, dict[int, dict[Kind, Tiles]]] = {
 }
 
 
-class ChooseTiles(Protocol):
-    """The type of ``choose_tiles``."""
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What decides the tiles of a launch.
 
-    def __call__(
-        self,
-        *,
-        decode_only: bool,
-        num_tokens: int,
-        num_rows: int,
-        group: int,
-        k_dim: int,
-        v_dim: int,
-        values_in_keys: bool,
-        itemsize: int,
-        shared_memory: int,
-        tensor_cores: TensorCores,
-    ) -> Tiles: ...
+    Attributes:
+        decode_only: no row has more than one token.
+        num_tokens, num_rows: of the batch, with padding; a batch is "mixed" if its rows do not fill a tile on average.
+        group: query heads per KV head.
+        values_in_keys: values are the first ``v_dim`` numbers of the keys (``LayerShape``).
+        itemsize: bytes of a number in the cache.
+        shared_memory: bytes available to a program.
+    """
+
+    decode_only: bool
+    num_tokens: int
+    num_rows: int
+    group: int
+    k_dim: int
+    v_dim: int
+    values_in_keys: bool
+    itemsize: int
+    shared_memory: int
+    tensor_cores: TensorCores
+
+
+ChooseTiles = Callable[[Launch], Tiles]
 
 
 def tensor_cores(capability: int | None) -> TensorCores:
@@ -103,47 +113,29 @@ def tensor_cores(capability: int | None) -> TensorCores:
     return {9: "wgmma", 10: "tcgen05"}.get(capability, "mma")  # type: ignore[return-value]
 
 
-def choose_tiles(
-    *,
-    decode_only: bool,
-    num_tokens: int,
-    num_rows: int,
-    group: int,
-    k_dim: int,
-    v_dim: int,
-    values_in_keys: bool,
-    itemsize: int,
-    shared_memory: int,
-    tensor_cores: TensorCores,
-) -> Tiles:
-    """Returns the tiles for ``group`` query heads per KV head.
-
-    Args:
-        decode_only: no row has more than one token.
-        num_tokens, num_rows: of the batch, with padding; a batch is "mixed" if its rows do not fill a tile on average.
-        values_in_keys: values are the first ``v_dim`` numbers of the keys (``LayerShape``).
-        itemsize: bytes of a number in the cache.
-        shared_memory: bytes available to a program; stages, then keys, then rows are reduced until it fits.
+def choose_tiles(launch: Launch) -> Tiles:
+    """Returns the tiles: those of the table, whose stages, then keys, then rows are reduced until they fit.
 
     Raises ``ValueError`` if nothing fits, or a head has more than 512 numbers.
     """
-    dim = v_dim if values_in_keys else max(k_dim, v_dim)  # the rest of keys is a product of its own
+    k_dim, v_dim, group = launch.k_dim, launch.v_dim, launch.group
+    dim = v_dim if launch.values_in_keys else max(k_dim, v_dim)  # the rest of keys is a product of its own
     width = max(64, next_power_of_2(dim))
     if width > 512:
         raise ValueError(f"attention heads of {dim} numbers: the triton backend takes up to 512")
-    table = _TABLE[max(itemsize, 2)][width]
-    if tensor_cores == "mma":
-        table = table | _MMA.get(itemsize, {}).get(width, {})
+    table = _TABLE[max(launch.itemsize, 2)][width]
+    if launch.tensor_cores == "mma":
+        table = table | _MMA.get(launch.itemsize, {}).get(width, {})
     tiles = _with_heads(table["prefill"], group)
-    if decode_only:
+    if launch.decode_only:
         # A large group may fill more than 16 rows, so that keys are read once for more heads.
         tiles, mixed = table["decode"], table["mixed"]
         block_m = min(max(16, next_power_of_2(group)), mixed.block_m)
         num_warps = max(tiles.num_warps, mixed.num_warps) if block_m > tiles.block_m else tiles.num_warps
         tiles = _with_heads(replace(tiles, block_m=block_m, num_warps=num_warps), group)
-    elif num_tokens < num_rows * tiles.block_q:
+    elif launch.num_tokens < launch.num_rows * tiles.block_q:
         tiles = _with_heads(table["mixed"], group)
-    while shared_bytes(tiles, k_dim, v_dim, values_in_keys, itemsize, tensor_cores) > shared_memory:
+    while shared_bytes(tiles, launch) > launch.shared_memory:
         if tiles.num_stages > 2:
             tiles = replace(tiles, num_stages=tiles.num_stages - 1)
         elif tiles.block_n > 16:
@@ -153,7 +145,9 @@ def choose_tiles(
         elif tiles.num_stages > 1:
             tiles = replace(tiles, num_stages=1)
         else:
-            raise ValueError(f"heads of {k_dim} and {v_dim} numbers do not fit {shared_memory} bytes of shared memory")
+            raise ValueError(
+                f"heads of {k_dim} and {v_dim} numbers do not fit {launch.shared_memory} bytes of shared memory"
+            )
     return tiles
 
 
@@ -161,44 +155,38 @@ def _with_heads(tiles: Tiles, group: int) -> Tiles:
     return replace(tiles, heads=min(group, tiles.block_m))
 
 
-def shared_bytes(
-    tiles: Tiles, k_dim: int, v_dim: int, values_in_keys: bool, itemsize: int, tensor_cores: TensorCores
-) -> int:
+def shared_bytes(tiles: Tiles, launch: Launch) -> int:
     """Returns an upper bound on a program's shared memory: queries, keys and values of each stage, weights, and 4 KiB."""
+    k_dim, v_dim = launch.k_dim, launch.v_dim
     keys, values, queries = (max(16, next_power_of_2(dim)) for dim in (k_dim, v_dim, k_dim))
-    if values_in_keys:
+    if launch.values_in_keys:
         queries = keys = max(16, next_power_of_2(v_dim)) + max(16, next_power_of_2(k_dim - v_dim))
         # Blackwell's instructions want values in another order, and so a copy of them.
-        values = values if tensor_cores == "tcgen05" else 0
+        values = values if launch.tensor_cores == "tcgen05" else 0
     numbers = (
         tiles.block_m * queries + tiles.num_stages * tiles.block_n * (keys + values) + tiles.block_m * tiles.block_n
     )
-    return numbers * itemsize + 4096
+    return numbers * launch.itemsize + 4096
 
 
-def choose_splits(*, decode_only: bool, programs: int, most_keys: int, block_n: int, num_processors: int) -> int:
-    """Returns the number of splits of each context, a power of two, that gives all multiprocessors enough programs.
+def split_prompts(programs: int, most_keys: int, block_n: int, num_processors: int) -> int:
+    """Returns the number of splits of each context, a power of two, that gives all multiprocessors a program.
 
     Args:
         programs: the number of programs without splitting.
         most_keys: the most keys that a query tile may read.
     """
-    wanted = num_processors * (_DECODES_PER_PROCESSOR if decode_only else _PROMPTS_PER_PROCESSOR)
-    most = max_splits(most_keys, block_n)
+    most = min(MOST_SPLITS, -(-most_keys // block_n) // LEAST_TILES_OF_A_SPLIT)
     splits = 1
-    while programs * splits < wanted and 2 * splits <= most:
+    while programs * splits < num_processors * _PROMPTS_PER_PROCESSOR and 2 * splits <= most:
         splits *= 2
     return splits
 
 
-def max_splits(most_keys: int, block_n: int) -> int:
-    """Returns the largest number of splits of contexts of up to ``most_keys`` keys, at least 1."""
-    return max(1, min(MOST_SPLITS, -(-most_keys // block_n) // _LEAST_TILES_OF_A_SPLIT))
+def more_for_decodes(head_parts: int, num_processors: int) -> int:
+    """Returns how many programs beyond one for each decode share long contexts, for each part of the heads."""
+    return -(-num_processors * _DECODES_PER_PROCESSOR // head_parts)
 
 
 def next_power_of_2(number: int) -> int:
     return 1 << (number - 1).bit_length()
-
-
-def floor_power_of_2(number: int) -> int:
-    return 1 << (number.bit_length() - 1)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 
-from roseplay.kernels.cuda.states.rows import check, chunk_of, chunks_of
-from roseplay.model.states import PackedInputs
+from roseplay.kernels import state_functions
+from roseplay.kernels.cuda.states.rows import chunk_of, chunks_of
+from roseplay.kernels.state_functions import Convolution, check, packed_rows
 
 _BLOCK_C = 64  # channels of a program
 
@@ -62,39 +61,19 @@ def convolve_kernel(
             tl.store(state + i, newest.to(states.dtype.element_ty), mask=here)
 
 
-def causal_conv1d_fn(
-    hidden_states: PackedInputs,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    activation: str | None = None,
-    **kwargs: Any,
-) -> torch.Tensor:
-    """Convolve the inputs of each row of a packed batch with those before them, and store its last inputs as its state.
-
-    Args:
-        hidden_states: ``[1, channels, tokens]``, and states ``[slots, channels, inputs]``.
-        weight: ``[channels, width]``; ``bias``: ``[channels]``.
-        activation: ``silu``, ``swish`` or None.
-
-    Returns ``[1, channels, tokens]``. Raises ``ValueError`` for anything else.
-    """
-    check(isinstance(hidden_states, PackedInputs), "inputs without states")
-    x, conv_state = hidden_states.tensor, hidden_states.states
-    states, (batch, channels, tokens), width = conv_state.tensor, x.shape, weight.shape[-1]
-    inputs, chunk = states.shape[-1], chunk_of(x.dtype)
-    check(batch == 1 and states.shape[1] == channels, f"inputs of {x.shape}")
-    check(width - 1 <= inputs <= chunk and states.is_contiguous(), f"{inputs} inputs before a token")
-    check(activation in (None, "silu", "swish"), f"the activation {activation}")
-    check(weight.is_contiguous() and (bias is None or bias.is_contiguous()), "scattered weights")
-    chunks, rows = chunks_of(conv_state, chunk), conv_state.rows
-    assert rows is not None
-    by_token = x[0].T if x.stride(1) == 1 else x[0].T.contiguous()
+@state_functions.causal_conv1d_fn
+def causal_conv1d_fn(rows: Convolution) -> torch.Tensor:
+    """Convolve the inputs of each row of a packed batch with those before them, and store its last inputs as its state."""
+    x, bias, states, chunk = rows.x, rows.bias, rows.states, chunk_of(rows.x.dtype)
+    (tokens, channels), inputs = x.shape, states.tensor.shape[-1]
+    check(inputs <= chunk, f"{inputs} inputs before a token")
+    chunks, packed = chunks_of(states, chunk), packed_rows(states)
     out = torch.empty((tokens, channels), dtype=x.dtype, device=x.device)
     with torch.cuda.device_of(x):
         convolve_kernel[len(chunks), triton.cdiv(channels, _BLOCK_C)](
-            out, by_token, weight, out if bias is None else bias, states, conv_state.slots, chunks, rows.cu_seqlens,
-            rows.seq_lens, by_token.stride(0), out.stride(0), channels,
-            INPUTS=inputs, WIDTH=width, CHUNK=chunk, BLOCK_C=_BLOCK_C,
-            BIAS=bias is not None, SILU=activation is not None, num_warps=4,
+            out, x, rows.weight, out if bias is None else bias, states.tensor, states.slots, chunks, packed.cu_seqlens,
+            packed.seq_lens, x.stride(0), out.stride(0), channels,
+            INPUTS=inputs, WIDTH=rows.weight.shape[-1], CHUNK=chunk, BLOCK_C=_BLOCK_C,
+            BIAS=bias is not None, SILU=rows.silu, num_warps=4,
         )  # fmt: skip
-    return out.T[None]
+    return out

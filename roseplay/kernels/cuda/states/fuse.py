@@ -16,6 +16,7 @@ from roseplay.kernels.replace_states import prefill_by
 _PACKED_ROWS: dict[str, Callable[..., Any]] = {
     "causal_conv1d_fn": causal_conv1d_fn,
     "torch_chunk_gated_delta_rule": chunk_gated_delta_rule,
+    "chunk_kimi_delta_attention": chunk_gated_delta_rule,
     "mamba2_chunk_scan": chunk_scan,
 }
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 
-from roseplay.kernels.cuda.states.rows import check, check_unpacked, chunk_of, dense, launch_options, pad, precision
-from roseplay.model.states import SlotStates
+from roseplay.kernels.cuda.states.rows import chunk_of, dense, launch_options, pad, precision
+from roseplay.kernels.state_functions import ChunkScan, check, mamba2_chunk_scan, packed_rows
 
 _MOST_SIZE = 256
 
@@ -72,56 +70,22 @@ def scan_kernel(
     tl.store(places, state.to(states.dtype.element_ty), mask=state_mask)
 
 
-def chunk_scan(
-    hidden_states: torch.Tensor,
-    dt: torch.Tensor,
-    A: torch.Tensor,
-    B: torch.Tensor,
-    C: torch.Tensor,
-    chunk_size: int,
-    D: torch.Tensor,
-    dt_bias: torch.Tensor,
-    initial_states: SlotStates,
-    dt_softplus: bool = False,
-    dt_limit: tuple[float, float] = (0.0, float("inf")),
-    return_final_states: bool = False,
-    z: torch.Tensor | None = None,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """``state * exp(dt A) + dt x B^T``, times C, plus ``D x``, for the rows of a packed batch; updates the states in place.
-
-    Args:
-        hidden_states: x, ``[1, tokens, heads, dim]``; ``dt``: ``[1, tokens, heads]``; A: float32 ``[heads]``; D and
-            ``dt_bias``: ``[heads]``.
-        B, C: ``[1, tokens, groups, size]``, a size of at most 256; each is shared by the heads of a group.
-        chunk_size: not used, since it does not change the results.
-        initial_states: ``[slots, heads, dim, size]``, with the rows.
-        dt_softplus, return_final_states: must be set.
-        z: must be None.
-
-    Returns float32 ``[1, tokens, heads, dim]``, and the states of all slots. Raises ``ValueError`` for anything else.
-    """
-    batch, _, heads, dim = hidden_states.shape
-    groups, size = B.shape[2:]
-    states, rows = initial_states.tensor, initial_states.rows
-    check(batch == 1 and dt_softplus and return_final_states and z is None, "several batches, no softplus, or a gate")
-    check(heads % groups == 0 and size <= _MOST_SIZE, f"{heads} heads in {groups} groups, states of {size}")
-    check(states.shape[1:] == (heads, dim, size) and states.is_contiguous(), f"states of {states.shape}")
-    check(A.dtype == torch.float32 and dt.dtype == dt_bias.dtype, "steps of two dtypes")
-    check(rows is not None, "rows whose tokens are not known")
-    check_unpacked(kwargs)
-    assert rows is not None
-    x, b, c = (dense(tensor[0]) for tensor in (hidden_states, B, C))
-    steps = dt[0] if dt.stride(2) == 1 else dt[0].contiguous()
-    out = torch.empty(hidden_states.shape, dtype=torch.float32, device=x.device)
+@mamba2_chunk_scan
+def chunk_scan(scan: ChunkScan) -> torch.Tensor:
+    """Compute the rows of a packed batch; states have a size of at most 256."""
+    heads, group, dim, size = scan.sizes
+    check(size <= _MOST_SIZE, f"states of {size}")
+    states, rows = scan.states, packed_rows(scan.states)
+    x, b, c = (dense(tensor) for tensor in (scan.x, scan.B, scan.C))
+    steps = scan.dt if scan.dt.stride(1) == 1 else scan.dt.contiguous()
+    out = torch.empty((1, *x.shape), dtype=torch.float32, device=x.device)
     chunk = chunk_of(x.dtype)
-    block_p, padded = min(chunk, pad(dim)), pad(size)
+    block_p = min(chunk, pad(dim))
     with torch.cuda.device_of(x):
         scan_kernel[len(rows.seq_lens), heads, triton.cdiv(dim, block_p)](
-            out, x, steps, A.contiguous(), b, c, D.contiguous(), dt_bias.contiguous(), states, initial_states.slots,
-            rows.cu_seqlens, rows.seq_lens, float(dt_limit[0]), float(dt_limit[1]),
-            x.stride(0), steps.stride(0), b.stride(0), c.stride(0),
-            HEADS=heads, GROUP=heads // groups, DIM=dim, SIZE=size, PAD=padded, BLOCK_P=block_p,
+            out, x, steps, scan.A, b, c, scan.D, scan.dt_bias, states.tensor, states.slots, rows.cu_seqlens, rows.seq_lens,
+            *scan.limits, x.stride(0), steps.stride(0), b.stride(0), c.stride(0),
+            HEADS=heads, GROUP=group, DIM=dim, SIZE=size, PAD=pad(size), BLOCK_P=block_p,
             CHUNK=chunk, PRECISION=precision(x.dtype), **launch_options(),
         )  # fmt: skip
-    return out, states
+    return out

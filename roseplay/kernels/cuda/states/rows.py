@@ -6,6 +6,7 @@ import numpy as np
 import torch
 import triton
 
+from roseplay.kernels.state_functions import packed_rows
 from roseplay.model.states import SlotStates
 from roseplay.model.upload import to_device
 
@@ -29,9 +30,7 @@ def launch_options() -> dict[str, int]:
 def chunks_of(states: SlotStates, chunk: int) -> torch.Tensor:
     """Returns the chunks of all rows, int64 ``[chunks, 2]``: the row, and the number of the chunk in it; cached for a
     step's layers."""
-    rows = states.rows
-    check(rows is not None, "rows whose tokens are not known")
-    assert rows is not None
+    rows = packed_rows(states)
     found: torch.Tensor | None = rows.memo.get((chunks_of, chunk))
     if found is None:
         counts = -(-np.diff(rows.host_cu_seqlens) // chunk)
@@ -40,17 +39,6 @@ def chunks_of(states: SlotStates, chunk: int) -> torch.Tensor:
         found = to_device(np.stack([row, number], 1).tolist(), torch.int64, states.tensor.device)
         rows.memo[chunks_of, chunk] = found
     return found
-
-
-def check(fits: bool, what: str) -> None:
-    """Raises ``ValueError`` that names ``what`` has no kernel, unless it fits."""
-    if not fits:
-        raise ValueError(f"there is no kernel for {what}")
-
-
-def check_unpacked(options: dict[str, object]) -> None:
-    """Raises ``ValueError`` if these options mean that a row holds several sequences."""
-    check(all(options.get(name) is None for name in ("cu_seqlens", "seq_idx")), "packed sequences")
 
 
 def dense(x: torch.Tensor) -> torch.Tensor:
