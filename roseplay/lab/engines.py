@@ -74,7 +74,10 @@ class ArmEngines:
             self._check()
         engine = self._open[config]
         self.infos[arm] = engine.info
-        engine.set_knobs(**(knobs or self._knobs[arm]).to_dict())
+        try:
+            engine.set_knobs(**(knobs or self._knobs[arm]).to_dict())
+        except ValueError as error:
+            raise RunError(f"arm {arm}: {error}") from None
         if arm not in self._warm:
             self._warm_up(arm, engine)
             self._warm.add(arm)

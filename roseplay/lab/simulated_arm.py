@@ -56,9 +56,15 @@ class SimulatedArm:
         self._encoded: dict[int, tuple[Prompt, list[int]]] = {}  # by the prompt's identity: runs repeat the same ones
 
     def set_knobs(self, **changes: Any) -> Knobs:
-        """Change knobs from the next run on; returns all of them."""
-        self._knobs = self._knobs.changed(changes)
-        return self._knobs
+        """Change knobs from the next run on; returns all of them.
+
+        Raises:
+            ValueError: a value is invalid, or cannot be simulated.
+        """
+        knobs = self._knobs.changed(changes)
+        self.info.check_knobs(knobs)
+        self._knobs = knobs
+        return knobs
 
     def free_memory(self) -> FreeMemory:
         return self._runner.free_memory()

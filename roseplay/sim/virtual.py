@@ -87,7 +87,8 @@ class VirtualServer:
         self._skipped = self._tokens = self._busiest = self._peak_blocks = 0
 
     def set_knobs(self, knobs: Knobs) -> None:
-        """Replace the knobs, for the next ``play``."""
+        """Replace the knobs, for the next ``play``; raises ``UnsupportedKnobError`` for one that cannot be simulated."""
+        self._runner.info().check_knobs(knobs)
         self._knobs = knobs
         self.scheduler.set_knobs(knobs)
 
