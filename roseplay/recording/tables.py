@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from roseplay.engine.ttft_causes import TTFTCauses
 from roseplay.formats.spreadsheet import cell, spreadsheet
 from roseplay.recording.reader import Recording
@@ -67,7 +69,7 @@ def requests(recording: Recording) -> bytes:
         tpot = None if r.tpot_ms is None else round(r.tpot_ms, 3)
         about = (r.request_id, r.kind, r.lane, r.burst, cell(r.title))
         counts = (r.prompt_tokens, r.cached, r.shared, r.miss and r.miss["reason"], r.num_tokens)
-        parts: list[float | None] = [*(r.ttft_parts or [None] * len(TTFTCauses._fields))]
+        parts: Sequence[float | None] = r.ttft_parts or [None] * len(TTFTCauses._fields)
         times = (submitted, late, r.sent_ms, r.queue_ms, r.ttft_ms, *parts, tpot, r.itl_max, e2e)
         rows.append((*about, *counts, *times, r.preemptions, r.reason, recording.info.device))
     return spreadsheet(REQUEST_COLUMNS, rows)
