@@ -121,7 +121,7 @@ function drafts({ x0, x1 }) {
     accepted += steps.accepted_tokens[i & steps.mask];
   }
   const share = drafted ? `${Math.round((100 * accepted) / drafted)} % of drafts accepted` : "";
-  VIEWS.tokens.sub = share ? `${WIDTH}, ${share}` : WIDTH;
+  VIEWS.tokens.sub = share || WIDTH;
   return share && ` ${share}.`;
 }
 
