@@ -484,7 +484,7 @@ class Knobs:
         unit="tokens",
         vllm="speculative_config.num_speculative_tokens",
         control="speculative",
-        watch="**tokens / s** of an answer that repeats its prompt (a summary, an edit), and the share of drafts accepted in "
+        watch="**tokens / s** of an answer that repeats its prompt (a summary, an edit), and the share of drafts that are right in "
         "**Tokens per step**.",
         costs="Steps compute tokens that turn out to be wrong; on a GPU, the overlap of steps.",
     )

@@ -120,7 +120,7 @@ function drafts({ x0, x1 }) {
     drafted += steps.draft_tokens[i & steps.mask];
     accepted += steps.accepted_tokens[i & steps.mask];
   }
-  const share = drafted ? `${Math.round((100 * accepted) / drafted)} % of drafts accepted` : "";
+  const share = drafted ? `${Math.round((100 * accepted) / drafted)} % of drafts right` : "";
   VIEWS.tokens.sub = share || WIDTH;
   return share && ` ${share}.`;
 }
