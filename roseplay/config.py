@@ -569,7 +569,7 @@ class Knobs:
         0,
         Whole(0, 64),
         "Speculative tokens",
-        "repeating text",
+        "drafts",
         "Guess up to this many of a request's next tokens (prompt lookup), and check all of them in one step. The tokens "
         "that followed where its last tokens occur earlier in its own prompt and answer are computed as a draft; as long as "
         "the answer says the same, they count. Answers do not change. How many tokens are guessed follows from how many of "
@@ -580,7 +580,7 @@ class Knobs:
         unit="tokens",
         vllm="speculative_config.num_speculative_tokens",
         control="speculative",
-        watch="**tokens / s** of an answer that repeats its prompt (a summary, an edit), and the share of drafts accepted in "
+        watch="**tokens / s** of an answer that repeats its prompt (a summary, an edit), and the share of drafts that are right in "
         "**Tokens per step**.",
         costs="Steps compute tokens that turn out to be wrong; on a GPU, the overlap of steps.",
     )
@@ -588,7 +588,7 @@ class Knobs:
         3,
         Whole(1, 16),
         "Lookup n-gram",
-        "repeating text",
+        "drafts",
         "With speculative tokens: the number of tokens at the end of a request that must occur earlier in its text. A "
         "smaller number finds more drafts, of which fewer are right. SGLang: --speculative-ngram-max-match-window-size.",
         unit="tokens",

@@ -37,7 +37,7 @@ TERMS = {
     "from the prefix cache": "Saved prompt tokens that an earlier request had computed.",
     "from the same step": "Saved prompt tokens that another request in the same step computed.",
     "Inter-token latency": "The time between each token and the one before it in the same answer. A step that also computes prompts delays every answer.",
-    "Tokens per step": "What each step computed: prompt tokens and decode tokens. The dashed line is the prefill budget. With speculative tokens, decode tokens include drafts, and the share of drafts that were accepted is beside the title.",
+    "Tokens per step": "What each step computed: prompt tokens and decode tokens. The dashed line is the prefill budget. With speculative tokens, decode tokens include drafts, and the share of drafts that were right is beside the title.",
     "Batch per step": "How many requests ran in each step, and the limit, max batch.",
     "Time per step": "How long each step took: the host prepares it and samples its tokens, the device runs the model. On a CPU, host and device are the same.",
     "TTFT": "Time to first token, as the share of requests whose first token came within a given time.",

@@ -296,7 +296,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             name="speculation",
             title="Speculation",
-            card="Answers that repeat their prompt: several tokens a step.",
+            card="Answers that repeat text: many tokens a step.",
             look=(
                 "TPOT: tokens that the answer takes from its own text come several to a step, and all are the same tokens.",
                 "The price: a step with drafts is longer, so more time passes between two arrivals.",

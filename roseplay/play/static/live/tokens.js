@@ -120,8 +120,8 @@ function drafts({ x0, x1 }) {
     drafted += steps.draft_tokens[i & steps.mask];
     accepted += steps.accepted_tokens[i & steps.mask];
   }
-  const share = drafted ? `${Math.round((100 * accepted) / drafted)} % of drafts accepted` : "";
-  VIEWS.tokens.sub = share ? `${WIDTH}, ${share}` : WIDTH;
+  const share = drafted ? `${Math.round((100 * accepted) / drafted)} % of drafts right` : "";
+  VIEWS.tokens.sub = share || WIDTH;
   return share && ` ${share}.`;
 }
 
