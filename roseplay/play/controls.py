@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 
 from roseplay.config import Knobs
-from roseplay.play.markup import QUEUE_BUTTON, html, section
+from roseplay.play.markup import MORE_BUTTON, html, section
 from roseplay.play.page_host import PageHost
 from roseplay.play.stops import Stops, stops_of
 from roseplay.play.web import assets
@@ -23,14 +23,10 @@ SETTINGS = settings_of(Knobs)
 # The knobs that have a control. Switches that save prompt tokens come first; slow motion has a control of its own.
 _CONTROLLED = tuple(knob for knob in SETTINGS if SETTINGS[knob].control and knob != "slow_motion")
 _SAVING = ("prefix_cache", "same_step_sharing")
-_QUEUE = (
-    "scheduling_policy",
-    "max_overtakes",
-    "prefill_interval",
-    "pinned_blocks",
-)  # in a section of their own, which is closed at first
+# In a section of their own, which is closed at first.
+_MORE = ("scheduling_policy", "max_overtakes", "prefill_interval", "pinned_blocks", "speculative_tokens")
 _NUMBERS = tuple(knob for knob in _CONTROLLED if not isinstance(SETTINGS[knob].values, Switch | Choice))
-SLIDERS = tuple(sorted(_NUMBERS, key=lambda knob: knob in _QUEUE))
+SLIDERS = tuple(sorted(_NUMBERS, key=lambda knob: knob in _MORE))
 CHOICES = tuple(knob for knob in _CONTROLLED if isinstance(SETTINGS[knob].values, Choice))
 _ON_OFF = tuple(knob for knob in _CONTROLLED if isinstance(SETTINGS[knob].values, Switch))
 SWITCHES = tuple(sorted(_ON_OFF, key=lambda knob: knob not in _SAVING))
@@ -161,17 +157,17 @@ class SlowMotion:
 
 
 class Controls:
-    """The sections Scheduler, Queue and Optimisations."""
+    """The sections Scheduler, More settings and Optimisations."""
 
     def __init__(self, host: PageHost) -> None:
         self._controls: list[KnobSlider | PlainControl | SlowMotion] = []
         with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-sched"):
             section("Scheduler", "acts on the next step", "sched")
-            self._controls += [_slider(host, knob) for knob in SLIDERS if knob not in _QUEUE]
-        with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-queue"):
-            html(QUEUE_BUTTON, elem_id="rp-queue-head")
+            self._controls += [_slider(host, knob) for knob in SLIDERS if knob not in _MORE]
+        with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-more-knobs"):
+            html(MORE_BUTTON, elem_id="rp-more-head")
             chosen = [PlainControl(host, knob) for knob in CHOICES]
-            self._controls += [*(_slider(host, knob) for knob in SLIDERS if knob in _QUEUE), *chosen]
+            self._controls += [*(_slider(host, knob) for knob in SLIDERS if knob in _MORE), *chosen]
         with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-opt"):
             section("Optimisations", "", "opt")
             self._controls += [PlainControl(host, knob) for knob in SWITCHES]

@@ -31,8 +31,8 @@ KNOBS_BUTTON = (
     '<button type="button" id="rp-knobs-button" aria-expanded="false">Knobs <span></span><svg width="12" height="8" '
     'aria-hidden="true"><path d="M1 1l5 5 5-5" fill="none" stroke="currentColor" stroke-width="1.5"/></svg></button>'
 )
-QUEUE_BUTTON = (
-    '<button type="button" id="rp-queue-button" aria-expanded="false">Queue and memory <span></span><svg width="10" height="7" '
+MORE_BUTTON = (
+    '<button type="button" id="rp-more-button" aria-expanded="false">More settings <span></span><svg width="10" height="7" '
     'aria-hidden="true"><path d="M1 1l4 4 4-4" fill="none" stroke="currentColor" stroke-width="1.3"/></svg></button>'
 )
 

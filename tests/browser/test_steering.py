@@ -136,7 +136,7 @@ def test_values_between_the_places_can_be_typed(mock: Served, open_page: Open) -
 
 def test_the_policy_is_chosen_in_a_section_that_opens(mock: Served, open_page: Open) -> None:
     page = open_page(mock)
-    button = page.locator("#rp-queue-button")
+    button = page.locator("#rp-more-button")
     expect(page.locator("#policy")).to_be_hidden()
     button.click()
     expect(button).to_have_attribute("aria-expanded", "true")

@@ -312,7 +312,7 @@ SWAP = Demo(
         Scene(
             caption=(("**Preemption goes to [[swap]]:** lost blocks are copied to the host's memory first.",),),
             knobs={"preemption_mode": "swap"},
-            rings=("rp-queue",),
+            rings=("rp-more-knobs",),
         ),
         Scene(
             caption=(("**The same {size} prompts arrive again.**", "**The same prompts arrive again.**"),),
@@ -332,7 +332,7 @@ SWAP = Demo(
             stories=False,
         ),
     ),
-    after="Try it yourself: open Queue and memory, choose a preemption, press Burst with size 64.",
+    after="Try it yourself: open More settings, choose a preemption, press Burst with size 64.",
     fills_pool=True,
 )
 
@@ -432,7 +432,7 @@ POLICY = Demo(
                 ("A prompt that 64 others have overtaken is next all the same.",),
             ),
             knobs={"scheduling_policy": "shortest"},
-            rings=("rp-queue",),
+            rings=("rp-more-knobs",),
         ),
         Scene(
             caption=(("**The same {size} prompts arrive again.**", "**The same prompts arrive again.**"),),
@@ -455,7 +455,7 @@ POLICY = Demo(
             stories=False,
         ),
     ),
-    after="Try it yourself: open Queue and memory, choose a policy, press Burst with the mix.",
+    after="Try it yourself: open More settings, choose a policy, press Burst with the mix.",
 )
 
 CLIFF = Demo(

@@ -248,14 +248,14 @@ function show() {
 }
 
 listen("click", ({ target }) => {
-  const button = target instanceof Element && target.closest("#rp-queue-button");
+  const button = target instanceof Element && target.closest("#rp-more-button");
   if (!button) return;
-  const shown = document.getElementById("rp-queue").classList.toggle("rp-shown");
+  const shown = document.getElementById("rp-more-knobs").classList.toggle("rp-shown");
   button.setAttribute("aria-expanded", String(shown));
 });
 
 function summary(knobs, count) {
-  const policy = document.querySelector("#rp-queue-button span");
+  const policy = document.querySelector("#rp-more-button span");
   if (policy) write(policy, knobs.scheduling_policy);
   const words = document.querySelector("#rp-knobs-button span");
   if (!words) return;
