@@ -75,6 +75,8 @@ def _play(engine: EngineLike, load: Load, time_limit_s: float) -> Metrics:
         errors = [outcome.stream.error if outcome.stream else outcome.refused for outcome in played.outcomes]
         first = next((" ".join(error.split()) for error in errors if error), "aborted")
         raise EngineError(f"{load.clients - metrics.completed} of {what} failed: {first}")
+    if not metrics.itl.p50:
+        raise EngineError(f"{what}: most tokens arrived together with others, so that they have no gaps to measure")
     if metrics.completion_tokens < _LEAST_ANSWER * load.clients:
         raise EngineError(f"{what}: the answers ended after {metrics.completion_tokens / load.clients:.0f} tokens")
     return metrics

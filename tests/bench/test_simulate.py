@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from roseplay.bench.cpu_clock import CpuClock
 from roseplay.bench.main import main
 from roseplay.bench.simulate import LIMITS, p50s_ms
 from roseplay.sim.outcome import RequestTimes, Simulated
@@ -54,3 +56,20 @@ def test_simulated_figures_are_defined_like_measured_ones() -> None:
     ends = np.array([10, 20, 40], np.int64) * 1_000_000
     played = Simulated(requests, ends, skipped=0, tokens=5, busiest=2, peak_blocks=2, num_blocks=9)
     assert p50s_ms(played) == pytest.approx({"tpot": (15 + 20) / 2, "itl": 20, "ttft": (10 + 15) / 2})
+
+
+def test_a_cpu_clock_counts_work_and_skips_waiting() -> None:
+    clock, event = CpuClock(), threading.Event()
+    before_ns = clock.now_ns()
+    assert not clock.wait(event, 1000)  # nothing is to be computed, so that it returns at once
+    assert 1000 <= (clock.now_ns() - before_ns) / 1e9 < 1010
+    clock.is_idle = lambda: False
+    event.set()
+    before_ns = clock.now_ns()
+    assert clock.wait(event, 1000)
+    assert (clock.now_ns() - before_ns) / 1e9 < 10
+    event.clear()
+    asked = iter([False, False, True])  # busy for a while: the clock does not jump before
+    clock.is_idle = lambda: next(asked)
+    assert not clock.wait(event, 500)
+    assert next(asked, None) is None
