@@ -191,7 +191,7 @@ def _simulated_arm(config: EngineConfig, arms: Mapping[str, Arm]) -> EngineConfi
 
 
 def _check_simulated(name: str, arm: Arm, live: EngineConfig) -> None:
-    """Raises ``ValueError`` if an arm sets something that has no effect on simulated hardware.
+    """Raises ``ValueError`` if an arm sets something that simulated hardware cannot have, or that has no effect there.
 
     An arm may come from a page's visitor, who may not read files of this machine: a calibration file must be the engine's.
     """
@@ -202,6 +202,10 @@ def _check_simulated(name: str, arm: Arm, live: EngineConfig) -> None:
     unused += ["batched_append"] if arm.knobs.batched_append != Knobs().batched_append else []
     if unused:
         raise ValueError(f"arm {name}: {', '.join(unused)} has no effect on simulated hardware: leave it out")
+    if arm.knobs.preemption_mode == "swap":
+        raise ValueError(f"arm {name}: preemption_mode swap is not possible on simulated hardware: use recompute")
+    if arm.knobs.speculative_tokens:
+        raise ValueError(f"arm {name}: speculative_tokens is not possible on simulated hardware: use 0")
 
 
 def sized(

@@ -101,7 +101,7 @@ class LiveEngine:
                 self.records.append(event.record)
 
 
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "batched-append"])
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in ("batched-append", "swap", "speculation")])
 def test_a_run_is_that_of_a_live_engine(name: str) -> None:
     scenario = SCENARIOS[name]
     for side, knobs in scenario.arms().items():
@@ -271,6 +271,8 @@ def test_a_mixture_of_experts_has_no_bound_and_the_search_no_regret(tmp_path: Pa
             "arm A is simulated and arm B would be measured",
         ),
         ({"a": {}, "b": {"config": {"run_as": None}}}, H100, "arm B"),
+        ({"a": {}, "b": {"knobs": {"preemption_mode": "swap"}}}, H100, "arm B: preemption_mode swap is not possible"),
+        ({"a": {}, "b": {"knobs": {"speculative_tokens": 4}}}, H100, "arm B: speculative_tokens is not possible"),
         ({"a": {}, "b": {"config": {"threads": 2}}}, H100, "arm B: threads has no effect on simulated hardware"),
         (
             {"a": {"knobs": {"batched_append": False}}, "b": {}},
