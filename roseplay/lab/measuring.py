@@ -132,8 +132,7 @@ class Run:
         answers: to each request of the workload, in order.
         steps: all that did any work.
         saturated: whether its times grow with its length, for a simulated one; ``None`` for a measured one.
-        recomputed_tokens: tokens that were computed again after preemptions; ``None`` if unknown.
-        moved_blocks: blocks copied to host memory and back at preemptions; ``None`` if unknown.
+        recomputed_tokens, moved_blocks: what preemptions cost; ``None`` for a simulated one.
     """
 
     answers: Sequence[Answer]
@@ -143,7 +142,7 @@ class Run:
     moved_blocks: int | None = None
 
     @classmethod
-    def of_played(cls, played: Played, steps: Sequence[StepRecord]) -> Run:
+    def of_played(cls, played: Played, steps: Iterable[StepRecord]) -> Run:
         """Returns the run of a workload that was played, all of whose requests were answered."""
         answers = [
             Answer(
@@ -158,11 +157,12 @@ class Run:
             for outcome in played.outcomes
             if (stream := outcome.stream) is not None
         ]
+        records = list(steps)
         return cls(
             answers,
-            [_row(step) for step in steps],
-            recomputed_tokens=sum(step.recomputed_tokens for step in steps),
-            moved_blocks=sum(step.swapped_out + step.swapped_in for step in steps),
+            [_row(step) for step in records],
+            recomputed_tokens=sum(step.recomputed_tokens for step in records),
+            moved_blocks=sum(step.swapped_out + step.swapped_in for step in records),
         )
 
 
@@ -179,14 +179,14 @@ def run_record(
 
     Args:
         told: what the engine reports; by default everything.
-        block_bytes: bytes of a KV block.
+        block_bytes: bytes of a KV block; 0 to leave out what preemptions cost.
     """
     told = told or Capabilities()
     zero_ns = run.answers[0].submit_start_ns
     metrics = [answer.metrics for answer in run.answers]
     ended_ns = max(m.finished_ns or zero_ns for m in metrics)
     tokens = json.dumps([answer.tokens for answer in run.answers], separators=(",", ":"))
-    record = {
+    record: dict[str, Any] = {
         "arm": arm,
         "repeat": repeat,
         "seconds": round((ended_ns - zero_ns) / 1e9, 4),
@@ -196,9 +196,11 @@ def run_record(
         "tokens_sha256": hashlib.sha256(tokens.encode()).hexdigest(),
         "saved_tokens": sum(m.cached_tokens + m.shared_tokens for m in metrics) if told.cached_tokens else None,
         "preemptions": sum(m.num_preemptions for m in metrics) if told.steps else None,
-        "recomputed_tokens": run.recomputed_tokens if told.steps else None,
-        "moved_mb": run.moved_blocks * block_bytes / 1e6 if told.steps and run.moved_blocks is not None else None,
     }
+    if block_bytes:
+        known = told.steps and run.moved_blocks is not None
+        record["recomputed_tokens"] = run.recomputed_tokens if known else None
+        record["moved_mb"] = (run.moved_blocks or 0) * block_bytes / 1e6 if known else None
     return record if run.saturated is None else {**record, "saturated": run.saturated}
 
 
