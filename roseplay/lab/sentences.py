@@ -35,7 +35,7 @@ def sentences(rows: Rows, scenario: str, same_tokens: bool | None, *, simulated:
         simulated: whether no model generated them.
     """
     known = SCENARIOS.get(scenario)
-    watch, promised = (known.watch, known.price) if known else (None, None)
+    watch, promised = (known.watch, known.price) if known and known.watch in rows else (None, None)
     effect = _effect(rows, watch)
     first = _first(rows, watch, effect)
     second, paid = _price(rows, effect, promised)

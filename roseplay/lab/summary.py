@@ -128,9 +128,10 @@ def _of_gaps(percent: float) -> Callable[[Run, Limits], float | None]:
 
 def _ttft_of_longest(run: Run) -> float | None:
     """Returns the median TTFT of the requests with the longest prompts, within a tenth of the longest."""
-    longest = max((request["prompt_tokens"] for request in run["requests"]), default=0)
-    long = [r["ttft_ms"] for r in run["requests"] if r["prompt_tokens"] >= 0.9 * longest and r["ttft_ms"] is not None]
-    return percentile(sorted(long), 50)
+    lengths = [request.get("prompt_tokens", 0) for request in run["requests"]]
+    least = 0.9 * max(lengths, default=0)
+    ttfts = [r["ttft_ms"] for r, length in zip(run["requests"], lengths, strict=True) if length >= least]
+    return percentile(sorted(ttft for ttft in ttfts if ttft is not None), 50)
 
 
 def _queue_of_tenant(run: Run, which: Callable[..., str]) -> float | None:

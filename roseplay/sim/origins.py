@@ -25,7 +25,10 @@ _TERMS = (
     ("work per request", "a time per layer and request", "{:.2f} µs", 1e6),
     ("computing prompts", "operations by a share of the matrix rate", "{:.2f}", 1.0),
     ("exchange between GPUs", "two all-reduces per layer by a share of the link's rate", "{:.2f}", 1.0),
+    ("reading KV cache", "bytes by a share of the memory's bandwidth", "{:.2f}", 1.0),
+    ("a step with prompts", "a time, whatever the prompts' lengths", "{:.1f} ms", 1e3),
 )
+_OF_CPUS = ("reading KV cache", "a step with prompts")
 _FORMULA = (
     "A step takes the sum of these times. A sum, and not the larger of reading and computing, fits published steps better."
     " Decode steps are padded to the sizes of CUDA graphs."
@@ -122,12 +125,12 @@ def _gib(count: float) -> str:
 
 def _terms(cost: CostModel, evidence: Evidence) -> list[dict[str, Any]]:
     """Returns the terms of the sum: their parameter, its default, and their ms in both example steps."""
-    loads = (StepLoad.decode(_DECODES, _CONTEXT), StepLoad.prompt(_PROMPT))
+    loads = (cost.decode(_DECODES, _CONTEXT), StepLoad.prompt(_PROMPT))
     parts = [cost.terms(load) * cost.parameters.as_vector() * 1e3 for load in loads]
-    defaults = Parameters.default(cost.gpu, cost.shape.weights)
+    defaults = Parameters.start(cost.gpu, cost.shape)
     found = []
     for index, (name, words, shown, factor) in enumerate(_TERMS):
-        if name == "exchange between GPUs" and cost.tensor_parallel == 1:
+        if (name == "exchange between GPUs" and cost.tensor_parallel == 1) or (name in _OF_CPUS and not cost.gpu.cpu):
             continue
         value, default = (shown.format(factor * _values(of)[index]) for of in (cost.parameters, defaults))
         fitted = f"fitted, by default {default}" if evidence.calibrated_on else "default"
@@ -137,7 +140,8 @@ def _terms(cost: CostModel, evidence: Evidence) -> list[dict[str, Any]]:
 
 
 def _values(of: Parameters) -> tuple[float, ...]:
-    return of.memory_share, of.layer_s, of.sequence_s, of.compute_share, of.link_share
+    seconds = (of.layer_s, of.sequence_s)
+    return of.memory_share, *seconds, of.compute_share, of.link_share, of.cpu_kv_share, of.cpu_prompt_s
 
 
 def _points(cost: CostModel) -> Sequence[Point]:

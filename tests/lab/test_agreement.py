@@ -94,7 +94,7 @@ def test_the_first_sentence_is_about_what_is_watched_and_the_second_about_the_pr
     rows = {row["name"]: row for row in found["metrics"]}
     first, second, _ = found["sentences"]
     scenario = SCENARIOS.get(document["scenario"])
-    if scenario is not None:
+    if scenario is not None and scenario.watch in rows:  # tenants have rows only if requests have them
         assert claims(first, rows)[0][0]["name"] == scenario.watch
     effect = claims(first, rows)[-1][0]
     opening = "In return: " if effect["verdict"] == "worse" else "The price: "
