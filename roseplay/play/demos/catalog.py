@@ -393,7 +393,7 @@ APPEND = Demo(
 POLICY = Demo(
     name="policy",
     title="Shortest first",
-    shows="who is next: the first in line, or the shortest prompt",
+    shows="the first in line, or the shortest prompt",
     knobs={
         "scheduling_policy": "fcfs",
         "max_overtakes": 64,

@@ -5,7 +5,7 @@ import { given } from "../shared/given.js";
 import { popover } from "../shared/popover.js";
 import { demos } from "./demos.js";
 
-const COUNTS = ["No", "One", "Two", "Three", "Four", "Five", "Six"];
+const COUNTS = ["No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight"];
 
 const offered = () => demos.list.filter((one) => !one.absent);
 const absent = () => demos.list.filter((one) => one.absent);
