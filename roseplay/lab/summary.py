@@ -190,13 +190,6 @@ OF_TENANTS: Mapping[str, Callable[[Run, Limits], float | None]] = {
 }
 
 
-# For runs with requests of tenants.
-OF_TENANTS: Mapping[str, Callable[[Run, Limits], float | None]] = {
-    "small_tenant_queue_p50_ms": lambda run, _: _queue_of_tenant(run, min),
-    "large_tenant_queue_p50_ms": lambda run, _: _queue_of_tenant(run, max),
-}
-
-
 def _pool_tokens(config: Mapping[str, Any]) -> int | None:
     """Returns how many tokens an arm's KV cache holds; ``None`` if a server does not report it."""
     blocks, size = config.get("num_blocks"), config.get("block_size")
