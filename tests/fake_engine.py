@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from roseplay.clock import SYSTEM_CLOCK
+from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
@@ -83,10 +83,11 @@ class FakeEngine:
         knobs: Knobs | None = None,
         answer: Callable[[FakeStream], None] | None = None,
         tokenizer: Any = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.model = model
         self.config = config or EngineConfig()
-        self.clock = SYSTEM_CLOCK
+        self.clock = clock
         self.knobs = knobs or Knobs()
         self.info = replace(INFO, model=model)
         self.tokenizer = tokenizer

@@ -20,7 +20,7 @@ TEMPLATE = "transformers.tokenization_utils_base:PreTrainedTokenizerBase.apply_c
 CHAT = [{"role": "user", "content": "Why?"}]
 
 
-SUBMIT = {"data": ["Hello?", 0, 4, 0.0, None, "", True, None, None, None, None, None, None, False]}
+SUBMIT = {"data": ["Hello?", 0, 4, 0.0, None, "", True, None, None, None, None, None, None, False, None, None]}
 
 
 @dataclass(frozen=True)
