@@ -17,7 +17,7 @@ HEAD = "You are a helpful assistant who explains LLM serving in short, plain sen
 def send(page: Page, served: Served, lane: int, prompt: str) -> list[int]:
     """Ask in one lane of the page's tab and wait for the answer; returns the prompt's tokens."""
     tab = page.evaluate("Rose.tab")
-    data = [prompt, lane, 12, 0, None, tab, True, *[None] * 6, False]  # in the endpoint's order
+    data = [prompt, lane, 12, 0, None, tab, True, *[None] * 6, False, None, None]  # in the endpoint's order
     answer = page.request.post(f"{served.address}/gradio_api/run/submit", data={"data": data})
     (rid,) = answer.json()["data"][0]["ids"]
     expect(state(page, lane)).to_contain_text(re.compile("done|length"))

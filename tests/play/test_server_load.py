@@ -40,8 +40,8 @@ BAD = [
     {"": None},
 ]
 WITHIN_S = 20.0
-CHAT = ["hello", 4, 0.0, None, None, None, None, None, None, None, None]
-SUBMIT = ["hello", 0, 4, None, None, "", False, None, None, None, None, None, None, False]
+CHAT = ["hello", 4, 0.0, *[None] * 10]
+SUBMIT = ["hello", 0, 4, None, None, "", False, *[None] * 6, False, None, None]
 
 
 class HeldEngine(FakeEngine):
