@@ -37,8 +37,8 @@ def test_the_system_clock_waits_for_each_step() -> None:
     with Engine("qwen3-8b", run_as="l4", max_model_len=2048) as engine:
         stream = engine.submit("Hello", SamplingParams(max_new_tokens=5)).result(30)
         took_s = engine.info.decode_s
-    assert stream.metrics.tpot_s is not None
-    assert stream.metrics.tpot_s >= 0.99 * took_s
+    assert stream.metrics.e2e_s is not None
+    assert stream.metrics.e2e_s >= 0.99 * 4 * took_s  # from the submit, as the first token may be published late
 
 
 def test_a_pool_that_is_too_small_preempts_and_all_answers_are_complete() -> None:
