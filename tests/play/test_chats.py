@@ -22,7 +22,7 @@ from roseplay.play.playground import Playground
 from tests.play.fake_engine import INFO, WORDS, FakeEngine
 
 TAB = "tab-of-a-test"
-NO_MORE = [None] * 9  # a plain POST includes all of /chat's arguments
+NO_MORE = [None] * 11  # a plain POST includes all of /chat's arguments
 
 
 def as_ids(text: str) -> list[int]:

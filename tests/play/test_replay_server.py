@@ -58,7 +58,7 @@ def test_a_replay_is_served_without_torch(file: Path) -> None:
     script = (
         "import sys, threading, time\nfrom roseplay.play.main import main\n"
         f"code = main(['--replay', {str(file)!r}, '--port', '0'])\n"
-        "heavy = {'torch', 'transformers', 'roseplay.engine.client', 'roseplay.model'} & set(sys.modules)\n"
+        "heavy = {'torch', 'transformers', 'roseplay.engine.client', 'roseplay.model.runner'} & set(sys.modules)\n"
         "print('heavy:', sorted(heavy), code, flush=True)\n"
     )
     process = subprocess.Popen(
