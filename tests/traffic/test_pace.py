@@ -106,7 +106,7 @@ def test_a_scenario_is_measured_in_a_time_that_people_wait(scenario: Any) -> Non
     assert slow.num_requests <= scenario.num_requests
     if slow.rate_per_s:
         assert slow.num_requests / slow.rate_per_s <= 1.5 * RUN_S
-        assert slow.rate_per_s < scenario.rate_per_s / 4
+        assert slow.rate_per_s < max(scenario.rate_per_s / 4, 0.5)  # a low rate stays as it is
     if scenario.name == "kv-pressure":
         pool = (scenario.config_before["num_blocks"] - 1) * 16
         assert slow.num_requests * slow.max_new_tokens > pool, "otherwise no request is preempted"
