@@ -103,7 +103,7 @@ class EngineConfig:
         "Host memory for the KV blocks of preempted requests, in bytes, at most half of what is free; of each GPU if there "
         "are several. It is allocated when a request is preempted for the first time with preemption_mode swap.",
         unit="bytes",
-        vllm="swap_space",
+        nearest="swap_space",
         needs="preemption_mode swap",
     )
     state_slots: int | None = setting(
@@ -415,7 +415,7 @@ class Knobs:
         "the prefix cache, of the 64 that have waited longest. fair: the tenant that has been served least, by a virtual "
         "token counter. Ties go to the request that arrived first. Requests that run are not interrupted. SGLang: "
         "schedule_policy.",
-        vllm="scheduling_policy",
+        nearest="scheduling_policy",
         control="policy",
         watch="The spread of **TTFT** when requests wait: some get their first tokens sooner, others later.",
         costs="Requests that are overtaken wait longer, up to the limit of max_overtakes.",
@@ -517,7 +517,7 @@ class Knobs:
         "full, they are computed again. Not for models with recurrent layers, and not where a GPU is simulated. vLLM had "
         "this setting up to version 0; SGLang has none.",
         control="preemption",
-        vllm="preemption_mode",
+        nearest="preemption_mode",
         watch="**ITL p99** when requests are preempted: the step that resumes one copies blocks in place of computing them.",
         costs="Host memory. Short contexts are computed again faster than they are copied, if the device is fast.",
     )
@@ -578,7 +578,7 @@ class Knobs:
         "SGLang: --speculative-num-draft-tokens with --speculative-algorithm NGRAM.",
         short="speculative",
         unit="tokens",
-        vllm="speculative_config.num_speculative_tokens",
+        nearest="speculative_config.num_speculative_tokens",
         control="speculative",
         watch="**tokens / s** of an answer that repeats its prompt (a summary, an edit), and the share of drafts that are right in "
         "**Tokens per step**.",
@@ -592,7 +592,7 @@ class Knobs:
         "With speculative tokens: the number of tokens at the end of a request that must occur earlier in its text. A "
         "smaller number finds more drafts, of which fewer are right. SGLang: --speculative-ngram-max-match-window-size.",
         unit="tokens",
-        vllm="speculative_config.prompt_lookup_max",
+        nearest="speculative_config.prompt_lookup_max",
     )
     slow_motion: float = setting(
         1.0,
