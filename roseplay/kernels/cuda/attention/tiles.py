@@ -161,8 +161,8 @@ def shared_bytes(tiles: Tiles, launch: Launch) -> int:
     keys, values, queries = (max(16, next_power_of_2(dim)) for dim in (k_dim, v_dim, k_dim))
     if launch.values_in_keys:
         queries = keys = max(16, next_power_of_2(v_dim)) + max(16, next_power_of_2(k_dim - v_dim))
-        # Blackwell's instructions want values in another order, and so a copy of them.
-        values = values if launch.tensor_cores == "tcgen05" else 0
+        # Blackwell's instructions want values in another order, and so a copy of them; float32's three products do, too.
+        values = values if launch.tensor_cores == "tcgen05" or launch.itemsize == 4 else 0
     numbers = (
         tiles.block_m * queries + tiles.num_stages * tiles.block_n * (keys + values) + tiles.block_m * tiles.block_n
     )
