@@ -157,7 +157,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             name="eviction",
             title="Eviction",
-            card="Ten users of one system prompt, and long documents that pass through a small pool.",
+            card="Long documents push a system prompt out.",
             look=(
                 "Prompt tokens saved: by recency, each document pushes the system prompt out; by frequency, it stays.",
                 "The price: none in this traffic. Where new prompts come back later, fewer of them are still cached.",
@@ -173,7 +173,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             name="pinned-prefix",
             title="Pinned prefix",
-            card="The same users: the first blocks of shared prompts stay.",
+            card="The same, with a system prompt that stays.",
             look=(
                 "Prompt tokens saved: once a second user has shared the system prompt, its blocks are pinned.",
                 "The price: a quarter of the pool; the documents have the rest.",
@@ -189,7 +189,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             name="swap",
             title="Swap",
-            card="Out of blocks: computed again, or moved to the host?",
+            card="Out of blocks: computed again, or moved?",
             look=(
                 "Tokens computed again: a preempted request's blocks wait in host memory and are copied back.",
                 "The price: the copies. Which is faster depends on the prompts' length, the model and the machine.",
@@ -260,7 +260,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             name="max-overtakes",
             title="Bound on waiting",
-            card="A long prompt that shortest-first starves, and the bound that frees it.",
+            card="A long prompt that all others overtake.",
             look=(
                 "TTFT of the long prompt: without a bound, it waits until no other request does.",
                 "The price: the short prompts behind it wait while it is computed.",
@@ -277,7 +277,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             name="prefill-interval",
             title="Prefill interval",
-            card="Prompts keep arriving while answers are being read.",
+            card="Prompts arrive while answers are being read.",
             look=(
                 "ITL p95: with an interval, most tokens are drawn in steps that compute no prompt.",
                 "The price: new requests wait for the next step with prompts.",
