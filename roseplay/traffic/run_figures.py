@@ -60,7 +60,7 @@ DEFINITIONS: Mapping[str, str] = {
     "goodput_req_s": "Requests per second whose first token and own p99 gap are within the limits (the SLO).",
     "kept_pct": "The share of requests whose first token and own p99 gap are within the limits.",
     "ttft": "Time to first token: from submit to the first token.",
-    "longest_ttft": "The median TTFT of the requests whose prompts have at least nine tenths of the longest prompt's tokens.",
+    "longest_ttft_ms": "The median TTFT of the requests whose prompts have at least nine tenths of the longest prompt's tokens.",
     "ttft_from_arrival": "From a request's intended arrival to its first token. It includes the time that a client waits to submit because an earlier call has not returned.",
     "queue": "From submit to the first step that works on the request.",
     "small_tenant_queue": "The same, for the requests of the tenant that sends the fewest tokens.",
