@@ -243,7 +243,8 @@ def test_back_to_live(run_on_disk: Path, mock: Served, open_page: Callable[..., 
 def test_a_moment_is_forked_into_the_lab(run_on_disk: Path, mock: Served, open_page: Callable[..., Page]) -> None:
     page = open_page(mock)
     open_recording(page, run_on_disk)
-    page.wait_for_function("() => Rose.store.marks.length === 1 && Rose.store.requests.size > 2")
+    page.wait_for_function("() => Rose.store.tokens.end > 5 && (Rose.replay.pause(), true)")  # the first answer goes on
+    knobs = page.evaluate("Rose.store.knobs")
     page.get_by_role("button", name="Fork here").click()
     expect(page.get_by_role("radio", name="Your own traffic: choose a file")).to_be_checked()
     expect(page.get_by_role("radio", name="Your own traffic: choose a file")).to_contain_text("recording.jsonl from 0:")
@@ -254,12 +255,15 @@ def test_a_moment_is_forked_into_the_lab(run_on_disk: Path, mock: Served, open_p
     assert len(lines) == len(going) > 2
     assert lines[0]["arrival_s"] == 0, "what was running goes on"
     later = [r for r in going if r.submitted is not None and r.submitted > moment_ms]
-    assert [line["arrival_s"] for line in lines if line["arrival_s"]] == sorted(
-        pytest.approx((r.submitted - moment_ms) / 1000, abs=0.001) for r in later if r.submitted is not None
-    )
+    arrivals = sorted((r.submitted - moment_ms) / 1000 for r in later if r.submitted is not None)
+    assert [line["arrival_s"] for line in lines if line["arrival_s"]] == pytest.approx(arrivals, abs=0.001)
     left = sum(len([token for token in r.tokens if token.t > moment_ms]) for r in going)
     assert sum(line["answer_tokens"] for line in lines) == left
-    assert page.evaluate("['A', 'B'].map((arm) => Rose.lab.plan[arm].knobs.prefill_max_tokens)") == [128, 128]
+    for arm in ("A", "B"):
+        planned = page.evaluate("(arm) => Rose.lab.plan[arm].knobs", arm)
+        assert {name: knobs[name] for name in planned if name != "slow_motion"} == {
+            name: value for name, value in planned.items() if name != "slow_motion"
+        }
 
 
 def test_there_is_nothing_to_fork_at_the_end(run_on_disk: Path, mock: Served, open_page: Callable[..., Page]) -> None:
@@ -320,7 +324,7 @@ def test_a_recording_of_a_large_pool(
     page = open_page(mock)
     open_recording(page, path)
     to_the_end(page)
-    counts = {"free": 49_501, "cached": 150_497, "active": 2, "shared": 0, "unused": 19_500, "saved": 0}
+    counts = {"free": 49_501, "cached": 150_497, "active": 2, "shared": 0, "pinned": 0, "unused": 19_500, "saved": 0}
     assert page.evaluate("Rose.blocks.counts()") == counts
     page.evaluate("Rose.replay.seek(0)")
     counts |= {"free": 50_000, "cached": 149_997, "active": 3, "unused": 20_000}
