@@ -12,11 +12,8 @@ from typing import NamedTuple
 from roseplay.engine.messages import StepRecord
 
 _QUEUE, _BLOCKS, _BUDGET = range(3)
-_CAUSE_OF = {
-    "blocks": _BLOCKS,
-    "prefill": _BUDGET,
-    "interval": _BUDGET,
-}  # the batch is full, or its turn has not come: the queue
+# By ``StepRecord.held_by``. Anything else is the queue: the batch is full, or its turn has not come.
+_CAUSE_OF = {"blocks": _BLOCKS, "prefill": _BUDGET, "interval": _BUDGET}
 
 
 class TTFTCauses(NamedTuple):

@@ -1,7 +1,7 @@
 """The state of every KV block, as in frames and snapshots: in rows that may each describe several adjacent blocks.
 
-A row is ``[block, references, owner, findable]``, where ``findable`` is 2 for a pinned block, optionally with a fifth column, ``count``: the number of blocks from
-this one on that are in the same state. An owner of -1 is none.
+A row is ``[block, references, owner, findable]``, where ``findable`` is 2 for a pinned block, optionally with a fifth
+column, ``count``: the number of blocks from this one on that are in the same state. An owner of -1 is none.
 """
 
 from __future__ import annotations

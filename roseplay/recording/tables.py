@@ -35,7 +35,8 @@ def tokens(recording: Recording) -> bytes:
 
     ``slow_motion`` is the factor by which the token's step was stretched; ``time_ms`` counts from the run's first
     event, ``token`` from 0 in each request. Unknown values are empty, such as the ITL of a first token and texts that
-    were not recorded. ``device`` says whether times are simulated. An apostrophe precedes text that a spreadsheet would run as a formula.
+    were not recorded. ``device`` says whether times are simulated. An apostrophe precedes text that a spreadsheet would
+    run as a formula.
     """
     run = Run(recording)
     rows = []

@@ -176,8 +176,9 @@ class Metrics:
             if event.kind == "first_token":
                 self._take_prompt(event.stream)
             elif event.kind == "finished":
-                self._stalls.ended(event.request_id)
                 self._take_end(event.stream)
+        if isinstance(event, RequestEvent) and event.kind == "finished":
+            self._stalls.ended(event.request_id)
 
     def rejected(self) -> None:
         """Count a request that was refused because the queue is full."""
@@ -203,9 +204,12 @@ class Metrics:
             self._step_tokens.observe(computed)
         if record.preempted:
             self._preemptions.inc(len(record.preempted))
-        self._recomputed.inc(record.recomputed_tokens)
-        for counter, blocks in ((self._out, record.swapped_out), (self._in, record.swapped_in)):
-            counter.inc(blocks * self._info.block_size * self._info.kv_bytes_per_token)
+        if record.recomputed_tokens:
+            self._recomputed.inc(record.recomputed_tokens)
+        if record.swapped_out or record.swapped_in:
+            block_bytes = self._info.block_size * self._info.kv_bytes_per_token
+            self._out.inc(record.swapped_out * block_bytes)
+            self._in.inc(record.swapped_in * block_bytes)
         if event.tokens:
             self._generated.inc(len(event.tokens))
             self._itl.observe(token.itl_ns / 1e9 for token in event.tokens if token.itl_ns)  # not None, and not 0
