@@ -4,7 +4,7 @@ Runs the page's server and a headless Chromium on the same machine under the loa
 from token to screen, frames and bytes per second, the processor time of the server and of the browser, the first visit,
 and memory over time. Needs Playwright (the extra ``test``) and a Chromium.
 
-A GPU's rates need no GPU: ``--run-as h200 --model qwen3-0.6b --others 60 --rate 10000`` has a simulated one stream.
+A GPU's rates need no GPU: ``--run-as h200 --model llama-3.2-1b --others 60 --rate 10000`` has a simulated one stream.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google
 _ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update",
 )  # fmt: skip
+_NUM_BLOCKS = 4097  # of this machine's engine; a simulated one has those that fit on its GPU
 _READY_MS = 60_000
 _IDLE_WITHIN_MS = 120_000
 _SETTLE_S = 6.0  # from the first tokens to the first figure
@@ -46,7 +47,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add(group, "--seconds", 15.0, "how long to measure")
     flags.add(group, "--soak-s", 0.0, "afterwards, keep up the load for this long and sample memory, to find leaks")
     flags.add_json_flag(group)
-    parser.set_defaults(num_blocks=4097)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -55,6 +55,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         from playwright.sync_api import sync_playwright
     except ImportError:
         raise ValueError("Playwright is not installed: pip install 'roseplay[test]'") from None
+    if args.num_blocks is None and not args.run_as:
+        args.num_blocks = _NUM_BLOCKS
     with ServedPage(page_flags(args)) as served, sync_playwright() as playwright:
         path = args.chromium or next(filter(None, map(shutil.which, _CHROMIUMS)), None)
         browser = playwright.chromium.launch(executable_path=path, args=list(_ARGUMENTS))
