@@ -160,20 +160,30 @@ def this_cpu() -> GPU:
 def _measure(
     engine: Engine, args: argparse.Namespace, arms: Sequence[Arm]
 ) -> tuple[list[Measurement], list[list[Metrics]]]:
-    """Returns the points of all rounds, and the metrics of each arm's runs, measured in turn."""
+    """Returns the points, and the metrics of each arm's runs.
+
+    The points are measured again before each arm, so that a busy or slow minute of the machine affects both alike.
+    """
     points: list[Measurement] = []
     played: list[list[Metrics]] = [[] for _ in arms]
     for number in range(args.warmup_runs + args.repeat_runs):
         counts = number >= args.warmup_runs
-        engine.set_knobs(**Knobs(max_batch_size=max(batch for batch, _ in args.points), prefix_cache=False).to_dict())
-        for batch, context in args.points:
-            steps = decode_batch(engine, batch, context, _NEW_TOKENS, time_limit_s=args.time_limit_s)
-            points += [_measurement(steps, batch, context)] if counts else []
         for arm, runs in zip(arms, played, strict=True):
+            found = _measure_points(engine, args)
             engine.set_knobs(**arm.knobs.to_dict())
             metrics = play_once(engine, arm.workload, time_limit_s=args.time_limit_s)
-            runs += [metrics] if counts else []
+            if counts:
+                points += found
+                runs.append(metrics)
     return points, played
+
+
+def _measure_points(engine: Engine, args: argparse.Namespace) -> list[Measurement]:
+    engine.set_knobs(**Knobs(max_batch_size=max(batch for batch, _ in args.points), prefix_cache=False).to_dict())
+    return [
+        _measurement(decode_batch(engine, batch, context, _NEW_TOKENS, time_limit_s=args.time_limit_s), batch, context)
+        for batch, context in args.points
+    ]
 
 
 def _measurement(steps: DecodeSteps, batch: int, context: int) -> Measurement:

@@ -26,7 +26,7 @@ from roseplay.sim.calibration import (
     fit_first_tokens,
     predict_held_out,
 )
-from roseplay.sim.cost import CostModel, Parameters, StepLoad
+from roseplay.sim.cost import CostModel, Parameters
 from roseplay.sim.gpus import GPU, SimulationError, find_gpu
 from roseplay.sim.points import Measurement
 
@@ -193,9 +193,9 @@ def _with_first_tokens(cost: CostModel, fitted: Parameters, points: Sequence[Mea
     rows = []
     for point in points:
         if point.prompts_s is not None:
-            rows.append((StepLoad.prompt(point.prompt, point.streams), 0.0, point.prompts_s))
+            rows.append((cost.prompt(point.prompt, point.streams), 0.0, point.prompts_s))
         elif point.ttft_s is not None and point.streams == 1:
-            rows.append((StepLoad.prompt(point.prompt), 1.0, point.ttft_s))
+            rows.append((cost.prompt(point.prompt), 1.0, point.ttft_s))
     if not rows:
         return fitted
     loads, served, measured = zip(*rows, strict=True)

@@ -10,7 +10,7 @@ import numpy as np
 from roseplay.sim.cost import Parameters
 
 LEAST_POINTS = 3
-_COMPUTE, _CPU_PROMPT = 3, 6  # places in ``Parameters.as_vector``
+_COMPUTE, _CPU_ATTENTION, _CPU_EAGER = 3, 6, 7  # places in ``Parameters.as_vector``
 
 
 class Hold(NamedTuple):
@@ -64,7 +64,7 @@ def fit(terms: np.ndarray, seconds: np.ndarray, start: Parameters, hold: Hold = 
     The fit is pulled towards ``start`` (ridge regression), because the terms are nearly collinear where points are few.
 
     Args:
-        terms: ``[n, 7]``, see ``CostModel.terms``.
+        terms: ``[n, 8]``, see ``CostModel.terms``.
         seconds: ``[n]``, measured.
     """
     before = start.as_vector()
@@ -95,20 +95,21 @@ def fit_first_tokens(
     Held to ``start`` like ``fit``.
 
     Args:
-        parts_s: ``[n, 7]``, the seconds of each term of the prompts' steps by ``start``.
+        parts_s: ``[n, 8]``, the seconds of each term of the prompts' steps by ``start``.
         served: ``[n]``, 1 where a server's time is part of the measured one, else 0.
         measured_s: ``[n]``, from the arrival of the prompts to their first tokens.
     """
-    fitted = [_COMPUTE, _CPU_PROMPT]
+    fitted = [_COMPUTE, _CPU_ATTENTION, _CPU_EAGER]
     columns = np.column_stack([parts_s[:, fitted], served * start.server_s]) / measured_s[:, None]
     rest = np.delete(parts_s, fitted, axis=1).sum(1)
-    lhs = np.vstack([columns, hold.pull * np.eye(3)])
-    rhs = np.concatenate([1 - rest / measured_s, np.full(3, hold.pull)])
+    lhs = np.vstack([columns, hold.pull * np.eye(4)])
+    rhs = np.concatenate([1 - rest / measured_s, np.full(4, hold.pull)])
     found, *_ = np.linalg.lstsq(lhs, rhs, rcond=None)
-    compute, prompt, server = map(float, np.clip(found, 1 / hold.farthest, hold.farthest))
+    compute, attention, eager, server = map(float, np.clip(found, 1 / hold.farthest, hold.farthest))
     return replace(
         start,
         compute_share=start.compute_share / compute,
-        cpu_prompt_s=start.cpu_prompt_s * prompt,
+        cpu_attention_share=start.cpu_attention_share / attention,
+        cpu_eager_s=start.cpu_eager_s * eager,
         server_s=start.server_s * server,
     )

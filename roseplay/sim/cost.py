@@ -1,11 +1,11 @@
-"""How long one step takes: a sum of terms, each with one parameter; five on GPUs, and two more on a CPU.
+"""How long one step takes: a sum of terms, each with one parameter; five on GPUs, and three more on a CPU.
 
 In words: the host's work per layer, the bytes of weights and KV cache at a share of the memory's bandwidth, work per
 sequence and layer, the prompts' operations at a share of the matrix rate, and the exchange between the GPUs of a tensor
 parallel group at a share of the link's rate. A sum, and not the larger of reading and computing, fits the published
 steps better, and is linear in ``Parameters.as_vector``, so that calibration is one least-squares call. On a CPU, attention is
-bound by arithmetic rather than by the memory, so that the KV cache has a term of its own, and so has the host's work of a step with
-prompts, which is not replayed like that of a decode step.
+bound by arithmetic rather than by the memory: it has a term for tokens that attend one by one, and one for long prompts. A third is
+the host's work of a step with a long prompt, which is not replayed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from roseplay.sim.model_shape import ModelShape
 GRAPH_SIZES = (1, 2, 4, *range(8, 257, 8), *range(272, 513, 16))
 # The host's work per layer of a step on a CPU, from which a fit starts.
 _CPU_LAYER_S = 150e-6
+# On a CPU, each token of a part of at most so many tokens attends by itself, like a decode (``kernels.cpu.attention.plan``),
+# and steps of such parts are replayed if they have at most so many tokens (``kernels.cpu.recorded_steps``).
+CPU_SHORT_PART, CPU_REPLAYED_TOKENS = 32, 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,10 @@ class Parameters:
         sequence_s: seconds per layer and sequence.
         compute_share: share of the matrix rate at which prompts are computed.
         link_share: share of the link's bandwidth at which GPUs exchange activations.
-        cpu_kv_share: share of the memory's bandwidth at which a CPU reads the KV cache; no part of a GPU's steps.
-        cpu_prompt_s: seconds that any prompt adds to a CPU's step, whatever its length; no part of a GPU's steps.
+        cpu_kv_share: share of the memory's bandwidth at which a CPU reads the KV cache for tokens that attend one by one;
+            this and the next two are no part of a GPU's steps.
+        cpu_attention_share: share of the matrix rate at which a CPU computes the attention of long prompts.
+        cpu_eager_s: seconds that a CPU's step takes longer if it is not replayed.
         server_s: seconds of a server besides its steps before a request's first token; not part of a step.
     """
 
@@ -46,7 +51,8 @@ class Parameters:
     compute_share: float = 0.67
     link_share: float = 0.43
     cpu_kv_share: float = 0.3
-    cpu_prompt_s: float = 2e-3
+    cpu_attention_share: float = 0.5
+    cpu_eager_s: float = 4e-3
     server_s: float = 8e-3
 
     @classmethod
@@ -70,14 +76,14 @@ class Parameters:
         return replace(found, layer_s=_CPU_LAYER_S, sequence_s=row_s / shape.layers)
 
     def as_vector(self) -> np.ndarray:
-        """Returns ``[7]`` float64 coefficients in which a step's duration is linear."""
-        shares = (self.compute_share, self.link_share, self.cpu_kv_share)
+        """Returns ``[8]`` float64 coefficients in which a step's duration is linear."""
+        shares = (self.compute_share, self.link_share, self.cpu_kv_share, self.cpu_attention_share)
         rates = (1 / share for share in shares)
-        return np.array([1 / self.memory_share, self.layer_s, self.sequence_s, *rates, self.cpu_prompt_s])
+        return np.array([1 / self.memory_share, self.layer_s, self.sequence_s, *rates, self.cpu_eager_s])
 
     def with_vector(self, coefficients: np.ndarray) -> Self:
         """Returns the parameters with these coefficients, all positive."""
-        memory, layer_s, sequence_s, compute, link, cpu_kv, cpu_prompt_s = map(float, coefficients)
+        memory, layer_s, sequence_s, compute, link, cpu_kv, cpu_attention, cpu_eager_s = map(float, coefficients)
         return replace(
             self,
             memory_share=1 / memory,
@@ -86,7 +92,8 @@ class Parameters:
             compute_share=1 / compute,
             link_share=1 / link,
             cpu_kv_share=1 / cpu_kv,
-            cpu_prompt_s=cpu_prompt_s,
+            cpu_attention_share=1 / cpu_attention,
+            cpu_eager_s=cpu_eager_s,
         )
 
 
@@ -98,8 +105,10 @@ class StepLoad:
         sequences: requests that compute a token; of a padded step, as many as it is padded to.
         tokens: tokens computed, of prompts and answers.
         prompt_tokens: how many of them are prompt tokens.
-        kv_tokens: tokens in the KV cache that are read: those up to the end of each request's part.
-        squares: sum over the parts of prompts of end² − start², in tokens.
+        kv_tokens: tokens in the KV cache that are read: those up to the end of each request's part; on a CPU, those up to
+            each token of a short part, and none of a long one.
+        squares: sum over the parts of prompts, on a CPU over the long ones, of end² − start², in tokens.
+        eager: whether a CPU computes the step without replaying a recorded one.
     """
 
     sequences: int = 0
@@ -107,30 +116,33 @@ class StepLoad:
     prompt_tokens: int = 0
     kv_tokens: float = 0
     squares: float = 0
+    eager: bool = False
 
     @classmethod
-    def of_step(cls, step: Step, *, pads: bool = True) -> Self:
-        """Returns a scheduled step's load, padded as the step says if the hardware pads at all."""
+    def of_step(cls, step: Step, *, cpu: bool = False) -> Self:
+        """Returns a scheduled step's load, on a GPU padded as the step says."""
         load = cls()
         for entry in step.entries:
-            count = entry.num_tokens
-            if count:
-                end = entry.start + count
-                load.sequences += 1
-                load.tokens += count
-                load.kv_tokens += end
-                if entry.num_prompt_tokens:
-                    load.prompt_tokens += count
-                    load.squares += end * end - entry.start * entry.start
-        if pads and step.cuda_graphs and not load.prompt_tokens:
+            if entry.num_tokens:
+                load.add(entry.start, entry.num_tokens, prompt=entry.num_prompt_tokens > 0, cpu=cpu)
+        if not cpu and step.cuda_graphs and not load.prompt_tokens:
             load.sequences = padded(load.sequences)
         return load
 
-    @classmethod
-    def prompt(cls, tokens: float, prompts: int = 1) -> Self:
-        """Returns the load of a step that computes whole prompts of ``tokens`` tokens."""
-        total = prompts * tokens
-        return cls(prompts, int(total), int(total), total, total * tokens)
+    def add(self, start: int, count: float, *, prompt: bool, cpu: bool, times: int = 1) -> None:
+        """Add the next ``count`` tokens, after ``start``, of as many requests as ``times`` says."""
+        end, one_by_one = start + count, cpu and count <= CPU_SHORT_PART
+        self.sequences += times
+        self.tokens += int(times * count)
+        if prompt:
+            self.prompt_tokens += int(times * count)
+        if one_by_one:
+            self.kv_tokens += times * count * (start + end + 1) / 2
+        elif not cpu:
+            self.kv_tokens += times * end
+        if prompt and not one_by_one:
+            self.squares += times * (end * end - start * start)
+        self.eager |= cpu and (not one_by_one or self.tokens > CPU_REPLAYED_TOKENS)
 
 
 def padded(sequences: int) -> int:
@@ -173,23 +185,37 @@ class CostModel:
 
     def decode(self, sequences: int, context: float) -> StepLoad:
         """Returns the load of a step that decodes ``sequences`` requests with ``context`` tokens each."""
-        return StepLoad(padded(sequences) if self.pads else sequences, sequences, 0, sequences * context, 0)
+        return self.decodes(sequences, sequences * context)
+
+    def decodes(self, sequences: int, kv_tokens: float, *, pads: bool = True) -> StepLoad:
+        """Returns the load of a step that decodes requests with ``kv_tokens`` tokens in all; it may be an array ``[n]``."""
+        eager = self.gpu.cpu and sequences > CPU_REPLAYED_TOKENS
+        return StepLoad(padded(sequences) if pads and self.pads else sequences, sequences, 0, kv_tokens, 0, eager)
+
+    def prompt(self, tokens: float, prompts: int = 1) -> StepLoad:
+        """Returns the load of a step that computes whole prompts of ``tokens`` tokens."""
+        load = StepLoad()
+        load.add(0, tokens, prompt=True, cpu=self.gpu.cpu, times=prompts)
+        return load
 
     def terms(self, load: StepLoad) -> np.ndarray:
-        """Returns ``[7]`` float64: the factors of ``Parameters.as_vector``, whose products add up to the seconds."""
+        """Returns ``[8]`` float64: the factors of ``Parameters.as_vector``, whose products add up to the seconds."""
         shape, parts = self.shape, self.tensor_parallel
         bandwidth = self.gpu.bandwidth_tb_s * 1e12
         weights_s = shape.bytes_read(load.tokens) / parts / bandwidth
         kv_s = load.kv_tokens * shape.kv_bytes_per_token(parts) / bandwidth
+        products, attention = (found / (self.gpu.flops(shape.weights) * parts) for found in self._operations(load))
+        cpu = self.gpu.cpu
         return np.array(
             [
-                weights_s + (0.0 if self.gpu.cpu else kv_s),
+                weights_s + (0.0 if cpu else kv_s),
                 shape.layers,
                 shape.layers * load.sequences / parts,
-                self._operations(load) / (self.gpu.flops(shape.weights) * parts),
+                products + (0.0 if cpu else attention),
                 load.tokens * self._exchanged_s_per_token(),
-                kv_s if self.gpu.cpu else 0.0,
-                1.0 if self.gpu.cpu and load.prompt_tokens else 0.0,
+                kv_s if cpu else 0.0,
+                attention if cpu else 0.0,
+                float(load.eager),
             ]
         )
 
@@ -201,22 +227,22 @@ class CostModel:
         # One order of additions for numbers and arrays, so that both round alike.
         seconds = self._base(load.tokens) + load.sequences * per_sequence + load.tokens * per_token
         seconds = seconds + load.prompt_tokens * per_prompt + load.squares * per_square
-        if self.gpu.cpu and load.prompt_tokens:
-            seconds += self.parameters.cpu_prompt_s
+        if load.eager:
+            seconds = seconds + self.parameters.cpu_eager_s
         return seconds + load.kv_tokens * per_kv
 
     def first_token_s(self, prompt_tokens: int) -> float:
         """Returns the seconds to the first token of a prompt on an idle server, computed in one step."""
-        return self.seconds(StepLoad.prompt(prompt_tokens)) + self.parameters.server_s
+        return self.seconds(self.prompt(prompt_tokens)) + self.parameters.server_s
 
     def prompt_tokens_in(self, seconds: float, context: float) -> int:
         """Returns how many tokens of prompts, with ``context`` tokens before each, a step computes in this time."""
         _, _, per_prompt, per_square, per_token = self._per_unit
-        left_s = seconds - self.seconds(StepLoad(1, 1, 1, context, 0))
+        left_s = seconds - self.seconds(StepLoad(1, 1, 1, 0 if self.gpu.cpu else context, 0, self.gpu.cpu))
         return max(0, int(left_s / (per_prompt + per_token + per_square * 2 * context)))
 
-    def _operations(self, load: StepLoad) -> float:
-        """Operations of a step's prompts.
+    def _operations(self, load: StepLoad) -> tuple[float, float]:
+        """Operations of the matrix products and of the attention of a step's prompts.
 
         Attention counts the whole square of a prompt although half of it is masked: kernels reach about half the
         matrix rate there. Unloaded TTFT of 8,192 tokens then agrees with published points within 5%; with half the
@@ -224,7 +250,7 @@ class CostModel:
         """
         shape = self.shape
         attention = 2.0 * shape.layers * shape.heads * (shape.k_dim + shape.v_dim)
-        return 2.0 * shape.active * load.prompt_tokens + attention * load.squares
+        return 2.0 * shape.active * load.prompt_tokens, attention * load.squares
 
     def _exchanged_s_per_token(self) -> float:
         """Seconds of the link per token: two all-reduces of the hidden state, in bf16, in each layer."""
@@ -245,13 +271,14 @@ class CostModel:
 
     def _costs_per_unit(self) -> tuple[float, ...]:
         """Returns the seconds per sequence, attended token, prompt token, square and token."""
-        memory, _, sequence_s, compute, link, cpu_kv, _ = map(float, self.parameters.as_vector())
+        memory, _, sequence_s, compute, link, cpu_kv, cpu_attention, _ = map(float, self.parameters.as_vector())
         shape, parts = self.shape, self.tensor_parallel
         rate = self.gpu.flops(shape.weights) * parts
+        products, attention = self._operations(StepLoad(prompt_tokens=1, squares=1))
         return (
             sequence_s * shape.layers / parts,
             (cpu_kv if self.gpu.cpu else memory) * shape.kv_bytes_per_token(parts) / (self.gpu.bandwidth_tb_s * 1e12),
-            compute * self._operations(StepLoad(prompt_tokens=1)) / rate,
-            compute * self._operations(StepLoad(squares=1)) / rate,
+            compute * products / rate,
+            (cpu_attention if self.gpu.cpu else compute) * attention / rate,
             link * self._exchanged_s_per_token(),
         )

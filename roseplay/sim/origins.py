@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from roseplay.config import EngineConfig
-from roseplay.sim.cost import CostModel, Parameters, StepLoad
+from roseplay.sim.cost import CostModel, Parameters
 from roseplay.sim.evidence import SATURATED, TTFT_UNDER_LOAD, Evidence
 from roseplay.sim.memory import RUNTIME_BYTES, activation_bytes
 from roseplay.sim.published import Point, published_of
@@ -25,10 +25,11 @@ _TERMS = (
     ("work per request", "a time per layer and request", "{:.2f} µs", 1e6),
     ("computing prompts", "operations by a share of the matrix rate", "{:.2f}", 1.0),
     ("exchange between GPUs", "two all-reduces per layer by a share of the link's rate", "{:.2f}", 1.0),
-    ("reading KV cache", "bytes by a share of the memory's bandwidth", "{:.2f}", 1.0),
-    ("a step with prompts", "a time, whatever the prompts' lengths", "{:.1f} ms", 1e3),
+    ("attention, token by token", "bytes of the KV cache by a share of the memory's bandwidth", "{:.2f}", 1.0),
+    ("attention of long prompts", "operations by a share of the matrix rate", "{:.2f}", 1.0),
+    ("a step that is not replayed", "a time; parts of prompts above 32 tokens are not replayed", "{:.1f} ms", 1e3),
 )
-_OF_CPUS = ("reading KV cache", "a step with prompts")
+_OF_CPUS = tuple(name for name, *_ in _TERMS[-3:])
 _FORMULA = (
     "A step takes the sum of these times. A sum, and not the larger of reading and computing, fits published steps better."
     " Decode steps are padded to the sizes of CUDA graphs."
@@ -125,7 +126,7 @@ def _gib(count: float) -> str:
 
 def _terms(cost: CostModel, evidence: Evidence) -> list[dict[str, Any]]:
     """Returns the terms of the sum: their parameter, its default, and their ms in both example steps."""
-    loads = (cost.decode(_DECODES, _CONTEXT), StepLoad.prompt(_PROMPT))
+    loads = (cost.decode(_DECODES, _CONTEXT), cost.prompt(_PROMPT))
     parts = [cost.terms(load) * cost.parameters.as_vector() * 1e3 for load in loads]
     defaults = Parameters.start(cost.gpu, cost.shape)
     found = []
@@ -141,7 +142,15 @@ def _terms(cost: CostModel, evidence: Evidence) -> list[dict[str, Any]]:
 
 def _values(of: Parameters) -> tuple[float, ...]:
     seconds = (of.layer_s, of.sequence_s)
-    return of.memory_share, *seconds, of.compute_share, of.link_share, of.cpu_kv_share, of.cpu_prompt_s
+    return (
+        of.memory_share,
+        *seconds,
+        of.compute_share,
+        of.link_share,
+        of.cpu_kv_share,
+        of.cpu_attention_share,
+        of.cpu_eager_s,
+    )
 
 
 def _points(cost: CostModel) -> Sequence[Point]:

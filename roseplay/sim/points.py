@@ -35,7 +35,7 @@ class Measurement:
     prompts_s: float | None = None
 
     def terms_of(self, cost: CostModel) -> np.ndarray:
-        """Returns the ``[7]`` terms whose products with ``Parameters.as_vector`` add up to its predicted seconds.
+        """Returns the ``[8]`` terms whose products with ``Parameters.as_vector`` add up to its predicted seconds.
 
         Of an unloaded TTFT, ``Parameters.server_s`` comes on top.
         """
@@ -45,11 +45,11 @@ class Measurement:
             return tpot_terms(cost, self.streams, self.prompt, self.answer)
         if self.context:
             return cost.terms(cost.decode(self.streams, self.context))
-        return cost.terms(StepLoad.prompt(self.prompt))
+        return cost.terms(cost.prompt(self.prompt))
 
 
 def itl_terms(cost: CostModel, streams: int, prompt: int, answer: int) -> np.ndarray:
-    """Returns the ``[7]`` terms (``CostModel.terms``) of a decode step halfway through the answers.
+    """Returns the ``[8]`` terms (``CostModel.terms``) of a decode step halfway through the answers.
 
     This is the median gap between tokens, as long as fewer than half of the steps also compute prompts.
     """
@@ -61,7 +61,7 @@ def tpot_terms(cost: CostModel, streams: int, prompt: int, answer: int) -> np.nd
 
     While one answer streams, every other client sends one prompt, whose cost is added to steps of the answers.
     """
-    load = StepLoad.prompt(prompt)
+    load = cost.prompt(prompt)
     load.kv_tokens = load.sequences = 0  # counted with the decode step
     added = cost.terms(load) - cost.terms(StepLoad(tokens=0))
     return itl_terms(cost, streams, prompt, answer) + added * (streams - 1) / answer

@@ -42,7 +42,7 @@ class Point(Measurement):
         return CostModel(find_shape(self.model, self.weights, self.kv), find_gpu(self.gpu), self.tensor_parallel)
 
     def terms(self) -> np.ndarray:
-        """Returns the ``[7]`` terms of its own deployment, see ``Measurement.terms_of``."""
+        """Returns the ``[8]`` terms of its own deployment, see ``Measurement.terms_of``."""
         return self.terms_of(self.cost_model())
 
 

@@ -103,7 +103,7 @@ class SimulatedRunner:
 
     def info(self) -> EngineInfo:
         shape = self.cost.shape
-        one, two = (self.cost.seconds(StepLoad.prompt(tokens)) for tokens in (1, 1025))
+        one, two = (self.cost.seconds(self.cost.prompt(tokens)) for tokens in (1, 1025))
         unmodelled = f"; not modelled: {shape.unmodelled}" if shape.unmodelled else ""
         return EngineInfo(
             model=shape.name,
@@ -136,7 +136,7 @@ class SimulatedRunner:
         """Returns how many seconds a step takes."""
         last, seconds = self._last
         if last is not step:
-            seconds = self.cost.seconds(StepLoad.of_step(step, pads=self.cost.pads))
+            seconds = self.cost.seconds(StepLoad.of_step(step, cpu=self.cost.gpu.cpu))
             self._last = step, seconds
         return seconds
 

@@ -24,7 +24,7 @@ from roseplay.core.request import Request
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step
 from roseplay.sim.arrivals import Arrivals
-from roseplay.sim.cost import StepLoad, padded
+from roseplay.sim.cost import StepLoad
 from roseplay.sim.outcome import RequestTimes, Simulated, SimulatedRequest
 from roseplay.sim.runner import SimulatedRunner, SimulatedStep
 from roseplay.sim.step_rows import StepRows
@@ -297,8 +297,7 @@ class VirtualServer:
         return self._clock.now_ns() + np.cumsum(took_ns)
 
     def _load(self, requests: int, kv_tokens: Any) -> StepLoad:
-        sequences = padded(requests) if self._knobs.cuda_graphs and self._runner.cost.pads else requests
-        return StepLoad(sequences, requests, 0, kv_tokens, 0)
+        return self._runner.cost.decodes(requests, kv_tokens, pads=self._knobs.cuda_graphs)
 
     def _apply(self, run: DecodeRun, ends: np.ndarray) -> None:
         number, steps, begun_ns = len(self._ends), len(ends), self._clock.now_ns()

@@ -44,7 +44,7 @@ def changed(start: Parameters, *factors: float) -> Parameters:
 
 def measured(true: CostModel, streams: int, prompt: int, answer: int = 32) -> Measurement:
     decode_s = true.seconds(true.decode(streams, prompt + answer / 2))
-    prompts_s = true.seconds(StepLoad.prompt(prompt, streams))
+    prompts_s = true.seconds(true.prompt(prompt, streams))
     sizes = {"streams": streams, "prompt": prompt, "answer": answer}
     return Measurement(measured="itl", **sizes, seconds=decode_s, prompts_s=prompts_s)
 
@@ -57,7 +57,7 @@ def test_three_points_of_a_cpu_predict_other_loads(factors: tuple[float, ...]) -
     fitted, evidence = cost_model(start.shape, CPU, 1, found)
     assert str(evidence).startswith("calibrated on 3 own points of smollm-135m on a CPU, 2 cores (error: median")
     for streams, prompt in ((2, 100), (16, 256), (32, 500), (4, 1500)):
-        load, prompts = true.decode(streams, prompt), StepLoad.prompt(prompt, streams)
+        load, prompts = true.decode(streams, prompt), true.prompt(prompt, streams)
         assert fitted.seconds(load) == pytest.approx(true.seconds(load), rel=0.1)
         assert fitted.seconds(prompts) == pytest.approx(true.seconds(prompts), rel=0.1)
 
@@ -108,7 +108,7 @@ def test_steps_of_a_cpu_neither_overlap_nor_are_padded() -> None:
     assert (runner.runs_ahead, runner.info().cuda_graphs) == (False, 0)
     assert runner.memory_limit is None
     most = runner.max_step_tokens
-    assert cost.seconds(StepLoad(1, most, most, 256, 2 * 256 * most)) == pytest.approx(STEP_S, rel=0.01)
+    assert cost.seconds(StepLoad(1, most, most, 0, 2 * 256 * most, eager=True)) == pytest.approx(STEP_S, rel=0.01)
     for skip in (True, False):
         clock = VirtualClock()
         runner = SimulatedRunner(cost, evidence, EngineConfig(max_model_len=512, num_blocks=200), clock)

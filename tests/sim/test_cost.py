@@ -11,7 +11,9 @@ import roseplay.sim
 from roseplay.config import SamplingParams
 from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry
-from roseplay.sim.cost import CostModel, Parameters, StepLoad, padded
+from roseplay.kernels.cpu.attention.plan import SHORT_QUERIES
+from roseplay.kernels.cpu.recorded_steps import SIZES
+from roseplay.sim.cost import CPU_REPLAYED_TOKENS, CPU_SHORT_PART, CostModel, Parameters, StepLoad, padded
 from roseplay.sim.gpus import SimulationError, find_gpu, gpus
 from roseplay.sim.models import find_shape
 
@@ -24,7 +26,7 @@ def request(tokens: int) -> Request:
     return Request(tokens, [1] * tokens, SamplingParams())
 
 
-LOADS = [cost().decode(1, 100), cost().decode(100, 5000), StepLoad.prompt(3000), StepLoad(5, 1004, 1000, 9000, 2e6)]
+LOADS = [cost().decode(1, 100), cost().decode(100, 5000), cost().prompt(3000), StepLoad(5, 1004, 1000, 9000, 2e6)]
 
 
 @pytest.mark.parametrize("load", LOADS)
@@ -71,12 +73,25 @@ def test_a_steps_load_is_read_from_its_entries() -> None:
     assert cost().seconds(StepLoad.of_step(Step(1))) == 0
 
 
+def test_a_cpu_replays_steps_of_short_parts_whose_tokens_attend_one_by_one() -> None:
+    """The limits are those of the kernels."""
+    assert (SHORT_QUERIES, SIZES[-1]) == (CPU_SHORT_PART, CPU_REPLAYED_TOKENS)
+    step = Step(0)
+    step.entries = [StepEntry(request(31), 30, 1), StepEntry(request(100), 40, 32, 32)]
+    attended = 31 + sum(range(41, 41 + 32))
+    assert StepLoad.of_step(step, cpu=True) == StepLoad(2, 33, 32, attended, 0, eager=False)
+    step.entries[1] = StepEntry(request(100), 40, 60, 60)
+    assert StepLoad.of_step(step, cpu=True) == StepLoad(2, 61, 60, 31, 100**2 - 40**2, eager=True)
+    step.entries = [StepEntry(request(31), 30, 1)] * 513
+    assert StepLoad.of_step(step, cpu=True).eager
+
+
 def test_graph_sizes() -> None:
     assert [padded(n) for n in (0, 1, 3, 8, 9, 250, 257, 512, 513)] == [0, 1, 4, 8, 16, 256, 272, 512, 513]
 
 
 def test_more_gpus_share_the_work_and_exchange_activations() -> None:
-    decode, prompt = cost().decode(8, 1000), StepLoad.prompt(4096)
+    decode, prompt = cost().decode(8, 1000), cost().prompt(4096)
     one, eight = cost(), cost(parts=8)
     assert one.seconds(decode) / 8 < eight.seconds(decode) < one.seconds(decode)
     assert one.seconds(prompt) / 8 < eight.seconds(prompt) < one.seconds(prompt)
@@ -85,7 +100,7 @@ def test_more_gpus_share_the_work_and_exchange_activations() -> None:
 
 
 def test_eight_bits_are_multiplied_faster_only_where_the_gpu_can() -> None:
-    prompt = StepLoad.prompt(8192)
+    prompt = cost().prompt(8192)
     assert cost(weights="fp8").seconds(prompt) < 0.9 * cost().seconds(prompt)
     assert cost(gpu="a100", weights="fp8").terms(prompt)[3] == cost(gpu="a100").terms(prompt)[3]
     assert Parameters.default(find_gpu("a100"), "fp8").compute_share == 0.67

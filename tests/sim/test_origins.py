@@ -6,7 +6,6 @@ import pytest
 
 from roseplay.config import EngineConfig
 from roseplay.engine.simulated import deployment
-from roseplay.sim.cost import StepLoad
 from roseplay.sim.origins import origins
 from roseplay.sim.published import published
 
@@ -16,7 +15,7 @@ CONFIG = EngineConfig(run_as="h100", tensor_parallel_size=2)
 def test_the_terms_add_up_to_the_time_of_the_example_steps() -> None:
     cost, evidence = deployment("qwen3-32b", CONFIG)
     found = origins(cost, evidence, CONFIG, 1000)
-    loads = [cost.decode(32, 2048), StepLoad.prompt(2048)]
+    loads = [cost.decode(32, 2048), cost.prompt(2048)]
     for index, load in enumerate(loads):
         total = sum(term["ms"][index] for term in found["terms"])
         assert total == pytest.approx(1e3 * cost.seconds(load), abs=0.05)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from roseplay.sim.calibration import Errors, fit, fit_first_tokens, held_out
-from roseplay.sim.cost import CostModel, Parameters, StepLoad
+from roseplay.sim.cost import CostModel, Parameters
 from roseplay.sim.gpus import find_gpu
 from roseplay.sim.published import Point, published
 
@@ -105,7 +105,7 @@ def test_unloaded_first_tokens_from_1024_tokens_on(weights: str) -> None:
     assert np.abs(predicted / seconds(long) - 1).max() <= 0.1
 
     costs = [point.cost_model() for point in long]
-    parts = np.array([cost.terms(StepLoad.prompt(p.prompt)) for cost, p in zip(costs, long, strict=True)])
+    parts = np.array([cost.terms(cost.prompt(p.prompt)) for cost, p in zip(costs, long, strict=True)])
     start = costs[0].parameters
     parts *= start.as_vector()
     fitted = fit_first_tokens(parts, np.ones(3), seconds(long), start)
