@@ -1,8 +1,9 @@
 """Where a simulated figure comes from, and how far off such figures are at published points.
 
 Labels: *published* is a measured figure with a source. *Calibrated* figures use parameters fitted to measured points of
-the same GPU and weight format, published ones or the user's own. *Uncalibrated* ones use the default parameters. *Saturated* ones grow with the length of
-the run, because requests arrive faster than they are answered, and have no error bound.
+the same GPU and weight format, published ones or the user's own. *Uncalibrated* ones use the default parameters.
+*Saturated* ones grow with the length of the run, because requests arrive faster than they are answered, and have no error
+bound.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ class Evidence:
         errors: errors at points that were not fitted: each held out in turn, or, of default parameters, at all
             published rows of served models.
         models: the models that were measured.
-        own: whether they are the user's own measurements, not published ones.
         validated: whether the kind of model was compared with measurements at all; mixtures of experts were not.
+        own: the user's own calibration; None where the points are published ones.
     """
 
     calibrated_on: int
     errors: Errors
     models: tuple[str, ...]
     validated: bool
-    own: bool = False
+    own: Calibration | None = None
 
     @property
     def label(self) -> str:
@@ -88,7 +89,7 @@ def cost_model(
                 f"{own.measured} was measured with {own.weights} weights, but {shape.name} has {shape.weights}: calibrate"
                 " on a model with such weights"
             )
-        evidence = Evidence(len(own.points), own.errors, (own.measured,), not shape.experts, own=True)
+        evidence = Evidence(len(own.points), own.errors, (own.measured,), not shape.experts, own)
         return CostModel(shape, gpu, tensor_parallel, own.parameters), evidence
     points = _points_of(gpu.name, shape.weights)
     if len(points) < LEAST_POINTS:

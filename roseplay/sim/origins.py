@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from roseplay.config import EngineConfig
+from roseplay.sim.calibrated import Calibration
 from roseplay.sim.cost import CostModel, Parameters
 from roseplay.sim.evidence import SATURATED, TTFT_UNDER_LOAD, Evidence
 from roseplay.sim.memory import RUNTIME_BYTES, activation_bytes
+from roseplay.sim.points import Measurement
 from roseplay.sim.published import Point, published_of
 
 _DECODES, _CONTEXT, _PROMPT = 32, 2048, 2048  # of the steps whose time is shown term by term
@@ -30,10 +32,8 @@ _TERMS = (
     ("a step that is not replayed", "a time; parts of prompts above 32 tokens are not replayed", "{:.1f} ms", 1e3),
 )
 _OF_CPUS = tuple(name for name, *_ in _TERMS[-3:])
-_FORMULA = (
-    "A step takes the sum of these times. A sum, and not the larger of reading and computing, fits published steps better."
-    " Decode steps are padded to the sizes of CUDA graphs."
-)
+_FORMULA = "A step takes the sum of these times. A sum, and not the larger of reading and computing, fits published steps better."
+_PADDED = " Decode steps are padded to the sizes of CUDA graphs."
 _FITTED = "Fitted parameters trade against each other: they describe the points, and are no facts about the hardware."
 _NOT_MODELLED = (
     "Answers are a fixed text, always as long as was asked for.",
@@ -50,12 +50,12 @@ def origins(cost: CostModel, evidence: Evidence, config: EngineConfig, num_block
     Args:
         num_blocks: KV blocks in the pool, including block 0.
     """
-    said = str(evidence)
+    said, formula = str(evidence), _FORMULA if cost.gpu.cpu else _FORMULA + _PADDED
     return {
         "label": evidence.label,
         "said": f"{said[0].upper()}{said[1:]}. {TTFT_UNDER_LOAD}.",
         "labels": _labels(evidence),
-        "formula": f"{_FORMULA} {_FITTED}" if evidence.calibrated_on else _FORMULA,
+        "formula": f"{formula} {_FITTED}" if evidence.calibrated_on else formula,
         "gpu": _gpu(cost),
         "memory": _memory(cost, config, num_blocks),
         "examples": [
@@ -63,7 +63,7 @@ def origins(cost: CostModel, evidence: Evidence, config: EngineConfig, num_block
             f"a prompt of {_PROMPT:,} tokens",
         ],
         "terms": _terms(cost, evidence),
-        "points": [_point(cost, point) for point in _points(cost)],
+        "points": [*_own_points(evidence.own), *(_published_point(cost, point) for point in _points(cost))],
         "not_modelled": _not_modelled(cost),
     }
 
@@ -74,8 +74,8 @@ def _labels(evidence: Evidence) -> list[dict[str, Any]]:
         {"label": "published", "means": "Measured by others, with a source.", "now": False},
         {
             "label": "calibrated on n points (error e)",
-            "means": "Parameters fitted to published points of this kind of GPU and weight format; e is the error at points that"
-            " were held out, one at a time.",
+            "means": "Parameters fitted to points that were measured on this kind of hardware with this weight format, published"
+            " ones or your own; e is the error at points that were held out, one at a time.",
             "now": calibrated,
         },
         {"label": "uncalibrated", "means": "Default parameters.", "now": not calibrated},
@@ -157,25 +157,37 @@ def _points(cost: CostModel) -> Sequence[Point]:
     return published_of(cost.gpu.name, cost.shape.name, cost.shape.weights, cost.tensor_parallel)
 
 
-def _point(cost: CostModel, point: Point) -> dict[str, Any]:
+def _published_point(cost: CostModel, point: Point) -> dict[str, Any]:
     """Returns a published point beside what the cost model gives for it; without that where the scheduler decides."""
     seconds: float | None = None
     if point.measured != "saturated":
         seconds = float(point.terms() @ cost.parameters.as_vector())
         seconds += cost.parameters.server_s if point.measured == "unloaded ttft" else 0.0
+    return _point(point, seconds, point.engine, point.source)
+
+
+def _own_points(own: Calibration | None) -> list[dict[str, Any]]:
+    """Returns the points of a user's calibration, each beside its prediction from the others."""
+    if own is None:
+        return []
+    pairs = zip(own.points, own.predicted_s, strict=True)
+    return [_point(point, seconds, "your calibration", f"measured on {own.measured}") for point, seconds in pairs]
+
+
+def _point(point: Measurement, seconds: float | None, engine: str, source: str) -> dict[str, Any]:
     return {
-        "engine": point.engine,
+        "engine": engine,
         "measures": _KINDS[point.measured],
         "load": _load(point),
         "measured_ms": round(1e3 * point.seconds, 2),
         "predicted_ms": None if seconds is None else round(1e3 * seconds, 2),
         "off_percent": None if seconds is None else round(100 * (seconds / point.seconds - 1), 1),
         "ttft_s": point.ttft_s,
-        "source": point.source,
+        "source": source,
     }
 
 
-def _load(point: Point) -> str:
+def _load(point: Measurement) -> str:
     if point.measured == "step":
         return (
             f"{point.streams} x {point.context:,} tokens" if point.context else f"a prompt of {point.prompt:,} tokens"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from roseplay.config import EngineConfig
 from roseplay.engine.simulated import deployment
+from roseplay.sim.calibrated import Calibration
 from roseplay.sim.origins import origins
+from roseplay.sim.points import Measurement
 from roseplay.sim.published import published
 
 CONFIG = EngineConfig(run_as="h100", tensor_parallel_size=2)
@@ -47,3 +51,16 @@ def test_without_points_of_its_own_a_deployment_is_uncalibrated() -> None:
     assert all(term["origin"] == "default" for term in found["terms"])
     assert not any("GPUs" in term["name"] for term in found["terms"]), "one GPU exchanges nothing"
     assert dict(found["memory"])["KV cache"].endswith("as set: 499 blocks of 16 tokens")
+
+
+def test_the_points_of_a_calibration_stand_beside_what_the_others_predict(tmp_path: Path) -> None:
+    cost, _ = deployment("qwen3-8b", EngineConfig(run_as="l4"))
+    times = {(1, 64): 0.09, (16, 64): 0.1, (64, 512): 0.2}
+    points = [Measurement(measured="itl", streams=n, prompt=k, answer=32, seconds=s) for (n, k), s in times.items()]
+    own = Calibration.of(cost, points)
+    own.write(tmp_path / "mine.json")
+    config = EngineConfig(run_as=str(tmp_path / "mine.json"))
+    rows = origins(*deployment("qwen3-8b", config), config, 500)["points"]
+    assert [row["measured_ms"] for row in rows] == [90, 100, 200]
+    assert [row["predicted_ms"] for row in rows] == [round(1e3 * seconds, 2) for seconds in own.predicted_s]
+    assert {row["source"] for row in rows} == {"measured on qwen3-8b on L4"}

@@ -83,7 +83,7 @@ function terms({ terms, examples }) {
 
 /** @param {Origins} origins @param {string[]} sources */
 function points({ points }, sources) {
-  if (!points.length) return [make("p", "", "There are no published points of this model on this hardware.")];
+  if (!points.length) return [make("p", "", "Nothing is known that was measured with this model on this hardware.")];
   const rows = points.map((one) => [
     one.measures,
     one.load,
@@ -93,10 +93,11 @@ function points({ points }, sources) {
     one.ttft_s === null ? "–" : `${ms(1000 * one.ttft_s)}`,
     `${one.engine} [${1 + sources.indexOf(one.source)}]`,
   ]);
-  const head = ["measured", "requests x prompt + answer", "published ms", "cost model ms", "off", "its TTFT ms", "by"];
-  const notes = "Rows with an estimate are what the cost model gives for the same load. Where there is none, the " +
-    "scheduler decides: the demo KV cliff plays such a load.";
-  return [table("Published points", head, rows), make("p", "", notes)];
+  const head = ["figure", "requests x prompt + answer", "measured ms", "cost model ms", "off", "its TTFT ms", "by"];
+  const notes =
+    "The cost model's figures are for the same load; for a point of your calibration, it was fitted to the " +
+    "others. Where there is none, the scheduler decides: the demo KV cliff plays such a load.";
+  return [table("Measured points", head, rows), make("p", "", notes)];
 }
 
 /** @param {Origins} origins */
@@ -114,7 +115,7 @@ function contents(origins) {
     heading("How long a step takes"),
     make("p", "", formula),
     terms(origins),
-    heading("Published points of this model and hardware"),
+    heading("Measured with this model on this hardware"),
     ...points(origins, sources),
     heading("Hardware"),
     pairs([...gpu.rows, ["source", `[${1 + sources.indexOf(gpu.source)}]`]]),
