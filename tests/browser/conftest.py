@@ -195,8 +195,10 @@ def answer_at_most(page: Page, tokens: int) -> None:
 
 
 def ask(page: Page, prompt: str) -> None:
-    page.locator("#prompt input").fill(prompt)
-    page.locator("#prompt input").press("Enter")
+    box = page.locator("#prompt input")
+    box.fill(prompt)
+    expect(box).to_be_enabled()  # a page that waits for its server is locked, and a key would be lost
+    box.press("Enter")
 
 
 def state(page: Page, lane: int) -> Any:

@@ -219,6 +219,7 @@ def test_common_variants_spill_no_registers(tmp_path: Path, repository: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2000)  # several minutes of one core
 @needs_triton
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_variant_fits(architecture: str, tmp_path: Path, repository: Path):
