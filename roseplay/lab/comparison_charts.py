@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 # A is a solid line in ink, B a dashed one in rose, as on the page.
-_LINES = {
+ARM_LINES = {
     "A": {"color": COLOURS["ink"], "width": 1.75},
     "B": {"color": COLOURS["rose"], "width": 1.75, "dash": "6px 4px"},
 }
@@ -44,7 +44,7 @@ def _itl_tail(document: Mapping[str, Any]) -> go.Figure:
         gaps = _pooled(document, arm, "itl_ms")
         heights = [-math.log10(1 - index / (len(gaps) + 1)) for index in range(1, len(gaps) + 1)]
         top, known = max([top, *heights[-1:]]), [*known, *gaps[:1], *gaps[-1:]]
-        chart.add_scatter(x=_thinned(gaps), y=_thinned(heights), name=arm, line={**_LINES[arm], "shape": "hv"})
+        chart.add_scatter(x=_thinned(gaps), y=_thinned(heights), name=arm, line={**ARM_LINES[arm], "shape": "hv"})
     ticks = [percent for percent in _TAIL_TICKS if -math.log10(1 - percent / 100) <= top]
     limit = document["limits"]["itl_ms"]
     log_axis(chart, "xaxis", max(0.01, min(known, default=1)), max([*known, limit, 10]))
@@ -61,7 +61,7 @@ def _ttft_cdf(document: Mapping[str, Any]) -> go.Figure:
     for arm in ARMS:
         times = _pooled(document, arm, "ttft_ms")
         shares = [100 * index / len(times) for index in range(1, len(times) + 1)]
-        chart.add_scatter(x=_thinned(times), y=_thinned(shares), name=arm, line={**_LINES[arm], "shape": "hv"})
+        chart.add_scatter(x=_thinned(times), y=_thinned(shares), name=arm, line={**ARM_LINES[arm], "shape": "hv"})
     chart.update_yaxes(range=[0, 101], ticksuffix=" %")
     _limit(chart, document["limits"]["ttft_ms"], document["limits"]["ttft_ms"])
     return chart

@@ -94,7 +94,7 @@ class ArmSettings(TypedDict):
 
 
 class OneArm(TypedDict):
-    """The arm of a sweep or a search."""
+    """The arm of a search."""
 
     A: ArmSettings
 
@@ -103,6 +103,12 @@ class TwoArms(OneArm):
     """The arms of a comparison."""
 
     B: ArmSettings
+
+
+class SweptArms(OneArm):
+    """The arms of a sweep, which may measure B as well."""
+
+    B: NotRequired[ArmSettings]
 
 
 class RunFigures(TypedDict):
@@ -118,6 +124,9 @@ class RunFigures(TypedDict):
     itl_p99_ms: Count | None
     e2e_p99_ms: Count | None
     preemptions: Count | None
+    recomputed_tokens: NotRequired[Count | None]  # this and the following are missing in results of earlier versions
+    moved_mb: NotRequired[Count | None]
+    prompt_tokens: NotRequired[Count]
     saturated: NotRequired[bool]
 
 
@@ -186,14 +195,15 @@ class ComparisonResult(_Result):
 
 
 class SweepResult(_Result):
-    """The result of a sweep: the requested values of a setting, and those measured so far."""
+    """The result of a sweep: the requested values of a setting, and those measured so far, in A and, if it has B, in B."""
 
     kind: Literal["sweep"]
-    arms: OneArm
-    setting: Literal["rate_per_s", "prefill_max_tokens", "max_batch_size"]
+    arms: SweptArms
+    setting: Literal["rate_per_s", "prompt_tokens", "prefill_max_tokens", "max_batch_size"]
     seconds: NotRequired[Count]
     asked: list[Count]
     points: Annotated[list[MeasuredPoint], Field(min_length=1)]
+    b_points: NotRequired[Annotated[list[MeasuredPoint], Field(min_length=1)]]
 
 
 class FindResult(_Result):

@@ -24,7 +24,7 @@ from roseplay.traffic.pace import Speed
 from roseplay.traffic.scenario import checked_number
 
 Kind = Literal["compare", "sweep", "find"]
-Varied = Literal["rate_per_s", "prefill_max_tokens", "max_batch_size"]
+Varied = Literal["rate_per_s", "prompt_tokens", "prefill_max_tokens", "max_batch_size"]
 Value = float | None
 Item = TypeVar("Item")
 

@@ -7,12 +7,18 @@ import argparse
 from roseplay.arguments import Parser, add_field_flags, add_model_flag
 from roseplay.config import EngineConfig
 from roseplay.lab.job import RUN_LIMIT_S
+from roseplay.lab.points import KNOBS
 from roseplay.lab.spec import ARMS, DEFAULT_LIMITS, LENGTHS, MAX_REPEATS
 from roseplay.remote.address import add_server_address_flags
 from roseplay.traffic.scenarios import SCENARIOS
 
 # The arguments of --sweep and --find, and the lab's names for them.
-VARIED = {"rate": "rate_per_s", "prefill-budget": "prefill_max_tokens", "batch": "max_batch_size"}
+VARIED = {
+    "rate": "rate_per_s",
+    "prompt-tokens": "prompt_tokens",
+    "prefill-budget": "prefill_max_tokens",
+    "batch": "max_batch_size",
+}
 NOT_FLAGS = ("seed", "worker", "telemetry_steps", "kv_events")  # engine settings without a flag
 _DESCRIPTION = (
     "Run the same seeded traffic under two settings, A and B, each on a new engine of its own, in the order "
@@ -25,6 +31,7 @@ examples:
   roseplay lab poisson --a block_size=8 --b block_size=32 --model Qwen/Qwen3-0.6B
   roseplay lab admission --model gpt2-124m --random-weights --save result.json
   roseplay lab poisson --sweep rate --from 1 --to 12 --points 12 --seconds 5 --repeats 3
+  roseplay lab swap --sweep prompt-tokens --from 64 --to 1024 --b preemption_mode=swap
   roseplay lab token-budget --find prefill-budget --itl-p99 20 --ttft-p95 250
   roseplay lab poisson --a run_as=h100 --b run_as=h200 --model qwen3-8b
   roseplay lab --traffic requests.csv --b max_batch_size=8
@@ -134,11 +141,16 @@ def _add_experiment_flags(lab: Parser) -> None:
 
 
 def _add_value_flags(lab: Parser) -> None:
-    group = lab.add_argument_group("one setting at many values, instead of A and B; other settings are those of A")
-    group.add_argument("--sweep", choices=VARIED, help="measure this setting from --from to --to, in --repeats rounds")
+    group = lab.add_argument_group("one setting at many values; other settings are those of A")
+    group.add_argument(
+        "--sweep",
+        choices=VARIED,
+        help="measure this setting from --from to --to, in --repeats rounds; with --b, in A and in B, and report where "
+        "they cross. prompt-tokens is the mean length of the scenario's prompts, whose texts are repeated accordingly",
+    )
     group.add_argument(
         "--find",
-        choices=[name for name in VARIED if name != "rate"],
+        choices=[name for name, setting in VARIED.items() if setting in KNOBS],
         help="search for the smallest prefill budget, or the largest batch, that stays within --itl-p99 and --ttft-p95",
     )
     group.add_argument("--from", dest="first", type=float, metavar="X", help="first value")

@@ -65,7 +65,8 @@ def experiment_body(options: argparse.Namespace) -> dict[str, Any]:
     servers = [address.url for address in server_addresses(vars(options))]
     if len(servers) > 1 and ("sweep" in body or "find" in body):
         raise ValueError("a sweep or a search measures one server: leave out --url-b")
-    for number, arm in enumerate(ARMS[: 1 if "sweep" in body or "find" in body else 2]):
+    only_a = "find" in body or ("sweep" in body and not options.b and body.get("b") is None)
+    for number, arm in enumerate(ARMS[: 1 if only_a else 2]):
         changes = _arm_changes(getattr(options, arm.lower()))
         if any(changes.values()):
             body[arm.lower()] = _changed_arm(body, arm, changes)
@@ -88,8 +89,8 @@ def _varied(options: argparse.Namespace) -> dict[str, Any]:
             raise ValueError(f"--{flag} is for {where}")
     if kind is None:
         return {}
-    if options.b:
-        raise ValueError(f"--b is for a comparison of A and B: leave it out with --{kind}")
+    if options.b and kind == "find":
+        raise ValueError("--b is for a comparison or a sweep of A and B: leave it out with --find")
     fields = {"setting": VARIED[getattr(options, kind)], "from": options.first, "to": options.last}
     if kind == "sweep":
         return {"sweep": {**fields, "points": options.points, "seconds": options.seconds}}

@@ -22,6 +22,7 @@ from roseplay.lab.experiment import Experiment, Point, in_turn
 from roseplay.lab.load import PlayedLoad, make_load, warm_up
 from roseplay.lab.measuring import Run, RunError, StoppedError, measure_run, run_record
 from roseplay.lab.memory import fit
+from roseplay.lab.points import KNOBS
 from roseplay.lab.progress import RunProgress, seconds_left
 from roseplay.lab.results import completed
 from roseplay.lab.servers import Servers
@@ -70,7 +71,7 @@ class Job:
         self._live, self._keep = live, keep
         self._open_engine = arms.open_engine if open_engine is None else open_engine
         self._how: dict[str, Any] = {"time_limit_s": run_limit_s, "keep_cache": keep_cache}
-        self._configs = arm_configs(live, experiment.arms, varied=experiment.varied not in (None, "rate_per_s"))
+        self._configs = arm_configs(live, experiment.arms, varied=experiment.varied in KNOBS)
         self._evidence = evidence(live, self._configs)
         if self._evidence and not keep_cache:
             bounds = [found.bound for found in self._evidence.values()]
@@ -217,7 +218,7 @@ class Job:
 
     def _open(self) -> ArmEngines:
         """Open the engines, together or one at a time as memory allows."""
-        longest = max(self._loads.values(), key=lambda load: len(load.workload))
+        longest = max(self._loads.values(), key=lambda load: sum(load.prompt_tokens))
         at_once = max(point.knobs.max_batch_size for point in self._points)
         try:
             fitted = fit(self._live, self._configs, at_once, longest.workload, longest.prompt_tokens)

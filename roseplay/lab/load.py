@@ -51,6 +51,12 @@ class Load:
             raise ValueError(f"{error}: choose a lower rate or fewer seconds") from None
         return Load(scenario=scenario, seed=self.seed)
 
+    def with_prompts_of(self, tokens: int) -> Load:
+        """Returns the same scenario with prompts of this mean length; raises ``ValueError`` for other traffic."""
+        if self.traffic is not None:
+            raise ValueError("prompt_tokens is for a scenario: traffic of your own has prompts of its own lengths")
+        return Load(scenario=dataclasses.replace(self.scenario, prompt_tokens=tokens), seed=self.seed)
+
 
 class PlayedLoad(NamedTuple):
     """A load as it will be played: the scenario, its workload, and the prompts' lengths in tokens."""

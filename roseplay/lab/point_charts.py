@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from roseplay.config import Knobs
 from roseplay.formats.report_page import COLOURS, figure
+from roseplay.lab.comparison_charts import ARM_LINES
 from roseplay.lab.find_summary import PROMISES
-from roseplay.lab.points import KNOBS, RATE, spread, value_text
+from roseplay.lab.points import KNOBS, PROMPT, RATE, arm_points, spread, value_text
 from roseplay.settings import settings_of
 from roseplay.traffic.run_figures import FIGURES
 
@@ -21,7 +22,11 @@ _FAR = 1.5  # a limit is drawn up to this ratio above the data: farther up it wo
 _HEADROOM = 1.08
 _BESIDE = 0.1  # of a decade, on both sides of the values
 _MOST_TICKS = 12
-VALUE_AXIS = {RATE: "rate, req/s", **{name: settings_of(Knobs)[name].label.lower() for name in KNOBS}}
+VALUE_AXIS = {
+    RATE: "rate, req/s",
+    PROMPT: "prompt tokens",
+    **{name: settings_of(Knobs)[name].label.lower() for name in KNOBS},
+}
 
 Document = Mapping[str, Any]
 Points = Sequence[Mapping[str, Any]]
@@ -39,39 +44,42 @@ def _sweep_charts(document: Document) -> list[Drawn]:
     sub = "against throughput, a point for each rate" if against else "against the value"
     summary, drawn = document["summary"], []
     for name in ("ttft_p95_ms", "itl_p99_ms"):
-        knee = summary["knee"] if summary["latency"] == name else None
-        chart = _sweep_chart(document, name, against, knee, "knee")
+        chart = _sweep_chart(document, name, against, "knee" if summary["latency"] == name else None)
         _level(chart, document["limits"][_LIMIT_OF[name]], "limit {:g}", "dot")
         drawn.append((FIGURES[name].title, sub, chart))
-    chart = _sweep_chart(document, "goodput_req_s", None, summary["peak"], "peak")
+    chart = _sweep_chart(document, "goodput_req_s", None, "peak")
     return [*drawn, ("Goodput", "requests a second within both limits", chart)]
 
 
-def _sweep_chart(document: Document, name: str, against: str | None, ringed: int | None, what: str) -> go.Figure:
-    """Returns the curve of a figure, with a ring around point ``ringed``."""
-    points, setting = document["points"], document["setting"]
-    chart = _axes(document, points, name, against)
-    known = _known(points, name, against)
-    chart.add_scatter(
-        **_values(known),
-        error_x=_bars([x for _, x, _ in known]) if against else None,
-        text=[value_text(setting, point["value"]) for point, _, _ in known],
-        hovertemplate="%{text}: %{y:.4g}<extra></extra>",
-        mode="lines+markers",
-        line={"color": COLOURS["ink"], "width": 1.75},
-        marker={"color": COLOURS["ink"], "size": 6},
-        showlegend=False,
-    )
-    ring = _known([points[ringed]], name, against) if ringed is not None else []
-    for point, x, y in ring:
+def _sweep_chart(document: Document, name: str, against: str | None, ringed: str | None) -> go.Figure:
+    """Returns the curve of a figure in each arm, with a ring around the ``knee`` or the ``peak`` if there is one."""
+    setting, summary, of_arms = document["setting"], document["summary"], arm_points(document)
+    chart = _axes(document, [point for points in of_arms.values() for point in points], name, against)
+    for arm, points in of_arms.items():
+        known, line = _known(points, name, against), ARM_LINES[arm]
         chart.add_scatter(
-            x=[x["median"]],
-            y=[y["median"]],
-            mode="markers",
-            hoverinfo="skip",
-            marker={"symbol": "circle-open", "size": 16, "color": COLOURS["rose"], "line": {"width": 2}},
-            name=f"{what} at {value_text(setting, point['value'])}",
+            **_values(known),
+            error_x=_bars([x for _, x, _ in known]) if against else None,
+            text=[value_text(setting, point["value"]) for point, _, _ in known],
+            hovertemplate="%{text}: %{y:.4g}<extra></extra>",
+            mode="lines+markers",
+            line=line,
+            marker={"color": line["color"], "size": 6},
+            name=arm,
+            showlegend=len(of_arms) > 1,
         )
+    for arm, points in of_arms.items():
+        place = (summary if arm == "A" else summary["b"])[ringed] if ringed else None
+        for point, x, y in [] if place is None else _known([points[place]], name, against):
+            of = f" of {arm}" if len(of_arms) > 1 else ""
+            chart.add_scatter(
+                x=[x["median"]],
+                y=[y["median"]],
+                mode="markers",
+                hoverinfo="skip",
+                marker={"symbol": "circle-open", "size": 16, "color": COLOURS["rose"], "line": {"width": 2}},
+                name=f"{ringed}{of} at {value_text(setting, point['value'])}",
+            )
     return chart
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from roseplay.config import Knobs
@@ -17,20 +17,24 @@ from roseplay.traffic.difference import Difference, difference
 from roseplay.traffic.run_figures import FIGURES
 
 RATE: Varied = "rate_per_s"
+PROMPT: Varied = "prompt_tokens"
+TRAFFIC: Mapping[Varied, str] = {RATE: "req/s", PROMPT: "prompt tokens"}  # varied by other traffic -> their units
 KNOBS: tuple[Varied, ...] = ("prefill_max_tokens", "max_batch_size")
 MAX_VALUE = 1_000_000
 FIGURES_OF_A_RUN = (
     *("output_tokens_per_s", "goodput_req_s", "ttft_p50_ms", "ttft_p95_ms", "ttft_p99_ms"),
-    *("itl_p50_ms", "itl_p99_ms", "e2e_p99_ms", "preemptions"),
+    *("itl_p50_ms", "itl_p99_ms", "e2e_p99_ms", "preemptions", "recomputed_tokens", "moved_mb"),
 )
 
 
-def point_at(experiment: Experiment, setting: Varied, value: Value, load: Load) -> Point:
-    """Returns the point at which the experiment's setting has this value."""
-    label, knobs = value_text(setting, value), experiment.arms["A"].knobs
-    if setting != RATE:
+def point_at(experiment: Experiment, setting: Varied, value: Value, load: Load, arm: str = "A") -> Point:
+    """Returns the point of an arm at which the experiment's setting has this value."""
+    label, knobs = value_text(setting, value), experiment.arms[arm].knobs
+    if len(experiment.arms) > 1:
+        label = f"{arm}, {label}"
+    if setting not in TRAFFIC:
         knobs = knobs.changed({setting: value})
-    return Point(label=label, title=label, arm="A", knobs=knobs, load=load, value=value)
+    return Point(label=label, title=label, arm=arm, knobs=knobs, load=load, value=value)
 
 
 def of_point(point: Point) -> dict[str, Any]:
@@ -39,17 +43,23 @@ def of_point(point: Point) -> dict[str, Any]:
     return {"value": point.value, "requests": len(requests), "runs": list(point.runs)}
 
 
+def arm_points(document: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str, Any]]]:
+    """Returns the points of each arm that a sweep has measured."""
+    names = {"A": "points", "B": "b_points"}
+    return {arm: document[names[arm]] for arm in document["arms"]}
+
+
 def value_text(setting: Varied, value: Value) -> str:
     """Returns a value's name in sentences, such as ``6 req/s`` or ``prefill budget 64``."""
-    if setting == RATE:
-        return f"{number_text(value)} req/s"
+    if setting in TRAFFIC:
+        return f"{number_text(value)} {TRAFFIC[setting]}"
     label = settings_of(Knobs)[setting].label.lower()
     return f"{label} {'unlimited' if value is None else number_text(value)}"
 
 
 def values_of(point: Mapping[str, Any], figure: str) -> list[float | None]:
-    """Returns a figure of a point in each repeat."""
-    return [run[figure] for run in point["runs"]]
+    """Returns a figure of a point in each repeat; ``None`` for one that results of earlier versions lack."""
+    return [run.get(figure) for run in point["runs"]]
 
 
 def compare(a: Mapping[str, Any], b: Mapping[str, Any], figure: str) -> Difference:
@@ -78,9 +88,13 @@ def spread(point: Mapping[str, Any], figure: str) -> dict[str, Any]:
 
 
 def figures(run: Mapping[str, Any], limits: Mapping[str, float]) -> dict[str, float | bool | None]:
-    """Returns the figures of a run; ``kept_pct`` is the share of requests within the limits."""
+    """Returns the figures of a run.
+
+    ``kept_pct`` is the share of requests within the limits, ``prompt_tokens`` the mean length of the prompts.
+    """
     kept = sum(keeps(request, limits) for request in run["requests"])
     found = {name: MEASURES[name](run, limits) for name in FIGURES_OF_A_RUN}
     found["kept_pct"] = 100 * kept / len(run["requests"])
+    found["prompt_tokens"] = statistics.fmean(request["prompt_tokens"] for request in run["requests"])
     rounded = {name: None if value is None else round(value, 4) for name, value in found.items()}
     return {**rounded, "saturated": run["saturated"]} if "saturated" in run else rounded

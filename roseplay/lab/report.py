@@ -12,13 +12,15 @@ from roseplay.formats.report_page import charts, heading, report_page, table
 from roseplay.lab.comparison_charts import comparison_charts
 from roseplay.lab.find_summary import PROMISES
 from roseplay.lab.point_charts import VALUE_AXIS, point_charts
-from roseplay.lab.points import runs_text, verdict_text
+from roseplay.lab.points import arm_points, runs_text, verdict_text
 from roseplay.lab.sentences import verdict_words
 from roseplay.lab.simulated_text import is_simulated
 from roseplay.lab.spec import ARMS
+from roseplay.lab.sweep_summary import point_rows
 from roseplay.traffic.run_figures import FIGURES
 
 _HEADS = ("A", '<span class="b">B</span>')
+_CELL = 22  # the least width of a column of text
 _TITLES = {"compare": ("A and B", "Result"), "sweep": ("sweep", "Values"), "find": ("search", "Tries")}
 
 Document = Mapping[str, Any]
@@ -52,7 +54,7 @@ def _about(document: Document) -> str:
         runs = f"{document['repeats']} runs an arm, in the order {' '.join(document['order'])}"
         promise += f"each request's own p99 ITL at most {limits['itl_ms']:g} ms"
     else:
-        runs = f"{runs_text(document['points'])} a value"
+        runs = _value_runs_text(document)
         promise += (
             f"ITL at most {limits['itl_ms']:g} ms, TTFT p95 and ITL p99 for a value, each request's own for goodput"
         )
@@ -63,6 +65,12 @@ def _about(document: Document) -> str:
         runs = "Simulated, each arm once" if kind == "compare" else "Simulated, each value once"
     name = f"{document['name']}. " if document["name"] else ""
     return f"{name}{document['model']} on {document['device']}, {document['dtype']}. {runs}. Promise: {promise}."
+
+
+def _value_runs_text(document: Document) -> str:
+    """Returns the number of runs of each value in words, as in ``3 runs a value``, and of each arm if there are two."""
+    points = [point for of_arm in arm_points(document).values() for point in of_arm]
+    return f"{runs_text(points)} a value" + (" and arm" if len(document["arms"]) > 1 else "")
 
 
 def _metric_table(document: Document) -> str:
@@ -85,17 +93,19 @@ def metric_rows(document: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _point_table(document: Document) -> str:
-    rows = document["summary"]["points"]
+    rows = point_rows(document)
     cells = [
         [
             (f"{number}. " if document["kind"] == "find" else "") + number_text(row["value"]),
+            *([_HEADS[ARMS.index(row["arm"])]] if "arm" in row else []),
             *(_cell(found) for found in row["figures"].values()),
             verdict_text(row),
         ]
         for number, row in enumerate(rows, 1)
     ]
-    heads = [f"{FIGURES[name].title}, {FIGURES[name].unit}" for name in rows[0]["figures"]]
-    return table(cells, (VALUE_AXIS[document["setting"]], *map(escape, heads), "promise"))
+    heads = [", ".join(filter(None, (FIGURES[name].title, FIGURES[name].unit))) for name in rows[0]["figures"]]
+    arm = ["arm"] if "arm" in rows[0] else []
+    return table(cells, (VALUE_AXIS[document["setting"]], *arm, *map(escape, heads), "promise"))
 
 
 def _cell(found: Mapping[str, Any]) -> str:
@@ -131,12 +141,12 @@ def text_report(document: Document) -> list[str]:
     title = f"{document['title']}: {document['model']} on {document['device']}, {document['dtype']}"
     sentences = document["summary"]["sentences"]
     once = document["repeats"] == 1 and is_simulated(document)
+    labels = [f"  {arm}: {of['label']}" for arm, of in document["arms"].items() if "label" in of]
     if document["kind"] != "compare":
-        runs = "each value simulated once" if once else f"{runs_text(document['points'])} a value"
-        return [f"{title}, {runs}", "", *sentences, "", *_point_lines(document)]
+        runs = "each value simulated once" if once else _value_runs_text(document)
+        return [f"{title}, {runs}", *labels, "", *sentences, "", *_point_lines(document)]
     runs = "1 run" if document["repeats"] == 1 else f"medians of {document['repeats']} runs"
     runs = "each arm simulated once" if once else f"{runs} an arm"
-    labels = (f"  {arm}: {document['arms'][arm]['label']}" for arm in ARMS)
     return [f"{title}, {runs}", *labels, "", *sentences, "", *_metric_lines(document)]
 
 
@@ -150,11 +160,13 @@ def _metric_lines(document: Document) -> list[str]:
 
 
 def _point_lines(document: Document) -> list[str]:
-    rows = document["summary"]["points"]
-    heads = "".join(f"{FIGURES[name].title:<22}" for name in rows[0]["figures"])
+    rows = point_rows(document)
+    wide = [max(_CELL, len(FIGURES[name].title) + 2) for name in rows[0]["figures"]]
+    heads = "".join(f"{FIGURES[name].title:<{width}}" for name, width in zip(rows[0]["figures"], wide, strict=True))
     lines = [f"{document['setting']:<20}{heads}promise"]
     for row in rows:
         cells = (f"{number_text(found['median'])} {range_text(*found['range'])}" for found in row["figures"].values())
-        line = f"{number_text(row['value']):<20}" + "".join(f"{cell.strip():<22}" for cell in cells)
+        value = f"{number_text(row['value'])} {row.get('arm', '')}".strip()
+        line = f"{value:<20}" + "".join(f"{cell.strip():<{width}}" for cell, width in zip(cells, wide, strict=True))
         lines.append(line + verdict_text(row))
     return lines

@@ -13,9 +13,10 @@ from roseplay.lab import sweep
 from roseplay.lab.document import VERSION, check_document
 from roseplay.lab.find_summary import Search, find_summary, is_kept, wants_more
 from roseplay.lab.own_traffic import OWN
+from roseplay.lab.points import arm_points
 from roseplay.lab.spec import ARMS, find_scenario
 from roseplay.lab.summary import summary
-from roseplay.lab.sweep_summary import SHOWN, sweep_summary
+from roseplay.lab.sweep_summary import point_rows, sweep_summary
 
 MAX_BYTES = 32 * 2**20
 _SUMMARIES = {"compare": summary, "sweep": sweep_summary, "find": find_summary}
@@ -23,7 +24,7 @@ _SUMMARIES = {"compare": summary, "sweep": sweep_summary, "find": find_summary}
 
 def completed(document: dict[str, Any]) -> dict[str, Any]:
     """Returns a document of runs completed with the differences between its arms, and the summary."""
-    if document["kind"] == "compare":
+    if len(document["arms"]) > 1:
         a, b = (document["arms"][arm] for arm in ARMS)
         differs = [name for part in ("knobs", "config") for name in a[part] if a[part][name] != b[part][name]]
         for arm in (a, b):
@@ -88,11 +89,15 @@ def _of_this_version(document: Any) -> Any:
 
 
 def _check_values(document: Mapping[str, Any]) -> None:
-    """Raises ``ValueError`` if the values are not the first of those asked for, in increasing order."""
-    asked, values = document["asked"], [point["value"] for point in document["points"]]
+    """Raises ``ValueError`` if the values are not the first of those asked for, in increasing order, in each arm."""
+    asked = document["asked"]
     rising = all(low < high for low, high in pairwise((0, *asked)))
-    if not rising or len(asked) > sweep.MAX_POINTS or values != asked[: len(values)]:
+    if not rising or len(asked) > sweep.MAX_POINTS or ("b_points" in document) != ("B" in document["arms"]):
         raise ValueError("the values in the result differ from those of its sweep")
+    for points in arm_points(document).values():
+        values = [point["value"] for point in points]
+        if values != asked[: len(values)]:
+            raise ValueError("the values in the result differ from those of its sweep")
 
 
 def _check_tries(document: Mapping[str, Any]) -> None:
@@ -136,10 +141,13 @@ def experiment_of(document: Any) -> dict[str, Any]:
 
 
 def points_csv(document: Mapping[str, Any]) -> bytes:
-    """Returns the table of a sweep's values or a search's tries as CSV, with the median and range of each figure."""
-    rows = document["summary"]["points"]
-    names = SHOWN if document["kind"] == "sweep" else list(rows[0]["figures"])
-    own = ["kept", "runs", *(["sure"] if document["kind"] == "find" else [])]
+    """Returns the table of a sweep's values or a search's tries as CSV, with the median and range of each figure.
+
+    A sweep of two arms has a row for each of them at each value, and a column for the arm.
+    """
+    rows = point_rows(document)
+    names = list(rows[0]["figures"])
+    own = [*(["arm"] if "arm" in rows[0] else []), "kept", "runs", *(["sure"] if document["kind"] == "find" else [])]
 
     def cells(row: Mapping[str, Any]) -> list[Any]:
         found = [row["figures"][name] for name in names]

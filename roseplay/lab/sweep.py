@@ -1,4 +1,4 @@
-"""A sweep: one setting at several values under the same traffic, measured in rounds over all values on one engine."""
+"""A sweep: one setting at several values, measured in rounds over all values, on the engine of A or on those of A and B."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from roseplay.lab.experiment import FIELDS, Experiment, Kind, Point, Value, Vari
 from roseplay.lab.knee import contradicting
 from roseplay.lab.load import Load
 from roseplay.lab.own_traffic import checked_object
-from roseplay.lab.points import KNOBS, MAX_VALUE, RATE, figures, of_point, point_at, values_of
-from roseplay.lab.spec import MAX_REPEATS, parse_length
+from roseplay.lab.points import KNOBS, MAX_VALUE, PROMPT, RATE, TRAFFIC, figures, of_point, point_at, values_of
+from roseplay.lab.spec import ARMS, MAX_REPEATS, parse_length
 from roseplay.lab.spread import is_small
 from roseplay.lab.sweep_summary import latency_of
 from roseplay.traffic.pace import Speed
@@ -27,8 +27,8 @@ _FIELDS = ("setting", "from", "to", "points", "seconds")
 class Sweep(Experiment):
     """A checked sweep.
 
-    It measures in rounds over all values, alternately rising and falling, so that a slow minute of the machine affects
-    all of them. Afterwards it measures again the values whose spread is larger than requested and, up to ``MOST_RUNS``
+    It measures in rounds over all values, alternately rising and falling, each value in A and, if there is one, in B, so
+    that a slow minute of the machine affects all of them. Afterwards it measures again the values whose spread is larger than requested and, up to ``MOST_RUNS``
     times the repeats, rates that contradict each other (see ``knee.contradicting``).
 
     Attributes:
@@ -45,18 +45,26 @@ class Sweep(Experiment):
         """Returns the traffic for each value; raises ``ValueError`` if the traffic cannot have such a rate."""
         if self.varied == RATE:
             return {value: self.at_rate(value, self.seconds) for value in self.values}
-        if self.seconds is None:
-            return dict.fromkeys(self.values, self)
-        if self.scenario.rate_per_s is None:
-            raise ValueError(f"{self.scenario.title} sends all requests at once: leave out seconds")
-        return dict.fromkeys(self.values, self.at_rate(self.scenario.rate_per_s, self.seconds))
+        load: Load = self
+        if self.seconds is not None:
+            if self.scenario.rate_per_s is None:
+                raise ValueError(f"{self.scenario.title} sends all requests at once: leave out seconds")
+            load = self.at_rate(self.scenario.rate_per_s, self.seconds)
+        if self.varied == PROMPT:
+            return {value: load.with_prompts_of(int(value)) for value in self.values}
+        return dict.fromkeys(self.values, load)
 
     def points(self) -> list[Point]:
-        return [point_at(self, self.varied, value, load) for value, load in self.loads().items()]
+        loads = self.loads()
+        return [point_at(self, self.varied, value, loads[value], arm) for value in loads for arm in self.arms]
 
     def again(self, points: Sequence[Point]) -> Sequence[Point]:
         if self.exact:
             return []
+        return [point for arm in self.arms for point in self._unclear([one for one in points if one.arm == arm])]
+
+    def _unclear(self, points: Sequence[Point]) -> list[Point]:
+        """Returns the points of an arm to measure again."""
         measured, latency, most_pct = (
             [of_point(point) for point in points],
             latency_of(self.varied),
@@ -75,19 +83,23 @@ class Sweep(Experiment):
         return figures(run, self.limits)
 
     def result(self, points: Sequence[Point]) -> dict[str, Any] | None:
-        """Returns the values that have runs."""
-        measured = [of_point(point) for point in points if point.runs]
+        """Returns the values that have runs, once there is one for each arm."""
+        measured = {arm: [of_point(point) for point in points if point.arm == arm and point.runs] for arm in self.arms}
+        if not all(measured.values()):
+            return None
         seconds = {} if self.seconds is None else {"seconds": self.seconds}
-        return {**seconds, "asked": list(self.values), "points": measured} if measured else None
+        of_b = {"b_points": measured["B"]} if "B" in measured else {}
+        return {**seconds, "asked": list(self.values), "points": measured["A"], **of_b}
 
 
 def parse_sweep(body: Mapping[str, Any], speed: Speed | None = None) -> Sweep:
     """Parse a sweep from a page or a program.
 
     ``sweep`` is ``{"setting": "rate_per_s", "from": 1, "to": 12, "points": 12, "seconds": 5}``; the setting may also be
-    ``prefill_max_tokens`` or ``max_batch_size``. Rates are evenly spaced, the others by equal factors. ``seconds`` is
-    how long requests arrive at each value; without it, the scenario's number of requests is sent. The other fields are
-    those of ``experiment.parse_common``, without ``b``.
+    ``prompt_tokens``, the mean length of a scenario's prompts, ``prefill_max_tokens`` or ``max_batch_size``. Rates are
+    evenly spaced, the others by equal factors. ``seconds`` is how long requests arrive at each value; without it, the
+    scenario's number of requests is sent. The other fields are those of ``experiment.parse_common``; B is measured only
+    if there is ``b``.
 
     Args:
         speed: of the engine, see ``spec.parse_load``.
@@ -95,12 +107,14 @@ def parse_sweep(body: Mapping[str, Any], speed: Speed | None = None) -> Sweep:
     Raises:
         ValueError: the sweep is invalid; the message is one sentence for the sender.
     """
-    body = checked_object(body, "a body with sweep", (*FIELDS, "sweep"))
-    common = parse_common(body, ("A",), 3, speed)
+    body = checked_object(body, "a body with sweep", (*FIELDS, "b", "sweep"))
+    common = parse_common(body, ARMS[: 1 if body.get("b") is None else 2], 3, speed)
     given = checked_object(body["sweep"], "a sweep", _FIELDS)
     setting = given.get("setting")
-    if setting not in (RATE, *KNOBS):
-        raise ValueError(f"a sweep cannot vary {setting!r}: use {', '.join((RATE, *KNOBS))}")
+    if setting not in (*TRAFFIC, *KNOBS):
+        raise ValueError(f"a sweep cannot vary {setting!r}: use {', '.join((*TRAFFIC, *KNOBS))}")
+    if setting in KNOBS and len({getattr(arm.knobs, setting) for arm in common["arms"].values()}) > 1:
+        raise ValueError(f"the sweep varies {setting} in both arms: leave it out of B")
     low, high = (0.1, MAX_RATE_PER_S) if setting == RATE else (1, MAX_VALUE)
     whole = setting != RATE
     first, last = (checked_number(name, given.get(name), low, high, whole=whole) for name in ("from", "to"))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 from roseplay.formats.numbers import number_text, range_text
+from roseplay.lab.crossing import CROSSED, Crossing
 from roseplay.lab.experiment import Varied
 from roseplay.lab.knee import PROMISED, Fall, bend, broken, falls, overtaken, rate_knee
-from roseplay.lab.points import RATE, compare, runs_text, spread, value_text, values_of
+from roseplay.lab.points import PROMPT, RATE, TRAFFIC, arm_points, compare, runs_text, spread, value_text, values_of
 from roseplay.lab.sentences import brief
 from roseplay.lab.simulated_text import is_exact, simulated_sentences
 from roseplay.lab.spread import is_small, spread_pct
@@ -17,6 +20,8 @@ from roseplay.traffic.difference import spread_text
 from roseplay.traffic.run_figures import FIGURES
 
 SHOWN = ("output_tokens_per_s", "goodput_req_s", "kept_pct", "ttft_p95_ms", "itl_p99_ms")
+OF_PREEMPTIONS = ("preemptions", "recomputed_tokens", "moved_mb")  # shown if any run has them
+_OFF = 0.05  # share by which the mean length of prompts may differ from its value without a sentence about it
 _CHANGES = ("output_tokens_per_s", "ttft_p95_ms", "itl_p99_ms", "e2e_p99_ms")
 
 Points = Sequence[Mapping[str, Any]]
@@ -26,49 +31,86 @@ def sweep_summary(document: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the ``summary`` of a sweep, derived from its points and limits.
 
     Each point has the median and range of its figures, and whether it keeps the promise: median TTFT p95 and ITL p99
-    within the limits. ``knee`` is the index of the largest rate up to which every rate keeps the promise or, for other
-    settings, after which ITL p99 rises steeply. ``peak`` is the index of the highest goodput, if it rises up to there
-    and falls afterwards. Both are ``None`` if there is none within the range.
+    within the limits. ``knee`` is the index of the largest rate (or prompt length) up to which every one keeps the
+    promise or, for other settings, after which ITL p99 rises steeply. ``peak`` is the index of the highest goodput, if
+    it rises up to there and falls afterwards. Both are ``None`` if there is none within the range.
+
+    If B was measured too, ``b`` has its ``points``, ``knee`` and ``peak``, and ``crossings`` says for each figure of
+    ``crossing.CROSSED`` between which values A and B cross, and which verdict B has at each value.
     """
-    points, setting, limits = document["points"], document["setting"], document["limits"]
+    setting, latency, of_arms = document["setting"], latency_of(document["setting"]), arm_points(document)
+    shown = [*SHOWN, *(name for name in OF_PREEMPTIONS if _is_in_any(of_arms.values(), name))]
+    arms = {arm: _arm_summary(document, points, shown) for arm, points in of_arms.items()}
+    (found, said), crossings = arms["A"], {}
+    if "B" in arms:
+        crossings = {name: Crossing.of(setting, name, of_arms["A"], of_arms["B"]) for name in CROSSED}
+        said = [crossing.sentence() for crossing in crossings.values()]
+        said += [f"{arm}: {sentence}" for arm, (_, own) in arms.items() for sentence in own]
+    else:
+        said = [*said, *_ends_and_falls(of_arms["A"], setting)]
+    found = {**found, "latency": latency, "sentences": said}
+    if crossings:
+        found["b"] = arms["B"][0]
+        found["crossings"] = {name: crossing.document() for name, crossing in crossings.items()}
+    said += _off_sentences(of_arms["A"]) if setting == PROMPT else []
+    most = document.get("max_spread_pct")
+    if most is not None:
+        wide = {arm: _wide(points, latency, most) for arm, points in of_arms.items()}
+        found["spread"] = {"figure": latency, "reached": not any(wide.values())}
+        for arm, points in wide.items():
+            said += [_wide_sentence(points, setting, latency, f"{arm}: " if crossings else "")] if points else []
+    saturated = (saturated_values(setting, points) for points in of_arms.values())
+    said += simulated_sentences(document, list(dict.fromkeys(chain.from_iterable(saturated))))
+    return found
+
+
+def point_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the rows of a summary's table; if there are two arms, both at each value, each with its ``arm``."""
+    summary = document["summary"]
+    if "b" not in summary:
+        return list(summary["points"])
+    rows = [{**row, "arm": arm} for arm, of in (("A", summary), ("B", summary["b"])) for row in of["points"]]
+    return sorted(rows, key=itemgetter("value"))  # keeps A before B
+
+
+def _arm_summary(document: Mapping[str, Any], points: Points, shown: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Returns the points of an arm with their figures, knee and peak; and the sentences about these two."""
+    setting, limits = document["setting"], document["limits"]
     rows = [
         {
             "value": point["value"],
             "requests": point["requests"],
             "kept": not broken(point, limits),
             "runs": len(point["runs"]),
-            "figures": {name: spread(point, name) for name in SHOWN},
+            "figures": {name: spread(point, name) for name in shown},
         }
         for point in points
     ]
     latency, kept = latency_of(setting), [row["kept"] for row in rows]
-    place = rate_knee(kept) if setting == RATE else bend(points, latency)
-    if setting == RATE:
-        said = [_knee_sentence(points, limits, kept)]
+    if setting in TRAFFIC:
+        place = rate_knee(kept)
+        said = [_knee_sentence(points, setting, limits, kept)]
     else:
+        place = bend(points, latency)
         said = [_bend_sentence(points, setting, latency, place)]
     peak, ties = goodput_peak(points)
     dips = goodput_dips(points, peak)
     said.append(_peak_sentence(points, setting, peak, ties, dips))
-    if len(points) > 1:
-        said.append(_ends_sentence(points, setting))
+    return {"points": rows, "knee": place, "peak": peak if _is_peak(points, peak, ties, dips) else None}, said
+
+
+def _is_in_any(arms: Iterable[Points], name: str) -> bool:
+    return any(run.get(name) for points in arms for point in points for run in point["runs"])
+
+
+def _ends_and_falls(points: Points, setting: Varied) -> list[str]:
+    said = [_ends_sentence(points, setting)] if len(points) > 1 else []
     fallen = falls(points, list(PROMISED)) if setting == RATE else []
-    if fallen:
-        said.append(_fall_sentence(points, max(fallen, key=lambda fall: fall.ratio)))
-    found: dict[str, Any] = {
-        "points": rows,
-        "knee": place,
-        "peak": peak if _is_peak(points, peak, ties, dips) else None,
-        "latency": latency,
-        "sentences": said,
-    }
-    most = document.get("max_spread_pct")
-    if most is not None:
-        wide = [point for point in points if not is_small(values_of(point, latency), most)]
-        found["spread"] = {"figure": latency, "reached": not wide}
-        said += [_wide_sentence(wide, setting, latency)] if wide else []
-    said += simulated_sentences(document, saturated_values(setting, points))
-    return found
+    return [*said, *([_fall_sentence(points, max(fallen, key=lambda fall: fall.ratio))] if fallen else [])]
+
+
+def _wide(points: Points, latency: str, most_pct: float) -> list[Mapping[str, Any]]:
+    return [point for point in points if not is_small(values_of(point, latency), most_pct)]
 
 
 def saturated_values(setting: Varied, points: Points) -> list[str]:
@@ -79,7 +121,7 @@ def saturated_values(setting: Varied, points: Points) -> list[str]:
 
 def latency_of(setting: Varied) -> str:
     """Returns the latency figure that matters in a sweep of this setting."""
-    return "ttft_p95_ms" if setting == RATE else "itl_p99_ms"
+    return "ttft_p95_ms" if setting in TRAFFIC else "itl_p99_ms"
 
 
 def goodput_peak(points: Points) -> tuple[int, list[int]]:
@@ -125,26 +167,30 @@ def figure_text(point: Mapping[str, Any], name: str) -> str:
     return f"{number_text(found['median'])} {unit}" + (f" ({span})" if span else "")
 
 
-def _knee_sentence(points: Points, limits: Mapping[str, float], kept: Sequence[bool]) -> str:
-    """Returns the sentence on the rate up to which all keep the promise, and on rates that contradict it."""
+def _knee_sentence(points: Points, setting: Varied, limits: Mapping[str, float], kept: Sequence[bool]) -> str:
+    """Returns the sentence on the rate or length up to which all keep the promise, and on those that contradict it."""
     place = rate_knee(kept)
     at = points[-1 if place is None else place]
-    value, last = _rate(at), _rate(points[-1])
+    first, value, last = (value_text(setting, point["value"]) for point in (points[0], at, points[-1]))
+    noun = "rate" if setting == RATE else "length"
     figures = " and ".join(_promised(at, name, limits) for name in PROMISED if spread(at, name)["median"] is not None)
     if place is not None:
         beyond = points[place + 1]
         over = " and ".join(_promised(beyond, name, limits) for name in broken(beyond, limits))
-        said = f"The knee is at {value}: every rate up to it keeps the promise, {figures} there; at {_rate(beyond)}, {over}."
+        said = f"The knee is at {value}: every {noun} up to it keeps the promise, {figures} there; "
+        said += f"at {value_text(setting, beyond['value'])}, {over}."
     elif kept[0]:
-        said = f"No knee up to {last}: every rate keeps the promise, {figures} at {last}."
+        said = f"No knee up to {last}: every {noun} keeps the promise, {figures} at {last}."
     else:
         over = " and ".join(_promised(points[0], name, limits) for name in broken(points[0], limits))
-        said = f"No knee from {_rate(points[0])} to {last}: the lowest rate breaks the promise, {over}."
+        lowest = "lowest rate" if setting == RATE else "shortest length"
+        said = f"No knee from {first} to {last}: the {lowest} breaks the promise, {over}."
     lower, higher = overtaken(kept)
     if not higher:
         return said
-    keep = f"{_listed(points, higher)} {'keeps' if len(higher) == 1 else 'keep'} the promise"
-    return f"{said} The rates disagree: {keep}, but {_listed(points, lower)} {'does' if len(lower) == 1 else 'do'} not."
+    keep = f"{_listed(points, setting, higher)} {'keeps' if len(higher) == 1 else 'keep'} the promise"
+    do = "does" if len(lower) == 1 else "do"
+    return f"{said} The {noun}s disagree: {keep}, but {_listed(points, setting, lower)} {do} not."
 
 
 def _fall_sentence(points: Points, fall: Fall) -> str:
@@ -171,10 +217,10 @@ def _rate(point: Mapping[str, Any]) -> str:
     return value_text(RATE, point["value"])
 
 
-def _listed(points: Points, places: Sequence[int]) -> str:
-    """Returns rates as a list such as ``57.1, 72.9 and 88.6 req/s``."""
+def _listed(points: Points, setting: Varied, places: Sequence[int]) -> str:
+    """Returns rates or lengths as a list such as ``57.1, 72.9 and 88.6 req/s``."""
     *others, last = (number_text(points[place]["value"]) for place in places)
-    return f"{', '.join(others)} and {last} req/s" if others else f"{last} req/s"
+    return f"{', '.join(others)} and {last} {TRAFFIC[setting]}" if others else f"{last} {TRAFFIC[setting]}"
 
 
 def _peak_sentence(points: Points, setting: Varied, peak: int, ties: Sequence[int], dips: Sequence[int]) -> str:
@@ -201,11 +247,19 @@ def _peak_sentence(points: Points, setting: Varied, peak: int, ties: Sequence[in
     return f"{said}; it has a dip at {lower}." if dips else f"{said}."
 
 
-def _wide_sentence(wide: Points, setting: Varied, latency: str) -> str:
-    """Returns the sentence on values whose spread more repeats did not make small enough."""
+def _off_sentences(points: Points) -> list[str]:
+    """Returns a sentence on prompts whose mean length differs from that asked for, as they consist of whole texts."""
+    found = [(point["value"], spread(point, "prompt_tokens")["median"]) for point in points]
+    off = [(value, mean) for value, mean in found if mean is not None and abs(mean - value) > _OFF * value]
+    said = ", ".join(f"{number_text(round(mean))} at {number_text(value)}" for value, mean in off)
+    return [f"Prompts consist of whole texts, so their mean lengths differ: {said}."] if off else []
+
+
+def _wide_sentence(wide: Points, setting: Varied, latency: str, arm: str = "") -> str:
+    """Returns the sentence on values whose spread more repeats did not make small enough; ``arm`` comes first."""
     values = [(point, spread_pct(values_of(point, latency))) for point in wide]
     named = ", ".join(f"{value_text(setting, point['value'])} ({number_text(pct)} %)" for point, pct in values)
-    return f"The spread of {FIGURES[latency].title} was still wide after {runs_text(wide)} at {named}."
+    return f"{arm}The spread of {FIGURES[latency].title} was still wide after {runs_text(wide)} at {named}."
 
 
 def _ends_sentence(points: Points, setting: Varied) -> str:

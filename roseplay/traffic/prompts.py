@@ -7,7 +7,7 @@ four kinds of burst are settings of these three, see ``KINDS``.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from roseplay.engine.engine_like import HasTokenizer
 from roseplay.traffic.lengths import estimated_tokens
 
 Prompt = str | list[dict[str, str]] | list[int]
+_MOST_SCALINGS = 8
 
 HEAD_SENTENCES = (
     "Answer in plain words and keep to the question.",
@@ -210,6 +211,22 @@ class PromptMix:
         """Returns a mix with heads and repeats ``factor`` times as long, rounded down; bodies stay whole."""
         repeats = tuple(max(1, int(count * factor)) for count in self.repeats)
         return replace(self, repeats=repeats, head_tokens=int(self.head_tokens * factor))
+
+    def of_mean_length(self, tokens: int, mean_tokens: Callable[[PromptMix], float]) -> PromptMix:
+        """Returns the mix scaled so that its prompts' mean length is as near to ``tokens`` as whole bodies allow.
+
+        Args:
+            mean_tokens: returns the mean number of tokens in a mix's prompts.
+        """
+        best, factor, tried = self, 1.0, mean_tokens(self)
+        nearest = abs(tried - tokens)
+        for _ in range(_MOST_SCALINGS):
+            factor *= tokens / tried
+            mix = self.scaled(factor)
+            tried = mean_tokens(mix)
+            if abs(tried - tokens) < nearest:
+                best, nearest = mix, abs(tried - tokens)
+        return best
 
     def prompt(self, source: PromptSource, index: int) -> Prompt:
         """Returns the prompt of request ``index``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -18,6 +19,7 @@ MAX_REQUESTS = 1000  # as many as a file of traffic may have
 MAX_RATE_PER_S = 1000
 MAX_NEW_TOKENS = 512
 MAX_PROMPT = 2000  # characters
+MOST_OFF = 0.25  # by how much the mean length of prompts may differ from ``Scenario.prompt_tokens``, as a share of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,7 @@ class Scenario:
         price: the figure that gets worse in return, if any.
         mix: how its prompts relate.
         prompt: text of each prompt, instead of the texts of the source.
+        prompt_tokens: mean length of its prompts, to which the mix is scaled; ``None`` for the mix as it is.
         num_requests: requests in a run.
         tenants: whose the requests are, in turn; empty for nobody's.
         arrivals: all at once, at a fixed interval, or independent of each other; the latter two at ``rate_per_s``.
@@ -48,6 +51,7 @@ class Scenario:
     price: str | None = None
     mix: PromptMix
     prompt: str | None = None
+    prompt_tokens: int | None = None
     num_requests: int = 32
     tenants: tuple[str, ...] = ()
     arrivals: Literal["burst", "interval", "poisson"] = "burst"
@@ -115,18 +119,19 @@ class Scenario:
         """Returns its traffic; the same source and seed give the same list.
 
         Args:
-            room: the most tokens of a prompt; if any is longer, all are scaled down by the same factor.
+            room: the most tokens of a prompt; if any is longer, all are scaled down by the same factor, or refused if
+                ``prompt_tokens`` is set.
             count: returns the number of tokens in a prompt.
 
         Raises:
-            ValueError: not even the smallest prompt fits.
+            ValueError: not even the smallest prompt fits, or prompts of ``prompt_tokens`` cannot be made or do not fit.
         """
         if self.prompt is not None:
             source = source.with_body(self.prompt)
         workload = make_workload(
             source,
             self._times(seed),
-            mix=self.mix if room is None else self._fitted(source, room, count),
+            mix=self._mix(source, room, count),
             params=SamplingParams(max_new_tokens=self.max_new_tokens, ignore_eos=True),
             seed=seed,
         )
@@ -140,6 +145,31 @@ class Scenario:
         if self.arrivals == "poisson":
             return poisson(self.num_requests, self.rate_per_s, seed=seed)
         return fixed_interval(self.num_requests, 1 / self.rate_per_s)
+
+    def _mix(self, source: PromptSource, room: int | None, count: Callable[[Prompt], int]) -> PromptMix:
+        if self.prompt_tokens is not None:
+            return self._of_mean_length(self.prompt_tokens, source, room, count)
+        return self.mix if room is None else self._fitted(source, room, count)
+
+    def _of_mean_length(
+        self, tokens: int, source: PromptSource, room: int | None, count: Callable[[Prompt], int]
+    ) -> PromptMix:
+        def lengths(mix: PromptMix) -> list[int]:
+            return [count(prompt) for prompt in mix.prompts(source, self.num_requests)]
+
+        if room is not None and tokens > room:
+            raise ValueError(f"{self.title}: prompts of {tokens} tokens do not fit, there is room for {room}")
+        mix = self.mix.of_mean_length(tokens, lambda mix: statistics.fmean(lengths(mix)))
+        found = lengths(mix)
+        if abs((mean := statistics.fmean(found)) - tokens) > MOST_OFF * tokens:
+            raise ValueError(
+                f"{self.title}: its texts do not make prompts of {tokens} tokens, the nearest have {mean:.0f}"
+            )
+        if room is not None and max(found) > room:
+            raise ValueError(
+                f"{self.title}: with a mean of {tokens} tokens, a prompt takes {max(found)}, there is room for {room}"
+            )
+        return mix
 
     def _fitted(self, source: PromptSource, room: int, count: Callable[[Prompt], int]) -> PromptMix:
         mix = self.mix

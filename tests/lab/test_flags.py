@@ -60,7 +60,7 @@ def test_a_sweep_has_one_arm() -> None:
         ("--sweep batch --from 1 --to 8 --ttft-p95 3", "--ttft-p95 is for --find"),
         ("--find batch --itl-p99 3 --ttft-p95 3 --seconds 3", "--seconds is for --sweep"),
         ("--sweep batch --find batch", "use either --sweep or --find"),
-        ("--sweep batch --from 1 --to 8 --b max_batch_size=2", "--b is for a comparison"),
+        ("--find batch --itl-p99 3 --ttft-p95 3 --b max_batch_size=2", "--b is for a comparison or a sweep"),
         ("--b max_batch_size", "write NAME=VALUE, NAME being one of "),
         ("--b =3", "write NAME=VALUE"),
     ],

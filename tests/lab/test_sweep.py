@@ -85,6 +85,88 @@ def test_each_value_is_measured_on_one_engine_and_the_result_can_be_opened(engin
     assert len(points_csv(document).splitlines()) == 4
 
 
+LENGTHS = {**BODY, "scenario": "swap", "sweep": {"setting": "prompt_tokens", "from": 32, "to": 128, "points": 3}}
+B = {"knobs": {"preemption_mode": "swap"}, "config": {}}
+
+
+def test_a_sweep_of_the_prompt_length_sends_prompts_of_each_length(engine: FakeEngine) -> None:
+    """The fake engine has no tokenizer, so a text of 12 words is 12 tokens."""
+    document, told = swept(engine, LENGTHS)
+    assert [run["arm"] for run in told["progress"]][:3] == [f"{value} prompt tokens" for value in (32, 64, 128)]
+    for point in document["points"]:
+        assert [run["prompt_tokens"] for run in point["runs"]] == pytest.approx([point["value"]] * 2, abs=7)
+        assert point["requests"] == QUICK["num_requests"]
+    assert document["setting"] == "prompt_tokens"
+    assert "every length keeps the promise" in document["summary"]["sentences"][0]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"sweep": {**LENGTHS["sweep"], "from": 1}}, "its texts do not make prompts of 1 tokens"),
+        ({"sweep": {**LENGTHS["sweep"], "to": 9999}}, "prompts of 9999 tokens do not fit, there is room for"),
+        ({"sweep": {**LENGTHS["sweep"], "to": 99.5}}, "to is 99.5: use a whole number"),
+        ({"params": {}, "traffic": {"requests": [[0, 5, 3]]}}, "prompt_tokens is for a scenario"),
+        ({"sweep": BATCHES["sweep"], "b": {"knobs": {"max_batch_size": 3}}}, "max_batch_size in both arms"),
+    ],
+)
+def test_a_length_that_prompts_cannot_have_is_refused(engine: FakeEngine, more: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        fake_lab(engine).start({**LENGTHS, **more})
+
+
+def test_both_arms_are_measured_at_each_value_before_the_next(engine: FakeEngine) -> None:
+    fake, body = FakeArms(), {**LENGTHS, "b": B}
+    lab = fake_lab(engine, fake)
+    told = ended(lab.start(body))
+    assert [run["arm"] for run in told["progress"]] == [
+        *(f"{arm}, {value} prompt tokens" for value in (32, 64, 128) for arm in "AB"),
+        *(f"{arm}, {value} prompt tokens" for value in (128, 64, 32) for arm in "BA"),
+    ]
+    document = lab.store.get(told["result"])
+    assert document is not None
+    assert parse_result(json.dumps(document).encode()) == document
+    assert [arm["knobs"]["preemption_mode"] for arm in document["arms"].values()] == ["recompute", "swap"]
+    assert "preemption mode swap" in document["arms"]["B"]["label"]
+    assert [[len(point["runs"]) for point in document[name]] for name in ("points", "b_points")] == [[2] * 3] * 2
+    summary = document["summary"]
+    assert [row["value"] for row in summary["b"]["points"]] == [32, 64, 128]
+    assert list(summary["crossings"]) == ["output_tokens_per_s", "e2e_p99_ms", "ttft_p95_ms", "itl_p99_ms"]
+    assert all(len(found["verdicts"]) == 3 for found in summary["crossings"].values())
+    table = points_csv(document).decode().splitlines()
+    assert [line.split(",")[:2] for line in table] == [
+        ["prompt_tokens", "arm"], *([str(value), arm] for value in (32, 64, 128) for arm in "AB")
+    ]  # fmt: skip
+    assert [line.split("  ")[0] for line in text_report(document)[-6:]] == [
+        f"{value} {arm}" for value in (32, 64, 128) for arm in "AB"
+    ]
+    for broken in ({"b_points": document["b_points"][1:]}, {"arms": {"A": document["arms"]["A"]}}):
+        with pytest.raises(ValueError, match="the values in the result differ"):
+            parse_result(json.dumps({**document, **broken}).encode())
+
+
+def test_a_figure_that_is_better_in_b_from_a_length_on_crosses_there(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Throughput of A and B in the order of measurement: A is faster at 32 tokens, B at 128."""
+    speeds = iter([100, 80, 100, 101, 100, 150, 151, 101, 102, 101, 81, 101])
+
+    def figures(*_: Any) -> dict[str, float]:
+        of = {**dict.fromkeys(FIGURES_OF_A_RUN, 5.0), "kept_pct": 100.0, "prompt_tokens": 64.0}
+        return {**of, "output_tokens_per_s": next(speeds)}
+
+    monkeypatch.setattr("roseplay.lab.sweep.figures", figures)
+    document, _ = swept(engine, {**LENGTHS, "b": B})
+    summary = document["summary"]
+    assert summary["crossings"]["output_tokens_per_s"] == {
+        "between": [[32, 128]], "verdicts": ["worse", "within", "better"]
+    }  # fmt: skip
+    assert summary["sentences"][0].startswith(
+        "Throughput: A and B cross between 32 and 128 prompt tokens; B is worse at"
+    )
+    assert "Prompts consist of whole texts, so their mean lengths differ: 64 at 32, 64 at 128." in summary["sentences"]
+
+
 @pytest.mark.parametrize("values", [[1, 4, 3], [1, 4, None], [0, 4, 16], [-1, 4, 16], [1, 4, 4], [4, 1, 16]])
 def test_a_sweep_with_other_values_than_it_says_is_refused(engine: FakeEngine, values: list[Any]) -> None:
     lab = fake_lab(engine)
@@ -356,7 +438,8 @@ def test_the_command_line_prints_sentences_or_csv_or_json(pretend: FakeArms, tmp
         (["--find", "batch", "--points", "2"], "--points is for --sweep"),
         (["--sweep", "rate", "--itl-p99", "2"], "--itl-p99 is for --find"),
         (["--find", "batch"], "itl_p99_ms is None"),
-        (["--sweep", "batch", "--from", "1", "--to", "2", "--b", "max_batch_size=2"], "--b is for a comparison"),
+        (["--find", "batch", "--b", "max_batch_size=2"], "--b is for a comparison or a sweep"),
+        (["--sweep", "batch", "--from", "1", "--to", "2", "--b", "max_batch_size=2"], "leave it out of B"),
         (["--csv"], "--csv is for --sweep and --find"),
     ],
 )

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from roseplay.config import SamplingParams
 from roseplay.traffic.arrivals import burst, poisson
-from roseplay.traffic.prompts import KINDS, TextPrompts, TokenPrompts
+from roseplay.traffic.prompts import KINDS, QUESTIONS, Prompt, TextPrompts, TokenPrompts
 from roseplay.traffic.scenario import Scenario
 from roseplay.traffic.scenarios import SCENARIOS
 from roseplay.traffic.workload import make_workload
@@ -70,6 +72,43 @@ def test_only_some_prompts_may_have_the_shared_head() -> None:
     assert not any(prompt[:16] == users[0][:16] for prompt in others)
     pool = SCENARIOS["eviction"].config["num_blocks"] * 16
     assert all(sum(len(prompt) for prompt in prompts[i + 1 : i + 4]) > pool - 256 - 100 for i in range(4, 36, 4))
+
+
+class Words:
+    """A tokenizer whose tokens are words."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        return [0] * len(text.split())
+
+
+def words(prompt: Prompt) -> int:
+    return len(str(prompt).split())
+
+
+@pytest.mark.parametrize("name", ["swap", "token-budget", "eviction"])
+@pytest.mark.parametrize("tokens", [64, 200, 1000])
+def test_prompts_are_scaled_to_a_mean_length(name: str, tokens: int) -> None:
+    """Whole texts of 8 to 12 words, with the proportions of the mix: long prompts, and a shared head, grow with it."""
+    scenario = dataclasses.replace(SCENARIOS[name], prompt_tokens=tokens)
+    made = scenario.workload(TextPrompts(QUESTIONS, tokenizer=Words()), count=words)
+    lengths = [words(arrival.prompt) for arrival in made]
+    assert sum(lengths) / len(lengths) == pytest.approx(tokens, abs=6)
+    if name == "swap":
+        assert max(lengths) - min(lengths) < 0.5 * tokens, "all are about as long"
+    else:
+        assert max(lengths) > 1.2 * tokens and min(lengths) < 0.5 * tokens
+    assert len(made) == SCENARIOS[name].num_requests
+
+
+def test_prompts_that_cannot_have_a_length_are_refused() -> None:
+    swap, source = SCENARIOS["swap"], TextPrompts(QUESTIONS, tokenizer=Words())
+    for tokens, room, said in (
+        (4, 500, "its texts do not make prompts of 4 tokens, the nearest have 1"),
+        (600, 500, "prompts of 600 tokens do not fit, there is room for 500"),
+        (500, 500, "with a mean of 500 tokens, a prompt takes "),
+    ):
+        with pytest.raises(ValueError, match=f"Swap: {said}"):
+            dataclasses.replace(swap, prompt_tokens=tokens).workload(source, room=room, count=words)
 
 
 def test_a_scenario_says_what_to_look_for_and_what_it_costs() -> None:

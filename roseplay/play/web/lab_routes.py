@@ -17,6 +17,7 @@ from roseplay.lab.report import html_report
 from roseplay.lab.results import checked, parse_result, points_csv
 from roseplay.lab.spec import parse_limits
 from roseplay.lab.summary import summary
+from roseplay.lab.sweep_summary import point_rows
 from roseplay.play.page_host import PageHost
 
 _REPORT_HEADERS = {
@@ -57,7 +58,7 @@ def _add_runs(router: APIRouter, host: PageHost) -> None:
             raise HTTPException(404, "this experiment is not known here: the server started another, or was restarted")
         status = found.status()
         so_far = status["so_far"]
-        if have and so_far is not None and sum(row["runs"] for row in so_far["summary"]["points"]) <= have:
+        if have and so_far is not None and sum(row["runs"] for row in point_rows(so_far)) <= have:
             del status["so_far"]  # the page already has these runs
         return status
 
