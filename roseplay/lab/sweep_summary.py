@@ -188,8 +188,11 @@ def _knee_sentence(points: Points, setting: Varied, limits: Mapping[str, float],
     lower, higher = overtaken(kept)
     if not higher:
         return said
-    keep = f"{_listed(points, setting, higher)} {'keeps' if len(higher) == 1 else 'keep'} the promise"
-    do = "does" if len(lower) == 1 else "do"
+    keep, do = (
+        one if setting == RATE and len(places) == 1 else many
+        for places, one, many in ((higher, "keeps", "keep"), (lower, "does", "do"))
+    )
+    keep = f"{_listed(points, setting, higher)} {keep} the promise"
     return f"{said} The {noun}s disagree: {keep}, but {_listed(points, setting, lower)} {do} not."
 
 

@@ -56,8 +56,8 @@ TERMS = {
     "Inter-token latency, p99": "The gap that 99 % of all gaps between two tokens stay below: the median over the repeats, with a thin line for their range. The dotted line is the promise.",
     "Goodput, by value": "Requests per second within both limits, at each value: the first token within the TTFT limit, and 99 % of the request's own gaps within the ITL limit.",
     "Where the answer can still be": "The values that are left after each try. Each try rules out the values on one side of it.",
-    "Measured": "Each value that was measured: medians and ranges over the repeats.",
-    "Settings, as the engine runs now": "A sweep and a search run with the settings that the engine has now, except for the one that they vary.",
+    "Measured": "Each value that was measured, in A and in B if a sweep has both: medians and ranges over the repeats.",
+    "Settings, as the engine runs now": "A search runs with the settings that the engine has now, except for the one that it varies.",
     "So far": "Sweeps or searches that this browser keeps. Open one to show it; the previous one stays as a dashed line.",
     "What to look for": "Before a run: where to look. After it: what the run showed. The second sentence names the price.",
 }
@@ -162,6 +162,7 @@ LAB = {
     "lab-repeats": "How often each arm runs. A and B take turns, so that a machine that slows down affects both. On simulated hardware, repeats would be equal: each runs once.",
     "lab-length": "How many times the scenario's requests are sent: a longer run has steadier percentiles.",
     "lab-max-spread": "After the repeats above, repeat until the spread of the scenario's main figure is at most this percentage of its median, up to 20 repeats. Empty: no further repeats.",
+    "lab-sweep-arms": "The settings besides the one that the sweep varies: those of the running engine, or those of A and of B, which Compare shows. A and B are then both measured at each value, and the result says where they cross.",
     "lab-num_requests": "Requests that the scenario sends.",
     "lab-rate_per_s": "Requests that arrive per second, on average.",
     "lab-max_new_tokens": "Tokens of each answer.",

@@ -105,6 +105,47 @@ def test_a_sweep_is_run_shown_kept_and_sent(live: Served, open_page: Open, tmp_p
     expect(other.locator("#lab-asked-to")).to_have_value("8")
 
 
+def test_a_sweep_of_the_prompt_length_measures_a_and_b_and_opens_with_both(
+    live: Served, open_page: Open, tmp_path: Path
+) -> None:
+    page = open_page(live)
+    open_lab(page)
+    page.get_by_role("radio", name=re.compile("^Swap")).click()
+    choose(page, "Sweep")
+    page.get_by_label("Change").select_option("prompt_tokens")
+    page.get_by_label("Other settings").select_option("arms")
+    expect(panel(page, "look").locator("li").first).to_contain_text("Where A and B cross")
+    for name, value in (("from", 64), ("to", 128), ("points", 2)):
+        fill(page, name, value)
+    for name, value in (("repeats", 1), ("num_requests", 2), ("max_new_tokens", 4)):
+        number(page, name, value)
+    run(page)
+    document = loaded(page, "points.sweep")
+    modes = [document["arms"][arm]["knobs"]["preemption_mode"] for arm in "AB"]
+    assert (document["asked"], modes) == ([64, 128], ["recompute", "swap"])
+    assert all(point["runs"][0]["prompt_tokens"] > 50 for point in document["points"] + document["b_points"])
+    rows = ["64 A", "64 B", "128 A", "128 B"]
+    assert [line[0] for line in cells(page)] == rows
+    expect(panel(page, "look").locator("li").first).to_have_text(document["summary"]["sentences"][0])
+    for name in ("curve-ttft", "curve-itl", "kept"):
+        expect(panel(page, name).locator("canvas")).to_have_attribute("aria-label", re.compile("A, 64: .*B, 128: "))
+    expect(panel(page, "curve-itl").locator(".rp-lg")).to_have_text(["A", "B"])
+    canvas = panel(page, "kept").locator("canvas")
+    canvas.press("ArrowRight")
+    expect(panel(page, "kept").locator(".rp-sub")).to_have_text(re.compile("^A, 64: .*; B, 64: "))
+
+    with page.expect_download() as download:
+        page.locator("#lab-export").click()
+    path = tmp_path / download.value.suggested_filename
+    download.value.save_as(path)
+    other = open_page(live)
+    open_lab(other)
+    open_file(other, path)
+    expect(panel(other, "points").locator("tbody th")).to_have_text(rows)
+    expect(other.get_by_label("Other settings")).to_have_value("arms")
+    assert other.evaluate("() => Rose.lab.plan.B.knobs.preemption_mode") == "swap"
+
+
 def test_a_search_finds_a_value_and_applies_it(live: Served, open_page: Open) -> None:
     page = open_page(live)
     open_lab(page)

@@ -75,7 +75,7 @@ export async function putKept(document) {
 }
 
 function entryOf({ id, name, created, title, kind, arms, summary }) {
-  const about = kind === "compare" ? `A ${arms.A.label} · B ${arms.B.label}` : summary.sentences[0];
+  const about = arms.B ? `A ${arms.A.label} · B ${arms.B.label}` : summary.sentences[0];
   return { id, name, created, title, kind, about };
 }
 

@@ -27,7 +27,7 @@ export function showResult(document, given = null) {
   const { kind, scenario: name, title, params, look, seed, repeats, traffic = null } = document;
   const known = scenarioNamed(name);
   if (kind === "compare") takeComparison(document, known || { name, title, params, look }, given);
-  else if (known) takePoints(document, { ...known, title });
+  else if (known) takePoints(document, { ...known, title }, given);
   else return say("This result is from a scenario that this server does not know.");
   Object.assign(lab, { traffic, length: 1, edited: false, limits: { ...promisesOf(document) } });
   lab.numbers = traffic ? { seed, repeats } : { ...params, seed, repeats };
@@ -37,14 +37,19 @@ export function showResult(document, given = null) {
 
 function takeComparison(document, scenario, given) {
   Object.assign(lab, { document, scenario });
-  lab.plan = { A: armOf(document.arms.A), B: armOf(document.arms.B) };
-  for (const arm of ARMS) lab.plan[arm].given = given ? given[arm] : asked(arm, document);
+  takePlan(document, given);
   latest.set(document.scenario, { document, given });
   keep(LAST, document.id);
 }
 
-function takePoints(document, scenario) {
-  const { kind, setting, seconds = null } = document,
+/* The settings of the result's arms become the plan. */
+function takePlan(document, given) {
+  lab.plan = { A: armOf(document.arms.A), B: armOf(document.arms.B) };
+  for (const arm of ARMS) lab.plan[arm].given = given ? given[arm] : asked(arm, document);
+}
+
+function takePoints(document, scenario, given) {
+  const { kind, setting, arms, seconds = null } = document,
     shown = lab.points[kind],
     values = document.asked || document.grid;
   if (kind === "sweep" && shown && shown.id !== document.id) lab.earlierSweep = shown;
@@ -52,7 +57,8 @@ function takePoints(document, scenario) {
   lab.scenario = scenario;
   lab.points[kind] = document;
   lab.asked[kind] = { ...lab.asked[kind], setting, from: values[0], to: values[values.length - 1] };
-  if (kind === "sweep") lab.asked.sweep.points = values.length;
+  if (kind === "sweep") Object.assign(lab.asked.sweep, { points: values.length, both: "B" in arms });
+  if (arms.B) takePlan(document, given);
   if (seconds !== null) lab.asked.sweep.seconds = seconds;
 }
 

@@ -5,7 +5,7 @@ import { showPaused } from "./address.js";
 import { keepDocument, resultOnServer, showResult } from "./document.js";
 import { setMode } from "./mode.js";
 import { runOrder } from "./plan.js";
-import { rowsOf } from "./points/document.js";
+import { allRows } from "./points/document.js";
 import { ask } from "./server.js";
 import { ARMS, lab, measuring, say, shownResult, tell } from "./state.js";
 
@@ -69,7 +69,7 @@ async function look() {
   clearTimeout(timer);
   const { id } = lab.job;
   try {
-    const have = rowsOf(lab.job.so_far).reduce((runs, row) => runs + row.runs, 0);
+    const have = allRows(lab.job.so_far).reduce((runs, { row }) => runs + row.runs, 0);
     const job = await ask(`/job?id=${encodeURIComponent(id)}&have=${have}`);
     failures = 0;
     if (lab.job.id !== id || !running()) return; // another poll was faster

@@ -11,7 +11,7 @@ const LAST = "roseplay-lab-mode";
 export const RUN_WORDS = { compare: "Run A and B", sweep: "Run sweep", find: "Find" };
 const NOTES = {
   compare: "Same prompts, same arrival times, greedy. Slow motion is refused here.",
-  sweep: "In rounds over all values, with the same prompts. Stop keeps the runs measured so far.",
+  sweep: "In rounds over all values. Stop keeps the runs measured so far.",
   find: "Halves the range with every try. The running engine changes only when you press Apply.",
 };
 /** @type {HTMLElement[]} */

@@ -100,22 +100,27 @@ export function runOrder() {
   return { ...order, a: armOrder(plan.A), b: armOrder(plan.B), ...trafficOrder(params) };
 }
 
-/* The fields that only a sweep or a search has: one setting at many values, the others as the engine has them now.
+/* The fields that only a sweep or a search has: one setting at many values, the others as the engine has them now or,
+ * if a sweep is to measure both, as A and B have them.
  * @param {"sweep" | "find"} kind */
 function valuesOrder(kind, params) {
   const asked = lab.asked[kind], { setting, from, to, points } = asked, { common } = lab.scenario;
   for (const [name, value] of Object.entries(asked)) {
-    if (name !== "setting" && typeof value !== "number") throw new Error(`“${name}” is empty: give a number.`);
+    if (name !== "setting" && name !== "both" && typeof value !== "number") {
+      throw new Error(`“${name}” is empty: give a number.`);
+    }
   }
-  const { slow_motion: _refused, ...knobs } = store.knobs, a = { knobs, config: (common && common.config) || {} };
+  const { slow_motion: _refused, ...knobs } = store.knobs, { A, B } = lab.plan;
+  const now = { a: { knobs, config: (common && common.config) || {} } };
+  const arms = kind === "sweep" && asked.both ? { a: armOrder(A), b: armOrder(B) } : now;
   if (kind === "find") {
     const find = { setting, from, to, itl_p99_ms: lab.limits.itl_ms, ttft_p95_ms: lab.limits.ttft_ms };
-    return { a, ...trafficOrder(params), find };
+    return { ...arms, ...trafficOrder(params), find };
   }
-  if (setting !== "rate_per_s") return { a, ...trafficOrder(params), sweep: { setting, from, to, points } };
+  if (setting !== "rate_per_s") return { ...arms, ...trafficOrder(params), sweep: { setting, from, to, points } };
   const { num_requests: _count, rate_per_s: _rate, ...rest } = params; // it has its own at each rate
   const seconds = lab.traffic ? null : asked.seconds;
-  return { a, ...trafficOrder(rest), length: 1, sweep: { setting, from, to, points, seconds } };
+  return { ...arms, ...trafficOrder(rest), length: 1, sweep: { setting, from, to, points, seconds } };
 }
 
 /** @param {any} arm */

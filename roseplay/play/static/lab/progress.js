@@ -5,7 +5,7 @@ import { format } from "../shared/format.js";
 import { renameDocument } from "./document.js";
 import { isStarting, running } from "./job.js";
 import { valueWords } from "./points/curve.js";
-import { rowsOf, settingLabel } from "./points/document.js";
+import { allRows, settingLabel } from "./points/document.js";
 import { ARMS, lab, meaning, shownResult, simulates } from "./state.js";
 
 const { count } = format;
@@ -40,7 +40,10 @@ function runs() {
 /* A bar for each value of a sweep, or try of a search. */
 function measured() {
   const document = lab.points[lab.mode], bar = { arm: "", repeat: 0, done: 0, total: 0, seconds: 0, state: "done" };
-  const done = rowsOf(document).map((row) => ({ ...bar, arm: valueWords(document.setting, row.value) }));
+  const done = allRows(document).map(({ arm, row }) => ({
+    ...bar,
+    arm: `${arm} ${valueWords(document.setting, row.value)}`.trim(),
+  }));
   return done.length ? done : [{ ...bar, state: "waiting" }];
 }
 
@@ -53,8 +56,16 @@ function byValue(progress) {
       under = runs.find((run) => run.state === "running");
     const state = ended === runs.length ? "done" : under ? "running" : "waiting";
     const part = under && under.total ? under.done / under.total : 0;
-    const short = arm.replace(/ req\/s$/, "").replace(/^.* ([^ ]+), .* ([^ ]+)$/, "$1 $2").replace(/^\D.* /, "");
-    return { arm: short, repeat: 0, done: ended + part, total: runs.length, seconds: 0, state };
+    const [, of = "", value] = /^(?:([AB]), )?(.*)$/.exec(arm);
+    const short = value.replace(/ (req\/s|prompt tokens)$/, "").replace(/^.* ([^ ]+), .* ([^ ]+)$/, "$1 $2");
+    return {
+      arm: `${of} ${short.replace(/^\D.* /, "")}`.trim(),
+      repeat: 0,
+      done: ended + part,
+      total: runs.length,
+      seconds: 0,
+      state,
+    };
   });
 }
 
@@ -76,7 +87,7 @@ function bar({ arm, repeat, done, total, seconds, state }, wide) {
   const figure = state === "done" ? `${seconds.toFixed(seconds < 10 ? 2 : 1)} s` : underWay;
   const label = repeat ? `${arm} · ${repeat}` : arm;
   const words = [make("span", "", label), make("em", "", wide ? figure : "")];
-  const box = make("div", `rp-lab-bar ${arm === "B" ? "b" : ""}`, make("u", "", fill), ...words);
+  const box = make("div", `rp-lab-bar ${/^B( |$)/.test(arm) ? "b" : ""}`, make("u", "", fill), ...words);
   box.title = `${arm}${repeat ? `, repeat ${repeat}` : ""}: ${state}${figure ? `, ${figure}` : ""}`;
   return box;
 }
@@ -94,10 +105,10 @@ function comparedWords(all) {
 
 /* The request of a sweep or a search, in a few words. */
 function askedWords(kind) {
-  const { from, to, points, setting } = lab.asked[kind], { repeats } = lab.numbers;
+  const { from, to, points, setting, both } = lab.asked[kind], { repeats } = lab.numbers;
   const range = `${from ?? "?"} to ${to ?? "?"}${setting === "rate_per_s" ? " req/s" : ""}`;
   const once = simulates(), rounds = once ? "each simulated once" : `in ${format.many(repeats, "round")}`;
-  if (kind === "sweep") return `${points ?? "?"} values, ${range}, ${rounds}`;
+  if (kind === "sweep") return `${points ?? "?"} values${both ? " of A and B" : ""}, ${range}, ${rounds}`;
   return `${range}, ${once ? rounds : `at least ${format.many(repeats, "repeat")} a try`}`;
 }
 

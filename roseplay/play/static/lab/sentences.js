@@ -11,11 +11,15 @@ export function mount(element) {
   list = make("ol", "rp-lab-look");
   plot.classList.add("rp-lab-scroll");
   plot.append(list);
-  on("lab", (what) => ["document", "summary", "plan", "mode", "points"].includes(what) && show());
+  on("lab", (what) => ["document", "summary", "plan", "mode", "points", "asked"].includes(what) && show());
   show();
 }
 
 const BEFORE = {
+  both: [
+    "Where A and B cross: between which values the better one changes, as far as the repeats agree.",
+    "The knee and the peak of goodput in each.",
+  ],
   sweep: [
     "The knee: up to it, every rate keeps the promise. For other settings, ITL rises steeply after it.",
     "Where goodput peaks.",
@@ -25,7 +29,8 @@ const BEFORE = {
 
 function show() {
   const shown = lab.mode === "compare" ? lab.document : shownPoints();
-  const before = BEFORE[lab.mode] || (lab.scenario && lab.scenario.look) || [];
+  const kind = lab.mode === "sweep" && lab.asked.sweep.both ? "both" : lab.mode;
+  const before = BEFORE[kind] || (lab.scenario && lab.scenario.look) || [];
   write(subtitle, shown ? "what this run showed" : "");
   list.replaceChildren(...(shown ? shown.summary.sentences : before).map(item));
 }

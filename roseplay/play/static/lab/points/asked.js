@@ -1,14 +1,20 @@
 /* The rail's fields for a sweep or a search: the setting, and the range of its values. */
 import { make } from "../../shared/dom.js";
 import { on } from "../../shared/events.js";
-import { lab, tell } from "../state.js";
+import { lab, meaning, tell } from "../state.js";
 import { settingLabel } from "./document.js";
 
 const SETTINGS = {
-  sweep: ["rate_per_s", "prefill_max_tokens", "max_batch_size"],
+  sweep: ["rate_per_s", "prompt_tokens", "prefill_max_tokens", "max_batch_size"],
   find: ["prefill_max_tokens", "max_batch_size"],
 };
-const RANGES = { rate_per_s: [1, 12], prefill_max_tokens: [16, 1024], max_batch_size: [1, 64] };
+const RANGES = {
+  rate_per_s: [1, 12],
+  prompt_tokens: [64, 1024],
+  prefill_max_tokens: [16, 1024],
+  max_batch_size: [1, 64],
+};
+const WITH = [["engine", "as the engine runs now"], ["arms", "A and B"]];
 const LABELS = { from: "From", to: "To", points: "Points", seconds: "Seconds" };
 
 let box = null;
@@ -39,6 +45,20 @@ export function settingChoice(kind, label, wording) {
   return select;
 }
 
+/* A choice of the other settings: the engine's, or those of A and B, which are then both measured. */
+function armsChoice() {
+  const select = make("select", { "aria-label": "Other settings", title: meaning("lab-sweep-arms") });
+  for (const [value, words] of WITH) {
+    select.append(new Option(words, value, false, (value === "arms") === lab.asked.sweep.both));
+  }
+  select.onchange = () => {
+    lab.asked.sweep.both = select.value === "arms";
+    lab.edited = true;
+    tell("asked");
+  };
+  return make("label", "rp-lab-num rp-lab-which", make("span", "", "Other settings"), select);
+}
+
 function field(kind, name) {
   const input = make("input", { type: "number", min: "0", step: "any", inputMode: "decimal" });
   input.id = `lab-asked-${name}`;
@@ -63,5 +83,6 @@ function show() {
   box.replaceChildren(
     make("label", "rp-lab-num rp-lab-which", title, change),
     ...fields.map((name) => field(kind, name)),
+    ...(kind === "sweep" ? [armsChoice()] : []),
   );
 }

@@ -6,10 +6,11 @@ import { on } from "../../shared/events.js";
 import { format } from "../../shared/format.js";
 import { legendEntry, legendLine } from "../../shared/legend.js";
 import { sharp } from "../../shared/pen.js";
+import { lookOf } from "../draw.js";
 import { lab, shownPoints } from "../state.js";
 import { createView } from "../view.js";
 import { latencyAxis, throughputAxis, valueAxis } from "./axes.js";
-import { answerRow, earlierSweep, promisesOf, rowsOf, settingLabel } from "./document.js";
+import { allRows, answerRow, armsOf, earlierSweep, promisesOf, rowsOf, settingLabel, summaryOf } from "./document.js";
 
 const NEAR_PX = 30, NUMBERED_PX = 8, APART_PX = 28;
 const MARGIN = { l: 44, r: 18, t: 16, b: 18 };
@@ -17,6 +18,9 @@ const MARGIN = { l: 44, r: 18, t: 16, b: 18 };
 /** The label of a value's mark: "8 req/s" or "64". */
 export const valueWords = (setting, value) =>
   setting === "rate_per_s" ? `${+value.toPrecision(3)} req/s` : format.limit(value);
+
+/** The words before a value of an arm: "A, ", or "" if there is only one. */
+export const armWords = (arm) => (arm ? `${arm}, ` : "");
 
 /**
  * @param {HTMLElement} element
@@ -47,7 +51,10 @@ function subtitle(name) {
 }
 
 function entries() {
-  const before = earlierSweep();
+  const before = earlierSweep(), arms = armsOf(shownPoints());
+  if (arms.length > 1) {
+    return [legendEntry(legendLine("ink", 1.75), "A"), legendEntry(legendLine("rose", 1.75, "5 3"), "B")];
+  }
   if (lab.mode === "find") return [make("span", "rp-lg", "● kept"), make("span", "rp-lg", "○ broken")];
   if (!before) return [];
   return [
@@ -56,11 +63,11 @@ function entries() {
   ];
 }
 
-/* The rows in order of the axis, the axes, and the position of each mark. */
+/* The rows in order of the axis, the axes, and the position of each mark, with its arm if there are two. */
 function scaleOf(area, { figure, limit }) {
-  const document = shownPoints(), rows = rowsOf(document);
+  const document = shownPoints(), rows = allRows(document);
   if (!rows.length) return null;
-  const known = rows.filter((row) => row.figures[figure].median !== null);
+  const found = rows.filter(({ row }) => row.figures[figure].median !== null), known = found.map(({ row }) => row);
   const before = rowsOf(earlierSweep()).filter((row) => row.figures[figure].median !== null);
   const promise = promisesOf(document)[limit];
   const all = [...known, ...before].flatMap((row) => [row.figures[figure].median, ...row.figures[figure].range]);
@@ -68,8 +75,9 @@ function scaleOf(area, { figure, limit }) {
     ? throughputAxis([...known, ...before], area)
     : valueAxis(document.grid || document.asked, area);
   const up = latencyAxis([...all, promise], area);
-  const place = (row) => ({ row, x: across.x(row), y: up.y(row.figures[figure].median) });
-  return { document, promise, across, up, marks: known.map(place), before: before.map(place) };
+  const place = (row, arm) => ({ arm, row, x: across.x(row), y: up.y(row.figures[figure].median) });
+  const marks = found.map(({ arm, row }) => place(row, arm));
+  return { document, promise, across, up, marks, before: before.map((row) => place(row, "")) };
 }
 
 function draw(pen, area, T, what, scale) {
@@ -82,11 +90,17 @@ function draw(pen, area, T, what, scale) {
   const find = document.kind === "find", at = find ? area.x1 - 6 : area.x0 + 6;
   pen.text(`promise: ≤ ${format.figure(promise)} ms`, at, level - 5, T.ink3, find ? "right" : "left");
   path(pen, before, T.ink3, [4, 3], 1);
-  const inOrder = find ? [...marks].sort((a, b) => a.x - b.x) : marks;
-  path(pen, inOrder, find ? T.line2 : T.ink, [], find ? 1 : 1.75);
-  for (const mark of marks) spread(pen, mark, what.figure, up, T);
-  if (find) tries(pen, area, T, document, marks);
-  else values(pen, area, T, document, marks, what.figure, up);
+  if (find) {
+    path(pen, [...marks].sort((a, b) => a.x - b.x), T.line2, [], 1);
+    for (const mark of marks) spread(pen, mark, what.figure, up, T.ink3);
+    return tries(pen, area, T, document, marks);
+  }
+  for (const arm of armsOf(document)) {
+    const own = marks.filter((mark) => (mark.arm || "A") === arm), { color, dash } = lookOf(arm, T);
+    path(pen, own, color, dash, 1.75);
+    for (const mark of own) spread(pen, mark, what.figure, up, arm === "A" ? T.ink3 : color);
+    values(pen, area, T, document, own, what.figure, up);
+  }
 }
 
 function path({ g }, marks, color, dash, width) {
@@ -103,29 +117,31 @@ function path({ g }, marks, color, dash, width) {
 }
 
 /* The range over the repeats. */
-function spread(pen, { row, x }, figure, up, T) {
+function spread(pen, { row, x }, figure, up, color) {
   const [low, high] = row.figures[figure].range;
-  if (low !== high) pen.line(sharp(x), up.y(low), sharp(x), up.y(high), T.ink3);
+  if (low !== high) pen.line(sharp(x), up.y(low), sharp(x), up.y(high), color);
 }
 
-function dot({ g }, x, y, r, filled, T) {
+function dot({ g }, x, y, r, filled, T, color = T.ink) {
   g.beginPath();
   g.arc(x, y, r, 0, 2 * Math.PI);
-  g.fillStyle = filled ? T.ink : T.surface;
-  g.strokeStyle = T.ink;
+  g.fillStyle = filled ? color : T.surface;
+  g.strokeStyle = color;
   g.lineWidth = 1.5;
   g.fill();
   g.stroke();
 }
 
-/* For a sweep: the values above their marks where there is room, and the knee. */
-function values(pen, area, T, { setting, summary }, marks, figure, up) {
-  const knee = summary.knee === null ? null : summary.points[summary.knee];
+/* For an arm of a sweep: the values above their marks where there is room, and the knee. B has only its knee. */
+function values(pen, area, T, document, marks, figure, up) {
   let free = -Infinity;
-  for (const { row, x, y } of marks) {
-    const top = Math.min(y, up.y(row.figures[figure].range[1])) - 8, words = valueWords(setting, row.value);
-    dot(pen, x, y, 3.5, row.kept, T);
-    if (row === knee) {
+  for (const { arm, row, x, y } of marks) {
+    const { knee, points } = summaryOf(document, arm || "A"), { color } = lookOf(arm || "A", T);
+    const top = Math.min(y, up.y(row.figures[figure].range[1])) - 8, words = valueWords(document.setting, row.value);
+    dot(pen, x, y, 3.5, row.kept, T, color);
+    if (arm === "B") {
+      if (knee !== null && row === points[knee]) ring(pen, x, y, T);
+    } else if (knee !== null && row === points[knee]) {
       ring(pen, x, y, T);
       pen.line(sharp(x), y + 8, sharp(x), area.y1, T.ink, [1, 2]);
       const right = x < area.x0 + 110;
@@ -177,20 +193,21 @@ function read(_area, point, { figure }, scale) {
   const nearest = [...scale.marks].sort((a, b) => far(a) - far(b))[0];
   if (!nearest || (!point.mark && far(nearest) > NEAR_PX)) return null;
   return {
-    words: words(scale.document, nearest.row, figure),
+    words: words(scale.document, nearest, figure),
     marks: (pen, _all, T) => ring(pen, nearest.x, nearest.y, T),
   };
 }
 
-function words({ setting }, row, figure) {
+function words({ setting }, { arm, row }, figure) {
   const { median, range } = row.figures[figure], between = format.range(range);
   const rate = row.figures.output_tokens_per_s;
-  const said = [`${valueWords(setting, row.value)}: ${format.figure(median)} ms${between ? ` (${between})` : ""}`];
+  const value = `${armWords(arm)}${valueWords(setting, row.value)}`;
+  const said = [`${value}: ${format.figure(median)} ms${between ? ` (${between})` : ""}`];
   if (rate) said.push(`${format.figure(rate.median)} tok/s`);
   return [...said, row.kept ? "both promises kept" : "a promise broken"].join(", ");
 }
 
 function describe({ figure, name }) {
   const document = shownPoints();
-  return `${name}. ${rowsOf(document).map((row) => words(document, row, figure)).join(". ")}.`;
+  return `${name}. ${allRows(document).map((found) => words(document, found, figure)).join(". ")}.`;
 }

@@ -1,6 +1,11 @@
 /* The contents of a sweep or a search, from the server's summary. */
 import { given } from "../../shared/given.js";
-import { lab, shownPoints } from "../state.js";
+import { ARMS, lab, shownPoints } from "../state.js";
+
+/** @import { ArmName } from "../state.js" */
+
+/* What is varied by sending other traffic. */
+const TRAFFIC = { rate_per_s: "Rate", prompt_tokens: "Prompt tokens" };
 
 /**
  * One measured value in the server's summary; in a search, `left` is the range of values that are left after the try.
@@ -14,8 +19,25 @@ import { lab, shownPoints } from "../state.js";
  * @property {number[] | null} [left]
  */
 
-/** The rows of a sweep in rising order, or of a search in the order of its tries. @returns {Row[]} */
-export const rowsOf = (document) => document ? document.summary.points : [];
+/** The arms that a sweep or a search has measured. @returns {ArmName[]} */
+export const armsOf = (document) => document && document.summary.b ? ARMS : ["A"];
+
+/** The part of the summary that an arm has of its own: its `points`, `knee` and `peak`. @param {ArmName} arm */
+export const summaryOf = (document, arm) => arm === "A" ? document.summary : document.summary.b;
+
+/**
+ * The rows of an arm's sweep in rising order, or of a search in the order of its tries.
+ * @param {any} document
+ * @param {ArmName} [arm]
+ * @returns {Row[]}
+ */
+export const rowsOf = (document, arm = "A") => document ? summaryOf(document, arm).points : [];
+
+/** The rows of all arms, and whose they are; the arm is "" if there is only one. */
+export const allRows = (document) =>
+  armsOf(document).flatMap((arm, _, arms) =>
+    rowsOf(document, arm).map((row) => ({ arm: arms.length > 1 ? arm : "", row }))
+  );
 
 /** The limits of a promise: {ttft_ms, itl_ms}. */
 export function promisesOf(document) {
@@ -24,7 +46,7 @@ export function promisesOf(document) {
 }
 
 /** The name of the varied setting. */
-export const settingLabel = (setting) => (setting === "rate_per_s" ? "Rate" : given.settings.knobs[setting].label);
+export const settingLabel = (setting) => TRAFFIC[setting] || given.settings.knobs[setting].label;
 
 /** The row of a search's answer, or null. */
 export function answerRow(document) {
@@ -32,11 +54,12 @@ export function answerRow(document) {
   return answer == null ? null : rowsOf(document).find((row) => row.value === answer) || null;
 }
 
-/** The sweep before the one shown, if both vary the same setting under the same traffic. */
+/** The sweep before the one shown, if both vary the same setting of one arm under the same traffic. */
 export function earlierSweep() {
   const now = shownPoints();
   if (lab.mode !== "sweep" || !now) return null;
   // While a sweep is being measured, the previous one is the one shown last.
   const then = now === lab.points.sweep ? lab.earlierSweep : lab.points.sweep;
-  return then && then.setting === now.setting && then.scenario === now.scenario ? then : null;
+  const same = then && then.setting === now.setting && then.scenario === now.scenario;
+  return same && armsOf(then).length + armsOf(now).length === 2 ? then : null;
 }

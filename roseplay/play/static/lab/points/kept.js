@@ -1,14 +1,16 @@
-/* Goodput of a sweep: a bar for each value, the peak dark. */
+/* Goodput of a sweep: a bar for each value, the peak dark; with two arms, that of B beside it, in rose. */
 import { drawBase, drawLevels, drawWords } from "../../shared/chart/axes.js";
 import { evenTicks, linear } from "../../shared/chart/scale.js";
 import { format } from "../../shared/format.js";
 import { niceAxis } from "../../shared/numbers.js";
 import { sharp } from "../../shared/pen.js";
+import { fade } from "../../shared/theme.js";
+import { lookOf } from "../draw.js";
 import { lab, shownPoints } from "../state.js";
 import { createView } from "../view.js";
 import { evenAxis, valueAxis } from "./axes.js";
-import { valueWords } from "./curve.js";
-import { rowsOf } from "./document.js";
+import { armWords, valueWords } from "./curve.js";
+import { allRows, armsOf, rowsOf, summaryOf } from "./document.js";
 
 const PARTS = 3, MOST_WIDE = 24;
 
@@ -29,29 +31,34 @@ export function mount(element) {
 const good = (row) => row.figures.goodput_req_s.median || 0;
 
 function scaleOf(area) {
-  const document = shownPoints(), rows = rowsOf(document), rate = document.setting === "rate_per_s";
+  const document = shownPoints(), arms = armsOf(document), rate = document.setting === "rate_per_s";
+  const rows = allRows(document).map(({ row }) => row);
   const values = document.asked || document.grid, across = (rate ? evenAxis : valueAxis)(values, area);
   const highest = Math.max(0.1, ...rows.map(good), ...(rate ? rows.map((row) => row.value) : []));
   const { max, step: each } = niceAxis(highest, PARTS);
-  const wide = Math.min(MOST_WIDE, (0.6 * area.width) / Math.max(1, values.length));
+  const wide = Math.min(MOST_WIDE, (0.6 * area.width) / Math.max(1, values.length)) / arms.length;
   const y = linear(0, max, area.y1, area.y0);
-  return { document, rows, rate, across, y, max, each, wide };
+  return { document, arms, rows, rate, across, y, max, each, wide };
 }
 
 function draw(pen, area, T) {
   if (lab.mode !== "sweep" || !rowsOf(shownPoints()).length) return;
-  const scale = scaleOf(area), { document, rows, rate, across, y, each, wide } = scale, { g } = pen;
+  const scale = scaleOf(area), { document, arms, rate, across, y, each } = scale;
   drawLevels(pen, area, evenTicks(y, PARTS, each), T);
   drawWords(pen, area, across.ticks, T);
-  const best = document.summary.peak === null ? -1 : document.summary.peak;
-  rows.forEach((row, i) => {
-    const x = across.x(row);
-    g.fillStyle = i === best ? T.ink : T.decode;
-    g.fillRect(x - wide / 2, y(good(row)), wide, area.y1 - y(good(row)));
-    if (i === best) pen.text(format.figure(good(row)), x, y(good(row)) - 4, T.ink, "center", true);
-  });
+  for (const arm of arms) bars(pen, area, T, scale, rowsOf(document, arm), summaryOf(document, arm).peak, arm);
   if (rate) diagonal(pen, area, scale, T);
   drawBase(pen, area, T);
+}
+
+function bars({ g, text }, area, T, { arms, across, y, wide }, rows, peak, arm) {
+  const { color } = lookOf(arm, T), left = arms.indexOf(arm) - arms.length / 2;
+  rows.forEach((row, i) => {
+    const x = across.x(row) + left * wide, top = y(good(row));
+    g.fillStyle = i === peak ? color : arm === "A" ? T.decode : fade(color, 0.45);
+    g.fillRect(x, top, wide, area.y1 - top);
+    if (i === peak) text(format.figure(good(row)), x + wide / 2, top - 4, color, "center", true);
+  });
 }
 
 /* Where goodput would be if every request kept its promises. */
@@ -62,10 +69,11 @@ function diagonal(pen, area, { across, y, max, rows }, T) {
   if (area.width > 360) pen.text("every promise kept", x - 6, y(end * 0.62) - 6, T.ink3, "right");
 }
 
-function words({ setting }, row) {
+function words({ setting }, { arm, row }) {
   const { median, range } = row.figures.goodput_req_s, between = format.range(range);
   const kept = row.figures.kept_pct.median;
-  return `${valueWords(setting, row.value)}: ${format.figure(median)} req/s${between ? ` (${between})` : ""}, ` +
+  const value = `${armWords(arm)}${valueWords(setting, row.value)}`;
+  return `${value}: ${format.figure(median)} req/s${between ? ` (${between})` : ""}, ` +
     `${format.figure(kept)} % of the requests`;
 }
 
@@ -73,20 +81,20 @@ function read(area, point) {
   const { document, rows, across } = scaleOf(area);
   const near = [...rows].sort((a, b) => Math.abs(across.x(a) - point.x) - Math.abs(across.x(b) - point.x))[0];
   if (!near) return null;
-  const x = across.x(near);
+  const x = across.x(near), here = allRows(document).filter(({ row }) => row.value === near.value);
   return {
-    words: words(document, near),
+    words: here.map((found) => words(document, found)).join("; "),
     marks: (pen, all, T) => pen.line(sharp(x), all.y0, sharp(x), all.y1, T.line2),
   };
 }
 
 const step = (by) => (point, area) => {
-  const { rows, across } = scaleOf(area), all = rows.map((row) => across.x(row));
+  const { document, across } = scaleOf(area), all = rowsOf(document).map((row) => across.x(row));
   const at = point ? all.findIndex((x) => Math.abs(x - point.x) < 1) : by > 0 ? -1 : 0;
   return { x: all[(at + by + all.length) % all.length], y: area.y1 };
 };
 
 function describe() {
   const document = shownPoints();
-  return `Goodput by value. ${rowsOf(document).map((row) => words(document, row)).join(". ")}.`;
+  return `Goodput by value. ${allRows(document).map((found) => words(document, found)).join(". ")}.`;
 }

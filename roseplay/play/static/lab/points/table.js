@@ -6,7 +6,7 @@ import { given } from "../../shared/given.js";
 import { exportTable } from "../files.js";
 import { lab, meaning, shownPoints, shownResult } from "../state.js";
 import { valueWords } from "./curve.js";
-import { answerRow, rowsOf, settingLabel } from "./document.js";
+import { allRows, answerRow, armsOf, rowsOf, settingLabel, summaryOf } from "./document.js";
 
 const SWEEP = [
   ["output_tokens_per_s", "tok/s"],
@@ -15,6 +15,8 @@ const SWEEP = [
   ["goodput_req_s", "goodput"],
   ["kept_pct", "kept"],
 ];
+/* Shown where requests were preempted. */
+const PREEMPTIONS = [["preemptions", "preempted"], ["recomputed_tokens", "recomputed"], ["moved_mb", "moved MB"]];
 const FIND = [["itl_p99_ms", "ITL p99"], ["ttft_p95_ms", "TTFT p95"]];
 const TITLES = { ttft_p95_ms: "TTFT", itl_p99_ms: "ITL" };
 let table = null, subtitle = null, csv = null;
@@ -36,24 +38,28 @@ function show() {
   csv.hidden = !document || document !== shownResult();
   write(subtitle, document ? runsText(document) : "");
   if (!document) return table.replaceChildren();
-  const find = document.kind === "find", columns = find ? FIND : SWEEP;
-  table.dataset.kind = document.kind;
-  table.replaceChildren(head(document, columns, find), make("tbody", "", ...rowsOf(document).map(line)));
+  const find = document.kind === "find", figures = rowsOf(document)[0]?.figures ?? {};
+  const columns = find ? FIND : [...SWEEP, ...PREEMPTIONS.filter(([name]) => name in figures)];
+  Object.assign(table.dataset, { kind: document.kind, arms: armsOf(document).join(""), figures: columns.length });
+  // A value's rows are below each other; sorting keeps A before B.
+  const rows = find ? allRows(document) : allRows(document).sort((one, other) => one.row.value - other.row.value);
+  table.replaceChildren(head(document, columns, find), make("tbody", "", ...rows.map(line)));
 
-  function line(row, i) {
-    const { summary } = document, answer = row === answerRow(document);
-    const marked = find ? answer : i === summary.knee;
+  function line({ arm, row }, i) {
+    const answer = row === answerRow(document), { knee, points } = summaryOf(document, arm || "A");
+    const marked = find ? answer : knee !== null && row === points[knee];
     const cells = columns.map(([name]) => cell(row, name));
     const value = make(
       "th",
       { scope: "row", title: settingLabel(document.setting) },
       find ? `${i + 1}` : plainValue(document, row),
+      ...(arm ? [" ", make("i", `rp-ab ${arm === "B" ? "b" : ""}`.trim(), arm)] : []),
     );
     const more = find
       ? [make("td", "", plainValue(document, row)), ...cells, make("td", "", verdict(row, answer))]
       : cells;
     const look = `${marked ? "rp-marked" : ""} ${row.kept ? "" : "rp-broken"}`;
-    return make("tr", { className: look.trim(), "data-value": String(row.value) }, value, ...more);
+    return make("tr", { className: look.trim(), "data-value": String(row.value), "data-arm": arm }, value, ...more);
   }
 }
 
@@ -61,7 +67,7 @@ function show() {
 function runsText(document) {
   if (document.arms.A.simulated && document.repeats === 1) return "each simulated once";
   if (lab.mode === "find") return `medians and ranges of at least ${format.many(document.repeats, "repeat")}`;
-  const runs = rowsOf(document).map((row) => row.runs ?? document.repeats);
+  const runs = allRows(document).map(({ row }) => row.runs ?? document.repeats);
   const least = Math.min(...runs), most = Math.max(...runs);
   return `${least === most ? "" : `${least} to `}${format.many(most, "run")} each`;
 }
@@ -69,9 +75,8 @@ function runsText(document) {
 const plainValue = ({ setting }, row) => valueWords(setting, row.value).replace(" req/s", "");
 
 function head({ setting }, columns, find) {
-  const varied = setting === "rate_per_s"
-    ? "req/s"
-    : given.settings.knobs[setting].short || settingLabel(setting).toLowerCase();
+  const units = { rate_per_s: "req/s", prompt_tokens: "prompt" };
+  const varied = units[setting] || given.settings.knobs[setting].short || settingLabel(setting).toLowerCase();
   const first = find ? ["try", varied] : [varied];
   const names = [...first, ...columns.map(([, words]) => words), ...(find ? ["verdict"] : [])];
   const ranged = (words) => (/^(TTFT|ITL) p/.test(words) ? "rp-ranged" : "");
