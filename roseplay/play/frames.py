@@ -323,13 +323,9 @@ class FrameBuilder:
 
 
 def describe(tracked: TrackedRequest, page_time: PageTime) -> dict[str, Any]:
-    """Returns a request's origin, the length of its prompt and, if its traffic is scheduled, when it was due."""
-    about: dict[str, Any] = {
-        "kind": tracked.kind,
-        "lane": tracked.lane,
-        "burst": tracked.burst,
-        "prompt_tokens": tracked.prompt_tokens,
-    }
+    """Returns a request's origin, prompt length, tenant and priority and, if its traffic is scheduled, its due time."""
+    about: dict[str, Any] = {name: getattr(tracked, name) for name in ("kind", "lane", "burst", "prompt_tokens")}
+    about |= tracked.scheduling
     if tracked.stream.metrics.due_ns is not None:
         about["arrived"] = page_time.ms(tracked.stream.metrics.due_ns)
     return {**about, "thinking": True} if tracked.thinking else about

@@ -1,4 +1,7 @@
-"""The texts of a frame's new tokens and of its new requests' prompts. Frames sent to browsers have neither."""
+"""The texts of a frame's new tokens, of its new requests' prompts, and the names of their tenants.
+
+Frames sent to browsers have none of these.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 LONGEST_TITLE = 400
 
 
-# One tab's texts in one frame: ``[request id, title]`` of new requests, and ``[request id, token index, text]``, where
-# pieces with the same index are joined.
-Texts = tuple[list[list[Any]], list[list[Any]]]
+# One tab's texts in one frame: ``[request id, title]`` of new requests; ``[request id, token index, text]``, where
+# pieces with the same index are joined; and ``[request id, tenant]`` of new requests that have one.
+Texts = tuple[list[list[Any]], list[list[Any]], list[list[Any]]]
 
 
 @dataclass(slots=True)
@@ -36,12 +39,14 @@ class TextCollector:
 
     def take(self, frame: dict[str, Any]) -> dict[str, Texts]:
         """Returns the texts of a frame, by tab; the tab "" stands for programs."""
-        found: defaultdict[str, Texts] = defaultdict(lambda: ([], []))
+        found: defaultdict[str, Texts] = defaultdict(lambda: ([], [], []))
         touched: set[int] = set()
         for request_id, kind, *_ in frame["requests"]:
             tracked = self._registry.get(request_id)
             if kind == "submitted" and tracked:
                 found[tracked.tab][0].append([request_id, tracked.title[:LONGEST_TITLE]])
+                if tracked.stream.params.tenant is not None:
+                    found[tracked.tab][2].append([request_id, tracked.stream.params.tenant])
             elif kind == "finished":
                 self._taken.setdefault(request_id, _Taken()).ended = True
                 touched.add(request_id)

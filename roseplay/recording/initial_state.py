@@ -26,16 +26,17 @@ class InitialState:
         self._absent = dict(absent or {})
         self._load: dict[str, Any] | None = None
         self.state = RunState({"t": t}, knobs, history=False)
-        self._words: dict[int, list[Any]] = {}  # request -> [tab, title, text]
+        self._words: dict[int, list[Any]] = {}  # request -> [tab, title, text, tenant]
 
-    def fold(self, frame: dict[str, Any], words: Iterable[tuple[str, list[Any], list[Any]]] = ()) -> None:
-        """Apply a dropped frame, with its texts as (tab, titles, texts)."""
+    def fold(self, frame: dict[str, Any], words: Iterable[tuple[str, list[Any], list[Any], list[Any]]] = ()) -> None:
+        """Apply a dropped frame, with its texts as (tab, titles, texts, tenants)."""
         self.state.take(with_rows(frame))
         self._absent = frame.get("absent", self._absent)
         self._load = (frame.get("loads") or [self._load])[-1]
-        for tab, titles, texts in words:
+        for tab, titles, texts, tenants in words:
+            named = dict(tenants)
             for request_id, title in titles:
-                self._words[request_id] = [tab, title, ""]
+                self._words[request_id] = [tab, title, "", named.get(request_id)]
             for request_id, _, text in texts:
                 if request_id in self._words:
                     self._words[request_id][2] += text
@@ -43,8 +44,11 @@ class InitialState:
             del self._words[request_id]
 
     def snapshot(self, may_read: Callable[[str], bool]) -> dict[str, Any]:
-        """Returns a snapshot as for a poll, with ``words``: ``[request id, title, text so far]`` of readable tabs."""
-        state = self.state
+        """Returns a snapshot as for a poll, with the words of readable tabs.
+
+        These are ``words``, ``[request id, title, text so far]``, and ``tenants``, ``[request id, tenant]``.
+        """
+        state, readable = self.state, {rid: about for rid, (tab, *about) in self._words.items() if may_read(tab)}
         return {
             "t": state.t,
             "requests": [[request_id, request.about()] for request_id, request in state.requests.items()],
@@ -54,5 +58,6 @@ class InitialState:
             "burst": state.burst,
             "absent": self._absent,
             **({"load": self._load} if self._load else {}),
-            "words": [[rid, title, text] for rid, (tab, title, text) in self._words.items() if may_read(tab)],
+            "words": [[rid, title, text] for rid, (title, text, _) in readable.items()],
+            "tenants": [[rid, tenant] for rid, (*_, tenant) in readable.items() if tenant is not None],
         }

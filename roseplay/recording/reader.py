@@ -31,7 +31,7 @@ class Recording:
     Attributes:
         name: the file's name, for messages.
         header: the first line: ``info``, ``knobs``, ``environment``, ``snapshot``, the time and roseplay's version.
-        frames: oldest first, as sent by ``/ui/delta``, with ``titles`` and ``texts`` if they were recorded.
+        frames: oldest first, as sent by ``/ui/delta``, with ``titles``, ``texts`` and ``tenants`` if they were recorded.
         cut: the last line was incomplete, as after a crash, and was dropped.
     """
 
@@ -120,7 +120,7 @@ def _frame(line: bytes, schema: Schema, columns: dict[str, list[str]]) -> dict[s
     frame = _json(line)
     check(frame, schema)
     _check_runs(frame["blocks"])
-    for name in ("titles", "texts"):
+    for name in ("titles", "texts", "tenants"):
         frame.setdefault(name, [])
     return with_rows(frame, columns)
 

@@ -29,6 +29,7 @@ from roseplay.recording.schema import FORMAT, MARK
 KEEP_BYTES = 64_000_000
 KEEP_S = 1800.0
 _ROW_BYTES = 300  # overhead of a kept frame
+_WORDS = (b"titles", b"texts", b"tenants")  # see ``frame_texts.Texts``
 _log = logging.getLogger(__name__)
 
 
@@ -36,18 +37,18 @@ _log = logging.getLogger(__name__)
 class _Kept:
     t: float
     frame: bytes
-    words: dict[str, tuple[bytes, bytes]]  # tab -> contents of the lists of titles and texts
+    words: dict[str, tuple[bytes, ...]]  # tab -> contents of the lists named by ``_WORDS``
     steps: int
     tokens: int
     requests: int
 
     @property
     def size(self) -> int:
-        return len(self.frame) + sum(len(a) + len(b) for a, b in self.words.values()) + _ROW_BYTES
+        return len(self.frame) + sum(len(part) for parts in self.words.values() for part in parts) + _ROW_BYTES
 
     def line(self, may_read: Callable[[str], bool]) -> bytes:
         allowed = [words for tab, words in self.words.items() if may_read(tab)]
-        lists = zip((b"titles", b"texts"), zip(*allowed, strict=True), strict=False)
+        lists = zip(_WORDS, zip(*allowed, strict=True), strict=False)
         more = b"".join(b',"%s":[%s]' % (name, b",".join(filter(None, parts))) for name, parts in lists if any(parts))
         return self.frame[:-1] + more + b"}\n"
 
@@ -114,7 +115,7 @@ class Recorder:
 
     def _take(self, frame: dict[str, Any], encoded: bytes) -> None:
         taken = self._words.take(frame).items()
-        words = {tab: (encode(titles)[1:-1], encode(texts)[1:-1]) for tab, (titles, texts) in taken}
+        words = {tab: tuple(encode(rows)[1:-1] for rows in texts) for tab, texts in taken}
         submitted = sum(event[1] == "submitted" for event in frame["requests"])
         kept = _Kept(frame["t"], encoded, words, len(frame["steps"]), len(frame["tokens"]), submitted)
         self._write(kept.line(_everything))

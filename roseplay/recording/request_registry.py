@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal, NamedTuple
 
 from roseplay.engine.messages import EntryRecord
 from roseplay.engine.stream import Stream
+from roseplay.recording.tenant_numbers import TenantNumbers
 
 MOST_SENDERS = 1 << 14  # requests whose sender is remembered
 
@@ -26,6 +27,7 @@ class TrackedRequest:
         lane: number of its lane in the tab, from 1; ``None`` for other traffic.
         burst: id of its burst.
         title: its prompt, as displayed.
+        scheduling: its tenant's number and its priority, see ``TenantNumbers.fields``.
         tab: id of the tab whose lease keeps it alive; "" for programs, which have none.
         computed, target: prompt tokens in its blocks, and how many it needs.
         thinking: its prompt ends with ``<think>``, so that its answer begins with the model's thinking.
@@ -42,6 +44,7 @@ class TrackedRequest:
     burst: int | None = None
     tab: str = ""
     title: str = ""
+    scheduling: dict[str, int] = field(default_factory=dict)
     thinking: bool = False
     stopping: bool = False
     computed: int = 0
@@ -117,6 +120,7 @@ class RequestRegistry:
         self._lock = threading.Lock()
         self._requests: dict[int, TrackedRequest] = {}
         self._senders: dict[int, Sender] = {}
+        self._tenants = TenantNumbers()
         self._submitting = 0
 
     @contextmanager
@@ -156,7 +160,8 @@ class RequestRegistry:
             return tracked
 
     def submitted(self, tracked: TrackedRequest) -> None:
-        """Add a request to the totals; called once for each."""
+        """Add a request to the totals and number its tenant; called once for each."""
+        tracked.scheduling = self._tenants.fields(tracked.stream.params)
         self.totals.requests += 1
         self.totals.prompt_tokens += tracked.prompt_tokens
         tracked.counted = tracked.prompt_tokens

@@ -36,15 +36,20 @@ class Run:
         self._slow_motion = [(float("-inf"), header["knobs"]["slow_motion"]), *factors]
 
     def _take_words(self) -> None:
-        """Set the requests' titles and texts, if they were recorded."""
-        titles = [(request_id, title) for request_id, title, _ in self.recording.header["snapshot"].get("words", ())]
+        """Set the requests' titles, texts and tenants' names, if they were recorded."""
+        snapshot = self.recording.header["snapshot"]
+        titles = [(request_id, title) for request_id, title, _ in snapshot.get("words", ())]
+        tenants = list(snapshot.get("tenants", ()))
         for frame in self.recording.frames:
             titles += frame["titles"]
+            tenants += frame["tenants"]
             for request_id, index, text in frame["texts"]:
                 texts = self._request(request_id).texts
                 texts[index] = texts.get(index, "") + text
         for request_id, title in titles:
             self._request(request_id).title = title
+        for request_id, tenant in tenants:
+            self._request(request_id).tenant_name = tenant
 
     def _request(self, request_id: int) -> RequestRun:
         return self.requests.setdefault(request_id, RequestRun(request_id))

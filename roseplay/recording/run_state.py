@@ -17,7 +17,20 @@ from roseplay.recording.frame_rows import StepRow, TokenRow
 _NO_STATE = [-1, 0]
 _PROGRESS = ("computed", "target", "cached", "shared")
 _ABOUT = (
-    *("kind", "lane", "burst", "prompt_tokens", "arrived", "submitted", "scheduled", "first", "last", "finished"),
+    *(
+        "kind",
+        "lane",
+        "burst",
+        "tenant",
+        "priority",
+        "prompt_tokens",
+        "arrived",
+        "submitted",
+        "scheduled",
+        "first",
+        "last",
+        "finished",
+    ),
     *(
         "thinking",
         "queue_ms",
@@ -48,6 +61,8 @@ class RequestRun:
 
     Attributes:
         thinking: its prompt ends with ``<think>``, so that its answer begins with the model's thinking.
+        tenant: number of its tenant; ``None`` for nobody's, and in recordings of earlier versions, whose ``priority`` is 0.
+        tenant_name: its tenant's name, if it was recorded.
         computed, target, cached, shared: progress of its prompt, as in ``EntryRecord``.
         arrived: when it was due, if its traffic has such times: a busy engine may take it later.
         sent_ms: from its submission until its last byte had been sent to another server.
@@ -65,6 +80,9 @@ class RequestRun:
     lane: int | None = None
     thinking: bool = False
     burst: int | None = None
+    tenant: int | None = None
+    tenant_name: str | None = None
+    priority: int = 0
     prompt_tokens: int = 0
     title: str | None = None
     arrived: float | None = None
@@ -100,6 +118,11 @@ class RequestRun:
         if self.burst is not None:
             return f"burst {self.burst} #{self.request_id}"
         return f"{self.kind if self.kind in ('steady', 'own') else 'request'} #{self.request_id}"
+
+    @property
+    def tenant_text(self) -> str | None:
+        """Its tenant's name, or its number as text if the name was not recorded; ``None`` for nobody's."""
+        return self.tenant_name or (None if self.tenant is None else f"tenant {self.tenant}")
 
     @property
     def num_tokens(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roseplay.config import Knobs
+from roseplay.config import MAX_TENANT_CHARACTERS, Knobs
 from roseplay.engine.messages import EntryRecord
 from roseplay.engine.ttft_causes import TTFTCauses
 from roseplay.formats.json_schema import (
@@ -21,6 +21,7 @@ from roseplay.formats.json_schema import (
     whole,
 )
 from roseplay.recording.frame_rows import COLUMNS, StepRow, TokenRow
+from roseplay.recording.tenant_numbers import MOST_PRIORITY
 from roseplay.settings import Number, Setting, Switch, Whole, settings_of
 
 FORMAT = 2
@@ -83,7 +84,8 @@ _ABOUT = object_of(
     {
         **optional(choice("lane", "burst", "steady", "own", "api"), "kind"),
         **optional(whole(1, MAX_LANES, null=True), "lane"),
-        **optional(whole(null=True), "burst"),
+        **optional(whole(null=True), "burst", "tenant"),
+        **optional(whole(-MOST_PRIORITY, MOST_PRIORITY), "priority"),
         **optional(whole(), "prompt_tokens", "computed", "target", "cached", "shared", "tokens", "preemptions"),
         **optional(_MS, "arrived", "submitted", "scheduled", "first", "last", "finished"),
         **optional(_MS, "queue_ms", "sent_ms", "ttft_ms", "e2e_ms", "itl_p50", "itl_max"),
@@ -155,6 +157,7 @@ _DEMO = object_of(
     null=True,
 )
 _REQUEST_ID = whole()
+_TENANTS = list_of(row({"request": _REQUEST_ID, "tenant": text(MAX_TENANT_CHARACTERS)}))
 _SNAPSHOT = object_of(
     {
         "t": number(),
@@ -162,6 +165,7 @@ _SNAPSHOT = object_of(
         **optional(
             list_of(row({"request": _REQUEST_ID, "title": text(_LONG_TEXT), "text": text(_LONG_TEXT)})), "words"
         ),
+        **optional(_TENANTS, "tenants"),
         **optional(_BLOCKS, "blocks"),
         **optional(whole(0, MAX_BLOCKS), "blocks_used"),
         **optional(_STATES, "states"),
@@ -218,6 +222,7 @@ FRAME = object_of(
         **optional(_STATES, "states"),
         **optional(list_of(row({"request": _REQUEST_ID, "title": text(_LONG_TEXT)})), "titles"),
         **optional(list_of(row({"request": _REQUEST_ID, "index": whole(), "text": text(_LONG_TEXT)})), "texts"),
+        **optional(_TENANTS, "tenants"),
         **optional(_STATS, "stats"),
         **optional(_BURST, "burst"),
         **optional(_STORY, "story"),

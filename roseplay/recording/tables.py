@@ -23,7 +23,7 @@ TOKEN_COLUMNS = (
     "step_decode_tokens", "slow_motion", "device",
 )  # fmt: skip
 REQUEST_COLUMNS = (
-    "request", "kind", "lane", "burst", "title", "prompt_tokens", "cached_tokens", "shared_tokens", "cache_miss", "answer_tokens",
+    "request", "kind", "lane", "burst", "tenant", "priority", "title", "prompt_tokens", "cached_tokens", "shared_tokens", "cache_miss", "answer_tokens",
     "submitted_ms", "late_ms", "sent_ms", "queue_ms", "ttft_ms",
     "ttft_queue_ms", "ttft_blocks_ms", "ttft_budget_ms", "ttft_computing_ms", "tpot_ms", "worst_gap_ms", "e2e_ms", "preemptions", "finish_reason",
     "device",
@@ -57,7 +57,7 @@ def requests(recording: Recording) -> bytes:
     ``submitted_ms`` counts from the run's first event. ``late_ms`` is the time from the intended arrival to submission,
     ``sent_ms`` from submission until the last byte was sent to another server, and ``worst_gap_ms`` the longest between
     two tokens of the answer; ``ttft_queue_ms`` and the three after it are the parts of ``ttft_ms`` (see
-    ``TTFTCauses``); ``cache_miss`` is why part of the prompt was not cached. Unknown values are empty, such as titles
+    ``TTFTCauses``); ``tenant`` is a number if its name was not recorded; ``cache_miss`` is why part of the prompt was not cached. Unknown values are empty, such as titles
     that were not recorded and the finish reason of a request that is still running. ``device`` says whether times are
     simulated.
     """
@@ -68,7 +68,7 @@ def requests(recording: Recording) -> bytes:
         late = None if r.arrived is None or r.submitted is None else round(r.submitted - r.arrived, 2)
         e2e = None if r.finished is None or r.submitted is None else round(r.finished - r.submitted, 2)
         tpot = None if r.tpot_ms is None else round(r.tpot_ms, 3)
-        about = (r.request_id, r.kind, r.lane, r.burst, cell(r.title))
+        about = (r.request_id, r.kind, r.lane, r.burst, cell(r.tenant_text), r.priority, cell(r.title))
         counts = (r.prompt_tokens, r.cached, r.shared, r.miss and r.miss["reason"], r.num_tokens)
         parts: Sequence[float | None] = r.ttft_parts or [None] * len(TTFTCauses._fields)
         times = (submitted, late, r.sent_ms, r.queue_ms, r.ttft_ms, *parts, tpot, r.itl_max, e2e)
@@ -89,6 +89,8 @@ def traffic(recording: Recording) -> bytes:
             (r.submitted if r.arrived is None else r.arrived) / 1000,
             r.prompt_tokens,
             min(r.num_tokens, MAX_ANSWER_TOKENS),
+            r.tenant_text,
+            r.priority,
         )
         for r in Run(recording).requests.values()
         if r.submitted is not None and r.prompt_tokens and r.num_tokens and not r.skipped

@@ -118,6 +118,7 @@ class _Events:
         until = min((t for t in work if t is not None), default=request.finished)
         if request.submitted is not None and until is not None and until >= self._run.start:
             about = {"kind": request.kind, "prompt_tokens": request.prompt_tokens, "title": request.title}
+            about |= {"tenant": request.tenant_text, "priority": request.priority}
             begin = min(max(request.submitted, self._run.start), until)
             yield self._slice(REQUESTS, tid, "queued", "queued", begin, until, **about)
         yield from self._work(request, tid)

@@ -297,6 +297,53 @@ def test_the_traffic_of_a_run_can_be_played_again(lines: list[bytes], recording:
     assert [r.arrival_s for r in found] == pytest.approx([at_s - arrivals[0] for at_s in arrivals], abs=1e-4)
 
 
+@pytest.fixture
+def of_tenants(engine: FakeEngine, playground: Playground) -> list[bytes]:
+    """A burst and a lane of this tab, of two tenants, the lane's a more urgent one; and two requests of a program's."""
+    about = {"size": 2, "kind": "equal", "max_new_tokens": 3, "seed": 3}
+    playground.traffic.burst(**about, tab_id=TAB, tenant="gold")
+    silver = SamplingParams(max_new_tokens=3, tenant="silver", priority=-2)
+    playground.chats.send("What?", lanes=[1], tab_id=TAB, params=silver)
+    for _ in range(2):
+        playground.chats.ask("a program", SamplingParams(max_new_tokens=3, tenant="somebody"))
+    playground.traffic.burst(**about, tab_id=TAB)
+    play(engine, playground, 8)
+    return list(playground.recording(TAB))
+
+
+def test_tenants_and_priorities_are_kept_but_names_only_of_this_tab(of_tenants: list[bytes]) -> None:
+    tenants = ["gold", "gold", "silver", "tenant 3", "tenant 3", "", ""]
+    table = list(csv.DictReader(io.StringIO(exports.export("requests", of_tenants).decode())))
+    assert [(row["tenant"], row["priority"]) for row in table] == [
+        (tenant, "-2" if tenant == "silver" else "0") for tenant in tenants
+    ]
+    sent = parse_traffic(exports.export("traffic", of_tenants))
+    assert [(one.tenant or "", one.priority) for one in sent] == [
+        (tenant, -2 if tenant == "silver" else 0) for tenant in tenants
+    ]
+    queued = named(json.loads(exports.export("trace", of_tenants)), "queued")
+    assert [event["args"]["tenant"] or "" for event in queued] == tenants
+    assert b"somebody" not in b"".join(of_tenants)
+
+
+def test_a_recording_that_begins_in_their_midst_has_tenants_too(of_tenants: list[bytes]) -> None:
+    header, *frames = [json.loads(line) for line in of_tenants]
+    before = InitialState(header["knobs"], 0.0)
+    first = frames[0]
+    before.fold(first, [(TAB, first["titles"], first["texts"], first["tenants"])])
+    header["snapshot"] = before.snapshot(lambda tab: tab == TAB)
+    cut = [json.dumps(line).encode() for line in (header, *frames[1:])]
+    assert [r.tenant_text for r in Run(parse(cut, "cut")).requests.values()] == [
+        *("gold", "gold", "silver", "tenant 3", "tenant 3", None, None)
+    ]
+
+
+def test_a_recording_without_tenants_is_read_as_before(lines: list[bytes]) -> None:
+    assert b"tenant" not in b"".join(lines[1:])
+    sent = parse_traffic(exports.export("traffic", lines))
+    assert {(one.tenant, one.priority) for one in sent} == {(None, 0)}
+
+
 def test_traffic_that_is_too_much_for_a_file_is_cut(
     lines: list[bytes], recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,8 +5,8 @@ import { places } from "../shared/reduce.js";
 /** @import { Recording } from "./recording.js" */
 
 /**
- * `before`: tokens of its answer at the moment; `ended`: by then.
- * @typedef {{at: number, prompt: number, before: number, tokens: number, ended: boolean}} Known
+ * `before`: tokens of its answer at the moment; `ended`: by then; `fields`: its tenant and priority, as in such a file.
+ * @typedef {{at: number, prompt: number, before: number, tokens: number, ended: boolean, fields: object}} Known
  */
 
 /**
@@ -16,10 +16,10 @@ import { places } from "../shared/reduce.js";
  */
 export function trafficFrom(recording, ms) {
   const moment = recording.time(ms), known = knownBy(recording, moment), lines = [];
-  for (const { at, prompt, before, tokens, ended } of known.values()) {
+  for (const { at, prompt, before, tokens, ended, fields } of known.values()) {
     if (ended || !prompt || tokens <= before) continue;
     const arrival_s = Math.max(0, Math.round(at - moment) / 1000);
-    lines.push({ arrival_s, prompt_tokens: prompt + before, answer_tokens: tokens - before });
+    lines.push({ arrival_s, prompt_tokens: prompt + before, answer_tokens: tokens - before, ...fields });
   }
   return lines.sort((a, b) => a.arrival_s - b.arrival_s).map((line) => `${JSON.stringify(line)}\n`).join("");
 }
@@ -31,8 +31,12 @@ export function trafficFrom(recording, ms) {
  */
 function knownBy(recording, moment) {
   const known = new Map(), { request_id: ofToken, t: timeOfToken } = places(recording.columns.tokens);
-  const add = (rid, at, { prompt_tokens: prompt = 0, tokens = 0 }) =>
-    known.set(rid, { at, prompt, before: tokens, tokens, ended: false });
+  const names = tenantNames(recording);
+  const add = (rid, at, { prompt_tokens: prompt = 0, tokens = 0, tenant = null, priority = 0 }) => {
+    const name = names.get(rid) ?? (tenant === null ? null : `tenant ${tenant}`);
+    const fields = { ...(name === null ? {} : { tenant: name }), ...(priority ? { priority } : {}) };
+    known.set(rid, { at, prompt, before: tokens, tokens, ended: false, fields });
+  };
   for (const [rid, about] of recording.header.snapshot.requests) add(rid, about.submitted ?? 0, about);
   for (let i = 0; i < recording.count; i++) {
     const frame = recording.frame(i);
@@ -48,4 +52,13 @@ function knownBy(recording, moment) {
     }
   }
   return known;
+}
+
+/* The names of tenants by request, where they were recorded. Elsewhere there are only their numbers. */
+function tenantNames(recording) {
+  const names = new Map(recording.header.snapshot.tenants || []);
+  for (let i = 0; i < recording.count; i++) {
+    for (const [rid, name] of recording.frame(i).tenants || []) names.set(rid, name);
+  }
+  return names;
 }

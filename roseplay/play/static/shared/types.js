@@ -93,6 +93,7 @@
  * @property {Load} [load] what it said of its load last
  * @property {number} [t]
  * @property {[number, string, string][]} [words] in a recording: [rid, title, text so far]
+ * @property {[number, string][]} [tenants] in a recording: [rid, the name of its tenant]
  */
 
 /**
@@ -112,6 +113,7 @@
  * @property {Load[]} [loads]
  * @property {Record<string, string>} [absent] as in a snapshot, where it has changed
  * @property {[number, string][]} [titles] in a recording: [rid, title]
+ * @property {[number, string][]} [tenants] in a recording: [rid, the name of its tenant]
  * @property {[number, number, string][]} [texts] in a recording: [rid, token, text]
  */
 
