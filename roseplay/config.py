@@ -413,7 +413,8 @@ class Knobs:
         "Which waiting request is admitted next. fcfs: first come, first served. shortest: the shortest prompt. priority: "
         "the lowest value of the request's priority. lpm: the longest prefix match, the request with the most tokens in "
         "the prefix cache, of the 64 that have waited longest. fair: the tenant that has been served least, by a virtual "
-        "token counter. Ties go to the request that arrived first. Requests that run are not interrupted. SGLang: "
+        "counter of the prompt tokens that were computed for it, without cached ones, and of twice its answers' tokens. "
+        "Ties go to the request that arrived first. Requests that run are not interrupted. SGLang: "
         "schedule_policy.",
         nearest="scheduling_policy",
         control="policy",

@@ -1,13 +1,16 @@
 """The fair policy: a virtual token counter for each tenant, as in VTC (Sheng et al., OSDI 2024).
 
 A tenant's counter grows by the tokens of its prompts when they are admitted, and by those of its answers, which weigh
-twice as much, as they are drawn. The tenant with the lowest counter is next, with its oldest request. A tenant that
-begins to wait is lifted to the lowest counter of those that wait, so that nobody saves up service by being idle. Between
-two tenants that both have requests waiting all the time, the service that they get then differs by at most twice the
-larger of the longest prompt and the tokens of a full batch, each with its weight; requests without a tenant are those of
-one more tenant.
+twice as much, as they are drawn. VTC counts whole prompts. Here, as in DLPM (Cao et al., 2025), service is what is
+computed: prompt tokens that are cached, or that another request computes in the same step, are not counted.
 
-Nothing is counted while tokens are drawn: counters are brought up to date when a step is scheduled that may admit.
+The tenant with the lowest counter is next, with its oldest request. A tenant that begins to wait is lifted to the lowest
+counter of those that wait, so that nobody saves up service by being idle. Between two tenants that both have requests
+waiting all the time, the service that they get then differs by at most twice the larger of the longest prompt and the
+tokens of a full batch, each with its weight; requests without a tenant are those of one more tenant.
+
+Nothing is counted while tokens are drawn: counters are brought up to date when a step is scheduled that may admit, and
+before each choice, since only after an admission is it known how much of the prompt was cached.
 """
 
 from __future__ import annotations
@@ -57,8 +60,9 @@ class FairShare(Policy):
         self._tenants: dict[str | None, _Tenant] = {}
         self._heap: list[tuple[int, int, _Tenant]] = []
         self._since: OrderedDict[_Tenant, int] = OrderedDict()  # the tenants that wait, the longest waiting first
-        self._charged: dict[int, int] = {}  # tokens of an admitted request's answer that have been counted
+        self._charged: dict[int, int] = {}  # the service that has been counted, of each admitted request
         self._arrived: list[Request] = []
+        self._admitted: list[Request] = []  # since counters were brought up to date
         self._last = _Tenant()  # the tenant whose last waiting request left most recently
         self._prune_at = _FEW
 
@@ -73,6 +77,7 @@ class FairShare(Policy):
         self._arrived.append(request)
 
     def begin_step(self, waiting: Waiting, num_left: int, running: Sequence[Request], find: Find) -> None:
+        self._admitted = []
         for request in running:
             self._charge(request)
         for request in self._arrived:
@@ -82,9 +87,9 @@ class FairShare(Policy):
 
     def admitted(self, request: Request, num_left: int) -> None:
         tenant = self._of(request)
-        tenant.counter += PROMPT_WEIGHT * request.num_prompt_tokens
         tenant.num_admitted += 1
         self._charged[request.request_id] = 0
+        self._admitted.append(request)
         self._leave(tenant, request)
         if tenant.waiting:
             self._since[tenant] = num_left
@@ -111,6 +116,10 @@ class FairShare(Policy):
         return next(iter(tenant.waiting.values())) if num_left - since >= most * len(self._since) else None
 
     def choose(self, waiting: Waiting) -> Request:
+        for request in self._admitted:
+            if request.request_id in self._charged:
+                self._charge(request)
+        self._admitted = []
         tenant = self._least()
         assert tenant is not None
         return next(iter(tenant.waiting.values()))
@@ -137,14 +146,18 @@ class FairShare(Policy):
         return tenant
 
     def _charge(self, request: Request) -> None:
-        """Count the tokens drawn for a request since the last time; not those from before this policy was chosen."""
-        tokens = request.num_output_tokens
+        """Count a request's service since the last time; not that from before this policy was chosen.
+
+        A counter never falls: if more of a prompt is found in the cache later, tokens of the answer make up for it.
+        """
+        computed = request.num_prompt_tokens - request.num_cached_tokens - request.num_shared_tokens
+        service = PROMPT_WEIGHT * computed + ANSWER_WEIGHT * request.num_output_tokens
         charged = self._charged.get(request.request_id)
         if charged is None:
             self._of(request).num_admitted += 1
-        elif tokens > charged:
-            self._of(request).counter += ANSWER_WEIGHT * (tokens - charged)
-        self._charged[request.request_id] = tokens
+            charged = service
+        self._of(request).counter += max(0, service - charged)
+        self._charged[request.request_id] = max(service, charged)
 
     def _enqueue(self, request: Request, num_left: int) -> None:
         tenant = self._of(request)

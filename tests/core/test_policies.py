@@ -259,6 +259,40 @@ def test_counters_are_the_tokens_of_prompts_and_answers_with_their_weights() -> 
     assert policy.counter("b") == PROMPT_WEIGHT * 6 + ANSWER_WEIGHT * 18
 
 
+def test_counters_leave_out_prompt_tokens_that_are_cached_or_computed_for_another_request() -> None:
+    rig = Rig(scheduling_policy="fair", max_batch_size=3)
+    head = [7] * (4 * BLOCK_SIZE)
+    for number in range(12):
+        about = params(3, "ab"[number % 2])
+        rig.add(head + [100 + number] * 3 if number % 2 else [200 + number] * 5, sampling=about)
+    policy = rig.scheduler.waiting.policy
+    while rig.scheduler.has_work:
+        rig.step()
+        policy = rig.scheduler.waiting.policy
+    assert isinstance(policy, FairShare)
+    computed = Counter[str | None]()
+    for step in rig.steps:
+        for entry in step.entries:
+            computed[entry.request.sampling.tenant] += entry.num_prompt_tokens
+    assert computed == {"a": 6 * 5, "b": 4 * BLOCK_SIZE + 6 * 3}
+    for name, count in computed.items():
+        assert policy.counter(name) == PROMPT_WEIGHT * count + ANSWER_WEIGHT * 6 * 3
+
+
+def test_a_tenant_whose_prompts_are_cached_gets_more_of_them_into_the_same_step() -> None:
+    rig = Rig(scheduling_policy="fair", max_batch_size=4)
+    head = [7] * (4 * BLOCK_SIZE)
+    rig.add(head, 1)
+    rig.run()
+    rig.steps.clear()
+    for number in range(4):
+        rig.add([*head, 10 + number], sampling=params(tenant="cached"))
+        rig.add([20 + number] * (4 * BLOCK_SIZE + 1), sampling=params(tenant="new"))
+    rig.step()
+    tenants = [rig.submitted[number].sampling.tenant for number in rig.steps[0].admitted]
+    assert tenants == ["cached", "new", "cached", "cached"]
+
+
 def test_tenants_that_come_once_are_forgotten() -> None:
     rig = Rig(scheduling_policy="fair", max_batch_size=4)
     for number in range(6000):
