@@ -202,10 +202,6 @@ def _check_simulated(name: str, arm: Arm, live: EngineConfig) -> None:
     unused += ["batched_append"] if arm.knobs.batched_append != Knobs().batched_append else []
     if unused:
         raise ValueError(f"arm {name}: {', '.join(unused)} has no effect on simulated hardware: leave it out")
-    if arm.knobs.preemption_mode == "swap":
-        raise ValueError(f"arm {name}: preemption_mode swap is not possible on simulated hardware: use recompute")
-    if arm.knobs.speculative_tokens:
-        raise ValueError(f"arm {name}: speculative_tokens is not possible on simulated hardware: use 0")
 
 
 def sized(

@@ -271,8 +271,6 @@ def test_a_mixture_of_experts_has_no_bound_and_the_search_no_regret(tmp_path: Pa
             "arm A is simulated and arm B would be measured",
         ),
         ({"a": {}, "b": {"config": {"run_as": None}}}, H100, "arm B"),
-        ({"a": {}, "b": {"knobs": {"preemption_mode": "swap"}}}, H100, "arm B: preemption_mode swap is not possible"),
-        ({"a": {}, "b": {"knobs": {"speculative_tokens": 4}}}, H100, "arm B: speculative_tokens is not possible"),
         ({"a": {}, "b": {"config": {"threads": 2}}}, H100, "arm B: threads has no effect on simulated hardware"),
         (
             {"a": {"knobs": {"batched_append": False}}, "b": {}},
@@ -286,6 +284,34 @@ def test_what_cannot_be_simulated_is_refused_in_one_line(arms: Any, config: Engi
     with pytest.raises(ValueError, match=refusal) as found:
         ran({"scenario": "poisson", **arms}, config)
     assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "refusal"),
+    [
+        (
+            {"preemption_mode": "swap"},
+            "arm B: preemption_mode swap is not possible: how fast a simulated GPU copies to the host is not known; use"
+            " recompute",
+        ),
+        (
+            {"speculative_tokens": 4},
+            "arm B: speculative_tokens cannot be simulated, as answers are a fixed text: set it to 0",
+        ),
+    ],
+)
+@pytest.mark.parametrize("more", [{}, {"sweep": {"setting": "max_batch_size", "from": 1, "to": 4, "points": 2}}])
+def test_knobs_that_a_simulated_engine_cannot_have_are_refused_when_it_opens(
+    knobs: Any, refusal: str, more: Any
+) -> None:
+    job = Job(
+        parse_experiment({"scenario": "poisson", "a": {}, "b": {"knobs": knobs}, **more}),
+        ClosedEngine.of(MODEL, H100),
+        lambda _: "id",
+    )
+    job.start()
+    assert job.wait(60)
+    assert (job.state, job.error, job.result) == ("error", refusal, None)
 
 
 def test_the_page_offers_the_hardware_of_an_arm() -> None:
