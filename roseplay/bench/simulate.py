@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from roseplay.bench import flags
 from roseplay.bench.ceilings import matmul_flops, read_bandwidth
-from roseplay.bench.cpu_clock import CpuClock
 from roseplay.bench.decode import DecodeSteps, decode_batch
 from roseplay.bench.runs import play_once
-from roseplay.clock import SYSTEM_CLOCK, VirtualClock
+from roseplay.clock import SYSTEM_CLOCK, CpuClock, VirtualClock
 from roseplay.config import EngineConfig, Knobs
 from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.simulated import simulated_shape

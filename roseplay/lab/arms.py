@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from roseplay.clock import CpuClock
 from roseplay.config import GPU_KNOBS, SIMULATED_GPUS, EngineConfig, Knobs
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.engine.capabilities import Capabilities
@@ -109,6 +110,28 @@ def open_engine(model: Any, config: ArmConfig, knobs: Knobs, cancelled: threadin
     from roseplay.engine.client import Engine
 
     return Engine(model, config=config, knobs=knobs, cancelled=cancelled)
+
+
+def open_on_cpu_time(model: Any, config: ArmConfig, knobs: Knobs, cancelled: threading.Event) -> EngineLike:
+    """Returns a started engine in a thread of this process, whose times are this process's CPU time.
+
+    Raises:
+        EngineStartError: on failure, and once ``cancelled`` is set.
+        ValueError: the engine is simulated or another server, or runs on a GPU.
+    """
+    if isinstance(config, ServerAddress) or config.run_as is not None:
+        raise ValueError("CPU time is measured of engines on this machine's CPU")
+    from roseplay.engine.client import Engine
+
+    clock = CpuClock()
+    engine = Engine(
+        model, config=dataclasses.replace(config, worker="thread"), knobs=knobs, cancelled=cancelled, clock=clock
+    )
+    if engine.info.device != "cpu":
+        engine.close()
+        raise ValueError(f"CPU time says nothing about an engine on {engine.info.device}")
+    clock.is_idle = lambda: not engine.num_unfinished
+    return engine
 
 
 def arm_configs(live: LiveEngine | Servers, arms: Mapping[str, Arm], *, varied: bool = False) -> dict[str, ArmConfig]:

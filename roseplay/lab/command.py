@@ -33,7 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         asked = parse_experiment(body)
         if options.csv and asked.kind == "compare":
             raise ValueError("--csv is for --sweep and --find: use --json")
-        config = engine_config(options)
+        config, addresses = engine_config(options), server_addresses(vars(options))
+        simulated = any(arm.config.get("run_as", config.run_as) for arm in asked.arms.values())
+        if options.cpu_time and (simulated or addresses):
+            raise ValueError("--cpu-time is for engines on this machine's CPU: leave out --url and --run-as")
         for file in filter(None, (options.report, options.save)):
             if not Path(file).absolute().parent.is_dir():
                 raise ValueError(f"{file!r} cannot be written: there is no such directory")
@@ -42,10 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             results.append({**document, "keep_cache": True} if options.keep_cache else document)
             return str(document["id"])
 
-        addresses = server_addresses(vars(options))
         live = Servers.at(addresses) if addresses else ClosedEngine.of(_model(options), config, asked.arms)
         experiment = parse_experiment(body, Speed.of(live.info))
-        job = Job(experiment, live, keep, run_limit_s=options.run_limit_s, keep_cache=options.keep_cache)
+        how = {"run_limit_s": options.run_limit_s, "keep_cache": options.keep_cache}
+        job = Job(experiment, live, keep, cpu_time=options.cpu_time, **how)
         _follow(job)
         for document in results:  # complete results, even if the job failed
             _write(document, options)

@@ -178,6 +178,7 @@ class _Result(TypedDict):
     seed: Number
     repeats: Annotated[int, Field(ge=1, le=MAX_REPEATS, strict=True)]
     max_spread_pct: NotRequired[Annotated[float, Field(ge=0.1, le=100, strict=True)]]
+    cpu_time: NotRequired[bool]  # whether times are CPU time
     params: Plain
     traffic: NotRequired[Traffic]
     limits: Limits

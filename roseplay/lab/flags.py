@@ -112,6 +112,12 @@ def _add_experiment_flags(lab: Parser) -> None:
     group.add_argument(
         "--keep-cache", action="store_true", help="keep cached blocks between runs, to measure with a warm prefix cache"
     )
+    group.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="measure the CPU time of the engine's process in place of time, on a machine that other programs use as "
+        "well; for engines on a CPU, with --threads 1",
+    )
     group.add_argument("--num-requests", type=int, metavar="N", help="requests in a run")
     group.add_argument("--max-new-tokens", type=int, metavar="N", help="tokens in each answer")
     group.add_argument(

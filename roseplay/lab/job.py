@@ -44,6 +44,7 @@ class Job:
         open_engine: ``arms.open_engine`` by default.
         run_limit_s: a run that takes longer fails.
         keep_cache: start each run with the prefix cache that earlier runs left in its engine.
+        cpu_time: measure the CPU time of this process in place of time, see ``arms.open_on_cpu_time``.
 
     Attributes:
         state: ``starting``, ``running``, ``done``, ``stopped`` or ``error``.
@@ -62,14 +63,14 @@ class Job:
         open_engine: OpenEngine | None = None,
         run_limit_s: float = RUN_LIMIT_S,
         keep_cache: bool = False,
+        cpu_time: bool = False,
     ) -> None:
-        self.job_id = uuid.uuid4().hex[:12]
-        self.experiment = experiment
+        self.job_id, self.experiment = uuid.uuid4().hex[:12], experiment
         self.state = "starting"
         self.error: str | None = None
         self.result: str | None = None
-        self._live, self._keep = live, keep
-        self._open_engine = arms.open_engine if open_engine is None else open_engine
+        self._live, self._keep, self._cpu_time = live, keep, cpu_time
+        self._open_engine = open_engine or (arms.open_on_cpu_time if cpu_time else arms.open_engine)
         self._how: dict[str, Any] = {"time_limit_s": run_limit_s, "keep_cache": keep_cache}
         self._configs = arm_configs(live, experiment.arms, varied=experiment.varied in KNOBS)
         self._evidence = evidence(live, self._configs)
@@ -278,6 +279,7 @@ class Job:
                 "environment": environment(threads=info.threads, device=info.device),
                 "seed": experiment.seed,
                 "repeats": experiment.repeats,
+                **({"cpu_time": True} if self._cpu_time else {}),
                 **({} if experiment.max_spread_pct is None else {"max_spread_pct": experiment.max_spread_pct}),
                 "params": self._scenario.params(),
                 **({"traffic": experiment.traffic.document()} if experiment.traffic else {}),

@@ -7,6 +7,7 @@ from typing import Any
 
 from roseplay.sim.evidence import SATURATED, TTFT_UNDER_LOAD
 
+CPU_TIME = "Times are CPU time of the engine's process, on one core: what other programs do meanwhile hardly counts."
 Document = Mapping[str, Any]
 Run = Mapping[str, Any]
 
@@ -30,11 +31,13 @@ def evidence_text(document: Document) -> str:
 
 
 def simulated_sentences(document: Document, saturated: Sequence[str]) -> list[str]:
-    """Returns the sentences that every result of simulated arms ends with; none for other results.
+    """Returns the sentences that every result of simulated arms, or in CPU time, ends with; none for other results.
 
     Args:
         saturated: where runs were saturated, in words: ``in B``, ``at 8 req/s``.
     """
+    if document.get("cpu_time"):
+        return [CPU_TIME]
     if not is_simulated(document):
         return []
     repeat = "" if document["repeats"] > 1 else " A repeat would give the same figures."

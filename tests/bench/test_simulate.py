@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roseplay.bench.cpu_clock import CpuClock
 from roseplay.bench.main import main
 from roseplay.bench.simulate import LIMITS, p50s_ms
+from roseplay.clock import CpuClock
 from roseplay.sim.outcome import RequestTimes, Simulated
 from tests.model.families import FAMILIES
 

@@ -230,3 +230,11 @@ def written_spec(folder: Path, experiment: dict[str, Any]) -> str:
     path = folder / "spec.json"
     path.write_text(json.dumps(experiment))
     return str(path)
+
+
+@pytest.mark.parametrize("flags", [["--run-as", "h100"], ["--a", "run_as=h100"], ["--url", "http://127.0.0.1:9"]])
+def test_cpu_time_is_refused_where_this_machine_s_cpu_does_not_compute(
+    flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["poisson", *flags, "--cpu-time"]) == 2
+    assert "--cpu-time is for engines on this machine's CPU" in capsys.readouterr().err

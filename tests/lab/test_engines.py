@@ -14,7 +14,8 @@ from roseplay import Engine, SamplingParams
 from roseplay.config import EngineConfig, Knobs
 from roseplay.core.info import FreeMemory
 from roseplay.lab.arms import open_engine
-from roseplay.lab.lab import Lab
+from roseplay.lab.job import Job
+from roseplay.lab.lab import Lab, parse_experiment
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.lab.fake_arms import ended, wait_until
 from tests.model.families import FAMILIES, tiny_model
@@ -48,6 +49,21 @@ def played(lab: Lab, **body: Any) -> dict[str, Any]:
     document = lab.store.get(told["result"])
     assert document is not None
     return document
+
+
+def test_times_can_be_cpu_time_and_waiting_then_takes_none(live: Engine) -> None:
+    """Requests that are due 10 s apart: while nothing is computed, the clock does not wait (two minutes in all)."""
+    params = {"num_requests": 8, "max_new_tokens": 4, "rate_per_s": 0.1}
+    kept: list[dict[str, Any]] = []
+    experiment = parse_experiment({"scenario": "speculation", "params": params})
+    job = Job(experiment, live, lambda document: kept.append(document) or document["id"], cpu_time=True)
+    job.start()
+    assert (ended(job)["error"], len(kept)) == (None, 1)
+    for run in kept[0]["runs"]:
+        due = [request["intended_arrival_ms"] for request in run["requests"]]
+        assert [round(at_ms / 1000) for at_ms in due] == list(range(0, 80, 10))
+        assert run["seconds"] > 69
+    assert kept[0]["summary"]["sentences"][-1].startswith("Times are CPU time of the engine's process")
 
 
 def traffic(run: dict[str, Any]) -> list[int]:
