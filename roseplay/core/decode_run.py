@@ -64,7 +64,8 @@ class DecodeRun:
         if waits and scheduler.waiting.head_may_change(full=last.held_by == "batch"):
             return None
         parts = [part for request in running if (part := _part(scheduler, request)) is not None]
-        if len(parts) < len(running) or (waits and _may_extend_match(scheduler, parts)):
+        may_enter = waits and last.held_by != "batch"  # no answer ends before the last step
+        if len(parts) < len(running) or (may_enter and _may_extend_match(scheduler, parts)):
             return None
         remaining = [part.remaining for part in parts]
         spare = scheduler.pool.num_available - (len(running) if ahead else 0)

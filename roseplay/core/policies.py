@@ -88,28 +88,31 @@ class LeastKey(Policy):
 class LongestPrefix(Policy):
     """The request with the most cached tokens is next, of the ``_CACHE_WINDOW`` that have waited longest.
 
-    The cache is searched once per step for each of these, as in SGLang's longest prefix match, which instead falls back
-    to the order of arrival if the queue is long.
+    The cache is searched for each of these, which may take longer than a step if much is cached. So it is searched again
+    only when requests have left the queue, and when a prompt or an answer is complete; not in each step that waits for
+    blocks. This is SGLang's longest prefix match, which instead falls back to the order of arrival if the queue is long.
     """
 
     changes = True
 
     def __init__(self) -> None:
         self._find: Find = lambda _: None
-        self._last_first: list[Request] = []
+        self._cached: dict[int, int] = {}  # tokens found, by arrival
+        self._searched_at: tuple[int, list[int]] = 0, []
 
     def begin_step(self, waiting: Waiting, num_left: int, running: Sequence[Request], find: Find) -> None:
-        self._find, self._last_first = find, []
+        self._find = find
+        now = num_left, [request.request_id for request in running if request.num_tokens > request.prefill_end]
+        if now != self._searched_at:
+            self._cached, self._searched_at = {}, now
 
     def choose(self, waiting: Waiting) -> Request:
-        ordered = self._last_first
-        while ordered and ordered[-1].arrival not in waiting:
-            ordered.pop()
-        if not ordered:
-            found = [(request, self._find(request)) for request in islice(waiting.values(), _CACHE_WINDOW)]
-            found.sort(key=lambda one: (one[1].end if one[1] is not None else 0, -one[0].arrival))
-            ordered[:] = [request for request, _ in found]
-        return ordered[-1]
+        first = list(islice(waiting.values(), _CACHE_WINDOW))
+        for request in first:
+            if request.arrival not in self._cached:
+                match = self._find(request)
+                self._cached[request.arrival] = 0 if match is None else match.end
+        return max(first, key=lambda request: self._cached[request.arrival])  # the first of equal ones
 
 
 def shortest() -> Policy:

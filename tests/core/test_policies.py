@@ -391,6 +391,36 @@ def test_choosing_among_ten_thousand_looks_at_few_requests(policy: str) -> None:
     assert looked_at.total() <= 100 * (64 if policy == "lpm" else 8)
 
 
+def test_steps_that_wait_for_blocks_do_not_search_the_cache_again_under_lpm() -> None:
+    live, knobs, searched = LiveRequests(), Knobs(scheduling_policy="lpm"), list[int]()
+
+    def head() -> Request:
+        searched.clear()
+        live.waiting.begin_step(knobs, live.running, lambda request: searched.append(request.request_id))
+        return live.waiting.head
+
+    for number in range(4):
+        live.add(Request(number, [1] * 3, params()))
+    first = head()
+    assert searched == [0, 1, 2, 3]
+    live.admit(first)
+    for expected in ([1, 2, 3], [], []):  # it waits for blocks
+        head()
+        assert searched == expected
+    live.add(Request(4, [1] * 3, params()))
+    for expected in ([4], []):
+        head()
+        assert searched == expected
+    first.token_ids.append(7)  # its prompt is complete
+    for expected in ([1, 2, 3, 4], []):
+        head()
+        assert searched == expected
+    live.remove(first)
+    for expected in ([1, 2, 3, 4], []):
+        head()
+        assert searched == expected
+
+
 def test_requests_that_left_do_not_pile_up_in_the_heap() -> None:
     rig = one_at_a_time("shortest", max_overtakes=2)
     for _ in range(400):
