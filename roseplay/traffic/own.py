@@ -268,6 +268,7 @@ def _conversations(text: str, _: bool) -> Iterator[OwnRequest]:
 
 
 def _request(where: str, fields: Mapping[str, Any], without_arrival: bool = False) -> OwnRequest:
+    fields = {name: _writable(value) if isinstance(value, str) else value for name, value in fields.items()}
     prompt = fields.get("prompt")
     if prompt is None:
         if fields.get("prompt_tokens") is None:
@@ -287,6 +288,11 @@ def _request(where: str, fields: Mapping[str, Any], without_arrival: bool = Fals
     except ValueError as error:
         raise ValueError(f"{where}, {error}") from None
     return request
+
+
+def _writable(text: str) -> str:
+    """Returns text with U+FFFD in place of halves of surrogate pairs, which JSON can have, but UTF-8 cannot."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _checked(where: str, name: str, value: Any, low: float, high: float, *, whole: bool = False) -> float:

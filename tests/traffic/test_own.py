@@ -55,6 +55,14 @@ def test_tenants_and_priorities_are_read_written_and_sent() -> None:
     assert [(one.params.tenant, one.params.priority) for one in sent] == [("one", -2), (None, 3), (None, 0)]
 
 
+def test_half_of_a_surrogate_pair_does_not_reach_a_result_which_could_not_be_written() -> None:
+    lines = rb'{"arrival_s": 0, "prompt": "a\ud83db", "answer_tokens": 1, "tenant": "\ud800"}'
+    theirs = [OwnRequest(0.0, "a\ufffdb", 1, "\ufffd")]
+    assert parse_traffic(lines) == theirs == parse_traffic(to_jsonl(theirs))
+    turns = rb'[{"conversations": [{"from": "human", "value": "a\udfff"}, {"from": "gpt", "value": "b"}]}]'
+    assert parse_traffic(turns)[0].prompt == "a\ufffd"
+
+
 def test_conversations_arrive_at_a_seeded_rate() -> None:
     turns = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "x" * 80}]
     file = json.dumps(
