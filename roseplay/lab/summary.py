@@ -134,15 +134,16 @@ def _ttft_of_longest(run: Run) -> float | None:
     return percentile(sorted(ttft for ttft in ttfts if ttft is not None), 50)
 
 
-def _queue_of_tenant(run: Run, which: Callable[..., str]) -> float | None:
-    """Returns the median queueing time of one tenant, chosen by their tokens; ``None`` if there are not several."""
+def _queue_of_tenant(run: Run, index: int) -> float | None:
+    """Returns the median queueing time of the tenant at this place, by tokens and then by name; ``None`` if there are not
+    several."""
     tokens: dict[str, int] = {}
     for request in run["requests"]:
         name = request.get("tenant", "")
         tokens[name] = tokens.get(name, 0) + request["prompt_tokens"] + request["completion_tokens"]
     if len(tokens) < 2:
         return None
-    chosen = which(tokens, key=tokens.__getitem__)
+    chosen = sorted(tokens, key=lambda name: (tokens[name], name))[index]
     own = [r["queue_ms"] for r in run["requests"] if r.get("tenant", "") == chosen and r["queue_ms"] is not None]
     return percentile(sorted(own), 50)
 
@@ -185,8 +186,8 @@ _OF_PREEMPTIONS = ("recomputed_tokens", "moved_mb")  # without a row where they 
 
 # For runs with requests of tenants.
 OF_TENANTS: Mapping[str, Callable[[Run, Limits], float | None]] = {
-    "small_tenant_queue_p50_ms": lambda run, _: _queue_of_tenant(run, min),
-    "large_tenant_queue_p50_ms": lambda run, _: _queue_of_tenant(run, max),
+    "small_tenant_queue_p50_ms": lambda run, _: _queue_of_tenant(run, 0),
+    "large_tenant_queue_p50_ms": lambda run, _: _queue_of_tenant(run, -1),
 }
 
 

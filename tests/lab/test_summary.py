@@ -293,6 +293,16 @@ def test_waiting_times_are_those_of_each_tenant(document) -> None:
     assert parse_result(json.dumps({**fair, "summary": found}).encode())["runs"][0]["requests"][0]["tenant"] == "flood"
 
 
+def test_of_two_tenants_with_as_many_tokens_each_has_its_own_figure(document) -> None:
+    even = made(document, [[5.0], [5.0]], [[5.0], [5.0]], scenario="fair-tenants")
+    for run in even["runs"]:
+        run["requests"] = [
+            request(i, 100.0, queue_ms=wait, tenant=name) for i, (wait, name) in enumerate([(400.0, "b"), (10.0, "a")])
+        ]
+    found = rows(summary(even))
+    assert [found[f"{which}_tenant_queue_p50_ms"]["a"] for which in ("small", "large")] == [10.0, 400.0]
+
+
 def test_requests_without_tenants_have_no_figures_of_tenants(document) -> None:
     assert not any("tenant" in name for name in rows(summary(document)))
 
