@@ -240,7 +240,14 @@ def test_back_to_live(run_on_disk: Path, mock: Served, open_page: Callable[..., 
     expect(state(page, 2)).to_have_text(ENDED)
 
 
-def test_a_moment_is_forked_into_the_lab(run_on_disk: Path, mock: Served, open_page: Callable[..., Page]) -> None:
+def test_a_moment_is_forked_into_the_lab(
+    run_on_disk: Path, mock: Served, open_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    header, frames = run_on_disk.read_text().split("\n", 1)
+    run_on_disk = tmp_path / run_on_disk.name
+    recorded = json.loads(header)
+    recorded["knobs"]["max_overtakes"] = None  # unlimited, which is not the default
+    run_on_disk.write_text(f"{json.dumps(recorded)}\n{frames}")
     page = open_page(mock)
     open_recording(page, run_on_disk)
     page.wait_for_function("() => Rose.store.tokens.end > 5 && (Rose.replay.pause(), true)")  # the first answer goes on
@@ -261,6 +268,7 @@ def test_a_moment_is_forked_into_the_lab(run_on_disk: Path, mock: Served, open_p
     assert sum(line["answer_tokens"] for line in lines) == left
     for arm in ("A", "B"):
         planned = page.evaluate("(arm) => Rose.lab.plan[arm].knobs", arm)
+        assert planned["max_overtakes"] is None
         assert {name: knobs[name] for name in planned if name != "slow_motion"} == {
             name: value for name, value in planned.items() if name != "slow_motion"
         }

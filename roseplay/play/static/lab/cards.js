@@ -226,7 +226,7 @@ function takeFork() {
   chooseScenario(lab.catalogue.own.name, { fresh: true });
   for (const arm of ARMS) {
     const { knobs } = lab.plan[arm];
-    for (const name of Object.keys(knobs)) knobs[name] = fork.knobs[name] ?? knobs[name];
+    for (const name of Object.keys(knobs)) if (name in fork.knobs) knobs[name] = fork.knobs[name]; // null is a value
   }
   tell("plan");
   tell("traffic");
