@@ -7,7 +7,6 @@ CPU, and holds the points, the fitted parameters and the error at points that we
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -32,6 +31,8 @@ from roseplay.sim.points import Measurement
 
 SUFFIX = ".json"
 _FORMAT = 1
+_LEAST, _MOST = 1e-12, 1e12  # of any number in a file, so that products of them are finite
+_RATES = ("fp8_tflops", "fp4_tflops", "link_gb_s")  # of a GPU, where it has them
 _SAME_CONTEXT = 1.05  # lengths that differ by less are of one load: clients draw lengths at random
 _NOTE = "the parameters were fitted together and trade against each other: they are no facts about the hardware"
 
@@ -135,6 +136,7 @@ class Calibration:
         _check_numbers({"tensor_parallel": about["tensor_parallel"]})
         if described:
             _check_numbers({name: gpu[name] for name in ("memory_gib", "bandwidth_tb_s", "bf16_tflops")})
+            _check_numbers({name: gpu[name] for name in _RATES if gpu.get(name) is not None})
         return cls(
             gpu=GPU(**gpu) if described else find_gpu(gpu),
             points=tuple(Measurement(**point) for point in found["points"]),
@@ -204,10 +206,10 @@ def _with_first_tokens(cost: CostModel, fitted: Parameters, points: Sequence[Mea
 
 
 def _check_numbers(values: Mapping[str, Any], zero: Sequence[str] = ()) -> None:
-    """Raises ``ValueError`` unless all values are numbers above 0, or from 0 on where they are named in ``zero``."""
+    """Raises ``ValueError`` unless all values are numbers of a possible size; those named in ``zero`` may be 0, or tiny."""
     for name, value in values.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if not number or value < 0 or (value == 0 and name not in zero):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not (0 if name in zero else _LEAST) <= value <= _MOST:
             raise ValueError(f"{name} is {str(value)[:40]!r}")
 
 

@@ -184,6 +184,8 @@ def test_a_file_that_is_no_calibration_is_refused(out: Path) -> None:
         ("{}", "is not a calibration file: make one with roseplay calibrate"),
         (json.dumps({"roseplay_calibration": 1, "gpu": "h100"}), "is damaged: it has no parameters"),
         (json.dumps({**whole, "parameters": {**parameters, "layer_s": 0}}), "is damaged: layer_s is '0'"),
+        (json.dumps({**whole, "parameters": {**parameters, "layer_s": 10**400}}), "is damaged: layer_s is '1000"),
+        (json.dumps({**whole, "parameters": {**parameters, "memory_share": 5e-324}}), "is damaged: memory_share is"),
         (json.dumps({**whole, "parameters": 5}), "is damaged"),
         (json.dumps({**whole, "gpu": "h1000"}), "no GPU is called 'h1000'"),
     ):
