@@ -154,6 +154,11 @@ class Checker:
         self._count(f"set_step_limit({step_limit})")
         self.scheduler.step_limit = step_limit
 
+    def set_token_cost(self, token_cost: float) -> None:
+        """From now on, a further token takes this share of a step of one."""
+        self._count(f"set_token_cost({token_cost})")
+        self.scheduler.token_cost = token_cost
+
     def step(self, outcome: str = LAUNCHED) -> None:
         """A step from its launch to its outcome, with no other step in flight."""
         self.land()

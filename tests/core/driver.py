@@ -41,6 +41,7 @@ def random_knobs(rng: random.Random) -> dict[str, object]:
             {"pinned_blocks": rng.choice([0, 1, 2, 5])},
             {"preemption_mode": rng.choice(["recompute", "swap"])},
             {"speculative_tokens": rng.choice([0, 0, 1, 3, 7])},
+            {"lookup_ngram": rng.choice([1, 3])},  # with another than the default, guesses are those of PromptLookup
         ]
     )
 
@@ -48,11 +49,11 @@ def random_knobs(rng: random.Random) -> dict[str, object]:
 def make_checker(rng: random.Random) -> Checker:
     block_size = rng.choice([1, 3, 4, 4, 4])
     return Checker(
-        num_blocks=rng.choice([9, 14, 40]) * 4 // block_size,
+        num_blocks=rng.choice([6, 9, 14, 40]) * 4 // block_size,
         block_size=block_size,
         max_model_len=rng.choice([20, 10_000]),
         max_saved_logits=rng.choice([0, 1, 3, 100]),
-        num_state_slots=rng.choice([0, 0, 0, 1, 2, 7]),
+        num_state_slots=rng.choice([0, 0, 0, 0, 1, 2, 7]),
         num_state_snapshots=rng.choice([0, 1, 2, 5, 20]),
         state_interval=rng.choice([0, 1, 2, 3]),
         num_host_blocks=rng.choice([0, 5, 1000, 1000]),
@@ -107,6 +108,8 @@ def _operate(checker: Checker, rng: random.Random, ahead: bool, failures: float)
         checker.set_memory(rng.choice([None, None, 1, 2, 5, 9]))
     elif action < 0.33:
         checker.set_step_limit(rng.choice([None, None, 2, 7]))
+    elif action < 0.335:
+        checker.set_token_cost(rng.choice([0.0, 0.02, 0.3]))
     elif not ahead or action < 0.38:
         checker.step(_outcome(rng, failures))
     else:

@@ -38,6 +38,7 @@ KNOBS = {
     "pinned_blocks": st.sampled_from([0, 1, 3]),
     "preemption_mode": st.sampled_from(["recompute", "swap"]),
     "speculative_tokens": st.sampled_from([0, 1, 3, 7]),
+    "lookup_ngram": st.sampled_from([1, 3]),
 }
 
 

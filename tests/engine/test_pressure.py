@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from roseplay import Engine, Knobs, SamplingParams
+from roseplay.config import POLICIES
 from roseplay.core.budget import RequestTooLargeError
 from roseplay.engine.telemetry import StepEvent
 from tests.engine.greedy import assert_same_until_a_tie
@@ -38,6 +39,11 @@ CHANGES = {
     "pinned_blocks": (0, 1, 3),
     "preemption_mode": ("recompute", "swap"),
     "batched_append": (True, False),
+    "scheduling_policy": POLICIES,
+    "max_overtakes": (None, 1, 64),
+    "prefill_interval": (0, 2),
+    "speculative_tokens": (0, 3, 64),
+    "lookup_ngram": (1, 3),
 }
 
 
