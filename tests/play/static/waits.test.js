@@ -27,6 +27,13 @@ test("a preempted request keeps its place", () => {
   assert.deepEqual([1, 2].map(lineText), ["1st in line", "2nd in line"]);
 });
 
+test("a preempted request is ahead of older ones that it overtook under another policy", () => {
+  startAnew({ boot: "overtaken", now: 1200, knobs: {}, info: {} });
+  const events = [submitted(1), submitted(2), scheduled(2)];
+  take([{ ...frame(...events), steps: [step(0, 1100, 1110, [], [2])] }], { boot: "overtaken", now: 1200 });
+  assert.deepEqual([1, 2].map(lineText), ["2nd in line", "1st in line"]);
+});
+
 test("under a scheduling policy the order in line is not known", () => {
   startAnew({ boot: "fair", now: 1200, knobs: { scheduling_policy: "fair" }, info: {} });
   take([frame(submitted(1), submitted(2))], { boot: "fair", now: 1200 });

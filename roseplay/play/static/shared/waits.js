@@ -33,13 +33,16 @@ export const partsText = (known) => partsOf(known).map(({ words, ms }) => `${for
 const ordinals = new Intl.PluralRules("en", { type: "ordinal" });
 const ENDINGS = { one: "st", two: "nd", few: "rd", other: "th" };
 
+/* When a preempted request first entered the batch; beyond all times for one that never has. */
+const first = (known) => (isPreempted(known) && known.scheduled !== null ? known.scheduled : Number.MAX_VALUE);
+
 /** The places in line of the waiting requests, by id; null after news, until someone asks. */
 let places = null;
 on("frame", () => (places = null));
 
 /**
  * A request's place in the queue, from 1, or null if it does not wait or the order is unknown, as under scheduling
- * policies. Requests enter in order of submission, and preempted ones keep their place.
+ * policies. Preempted requests enter first, in the order in which they first did, then others in order of submission.
  * @param {number} rid
  * @returns {number | null}
  */
@@ -47,7 +50,8 @@ function placeInLine(rid) {
   if (store.absent.steps || (store.knobs.scheduling_policy || "fcfs") !== "fcfs") return null;
   if (!places) {
     const waiting = [...store.open].map((id) => store.requests.get(id)).filter((known) => known && isWaiting(known));
-    places = new Map(waiting.sort((a, b) => a.rid - b.rid).map((known, i) => [known.rid, i + 1]));
+    waiting.sort((a, b) => first(a) - first(b) || a.rid - b.rid);
+    places = new Map(waiting.map((known, i) => [known.rid, i + 1]));
   }
   return places.get(rid) ?? null;
 }
