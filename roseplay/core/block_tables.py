@@ -105,7 +105,9 @@ class BlockTables:
             self.pool.acquire(block)
             self._holders[block].append(request)
         if match.first == 0:
-            self.pool.pin_first(match.blocks)
+            found = (*match.nodes, match.tail)
+            own = (i for i, entry in enumerate(found) if entry is not None and entry.request_id == request.request_id)
+            self.pool.pin_first(match.blocks[: next(own, None)])  # not what it computed itself before it was preempted
         self._release_from(request, match.first)
         request.block_table.extend(match.blocks)
         if match.nodes:

@@ -84,6 +84,20 @@ def test_pins_end(by: str) -> None:
     assert num_pinned(pool) == 0
 
 
+@pytest.mark.parametrize("mode", ["recompute", "swap"])
+def test_a_preempted_request_that_finds_its_own_blocks_pins_none(mode: str) -> None:
+    rig = Rig(num_blocks=24, pinned_blocks=2, preemption_mode=mode, num_host_blocks=100)
+    for number in range(3):
+        rig.add([number] * (6 * BLOCK_SIZE + number), 8)
+    rig.run()
+    (preempted,) = (request for request in rig.submitted.values() if request.num_preemptions)
+    assert sum(len(step.admitted) for step in rig.steps) == 4
+    assert num_pinned(rig.scheduler.pool) == 0
+    rig.add(preempted.token_ids[: 6 * BLOCK_SIZE], 1)
+    rig.run()
+    assert num_pinned(rig.scheduler.pool) == 2, "another request pins them"
+
+
 def test_a_request_may_take_pinned_blocks_when_there_are_no_others() -> None:
     rig = Rig(num_blocks=21, pinned_blocks=8)
     for number in range(2):
