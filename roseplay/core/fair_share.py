@@ -50,8 +50,8 @@ class _Tenant:
 class FairShare(Policy):
     """The tenant that has been served least is next, with its oldest request.
 
-    Within a tenant nothing is overtaken. A tenant is overdue once ``most`` requests for each tenant that waits have left
-    the queue since its own last one did, or since it began to wait.
+    Within a tenant nothing is overtaken. A tenant is overdue once ``most`` requests for each tenant that waits have been
+    admitted since its own last one was, or since it began to wait.
     """
 
     changes = True
@@ -76,23 +76,23 @@ class FairShare(Policy):
     def add(self, request: Request) -> None:
         self._arrived.append(request)
 
-    def begin_step(self, waiting: Waiting, num_left: int, running: Sequence[Request], find: Find) -> None:
+    def begin_step(self, waiting: Waiting, num_admitted: int, running: Sequence[Request], find: Find) -> None:
         self._admitted = []
         for request in running:
             self._charge(request)
         for request in self._arrived:
             if request.arrival in waiting:
-                self._enqueue(request, num_left)
+                self._enqueue(request, num_admitted)
         self._arrived = []
 
-    def admitted(self, request: Request, num_left: int) -> None:
+    def admitted(self, request: Request, num_admitted: int) -> None:
         tenant = self._of(request)
         tenant.num_admitted += 1
         self._charged[request.request_id] = 0
         self._admitted.append(request)
         self._leave(tenant, request)
         if tenant.waiting:
-            self._since[tenant] = num_left
+            self._since[tenant] = num_admitted
             self._since.move_to_end(tenant)
 
     def returned(self, request: Request) -> None:
@@ -111,9 +111,9 @@ class FairShare(Policy):
 
     # -- choosing
 
-    def overdue(self, waiting: Waiting, num_left: int, most: int) -> Request | None:
+    def overdue(self, waiting: Waiting, num_admitted: int, num_cancelled: int, most: int) -> Request | None:
         tenant, since = next(iter(self._since.items()))
-        return next(iter(tenant.waiting.values())) if num_left - since >= most * len(self._since) else None
+        return next(iter(tenant.waiting.values())) if num_admitted - since >= most * len(self._since) else None
 
     def choose(self, waiting: Waiting) -> Request:
         for request in self._admitted:
@@ -159,12 +159,12 @@ class FairShare(Policy):
         self._of(request).counter += max(0, service - charged)
         self._charged[request.request_id] = max(service, charged)
 
-    def _enqueue(self, request: Request, num_left: int) -> None:
+    def _enqueue(self, request: Request, num_admitted: int) -> None:
         tenant = self._of(request)
         if not tenant.waiting:
             least = self._least()  # None if no tenant waits
             tenant.counter = max(tenant.counter, (least or self._last).counter)
-            self._since[tenant] = num_left
+            self._since[tenant] = num_admitted
         tenant.waiting[request.arrival] = request
         if not tenant.in_heap:
             heappush(self._heap, (*tenant.key, tenant))

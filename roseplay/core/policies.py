@@ -35,28 +35,30 @@ class Policy:
     def add(self, request: Request) -> None:
         """A request has arrived."""
 
-    def begin_step(self, waiting: Waiting, num_left: int, running: Sequence[Request], find: Find) -> None:
+    def begin_step(self, waiting: Waiting, num_admitted: int, running: Sequence[Request], find: Find) -> None:
         """A step is being scheduled: what has arrived since the last one may be chosen from now on.
 
         Args:
-            num_left: number of requests that have left the queue, see ``WaitingQueue``.
+            num_admitted: number of requests that have been admitted so far, each counted once.
             running: the requests that have been admitted.
             find: returns the cached blocks that a request could use in this step.
         """
 
-    def overdue(self, waiting: Waiting, num_left: int, most: int) -> Request | None:
-        """Returns the request that must be next because ``most`` others have overtaken it, or None.
+    def overdue(self, waiting: Waiting, num_admitted: int, num_cancelled: int, most: int) -> Request | None:
+        """Returns the request that must be next because ``most`` later ones have overtaken it, or None.
 
-        When the oldest request arrived, ``arrival`` others had arrived before it, all of which have left.
+        Args:
+            num_cancelled: number of requests that arrived before the oldest one and ended without being admitted. All
+                others of the ``arrival`` requests before it have been admitted.
         """
         oldest = next(iter(waiting.values()))
-        return oldest if num_left - oldest.arrival >= most else None
+        return oldest if num_admitted + num_cancelled - oldest.arrival >= most else None
 
     def choose(self, waiting: Waiting) -> Request:
         """Returns the request to admit next."""
         return next(iter(waiting.values()))
 
-    def admitted(self, request: Request, num_left: int) -> None:
+    def admitted(self, request: Request, num_admitted: int) -> None:
         """A request has been admitted for the first time."""
 
     def returned(self, request: Request) -> None:
@@ -89,7 +91,7 @@ class LongestPrefix(Policy):
     """The request with the most cached tokens is next, of the ``_CACHE_WINDOW`` that have waited longest.
 
     The cache is searched for each of these, which may take longer than a step if much is cached. So it is searched again
-    only when requests have left the queue, and when a prompt or an answer is complete; not in each step that waits for
+    only when requests have been admitted, and when a prompt or an answer is complete; not in each step that waits for
     blocks. This is SGLang's longest prefix match, which instead falls back to the order of arrival if the queue is long.
     """
 
@@ -100,9 +102,9 @@ class LongestPrefix(Policy):
         self._cached: dict[int, int] = {}  # tokens found, by arrival
         self._searched_at: tuple[int, list[int]] = 0, []
 
-    def begin_step(self, waiting: Waiting, num_left: int, running: Sequence[Request], find: Find) -> None:
+    def begin_step(self, waiting: Waiting, num_admitted: int, running: Sequence[Request], find: Find) -> None:
         self._find = find
-        now = num_left, [request.request_id for request in running if request.num_tokens > request.prefill_end]
+        now = num_admitted, [request.request_id for request in running if request.num_tokens > request.prefill_end]
         if now != self._searched_at:
             self._cached, self._searched_at = {}, now
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 from itertools import chain
 from operator import attrgetter
 
@@ -34,7 +35,9 @@ class WaitingQueue:
     def __init__(self) -> None:
         self._returned: list[Request] = []  # admitted before, by turn
         self._new: Waiting = OrderedDict()
-        self._num_arrived = 0
+        self._num_arrived = self._num_admitted = 0
+        self._cancelled: list[int] = []  # a heap of the arrivals of requests that were never admitted
+        self._num_cancelled = 0  # of these, the ones before the oldest request, which the heap no longer has
         self._name = FCFS
         self._policy = Policy()
         self._max_overtakes: int | None = None
@@ -50,11 +53,6 @@ class WaitingQueue:
     @property
     def policy(self) -> Policy:
         return self._policy
-
-    @property
-    def _num_left(self) -> int:
-        """The number of requests that have left the queue for the first time."""
-        return self._num_arrived - len(self._new)
 
     def add(self, request: Request) -> None:
         """Add a new request, and number its arrival."""
@@ -77,7 +75,7 @@ class WaitingQueue:
             for request in self._new.values():
                 self._policy.add(request)
         self._max_overtakes = knobs.max_overtakes
-        self._policy.begin_step(self._new, self._num_left, running, find)
+        self._policy.begin_step(self._new, self._num_admitted, running, find)
         self._has_news = False
 
     @property
@@ -85,9 +83,14 @@ class WaitingQueue:
         """The request to admit next; there must be one."""
         if self._returned:
             return self._returned[0]
+        oldest = next(iter(self._new))
+        while self._cancelled and self._cancelled[0] < oldest:
+            heappop(self._cancelled)
+            self._num_cancelled += 1
         overdue = None
         if self._max_overtakes is not None:
-            overdue = self._policy.overdue(self._new, self._num_left, self._max_overtakes)
+            counts = self._num_admitted, self._num_cancelled
+            overdue = self._policy.overdue(self._new, *counts, self._max_overtakes)
         return overdue or self._policy.choose(self._new)
 
     def head_may_change(self, *, full: bool) -> bool:
@@ -101,12 +104,13 @@ class WaitingQueue:
     def admit(self, request: Request) -> None:
         """Remove a request that is admitted."""
         if not self._remove(request):
-            self._policy.admitted(request, self._num_left)
+            self._num_admitted += 1
+            self._policy.admitted(request, self._num_admitted)
 
     def end(self, request: Request, *, waits: bool) -> None:
         """Note that a request has ended, and remove it if it ``waits``."""
-        if waits:
-            self._remove(request)
+        if waits and not self._remove(request):
+            heappush(self._cancelled, request.arrival)
         self._policy.ended(request)
 
     def _remove(self, request: Request) -> bool:

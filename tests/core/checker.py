@@ -111,7 +111,6 @@ class Checker:
         else:
             scheduler.add(request)
             self._next_id += 1
-            self._invariants.num_submitted += 1
             truth = Truth(self.device.histories, request)
             request.lookup = Guesses(truth, right=(0.0, 0.6, 0.9, 1.0)[self._next_id % 4])
             self._live[request.request_id] = self.device.truths[request.request_id] = truth

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from operator import attrgetter
@@ -35,7 +36,7 @@ class Invariants:
         self._turns = 0  # first admissions so far
         self._deferred = False  # whether the last step left prompts for later because of the prefill interval
         self._prompts_at = -1_000_000  # the last step that computed prompt tokens
-        self.num_submitted = 0
+        self._overtakes = Counter[int]()  # by request: later ones that were admitted before it
 
     def check(self, flying_blocks: set[int] | None, *, thorough: bool) -> None:
         """Check blocks, references and queues; with ``thorough``, also what is reported about each block.
@@ -245,13 +246,14 @@ class Invariants:
                 assert not older, "admitted out of order"
             elif policy != "fair" and knobs.max_overtakes is not None and older:
                 oldest = min(older, key=_arrival)
-                overtaken = self.num_submitted - oldest.arrival - len(left) - 1
+                overtaken = self._overtakes[oldest.request_id]
                 assert overtaken < knobs.max_overtakes, f"{request} overtook {oldest}, as {overtaken} others had"
             elif policy == "fair":
                 assert not any(other.sampling.tenant == request.sampling.tenant for other in older)
             elif policy in _KEYS and knobs.max_overtakes is None:
                 key = _KEYS[policy]
                 assert all((key(request), request.arrival) < (key(other), other.arrival) for other in left)
+            self._overtakes.update(other.request_id for other in older)
 
     def _check_budgets(self, step: Step) -> None:
         scheduler, knobs = self.scheduler, self.scheduler.knobs

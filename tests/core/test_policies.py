@@ -196,6 +196,22 @@ def test_no_request_is_overtaken_more_often_than_allowed(policy: str, most: int)
     assert numbers.index(long[1].request_id) == numbers.index(long[0].request_id) + 1, "first come, first served"
 
 
+@pytest.mark.parametrize("policy", ["priority", "shortest"])
+def test_requests_that_were_aborted_while_they_waited_have_overtaken_nobody(policy: str) -> None:
+    rig = one_at_a_time(policy, max_overtakes=3)
+    add(rig, 2, answer=30)
+    rig.step()
+    cancelled = [add(rig, 2)]
+    long = add(rig, 9, priority=9, answer=1)
+    cancelled += [add(rig, 2) for _ in range(6)]
+    rig.step()
+    for request in cancelled:
+        rig.scheduler.end(request.request_id, FinishReason.ABORT)
+    short = [add(rig, 2, answer=1) for _ in range(5)]
+    ids = [request.request_id for request in (*short[:3], long, *short[3:])]
+    assert order(rig) == [0, *ids]
+
+
 def test_without_a_bound_the_long_prompt_starves() -> None:
     rig = one_at_a_time("shortest", max_overtakes=None)
     long = add(rig, 30)
