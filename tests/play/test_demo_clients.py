@@ -63,6 +63,9 @@ def test_where_it_shows_nothing_it_is_absent_with_the_reason() -> None:
     slow = information("llama-3.1-70b", run_as="h200", tensor_parallel_size=2, max_model_len=8192)
     with pytest.raises(ValueError, match=r"takes about \d+ s here: start with --num-blocks \d+"):
         plan(CLIFF, None, slow[0], KNOBS, slow[1])
+    short = information("qwen3-32b", run_as="h100", tensor_parallel_size=2, max_waiting=127)
+    with pytest.raises(ValueError, match="do not all fit into a queue of 127: start with --max-waiting 128"):
+        plan(CLIFF, None, short[0], KNOBS, short[1])
     simulated = information("qwen3-8b", run_as="h100")[0]
     with pytest.raises(ValueError, match="on a simulated GPU it changes nothing"):
         plan(APPEND, None, simulated, KNOBS)

@@ -59,13 +59,17 @@ def client_size(info: EngineInfo, config: EngineConfig) -> ClientSize:
     published measurement of this hardware if there is one.
 
     Raises:
-        ValueError: this is no simulated GPU, or its KV blocks are not filled in time; one sentence.
+        ValueError: this is no simulated GPU, its KV blocks are not filled in time, or the queue is too short; one sentence.
     """
     speed, pool = Speed.of(info), (info.num_blocks - 1) * info.block_size
     if info.simulated is None or speed is None:
         raise ValueError(
             f"on simulated GPUs only: its {MANY} clients fill the memory of whole ones, such as --run-as h100"
             " --tensor-parallel-size 2 --model qwen3-32b"
+        )
+    if config.max_waiting < MANY:
+        raise ValueError(
+            f"its {MANY} clients do not all fit into a queue of {config.max_waiting}: start with --max-waiting {MANY}"
         )
     whole_request = min(pool // _FIT, info.max_model_len)
     answer = max(_ANSWERS[0], min(_ANSWERS[1], whole_request // 8))
