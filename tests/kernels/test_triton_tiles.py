@@ -187,10 +187,10 @@ needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, re
 # products, whose operands take three times the registers: tiles with fewer rows spill less and reread keys more often.
 SPILLED = {
     "fp32, 5": 5200,
-    "fp32": 120,
+    "fp32": 128,
     "decode, bf16, 576x512": 16,
     "bf16, 192x128": 40,  # with everything that takes registers at once, which no model does
-    "^90: mixed, bf16, 80x80": 32,
+    "^(90|120): mixed, bf16, 80x80": 40,
     "^100: prefill, bf16, 64x64": 8,
     "^gfx942: (mixed|prefill), bf16, 576x512": 112,  # which has the shared memory for 16 rows and keys only
 }
