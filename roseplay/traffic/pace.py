@@ -77,12 +77,14 @@ class Conditions:
         others: answers of other traffic that stream at the same time.
         budget: the most prompt tokens of a step; ``None`` is unlimited.
         sharing: parts that prompts have in common are computed once.
+        interval: steps that only decode between two steps with prompt tokens.
     """
 
     places: int = 32
     others: int = 0
     budget: int | None = None
     sharing: bool = True
+    interval: int = 0
 
 
 def answered_s(size: Size, speed: Speed, under: Conditions) -> float:
@@ -91,7 +93,8 @@ def answered_s(size: Size, speed: Speed, under: Conditions) -> float:
     prefills = max(rounds, -(-prompt_tokens // under.budget) if under.budget else 1)
     streams = min(under.places, size.requests) + under.others
     prefill_s = prefills * speed.step(under.others + 1) + prompt_tokens * speed.token_s
-    return prefill_s + rounds * size.answer * speed.step(streams)
+    between_s = (prefills - 1) * under.interval * speed.step(streams)
+    return prefill_s + between_s + rounds * size.answer * speed.step(streams)
 
 
 def fitted(size: Size, takes_s: Callable[[Size], float], seconds: float, *, prompts: bool = True) -> Size:

@@ -32,8 +32,20 @@ class VirtualClock:
         return event.is_set()
 
 
+class Letters:
+    """A decoder for which each token is a letter, as each token of a prompt is here."""
+
+    def push(self, token_id: int) -> str:
+        return "abcdefgh"[token_id % 8]
+
+    def flush(self) -> str:
+        return ""
+
+
 class PacedEngine(FakeEngine):
     """Steps take the time that ``speed`` gives, longer in slow motion. Common prompt prefixes are computed once."""
+
+    detokenizer = Letters
 
     def __init__(self, speed: Speed) -> None:
         self.virtual = VirtualClock()

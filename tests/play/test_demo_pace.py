@@ -78,7 +78,7 @@ class Watched:
 def test_each_act_is_short_and_its_caption_fits(name: str, pace: str) -> None:
     watched = Watched(SPEEDS[pace])
     planned = None
-    if name in ("pressure", "swap") and pace == "slow":
+    if DEMOS[name].fills_pool and pace == "slow":
         with pytest.raises(ValueError, match=r"start with --num-blocks \d+ to see it"):
             watched.playground.start_demo(name, TAB)
         return
@@ -88,11 +88,12 @@ def test_each_act_is_short_and_its_caption_fits(name: str, pace: str) -> None:
     assert [one.scene for one in said] == [*range(len(DEMOS[name].scenes)), -1]
     assert max(watched.seconds()) <= ACT_S + 0.5, list(zip(watched.seconds(), said, strict=False))
     assert not any("{" in one.caption or not one.caption for one in said[:-1])
-    burst = next(scene.burst for scene in planned.demo.scenes if scene.burst)
-    sent = next(one.caption for one, scene in zip(said, planned.demo.scenes, strict=False) if scene.burst)
-    assert re.search(rf"\b{burst.size}\b", sent), "the number of requests that were sent"
+    for one, scene in zip(said, planned.demo.scenes, strict=False):
+        if scene.burst:
+            assert re.search(rf"\b{scene.burst.size}\b", one.caption), "the number of requests that were sent"
     assert ("slow motion" in said[0].caption) == (planned.slow_motion > 1)
-    assert planned.slow_motion == 1 or pace == "tiny", "the other models are slow enough to watch"
+    if name != "speculation":  # its single tokens are watched
+        assert planned.slow_motion == 1 or pace == "tiny", "the other models are slow enough to watch"
     assert planned.slow_motion > 1 or pace != "tiny" or name != "budget", "the tiny model is not"
     told = [
         float(ms)

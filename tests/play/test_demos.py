@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from roseplay.config import Knobs, SamplingParams
 from roseplay.play.bursts import LABELS, MAX_SIZE
 from roseplay.play.demos import player as playing
+from roseplay.play.demos.asked import ChatFacts
 from roseplay.play.demos.caption_figures import caption, figures_of, ring
 from roseplay.play.demos.catalog import BUDGET, CLIFF, DEMOS
 from roseplay.play.demos.plan import ACT_S, plan, reading_s
@@ -216,7 +217,7 @@ FACTS = BurstFacts(
     burst=1, kind="mix", seed=1, answer=64, knobs={}, undisturbed=True, arrived=0.0, done=9.0, prompts=20,
     prompt_tokens=1000, saved_tokens=900, shared_head=16, cached_head=0, steps=2, longest=LongestStep(4, 59.0, 816),
     streaming=4, paused=4, worst=Gap(1, 4, 9.0, 60.0), pause=Gap(1, 4, 9.0, 60.0), usual_ms=5.0, others_ms=None, waited=14, waited_for="batch",
-    preempted=3, own_gap_ms=6.0, ttft_p50=80.0, ttft_p95=100.0, recomputed=900, swapped=40,
+    preempted=3, own_gap_ms=6.0, ttft_p50=80.0, ttft_p95=100.0, recomputed=900, swapped=40, reader_gap_ms=50.0,
 )  # fmt: skip
 OF_THE_PLAN = {"budget": "64", "half": "24"}  # always known
 # Of demos with clients, see ``clients.py``.
@@ -227,8 +228,16 @@ OF_CLIENTS = {
 # Of a GPU that some demos need: its KV blocks hold the requests of 72 clients, which take four seconds to compute.
 SIMULATED = replace(INFO, simulated="a GPU", decode_s=0.01, prompt_token_s=2e-5, num_blocks=13_000, max_model_len=8192)
 BETTER = replace(
-    FACTS, worst=Gap(1, 9, 9.0, 19.0), pause=Gap(1, 9, 9.0, 17.0), ttft_p50=113.0, ttft_p95=40.0, own_gap_ms=9.0
+    FACTS, worst=Gap(1, 9, 9.0, 19.0), pause=Gap(1, 9, 9.0, 17.0), ttft_p50=113.0, ttft_p95=40.0, own_gap_ms=9.0, reader_gap_ms=5.0
+)  # fmt: skip
+CHATS = ChatFacts(
+    first_token=80.0, token=20.0, step=20.0, steps=50, prompt=280, cached=0, computed=280, per_step=1.0, drafted=0, accepted=0,
+    texts=("It is.", "It was."),
+)  # fmt: skip
+DRAFTED = replace(
+    CHATS, first_token=40.0, token=5.0, step=30.0, steps=9, cached=256, per_step=5.9, drafted=100, accepted=95
 )
+CHATS_NAMES = ("start", "start_pinned", "before", "after")
 
 
 def known_figures() -> set[str]:
@@ -236,6 +245,8 @@ def known_figures() -> set[str]:
     blocks = replace(FACTS, waited_for="blocks", preempted=0)
     pairs = ((FACTS, BETTER), (BETTER, FACTS), (FACTS, FACTS), (blocks, blocks))
     of_facts = {name for first, second in pairs for name in figures_of({"first": first, "second": second})}
+    for one, other in ((CHATS, DRAFTED), (DRAFTED, CHATS), (CHATS, CHATS)):
+        of_facts |= set(figures_of({}, {name: other if name == "after" else one for name in CHATS_NAMES}))
     return {*of_facts, *OF_THE_PLAN, *OF_CLIENTS, "size", "long_prompt", "slow_motion"}
 
 
@@ -259,8 +270,10 @@ def test_a_demo_names_only_what_there_is(demo: Demo) -> None:
             changes = ("falls", "rises", "same")
             of_traffic = named - {*OF_THE_PLAN, "size", "long_prompt", "slow_motion"}
             of_traffic -= {name for name in OF_CLIENTS if name.startswith(("client_", "published_"))}
-            assert all(name.split("_")[0] in sent for name in of_traffic if not name.endswith(changes)), form
-            assert len(sent) == 2 or not any(name.endswith(changes) for name in named), form
+            of_one = {name for name in of_traffic if not name.endswith(changes)}
+            assert all(any(name.startswith(f"{one}_") for one in sent) for name in of_one), form
+            assert len(sent) >= 2 or of_traffic == of_one, form
+            assert {"before", "after"} <= sent or not any(name.startswith("chats_") for name in named), form
         said = caption(scene.caption, OF_THE_PLAN)
         assert said, "it also says something without numbers"
         assert reading_s(said) <= ACT_S
@@ -273,6 +286,12 @@ def test_a_demo_names_only_what_there_is(demo: Demo) -> None:
             assert scene.burst.kind in LABELS
             assert scene.burst.size <= MAX_SIZE
             sent.add(scene.burst.name)
+        if scene.chats:
+            assert not scene.stories, "they have the lanes"
+            assert scene.chats.name in CHATS_NAMES
+            assert len(scene.chats.prompts) == len(scene.chats.lanes)
+            sent.add(scene.chats.name)
+            sent |= {"chats"} if {"before", "after"} <= sent else set()
         if scene.clients:
             sent.add(scene.clients.name)
 
@@ -302,6 +321,10 @@ CLAIMS = {  # claims that a caption may make only if it contains one of these nu
     r"instead\b|(were|answers) preempted": r"waited_for_batch\}|preempted\}",
     r"waited for a place": r"waited_for_batch\}",
     r"waited for blocks": r"waited_for_blocks\}",
+    r"guesses were right": r"accepted\}",
+    r"answers are the same": r"chats_same\}",
+    r"had pushed": r"none_cached\}",
+    r"still cached": r"cached\}",
 }
 
 

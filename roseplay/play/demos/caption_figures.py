@@ -2,15 +2,22 @@
 
 For each burst with facts, under its name: ``prompts``, ``computed`` (prompt tokens), ``saved_percent``, ``longest``
 (its longest step in ms), ``worst`` (the stories' longest pause in ms), ``who_paused`` (as in ``all 4 stories``),
-``first_token`` (median in ms), ``last_token`` (p95 of TTFT in ms) and ``gap`` (median of its own answers, in ms). If
-there were any: ``waited_for_batch``, ``waited_for_blocks``, ``preempted``, and
+``first_token`` (median in ms), ``last_token`` (p95 of TTFT in ms), ``gap`` (median of its own answers, in ms) and
+``reader`` (median of the stories', until its last first token, in ms). If there were any: ``waited_for_batch``, ``waited_for_blocks``, ``preempted``, and
 ``recomputed`` tokens and ``swapped`` blocks of these. If none was preempted:
 ``none_preempted``, the word No.
 
 For two bursts, the second compared with the first, if both values are known: one of ``pause_falls``, ``pause_rises``
 and ``pause_same``, for the effect of a large step on the stories (``BurstFacts.pause``), and likewise for
-``first_token``, ``last_token`` and ``gap``. One of the first two is present if the difference is clear, as in ``17 ms
+``first_token``, ``last_token``, ``gap`` and ``reader``. One of the first two is present if the difference is clear, as in ``17 ms
 instead of 60 ms``, otherwise the third, as in ``17 and 18 ms``.
+
+For chats that were asked together, under their name: ``first_token`` (median in ms), ``token`` (median time of a token
+after the first, in ms), ``steps`` (of the longest answer), ``prompt``, ``cached`` and ``computed`` tokens; if none was
+cached, ``none_cached``, the word None; ``per_step`` (tokens); and ``accepted``, the percentage of guessed tokens that were
+right, if any were guessed. For the chats ``before`` and ``after``: ``chats_first_token_falls`` and so on, likewise
+``chats_token`` and ``chats_step`` (median time between two arrivals), and ``chats_same``, their number, if all answers are
+the same.
 """
 
 from __future__ import annotations
@@ -20,6 +27,7 @@ from typing import Any
 
 from roseplay.formats.numbers import whole
 from roseplay.play.bursts import Burst
+from roseplay.play.demos.asked import ChatFacts
 from roseplay.play.demos.script import Forms
 from roseplay.play.story.burst_facts import BurstFacts
 from roseplay.play.story.text import Segments, segments
@@ -34,14 +42,18 @@ def figures_of_sent(burst: Burst) -> dict[str, str]:
     return {"size": whole(len(burst.requests)), **({"long_prompt": whole(longest)} if longest else {})}
 
 
-def figures_of(bursts: Mapping[str, BurstFacts]) -> dict[str, str]:
-    """Returns figures by the names of burst and figure, such as ``first_longest``."""
+def figures_of(bursts: Mapping[str, BurstFacts], chats: Mapping[str, ChatFacts] | None = None) -> dict[str, str]:
+    """Returns figures by the names of burst or chats and figure, such as ``first_longest``."""
     found: dict[str, str] = {}
     for name, facts in bursts.items():
         found.update({f"{name}_{figure}": value for figure, value in _of_one(facts).items()})
     if len(bursts) >= 2:
         first, second = list(bursts.values())[:2]
         found.update(_of_two(first, second))
+    for name, asked in (chats or {}).items():
+        found.update({f"{name}_{figure}": value for figure, value in _of_chats(asked).items()})
+    if chats and "before" in chats and "after" in chats:
+        found.update(_of_chats_twice(chats["before"], chats["after"]))
     return found
 
 
@@ -72,6 +84,7 @@ def _of_one(facts: BurstFacts) -> dict[str, str]:
         "longest": facts.longest.ms if facts.longest else None,
         "worst": facts.worst.ms if facts.worst else None,
         "gap": facts.own_gap_ms,
+        "reader": facts.reader_gap_ms,
     }
     found = {name: whole(value) for name, value in counts.items() if value is not None}
     if not facts.preempted:
@@ -90,7 +103,42 @@ def _of_two(first: BurstFacts, second: BurstFacts) -> dict[str, str]:
         "first_token": (first.ttft_p50, second.ttft_p50),
         "last_token": (first.ttft_p95, second.ttft_p95),
         "gap": (first.own_gap_ms, second.own_gap_ms),
+        "reader": (first.reader_gap_ms, second.reader_gap_ms),
     }
+    return _changes(pairs)
+
+
+def _of_chats(facts: ChatFacts) -> dict[str, str]:
+    counts = {
+        "first_token": facts.first_token,
+        "token": facts.token,
+        "steps": facts.steps,
+        "prompt": facts.prompt,
+        "cached": facts.cached,
+        "computed": facts.computed,
+    }
+    found = {name: whole(value) for name, value in counts.items() if value is not None}
+    if facts.per_step is not None:
+        found["per_step"] = f"{facts.per_step:.1f}"
+    if not facts.cached:
+        found["none_cached"] = "None"
+    if facts.drafted:
+        found["accepted"] = whole(100 * facts.accepted / facts.drafted)
+    return found
+
+
+def _of_chats_twice(before: ChatFacts, after: ChatFacts) -> dict[str, str]:
+    pairs = {
+        "chats_first_token": (before.first_token, after.first_token),
+        "chats_token": (before.token, after.token),
+        "chats_step": (before.step, after.step),
+    }
+    same = {"chats_same": whole(len(after.texts))} if before.texts == after.texts else {}
+    return {**_changes(pairs), **same}
+
+
+def _changes(pairs: Mapping[str, tuple[float | None, float | None]]) -> dict[str, str]:
+    """Returns for each pair of times in ms that are known how the second differs from the first."""
     found = {}
     for name, (before, after) in pairs.items():
         verdict = difference([before], [after], better="lower").verdict

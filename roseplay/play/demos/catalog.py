@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from roseplay.play.demos.script import Demo, DemoBurst, DemoClients, Scene
+from roseplay.play.demos.chat_demos import FAIR, PINNED, SPECULATION
+from roseplay.play.demos.script import SLOW_MOTION, Demo, DemoBurst, DemoClients, Scene
 from roseplay.traffic.prompts import PromptMix
 
 STORIES = (
@@ -14,13 +15,11 @@ STORIES = (
     "Tell me a story about a cat.",
 )
 
-_SLOW_MOTION = ("The model is fast, so this runs in slow motion, {slow_motion}.",)
-
 _READING = Scene(
     caption=(
         ("**Four people read along.**",),
         ("Each dot in Inter-token latency is one token: how long its reader waited for it.",),
-        _SLOW_MOTION,
+        SLOW_MOTION,
     ),
 )
 
@@ -348,7 +347,7 @@ APPEND = Demo(
                     "**{size} short prompts arrive.** Each request writes its keys and values by itself, layer by layer.",
                     "**Short prompts arrive.** Each request writes its keys and values by itself, layer by layer.",
                 ),
-                _SLOW_MOTION,
+                SLOW_MOTION,
             ),
             stories=False,
             burst=DemoBurst(name="first", kind="unique", size=48, answer=96),
@@ -458,6 +457,69 @@ POLICY = Demo(
     after="Try it yourself: open More settings, choose a policy, press Burst with the mix.",
 )
 
+INTERVAL = Demo(
+    name="interval",
+    title="Prefill interval",
+    shows="steps without prompts between those with prompts",
+    knobs={
+        "prefill_interval": 0,
+        "prefill_max_tokens": 128,
+        "max_batch_size": 32,
+        "prefix_cache": False,
+        "same_step_sharing": False,
+    },
+    scenes=(
+        _READING,
+        Scene(
+            caption=(
+                (
+                    "**{size} prompts arrive.** Step after step computes [[128]] of their tokens, and readers wait for each.",
+                    "**Many prompts arrive.** Step after step computes [[128]] of their tokens, and readers wait for each.",
+                ),
+            ),
+            burst=DemoBurst(name="first", kind="unique", answer=16, mix=PromptMix(repeats=(4,))),
+        ),
+        Scene(
+            caption=(
+                (
+                    "**Until all had their first tokens, a reader usually waited {first_reader} ms for a token:** every step "
+                    "computed prompts.",
+                    "**A dark bar in Tokens per step** computes prompts: they follow each other without a break.",
+                ),
+            ),
+            stories=False,
+            rings=("step:first",),
+        ),
+        Scene(
+            caption=(("**Prefill interval goes to [[4]]:** after a step with prompts, four steps only decode.",),),
+            knobs={"prefill_interval": 4},
+            rings=("rp-more-knobs",),
+        ),
+        Scene(
+            caption=(("**The same {size} prompts arrive again.**", "**The same prompts arrive again.**"),),
+            burst=DemoBurst(name="second", kind="unique", answer=16, mix=PromptMix(repeats=(4,))),
+        ),
+        Scene(
+            caption=(
+                (
+                    "**A reader now usually waits {reader_falls} for a token.**",
+                    "**A reader now usually waits longer:** {reader_rises}.",
+                    "**A reader's usual wait shows no clear difference here:** {reader_same}.",
+                    "**With an interval of [[4]], four of five steps compute no prompts.**",
+                ),
+                (
+                    "The price: half of the prompts have their first tokens after {first_token_rises}.",
+                    "First tokens come after {first_token_falls}.",
+                    "First tokens show no clear difference: {first_token_same}.",
+                ),
+            ),
+            stories=False,
+            rings=("rp-tokens",),
+        ),
+    ),
+    after="Try it yourself: open More settings, move Prefill interval, press Burst.",
+)
+
 CLIFF = Demo(
     name="cliff",
     title="KV cliff",
@@ -526,4 +588,8 @@ CLIFF = Demo(
     after="Try it yourself: play a file of long prompts (Your own traffic), and watch KV in use.",
 )
 
-DEMOS = {demo.name: demo for demo in (BUDGET, PREFIX, BATCH, PRESSURE, SWAP, APPEND, POLICY, CLIFF)}
+# The page shows the first six of those that an engine can have, and the others on request.
+DEMOS = {
+    demo.name: demo
+    for demo in (*(BUDGET, PREFIX, BATCH, PRESSURE, CLIFF, SPECULATION, FAIR, POLICY, INTERVAL, PINNED, SWAP, APPEND),)
+}

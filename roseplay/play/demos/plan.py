@@ -10,14 +10,14 @@ from roseplay.config import EngineConfig, Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.play.demos.catalog import STORIES
 from roseplay.play.demos.clients import ClientSize, client_size
-from roseplay.play.demos.script import Demo, DemoBurst, Scene
+from roseplay.play.demos.script import Demo, DemoBurst, DemoChats, Scene
 from roseplay.play.story.text import Segments, plain, segments
-from roseplay.traffic.pace import SHRINK, Conditions, Size, Speed, answered_s, fitted, slow_motion
+from roseplay.traffic.pace import LEAST_ANSWER, SHRINK, Conditions, Size, Speed, answered_s, fitted, slow_motion
+from roseplay.traffic.prompts import PromptMix
 
 ACT_S = 12.0  # the most time for a scene
 # Planned time for a burst, and for one that fills the pool; with slack, since machines do other work, too.
 ANSWERED_S, FILLED_S = 7.0, 9.5
-WATCHED_S = 1.0  # the least time for a burst
 BUDGETS, _PORTIONS = (64, 32, 16), 6  # prefill budgets, and the least number of portions of a burst's prompts
 STORY_TOKENS = 160  # per story
 SPANS_MS = (3000, 15_000, 60_000)  # of the time charts; the last one for demos with clients
@@ -77,21 +77,27 @@ def plan(
         raise ValueError(f"on a simulated GPU {demo.absent_simulated}")
     if any(scene.clients for scene in demo.scenes):
         return _with_clients(demo, client_size(info, config or EngineConfig()))
-    under = list(_conditions(demo, knobs))
-    size = _size_of(next(burst for burst, _ in under))
+    acts = list(_acts(demo, knobs))
+    sharing = all(under.sharing for _, under in acts)
+    usual = size = _size_of(next((scene.burst for scene, _ in acts if scene.burst), None) or acts[0][0].chats)
+
+    def longest_s(size: Size, speed: Speed) -> float:
+        return max(_takes_s(scene, under, size, usual, speed) for scene, under in acts)
+
     if speed is None:
-        takes_s, factor = [WATCHED_S] * len(under), 1.0
+        takes_s, factor = [demo.watched_s] * len(acts), 1.0
     else:
         limit = FILLED_S if demo.fills_pool else ANSWERED_S
-        largest = fitted(size, lambda one: max(answered_s(one, speed, now) for _, now in under), limit)
-        size = _filling(demo, largest, under[0][1].sharing, info) if demo.fills_pool else largest
-        takes_s = [answered_s(size, speed, now) for _, now in under]
-        factor = slow_motion(max(takes_s), WATCHED_S)
+        largest = fitted(usual, lambda one: longest_s(one, speed), limit)
+        size = _filling(demo, largest, sharing, info) if demo.fills_pool else largest
+        takes_s = [_takes_s(scene, under, size, usual, speed) for scene, under in acts]
+        factor = slow_motion(max(takes_s), demo.watched_s)
         takes_s = [factor * one for one in takes_s]
-    budget = _budget(size.prompt_tokens(sharing=under[-1][1].sharing))
-    sized = replace(demo, knobs={**demo.knobs, "slow_motion": factor}, scenes=tuple(_sized(demo, size, budget)))
+    budget = _budget(size.prompt_tokens(sharing=sharing))
+    scenes = tuple(_sized(demo, size, usual, budget))
+    sized = replace(demo, knobs={**demo.knobs, "slow_motion": factor}, scenes=scenes)
     longest = iter(takes_s)
-    seconds = tuple(_lasts_s(scene, next(longest) if scene.burst else 0.0) for scene in demo.scenes)
+    seconds = tuple(_lasts_s(scene, next(longest) if scene.burst or scene.chats else 0.0) for scene in demo.scenes)
     span_ms = SPANS_MS[1 if max(takes_s) * 1000 > SPANS_MS[0] else 0]
     return Plan(demo=sized, seconds=seconds, slow_motion=factor, budget=budget, half=_half(size), span_ms=span_ms)
 
@@ -110,27 +116,46 @@ def _with_clients(demo: Demo, size: ClientSize) -> Plan:
     )
 
 
-def _size_of(burst: DemoBurst) -> Size:
-    return Size(requests=burst.size, answer=burst.answer, mix=burst.prompts)
+def _size_of(traffic: DemoBurst | DemoChats | None) -> Size:
+    assert traffic is not None  # a demo has bursts, chats or clients
+    if isinstance(traffic, DemoBurst):
+        return Size(requests=traffic.size, answer=traffic.answer, mix=traffic.prompts)
+    mix = PromptMix(head_tokens=traffic.system_tokens)
+    return Size(requests=len(traffic.prompts), answer=traffic.answer, mix=mix)
 
 
-def _conditions(demo: Demo, knobs: Mapping[str, Any]) -> Iterator[tuple[DemoBurst, Conditions]]:
-    """Yields each burst with the conditions under which it is answered."""
+def _acts(demo: Demo, knobs: Mapping[str, Any]) -> Iterator[tuple[Scene, Conditions]]:
+    """Yields each scene with a burst or chats, with the conditions under which they are answered."""
     now = {**knobs, **demo.knobs}
     for scene in demo.scenes:
         now.update(scene.knobs)
-        if scene.burst:
+        if scene.burst or scene.chats:
             others = len(STORIES) if scene.stories else 0
             limits = [now[name] for name in ("prefill_max_tokens", "step_max_tokens") if now[name]]
+            alike = scene.burst is None or scene.burst.kind != "unique"
             yield (
-                scene.burst,
+                scene,
                 Conditions(
                     places=max(1, now["max_batch_size"] - others),
                     others=others,
                     budget=min(limits, default=None),
-                    sharing=bool(now["same_step_sharing"]),
+                    sharing=alike and bool(now["same_step_sharing"]),
+                    interval=now["prefill_interval"],
                 ),
             )
+
+
+def _takes_s(scene: Scene, under: Conditions, size: Size, usual: Size, speed: Speed) -> float:
+    """Returns the estimated seconds until a scene's traffic is answered, if its demo has a ``size`` other than usual."""
+    asked = len(scene.chats.prompts) if scene.chats else 0
+    if scene.burst:
+        return answered_s(replace(size, requests=size.requests + asked), speed, under)
+    return answered_s(replace(_size_of(scene.chats), answer=_answer(scene.chats, size, usual)), speed, under)
+
+
+def _answer(chats: DemoChats | None, size: Size, usual: Size) -> int:
+    """Returns the tokens of the chats' answers, which shrink as those of the size do."""
+    return max(LEAST_ANSWER, round(chats.answer * size.answer / usual.answer)) if chats else 0
 
 
 def _half(size: Size) -> int:
@@ -143,16 +168,18 @@ def _budget(prompt_tokens: int) -> int:
     return next((budget for budget in BUDGETS if _PORTIONS * budget <= prompt_tokens), BUDGETS[-1])
 
 
-def _sized(demo: Demo, size: Size, budget: int) -> Iterator[Scene]:
+def _sized(demo: Demo, size: Size, usual: Size, budget: int) -> Iterator[Scene]:
     for scene in demo.scenes:
-        burst, knobs = scene.burst, dict(scene.knobs)
+        burst, chats, knobs = scene.burst, scene.chats, dict(scene.knobs)
         if knobs.get("prefill_max_tokens"):
             knobs["prefill_max_tokens"] = min(budget, knobs["prefill_max_tokens"])
         if demo.fills_pool and "max_batch_size" in knobs:
             knobs["max_batch_size"] = _half(size)
         if burst:
             burst = replace(burst, size=size.requests, answer=size.answer, mix=size.mix)
-        yield replace(scene, burst=burst, knobs=knobs)
+        if chats:
+            chats = replace(chats, answer=_answer(chats, size, usual))
+        yield replace(scene, burst=burst, chats=chats, knobs=knobs)
 
 
 def _filling(demo: Demo, largest: Size, sharing: bool, info: EngineInfo) -> Size:
@@ -173,7 +200,7 @@ def _filling(demo: Demo, largest: Size, sharing: bool, info: EngineInfo) -> Size
     return fitted(largest, lambda one: needed(one.scaled(SHRINK)), _OVERFULL * pool)
 
 
-def _lasts_s(scene: Scene, burst_s: float) -> float:
+def _lasts_s(scene: Scene, traffic_s: float) -> float:
     words = segments(" ".join(max(forms, key=len) for forms in scene.caption))
     read_s = reading_s(words) if scene.read_s is None else scene.read_s
-    return max(read_s, _STORY_BEGINS_S + burst_s) if scene.burst else read_s
+    return max(read_s, _STORY_BEGINS_S + traffic_s) if scene.burst or scene.chats else read_s

@@ -13,11 +13,12 @@ from roseplay.formats.numbers import whole
 from roseplay.formats.text import shown
 from roseplay.play.bursts import Burst
 from roseplay.play.chat_service import ChatService
+from roseplay.play.demos.asked import Asked, ChatFacts
 from roseplay.play.demos.caption_figures import caption, figures_of, figures_of_sent, ring
 from roseplay.play.demos.catalog import DEMOS, STORIES
 from roseplay.play.demos.clients import ClientTraffic, figures_of_size
 from roseplay.play.demos.plan import ACT_S, STORY_TOKENS, Plan, plan, reading_s
-from roseplay.play.demos.script import Demo, DemoBurst, Scene
+from roseplay.play.demos.script import Demo, DemoBurst, DemoChats, Scene
 from roseplay.play.requests import Requests
 from roseplay.play.session import Tabs
 from roseplay.play.story.burst_facts import BurstFacts
@@ -179,6 +180,7 @@ class _Play:
         self._lanes: dict[int, int] = {}  # lane -> request of its story
         self._requests: list[int] = []
         self._bursts: dict[str, BurstFacts] = {}
+        self._chats: dict[str, ChatFacts] = {}
         self._sent = {"budget": str(plan.budget), "half": str(plan.half)}
         if plan.slow_motion > 1:
             self._sent["slow_motion"] = f"×{plan.slow_motion:g}"
@@ -244,7 +246,10 @@ class _Play:
         begun = self._stage.now_ms()
         if scene.knobs:
             self._set_knobs(scene.knobs)
-        burst = self._send(scene.burst) if scene.burst else None
+        if scene.chats and not scene.burst:
+            self._clear(cache=scene.chats.cleared)
+        burst = self._send(scene.burst, scene.stories) if scene.burst else None
+        asked = self._ask(scene.chats) if scene.chats else None
         if self._clients is not None:
             if scene.clients:  # the figures of the ones before stay as they were told
                 self._clients.begin(scene.clients)
@@ -257,10 +262,13 @@ class _Play:
             facts = self._facts(burst, left_s, scene.stories)
             if facts:
                 self._bursts[scene.burst.name] = facts
+        if scene.chats and asked is not None:
+            self._wait(ACT_S - (self._stage.now_ms() - begun) / 1000, False, lambda: asked.answered)
+            self._chats[scene.chats.name] = asked.facts()
         return said
 
     def _caption(self, number: int, scene: Scene) -> Segments:
-        said = caption(scene.caption, {**self._sent, **figures_of(self._bursts)})
+        said = caption(scene.caption, {**self._sent, **figures_of(self._bursts, self._chats)})
         rings = [found for target in scene.rings if (found := ring(target, self._bursts))]
         demo = self._demo
         self._publish(
@@ -286,13 +294,11 @@ class _Play:
 
     # -- traffic
 
-    def _send(self, wanted: DemoBurst) -> int:
-        """Send a burst once all stories stream, with an empty cache and nothing else running; returns its number."""
-        for request_id in self._requests:
-            self._stage.requests.abort(request_id)
-        self._lanes.clear()
-        self._engine.clear_cache()
-        self._wait(STREAMING_S, True, self._all_stream)
+    def _send(self, wanted: DemoBurst, stories: bool) -> int:
+        """Send a burst once all stories stream, if there are any, and nothing else is running; returns its number."""
+        self._clear(cache=wanted.cleared)
+        if stories:
+            self._wait(STREAMING_S, True, self._all_stream)
         burst: Burst = self._stage.traffic.burst(
             size=wanted.size,
             kind=wanted.kind,
@@ -300,10 +306,24 @@ class _Play:
             max_new_tokens=wanted.answer,
             seed=wanted.seed,
             tab_id=self.tab_id,
+            tenant=wanted.tenant,
         )
         self._requests += [tracked.request_id for tracked in burst.requests]
         self._sent |= figures_of_sent(burst)
         return burst.burst_id
+
+    def _ask(self, wanted: DemoChats) -> Asked:
+        asked = Asked(wanted, self._stage.chats, self._stage.requests, self.tab_id)
+        self._requests += asked.request_ids
+        return asked
+
+    def _clear(self, *, cache: bool) -> None:
+        """Abort what is left of earlier scenes, and empty the prefix cache if asked."""
+        for request_id in self._requests:
+            self._stage.requests.abort(request_id)
+        self._lanes.clear()
+        if cache:
+            self._engine.clear_cache()
 
     def _submit(self, prompt: list[int], params: SamplingParams) -> TrackedRequest:
         tracked = self._stage.requests.submit(prompt, params, kind="api", tab=self.tab_id, title="a client's prompt")

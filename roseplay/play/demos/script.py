@@ -7,22 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from roseplay.traffic.prompts import KINDS, PromptMix
 
 Forms = tuple[str, ...]
+SLOW_MOTION: Forms = ("The model is fast, so this runs in slow motion, {slow_motion}.",)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoBurst:
-    """A burst of a demo, sent with an empty prefix cache; bursts with the same seed have the same prompts.
+    """A burst of a demo; bursts with the same seed have the same prompts.
 
     Attributes:
         name: by which captions and rings refer to it.
         kind: as in ``bursts.LABELS``.
         answer: tokens of each answer.
         mix: how its prompts relate; by default, as usual for its kind.
+        tenant: whose it is.
+        cleared: whether the prefix cache is emptied before.
     """
 
     name: str
@@ -31,10 +34,36 @@ class DemoBurst:
     answer: int = 64
     seed: int = 1
     mix: PromptMix | None = None
+    tenant: str | None = None
+    cleared: bool = True
 
     @property
     def prompts(self) -> PromptMix:
         return self.mix or KINDS[self.kind]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoChats:
+    """Prompts in the lanes, answered greedily, and measured together.
+
+    Attributes:
+        name: by which captions refer to them.
+        prompts: one for each of ``lanes``.
+        turn: each begins a ``new`` chat, continues its lane's chat (``next``), or replaces the lane's last question (``again``).
+        answer: the most tokens of an answer.
+        system_tokens: length of their system prompt, the same for all chats of a demo.
+        tenant: whose they are.
+        cleared: whether the prefix cache is emptied before.
+    """
+
+    name: str
+    prompts: tuple[str, ...]
+    lanes: tuple[int, ...] = (1, 2, 3, 4)
+    turn: Literal["new", "next", "again"] = "new"
+    answer: int = 64
+    system_tokens: int = 0
+    tenant: str | None = None
+    cleared: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +88,9 @@ class Scene:
             without such a form is left out. Figures are placeholders such as ``{first_longest}``, listed in
             ``caption_figures.py``; for ``**`` and ``[[ ]]`` see ``story.text.segments``.
         knobs: set when it begins.
-        stories: whether the lanes are kept streaming.
+        stories: whether the lanes are kept streaming; not with ``chats``.
         burst: sent when it begins; the scene then lasts until it is answered, at most ``plan.ACT_S``.
+        chats: the same for prompts in the lanes, which are sent after the burst if there is one.
         clients: send from its beginning to the end of the demo, in place of earlier ones; the scene then lasts as long
             as ``ClientSize.takes_s``, at most ``plan.ACT_S``.
         settles: lasts as long as the last scene with new clients, while these go on.
@@ -72,6 +102,7 @@ class Scene:
     knobs: Mapping[str, Any] = field(default_factory=dict)
     stories: bool = True
     burst: DemoBurst | None = None
+    chats: DemoChats | None = None
     clients: DemoClients | None = None
     settles: bool = False
     rings: tuple[str, ...] = ()
@@ -86,8 +117,9 @@ class Demo:
         name: in addresses and events.
         shows: what it shows, in a few words.
         knobs: set at its beginning; all others are left as they are.
-        scenes: the last one's caption compares. There are either bursts, all of the same size, or clients.
+        scenes: the last one's caption compares. There are bursts, all of the same size, chats, or both; or there are clients.
         after: what to try afterwards.
+        watched_s: the least time in which its longest scene's traffic is answered; slow motion makes it last so long.
         fills_pool: whether its bursts must need more KV blocks than there are.
         absent_simulated: why a simulated GPU cannot show it, if so.
     """
@@ -98,5 +130,6 @@ class Demo:
     knobs: Mapping[str, Any]
     scenes: tuple[Scene, ...]
     after: str
+    watched_s: float = 1.0
     fills_pool: bool = False
     absent_simulated: str | None = None

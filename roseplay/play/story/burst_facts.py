@@ -49,6 +49,7 @@ class BurstFacts:
         pause: the effect of a large step on them: the median, over the large steps that computed its prompts (see
             ``LARGE``), of the longest gap that ended with the step. Unlike this, ``worst`` grows with any step that
             other work on the machine makes longer.
+        reader_gap_ms: the median gap of the answers that were streaming, over the same time as ``worst``.
         others_ms: the longest gap of all other answers at that time.
         waited: number of its requests that waited for ``waited_for``: ``blocks`` or ``batch``.
         preempted: number of answers that lost their blocks, up to the end of the burst.
@@ -86,6 +87,7 @@ class BurstFacts:
     ttft_p95: float
     recomputed: int = 0
     swapped: int = 0
+    reader_gap_ms: float | None = None
 
     @property
     def saved(self) -> float:
@@ -187,6 +189,7 @@ class BurstWatch:
         done = self._done(own)
         here = [gap for gap in self._gaps if gap.t - gap.ms < done]
         worst = max((gap for gap in here if gap.request_id in self._streaming), key=lambda gap: gap.ms, default=None)
+        readers = [gap.ms for gap in here if gap.request_id in self._streaming]
         others = [gap.ms for gap in here if gap.request_id not in self._streaming]
         usual = self._usual_ms
         pause = NOTICED_MS if usual is None else max(PAUSE_MS + usual, PAUSE_RATIO * usual)
@@ -222,6 +225,7 @@ class BurstWatch:
             ttft_p95=p95,
             recomputed=self._recomputed,
             swapped=self._swapped,
+            reader_gap_ms=median(readers) if readers else None,
         )
 
     def _pause(self, gaps: list[Gap]) -> Gap | None:

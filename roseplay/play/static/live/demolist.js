@@ -1,11 +1,12 @@
-/* The list of demos: in the timeline until the first prompt, later in a popover. */
+/* The list of demos: the first ones in the timeline until the first prompt, and all of them in a popover. */
 import { make, makeButton, write } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { given } from "../shared/given.js";
 import { popover } from "../shared/popover.js";
 import { demos } from "./demos.js";
 
-const COUNTS = ["No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight"];
+const COUNTS = "No One Two Three Four Five Six Seven Eight Nine Ten Eleven Twelve".split(" ");
+const ROOM = 6; // rows of the timeline, without the one that opens the list of all
 
 const offered = () => demos.list.filter((one) => !one.absent);
 const absent = () => demos.list.filter((one) => one.absent);
@@ -43,13 +44,24 @@ function recorded(chosen = () => {}) {
     : [];
 }
 
+/* The row after the first ones, which opens the list of all. */
+function moreRow(titles) {
+  const button = makeButton(make("i", "", `+${titles.length}`), {
+    className: "rp-more-demos",
+    onclick: () => openDemoList(button),
+  });
+  button.append(make("b", "", "More demos"), make("span", "", titles.join(" · ")));
+  return make("li", "", button);
+}
+
 /** The list of those that can be shown here, for the timeline. */
 export function demoList() {
   const words = "live on this engine; your settings are restored afterwards";
   const title = make("b"), head = make("h4", "", title, make("span", "", words)), list = make("ol");
   const fill = () => {
+    const all = offered(), more = all.slice(ROOM).map((one) => one.title);
     write(title, heading());
-    list.replaceChildren(...rows(offered()));
+    list.replaceChildren(...rows(all.slice(0, ROOM)), ...(more.length ? [moreRow(more)] : []));
   };
   on("demos offered", fill);
   fill();
