@@ -315,6 +315,24 @@ def test_a_change_is_named_only_where_it_is_clear() -> None:
     assert plain(caption(last, OF_THE_PLAN)) == "With budget 64 no step computes more than 64 prompt tokens."
 
 
+def test_chats_that_were_asked_twice_are_compared() -> None:
+    figures = figures_of({}, {"before": CHATS, "after": DRAFTED})
+    last = plain(caption(DEMOS["speculation"].scenes[-1].caption, figures))
+    assert last == (
+        "5.9 tokens per step: the longest answer took 9 steps, not 50. A token takes 5 ms instead of 20 ms."
+    )
+    guessed = plain(caption(DEMOS["speculation"].scenes[-2].caption, figures))
+    assert guessed == (
+        "95 % of the guesses were right, and all 2 answers are the same as before, word for word. "
+        "The price: a step takes 30 ms instead of 20 ms."
+    )
+    other = figures_of({}, {"before": CHATS, "after": replace(DRAFTED, texts=("It is.", "It is."))})
+    assert "word for word" not in plain(caption(DEMOS["speculation"].scenes[-2].caption, other))
+    lost = DEMOS["pinned"].scenes[3].caption
+    assert "pushed the system prompt out" in plain(caption(lost, figures))
+    assert plain(caption(lost, figures_of({}, {"before": DRAFTED}))).startswith("256 of 280 prompt tokens")
+
+
 CLAIMS = {  # claims that a caption may make only if it contains one of these numbers
     r"no clear difference": r"_same\}",
     r"longer:|later:|grew|The price": r"_rises\}",
@@ -425,7 +443,9 @@ def test_a_pause_is_that_of_the_steps_that_computed_half_as_many_prompt_tokens_a
         facts = told((tokens, 30.0), (tokens, 30.0), (64, 10.0))
         assert facts.pause is not None
         assert facts.pause.ms == pause
-    pause = told((64, 30.0), (64, 10.0), (64, 20.0), (64, 40.0)).pause
+    burst = told((64, 30.0), (64, 10.0), (64, 20.0), (64, 40.0))
+    pause, reader = burst.pause, burst.reader_gap_ms
+    assert reader == 25.0, "of all its gaps"
     assert pause is not None
     assert (pause.step_id, pause.ms) == (2, 20.0), "of an even number, the shorter of the two middle ones"
 

@@ -80,6 +80,8 @@ def test_a_burst_takes_longer_where_settings_make_it_wait() -> None:
     assert answered_s(BURST, USUAL, Conditions(places=4)) > base
     assert answered_s(BURST, USUAL, Conditions(budget=16)) > base
     assert answered_s(BURST, USUAL, Conditions(sharing=False)) > base
+    paced = [answered_s(BURST, USUAL, Conditions(budget=16, interval=steps)) for steps in (0, 4, 8)]
+    assert paced[0] < paced[1] < paced[2]
     assert Size(requests=20, answer=8, mix=KINDS["shared_head"]).prompt_tokens(sharing=False) > 20 * 512
     assert Size(requests=20, answer=8, mix=KINDS["shared_head"]).prompt_tokens(sharing=True) < 2 * 512
 
