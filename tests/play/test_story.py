@@ -99,6 +99,24 @@ def test_a_burst_that_makes_an_answer_pause() -> None:
     assert (facts.ttft_p50, facts.prompts, facts.prompt_tokens, facts.steps) == (58, 2, 200, 1)
 
 
+def test_a_burst_whose_tokens_are_guessed() -> None:
+    story, own = Story(KNOBS), 20
+    requests = [submitted(own, 40, kind="burst", burst=1), [own, "first", 50, {"ttft_ms": 10}]]
+    story.take(frame(51, requests=requests, steps=[step(1, 41, 50, (own, 100))], tokens=[TokenRow(own, 50, None, 1)]))
+    drafted = EntryRecord(own, 0, 5, 100, 100, 0, 0)  # one token and four guesses, of which three are right
+    guessed = step(2, 51, 60)._replace(entries=[drafted], decode_tokens=5, draft_tokens=4, accepted_tokens=3)
+    tokens = [TokenRow(own, 60, 10.0 if first else 0.0, 2) for first in (True, False, False, False)]
+    ended = [[own, "finished", 60, {"reason": "length"}]]
+    said = story.take(frame(61, requests=ended, steps=[guessed], tokens=tokens, burst=figures(size=1)))
+    assert lines(said) == [
+        "1 prompt arrived. No answer was streaming, so none had to wait.",
+        "75 % of 4 guessed tokens were right: 3 took no step of their own.",
+    ]
+    other = Story(KNOBS)
+    a_burst_arrives(other)
+    assert not any("guessed" in line for line in lines(other.latest)), "nothing was guessed"
+
+
 def test_a_burst_while_nobody_streams() -> None:
     assert lines(a_burst_arrives(Story(KNOBS))) == ["2 prompts arrived. No answer was streaming, so none had to wait."]
 

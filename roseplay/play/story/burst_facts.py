@@ -54,6 +54,7 @@ class BurstFacts:
         waited: number of its requests that waited for ``waited_for``: ``blocks`` or ``batch``.
         preempted: number of answers that lost their blocks, up to the end of the burst.
         recomputed: tokens computed again, and ``swapped``: blocks copied to host memory, for those; up to then.
+        drafted: tokens that were guessed for its answers and computed, up to its end; ``accepted``: those that were right.
         own_gap_ms: the median gap of its own answers, up to its end; ``None`` while there is none.
         ttft_p50, ttft_p95: of its requests.
     """
@@ -88,6 +89,8 @@ class BurstFacts:
     recomputed: int = 0
     swapped: int = 0
     reader_gap_ms: float | None = None
+    drafted: int = 0
+    accepted: int = 0
 
     @property
     def saved(self) -> float:
@@ -115,7 +118,7 @@ class BurstWatch:
         self._scheduled: set[int] = set()
         self._waited: dict[str, set[int]] = {"blocks": set(), "batch": set()}
         self._preempted: set[int] = set()
-        self._recomputed = self._swapped = 0
+        self._recomputed = self._swapped = self._drafted = self._accepted = 0
         self._prompt_tokens: dict[int, int] = {}  # by step that computed its prompts
         self._longest: LongestStep | None = None
         self._gaps: list[Gap] = []
@@ -134,6 +137,7 @@ class BurstWatch:
             if step.t1 > self.arrived:
                 self._take_step(step, own)
         for token in frame["tokens"]:
+            self._accepted += token.itl_ms == 0 and token.request_id in own
             if not token.itl_ms or token.t <= self.arrived:  # a first token, or with the one before
                 continue
             if len(self._gaps) < _MOST_GAPS:
@@ -148,6 +152,8 @@ class BurstWatch:
                 self._scheduled.add(entry.request_id)
                 self._saved[entry.request_id] = entry.cached + entry.shared
                 computes = computes or entry.prompt_tokens > 0
+                if step.draft_tokens:
+                    self._drafted += max(0, entry.decode_tokens - 1)
         if step.limit in self._waited:
             self._waited[step.limit].update(own.keys() - self._scheduled)
         self._preempted.update(step.preempted)
@@ -226,6 +232,8 @@ class BurstWatch:
             recomputed=self._recomputed,
             swapped=self._swapped,
             reader_gap_ms=median(readers) if readers else None,
+            drafted=self._drafted,
+            accepted=self._accepted,
         )
 
     def _pause(self, gaps: list[Gap]) -> Gap | None:

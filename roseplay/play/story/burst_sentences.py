@@ -94,6 +94,14 @@ def _longest(facts: BurstFacts) -> str:
     return f"{whom} paused longer than {longest}"
 
 
+def guesses(facts: BurstFacts) -> Segments:
+    """Returns how many of the tokens guessed for its answers were right; empty if none were."""
+    if not facts.drafted:
+        return []
+    right = f"**{whole(100 * facts.accepted / facts.drafted)} %** of {many(facts.drafted, 'guessed token')}"
+    return segments(f"{right} were right: **{whole(facts.accepted)}** took no step of their own.")
+
+
 # -- comparison with an earlier burst
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from roseplay.play.story.burst_facts import BurstFacts, BurstWatch
-from roseplay.play.story.burst_sentences import comparison, what_happened
+from roseplay.play.story.burst_sentences import comparison, guesses, what_happened
 from roseplay.play.story.requests import SeenRequests
 from roseplay.play.story.steady_facts import SteadyFacts, SteadyWatch
 from roseplay.play.story.steady_sentences import compared, how_it_goes
@@ -109,11 +109,13 @@ class Story:
                     self._facts.popitem(last=False)
             if answered:
                 del self._watched[watch.burst]
-        if facts is None or watch.arrived < self._told_ms or (before and what_happened(before) == what_happened(facts)):
+        said = None if facts is None else [what_happened(facts), guesses(facts)]
+        known = None if before is None else [what_happened(before), guesses(before)]
+        if facts is None or said is None or watch.arrived < self._told_ms or said == known:
             return None
         self._said_burst_ms = t
         earlier = [one for burst, one in self._facts.items() if burst < facts.burst]
-        return _said("burst", t, [what_happened(facts), comparison(facts, earlier)], burst=facts.burst)
+        return _said("burst", t, [said[0], said[1] or comparison(facts, earlier)], burst=facts.burst)
 
     def _knobs_then(self, frame: dict[str, Any], burst: int) -> dict[str, Any]:
         """Returns the knobs when a burst arrived in this frame."""
