@@ -323,7 +323,7 @@ def test_chats_that_were_asked_twice_are_compared() -> None:
     )
     guessed = plain(caption(DEMOS["speculation"].scenes[-2].caption, figures))
     assert guessed == (
-        "95 % of the guesses were right, and all 2 answers are the same as before, word for word. "
+        "95 % of the guesses were right, and the 2 answers are the same as before, word for word. "
         "The price: a step takes 30 ms instead of 20 ms."
     )
     other = figures_of({}, {"before": CHATS, "after": replace(DRAFTED, texts=("It is.", "It is."))})

@@ -10,6 +10,9 @@ from roseplay.traffic.prompts import PromptMix
 # Prompts that the embedded model answers well.
 _QUESTIONS = ("What is paged attention?", "What is TTFT?", "What does the prefix cache do?", "Why did my ITL spike?")
 
+# Two, as guesses are nearly free while few requests run.
+_REPEATING = DemoChats(name="", prompts=_QUESTIONS[:2], lanes=(1, 2))
+
 SPECULATION = Demo(
     name="speculation",
     title="Speculation",
@@ -24,14 +27,14 @@ SPECULATION = Demo(
     watched_s=4.0,
     scenes=(
         Scene(
-            caption=(("**Four people ask a question.** A step draws one token of each answer.",), SLOW_MOTION),
+            caption=(("**Two people ask a question.** A step draws one token of each answer.",), SLOW_MOTION),
             stories=False,
-            chats=DemoChats(name="start", prompts=_QUESTIONS),
+            chats=replace(_REPEATING, name="start"),
         ),
         Scene(
             caption=(("**They ask the same again.** The answers now repeat text that is in the chat.",),),
             stories=False,
-            chats=DemoChats(name="before", prompts=_QUESTIONS, turn="next"),
+            chats=replace(_REPEATING, name="before", turn="next"),
         ),
         Scene(
             caption=(
@@ -59,13 +62,13 @@ SPECULATION = Demo(
                 ("**The same questions again.** Tokens that were guessed right are stacked on their step, in Steps.",),
             ),
             stories=False,
-            chats=DemoChats(name="after", prompts=_QUESTIONS, turn="again"),
+            chats=replace(_REPEATING, name="after", turn="again"),
             rings=("rp-steps",),
         ),
         Scene(
             caption=(
                 (
-                    "**{after_accepted} % of the guesses were right,** and all {chats_same} answers are the same as before, "
+                    "**{after_accepted} % of the guesses were right,** and the {chats_same} answers are the same as before, "
                     "word for word.",
                     "**{after_accepted} % of the guesses were right.** One counts only if the model draws the same token.",
                     "**A guess counts only if the model draws the same token,** so that answers stay the same.",
