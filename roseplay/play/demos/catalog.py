@@ -468,6 +468,7 @@ INTERVAL = Demo(
         "prefix_cache": False,
         "same_step_sharing": False,
     },
+    watched_s=2.0,
     scenes=(
         _READING,
         Scene(

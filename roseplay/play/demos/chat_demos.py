@@ -44,7 +44,7 @@ SPECULATION = Demo(
                 ),
             ),
             stories=False,
-            rings=("rp-itl",),
+            rings=("rp-steps",),
         ),
         Scene(
             caption=(
