@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -111,6 +112,19 @@ def test_the_budget_makes_a_pause_shorter_at_every_pace(pace: str) -> None:
     assert after < before
     if pace != "tiny":
         assert before > 300, "a pause that is noticeable without slow motion"
+
+
+def test_each_request_of_the_demo_of_fairness_has_its_tenant() -> None:
+    watched = Watched(SPEEDS["smollm2"])
+    watched.play("fair")
+    sent = Counter(stream.params.tenant for stream in watched.engine.streams.values())
+    assert (sent["flood"], sent["chats"]) == (60, 8)
+
+
+def test_nothing_else_runs_in_a_demo_without_stories() -> None:
+    watched = Watched(SPEEDS["tiny"])
+    watched.play("append")
+    assert len(watched.engine.streams) == 2 * 48
 
 
 def test_what_is_sent_by_default_is_answered_in_time() -> None:
