@@ -110,7 +110,7 @@ def test_a_burst_whose_tokens_are_guessed() -> None:
     said = story.take(frame(61, requests=ended, steps=[guessed], tokens=tokens, burst=figures(size=1)))
     assert lines(said) == [
         "1 prompt arrived. No answer was streaming, so none had to wait.",
-        "75 % of 4 guessed tokens were right: 3 took no step of their own.",
+        "3 of 4 guessed tokens were right, and took no step of their own.",
     ]
     other = Story(KNOBS)
     a_burst_arrives(other)

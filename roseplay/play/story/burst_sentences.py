@@ -98,8 +98,11 @@ def guesses(facts: BurstFacts) -> Segments:
     """Returns how many of the tokens guessed for its answers were right; empty if none were."""
     if not facts.drafted:
         return []
-    right = f"**{whole(100 * facts.accepted / facts.drafted)} %** of {many(facts.drafted, 'guessed token')}"
-    return segments(f"{right} were right: **{whole(facts.accepted)}** took no step of their own.")
+    of = f"of {many(facts.drafted, 'guessed token')}"
+    if not facts.accepted:
+        return segments(f"**None** {of} was right.")
+    verb, own = ("was", "its") if facts.accepted == 1 else ("were", "their")
+    return segments(f"**{whole(facts.accepted)}** {of} {verb} right, and took no step of {own} own.")
 
 
 # -- comparison with an earlier burst
