@@ -6,7 +6,7 @@ import { popover } from "../shared/popover.js";
 import { demos } from "./demos.js";
 
 const COUNTS = "No One Two Three Four Five Six Seven Eight Nine Ten Eleven Twelve".split(" ");
-const ROOM = 6; // rows of the timeline, without the one that opens the list of all
+const ROOM = 7; // rows in the timeline; if there are more demos, the last one opens the list of all
 
 const offered = () => demos.list.filter((one) => !one.absent);
 const absent = () => demos.list.filter((one) => one.absent);
@@ -45,12 +45,12 @@ function recorded(chosen = () => {}) {
 }
 
 /* The row after the first ones, which opens the list of all. */
-function moreRow(titles) {
-  const button = makeButton(make("i", "", `+${titles.length}`), {
+function moreRow(more) {
+  const button = makeButton(make("i", "", `+${more.length}`), {
     className: "rp-more-demos",
     onclick: () => openDemoList(button),
   });
-  button.append(make("b", "", "More demos"), make("span", "", titles.join(" · ")));
+  button.append(make("b", "", "More demos"), make("span", "", more.map(({ title }) => title).join(" · ")));
   return make("li", "", button);
 }
 
@@ -59,9 +59,9 @@ export function demoList() {
   const words = "live on this engine; your settings are restored afterwards";
   const title = make("b"), head = make("h4", "", title, make("span", "", words)), list = make("ol");
   const fill = () => {
-    const all = offered(), more = all.slice(ROOM).map((one) => one.title);
+    const all = offered(), shown = all.length > ROOM ? ROOM - 1 : ROOM, more = all.slice(shown);
     write(title, heading());
-    list.replaceChildren(...rows(all.slice(0, ROOM)), ...(more.length ? [moreRow(more)] : []));
+    list.replaceChildren(...rows(all.slice(0, shown)), ...(more.length ? [moreRow(more)] : []));
   };
   on("demos offered", fill);
   fill();
