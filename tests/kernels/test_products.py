@@ -11,9 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roseplay.kernels.cpu.products import ONEDNN, ROWS, TILES, VECTORS, Products, choose, decide
+from roseplay.kernels.cpu.products import ONEDNN, ROWS, TILES, VECTORS, Products, choose, decide, default_products
 
 pytest.importorskip("numba", reason="Numba is not installed")
+from roseplay.kernels.cpu import matmul
 from roseplay.kernels.cpu.features import has
 
 HAS_AVX2 = has("avx2", "fma")
@@ -64,6 +65,18 @@ def test_a_choice_is_measured_and_says_so(dtype: torch.dtype) -> None:
         assert "1/8/32/128 rows x 96 x 64" in str(found)
     else:
         assert str(found) == ONEDNN
+
+
+@pytest.mark.skipif(not default_products(torch.float32).strips, reason="oneDNN's are the only products here")
+@pytest.mark.parametrize(("layers", "most"), [(1, 1), (4, 4), (10_000, 2**25 // (64 * 96 * 4))])
+def test_as_many_weights_are_multiplied_as_there_are_but_no_more_than_caches_hold(
+    layers: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laid_out = []
+    lay_out = matmul.lay_out
+    monkeypatch.setattr(matmul, "lay_out", lambda weight: laid_out.append(weight) or lay_out(weight))
+    choose(torch.float32, [(64, 96)] * layers)
+    assert len(laid_out) == most
 
 
 def test_a_kind_that_computes_something_else_is_not_used(

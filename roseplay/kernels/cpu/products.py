@@ -31,7 +31,7 @@ VECTORS = "AVX-512" if matmul is None or has("avx512f") else "NEON" if has_neon(
 ROWS = (1, 8, 32, 128)  # for which products are measured: decode steps, and a prompt
 _REPEATS = 3
 _MOST_BYTES = 2**23  # of a measured weight; larger ones are cut to fewer outputs
-_ALL_BYTES = 2**25  # of the weights that are multiplied in turn, so that they are read from memory
+_ALL_BYTES = 2**25  # of the weights that are multiplied in turn, so that those of a large model are read from memory
 _CLEARLY = 0.85  # share of another kind's time that counts as clearly faster: measurements vary from start to start
 
 Microseconds = Mapping[str, Mapping[int, float]]
@@ -87,6 +87,9 @@ def default_products(dtype: torch.dtype, *, quantized: bool = False) -> Products
 def choose(dtype: torch.dtype, sizes: Iterable[tuple[int, int]], *, quantized: bool = False) -> Products:
     """Returns the fastest products for layers of these sizes, ``(in, out)`` each; takes tens of milliseconds.
 
+    As many weights are multiplied in turn as the model has, but not more than are needed to read each from memory: those
+    of a small model are read from a cache.
+
     Args:
         quantized: whether their weights are in int8; ``dtype`` is then only x's.
     """
@@ -99,7 +102,9 @@ def choose(dtype: torch.dtype, sizes: Iterable[tuple[int, int]], *, quantized: b
     inner, outer = weight.most_common(1)[0][0]
     item = torch.empty(0, dtype=dtype).element_size()
     outer = max(1, min(outer, _MOST_BYTES // (inner * item)))
-    kinds = _kinds_of_int8(inner, outer) if quantized else _kinds(dtype, inner, outer)
+    item = 1 if quantized else item
+    copies = max(1, min(_ALL_BYTES, weight.total() * item) // (inner * outer * item))
+    kinds = _kinds_of_int8(inner, outer, copies) if quantized else _kinds(dtype, inner, outer, copies)
     if not kinds.keys() & {TILES, VECTORS}:
         return Products(False)
     return decide(_measure(kinds, dtype, inner), (inner, outer))
@@ -135,10 +140,9 @@ def decide(measured: Microseconds, size: tuple[int, int] = (0, 0)) -> Products:
 Run = Callable[[torch.Tensor, int], torch.Tensor]
 
 
-def _kinds(dtype: torch.dtype, inner: int, outer: int) -> dict[str, Run]:
+def _kinds(dtype: torch.dtype, inner: int, outer: int, copies: int) -> dict[str, Run]:
     """Returns the available kinds of product, each as a function of x and of the number of a weight."""
     weight = (torch.arange(inner * outer, dtype=torch.int32) % 251 - 125).to(dtype).div_(125).view(outer, inner)
-    copies = max(1, _ALL_BYTES // (weight.numel() * weight.element_size()))
     strips = [matmul.lay_out(weight) for _ in range(copies)]
     bias = torch.zeros(len(strips[0]) * STRIP)
 
@@ -154,10 +158,9 @@ def _kinds(dtype: torch.dtype, inner: int, outer: int) -> dict[str, Run]:
     return _right(kinds, weight.float(), dtype)
 
 
-def _kinds_of_int8(inner: int, outer: int) -> dict[str, Run]:
+def _kinds_of_int8(inner: int, outer: int, copies: int) -> dict[str, Run]:
     """Returns the same for weights in int8."""
     weight = (torch.arange(inner * outer, dtype=torch.int32) % 251 - 125).to(torch.int8).view(outer, inner)
-    copies = max(1, _ALL_BYTES // weight.numel())
     strips = [int8.lay_out(weight) for _ in range(copies)]
     scales = torch.full((len(strips[0]) * STRIP,), 1 / 125)
     bias = torch.zeros_like(scales)
