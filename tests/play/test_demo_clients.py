@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -93,6 +94,7 @@ def test_its_figures_are_those_of_the_run_and_it_leaves_nothing_behind(small: Pl
     seen: dict[int, list[tuple[int, int]]] = {}
     scene = since = 0
     while small.demos.status() is not None:
+        time.sleep(0.05)  # the engine's thread needs the processor
         reply = json.loads(small.delta(since, boot=small.boot_id, tab_id=TAB))
         since = reply["next"]
         for frame in reply["frames"]:
