@@ -162,12 +162,13 @@ def _steady(records: list[StepRecord], batch_size: int) -> DecodeSteps:
     }
     known = zip(*stages.values(), strict=True)
     stages["publish"] = [period - sum(parts) for period, parts in zip(periods, known, strict=True)]
-    prefills = [record for record in records if record.prompt_tokens and not record.decode_tokens]
-    prefill_s = sum(record.end_ns - record.start_ns for record in prefills) / 1e9
+    # Like those of decodes, until the next step begins: the first tokens of many requests take a while to publish.
+    prefills = [pair for pair in itertools.pairwise(records) if pair[0].prompt_tokens and not pair[0].decode_tokens]
+    prefill_s = sum(following.start_ns - record.start_ns for record, following in prefills) / 1e9
     return DecodeSteps(
         periods,
         {stage: statistics.median(took) for stage, took in stages.items()},
-        sum(record.prompt_tokens for record in prefills) / max(prefill_s, 1e-9),
+        sum(record.prompt_tokens for record, _ in prefills) / max(prefill_s, 1e-9),
         [one.device_ns / 1e6 for one, _ in pairs],
         sum(bool(one.graph) for one, _ in pairs) / len(pairs),
     )

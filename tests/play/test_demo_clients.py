@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 import pytest
@@ -111,10 +112,9 @@ def test_its_figures_are_those_of_the_run_and_it_leaves_nothing_behind(small: Pl
     few = captions[1].partition("First tokens come after ")[2].partition(". ")[0]
     assert captions[4].startswith("First tokens came after") and captions[4].endswith(f"with 32 clients after {few}.")
     assert rings[1] == rings[2] == ["rp-blockmap"]
-    most = {scene: max(map(sum, counts)) for scene, counts in seen.items()}
-    stories = 4
-    assert most[1] <= 32 + stories
-    assert 100 <= most[4] <= 128 + stories
+    requests, stories = {scene: [sum(both) for both in counts] for scene, counts in seen.items()}, 4
+    assert median(requests[1]) <= 32 + stories  # the last frames of a scene may have clients of the next one
+    assert 100 <= max(requests[4]) <= 128 + stories
     assert max(running for running, _ in seen[4]) < 128, "not all fit"
     assert max(waiting for _, waiting in seen[4]) > 10
     wait_until(lambda: not small.tabs.open(TAB).unfinished())
