@@ -460,7 +460,7 @@ POLICY = Demo(
 INTERVAL = Demo(
     name="interval",
     title="Prefill interval",
-    shows="steps without prompts between those with prompts",
+    shows="decode steps between those with prompts",
     knobs={
         "prefill_interval": 0,
         "prefill_max_tokens": 128,
