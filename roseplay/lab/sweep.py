@@ -28,8 +28,9 @@ class Sweep(Experiment):
     """A checked sweep.
 
     It measures in rounds over all values, alternately rising and falling, each value in A and, if there is one, in B, so
-    that a slow minute of the machine affects all of them. Afterwards it measures again the values whose spread is larger than requested and, up to ``MOST_RUNS``
-    times the repeats, rates that contradict each other (see ``knee.contradicting``).
+    that a slow minute of the machine affects all of them. Afterwards it measures again the values whose spread is larger
+    than requested and, up to ``MOST_RUNS`` times the repeats, rates that contradict each other (see
+    ``knee.contradicting``).
 
     Attributes:
         values: in increasing order.

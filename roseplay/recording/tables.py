@@ -57,9 +57,9 @@ def requests(recording: Recording) -> bytes:
     ``submitted_ms`` counts from the run's first event. ``late_ms`` is the time from the intended arrival to submission,
     ``sent_ms`` from submission until the last byte was sent to another server, and ``worst_gap_ms`` the longest between
     two tokens of the answer; ``ttft_queue_ms`` and the three after it are the parts of ``ttft_ms`` (see
-    ``TTFTCauses``); ``tenant`` is a number if its name was not recorded; ``cache_miss`` is why part of the prompt was not cached. Unknown values are empty, such as titles
-    that were not recorded and the finish reason of a request that is still running. ``device`` says whether times are
-    simulated.
+    ``TTFTCauses``); ``tenant`` is a number if its name was not recorded; ``cache_miss`` is why part of the prompt was not
+    cached. Unknown values are empty, such as titles that were not recorded and the finish reason of a request that is
+    still running. ``device`` says whether times are simulated.
     """
     run = Run(recording)
     rows = []

@@ -589,8 +589,8 @@ CLIFF = Demo(
     after="Try it yourself: play a file of long prompts (Your own traffic), and watch KV in use.",
 )
 
-# The page shows the first six of those that an engine can have, and the others on request.
+# The page shows the first six of those that an engine can have and the others on request, or all if they are seven.
 DEMOS = {
     demo.name: demo
-    for demo in (*(BUDGET, PREFIX, BATCH, PRESSURE, CLIFF, SPECULATION, FAIR, POLICY, INTERVAL, PINNED, SWAP, APPEND),)
+    for demo in (BUDGET, PREFIX, BATCH, PRESSURE, CLIFF, SPECULATION, FAIR, POLICY, INTERVAL, PINNED, SWAP, APPEND)
 }
