@@ -6,9 +6,9 @@ import dataclasses
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Request, expect, sync_playwright
@@ -21,8 +21,10 @@ from roseplay.play.playground import Playground
 from tests.play.conftest import serving as serve
 from tests.play.fake_engine import FakeEngine
 
+# One process for all pages: each new page finds the scripts of the one before compiled in memory.
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update",
+    "--renderer-process-limit=1",
 )  # fmt: skip
 DESKTOP = {"viewport": {"width": 1440, "height": 900}}
 USUAL: dict[str, Any] = {**DESKTOP, "color_scheme": "light"}
@@ -100,16 +102,27 @@ def browser(playwright: Playwright, chromium_path: str) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def visitor(
+def visitors(
     playwright: Playwright, chromium_path: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[BrowserContext]:
-    """The context that tests share in turn. Its disk cache keeps compiled scripts, which halves the cost of a page."""
-    context = playwright.chromium.launch_persistent_context(
-        tmp_path_factory.mktemp("chromium"), executable_path=chromium_path, args=list(ARGUMENTS), **USUAL
-    )
-    context.set_default_timeout(TIMEOUT_MS)
-    yield context
-    context.close()
+) -> Iterator[Callable[[bool], BrowserContext]]:
+    """The contexts that tests share in turn: a desktop's and, if asked for True, a phone's.
+
+    Their disk caches keep compiled scripts, which halves the cost of a page.
+    """
+    contexts: dict[bool, BrowserContext] = {}
+
+    def visitor(phone: bool) -> BrowserContext:
+        if phone not in contexts:
+            screen: Any = {**USUAL, **(PHONE if phone else {})}
+            contexts[phone] = playwright.chromium.launch_persistent_context(
+                tmp_path_factory.mktemp("chromium"), executable_path=chromium_path, args=list(ARGUMENTS), **screen
+            )
+            contexts[phone].set_default_timeout(TIMEOUT_MS)
+        return contexts[phone]
+
+    yield visitor
+    for context in contexts.values():
+        context.close()
 
 
 def forget(context: BrowserContext) -> None:
@@ -126,9 +139,12 @@ def forget(context: BrowserContext) -> None:
 
 
 @pytest.fixture
-def open_page(request: pytest.FixtureRequest, visitor: BrowserContext) -> Iterator[Callable[..., Page]]:
+def open_page(
+    request: pytest.FixtureRequest, visitors: Callable[[bool], BrowserContext]
+) -> Iterator[Callable[..., Page]]:
     """Opens the page of a server as a new visitor. Fails the test afterwards if the page reported an error."""
     contexts: list[BrowserContext] = []
+    second: list[BrowserContext] = []  # those of them that no other test uses
     complaints: list[str] = []
 
     def watch(page: Page, address: str, expected: str) -> None:
@@ -142,15 +158,27 @@ def open_page(request: pytest.FixtureRequest, visitor: BrowserContext) -> Iterat
         for ended in ("requestfinished", "requestfailed"):
             page.on(ended, lambda r: calls[page].discard(r))
 
-    def open_page(served: Any, *, path: str = "", expected: str = "", live: bool = True, **options: Any) -> Page:
+    def open_page(
+        served: Any,
+        *,
+        path: str = "",
+        expected: str = "",
+        live: bool = True,
+        color_scheme: Literal["light", "dark"] = "light",
+        permissions: Sequence[str] = (),
+        **screen: Any,
+    ) -> Page:
         """``expected``: text that allowed console errors contain. ``live``: wait until the page is live."""
-        if options or visitor in contexts:
-            context = request.getfixturevalue("browser").new_context(**{**USUAL, **options})
+        assert screen in ({}, DESKTOP, PHONE)
+        context = visitors(screen == PHONE)
+        if context in contexts:  # a second visitor
+            context = request.getfixturevalue("browser").new_context(**{**USUAL, **screen})
             context.set_default_timeout(TIMEOUT_MS)
-        else:
-            context = visitor
+            second.append(context)
         contexts.append(context)
+        context.grant_permissions(list(permissions))
         page = context.new_page()
+        page.emulate_media(color_scheme=color_scheme)
         watch(page, served.address, expected)
         page.goto(served.address + path)
         if live:
@@ -159,10 +187,10 @@ def open_page(request: pytest.FixtureRequest, visitor: BrowserContext) -> Iterat
 
     yield open_page
     for context in contexts:
-        if context is visitor:
-            forget(context)
-        else:
+        if context in second:
             context.close()
+        else:
+            forget(context)
     calls.clear()
     assert complaints == []
 

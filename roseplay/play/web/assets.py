@@ -99,7 +99,9 @@ def _load(module: str) -> str:
     """Returns JavaScript for a promise of a page module's exports."""
     if module not in files():
         raise ValueError(f"there is no static file {module}")
-    return f"import('{address(PAGE)}').then(({{ load }}) => load('{module}'))"
+    # An absolute address: Chromium compiles equal texts once for all tabs of a process, and a relative one would lead to
+    # the server of the first tab, even from the page of another.
+    return f"import(new URL('{address(PAGE)}', document.baseURI).href).then(({{ load }}) => load('{module}'))"
 
 
 def head() -> str:
