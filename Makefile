@@ -32,9 +32,10 @@ setup: $(BASE) $(SMOLLM2) ## make .venv and install what running needs, and Smol
 play: $(BASE) $(SMOLLM2) ## open the page with SmolLM2 or, without it, tiny-chat; ARGS="--model gpt2 --port 0" reaches app.py
 	@$(BIN)/python app.py $(ARGS)
 
+# Tests start many processes, which would compile all modules anew without bytecode files.
 test: $(TEST) ## run all tests, those in a browser too; ARGS reaches pytest
 	@$(BIN)/python -m tests.chromium
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 conformance: ## drive the API by LangChain's tests, lm-eval, schemathesis and guidellm, in environments of their own
 	@$(MAKE) --no-print-directory VENV=$(VENV)-conformance run-conformance

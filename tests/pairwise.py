@@ -46,7 +46,9 @@ def each_value_of(**factors: Sequence[Any]) -> pytest.MarkDecorator:
     For cases that take seconds, as those of kernels that have to be compiled for each.
     """
     longest = max(map(len, factors.values()))
-    return _parametrized(factors, [tuple(values[i % len(values)] for values in factors.values()) for i in range(longest)])
+    return _parametrized(
+        factors, [tuple(values[i % len(values)] for values in factors.values()) for i in range(longest)]
+    )
 
 
 def _parametrized(factors: Mapping[str, Sequence[Any]], chosen: list[tuple[Any, ...]]) -> pytest.MarkDecorator:
