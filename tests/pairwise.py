@@ -37,21 +37,7 @@ def pairwise(factors: Mapping[str, Sequence[Any]], tries: int = 40) -> list[dict
 
 def product_of(**factors: Sequence[Any]) -> pytest.MarkDecorator:
     """Parametrizes a test with the full product; combinations that ``pairwise`` does not choose are marked slow."""
-    return _parametrized(factors, [tuple(values.values()) for values in pairwise(factors)])
-
-
-def each_value_of(**factors: Sequence[Any]) -> pytest.MarkDecorator:
-    """Parametrizes a test with the full product; a few combinations that include each value once are not marked slow.
-
-    For cases that take seconds, as those of kernels that have to be compiled for each.
-    """
-    longest = max(map(len, factors.values()))
-    return _parametrized(
-        factors, [tuple(values[i % len(values)] for values in factors.values()) for i in range(longest)]
-    )
-
-
-def _parametrized(factors: Mapping[str, Sequence[Any]], chosen: list[tuple[Any, ...]]) -> pytest.MarkDecorator:
+    chosen = [tuple(values.values()) for values in pairwise(factors)]
     cases = [
         pytest.param(*values, marks=() if values in chosen else pytest.mark.slow)
         for values in itertools.product(*factors.values())

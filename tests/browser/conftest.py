@@ -21,7 +21,8 @@ from roseplay.play.playground import Playground
 from tests.play.conftest import serving as serve
 from tests.play.fake_engine import FakeEngine
 
-# One process for all pages: each new page finds the scripts of the one before compiled in memory.
+# One process for all pages: each new page finds the scripts of the one before compiled in memory. Pages of several
+# servers share it, so the tests also fail if a page loads the scripts of another server.
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update",
     "--renderer-process-limit=1",

@@ -157,12 +157,12 @@ def test_replayed_steps_give_the_logits_of_the_model(family: str):
 def test_the_triton_backend_is_replayed_with_nothing_but_the_devices_numbers(family: str):
     """With a GPU's fused operations as well."""
     config = FAMILIES[family]()
-    config.num_hidden_layers, config.num_attention_heads, config.num_key_value_heads = 2, 2, 1
+    config.num_hidden_layers = 2
     model = tiny_model(config)
-    with emulate_gpu((2,), (4,), kernels=True):
+    with emulate_gpu((2,), (8,), kernels=True):
         runner = make_runner(model, attention="triton")
     assert len(runner.accelerator.graphs) == 2, runner.accelerator.graphs.refused
-    prompts = [random_tokens(length, 97, length) for length in (1, 5)]
+    prompts = [random_tokens(length, 97, length) for length in (1, 8)]
     expected = [eager_logits(model, prompt) for prompt in prompts]
     driver = Driver(runner, prompts)
     for counts in schedule(prompts, 1):

@@ -116,6 +116,13 @@ def test_the_end_comes_when_the_time_is_over_or_at_a_second_signal(flags: list[s
         assert process.wait(20) == 0
 
 
+def test_nothing_to_wait_for_ends_at_once() -> None:
+    with served() as (process, _):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+        assert process.stderr is not None and process.stderr.read() == ""
+
+
 @pytest.mark.parametrize("flags", ["--port many", "--grace -1", "--grace soon", "--api-key=", "--log-level loud"])
 def test_a_flag_that_makes_no_sense_is_one_line(flags: str, capsys: pytest.CaptureFixture[str]) -> None:
     from roseplay.serve.main import main
@@ -136,12 +143,12 @@ def free_ports(count: int) -> list[int]:
             return list(range(first, first + count))
 
 
-def test_telemetry_is_published_where_flags_say_and_a_server_without_requests_ends_at_once() -> None:
+def test_telemetry_is_published_where_flags_say() -> None:
     """The API in one process, a subscriber in another: a request's KV events carry its blocks."""
     zmq = pytest.importorskip("zmq")
     kv, passes = free_ports(3)[::2]  # replays of KV events use the next port as well
     flags = ("--kv-events-port", str(kv), "--forward-pass-port", str(passes), "--slow-motion", "1")
-    with served(*flags) as (process, address), zmq.Context() as context:
+    with served(*flags) as (_, address), zmq.Context() as context:
         subscribers = []
         for port in (kv, passes):
             subscriber = context.socket(zmq.SUB)
@@ -163,6 +170,3 @@ def test_telemetry_is_published_where_flags_say_and_a_server_without_requests_en
         assert b"scheduled_requests" in b"".join(got[1])
         for subscriber in subscribers:
             subscriber.close()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(15) == 0
-        assert process.stderr is not None and process.stderr.read() == ""
