@@ -41,7 +41,7 @@ def imported(path: Path, *, kv: bool) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kv", [True, False])
+@pytest.mark.parametrize("kv", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_an_imported_run_replays(mock: Served, open_page: Callable[..., Page], tmp_path: Path, kv: bool) -> None:
     page = open_page(mock)
     page.get_by_role("tab", name="Traces").click()

@@ -105,6 +105,7 @@ def test_a_sweep_is_run_shown_kept_and_sent(live: Served, open_page: Open, tmp_p
     expect(other.locator("#lab-asked-to")).to_have_value("8")
 
 
+@pytest.mark.slow
 def test_a_sweep_of_the_prompt_length_measures_a_and_b_and_opens_with_both(
     live: Served, open_page: Open, tmp_path: Path
 ) -> None:
@@ -202,6 +203,7 @@ def test_a_sweep_grows_while_it_is_measured_and_stopping_keeps_its_values(live: 
     expect(panel(page, "points").locator("tbody tr")).to_have_count(len(kept))
 
 
+@pytest.mark.slow
 def test_traffic_of_a_file_is_swept_and_compared(live: Served, open_page: Open, tmp_path: Path) -> None:
     page = open_page(live, expected="422")
     open_lab(page)
@@ -283,7 +285,7 @@ def test_it_fits_the_screen(live: Served, open_page: Open, scheme: str, mode: st
     assert page.evaluate(unnamed) == []
 
 
-@pytest.mark.parametrize("mode", ["Sweep", "Find"])
+@pytest.mark.parametrize("mode", ["Sweep", pytest.param("Find", marks=pytest.mark.slow)])
 def test_on_a_phone_it_can_be_read_and_pressed(live: Served, open_page: Open, mode: str) -> None:
     page = open_page(live, **PHONE)
     open_lab(page)

@@ -46,7 +46,7 @@ def test_the_mark_names_hardware_and_label_and_opens_the_origins(simulated: Serv
     expect(mark).to_be_focused()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_the_origins_fit_on_a_phone(simulated: Served, open_page: Open, scheme: str) -> None:
     page = open_page(simulated, **PHONE, color_scheme=scheme)
     page.locator(".rp-sim-mark").tap()

@@ -83,9 +83,15 @@ def reasoner() -> Iterator[Served]:
         yield served
 
 
-@pytest.fixture(params=["why?", "a hard one"], ids=["tag in the answer", "tag in the prompt"])
-def question(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+ANSWER, PROMPT = "tag in the answer", "tag in the prompt"
+TAGS = {"why?": ANSWER, "a hard one": PROMPT}
+
+
+def asked(*slow: str) -> pytest.MarkDecorator:
+    """Parametrizes a test with a question of each kind; those of the ``slow`` kinds are marked so."""
+    marked = {kind: pytest.mark.slow if kind in slow else () for kind in TAGS.values()}
+    cases = [pytest.param(question, id=kind, marks=marked[kind]) for question, kind in TAGS.items()]
+    return pytest.mark.parametrize("question", cases)
 
 
 def head(page: Page) -> Locator:
@@ -104,6 +110,7 @@ def think(page: Page, served: Served, question: str, steps: int) -> None:
     served.engine.step(steps + (2 if question == "why?" else 0))
 
 
+@asked()
 def test_it_is_seen_while_it_is_written_and_folds_when_it_ends(
     reasoner: Served, open_page: Callable[..., Page], question: str
 ) -> None:
@@ -126,6 +133,7 @@ def test_it_is_seen_while_it_is_written_and_folds_when_it_ends(
     assert "think>" not in text(page, 1).inner_text()
 
 
+@asked(ANSWER)
 def test_a_reload_shows_the_same(reasoner: Served, open_page: Callable[..., Page], question: str) -> None:
     page = open_page(reasoner)
     think(page, reasoner, question, 3)
@@ -143,6 +151,7 @@ def test_a_reload_shows_the_same(reasoner: Served, open_page: Callable[..., Page
     expect(thought(page)).to_be_hidden()
 
 
+@asked(PROMPT)
 def test_a_replay_shows_the_same(
     reasoner: Served, mock: Served, open_page: Callable[..., Page], question: str, tmp_path: Path
 ) -> None:
@@ -159,6 +168,7 @@ def test_a_replay_shows_the_same(
     assert other.locator("#rp-lane-1 .rp-a").inner_text().endswith("It is so. Really.")
 
 
+@asked(PROMPT)
 def test_what_is_never_closed_stays_open(reasoner: Served, open_page: Callable[..., Page], question: str) -> None:
     page = open_page(reasoner)
     think(page, reasoner, question, 3)
