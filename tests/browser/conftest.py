@@ -204,12 +204,17 @@ def ready(page: Page) -> None:
     )
 
 
-def reload(page: Page) -> None:
-    """Reload the page once Gradio has answered all calls: a call that is cut off logs an error on the console."""
+def settled(page: Page) -> None:
+    """Wait until Gradio has answered all of the page's calls."""
     deadline = time.monotonic() + TIMEOUT_MS / 1000
     while calls[page]:
         assert time.monotonic() < deadline, [call.url for call in calls[page]]
         page.wait_for_timeout(20)
+
+
+def reload(page: Page) -> None:
+    """Reload the page once Gradio has answered all calls: a call that is cut off logs an error on the console."""
+    settled(page)
     page.reload()
 
 

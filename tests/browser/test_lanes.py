@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
-from tests.browser.conftest import Served, answer_at_most, ask, ready, reload, state, text
+from tests.browser.conftest import Served, answer_at_most, ask, ready, reload, settled, state, text
 
 Open = Callable[..., Page]
 RUNNING = re.compile(r"decode · \d+\+[1-9]\d* tok")
@@ -125,6 +125,28 @@ def test_an_empty_prompt_is_told_and_nothing_is_lost(mock: Served, open_page: Op
     expect(page.get_by_text("do not fit")).to_be_visible()
     expect(page.locator("#prompt input")).to_have_value("x" * 4000)
     expect(page.locator(".rp-live")).to_have_attribute("data-state", "live")
+
+
+def test_what_is_typed_while_a_prompt_is_sent_is_kept(mock: Served, open_page: Open) -> None:
+    page, prompt, held = open_page(mock), "#prompt input", list[Route]()
+    page.route("**/gradio_api/queue/join*", lambda route: held.append(route))
+    for first, then in (("one", "two"), ("   ", "three")):  # the second is refused
+        ask(page, first)
+        expect(page.locator(prompt)).to_have_value("")
+        page.locator(prompt).fill(then)
+        while not held:
+            page.wait_for_timeout(20)
+        held.pop().continue_()
+        if first == "one":
+            expect(page.locator("#rp-lane-1 h4")).to_have_text("one")
+            settled(page)
+            expect(page.locator(prompt)).to_have_value("two")
+        else:
+            expect(page.get_by_text("the prompt is empty")).to_be_visible()
+            expect(page.locator(prompt)).to_have_value(re.compile(r"\s+three"))
+    page.unroute("**/gradio_api/queue/join*")
+    page.locator(prompt).press("Enter")
+    expect(page.locator("#rp-lane-1 h4")).to_have_text(re.compile("three"))
 
 
 def test_the_prompt_says_which_lanes_it_asks(mock: Served, open_page: Open) -> None:

@@ -103,7 +103,7 @@ function show() {
   box.dataset.count = String(count);
   document.body.style.setProperty("--rp-lanes-height", `${HEIGHTS[count]}px`);
   for (const lane of lanes) lane.root.hidden = lane.dot.hidden = lane.index >= count;
-  const prompt = document.querySelector("#prompt input");
+  const prompt = promptBox();
   if (prompt) prompt.placeholder = `Ask ${to === ALL ? NAMES[count] : to}…`;
   else requestAnimationFrame(show); // Gradio mounts it later
 }
@@ -128,11 +128,18 @@ export const lanesShown = () => String(count);
 /* Call an endpoint once the server knows the settings typed so far. */
 const ask = (endpoint, values) => sent().then(() => call(endpoint, values));
 
-/** For Enter and Send; returns the new text of the prompt bar: none, unless the server refuses the prompt. */
+const promptBox = () => /** @type {HTMLInputElement | null} */ (document.querySelector("#prompt input"));
+
+/** For Enter and Send: empty the prompt bar and send the prompt. Returns the bar's new text, with the prompt if the server
+ * refuses it; what was typed meanwhile stays. */
 export async function send(prompt, sendTo, shown) {
   const all = Array.from({ length: Number(shown) }, (_, i) => i + 1);
   const lane = sendTo === ALL ? all : Number(String(sendTo).replace("lane ", ""));
-  return await ask("submit", { prompt, lane }) !== undefined ? "" : { __type__: "update" };
+  const typed = promptBox();
+  typed.value = "";
+  typed.dispatchEvent(new Event("input", { bubbles: true })); // Gradio keeps the text, too
+  const accepted = await ask("submit", { prompt, lane }) !== undefined;
+  return accepted ? { __type__: "update" } : [prompt, typed.value].filter(Boolean).join(" ");
 }
 
 function swiped() {
