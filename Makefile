@@ -1,9 +1,9 @@
 # `make help` lists what there is. PYTHON=python3.12 chooses another interpreter, VENV=dir another environment,
-# REQUIREMENTS=.ci/oldest.txt other versions of what running needs, JOBS=4 four processes for the tests (each takes up to 3 GB).
+# REQUIREMENTS=.ci/oldest.txt other versions of what running needs, JOBS=1 one process for the tests (each takes up to 3 GB).
 PYTHON ?= python3
 VENV ?= .venv
 REQUIREMENTS ?= requirements.txt
-JOBS ?= 2
+JOBS ?= 3
 ARGS ?=
 
 BIN := $(VENV)/bin

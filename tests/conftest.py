@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 from pathlib import Path
+from typing import Any
 
 # Set before anything imports these libraries, so that tests access nothing outside.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -65,6 +66,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.stash[_skipped] = len(wanted)
         for item in wanted:
             item.add_marker(pytest.mark.skip(reason=NO_CHROMIUM))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.scheduling import PagesOnCores
+
+    return PagesOnCores(config, log)
 
 
 def pytest_collection_finish() -> None:

@@ -98,7 +98,9 @@ def test_a_token_says_that_its_step_is_not_known(ours: Served, open_page: Callab
     )
 
 
-@pytest.mark.parametrize("size", [{}, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize(
+    "size", [pytest.param({}, id="desktop"), pytest.param(PHONE, id="phone", marks=pytest.mark.slow)]
+)
 def test_without_knobs_there_are_no_controls_for_them(
     plain: Served, open_page: Callable[..., Page], size: dict[str, object]
 ) -> None:

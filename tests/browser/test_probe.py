@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from roseplay.bench import probe
 from tests.browser.conftest import Served, ask, state
 
 
+@pytest.mark.slow
 def test_it_follows_tokens_to_the_screen(live: Served, open_page: Callable[..., Page]) -> None:
     page = open_page(live)
     live.engine.set_knobs(slow_motion=24.0)  # so that an answer spans several polls
