@@ -1,6 +1,6 @@
 /* The chats. The server keeps a tab's lanes; for each, this page keeps the stamp of what it has. Every poll sends the
  * stamps, so that a lost answer or a reload loses nothing. */
-import { write } from "../shared/dom.js";
+import { set, write } from "../shared/dom.js";
 import { call } from "../shared/endpoints.js";
 import { on } from "../shared/events.js";
 import { pointing } from "../shared/pointing.js";
@@ -130,16 +130,13 @@ const ask = (endpoint, values) => sent().then(() => call(endpoint, values));
 
 const promptBox = () => /** @type {HTMLInputElement | null} */ (document.querySelector("#prompt input"));
 
-/** For Enter and Send: empty the prompt bar and send the prompt. Returns the bar's new text, with the prompt if the server
- * refuses it; what was typed meanwhile stays. */
+/** For Enter and Send: empties the prompt bar; returns a refused prompt to it, before what was typed meanwhile. */
 export async function send(prompt, sendTo, shown) {
-  const all = Array.from({ length: Number(shown) }, (_, i) => i + 1);
+  const typed = promptBox(), all = Array.from({ length: Number(shown) }, (_, i) => i + 1);
   const lane = sendTo === ALL ? all : Number(String(sendTo).replace("lane ", ""));
-  const typed = promptBox();
-  typed.value = "";
-  typed.dispatchEvent(new Event("input", { bubbles: true })); // Gradio keeps the text, too
-  const accepted = await ask("submit", { prompt, lane }) !== undefined;
-  return accepted ? { __type__: "update" } : [prompt, typed.value].filter(Boolean).join(" ");
+  set(typed, { value: "" }).dispatchEvent(new Event("input", { bubbles: true })); // Gradio keeps the text, too
+  if (await ask("submit", { prompt, lane }) !== undefined) return { __type__: "update" };
+  return [prompt, typed.value].filter(Boolean).join(" ");
 }
 
 function swiped() {
