@@ -86,6 +86,8 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("browser") and item.config.stash.get(_browser, None) is None:
         pytest.fail(f"{NO_CHROMIUM} (CI=true makes this a failure)", pytrace=False)
+    if item.get_closest_marker("hypothesis"):
+        gc.collect()  # Hypothesis turns warnings into errors, even those about sockets that earlier tests left open
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

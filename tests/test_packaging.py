@@ -117,6 +117,7 @@ with Engine("tiny-chat") as engine:
     assert reason in ("stop", "length")
 
 
+@pytest.mark.slow
 def test_the_benchmark_runs_from_an_installed_wheel(installed: Path, tmp_path: Path) -> None:
     command = "-m roseplay bench streaming --num-requests 2 --max-new-tokens 2 --warmup-runs 0".split()
     result = in_an_empty_folder(installed, tmp_path, *command)

@@ -30,7 +30,7 @@ ARGUMENTS = (
 DESKTOP = {"viewport": {"width": 1440, "height": 900}}
 USUAL: dict[str, Any] = {**DESKTOP, "color_scheme": "light"}
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
-TIMEOUT_MS = 60_000  # the machine may be busy
+TIMEOUT_MS = 120_000  # the machine may be busy
 expect.set_options(timeout=TIMEOUT_MS)
 calls: defaultdict[Page, set[Request]] = defaultdict(set)  # unanswered calls to Gradio
 

@@ -493,7 +493,7 @@ def test_the_real_engine_says_what_is_in_a_block(live: Served, open_page: Callab
     page = open_page(live)
     ask(page, "What is a KV block? Tell me all about it.")
     for lane in range(1, 5):
-        expect(state(page, lane)).to_have_text(re.compile(r"done"), timeout=60_000)
+        expect(state(page, lane)).to_have_text(re.compile(r"done"))
     page.wait_for_function("Rose.blocks.counts().cached > 0")
     block = page.evaluate(BLOCK_WITH, "KV block")
     assert block, "no findable block holds the prompt"

@@ -59,10 +59,10 @@ def say(page: Page, prompt: str) -> None:
 def test_a_conversation_uses_the_cache_and_survives_a_reload(live: Served, open_page: Open) -> None:
     page = open_page(live)
     ask_lane_1(page, "What does the prefix cache of an engine for language models do?", tokens=40)
-    expect(state(page, 1)).to_have_text(ENDED, timeout=60_000)
+    expect(state(page, 1)).to_have_text(ENDED)
     say(page, "And what is a KV block?")
     expect(turns(page)).to_have_count(2)
-    expect(state(page, 1)).to_have_text(ENDED, timeout=60_000)
+    expect(state(page, 1)).to_have_text(ENDED)
     expect(turns(page).nth(1).locator(".rp-q .rp-ask")).to_have_text(re.compile(r"[1-9]\d* of \d+ cached"))
     expect(state(page, 1)).to_have_attribute("title", re.compile(r"\([1-9]\d* of them cached"))
     before = turns(page).all_inner_texts()

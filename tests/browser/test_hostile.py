@@ -245,7 +245,7 @@ def test_a_report_of_a_hostile_run(lines: Lines, browser: Browser, tmp_path: Pat
     context = browser.new_context()
     page = context.new_page()
     page.goto(path.as_uri())
-    page.wait_for_function("() => document.querySelectorAll('.js-plotly-plot .main-svg').length >= 4", timeout=60_000)
+    page.wait_for_function("() => document.querySelectorAll('.js-plotly-plot .main-svg').length >= 4")
     assert page.evaluate("window.pwned") is None
     assert page.locator("img").count() == 0
     expect(page.locator("body")).to_contain_text(IMAGE)

@@ -155,7 +155,7 @@ def test_the_lab_compares_the_server_with_itself(ours: Served, open_page: Callab
     page.locator("#lab-repeats input").fill("1")
     page.locator("#lab-repeats input").blur()
     page.locator("#lab-run").click()
-    page.wait_for_function("() => Rose.lab.job && Rose.lab.job.state === 'done'", timeout=60_000)
+    page.wait_for_function("() => Rose.lab.job && Rose.lab.job.state === 'done'")
     expect(page.locator("#rp-lab-result")).to_contain_text("TTFT p50")
 
 

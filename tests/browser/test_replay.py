@@ -390,7 +390,7 @@ def test_the_report_opens_from_a_file_and_shows_every_point(
     path.write_bytes(export("report", run_on_disk.read_bytes().splitlines(keepends=True)))
     run = Run(read(run_on_disk))
     context = browser.new_context()
-    context.set_default_timeout(2 * TIMEOUT_MS)  # software rendering has to draw several thousand points
+    context.set_default_timeout(TIMEOUT_MS)
     page = context.new_page()
     complaints: list[str] = []
     page.on("console", lambda m: m.type == "error" and complaints.append(m.text))

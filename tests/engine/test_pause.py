@@ -95,6 +95,7 @@ def test_a_paused_engine_can_be_closed(tiny_llama):
         engine.pause()
 
 
+@pytest.mark.slow
 def test_a_worker_that_replaces_another_is_not_paused(tmp_path, tiny_llama):
     tiny_llama.save_pretrained(tmp_path)
     with Engine(str(tmp_path), worker="process", block_size=4, num_blocks=50) as engine:

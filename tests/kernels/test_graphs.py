@@ -162,7 +162,7 @@ def test_the_triton_backend_is_replayed_with_nothing_but_the_devices_numbers(fam
     with emulate_gpu((2,), (8,), kernels=True):
         runner = make_runner(model, attention="triton")
     assert len(runner.accelerator.graphs) == 2, runner.accelerator.graphs.refused
-    prompts = [random_tokens(length, 97, length) for length in (1, 8)]
+    prompts = [random_tokens(length, 97, length) for length in (1, 5)]
     expected = [eager_logits(model, prompt) for prompt in prompts]
     driver = Driver(runner, prompts)
     for counts in schedule(prompts, 1):

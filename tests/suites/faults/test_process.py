@@ -22,7 +22,7 @@ from tests.suites.faults.scene import SOON_S, WAIT_S, Page, expect_right, open_e
 from tests.suites.faults.table import WORKER_ROWS, Row
 
 START_S = 60.0  # for a worker, which imports torch
-QUICK = {"forward: raises in a process", "transport: garbage in the pipe"}  # the others are slow
+QUICK = {"transport: garbage in the pipe"}  # the others are slow
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
+
 from roseplay import Engine
 from tests.suites.faults import scene
 from tests.suites.faults.inject import Fault, injected
@@ -17,6 +19,7 @@ def stalls(call: Any, *args: Any) -> Any:
     return call()
 
 
+@pytest.mark.slow
 def test_a_step_that_stalls_in_slow_motion_is_well(served, expected, monkeypatch, outcome) -> None:
     """Slow motion stretches the step by the time it took, far beyond the prediction."""
     engine, page = served

@@ -70,7 +70,7 @@ class Program:
         self._readers.append(threading.Thread(target=read, daemon=True))
         self._readers[-1].start()
 
-    def line(self, timeout: float = 120.0) -> str:
+    def line(self, timeout: float = 240.0) -> str:
         """The next line of its output."""
         try:
             line = self._lines.get(timeout=timeout)
@@ -90,7 +90,7 @@ class Program:
         """Signal it and its children, as a terminal does."""
         os.killpg(self.process.pid, number)
 
-    def ended(self, timeout: float = 60.0) -> int:
+    def ended(self, timeout: float = 120.0) -> int:
         """Wait for its end; returns the exit code."""
         return self.process.wait(timeout)
 
