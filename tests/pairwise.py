@@ -35,25 +35,23 @@ def pairwise(factors: Mapping[str, Sequence[Any]], tries: int = 40) -> list[dict
     return found
 
 
-def each_value(factors: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Returns as few combinations as include each value of each factor."""
-    longest = max(len(values) for values in factors.values())
-    return [
-        {
-            name: values[(i + i // len(values) * shift) % len(values)]
-            for shift, (name, values) in enumerate(factors.items())
-        }
-        for i in range(longest)
-    ]
+def product_of(**factors: Sequence[Any]) -> pytest.MarkDecorator:
+    """Parametrizes a test with the full product; combinations that ``pairwise`` does not choose are marked slow."""
+    return _parametrized(factors, [tuple(values.values()) for values in pairwise(factors)])
 
 
-def product_of(each_pair: bool = True, /, **factors: Sequence[Any]) -> pytest.MarkDecorator:
-    """Parametrizes a test with the full product, of which some combinations run by default and the others are slow.
+def each_value_of(**factors: Sequence[Any]) -> pytest.MarkDecorator:
+    """Parametrizes a test with the full product; a few combinations that include each value once are not marked slow.
 
-    Args:
-        each_pair: whether every pair of values of two factors runs by default, and not only every value.
+    For cases that take seconds, as those of kernels that have to be compiled for each.
     """
-    chosen = [tuple(values.values()) for values in (pairwise if each_pair else each_value)(factors)]
+    longest = max(map(len, factors.values()))
+    return _parametrized(
+        factors, [tuple(values[i % len(values)] for values in factors.values()) for i in range(longest)]
+    )
+
+
+def _parametrized(factors: Mapping[str, Sequence[Any]], chosen: list[tuple[Any, ...]]) -> pytest.MarkDecorator:
     cases = [
         pytest.param(*values, marks=() if values in chosen else pytest.mark.slow)
         for values in itertools.product(*factors.values())

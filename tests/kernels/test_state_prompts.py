@@ -29,7 +29,7 @@ from roseplay.model.states import PackedInputs, PackedRows, SlotStates
 from tests.model.families import STATEFUL, VOCABULARY, tiny_model
 from tests.model.harness import Driver, eager_logits, make_runner, random_tokens
 from tests.model.test_families import LENGTHS, SCHEDULE
-from tests.pairwise import product_of
+from tests.pairwise import each_value_of, product_of
 
 DTYPES = [torch.float32, torch.bfloat16]
 
@@ -170,12 +170,12 @@ def of_delta_rule(
     return query.reshape(of_keys), key.reshape(of_keys), value.reshape(of_values), -randn(*of_values[:3]).abs(), gates
 
 
-@product_of(False, shape=[(2, 4, 8, 12), (1, 1, 40, 64), (1, 2, 5, 33)], dtype=DTYPES)
+@each_value_of(shape=[(2, 4, 8, 12), (1, 1, 40, 64), (1, 2, 5, 33)], dtype=DTYPES)
 def test_delta_rules(shape: tuple[int, int, int, int], dtype: torch.dtype, kernels: Any) -> None:
     check_delta_rule(kernels, *of_delta_rule(Batch(kernels.chunk).tokens, shape, dtype))
 
 
-@product_of(False, shape=[(2, 2, 8, 12), (1, 1, 40, 64)], decay=[1, 30], dtype=DTYPES)
+@each_value_of(shape=[(2, 2, 8, 12), (1, 1, 40, 64)], decay=[1, 30], dtype=DTYPES)
 def test_delta_rules_with_a_decay_of_each_channel(
     shape: tuple[int, int, int, int], decay: int, dtype: torch.dtype
 ) -> None:

@@ -19,7 +19,7 @@ from roseplay.model.loader import load_model
 from roseplay.model.stateful import StatefulForward, stateful_modules
 from roseplay.model.states import SlotStates
 from tests.model.families import STATEFUL, tiny_model
-from tests.pairwise import product_of
+from tests.pairwise import each_value_of, product_of
 
 pytest.importorskip("numba")
 from roseplay.kernels.cpu.states import mamba, mamba2
@@ -108,7 +108,7 @@ def test_delta_rules(shape: tuple[int, int, int, int], by_channel: bool, dtype: 
     )
 
 
-@product_of(False, shape=[(4, 2, 8, 16), (3, 1, 5, 40)], gated=[False, True], state_dtype=DTYPES, dtype=DTYPES)
+@each_value_of(shape=[(4, 2, 8, 16), (3, 1, 5, 40)], gated=[False, True], state_dtype=DTYPES, dtype=DTYPES)
 def test_mamba_2(shape: tuple[int, int, int, int], gated: bool, state_dtype: torch.dtype, dtype: torch.dtype) -> None:
     heads, groups, dim, size = shape
 
@@ -133,7 +133,7 @@ def test_mamba_2(shape: tuple[int, int, int, int], gated: bool, state_dtype: tor
     )
 
 
-@product_of(False, shape=[(24, 16), (300, 5)], state_dtype=DTYPES, dtype=DTYPES)
+@each_value_of(shape=[(24, 16), (300, 5)], state_dtype=DTYPES, dtype=DTYPES)
 def test_mamba(shape: tuple[int, int], state_dtype: torch.dtype, dtype: torch.dtype) -> None:
     channels, size = shape
     check(

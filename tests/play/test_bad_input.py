@@ -226,7 +226,7 @@ def try_values(served: Served, every: int) -> None:
 
 
 def test_values_for_every_parameter(served: Served) -> None:
-    try_values(served, every=8)
+    try_values(served, every=4)
 
 
 @pytest.mark.slow

@@ -132,11 +132,11 @@ const promptBox = () => /** @type {HTMLInputElement | null} */ (document.querySe
 
 /** For Enter and Send: empties the prompt bar; returns a refused prompt to it, before what was typed meanwhile. */
 export async function send(prompt, sendTo, shown) {
-  const typed = promptBox(), all = Array.from({ length: Number(shown) }, (_, i) => i + 1);
+  const bar = promptBox(), all = Array.from({ length: Number(shown) }, (_, i) => i + 1);
   const lane = sendTo === ALL ? all : Number(String(sendTo).replace("lane ", ""));
-  set(typed, { value: "" }).dispatchEvent(new Event("input", { bubbles: true })); // Gradio keeps the text, too
+  set(bar, { value: "" }).dispatchEvent(new Event("input", { bubbles: true })); // Gradio keeps the text, too
   if (await ask("submit", { prompt, lane }) !== undefined) return { __type__: "update" };
-  return [prompt, typed.value].filter(Boolean).join(" ");
+  return [prompt, bar.value].filter(Boolean).join(" ");
 }
 
 function swiped() {
