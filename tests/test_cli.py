@@ -59,13 +59,11 @@ if __name__ == "__main__":
 
 
 def test_the_lab_and_exports_need_no_page(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"  # a file, since the lab's engines are processes that import it
+    program = tmp_path / "program.py"
     program.write_text(WITHOUT_THE_PAGE)
-    quick = (
-        "--num-requests 2 --max-new-tokens 2 --threads 1 --attention reference --no-fuse-ops --no-record-steps".split()
-    )
+    simulated = "--run-as h100 --model qwen3-0.6b --num-requests 2 --max-new-tokens 2".split()
     for command in (
-        ["lab", "dedup", *quick, "--json", "--report", "lab.html"],
+        ["lab", "dedup", *simulated, "--json", "--report", "lab.html"],
         ["export", str(demo_path()), "--trace", "t.json", "--csv", "t.csv", "--report", "r.html"],
     ):
         done = subprocess.run(

@@ -20,29 +20,20 @@ import httpx
 import pytest
 
 STARTS_WITHIN_S = 240.0
-LONG = {"model": "tiny-chat", "prompt": "Once", "max_tokens": 400, "ignore_eos": True, "stream": True}
+MODEL = "qwen3-0.6b"
+LONG = {"model": MODEL, "prompt": "Once", "max_tokens": 400, "ignore_eos": True, "stream": True}
 
 
 @contextlib.contextmanager
 def served(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """``roseplay serve`` in its own process, in slow motion; yields the process and its address."""
+    """``roseplay serve`` in its own process, in slow motion; yields the process and its address.
+
+    Its GPU is simulated, so the process starts without PyTorch, which takes longer to import than everything else.
+    """
     root = Path(__file__).resolve().parents[2]
-    command = [
-        sys.executable,
-        "-m",
-        "roseplay",
-        "serve",
-        "--model",
-        "tiny-chat",
-        "--port",
-        "0",
-        "--worker",
-        "thread",
-        "--slow-motion",
-        "3",
-    ]
+    command = [sys.executable, "-m", "roseplay", "serve", "--model", MODEL, "--run-as", "h100", "--port", "0"]
     with subprocess.Popen(
-        [*command, *flags], cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, stdout=subprocess.PIPE,
+        [*command, "--slow-motion", "3", *flags], cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         try:
@@ -162,7 +153,7 @@ def test_telemetry_is_published_where_flags_say() -> None:
         while len(got) < 2 or b"BlockStored" not in b"".join(got[0]):
             assert time.monotonic() < deadline, got
             prompt = [token + 1 for token in prompt]  # a prompt that is not cached
-            body = {"model": "tiny-chat", "prompt": prompt, "max_tokens": 2, "ignore_eos": True}
+            body = {"model": MODEL, "prompt": prompt, "max_tokens": 2, "ignore_eos": True}
             httpx.post(f"{address}/v1/completions", json=body, timeout=60).raise_for_status()
             for number, subscriber in enumerate(subscribers):
                 while subscriber.poll(50):

@@ -29,7 +29,7 @@ from roseplay.serve.options import ServerOptions
 from roseplay.serve.traces import Traces
 from tests.play.fake_engine import FakeEngine
 from tests.serve.conftest import serving
-from tests.serve.test_drain import served
+from tests.serve.test_drain import MODEL, served
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -223,8 +223,8 @@ def test_a_collector_that_does_not_answer_holds_nobody_up(
 def test_the_end_of_a_server_sends_what_is_left(collector: Collector) -> None:
     flags = ("--otlp-traces-endpoint", collector.address, "--grace", "0.5", "--slow-motion", "20")
     with served(*flags) as (process, address):
-        ask(address, {**CHAT, "max_tokens": 2})
-        body = {**CHAT, "max_tokens": 1500, "stream": True, "ignore_eos": True}
+        ask(address, {**CHAT, "model": MODEL, "max_tokens": 2})
+        body = {**CHAT, "model": MODEL, "max_tokens": 1500, "stream": True, "ignore_eos": True}
         with httpx.stream("POST", f"{address}/v1/chat/completions", json=body, timeout=60) as response:
             next(response.iter_lines())
             process.send_signal(signal.SIGTERM)

@@ -221,9 +221,8 @@ def test_latents_through_the_runner():
 
 
 @models_on_the_cpu
-@pytest.mark.parametrize(
-    "family", [pytest.param(name, marks=() if name == "phimoe" else pytest.mark.slow) for name in PATTERNED]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", PATTERNED)
 def test_patterns_of_the_config_through_the_runner(family: str):
     """Chunks, windows that exist only in the mask, and layers that read the keys of other layers."""
     assert worst_difference(tiny_model(PATTERNED[family]()), "triton") < 1e-4
