@@ -216,6 +216,7 @@ def test_families_through_the_runner(family: str):
 
 
 @models_on_the_cpu
+@pytest.mark.slow
 def test_latents_through_the_runner():
     assert worst_difference(tiny_model(FAMILIES["deepseek_v3"]()), "triton", latent_cache="on") < 1e-4
 
