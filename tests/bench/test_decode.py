@@ -55,6 +55,7 @@ def test_a_step_reads_the_layers_and_the_output_matrix_but_not_the_embedding_tab
     assert found["bytes_per_step"] == weights + 2 * (8 + 8) * kv_of_a_token
 
 
+@pytest.mark.slow
 def test_the_engine_may_run_in_a_process(shape: Path) -> None:
     found = decode(shape, "--worker", "process", "--batch-size", "2", "--context", "8", "--max-new-tokens", "8")
     assert found["steps"] == 7 - 2 - 1

@@ -214,7 +214,9 @@ def test_on_a_phone_the_label_of_a_ring_stays_inside_its_panel(live: Served, ope
     assert label.evaluate("(one) => one.scrollWidth <= one.clientWidth"), "words are cut"
 
 
-@pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize(
+    "screen", [pytest.param(DESKTOP, id="desktop", marks=pytest.mark.slow), pytest.param(PHONE, id="phone")]
+)
 def test_every_demo_can_be_reached_from_the_first_screen(open_page: Open, screen: dict[str, Any]) -> None:
     with serving(FakeEngine()) as served:  # a new one, whose page shows its first screen
         page = open_page(served, **screen)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from roseplay.formats.numbers import range_text
@@ -218,6 +219,7 @@ def test_a_full_browser_says_so(live: Served, open_page: Open) -> None:
     expect(page.get_by_role("alert").filter(has_text="delete one under Results")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_an_exported_file_opens_again(live: Served, open_page: Open, tmp_path: Path) -> None:
     page = open_page(live)
     open_document(page)

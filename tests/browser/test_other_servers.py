@@ -159,6 +159,7 @@ def test_the_lab_compares_the_server_with_itself(ours: Served, open_page: Callab
     expect(page.locator("#rp-lab-result")).to_contain_text("TTFT p50")
 
 
+@pytest.mark.slow
 def test_a_recording_of_it_replays_on_any_page(
     ours: Served, mock: Served, open_page: Callable[..., Page], tmp_path: Path
 ) -> None:

@@ -87,7 +87,7 @@ STATEFUL_CASES: dict[str, dict[str, Any]] = {
     "after preemption": {"num_blocks": 24},
     "few kept states": {"state_interval": 1, "state_snapshots": 3, "state_slots": 5},
 }
-SOME_STATEFUL = [("bamba", "after preemption"), ("lfm2", "few kept states"), ("lfm2", "chunked")]
+SOME_STATEFUL = [("lfm2", case) for case in STATEFUL_CASES]
 OTHER_STATEFUL = [pair for pair in itertools.product(STATEFUL, STATEFUL_CASES) if pair not in SOME_STATEFUL]
 
 

@@ -179,7 +179,6 @@ def recurrent_of(model: PreTrainedModel) -> list[StatefulForward]:
         ("kimi_linear", "float32"),
         ("lfm2", "bfloat16"),
         ("jamba", "float32"),
-        ("falcon_h1", "bfloat16"),
         *(
             pytest.param(family, dtype, marks=pytest.mark.slow)
             for family, dtype in [
@@ -188,6 +187,7 @@ def recurrent_of(model: PreTrainedModel) -> list[StatefulForward]:
                 ("lfm2", "float32"),
                 ("jamba", "bfloat16"),
                 ("falcon_h1", "float32"),
+                ("falcon_h1", "bfloat16"),
             ]
         ),
     ],

@@ -14,7 +14,7 @@ if __name__ == "__main__":
     atexit.register(lambda: print(*(stream.finish_reason for stream in streams), flush=True))
     cheap = {"block_size": 4, "num_blocks": 50, "pack_weights": False, "fuse_ops": False, "record_steps": False}
     first = Engine(sys.argv[1], **cheap)
-    second = Engine(sys.argv[1], slow_motion=1000, **cheap)
+    second = Engine(sys.argv[1], slow_motion=200, **cheap)
     streams.append(second.submit([3, 4, 5], SamplingParams(max_new_tokens=50, ignore_eos=True)))
     next(iter(streams[0]))
     first.close()
