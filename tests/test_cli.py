@@ -50,24 +50,20 @@ def test_a_command_gets_its_arguments_and_gives_its_exit_code(monkeypatch, answe
 
 WITHOUT_THE_PAGE = """
 import sys
-from pathlib import Path
 sys.modules["gradio"] = sys.modules["roseplay.play"] = None  # to import them is an error
 from roseplay.cli import main
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+sys.exit(main(sys.argv[1:]))
 """
 
 
 def test_the_lab_and_exports_need_no_page(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(WITHOUT_THE_PAGE)
     simulated = "--run-as h100 --model qwen3-0.6b --num-requests 2 --max-new-tokens 2".split()
     for command in (
         ["lab", "dedup", *simulated, "--json", "--report", "lab.html"],
         ["export", str(demo_path()), "--trace", "t.json", "--csv", "t.csv", "--report", "r.html"],
     ):
         done = subprocess.run(
-            [sys.executable, str(program), *command],
+            [sys.executable, "-c", WITHOUT_THE_PAGE, *command],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(Path(roseplay.__file__).parents[1])},
             capture_output=True,
