@@ -32,7 +32,7 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touc
 TIMEOUT_MS = 120_000  # the machine may be busy
 expect.set_options(timeout=TIMEOUT_MS)
 # Runs first in each page. Counts the calls to Gradio that are unanswered, and reports requests to other hosts. Listening to
-# Playwright's events of requests instead would take a tenth of a core for each page that polls.
+# Playwright's request events instead would take a tenth of a core for each page that polls.
 WATCH = """
 (() => {
   const call = (url) => new URL(url, document.baseURI).pathname.startsWith("/gradio_api/");
