@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
+import pkgutil
 import subprocess
 import sys
 import threading
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+import roseplay.kernels.cuda
 from roseplay.kernels.cuda.compile_ahead import CompileAhead
 from tests.kernels.triton_jit import compiled
 
@@ -22,12 +25,10 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reas
 
 
 @pytest.fixture
-def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Kernels that would be compiled for a GPU, by a driver that can neither compile here nor launch."""
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A driver of a GPU that can neither compile nor launch."""
     import triton
     from triton.backends.compiler import GPUTarget
-
-    from roseplay.kernels.cuda.attention import plan
 
     stub = SimpleNamespace(
         get_current_target=lambda: GPUTarget("cuda", 90, 32),
@@ -36,12 +37,19 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     )
     with triton.knobs.runtime.scope():
         monkeypatch.setattr(triton.runtime.driver, "_active", stub)
-        yield compiled(plan)
+        yield
+
+
+@pytest.fixture
+def kernels(driver: None) -> ModuleType:
+    from roseplay.kernels.cuda.attention import plan
+
+    return compiled(plan)
 
 
 def launch(kernels: ModuleType, block_n: int) -> None:
     programs, seq_lens = torch.empty(3, 5, dtype=torch.int32), torch.empty(3, dtype=torch.int64)
-    kernels.plan_kernel[1,](programs, seq_lens, 3, 5, BLOCK_N=block_n, WINDOW=0, CHUNK=0, LEAST=2, BLOCK=16)
+    kernels.plan_kernel[1,](programs, seq_lens, 3, 5, BLOCK_N=block_n, WINDOW=0, CHUNK=0, BLOCK=16)
 
 
 def test_kernels_are_collected_instead_of_launched(kernels: ModuleType):
@@ -51,6 +59,22 @@ def test_kernels_are_collected_instead_of_launched(kernels: ModuleType):
             launch(kernels, block_n)
     assert [name for name, _ in ahead.kernels] == ["plan_kernel"] * 2
     assert all(kernel is kernels.plan_kernel for kernel, _ in ahead.kernels.values())
+
+
+def test_triton_takes_the_arguments_of_every_kernel(driver: None):
+    """Triton writes the function that reads a launch's arguments; a name of its own variables would not reach the kernel."""
+    package, launched = roseplay.kernels.cuda, 0
+    for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        module = importlib.import_module(found.name)
+        kernels = {name: value for name, value in vars(module).items() if name.endswith("_kernel")}
+        own = [name for name, kernel in kernels.items() if kernel.fn.__module__ == found.name]
+        copy, ahead = compiled(module) if own else module, CompileAhead()
+        with ahead.collecting():
+            for kernel in (getattr(copy, name) for name in own):
+                kernel[1,](*(1 if parameter.is_constexpr else torch.empty(1) for parameter in kernel.params))
+        assert [name for name, _ in ahead.kernels] == own
+        launched += len(own)
+    assert launched > 10
 
 
 def test_kernels_of_other_threads_are_not_collected(kernels: ModuleType):

@@ -114,7 +114,7 @@ def _cut(row, temperature, largest, low, least, wanted, WEIGHTS: tl.constexpr, S
 
 @triton.jit
 def threshold_kernel(
-    thresholds, logits, params, row_stride,
+    thresholds, logits, sampling, row_stride,
     SHIFT: tl.constexpr, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr, PIVOTS: tl.constexpr,
 ):  # fmt: skip
     """Write the lowest logit after temperature that a row keeps, float32. Grid: rows; see ``draw_kernel``.
@@ -123,7 +123,7 @@ def threshold_kernel(
     few different ones in half precision; dividing them does not change their order.
     """
     number = tl.program_id(0).to(tl.int64)
-    row, of_row = logits + number * row_stride, params + number * _PARAMS
+    row, of_row = logits + number * row_stride, sampling + number * _PARAMS
     temperature = _divisor(tl.load(of_row + _TEMPERATURE))
     k, p = tl.load(of_row + _TOP_K), tl.load(of_row + _TOP_P)
     seen = tl.full((BLOCK,), float("-inf"), tl.float32)
@@ -165,17 +165,17 @@ def _gumbel(token, first, second):
 
 @triton.jit
 def draw_kernel(
-    scores, tokens, logits, params, thresholds, row_stride, part_len,
+    scores, tokens, logits, sampling, thresholds, row_stride, part_len,
     VOCABULARY: tl.constexpr, BLOCK: tl.constexpr, CUT: tl.constexpr,
 ):  # fmt: skip
     """Write the best score of a part of a row, and its token. Grid: rows, parts of ``part_len`` tokens, whole blocks.
 
-    ``params`` [rows, 6], float64, are temperature (0 takes the largest logit), top-k, top-p, the logarithm of min-p and the
+    ``sampling`` [rows, 6], float64, are temperature (0 takes the largest logit), top-k, top-p, the logarithm of min-p and the
     two keys of the noise; ``scores`` and ``tokens`` are [rows, parts], float32 and int64. A part with a NaN or +inf has the
     score +inf and the token -1, one with only -inf the token -1.
     """
     number, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    row, of_row = logits + number * row_stride, params + number * _PARAMS
+    row, of_row = logits + number * row_stride, sampling + number * _PARAMS
     asked = tl.load(of_row + _TEMPERATURE)
     temperature = _divisor(asked)
     first = tl.load(of_row + _FIRST_KEY).to(tl.int64).to(tl.uint32)
@@ -212,7 +212,7 @@ def sample(logits: torch.Tensor, requests: Sequence[Drawing]) -> torch.Tensor:
     """Draw a token for each row of ``logits [rows, vocabulary]``; see ``roseplay.model.sampler.draw``."""
     rows, vocabulary = logits.shape
     packed = [_packed(request, vocabulary) for request in requests]
-    params = to_device(packed, torch.float64, logits.device)
+    sampling = to_device(packed, torch.float64, logits.device)
     cut = any(k < vocabulary or p < 1.0 or min_p > -math.inf for _, k, p, min_p, _, _ in packed)
     blocks = -(-vocabulary // _DRAW["BLOCK"])
     parts = max(1, min(_processors(logits.device) * _PROGRAMS // rows, blocks // _LEAST_BLOCKS))
@@ -225,10 +225,10 @@ def sample(logits: torch.Tensor, requests: Sequence[Drawing]) -> torch.Tensor:
     with torch.cuda.device_of(logits):
         if cut:
             threshold_kernel[(rows,)](
-                thresholds, logits, params, logits.stride(0), SHIFT=_ZEROS[logits.dtype], **sizes, **_SEARCH
+                thresholds, logits, sampling, logits.stride(0), SHIFT=_ZEROS[logits.dtype], **sizes, **_SEARCH
             )
         draw_kernel[rows, parts](
-            scores, tokens, logits, params, thresholds, logits.stride(0), part_len, CUT=cut, **sizes, **_DRAW
+            scores, tokens, logits, sampling, thresholds, logits.stride(0), part_len, CUT=cut, **sizes, **_DRAW
         )
     return tokens.gather(1, scores.argmax(-1, keepdim=True))[:, 0]
 
@@ -246,7 +246,7 @@ def warm_up(vocabulary: int, dtypes: Sequence[torch.dtype], device: torch.device
 
 
 def _packed(request: Drawing, vocabulary: int) -> tuple[float, ...]:
-    """Returns a row's ``params``, see ``draw_kernel``; a greedy one has no thresholds."""
+    """Returns a row's ``sampling``, see ``draw_kernel``; a greedy one has no thresholds."""
     params = request.sampling
     if params.temperature < GREEDY_BELOW:
         return 0.0, float(vocabulary), 1.0, -math.inf, 0.0, 0.0
