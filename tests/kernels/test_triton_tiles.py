@@ -131,7 +131,7 @@ def planned(
     plan = torch.full((3, programs), 7, dtype=torch.int32)
     plan_kernel[1,](
         plan, torch.tensor(seq_lens), len(seq_lens), programs,
-        BLOCK_N=block_n, WINDOW=window, CHUNK=chunk, LEAST=2, BLOCK=4,
+        BLOCK_N=block_n, WINDOW=window, CHUNK=chunk, BLOCK=4,
     )  # fmt: skip
     return plan.T.tolist()
 
@@ -141,11 +141,11 @@ def planned(
     ("seq_lens", "options", "shares"),
     [
         ([1], {}, [1]),
-        ([31, 0, 32, 33, 64], {}, [1, 1, 1, 2, 2]),  # no share has fewer than two tiles
+        ([31, 0, 32, 33, 64], {}, [1, 1, 1, 2, 2]),
         ([160] * 9, {}, [1] * 9),
         ([16, 16, 16, 16 * 97], {}, [1, 1, 1, 8]),
         ([16 * 50, 16 * 10], {}, [7, 2]),
-        ([16 * 50, 16 * 10], {"window": 64}, [2, 2]),
+        ([16 * 50, 16 * 10], {"window": 64}, [4, 4]),
         ([16 * 50, 16 * 10], {"chunk": 16 * 48}, [1, 5]),
     ],
     ids=str,
@@ -175,7 +175,7 @@ def test_every_row_has_a_program_and_none_is_without_tiles():
 
 
 def test_fewer_parts_of_heads_are_shared_by_more_programs():
-    assert [more_for_decodes(parts, 132) for parts in (1, 8, 1000)] == [528, 66, 1]
+    assert [more_for_decodes(parts, 132) for parts in (1, 8, 1000)] == [264, 33, 1]
 
 
 # -- compiled, by Triton's own compiler and assembler, which need no GPU

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 
 from roseplay.kernels.cuda.attention.tiles import (
-    LEAST_TILES_OF_A_SPLIT,
     ChooseTiles,
     Launch,
     TensorCores,
@@ -211,7 +210,7 @@ class TritonBackend:
             plan_kernel[1,](
                 programs, seq_lens, len(seq_lens), num_programs,
                 BLOCK_N=tiles.block_n, WINDOW=reach.window or 0, CHUNK=reach.chunk or 0,
-                LEAST=LEAST_TILES_OF_A_SPLIT, BLOCK=_ROWS_OF_A_PLAN,
+                BLOCK=_ROWS_OF_A_PLAN,
             )  # fmt: skip
         return programs
 

@@ -28,11 +28,11 @@ def _count_tiles(
 @triton.jit(do_not_specialize=["num_rows", "num_programs"], do_not_specialize_on_alignment=["seq_lens"])
 def plan_kernel(
     plan, seq_lens, num_rows, num_programs,
-    BLOCK_N: tl.constexpr, WINDOW: tl.constexpr, CHUNK: tl.constexpr, LEAST: tl.constexpr, BLOCK: tl.constexpr,
+    BLOCK_N: tl.constexpr, WINDOW: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write ``plan``, int32 [3, num_programs]: each program's row, which of the row's programs it is, and how many these are.
 
-    Every row has at least one program, and as many as there are shares in its tiles; a share has at least ``LEAST`` tiles.
+    Every row has at least one program, and as many as there are shares in its tiles.
     Programs that are not needed have row -1. Grid: 1.
     """
     i = tl.arange(0, BLOCK)
@@ -40,7 +40,7 @@ def plan_kernel(
     for first in range(0, num_rows, BLOCK):
         total += tl.sum(_count_tiles(seq_lens, first + i, num_rows, BLOCK_N, WINDOW, CHUNK), 0)
     more = tl.maximum(num_programs - num_rows, 1)
-    share = tl.maximum((total + more - 1) // more, LEAST)
+    share = tl.maximum((total + more - 1) // more, 1)
     begin = 0
     for first in range(0, num_rows, BLOCK):
         row = first + i

@@ -21,10 +21,11 @@ TensorCores = Literal["mma", "wgmma", "tcgen05", "mfma"]
 
 MOST_SPLITS = 64  # of a prompt
 # Contexts are split so that each multiprocessor has as many programs: decodes are bound by memory and need several at
-# once, one prompt keeps a multiprocessor busy.
-_DECODES_PER_PROCESSOR, _PROMPTS_PER_PROCESSOR = 4, 1
-# In tiles: joining shorter splits costs more than splitting gains.
-LEAST_TILES_OF_A_SPLIT = 2
+# once, though no more than run at once (an H100 has registers and shared memory for three); one prompt keeps a
+# multiprocessor busy.
+_DECODES_PER_PROCESSOR, _PROMPTS_PER_PROCESSOR = 2, 1
+# Of a prompt, in tiles: joining shorter splits costs more than splitting gains.
+_LEAST_TILES_OF_A_SPLIT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,14 @@ class Tiles:
 
 
 # [bytes of a number][padded head size] -> tiles, chosen from compiled kernels: in 16 bits they spill no registers, in float32
-# about 100 bytes, and with heads of 512 float32 kilobytes, as all others that were tried. Decodes keep
-# 32 kB of keys and values in flight, with three or four programs per multiprocessor. Prompts have as many rows as registers
+# about 100 bytes, and with heads of 512 float32 kilobytes, as all others that were tried. Decodes of up to 128 numbers in 16
+# bits were chosen by their time on an H100: a program keeps 32 or 64 kB of keys and values in flight. Prompts have as many rows as registers
 # hold, because tensor cores need 64 rows per warp group. Batches of decodes with short rows ("mixed") have half as many, so
 # that a decode wastes less. float32 is computed as three products of tf32, with smaller tiles.
 _TABLE: dict[int, dict[int, dict[Kind, Tiles]]] = {
     2: {
-        64: {"decode": Tiles(16, 64, 4, 4), "mixed": Tiles(64, 64, 4, 3), "prefill": Tiles(128, 64, 8, 3)},
-        128: {"decode": Tiles(16, 64, 4, 3), "mixed": Tiles(64, 64, 4, 3), "prefill": Tiles(128, 64, 8, 3)},
+        64: {"decode": Tiles(16, 128, 4, 2), "mixed": Tiles(64, 64, 4, 3), "prefill": Tiles(128, 64, 8, 3)},
+        128: {"decode": Tiles(16, 128, 4, 2), "mixed": Tiles(64, 64, 4, 3), "prefill": Tiles(128, 64, 8, 3)},
         256: {"decode": Tiles(16, 32, 4, 3), "mixed": Tiles(64, 16, 4, 3), "prefill": Tiles(128, 32, 8, 3)},
         512: {"decode": Tiles(16, 16, 4, 3), "mixed": Tiles(32, 16, 8, 3), "prefill": Tiles(32, 32, 8, 2)},
     },
@@ -176,7 +177,7 @@ def split_prompts(programs: int, most_keys: int, block_n: int, num_processors: i
         programs: the number of programs without splitting.
         most_keys: the most keys that a query tile may read.
     """
-    most = min(MOST_SPLITS, -(-most_keys // block_n) // LEAST_TILES_OF_A_SPLIT)
+    most = min(MOST_SPLITS, -(-most_keys // block_n) // _LEAST_TILES_OF_A_SPLIT)
     splits = 1
     while programs * splits < num_processors * _PROMPTS_PER_PROCESSOR and 2 * splits <= most:
         splits *= 2
