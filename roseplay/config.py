@@ -101,7 +101,7 @@ class EngineConfig:
         "Swap space",
         "engine: memory",
         "Host memory for the KV blocks of preempted requests, in bytes, at most half of what is free; of each GPU if there "
-        "are several. It is allocated when a request is preempted for the first time with preemption_mode swap.",
+        "are several. It is allocated as requests are preempted with preemption_mode swap.",
         unit="bytes",
         nearest="swap_space",
         needs="preemption_mode swap",

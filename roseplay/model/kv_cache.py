@@ -50,7 +50,7 @@ class KVCache:
     Args:
         shapes: the shape of each layer, by ``layer_idx`` of its attention module; kept as an attribute.
         num_blocks: number of blocks, including block 0, which no request owns.
-        num_host_blocks: number of blocks in host memory for ``swap``, which are allocated when they are first used.
+        num_host_blocks: number of blocks in host memory for ``swap``, which is allocated as they are used.
     """
 
     def __init__(

@@ -79,10 +79,11 @@ def test_blocks_are_swapped_out_before_others_are_swapped_in():
 
 
 @pytest.mark.parametrize("at_once_bytes", [1, 500, 10**9])
-def test_many_blocks_are_swapped_in_parts(at_once_bytes: int):
+@pytest.mark.parametrize("slab_bytes", [1, 900, 10**9])
+def test_many_blocks_are_swapped_in_parts(at_once_bytes: int, slab_bytes: int):
     pools = [torch.randn(2, 30, 1, 4, 3), torch.randn(1, 30, 2, 4, 5)]
     before = [pool.clone() for pool in pools]
-    host = HostPool(pools, 20, at_once_bytes)
+    host = HostPool(pools, 20, at_once_bytes, slab_bytes)
     order = [5, 6, 7, 1, 2, 19, 18, 3, 0]
     host.swap([(block, order[block - 1]) for block in range(1, 10)], [])
     host.swap([], [(order[block - 1], 30 - block) for block in range(1, 10)])
@@ -90,6 +91,18 @@ def test_many_blocks_are_swapped_in_parts(at_once_bytes: int):
         for block in range(1, 10):
             assert torch.equal(new[:, 30 - block], old[:, block])
         assert torch.equal(new[:, :21], old[:, :21])
+
+
+def test_host_memory_is_allocated_as_it_is_used():
+    pool = torch.randn(2, 30, 1, 4, 5)  # blocks of 160 bytes
+    host = HostPool([pool], num_blocks=20, slab_bytes=500)  # of three blocks, the last of two
+    allocated = [host.allocated_bytes]
+    for host_block in (3, 5, 19, 4):
+        host.swap([(1, host_block)], [])
+        allocated.append(host.allocated_bytes // 160)
+    host.swap([], [(19, 2)])
+    assert allocated == [0, 3, 3, 5, 5]
+    assert torch.equal(pool[:, 2], pool[:, 1])
 
 
 @pytest.mark.parametrize(
