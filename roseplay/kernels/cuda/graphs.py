@@ -214,7 +214,9 @@ def waiting_is_an_error() -> Iterator[None]:
     """
     with exclusive.loading, exclusive.stepping:
         before = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("error")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Synchronization debug mode")  # torch warns that it is a prototype
+            torch.cuda.set_sync_debug_mode("error")
         try:
             yield
         finally:
