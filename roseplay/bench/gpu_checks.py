@@ -86,6 +86,7 @@ def _against_torch(shape: Shape) -> Any:
         chosen = TINY if machine.tiny else shape
         layers = Layers(chosen, torch.device(machine.device))
         fast, plain = (make_backend(name, layers.cache) for name in ("triton", "gather"))
+        layers.append(fast)  # plain attention takes the keys and values of a whole prompt from its arguments
         eager, right = (layers.attend(backend).clone() for backend in (fast, plain))
         graph, replay = replayed(lambda: layers.attend(fast), layers.device)
         replay()

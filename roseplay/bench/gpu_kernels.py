@@ -23,6 +23,7 @@ from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry
 from roseplay.kernels.cuda.attention.backend import TritonBackend
 from roseplay.kernels.cuda.attention.tiles import ChooseTiles, choose_tiles
+from roseplay.model.accelerator import accelerator_for
 from roseplay.model.attention import AttentionBackend, AttentionParams
 from roseplay.model.batch import HostBatch, pack_step
 from roseplay.model.kv_cache import KVCache, LayerShape
@@ -186,7 +187,8 @@ def attention(machine: Machine, engine: None) -> Figures:
 
 
 def sampler(machine: Machine, engine: None) -> Figures:
-    """Draw 256 tokens of Qwen3's vocabulary: milliseconds, and how many times the logits could be read in them."""
+    """Draw 256 tokens of Qwen3's vocabulary by the kernels and by torch: milliseconds, and how many times the logits could
+    be read in them."""
     rows, vocabulary = machine.size(256, 4), machine.size(151_936, 500)
     logits = torch.randn((rows, vocabulary), device=machine.device).bfloat16()
     ways = {
@@ -195,13 +197,17 @@ def sampler(machine: Machine, engine: None) -> Figures:
         "top-k 20, top-p 0.95": SamplingParams(temperature=0.6, top_k=20, top_p=0.95, seed=1),
         "top-p 0.95": SamplingParams(temperature=1.0, top_p=0.95, seed=1),
     }
-    found = {}
+    found: Figures = {}
     for name, params in ways.items():
         requests = [Request(number, [1, 2, 3], params) for number in range(rows)]
-        seconds = median_seconds(partial(draw, logits, requests, wait=False), machine.device)
-        passes = seconds * machine.bandwidth / (logits.numel() * logits.itemsize)
-        found[name] = {"ms": seconds * 1e3, "passes": passes}
-    figure = "; ".join(f"{name} {way['ms']:.2f} ms ({way['passes']:.0f} passes)" for name, way in found.items())
+        for by, kernels in {"kernels": accelerator_for(logits.device), "torch": None}.items():
+            seconds = median_seconds(partial(draw, logits, requests, wait=False, kernels=kernels), machine.device)
+            passes = seconds * machine.bandwidth / (logits.numel() * logits.itemsize)
+            found.setdefault(name, {})[by] = {"ms": seconds * 1e3, "passes": passes}
+    figure = "; ".join(
+        f"{name} {way['kernels']['ms']:.2f} ms ({way['kernels']['passes']:.0f} passes), torch {way['torch']['ms']:.2f} ms"
+        for name, way in found.items()
+    )
     return {"ways": found, "figure": f"{rows} rows: {figure}"}
 
 
