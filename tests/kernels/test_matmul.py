@@ -87,7 +87,8 @@ def test_rows_that_lie_far_apart(inner: int, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_parts_of_a_larger_tensor_and_what_is_not_finite(dtype: torch.dtype) -> None:
-    x, weight = torch.randn(4, 128, dtype=dtype)[:, 32:96], torch.randn(40, 64, dtype=dtype)
+    x, weight = torch.randn(4, 128, dtype=dtype)[:, 32:96], torch.randn(40, 64).to(dtype)
+    weight[weight == 0] = 1.0  # of which the product with infinity is not a number
     x[1, 5], x[2, 7] = torch.nan, torch.inf
     found = product(x, weight)
     assert found[1].isnan().all() and found[2].isinf().all()
