@@ -177,7 +177,7 @@ def compile_fused(dtype: str, architecture: str) -> None:
 def compile_others(architecture: str) -> None:
     """Compile the kernels beside attention's, which have no tiles to choose."""
     for reach in (EVERYTHING, WINDOW, CHUNK):
-        constants = {"BLOCK_N": 64, "LEAST": 2, "BLOCK": 256, "WINDOW": reach.window or 0, "CHUNK": reach.chunk or 0}
+        constants = {"BLOCK_N": 64, "BLOCK": 256, "WINDOW": reach.window or 0, "CHUNK": reach.chunk or 0}
         compile_kernel(plan_kernel, "*i64", constants, architecture)
     for dtype in ITEMSIZES:
         compile_fused(dtype, architecture)

@@ -20,12 +20,12 @@ Kind = Literal["decode", "mixed", "prefill"]
 TensorCores = Literal["mma", "wgmma", "tcgen05", "mfma"]
 
 MOST_SPLITS = 64  # of a prompt
-# Contexts are split so that each multiprocessor has as many programs: decodes are bound by memory and need several at
-# once, though no more than run at once (an H100 has registers and shared memory for three); one prompt keeps a
-# multiprocessor busy.
+# Contexts are split so that each multiprocessor has as many programs: decodes are bound by memory and need several, though
+# no more than run at once (an H100 has registers for two with heads of 128); one prompt keeps a multiprocessor busy.
 _DECODES_PER_PROCESSOR, _PROMPTS_PER_PROCESSOR = 2, 1
 # Of a prompt, in tiles: joining shorter splits costs more than splitting gains.
 _LEAST_TILES_OF_A_SPLIT = 2
+_KEYS_OF_LARGE_GROUPS = 64  # of decodes with more than 16 query heads per KV head: the registers hold no more scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class Tiles:
 
 # [bytes of a number][padded head size] -> tiles, chosen from compiled kernels: in 16 bits they spill no registers, in float32
 # about 100 bytes, and with heads of 512 float32 kilobytes, as all others that were tried. Decodes of up to 128 numbers in 16
-# bits were chosen by their time on an H100: a program keeps 32 or 64 kB of keys and values in flight. Prompts have as many rows as registers
-# hold, because tensor cores need 64 rows per warp group. Batches of decodes with short rows ("mixed") have half as many, so
-# that a decode wastes less. float32 is computed as three products of tf32, with smaller tiles.
+# bits were chosen by their times on an H100: a program keeps 32 or 64 kB of keys and values in flight. Prompts have as many rows
+# as registers hold, because tensor cores need 64 rows per warp group. Batches of decodes with short rows ("mixed") have half as
+# many, so that a decode wastes less. float32 is computed as three products of tf32, with smaller tiles.
 _TABLE: dict[int, dict[int, dict[Kind, Tiles]]] = {
     2: {
         64: {"decode": Tiles(16, 128, 4, 2), "mixed": Tiles(64, 64, 4, 3), "prefill": Tiles(128, 64, 8, 3)},
@@ -132,8 +132,10 @@ def choose_tiles(launch: Launch) -> Tiles:
         # A large group may fill more than 16 rows, so that keys are read once for more heads.
         tiles, mixed = table["decode"], table["mixed"]
         block_m = min(max(16, next_power_of_2(group)), mixed.block_m)
-        num_warps = max(tiles.num_warps, mixed.num_warps) if block_m > tiles.block_m else tiles.num_warps
-        tiles = _with_heads(replace(tiles, block_m=block_m, num_warps=num_warps), group)
+        if block_m > tiles.block_m:
+            keys, warps = min(tiles.block_n, _KEYS_OF_LARGE_GROUPS), max(tiles.num_warps, mixed.num_warps)
+            tiles = replace(tiles, block_m=block_m, block_n=keys, num_warps=warps)
+        tiles = _with_heads(tiles, group)
     elif launch.num_tokens < launch.num_rows * tiles.block_q:
         tiles = _with_heads(table["mixed"], group)
     while shared_bytes(tiles, launch) > launch.shared_memory:
