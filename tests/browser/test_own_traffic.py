@@ -62,10 +62,14 @@ def test_a_file_is_chosen_played_and_stopped(live: Served, open_page: Open, file
     page.wait_for_function(f"() => ({OWN})().length >= 3")
     page.get_by_role("button", name="Stop your own traffic").click()
     expect(page.get_by_role("button", name="Play monday.jsonl")).to_be_visible()
+    page.wait_for_function(  # the last one may still be on its way to the page
+        f"""() => {{
+            const told = `${{({OWN})().length}} of 40 sent`;
+            return [...document.querySelectorAll(".rp-file span")].some((span) => span.textContent === told);
+        }}"""
+    )
     page.wait_for_function("() => [...Rose.store.requests.values()].every((one) => one.finished !== null)")
     assert page.evaluate(f"() => ({OWN})().every((one) => one.reason !== 'abort' && one.lane === null)")
-    sent = page.evaluate(f"() => ({OWN})().length")
-    expect(said(page)).to_have_text(f"{sent} of 40 sent")
     expect(row(page).locator(".rp-refused")).to_be_empty()
     page.locator("#rp-steps").get_by_role("button", name="requests").click()
     expect(page.locator("#rp-steps table")).to_contain_text("own file")
