@@ -40,7 +40,7 @@ class HostPool:
     ) -> None:
         self._pools, self._num_blocks = pools, num_blocks
         self._at_once_bytes = at_once_bytes
-        self._slab_blocks = max(1, slab_bytes // sum(_block_bytes(pool) for pool in pools))
+        self._slab_blocks = max(1, slab_bytes // max(1, sum(_block_bytes(pool) for pool in pools)))
         self._host: list[Slabs] = [{} for _ in pools]
 
     @property
@@ -66,8 +66,7 @@ class HostPool:
                     self._at(slabs, first, count).copy_(rows[at : at + count], non_blocking=True)
         for pool, slabs in zip(self._pools, self._host, strict=True):
             for part in self._parts(into, pool):
-                members, _, *block = pool.shape
-                rows = torch.empty((len(part), members, *block), dtype=pool.dtype, device=pool.device)
+                rows = torch.empty((len(part), *pool[:, 0].shape), dtype=pool.dtype, device=pool.device)
                 for at, first, count in self._runs([host_block for host_block, _ in part]):
                     rows[at : at + count].copy_(self._at(slabs, first, count), non_blocking=True)
                 blocks = to_device([block for _, block in part], torch.int64, pool.device)
@@ -75,10 +74,9 @@ class HostPool:
 
     def _allocate(self, numbers: set[int]) -> None:
         for pool, slabs in zip(self._pools, self._host, strict=True):
-            members, _, *block = pool.shape
-            for number in sorted(numbers - slabs.keys()):
+            for number in numbers - slabs.keys():
                 count = min(self._slab_blocks, self._num_blocks - number * self._slab_blocks)
-                slabs[number] = torch.empty((count, members, *block), dtype=pool.dtype, pin_memory=pool.is_cuda)
+                slabs[number] = torch.empty((count, *pool[:, 0].shape), dtype=pool.dtype, pin_memory=pool.is_cuda)
 
     def _at(self, slabs: Slabs, first: int, count: int) -> torch.Tensor:
         """Returns the memory of consecutive host blocks of one slab."""

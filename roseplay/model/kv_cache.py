@@ -72,7 +72,6 @@ class KVCache:
         self.values: dict[int, torch.Tensor] = {}
         self._pools: list[torch.Tensor] = []  # each [members, num_blocks, heads, block_size, dim]
         self._num_host_blocks = num_host_blocks
-        self._host: HostPool | None = None  # until it is used
 
         members: dict[tuple[int, int], list[tuple[dict[int, torch.Tensor], int]]] = {}
         for layer, shape in sorted(shapes.items()):
@@ -85,6 +84,7 @@ class KVCache:
             for i, (tensors, layer) in enumerate(places):
                 tensors[layer] = pool[i]
         self.values |= {layer: self.keys[layer][..., : s.v_dim] for layer, s in shapes.items() if s.values_in_keys}
+        self._host = HostPool(self._pools, num_host_blocks)
 
     def _zeros(self, layers: int, heads: int, dim: int) -> torch.Tensor:
         shape = (layers, self.num_blocks, heads, self.block_size, dim)
@@ -138,8 +138,6 @@ class KVCache:
             raise ValueError(f"blocks are to be swapped out as {out} and in as {into}")
         if min(host_blocks) < 0 or max(host_blocks) >= self._num_host_blocks:
             raise ValueError(f"host blocks {host_blocks} are to be used, of {self._num_host_blocks}")
-        if self._host is None:
-            self._host = HostPool(self._pools, self._num_host_blocks)
         self._host.swap(out, into)
 
 
