@@ -85,6 +85,7 @@ def few_variants() -> Iterator[Variant]:
     """Those of many models that have the fewest registers left."""
     yield Variant("80", "mixed", "bf16", 128, 128, 4)
     yield Variant("90", "prefill", "bf16", 128, 128, 4)
+    yield Variant("90", "decode", "bf16", 128, 128, 48)
 
 
 def target(architecture: str) -> GPUTarget:

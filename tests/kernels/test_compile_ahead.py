@@ -19,24 +19,18 @@ import torch
 
 import roseplay.kernels.cuda
 from roseplay.kernels.cuda.compile_ahead import CompileAhead
-from tests.kernels.triton_jit import compiled
+from tests.kernels.triton_jit import compiled, stub_driver
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A driver of a GPU that can neither compile nor launch."""
+    """Triton compiles for an H100, as far as it does so before a launch."""
     import triton
-    from triton.backends.compiler import GPUTarget
 
-    stub = SimpleNamespace(
-        get_current_target=lambda: GPUTarget("cuda", 90, 32),
-        get_current_device=lambda: 0,
-        get_current_stream=lambda device: 0,
-    )
     with triton.knobs.runtime.scope():
-        monkeypatch.setattr(triton.runtime.driver, "_active", stub)
+        monkeypatch.setattr(triton.runtime.driver, "_active", stub_driver())
         yield
 
 
@@ -137,14 +131,11 @@ def test_errors_of_the_compiler_are_raised():
 
 COMPILE = """
 import torch, triton
-from types import SimpleNamespace
-from triton.backends.compiler import GPUTarget
 from roseplay.kernels.cuda.attention import plan as kernels
 from roseplay.kernels.cuda.compile_ahead import CompileAhead
 from tests.kernels.test_compile_ahead import launch
-triton.runtime.driver._active = SimpleNamespace(
-    get_current_target=lambda: GPUTarget("cuda", 90, 32), get_current_device=lambda: 0, get_current_stream=lambda _: 0
-)
+from tests.kernels.triton_jit import stub_driver
+triton.runtime.driver._active = stub_driver()
 ahead, again = CompileAhead(), CompileAhead()
 with ahead.collecting():
     launch(kernels, 2), launch(kernels, 4)

@@ -27,6 +27,17 @@ def compiled(module: ModuleType) -> ModuleType:
     return copy
 
 
+def stub_driver() -> SimpleNamespace:
+    """A driver of an H100 that can neither compile nor launch."""
+    from triton.backends.compiler import GPUTarget
+
+    return SimpleNamespace(
+        get_current_target=lambda: GPUTarget("cuda", 90, 32),
+        get_current_device=lambda: 0,
+        get_current_stream=lambda device: 0,
+    )
+
+
 @contextlib.contextmanager
 def variants(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> Iterator[set[tuple[str, str]]]:
     """While entered, the modules' kernels compute nothing; yields the variants that a GPU would have compiled so far.
@@ -35,7 +46,6 @@ def variants(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> Iterator[
     them are multiples of 16, and its constants.
     """
     import triton
-    from triton.backends.compiler import GPUTarget
 
     found: set[tuple[str, str]] = set()
 
@@ -43,17 +53,12 @@ def variants(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> Iterator[
         found.add((fn.name, key))
         return True  # do not compile, do not launch
 
-    stub = SimpleNamespace(
-        get_current_target=lambda: GPUTarget("cuda", 90, 32),
-        get_current_device=lambda: 0,
-        get_current_stream=lambda device: 0,
-    )
     for module in modules:
         copy = compiled(module)
         for name in vars(copy):
             if name.endswith("_kernel"):
                 monkeypatch.setattr(module, name, getattr(copy, name))
     with triton.knobs.runtime.scope(), monkeypatch.context() as patch:
-        patch.setattr(triton.runtime.driver, "_active", stub)
+        patch.setattr(triton.runtime.driver, "_active", stub_driver())
         triton.knobs.runtime.jit_cache_hook = note
         yield found
