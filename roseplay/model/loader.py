@@ -40,7 +40,15 @@ from roseplay.model.kv_cache import free_memory
 from roseplay.model.layout import adopt_latents, attach_states, record_layout
 from roseplay.model.loaded_model import LoadedModel, sampling_defaults
 from roseplay.model.probe import Tried, probe
-from roseplay.model.quantized import check_method, check_stored, dequantizing, how_read, method_of, stored_tensors
+from roseplay.model.quantized import (
+    check_method,
+    check_stored,
+    dequantizing,
+    how_read,
+    method_of,
+    stored_tensors,
+    unify_dtype,
+)
 from roseplay.model.ranks import Ranks
 from roseplay.model.rope import freeze_rope, rope_parameters
 from roseplay.model.shard import check_plan, shard
@@ -320,6 +328,7 @@ def _read_weights(
     if missing:
         raise refuse(name, f"its checkpoint lacks {len(missing)} weights, {missing[0]} for one")
     check_stored(loading["unexpected_keys"], None, name=name)  # scales that nothing used
+    unify_dtype(model, hf_config, dtype)
     if file is not None:
         adopt_generation_values(model, file)
     return model.to(device)

@@ -90,6 +90,15 @@ def dequantizing(config: Any) -> Iterator[None]:
         auto.AUTO_QUANTIZER_MAPPING["fp8"] = before
 
 
+def unify_dtype(model: torch.nn.Module, config: Any, dtype: torch.dtype) -> None:
+    """Convert dequantized weights to ``dtype``, in place: transformers 5.17 leaves those of mxfp4 in bfloat16."""
+    if method_of(config) is None:
+        return
+    for weight in model.parameters():
+        if weight.dtype == torch.bfloat16:
+            weight.data = weight.data.to(dtype)
+
+
 def stored_tensors(file: Path) -> dict[str, Any]:
     """Returns the header's entry for each tensor of a safetensors file; nothing for a file of another kind."""
     if file.suffix != ".safetensors":
