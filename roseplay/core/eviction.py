@@ -43,12 +43,19 @@ class FreeBlocks:
         """Add a block behind others of its rank; one without content before them, so that few blocks are ever used."""
         rank = self._ranked(block) if findable else _NO_CONTENT
         if rank not in self._of_rank:
+            self._drop_empty_ranks()
             self._of_rank[rank] = OrderedDict()
             heappush(self._ranks, rank)
         self._rank[block] = rank
         self._of_rank[rank][block] = None
         if not findable:
             self._of_rank[rank].move_to_end(block, last=False)
+
+    def _drop_empty_ranks(self) -> None:
+        """Drop ranks without blocks once they are the most: with ``lfu``, each use of a block leaves one behind."""
+        if len(self._ranks) > 2 * len(self._rank) + 64:
+            self._of_rank = {rank: blocks for rank, blocks in self._of_rank.items() if blocks}
+            self._ranks = sorted(self._of_rank)  # a sorted list is a heap
 
     def _ranked(self, block: int) -> int:
         if block in self.pinned:

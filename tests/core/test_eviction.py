@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -46,6 +47,23 @@ def test_the_policy_may_change_while_blocks_are_cached() -> None:
     assert taken(pool, 2) == [2, 4]
     pool.set_eviction("lru", 0)
     assert taken(pool, 2) == [3, 1]
+
+
+def test_a_block_that_is_used_again_and_again_takes_no_more_memory() -> None:
+    pool = filled("lfu", [1, 1, 1])
+
+    def use(times: int) -> None:
+        for _ in range(times):
+            pool.acquire(2)
+            pool.release(2)
+
+    use(1000)
+    tracemalloc.start()
+    use(5000)
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 200_000
+    assert taken(pool, 3) == [1, 3, 2]
 
 
 def test_what_was_used_often_is_evicted_once_the_rest_has_turned_over_as_often() -> None:
