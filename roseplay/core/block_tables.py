@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from roseplay.core.block_pool import BlockPool, OutOfBlocksError
 from roseplay.core.cache_entries import COMMITTED, UNKNOWN, Key, Lookup, Match, has_logits
 from roseplay.core.cache_miss import Miss, MissReason
@@ -27,6 +29,10 @@ class BlockTables:
         self._holders: list[list[Request]] = [[] for _ in range(pool.num_blocks)]
         self._last_use = [-1] * pool.num_blocks
         self._suspect: set[int] = set()  # held blocks that a failed request computed; never listed again
+
+    def are_suspect(self, blocks: Iterable[int]) -> bool:
+        """Whether a failed request has computed one of these held blocks."""
+        return not self._suspect.isdisjoint(blocks)
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

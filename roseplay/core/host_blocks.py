@@ -7,7 +7,7 @@ This is the swapping of vLLM's first scheduler (Kwon et al., 2023), for each req
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from roseplay.core.block_tables import BlockTables
@@ -23,11 +23,13 @@ class Swapped:
         blocks: host blocks, in the order of its block table.
         num_tokens: number of tokens whose keys and values they hold.
         step_id: the step that copies them there.
+        sources: the blocks from which they were copied.
     """
 
     blocks: list[int]
     num_tokens: int
     step_id: int
+    sources: frozenset[int]
 
 
 class HostBlocks:
@@ -54,13 +56,18 @@ class HostBlocks:
         return 0 if swapped is None else swapped.num_tokens
 
     def swap_out(self, request: Request, step: Step) -> bool:
-        """Have what the request has computed copied to host memory; returns False if too few blocks are free there."""
+        """Have what the request has computed copied to host memory.
+
+        Returns False if too few blocks are free there, or if what a failed request computed would be kept.
+        """
         count = self._tables.blocks_for(request.num_computed_tokens)
-        if not 0 < count <= self.num_free:
+        sources = request.block_table[:count]
+        if not 0 < count <= self.num_free or self._tables.are_suspect(sources):
             return False
         blocks = [self._take() for _ in range(count)]
-        self.swapped[request.request_id] = Swapped(blocks, request.num_computed_tokens, step.step_id)
-        step.swapped_out += zip(request.block_table[:count], blocks, strict=True)
+        swapped = Swapped(blocks, request.num_computed_tokens, step.step_id, frozenset(sources))
+        self.swapped[request.request_id] = swapped
+        step.swapped_out += zip(sources, blocks, strict=True)
         return True
 
     def _take(self) -> int:
@@ -97,5 +104,13 @@ class HostBlocks:
     def forget(self, steps: Iterable[Step]) -> None:
         """Drop what failed steps were to copy to host memory; these requests are computed again."""
         failed = {step.step_id for step in steps}
-        for request_id in [number for number, swapped in self.swapped.items() if swapped.step_id in failed]:
+        self._drop_if(lambda swapped: swapped.step_id in failed)
+
+    def forget_copies(self, blocks: Iterable[int]) -> None:
+        """Drop copies of blocks that a failed request has computed, or that had these numbers before."""
+        failed = set(blocks)
+        self._drop_if(lambda swapped: not swapped.sources.isdisjoint(failed))
+
+    def _drop_if(self, condition: Callable[[Swapped], bool]) -> None:
+        for request_id in [number for number, swapped in self.swapped.items() if condition(swapped)]:
             self._freed += self.swapped.pop(request_id).blocks

@@ -194,7 +194,9 @@ class Scheduler:
             self.cache.commit(keep=self.knobs.prefix_cache)
         self.cache.confirm()
         for index in result.errors:  # also for requests that have ended since: settle releases their blocks
-            self.tables.forget(step.entries[index].request)
+            failed = step.entries[index].request
+            self.host.forget_copies(failed.block_table)
+            self.tables.forget(failed)
         self.in_flight.settle(step.step_id)
         self._memory_limit.passed(step.prompt_tokens + step.decode_tokens)
         for index, positions in step.prompt_logprobs.items():

@@ -149,3 +149,26 @@ def test_what_cannot_be_reached_from_the_first_block_is_forgotten_too():
     assert findable(rig) != []
     land(rig, step, computed(rig, step, 0))
     assert findable(rig) == []
+
+
+@pytest.mark.parametrize("swapped_first", [False, True])
+def test_what_it_computed_does_not_come_back_from_host_memory(swapped_first: bool):
+    """Another request shares its block, and is swapped after the error or before it."""
+    rig = Rig(num_blocks=12, num_host_blocks=100, preemption_mode="swap")
+    head = list(range(100, 100 + BLOCK_SIZE))
+    first, bad, good = rig.add([1] * BLOCK_SIZE, 32), rig.add([*head, 1], 32), rig.add([*head, 2], 32)
+    rig.step()
+    shared = good.block_table[0]
+    assert bad.block_table[0] == shared
+    if swapped_first:
+        while not rig.scheduler.host.tokens_of(good):
+            rig.step()
+    step = rig.scheduler.schedule()
+    (index,) = [index for index, entry in enumerate(step.entries) if entry.request is bad]
+    land(rig, step, computed(rig, step, index))
+    assert rig.scheduler.host.tokens_of(good) == 0
+    before = len(rig.steps)
+    rig.run()
+    assert first.finish_reason == good.finish_reason == "length"
+    assert not any(shared == source for later in rig.steps[before:] for source, _ in later.swapped_out) or swapped_first
+    rig.check_outputs()
