@@ -8,6 +8,7 @@ submit.
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
@@ -20,7 +21,9 @@ from roseplay.engine.messages import StepRecord
 if TYPE_CHECKING:
     from roseplay.engine.stream import Stream
 
-# Streams of recently ended requests are kept for readers that poll: at most this many, with this many tokens in all.
+# Streams of ended requests are kept for readers that poll: as long as a poll may take, and then at most this many, with
+# this many tokens in all.
+KEPT_S = 1.0
 KEPT_STREAMS = 256
 KEPT_TOKENS = 1 << 17
 
@@ -136,7 +139,7 @@ class Telemetry:
         self._events: deque[TelemetryEvent] = deque(maxlen=capacity)
         self._next = 0
         self._lock = threading.Lock()
-        self._ended: deque[tuple[Stream, int]] = deque()
+        self._ended: deque[tuple[Stream, int, float]] = deque()  # with its tokens, and when it was added
         self._ended_tokens = 0
 
     def add(self, event: TelemetryEvent) -> None:
@@ -148,11 +151,17 @@ class Telemetry:
                 self._keep(event.stream)
 
     def _keep(self, stream: Stream) -> None:
-        """Keep an ended request's stream until enough others have ended after it."""
+        """Keep an ended request's stream until enough others have ended after it, and for ``KEPT_S``."""
         tokens = stream.metrics.prompt_tokens + stream.metrics.completion_tokens
-        self._ended.append((stream, tokens))
+        self._ended.append((stream, tokens, time.monotonic()))
         self._ended_tokens += tokens
+        self._release()
+
+    def _release(self) -> None:
+        before = time.monotonic() - KEPT_S
         while len(self._ended) > KEPT_STREAMS or (self._ended_tokens > KEPT_TOKENS and len(self._ended) > 1):
+            if self._ended[0][2] > before:
+                break
             self._ended_tokens -= self._ended.popleft()[1]
 
     @property
@@ -163,5 +172,6 @@ class Telemetry:
     def since(self, cursor: int) -> tuple[int, list[TelemetryEvent]]:
         """Returns the next cursor, and the events from ``cursor`` on, or from the oldest one that is still kept."""
         with self._lock:
+            self._release()
             oldest = self._next - len(self._events)
             return self._next, list(islice(self._events, max(0, cursor - oldest), None))

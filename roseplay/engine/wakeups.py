@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import deque
-from weakref import WeakKeyDictionary
 
 
 class Wakeups:
@@ -15,7 +15,7 @@ class Wakeups:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self._loop = weakref.ref(loop)  # else ``_of_loops`` would keep every loop
         self._events: deque[asyncio.Event] = deque()
         self._scheduled = False
 
@@ -24,7 +24,9 @@ class Wakeups:
         self._events.append(event)
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon_threadsafe(self._set)
+            if (loop := self._loop()) is None:
+                raise RuntimeError("the event loop is gone")
+            loop.call_soon_threadsafe(self._set)
 
     def _set(self) -> None:
         self._scheduled = False  # first, so that a later event schedules another call unless the loop below takes it
@@ -32,7 +34,7 @@ class Wakeups:
             self._events.popleft().set()
 
 
-_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, Wakeups] = WeakKeyDictionary()
+_of_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Wakeups] = weakref.WeakKeyDictionary()
 
 
 def wakeups() -> Wakeups:

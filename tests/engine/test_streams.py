@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import queue
 import threading
+import weakref
 
 import pytest
 from tokenizers import Tokenizer, models, processors
@@ -414,8 +416,12 @@ def test_the_ring_keeps_the_newest_events():
     assert ring.since(-7) == (5, events[2:])
 
 
-@pytest.mark.parametrize(("streams", "tokens", "kept"), [(2, 10**6, [1, 2]), (100, 10, [1, 2]), (100, 1, [2])])
-def test_the_streams_that_ended_last_are_kept(streams, tokens, kept, monkeypatch):
+@pytest.mark.parametrize(
+    ("seconds", "streams", "tokens", "kept"),
+    [(0, 2, 10**6, [1, 2]), (0, 100, 10, [1, 2]), (0, 100, 1, [2]), (600, 2, 1, [0, 1, 2])],
+)
+def test_the_streams_that_ended_last_are_kept(seconds, streams, tokens, kept, monkeypatch):
+    monkeypatch.setattr(telemetry_module, "KEPT_S", seconds)
     monkeypatch.setattr(telemetry_module, "KEPT_STREAMS", streams)
     monkeypatch.setattr(telemetry_module, "KEPT_TOKENS", tokens)
     scene = Scene()
@@ -426,7 +432,31 @@ def test_the_streams_that_ended_last_are_kept(streams, tokens, kept, monkeypatch
     assert [event.request_id for event in ended if event.stream is not None] == kept
 
 
+def test_streams_that_ended_together_are_released_once_readers_had_time(monkeypatch):
+    monkeypatch.setattr(telemetry_module, "KEPT_STREAMS", 1)
+    scene = Scene()
+    for number in range(3):
+        scene.add(number)
+        scene.take(NewToken(number, 0, FinishReason.LENGTH))
+    monkeypatch.setattr(telemetry_module, "KEPT_S", 0)
+    ended = [event for event in scene.events(RequestEvent) if event.kind == "finished"]  # nothing ends any more
+    assert [event.request_id for event in ended if event.stream is not None] == [2]
+
+
 # -- ways in and out
+
+
+def test_an_event_loop_that_has_ended_is_not_kept():
+    async def wait() -> weakref.ref:
+        scene = Scene()
+        stream = scene.add(0)
+        scene.take(NewToken(0, 0, FinishReason.LENGTH))
+        assert [chunk async for chunk in stream]
+        return weakref.ref(asyncio.get_running_loop())
+
+    loops = [asyncio.run(wait()) for _ in range(3)]
+    gc.collect()
+    assert [loop() for loop in loops] == [None] * 3
 
 
 def test_an_inbox_gives_all_that_is_there():
