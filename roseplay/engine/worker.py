@@ -99,6 +99,7 @@ class Worker:
         self._flying: Flight | None = None
         self._last_end_ns = 0
         self._out_of_memory = 0
+        self._preempted: list[int] = []  # by steps that failed, whose records are not published
         self._last_failure = ""
         self._blocks_changed = False
         self._running = True
@@ -307,6 +308,7 @@ class Worker:
             self._fail(error, step)
             return
         self._out_of_memory += 1
+        self._preempted += step.preempted
         self._blocks_changed = True
         logger.warning("no memory for a step: at most %d tokens for a while (%s)", self.scheduler.token_limit, error)
 
@@ -325,6 +327,7 @@ class Worker:
             self._finished += [Finished(request.request_id, FinishReason.ERROR, reason) for request in over]
             self._replace_scheduler(error)
             return
+        self._preempted += [request_id for step in steps for request_id in step.preempted]
         # Requests that have finished may have done so in this unpublished step; otherwise the client ignores these.
         self._finished += [Finished(request.request_id, FinishReason.ERROR, reason) for request in (*over, *ended)]
         self._publish_counts()
@@ -353,6 +356,7 @@ class Worker:
         self._blocks_changed = False
         self._last_end_ns = record.end_ns
         record.out_of_memory, self._out_of_memory = self._out_of_memory, 0
+        record.preempted, self._preempted = [*self._preempted, *record.preempted], []
         record.new_pool, self._new_pool = self._new_pool, False
         try:
             self.send(StepOutput(tokens, finished, record, self.clock.now_ns(), list(prompt_logprobs)))

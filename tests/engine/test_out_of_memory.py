@@ -11,6 +11,8 @@ import torch
 
 from roseplay import Engine, SamplingParams
 from roseplay.core import memory_limit
+from roseplay.core.scheduler import Scheduler
+from roseplay.core.step import Step
 from roseplay.engine.messages import StepRecord
 from roseplay.model import step_sampler
 from roseplay.model.forward import PackedForward
@@ -76,6 +78,33 @@ def test_smaller_steps_serve_everybody_whatever_the_error_is_called(
         assert [stream.result(30).token_ids for stream in streams] == expected
         assert sum(record.out_of_memory for record in records(engine)) == 2
         assert max(map(tokens_of, records(engine))) <= 20
+
+
+def test_preemptions_of_a_step_that_had_no_memory_are_counted(tiny_llama: Any, monkeypatch: pytest.MonkeyPatch):
+    schedule, forward = Scheduler.schedule, PackedForward.__call__
+    preempted: list[int] = []
+    failures: list[int] = []
+
+    def noted(self: Scheduler) -> Step | None:
+        step = schedule(self)
+        preempted.extend(step.preempted if step else [])
+        return step
+
+    def tight(self: PackedForward, paged: Any) -> Any:
+        if preempted and not failures:  # in the step that preempts for the first time
+            failures.append(len(preempted))
+            raise ERRORS["torch on a CPU"]
+        return forward(self, paged)
+
+    with Engine(tiny_llama, block_size=4, num_blocks=12, record_steps=False, prefix_cache=False) as engine:
+        monkeypatch.setattr(Scheduler, "schedule", noted)
+        monkeypatch.setattr(PackedForward, "__call__", tight)
+        engine.pause()
+        streams = [engine.submit(prompt, SamplingParams(max_new_tokens=16, ignore_eos=True)) for prompt in PROMPTS]
+        engine.resume()
+        assert {stream.result(30).finish_reason for stream in streams} == {"length"}
+        assert sum(record.out_of_memory for record in records(engine)) == len(failures) == 1
+        assert sum(stream.metrics.num_preemptions for stream in streams) == len(preempted) > 0
 
 
 def test_steps_grow_again_when_there_is_memory_again(tiny_llama: Any, monkeypatch: pytest.MonkeyPatch):
