@@ -271,6 +271,8 @@ class Engine:
             knobs = self._knobs.changed(changes)
             self.info.check_knobs(knobs, self._knobs)
             if knobs != self._knobs:
+                if knobs.slow_motion < self._knobs.slow_motion:
+                    self._watchdog.heard()  # the worker may have been silent because of the slow motion
                 self._knobs = knobs
                 self._send(SetKnobs(knobs))
         return knobs

@@ -127,7 +127,8 @@ class ProcessTransport:
     def __init__(self, model: Any, config: EngineConfig, knobs: Knobs, reports: bool = False) -> None:
         context = multiprocessing.get_context("spawn")
         with _held_back("SIGHUP"):  # starts multiprocessing's resource tracker, which must outlive the signal
-            self._commands = context.Queue()
+            self._commands: Any = context.Queue()
+        self._commands._ignore_epipe = True  # type: ignore[attr-defined]  # see ``kill``
         self._events, child_end = context.Pipe(duplex=False)
         self._heartbeat = Heartbeat(context.RawValue(ctypes.c_uint64, 0))
         self._process = context.Process(
@@ -182,6 +183,11 @@ class ProcessTransport:
             self._process.join(5.0)
         self._commands.cancel_join_thread()
         self._commands.close()
+        writer = self._commands._thread
+        if writer is not None:
+            writer.join(0.2)
+            if writer.is_alive():  # in a write that nobody will read: without a reader, it fails
+                self._commands._reader.close()
 
 
 class Heartbeat:

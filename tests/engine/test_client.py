@@ -434,6 +434,15 @@ def test_a_prediction_ends_with_its_step():
     assert watchdog.frozen(1.0) == "the engine gave no sign of life for 2 s"
 
 
+def test_the_silence_of_slow_motion_does_not_count_after_it(engine, worker):
+    engine.set_knobs(slow_motion=100)
+    engine.submit([1])
+    engine._watchdog._heard_at -= 100
+    assert engine.overdue
+    engine.set_knobs(slow_motion=1)
+    assert engine.overdue is None
+
+
 def test_an_idle_or_paused_worker_owes_nothing(engine, worker):
     engine._watchdog._heard_at -= 100
     assert engine.overdue is None

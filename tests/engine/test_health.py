@@ -175,16 +175,21 @@ def test_a_stopped_process_shows_and_is_replaced(tmp_path, tiny_llama, monkeypat
     monkeypatch.setattr("roseplay.engine.client.OVERDUE_S", 1.0)
     monkeypatch.setattr("roseplay.engine.client.STOPPED_S", 3.0)
     tiny_llama.save_pretrained(tmp_path)
+    feeders = lambda: [thread for thread in threading.enumerate() if thread.name == "QueueFeederThread"]  # noqa: E731
+    others = len(feeders())
     with Engine(str(tmp_path), worker="process", block_size=4, num_blocks=50, slow_motion=100) as engine:
         stream = engine.submit([3, 4], LONG)
         wait_until(lambda: stream.token_ids)
         os.kill(engine.worker_pid, signal.SIGSTOP)
+        for _ in range(400):  # more than its pipe takes
+            engine.submit([3] * 10, LONG)
         wait_until(lambda: engine.overdue is not None)
         assert "process has not run" in engine.health(timeout=0.1).detail
         assert "process has not run" in stream.result(20).error
         engine.set_knobs(slow_motion=1)
         assert engine.submit([3, 4], LONG).result(60).finish_reason == "length"
         assert engine.health().ok
+        wait_until(lambda: len(feeders()) == others + 1)  # only the one of the worker that runs
 
 
 def test_one_stream_that_cannot_be_decoded_ends_alone(chat_engine):
