@@ -54,13 +54,12 @@ def chat_logprobs(texts: TokenTexts, stream: Stream, begin: int, end: int) -> di
     """Returns the ``logprobs`` of a chat's choice for its tokens ``begin`` to ``end - 1``."""
     content = []
     for number in range(begin, end):
-        found, top = stream.logprobs[number], stream.params.logprobs or 0
-        content.append(
-            {
-                **_entry(texts.of_answer(number), found.logprob),
-                "top_logprobs": [_entry(texts.of_id(token_id), logprob) for token_id, logprob in found.top[:top]],
-            }
-        )
+        found, own, text = stream.logprobs[number], stream.token_ids[number], texts.of_answer(number)
+        top = [
+            _entry(text if token_id == own else texts.of_id(token_id), logprob)
+            for token_id, logprob in found.top[: stream.params.logprobs or 0]
+        ]
+        content.append({**_entry(text, found.logprob), "top_logprobs": top})
     return {"content": content, "refusal": None}
 
 
@@ -92,10 +91,11 @@ def prompt_logprobs(texts: TokenTexts, stream: Stream) -> dict[str, Any]:
 
 
 def _top(texts: TokenTexts, found: TokenLogprobs, token_id: int, text: str) -> dict[str, float]:
-    """Returns the likeliest tokens by text; the token's own is ``text``, as programs that compare the two expect."""
+    """Returns the likeliest tokens by text, and the token itself, as ``text``: programs look it up there."""
     top: dict[str, float] = {}
     for other, logprob in found.top:  # of two with the same text, the likelier one is kept
         top.setdefault(text if other == token_id else texts.of_id(other), _finite(logprob))
+    top[text] = _finite(found.logprob)
     return top
 
 

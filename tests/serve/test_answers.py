@@ -69,5 +69,24 @@ def test_a_probability_of_zero_is_a_number_of_json(chat: bool) -> None:
         (entry,) = logprobs["content"]
         found = [entry["logprob"], *(top["logprob"] for top in entry["top_logprobs"])]
     else:
-        found = [*logprobs["token_logprobs"], *logprobs["top_logprobs"][0].values()]
+        found = [*logprobs["token_logprobs"], *list(logprobs["top_logprobs"][0].values())[:2]]
     assert found == [-9999.0, -0.5, -9999.0]
+
+
+def test_a_completions_likeliest_tokens_include_its_own() -> None:
+    unlikely = TokenLogprobs(-5.0, [(5, -0.1), (6, -3.0)])
+    asked = answer(FakeEngine(), chat=False, logprobs=2)
+    asked.streams[0].push(7, 0, unlikely)
+    asked.streams[0].finish(FinishReason.LENGTH, 0)
+    logprobs = parsed(asyncio.run(asked.whole()))["choices"][0]["logprobs"]
+    (own,), (likeliest,) = logprobs["tokens"], logprobs["top_logprobs"]
+    assert likeliest == {"token_id:5": -0.1, "token_id:6": -3.0, own: -5.0}
+
+
+def test_a_chats_own_token_has_one_text() -> None:
+    asked = answer(FakeEngine(), logprobs=2)
+    asked.streams[0].push(5, 0, TokenLogprobs(-0.1, [(5, -0.1), (6, -3.0)]))
+    asked.streams[0].finish(FinishReason.LENGTH, 0)
+    (entry,) = parsed(asyncio.run(asked.whole()))["choices"][0]["logprobs"]["content"]
+    first, second = entry.pop("top_logprobs")
+    assert first == entry and second["token"] == "token_id:6"

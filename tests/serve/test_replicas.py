@@ -208,6 +208,38 @@ async def sizes_of_parts(stream: Stream) -> list[tuple[int, ...]]:
     return found
 
 
+def test_an_end_comes_with_the_last_token() -> None:
+    for line in range(1000):
+        stream = Stream(1, [0], SamplingParams(), NoDecoder(), lambda _: False, 0)
+        stream.push(7, 5)
+        part, lines = first_part(stream, line)
+        assert part.token_ids == [7, 9] or part.finish_reason is None
+        if lines <= line:
+            break
+    assert line > 10
+
+
+def first_part(stream: Stream, ends_at: int) -> tuple[Part, int]:
+    """The first part of a stream that another thread ends at a line of the code that makes it; and the lines of it."""
+    lines, parts = 0, []
+
+    async def read() -> None:
+        shared, ended = SharedStream(SYSTEM_CLOCK), asyncio.Event()
+        shared.listener(ended)(stream)
+        [(_, part)] = await anext(shared.parts(1, stream, ended))
+        parts.append(part)
+
+    def look() -> None:
+        nonlocal lines
+        if lines == ends_at:
+            stream.push(9, 6)
+            stream.finish(FinishReason.LENGTH, 7)
+        lines += 1
+
+    at_each_line(lambda: asyncio.run(read()), look)
+    return parts[0], lines
+
+
 def test_a_reader_never_sees_half_of_a_part() -> None:
     remote = RemoteStream(0, [1], SamplingParams(logprobs=0), lambda _: False, 0)
     part = Part(0, [7], [3], "h", [1], [TokenLogprobs(-1.0, [])], [], None, 0, 0, 0, 0, None, None)

@@ -20,11 +20,13 @@ BATCHES_ONGOING = 4
 
 def replicas(settings: RaySettings) -> Any:
     """Returns an application of Ray Serve: the replicas, without an ingress."""
-    config = replace(settings.config, kv_events=True)
     batch = settings.knobs.max_batch_size
+    ongoing = max(64, BATCHES_ONGOING * batch)
+    # The ingress refuses requests beyond ``max_waiting``; a replica takes all that are sent to it.
+    config = replace(settings.config, kv_events=True, max_waiting=max(settings.config.max_waiting, ongoing))
     router = {"block_size": config.block_size, "slack": max(4, batch // 4), "round_robin": settings.round_robin}
     options = {
-        "max_ongoing_requests": max(64, BATCHES_ONGOING * batch),
+        "max_ongoing_requests": ongoing,
         "ray_actor_options": {"num_cpus": config.threads or 1, "num_gpus": int(_needs_gpu(config.device))},
         "health_check_period_s": HEALTH_PERIOD_S,
         "health_check_timeout_s": HEALTH_TIMEOUT_S,

@@ -111,17 +111,18 @@ class _Answer:
         return not self.stream.finished and self.stream.num_tokens > self.sent
 
     def next(self, now_ns: int) -> Part:
-        """Returns the tokens since the last part."""
+        """Returns the tokens since the last part, without the end: it may have come since they were counted."""
         begin, self.sent = self.sent, self.stream.num_tokens
-        return _part(self.stream, begin, self.sent, now_ns)
+        return _part(self.stream, begin, self.sent, now_ns, ended=False)
 
     def whole(self, now_ns: int) -> Part:
         """Returns the answer of a request that has ended."""
-        return _part(self.stream, 0, self.stream.num_tokens, now_ns)
+        return _part(self.stream, 0, self.stream.num_tokens, now_ns, ended=True)
 
 
-def _part(stream: Stream, begin: int, end: int, now_ns: int) -> Part:
-    metrics, reason, ends = stream.metrics, stream.finish_reason, stream.text_ends
+def _part(stream: Stream, begin: int, end: int, now_ns: int, *, ended: bool) -> Part:
+    metrics, ends = stream.metrics, stream.text_ends
+    reason, error = (stream.finish_reason, stream.error) if ended else (None, None)
     text_begin = ends[begin - 1] if begin else 0
     return Part(
         begin=begin,
@@ -137,5 +138,5 @@ def _part(stream: Stream, begin: int, end: int, now_ns: int) -> Part:
         shared_tokens=metrics.shared_tokens,
         num_preemptions=metrics.num_preemptions,
         finish_reason=None if reason is None else reason.value,
-        error=stream.error,
+        error=error,
     )
