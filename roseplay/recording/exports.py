@@ -21,7 +21,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     "recording": Kind(
-        "recording.jsonl", "application/x-ndjson", "Replays on this page, or with python app.py --replay FILE."
+        "recording.jsonl", "application/x-ndjson", "Replays on this page, or with roseplay play --replay FILE."
     ),
     "trace": Kind("trace.json", "application/json", "Opens in ui.perfetto.dev or chrome://tracing, from a local file."),
     "tokens": Kind("tokens.csv", "text/csv; charset=utf-8", "Opens in a spreadsheet: one row per token."),

@@ -16,6 +16,7 @@ class Run:
         requests: by id, in order of arrival.
         steps: oldest first.
         knobs: their changes, ``(t, step, {name: [old, new]})``.
+        absent: names of what the engine, another server's, did not report (see ``Capabilities``), as at the end.
         start, end: times of the first and the last event, in ms of the page's clock.
     """
 
@@ -26,6 +27,8 @@ class Run:
         for frame in recording.frames:
             state.take(frame)
         self.requests, self.steps, self.knobs = state.requests, state.steps, state.changes
+        reported = [header["snapshot"], *recording.frames]
+        self.absent = set(next((state["absent"] for state in reversed(reported) if "absent" in state), ()))
         self._take_words()
         times = [t for step in self.steps for t in (step.t0, step.t1)]
         times += [request.submitted for request in self.requests.values() if request.submitted is not None]

@@ -58,8 +58,8 @@ def requests(recording: Recording) -> bytes:
     ``sent_ms`` from submission until the last byte was sent to another server, and ``worst_gap_ms`` the longest between
     two tokens of the answer; ``ttft_queue_ms`` and the three after it are the parts of ``ttft_ms`` (see
     ``TTFTCauses``); ``tenant`` is a number if its name was not recorded; ``cache_miss`` is why part of the prompt was not
-    cached. Unknown values are empty, such as titles that were not recorded and the finish reason of a request that is
-    still running. ``device`` says whether times are simulated.
+    cached. Unknown values are empty, such as titles that were not recorded, what another server did not report, and the
+    finish reason of a request that is still running. ``device`` says whether times are simulated.
     """
     run = Run(recording)
     rows = []
@@ -69,10 +69,12 @@ def requests(recording: Recording) -> bytes:
         e2e = None if r.finished is None or r.submitted is None else round(r.finished - r.submitted, 2)
         tpot = None if r.tpot_ms is None else round(r.tpot_ms, 3)
         about = (r.request_id, r.kind, r.lane, r.burst, cell(r.tenant_text), r.priority, cell(r.title))
-        counts = (r.prompt_tokens, r.cached, r.shared, r.miss and r.miss["reason"], r.num_tokens)
+        reused = (None, None) if "cached_tokens" in run.absent else (r.cached, r.shared)
+        counts = (r.prompt_tokens, *reused, r.miss and r.miss["reason"], r.num_tokens)
         parts: Sequence[float | None] = r.ttft_parts or [None] * len(TTFTCauses._fields)
         times = (submitted, late, r.sent_ms, r.queue_ms, r.ttft_ms, *parts, tpot, r.itl_max, e2e)
-        rows.append((*about, *counts, *times, r.preemptions, r.reason, recording.info.device))
+        preemptions = None if "steps" in run.absent else r.preemptions
+        rows.append((*about, *counts, *times, preemptions, r.reason, recording.info.device))
     return spreadsheet(REQUEST_COLUMNS, rows)
 
 

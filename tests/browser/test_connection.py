@@ -91,6 +91,10 @@ def test_a_server_that_ended_and_another_one_in_its_place(server: Restartable, o
     expect(banner(page)).to_be_hidden()
     caret = "() => getComputedStyle(document.querySelector('#rp-lane-1 .rp-turn:last-child .rp-a'), '::after').content"
     assert page.evaluate(caret) != "none"
+    page.locator("#sampling-temperature input[type=number]").evaluate(
+        "(box) => { box.value = 0.1; box.dispatchEvent(new InputEvent('input', { bubbles: true })); }"
+    )
+    expect(page.locator("#sampling-temperature")).to_have_attribute("data-source", "tab")
     page.locator("#prompt input").focus()
     server.stop()
     expect(banner(page)).to_have_text(re.compile(r"The server does not answer\. Reconnecting; ?last seen \d+ s ago\."))
@@ -120,6 +124,8 @@ def test_a_server_that_ended_and_another_one_in_its_place(server: Restartable, o
     expect(page.locator("#graphs input")).to_be_disabled()
     expect(page.locator("#prompt input")).to_be_focused()
     expect(page.locator("#rp-lane-1 .rp-stall")).to_be_hidden()
+    expect(page.locator("#sampling-temperature")).to_have_attribute("data-source", "page")  # the new one knows no tab's
+    expect(page.locator("#sampling-temperature input[type=number]")).not_to_have_value("0.1")
     answer_at_most(page, 12)
     ask(page, "and again")
     expect(text(page, 1)).to_contain_text("and again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from roseplay.engine.model_catalog import describe
 from roseplay.engine.model_entry import ModelEntry
 from roseplay.play.model_picker import ModelPicker
 from tests.browser.conftest import PHONE, ask, state, text
+from tests.browser.test_lab import open_lab
 from tests.play.conftest import serving, wait_until
 from tests.play.model_host import BROKEN, FIRST, ModelHost, model_host
 
@@ -132,6 +134,23 @@ def test_loading_one_shows_its_start_and_goes_live_in_every_tab(
     ask(page, "again")
     expect(state(page, 1)).to_contain_text("decode")
     assert page.evaluate("() => [...Rose.store.requests.values()].every((one) => one.first === null || one.first > 0)")
+
+
+def test_the_lab_and_steady_traffic_follow_to_another_engine(models: ModelHost, open_page: Callable[..., Page]) -> None:
+    page = open_page(models)
+    open_lab(page)
+    planned = "() => Rose.lab.plan.A.config.model"
+    assert page.evaluate(planned) == FIRST
+    page.get_by_role("tab", name="Live").click()
+    page.get_by_role("switch", name=re.compile("^Steady traffic")).click()
+    expect(page.locator("#steady-rate .rp-sent")).to_have_text(re.compile("sent"))
+    chip(page).click()
+    radio(page, "other").check()
+    page.get_by_role("button", name="Load", exact=True).click()
+    expect(chip(page)).to_contain_text("other·cpu")
+    page.wait_for_function(f"() => ({planned})() === 'other'")
+    expect(page.get_by_role("switch", name=re.compile("^Steady traffic"))).to_have_attribute("aria-checked", "false")
+    expect(page.get_by_text("Steady traffic stopped")).to_have_count(0)  # nothing stopped it but the change of model
 
 
 def test_one_that_fails_is_explained_until_that_is_dismissed(models: ModelHost, open_page: Callable[..., Page]) -> None:

@@ -209,7 +209,7 @@ def test_nothing_is_sent_while_a_replay_is_shown(
     asked: list[str] = []
     page.on("request", lambda request: request.method == "POST" and asked.append(request.url))
     before = len(mock.engine.streams)
-    for key in ("b", "."):
+    for key in ("b", ".", "d"):
         page.keyboard.press(key)
     page.locator("#burst").click(force=True)
     expect(page.locator("#rp-lane-1 .rp-hint:visible, #rp-lane-1 header button:visible")).to_have_count(0)
@@ -272,6 +272,20 @@ def test_a_moment_is_forked_into_the_lab(
         assert {name: knobs[name] for name in planned if name != "slow_motion"} == {
             name: value for name, value in planned.items() if name != "slow_motion"
         }
+
+
+def test_the_lab_does_not_take_a_replays_settings_for_the_engines(
+    run_on_disk: Path, mock: Served, open_page: Callable[..., Page]
+) -> None:
+    page = open_page(mock)
+    open_recording(page, run_on_disk)
+    page.get_by_role("tab", name="Lab").click()
+    page.get_by_role("radio", name="Find", exact=True).click()
+    expect(page.locator("#rp-lab-base .rp-sub")).to_have_text("as recorded, not as the engine runs")
+    page.locator("#lab-run").click()
+    expect(page.locator(".rp-lab-error")).to_have_text(re.compile("^A replay is shown: go back to live first"))
+    page.locator(".rp-leave").click()
+    expect(page.locator("#rp-lab-base .rp-sub")).to_have_text("as the engine runs now")
 
 
 def test_there_is_nothing_to_fork_at_the_end(run_on_disk: Path, mock: Served, open_page: Callable[..., Page]) -> None:

@@ -281,6 +281,12 @@ def test_csv_has_what_the_table_shows(views: Views) -> None:
     ]
     assert {row["worst_gap_ms"] for row in told} == {"80"}
     assert {row["tpot_ms"] for row in told} == {f"{260 / 19:.2f}"}
+    assert {row["cached_tokens"] for row in told} == {"0"}
+    page.evaluate("Rose.store.absent = { cached_tokens: 'not reported' }")
+    with page.expect_download() as download:
+        press(page, "CSV")
+    told = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
+    assert {(row["cached_tokens"], row["shared_tokens"]) for row in told} == {("", "")}
 
 
 def test_nothing_is_written_while_it_is_not_shown(views: Views) -> None:

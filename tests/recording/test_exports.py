@@ -284,6 +284,16 @@ def test_the_table_of_requests_says_what_their_tokens_say(lines: list[bytes], re
     assert {row["kind"] for row in rows.values()} == {"lane", "burst", "api"}
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_what_another_server_does_not_report_is_empty(lines: list[bytes], late: bool) -> None:
+    document = [json.loads(line) for line in lines]
+    (document[-1] if late else document[0]["snapshot"])["absent"] = {"cached_tokens": "no", "steps": "no"}
+    cut = [json.dumps(part).encode() for part in document]
+    rows = list(csv.DictReader(io.StringIO(exports.export("requests", cut).decode())))
+    assert {(row["cached_tokens"], row["shared_tokens"], row["preemptions"]) for row in rows} == {("", "", "")}
+    assert all(row["prompt_tokens"] for row in rows)
+
+
 def test_the_traffic_of_a_run_can_be_played_again(lines: list[bytes], recording: Recording, tmp_path: Path) -> None:
     (tmp_path / "run.jsonl").write_bytes(b"".join(lines))
     assert main([str(tmp_path / "run.jsonl"), "--traffic", str(tmp_path / "traffic.jsonl")]) == 0

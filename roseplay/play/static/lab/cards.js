@@ -5,13 +5,15 @@ import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { explain, given } from "../shared/given.js";
 import { locked } from "../shared/lock.js";
+import { poll } from "../shared/poll.js";
 import { whenReady } from "../shared/ready.js";
 import { stored } from "../shared/storage.js";
+import { store } from "../shared/store.js";
 import { takeFiles } from "../shared/takefiles.js";
 import { restore } from "./files.js";
 import { followJob, running } from "./job.js";
 import { setMode } from "./mode.js";
-import { chooseScenario } from "./plan.js";
+import { adoptCatalogue, chooseScenario } from "./plan.js";
 import { ask } from "./server.js";
 import { ARMS, lab, LAST_SCENARIO, say, scenarioNamed, shownResult, tell } from "./state.js";
 
@@ -118,15 +120,23 @@ export function mount(element, events) {
   whenReady().then(load);
 }
 
-/* Load the scenarios; then show this browser's newest result, or the one that the address names. */
-async function load() {
+/* Load the scenarios; returns whether they have come. */
+async function loadCatalogue() {
   try {
     lab.catalogue = await ask("");
   } catch (error) {
-    return say(error);
+    say(error);
+    return false;
   }
   say("");
   tell("library");
+  return true;
+}
+
+/* Load the scenarios; then show this browser's newest result, or the one that the address names. */
+async function load() {
+  boot = poll.held ? null : store.bootId;
+  if (!await loadCatalogue()) return;
   const last = stored(LAST_SCENARIO);
   chooseScenario(scenarioNamed(last) ? last : lab.catalogue.scenarios[0].name);
   if (lab.catalogue.state) await followJob(lab.catalogue.state);
@@ -134,6 +144,14 @@ async function load() {
   loaded = true;
   takeFork();
 }
+
+let boot = null; // the life of the server whose catalogue is shown
+on("reset", async ({ boot_id: id }) => {
+  if (poll.held) return;
+  const replaced = loaded && boot !== null && boot !== id;
+  boot = id;
+  if (replaced && await loadCatalogue()) adoptCatalogue();
+});
 
 function pressed(event) {
   const by = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];

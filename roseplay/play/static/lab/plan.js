@@ -1,8 +1,9 @@
 /* The plan for the next run: a scenario or a file's traffic, the settings of both arms, and numbers. */
+import { poll } from "../shared/poll.js";
 import { keep } from "../shared/storage.js";
 import { store } from "../shared/store.js";
 import { showLatest } from "./document.js";
-import { lab, LAST_SCENARIO, planOf, say, scenarioNamed, tell } from "./state.js";
+import { ARMS, lab, LAST_SCENARIO, planOf, say, scenarioNamed, shownResult, tell } from "./state.js";
 
 const NUMBERS = ["seed", "repeats", "num_requests", "rate_per_s", "max_new_tokens"]; // in the order of the tab's boxes
 
@@ -51,6 +52,21 @@ export function setValue(arm, group, name, value) {
   if (group === "config") lab.plan[arm].given.add(name);
   lab.edited = true;
   tell("plan");
+}
+
+/** Take over from the catalogue of another engine: its scenarios are of other sizes. What was changed by hand stays. */
+export function adoptCatalogue() {
+  if (!lab.plan) return;
+  const scenario = lab.scenario = scenarioNamed(lab.scenario.name);
+  for (const arm of ARMS) {
+    const { config, given } = lab.plan[arm];
+    for (const name of Object.keys(config)) if (!given.has(name)) config[name] = lab.catalogue.engine[name];
+  }
+  if (!lab.edited && !shownResult()) {
+    for (const [name, offer] of Object.entries(scenario.params || {})) lab.numbers[name] = initial(offer);
+  }
+  tell("plan");
+  tell("numbers");
 }
 
 export function swapArms() {
@@ -111,8 +127,11 @@ function valuesOrder(kind, params) {
     }
   }
   const { slow_motion: _refused, ...knobs } = store.knobs, { A, B } = lab.plan;
-  const now = { a: { knobs, config: (common && common.config) || {} } };
-  const arms = kind === "sweep" && asked.both ? { a: armOrder(A), b: armOrder(B) } : now;
+  const now = { a: { knobs, config: (common && common.config) || {} } }, both = kind === "sweep" && asked.both;
+  if (poll.held && !both) {
+    throw new Error("A replay is shown: go back to live first, as this uses the engine's settings.");
+  }
+  const arms = both ? { a: armOrder(A), b: armOrder(B) } : now;
   if (kind === "find") {
     const find = { setting, from, to, itl_p99_ms: lab.limits.itl_ms, ttft_p95_ms: lab.limits.ttft_ms };
     return { ...arms, ...trafficOrder(params), find };

@@ -4,6 +4,7 @@
  * controls that have not been used since its request, and is not shown while there is more to send. */
 import { make, set, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
+import { poll } from "../shared/poll.js";
 import { whenReady } from "../shared/ready.js";
 import { store } from "../shared/store.js";
 import { tab } from "../shared/tab.js";
@@ -185,7 +186,14 @@ function inControl(name, value) {
 
 /* Where the slider of an answer's length ends. */
 const longest = () => (store.info ? { maximum: store.info.max_model_len - 1 } : {});
-on("reset", () => answer && fill());
+
+let boot = null; // the life of the server whose settings are shown
+on("reset", ({ boot_id: id }) => {
+  const replaced = !poll.held && boot !== null && boot !== id;
+  if (!poll.held) boot = id;
+  if (replaced) refill(lane(), false); // another model, or a server that has forgotten the tab's settings
+  else if (answer) fill();
+});
 
 /** Wait until the server knows what has been typed. */
 export async function sent() {
@@ -204,6 +212,7 @@ export function chosen(words) {
  */
 export function mount(element, events) {
   fill = events.show;
+  boot = poll.held ? null : store.bootId;
   element.querySelector("button").onclick = () => open(false);
   said = make("p", { id: "rp-sampling-said", role: "alert", hidden: true });
   const box = set(panel(), { role: "dialog", "aria-label": "Sampling" });

@@ -33,7 +33,8 @@ export const demos = {
 let spanBefore = view.span;
 
 function start(name = demos.list[0]?.name) {
-  if (name && !poll.starting && !demos.caption && !demos.elsewhere) call("start_demo", { name });
+  const free = !poll.starting && !poll.held && !demos.caption && !demos.elsewhere;
+  if (name && free) call("start_demo", { name });
 }
 
 function next() {

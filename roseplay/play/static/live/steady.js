@@ -142,6 +142,9 @@ function note() {
 }
 
 on("own", (own) => take(own.steady || null));
+on("start", (start) => {
+  if (start) expected = false; // it ends with the engine that is being replaced
+});
 on("reset", () => {
   if (!row || !poll.held) return;
   figures = wanted = null; // a recording is shown: nothing is sent

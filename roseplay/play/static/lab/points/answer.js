@@ -4,6 +4,7 @@ import { make, makeButton, write } from "../../shared/dom.js";
 import { call } from "../../shared/endpoints.js";
 import { on } from "../../shared/events.js";
 import { format } from "../../shared/format.js";
+import { poll } from "../../shared/poll.js";
 import { store } from "../../shared/store.js";
 import { setSlo } from "../document.js";
 import { running } from "../job.js";
@@ -29,6 +30,7 @@ export function mount(element) {
     if (["mode", "asked", "plan", "limits"].includes(what)) ask();
     if (["mode", "points", "job", "plan"].includes(what)) show();
   });
+  on("replay", show);
   ask();
   show();
 }
@@ -65,7 +67,8 @@ function show() {
   apply.hidden = !row;
   if (row) {
     write(apply, `Apply ${format.limit(row.value)}`);
-    apply.disabled = running() || store.knobs[shown.setting] === row.value;
+    apply.disabled = running() || poll.held || store.knobs[shown.setting] === row.value;
+    apply.title = poll.held ? "A replay is shown: go back to live first." : "";
   }
   const [claim, figures] = first.split(row ? ": " : /\.(?= )/);
   if (!shown) found.replaceChildren(running() ? "Measuring." : "Press Find.");
@@ -100,7 +103,7 @@ async function applyAnswer() {
 function said(shown) {
   if (!applied) return done.replaceChildren();
   const { setting, before } = applied, value = answerRow(shown).value;
-  const undo = makeButton("Undo", { className: "rp-lab-swap", onclick: undoIt });
+  const undo = makeButton("Undo", { className: "rp-lab-swap", onclick: undoIt, disabled: poll.held });
   done.replaceChildren(`${settingLabel(setting)} is now ${format.limit(value)}. `, undo);
 
   async function undoIt() {

@@ -4,6 +4,7 @@ import { on } from "../../shared/events.js";
 import { vllmFlag } from "../../shared/flags.js";
 import { format } from "../../shared/format.js";
 import { given } from "../../shared/given.js";
+import { poll } from "../../shared/poll.js";
 import { store } from "../../shared/store.js";
 import { lab, meaning, shownPoints } from "../state.js";
 import { answerRow } from "./document.js";
@@ -20,6 +21,7 @@ export function mount(element) {
   plot.append(make("table", "rp-lab-table rp-lab-basis", make("thead", "", make("tr", "", ...names)), body));
   on("lab", (what) => ["mode", "points", "plan", "job"].includes(what) && show());
   on("frame", followKnobs);
+  on("replay", () => show());
   show();
 }
 
@@ -35,7 +37,8 @@ function show() {
   const shown = shownPoints(), row = answerRow(shown), varied = shown ? shown.setting : null;
   const named = Object.entries(given.settings.knobs).filter(([name]) => name !== "slow_motion" && name in store.knobs);
   const differs = row && store.knobs[varied] !== row.value;
-  write(subtitle, differs ? "as the engine runs now; one differs" : "as the engine runs now");
+  const whose = poll.held ? "as recorded, not as the engine runs" : "as the engine runs now";
+  write(subtitle, differs ? `${whose}; one differs` : whose);
   body.replaceChildren(...named.map(([name, setting]) => line(name, setting)));
 
   function line(name, setting) {
