@@ -33,7 +33,7 @@ play: $(BASE) $(SMOLLM2) ## open the page with SmolLM2 or, without it, tiny-chat
 	@$(BIN)/python app.py $(ARGS)
 
 # Tests start many processes, which would compile all modules anew without bytecode files.
-test: $(TEST) ## run all tests, those in a browser too; ARGS reaches pytest
+test: $(TEST) ## run all tests but slow ones, those in a browser too; ARGS reaches pytest
 	@$(BIN)/python -m tests.chromium
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 

@@ -15,10 +15,14 @@ ENDPOINTS = SETTINGS.with_name("endpoints.md")
 _INTRODUCTION = """\
 # Settings
 
-This page is generated from `roseplay/config.py` by `python docs/settings.py`. The flags of `roseplay play`, `serve`,
-`lab` and `bench` are named after the fields: `max_batch_size` is `--max-batch-size`, and a switch has `--prefix-cache`
-and `--no-prefix-cache`. In Python the fields are arguments: `Engine("tiny-chat", max_batch_size=8)`. The page's
+This page is generated from `roseplay/config.py` by `python docs/settings.py`. The flags of `roseplay play`, `serve` and
+`bench` are named after the fields: `max_batch_size` is `--max-batch-size`, and a switch has `--prefix-cache` and
+`--no-prefix-cache`. `roseplay lab` has flags for engine settings; knobs are set for each arm: `--a max_batch_size=8`,
+`--b prefix_cache=off`. In Python the fields are arguments: `Engine("tiny-chat", max_batch_size=8)`. The page's
 `/set_knobs` takes knobs as a JSON object. null is `none` on the command line and `None` in Python.
+
+The defaults are those of `Engine`. `roseplay play`, `serve` and `lab` run the worker in a process. `play` and `serve` use
+one thread for tiny-chat, and the page gives tiny-chat and SmolLM2 449 KV blocks.
 """
 _PARTS = {
     "Knobs": (Knobs, "These may change while the engine runs; a change takes effect at the next step."),

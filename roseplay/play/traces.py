@@ -57,7 +57,7 @@ def _open() -> str:
         '<h3>Open a recording<span>.jsonl</span></h3><div class="rp-drop-zone"><button type="button" class="rp-choose">'
         "Choose a file…</button><span>or drop it here. It is read in this browser only; nothing is uploaded.</span><input "
         f'type="file" accept=".jsonl,application/x-ndjson" aria-label="A recording"></div><p class="rp-open-said" '
-        f'role="status"></p>{shipped}<h3>Elsewhere</h3><p>To write a run to a file as it goes, use <code>app.py '
-        "--record FILE</code>; to show it without an engine, <code>app.py --replay FILE</code>; to make the files "
+        f'role="status"></p>{shipped}<h3>Elsewhere</h3><p>To write a run to a file as it goes, use <code>'
+        "roseplay play --record FILE</code>; to show it without an engine, <code>roseplay play --replay FILE</code>; to make the files "
         "above from it, <code>roseplay export FILE --report run.html</code>.</p>"
     )
