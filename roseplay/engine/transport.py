@@ -128,7 +128,7 @@ class ProcessTransport:
         context = multiprocessing.get_context("spawn")
         with _held_back("SIGHUP"):  # starts multiprocessing's resource tracker, which must outlive the signal
             self._commands: Any = context.Queue()
-        self._commands._ignore_epipe = True  # type: ignore[attr-defined]  # see ``kill``
+        self._commands._ignore_epipe = True  # type: ignore[attr-defined]  # ``kill`` may close its pipe
         self._events, child_end = context.Pipe(duplex=False)
         self._heartbeat = Heartbeat(context.RawValue(ctypes.c_uint64, 0))
         self._process = context.Process(

@@ -99,7 +99,6 @@ class Worker:
         self._flying: Flight | None = None
         self._last_end_ns = 0
         self._out_of_memory = 0
-        self._preempted: list[int] = []  # by steps that failed, whose records are not published
         self._last_failure = ""
         self._blocks_changed = False
         self._running = True
@@ -308,8 +307,9 @@ class Worker:
             self._fail(error, step)
             return
         self._out_of_memory += 1
-        self._preempted += step.preempted
         self._blocks_changed = True
+        if step.preempted:
+            self._publish_counts(step.preempted)
         logger.warning("no memory for a step: at most %d tokens for a while (%s)", self.scheduler.token_limit, error)
 
     def _fail(self, error: Exception, *steps: Step) -> None:
@@ -327,10 +327,9 @@ class Worker:
             self._finished += [Finished(request.request_id, FinishReason.ERROR, reason) for request in over]
             self._replace_scheduler(error)
             return
-        self._preempted += [request_id for step in steps for request_id in step.preempted]
         # Requests that have finished may have done so in this unpublished step; otherwise the client ignores these.
         self._finished += [Finished(request.request_id, FinishReason.ERROR, reason) for request in (*over, *ended)]
-        self._publish_counts()
+        self._publish_counts([request_id for step in steps for request_id in step.preempted])
 
     def _replace_scheduler(self, error: Exception) -> None:
         """End all requests and use a new scheduler, since this one may be inconsistent."""
@@ -342,10 +341,12 @@ class Worker:
         self.scheduler.next_step_id = before.next_step_id
         self._publish_counts()
 
-    def _publish_counts(self) -> None:
-        """Publish what changed outside of a step (blocks, ended requests) as a step without entries."""
+    def _publish_counts(self, preempted: Sequence[int] = ()) -> None:
+        """Publish what changed outside of a step as a step without entries: blocks, ended requests, and what a step that
+        failed has ``preempted``.
+        """
         now_ns = self.clock.now_ns()
-        step = Step(self.scheduler.next_step_id)
+        step = Step(self.scheduler.next_step_id, preempted=list(preempted))
         self.scheduler.next_step_id += 1
         self._publish([], step_record(self.scheduler, step, StepResult([], []), now_ns, now_ns, 0, []))
 
@@ -356,7 +357,6 @@ class Worker:
         self._blocks_changed = False
         self._last_end_ns = record.end_ns
         record.out_of_memory, self._out_of_memory = self._out_of_memory, 0
-        record.preempted, self._preempted = [*self._preempted, *record.preempted], []
         record.new_pool, self._new_pool = self._new_pool, False
         try:
             self.send(StepOutput(tokens, finished, record, self.clock.now_ns(), list(prompt_logprobs)))
