@@ -21,8 +21,8 @@ from roseplay.engine.messages import StepRecord
 if TYPE_CHECKING:
     from roseplay.engine.stream import Stream
 
-# Streams of ended requests are kept for readers that poll: as long as a poll may take, and then at most this many, with
-# this many tokens in all.
+# Streams of ended requests are kept for readers that poll: all for KEPT_S, several times the interval of the slowest that
+# must miss none, and then at most this many, with this many tokens in all.
 KEPT_S = 1.0
 KEPT_STREAMS = 256
 KEPT_TOKENS = 1 << 17

@@ -186,7 +186,7 @@ class ProcessTransport:
         writer = self._commands._thread
         if writer is not None:
             writer.join(0.2)
-            if writer.is_alive():  # in a write that nobody will read: without a reader, it fails
+            if writer.is_alive():  # it waits in a write to a full pipe, which fails once the pipe has no reader
                 self._commands._reader.close()
 
 

@@ -170,5 +170,6 @@ def test_what_it_computed_does_not_come_back_from_host_memory(swapped_first: boo
     before = len(rig.steps)
     rig.run()
     assert first.finish_reason == good.finish_reason == "length"
-    assert not any(shared == source for later in rig.steps[before:] for source, _ in later.swapped_out) or swapped_first
+    if not swapped_first:  # it still held the block
+        assert not any(shared == source for later in rig.steps[before:] for source, _ in later.swapped_out)
     rig.check_outputs()

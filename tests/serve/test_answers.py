@@ -68,9 +68,10 @@ def test_a_probability_of_zero_is_a_number_of_json(chat: bool) -> None:
     if chat:
         (entry,) = logprobs["content"]
         found = [entry["logprob"], *(top["logprob"] for top in entry["top_logprobs"])]
+        assert found == [-9999.0, -0.5, -9999.0]
     else:
-        found = [*logprobs["token_logprobs"], *list(logprobs["top_logprobs"][0].values())[:2]]
-    assert found == [-9999.0, -0.5, -9999.0]
+        found = [*logprobs["token_logprobs"], *logprobs["top_logprobs"][0].values()]
+        assert found == [-9999.0, -0.5, -9999.0, -9999.0]
 
 
 def test_a_completions_likeliest_tokens_include_its_own() -> None:

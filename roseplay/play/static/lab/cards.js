@@ -5,10 +5,8 @@ import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { explain, given } from "../shared/given.js";
 import { locked } from "../shared/lock.js";
-import { poll } from "../shared/poll.js";
 import { whenReady } from "../shared/ready.js";
 import { stored } from "../shared/storage.js";
-import { store } from "../shared/store.js";
 import { takeFiles } from "../shared/takefiles.js";
 import { restore } from "./files.js";
 import { followJob, running } from "./job.js";
@@ -135,7 +133,6 @@ async function loadCatalogue() {
 
 /* Load the scenarios; then show this browser's newest result, or the one that the address names. */
 async function load() {
-  boot = poll.held ? null : store.bootId;
   if (!await loadCatalogue()) return;
   const last = stored(LAST_SCENARIO);
   chooseScenario(scenarioNamed(last) ? last : lab.catalogue.scenarios[0].name);
@@ -145,12 +142,8 @@ async function load() {
   takeFork();
 }
 
-let boot = null; // the life of the server whose catalogue is shown
-on("reset", async ({ boot_id: id }) => {
-  if (poll.held) return;
-  const replaced = loaded && boot !== null && boot !== id;
-  boot = id;
-  if (replaced && await loadCatalogue()) adoptCatalogue();
+on("replaced", async () => {
+  if (loaded && await loadCatalogue()) adoptCatalogue();
 });
 
 function pressed(event) {

@@ -4,7 +4,6 @@
  * controls that have not been used since its request, and is not shown while there is more to send. */
 import { make, set, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
-import { poll } from "../shared/poll.js";
 import { whenReady } from "../shared/ready.js";
 import { store } from "../shared/store.js";
 import { tab } from "../shared/tab.js";
@@ -186,14 +185,8 @@ function inControl(name, value) {
 
 /* Where the slider of an answer's length ends. */
 const longest = () => (store.info ? { maximum: store.info.max_model_len - 1 } : {});
-
-let boot = null; // the life of the server whose settings are shown
-on("reset", ({ boot_id: id }) => {
-  const replaced = !poll.held && boot !== null && boot !== id;
-  if (!poll.held) boot = id;
-  if (replaced) refill(lane(), false); // another model, or a server that has forgotten the tab's settings
-  else if (answer) fill();
-});
+on("reset", () => answer && fill());
+on("replaced", () => fill && refill(lane(), false)); // it has other defaults, or has forgotten the tab's settings
 
 /** Wait until the server knows what has been typed. */
 export async function sent() {
@@ -212,7 +205,6 @@ export function chosen(words) {
  */
 export function mount(element, events) {
   fill = events.show;
-  boot = poll.held ? null : store.bootId;
   element.querySelector("button").onclick = () => open(false);
   said = make("p", { id: "rp-sampling-said", role: "alert", hidden: true });
   const box = set(panel(), { role: "dialog", "aria-label": "Sampling" });

@@ -33,8 +33,7 @@ export const demos = {
 let spanBefore = view.span;
 
 function start(name = demos.list[0]?.name) {
-  const free = !poll.starting && !poll.held && !demos.caption && !demos.elsewhere;
-  if (name && free) call("start_demo", { name });
+  if (name && !poll.starting && !poll.held && !demos.caption && !demos.elsewhere) call("start_demo", { name });
 }
 
 function next() {

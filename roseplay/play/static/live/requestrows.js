@@ -42,7 +42,8 @@ const whole = (ms) => (ms === null ? NONE : format.count(ms));
 const waits = (known) => (known.scheduled === null && !known.computed && !store.absent.steps ? null : known.queue);
 /** ms of its TTFT in which no step worked on it. @param {Request} known */
 const idle = (known) => known.parts && known.ttft - known.parts[known.parts.length - 1];
-const reused = (known) => (store.absent.cached_tokens ? null : known.cached + known.shared);
+const ifCounted = (tokens) => (store.absent.cached_tokens ? null : tokens);
+const reused = (known) => ifCounted(known.cached + known.shared);
 const preemptions = (known) => (store.absent.steps ? null : known.preempted_before + known.preempted.length);
 
 /**
@@ -150,8 +151,8 @@ const CSV = [
   ["burst", ({ burst }) => burst],
   ["state", stateOf],
   ["prompt_tokens", ({ prompt }) => prompt],
-  ["cached_tokens", ({ cached }) => (store.absent.cached_tokens ? null : cached)],
-  ["shared_tokens", ({ shared }) => (store.absent.cached_tokens ? null : shared)],
+  ["cached_tokens", ({ cached }) => ifCounted(cached)],
+  ["shared_tokens", ({ shared }) => ifCounted(shared)],
   ["answer_tokens", ({ tokens }) => tokens],
   ["queue_ms", waits],
   ["ttft_ms", ({ ttft }) => ttft],

@@ -3,7 +3,7 @@
  * drawing takes long, only the wait for the next poll gets shorter.
  *
  * While a replay is shown, it polls only to keep this tab's lease, and drops the answers. Emits "heard" at each answer,
- * before the store takes it, and "start" with the progress of the engine's start, or with null once it is live. */
+ * "start" with the engine's progress (null: live), and "replaced" at news of another engine or after a replay. */
 import { emit } from "./events.js";
 import { given } from "./given.js";
 import { apply } from "./reduce.js";
@@ -89,7 +89,9 @@ function take(delta) {
     return document.hidden ? HIDDEN_MS : STARTING_MS;
   }
   if (!poll.held) {
+    const replaced = store.bootId && store.bootId !== delta.boot_id;
     apply(delta);
+    if (replaced) emit("replaced");
     emit("own", delta.own, delta);
     if (poll.alive) showState("live", "live");
     else showState("lost", "engine stopped");
@@ -114,10 +116,8 @@ function start(element, stamps) {
 
 /** Set whether something else feeds the store; when it no longer does, everything is fetched again. */
 function hold(held) {
-  poll.held = held;
-  poll.asked = null;
+  Object.assign(poll, { held, asked: null });
   if (held) return;
-  store.bootId = null;
   store.cursor = 0;
   if (!given.recording) ask();
 }
