@@ -11,7 +11,7 @@ import { trafficFrom } from "./fork.js";
 import { replay } from "./replay.js";
 
 const KEY_MS = 1000, FIGURES_MS = 100;
-const LOCKED = "#rp-sched, #rp-opt, #rp-traffic, #rp-say, #rp-sampling, .rp-story-first, .rp-story-menu, .rp-demos ol";
+const LOCKED = "#rp-sched, #rp-opt, #rp-traffic, #rp-say, #rp-sampling, .rp-show-me, .rp-demos ol";
 const WHY = "A replay shows the recorded settings; it has no engine to send to.";
 let bar = null, parts = null, dragging = false;
 
