@@ -6,7 +6,6 @@ hashes whichever block holds them.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -63,30 +62,22 @@ def block_hashes(token_ids: Sequence[int], block_size: int) -> list[int]:
 class CacheLog:
     """Collects events until ``take`` is called. The first one is ``Cleared``, since the cache starts empty.
 
-    Two blocks can have the same content at the same time if the parent of one was evicted. Their hash is reported as
-    stored with the first block and as removed with the last.
+    A block is stored once at most, only while its parent is, and removed before its parent.
     """
 
     def __init__(self) -> None:
         self._events: list[CacheEvent] = [Cleared()]
-        self._blocks: Counter[int] = Counter()  # by hash, how many blocks have this content
 
     def store(self, block_hash: int, parent_hash: int | None, token_ids: tuple[int, ...]) -> None:
         """Record that a block with this content can now be found."""
-        self._blocks[block_hash] += 1
-        if self._blocks[block_hash] == 1:
-            self._events.append(Stored(block_hash, parent_hash, token_ids))
+        self._events.append(Stored(block_hash, parent_hash, token_ids))
 
     def remove(self, block_hash: int) -> None:
         """Record that a block with this content, stored before, can no longer be found."""
-        self._blocks[block_hash] -= 1
-        if not self._blocks[block_hash]:
-            del self._blocks[block_hash]
-            self._events.append(Removed(block_hash))
+        self._events.append(Removed(block_hash))
 
     def clear(self) -> None:
         """Record that the cache is empty."""
-        self._blocks.clear()
         self._events.append(Cleared())
 
     def take(self) -> list[CacheEvent]:

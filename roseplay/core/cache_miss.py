@@ -90,6 +90,10 @@ class Siblings:
         else:
             del following[bisect_left(following, tokens)]
 
+    def behind(self, parent: Hashable) -> list[tuple[int, ...]]:
+        """Returns the contents that follow a block, each once."""
+        return list(dict.fromkeys(self._following.get(parent, ())))
+
     def nearest(self, parent: Hashable, tokens: tuple[int, ...]) -> tuple[int, ...] | None:
         """Returns the content behind ``parent`` with the longest common prefix, or None."""
         following = self._following.get(parent)
@@ -104,17 +108,17 @@ class Lost:
 
     def __init__(self, most: int = MOST_LOST) -> None:
         self._most = most
-        self._lost: dict[tuple[int, tuple[int, ...]], tuple[int, bool]] = {}
+        self._lost: dict[tuple[int, tuple[int, ...]], tuple[int, MissReason]] = {}
 
-    def add(self, history: int, tokens: tuple[int, ...], step_id: int, cleared: bool) -> None:
+    def add(self, history: int, tokens: tuple[int, ...], step_id: int, reason: MissReason) -> None:
         key = history, tokens
         self._lost.pop(key, None)  # so that it is inserted as the newest
-        self._lost[key] = step_id, cleared
+        self._lost[key] = step_id, reason
         if len(self._lost) > self._most:
             del self._lost[next(iter(self._lost))]
 
-    def find(self, history: int, tokens: tuple[int, ...]) -> tuple[int, bool] | None:
-        """Returns the step in which these tokens were lost, and whether the cache was cleared; None if not known."""
+    def find(self, history: int, tokens: tuple[int, ...]) -> tuple[int, MissReason] | None:
+        """Returns the step in which these tokens were lost, and why; None if not known."""
         return self._lost.get((history, tokens))
 
 

@@ -2,8 +2,8 @@
 
 Full blocks form a trie. A node's key is its parent node (by identity) and its own tokens, so a Python dict finds it
 by hash and verifies it by equality: two prompts whose hashes collide never share a block. The chained look-up is that
-of vLLM's automatic prefix caching. Same-step sharing works by keeping nodes *pending* in the step that computes them,
-and *committed* from then on.
+of vLLM's automatic prefix caching. A node that is removed takes all entries behind it along, since none of them could be
+found. Same-step sharing works by keeping nodes *pending* in the step that computes them, and *committed* from then on.
 
 A *tail* is the end of a finished prompt: its last block, how many of that block's tokens belong to the prompt, and the
 logits after the last one. With it, an exact repeat of the prompt computes nothing at all.
@@ -97,7 +97,7 @@ class PrefixCache:
             return Miss(MissReason.COMPUTING, start, start, entry.request_id)
         lost = self._lost.find(history_of(parent), tokens)
         if lost is not None:
-            return Miss(MissReason.CLEARED if lost[1] else MissReason.EVICTED, start, start, step_id=lost[0])
+            return Miss(lost[1], start, start, step_id=lost[0])
         nearest = self._siblings.nearest(parent, tokens)
         sibling = None if nearest is None else self._nodes.get((parent, nearest)) or self._tails[parent, nearest]
         by = -1 if sibling is None else sibling.request_id
@@ -129,8 +129,6 @@ class PrefixCache:
         known = self._nodes.get((parent, tokens))
         if known is not None:
             return known
-        if (before := self._node_of_block.get(block)) is not None:  # unreachable: its parent was dropped
-            self._remove_node(before)
         node = Node(parent, tokens, block, pending_step, request_id)
         self._nodes[parent, tokens] = node
         self._siblings.add(parent, tokens)
@@ -176,7 +174,7 @@ class PrefixCache:
 
     def commit(self, keep: bool) -> None:
         """Commit the pending entries, assuming that their step succeeds; until ``confirm``, ``roll_back`` undoes this.
-        Without ``keep``, as when the prefix cache is off, they can no longer be found."""
+        Those behind a node that was dropped, and all without ``keep``, as when the prefix cache is off, are removed."""
         self.states.commit()
         pending, self._pending = self._pending, _Pending()
         self._unproven.nodes += pending.nodes
@@ -184,11 +182,11 @@ class PrefixCache:
         for tail in pending.tails:
             tail.pending_step = COMMITTED
             tail.entry_index = None
-            if not keep:
+            if not keep or not _is_listed(tail.parent):
                 self._remove_tail(tail)
         for node in pending.nodes:
             node.pending_step = COMMITTED
-            if not keep:
+            if not keep or not _is_listed(node.parent):
                 self._remove_node(node)
 
     def confirm(self) -> None:
@@ -223,10 +221,17 @@ class PrefixCache:
 
     # -- forgetting
 
-    def unlist(self, block: int) -> None:
-        """Make a block's content unfindable, because its sole holder is about to write over it."""
-        self._forget_block(block)
-        self._pool.set_findable(block, False)
+    def unlist(self, block: int, reason: MissReason | None = None) -> None:
+        """Remove a block's entries and all behind them, as when its sole holder is about to write over its content.
+
+        Args:
+            reason: what ``explain`` will say of those that were committed; None if it should not know of them.
+        """
+        node = self._node_of_block.get(block)
+        if node is not None:
+            self._remove_node(node, reason)
+        for tail in list(self._tails_of_block.get(block, ())):
+            self._remove_tail(tail, reason)
 
     def clear(self) -> None:
         """Empty the cache; requests keep the blocks that they hold."""
@@ -235,33 +240,32 @@ class PrefixCache:
                 node.logged = False
             self.log.clear()
         for block in [*self._node_of_block, *self._tails_of_block]:
-            self._note_lost(block, cleared=True)
-            self.unlist(block)
+            self.unlist(block, MissReason.CLEARED)
 
     def _evict(self, block: int) -> None:
         """Drop a block's entries because the pool hands the block out again."""
-        self._note_lost(block, cleared=False)
-        self._forget_block(block)
+        self.unlist(block, MissReason.EVICTED)
 
-    def _note_lost(self, block: int, *, cleared: bool) -> None:
-        """Remember the committed entries of a block that is about to be lost, for ``explain``."""
-        node = self._node_of_block.get(block)
-        if node is not None and node.pending_step == COMMITTED:
-            self._lost.add(history_of(node.parent), node.tokens, self.step_id, cleared)
-        for tail in self._tails_of_block.get(block, ()):
-            if tail.pending_step == COMMITTED:
-                self._lost.add(history_of(tail.parent), tail.tokens, self.step_id, cleared)
+    def _note_lost(self, entry: Node | Tail, reason: MissReason | None) -> None:
+        if reason is not None and entry.pending_step == COMMITTED:
+            self._lost.add(history_of(entry.parent), entry.tokens, self.step_id, reason)
 
-    def _forget_block(self, block: int) -> None:
-        node = self._node_of_block.get(block)
-        if node is not None:
-            self._remove_node(node)
-        for tail in list(self._tails_of_block.get(block, ())):
-            self._remove_tail(tail)
-
-    def _remove_node(self, node: Node) -> None:
+    def _remove_node(self, node: Node, reason: MissReason | None = None) -> None:
+        """Remove a node, after all entries behind it."""
         if not node.listed:
             return
+        nodes = [node]
+        for parent in nodes:  # grows
+            for tokens in self._siblings.behind(parent):
+                if (child := self._nodes.get((parent, tokens))) is not None:
+                    nodes.append(child)
+                if (tail := self._tails.get((parent, tokens))) is not None:
+                    self._remove_tail(tail, reason)
+        for last in reversed(nodes):
+            self._remove_leaf(last, reason)
+
+    def _remove_leaf(self, node: Node, reason: MissReason | None) -> None:
+        self._note_lost(node, reason)
         node.listed = False
         if node.logged and self.log is not None:
             self.log.remove(history_of(node))
@@ -272,11 +276,12 @@ class PrefixCache:
         self._update_findable(node.block)
         tail = self._tails.get((node.parent, node.tokens))
         if tail is not None and tail.block != node.block:  # a prompt of the same tokens in another block
-            self._remove_tail(tail)
+            self._remove_tail(tail, reason)
 
-    def _remove_tail(self, tail: Tail) -> None:
+    def _remove_tail(self, tail: Tail, reason: MissReason | None = None) -> None:
         if self._tails.get((tail.parent, tail.tokens)) is not tail:
             return
+        self._note_lost(tail, reason)
         del self._tails[tail.parent, tail.tokens]
         self._siblings.remove(tail.parent, tail.tokens)
         tails = self._tails_of_block[tail.block]
@@ -296,3 +301,7 @@ class PrefixCache:
             del self._logits[tail.logits_key]
             self._dropped_logits.append(tail.logits_key)
             tail.logits_key = None
+
+
+def _is_listed(node: Node | None) -> bool:
+    return node is None or node.listed

@@ -57,9 +57,13 @@ class Explanations:
         return [*cache._nodes.values(), *cache._tails.values()]
 
     def _note(self, reason: MissReason, block: int | None = None) -> None:
+        """Note what is lost with a block: its entries, and all behind them; they come after those that they follow."""
+        lost: set[Node | Tail | None] = set()
         for entry in self._entries():
-            if entry.pending_step == COMMITTED and block in (None, entry.block):
-                self._lost[path(entry)] = (self._scheduler.next_step_id - 1, reason)
+            if block in (None, entry.block) or entry.parent in lost:
+                lost.add(entry)
+                if entry.pending_step == COMMITTED:
+                    self._lost[path(entry)] = (self._scheduler.next_step_id - 1, reason)
 
     def _evicted(self, block: int) -> None:
         self._note(MissReason.EVICTED, block)

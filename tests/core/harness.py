@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from roseplay.config import Knobs, SamplingParams
+from roseplay.core.cache_events import CacheLog
 from roseplay.core.request import Request
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step, StepResult, TokenLogprobs
@@ -135,6 +136,7 @@ class Rig:
         max_model_len: int = 10_000,
         max_saved_logits: int = 1000,
         num_host_blocks: int = 0,
+        cache_log: CacheLog | None = None,
         **knobs: Any,
     ) -> None:
         self.scheduler = Scheduler(
@@ -143,6 +145,7 @@ class Rig:
             max_model_len=max_model_len,
             max_saved_logits=max_saved_logits,
             num_host_blocks=num_host_blocks,
+            cache_log=cache_log,
             knobs=Knobs(**knobs),
         )
         self.model = CheckedModel(num_blocks, block_size)

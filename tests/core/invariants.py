@@ -30,7 +30,7 @@ class Invariants:
         self._block_states: dict[int, tuple[int, bool]] = {}
         self._slots: dict[int, int] = {}
         self._kept: dict[int, tuple[int, int]] = {}
-        self._stored: dict[int, Stored] = {}
+        self._tree = CacheTree()
         self._progress: tuple[int, ...] = ()
         self._patience = 0
         self._turns = 0  # first admissions so far
@@ -151,19 +151,26 @@ class Invariants:
             assert has_flight or PLACEHOLDER not in request.token_ids
 
     def _check_cache_events(self) -> None:
-        """The events so far add up to the full blocks that can be found and whose step has succeeded."""
+        """The events so far, replayed, are the tree of the full blocks that the cache finds and whose steps succeeded.
+
+        Each of these is found from the prompt's beginning: its parent is one of them, and came before it.
+        """
         cache = self.scheduler.cache
         assert cache.log is not None
         assert {id(node) for node in cache._nodes.values()} == {id(node) for node in cache._node_of_block.values()}
         for event in cache.log.take():
-            apply_cache_event(self._stored, event)
+            self._tree.apply(event)
         unproven = {id(node) for node in cache._unproven.nodes}
-        found = [node for node in cache._nodes.values() if node.pending_step == COMMITTED and id(node) not in unproven]
-        assert self._stored.keys() == {_prefix_hash(node) for node in found}
-        for node in found:
-            stored = self._stored[_prefix_hash(node)]
-            assert stored.token_ids == node.tokens
-            assert stored.parent_hash == (None if node.parent is None else _prefix_hash(node.parent))
+        hashes: dict[Node | None, int] = {None: 0}
+        for node in cache._nodes.values():
+            if node.pending_step == COMMITTED and id(node) not in unproven:
+                assert node.parent in hashes, "a block is kept that cannot be found, since the cache dropped its parent"
+                history = hashes[node] = hash((hashes[node.parent], node.tokens))
+                parent = None if node.parent is None else hashes[node.parent]
+                assert self._tree.stored.get(history) == (history, parent, node.tokens)
+        assert len(self._tree.stored) == len(hashes) - 1, "an event tells of a block that the cache does not find"
+        listed = {None, *cache._nodes.values()}
+        assert all(tail.parent in listed for tail in cache._tails.values() if tail.pending_step == COMMITTED)
 
     def _check_descriptions(self, holders: list[Request]) -> None:
         """Check what is reported about blocks: who holds them, their content, and which have changed."""
@@ -295,16 +302,30 @@ class Invariants:
         assert self._patience >= 0, f"{oldest} does not advance"
 
 
-def apply_cache_event(stored: dict[int, Stored], event: CacheEvent) -> None:
-    """Apply an event to ``stored``, by hash. A block must not be stored twice, nor removed unless it is stored."""
-    match event:
-        case Stored(block_hash):
-            assert block_hash not in stored
-            stored[block_hash] = event
-        case Removed(block_hash):
-            del stored[block_hash]
-        case Cleared():
-            stored.clear()
+class CacheTree:
+    """What a reader of cache events knows: a tree of blocks, of which no event may leave a part without its root.
+
+    Attributes:
+        stored: the blocks by hash.
+    """
+
+    def __init__(self) -> None:
+        self.stored: dict[int, Stored] = {}
+        self._children = Counter[int | None]()
+
+    def apply(self, event: CacheEvent) -> None:
+        match event:
+            case Stored(block_hash, parent_hash):
+                assert block_hash not in self.stored, "a block is stored twice"
+                assert parent_hash is None or parent_hash in self.stored, "a block is stored behind one that is not"
+                self.stored[block_hash] = event
+                self._children[parent_hash] += 1
+            case Removed(block_hash):
+                assert not self._children[block_hash], "a block is removed before those behind it"
+                self._children[self.stored.pop(block_hash).parent_hash] -= 1
+            case Cleared():
+                self.stored.clear()
+                self._children.clear()
 
 
 _arrival = attrgetter("arrival")
@@ -320,7 +341,3 @@ def _increase(numbers: Sequence[int]) -> bool:
 
 def _path(node: Node | None) -> list[int]:
     return [] if node is None else [*_path(node.parent), *node.tokens]
-
-
-def _prefix_hash(node: Node) -> int:
-    return hash((0 if node.parent is None else _prefix_hash(node.parent), node.tokens))

@@ -197,8 +197,12 @@ def test_siblings_are_as_many_as_were_added() -> None:
 def test_what_was_lost_is_remembered_for_a_while() -> None:
     lost = Lost(most=2)
     for history in range(3):
-        lost.add(history, (history,), step_id=history, cleared=False)
-    assert [lost.find(history, (history,)) for history in range(3)] == [None, (1, False), (2, False)]
+        lost.add(history, (history,), step_id=history, reason=MissReason.EVICTED)
+    assert [lost.find(history, (history,)) for history in range(3)] == [
+        None,
+        (1, MissReason.EVICTED),
+        (2, MissReason.EVICTED),
+    ]
     assert lost.find(1, (7,)) is None, "a matching hash alone is not enough"
     assert MOST_LOST < 10_000
 

@@ -23,7 +23,7 @@ from roseplay.wire.kv_events import AllBlocksCleared, BlockRemoved, BlockStored,
 from roseplay.wire.kv_publisher import KvEventPublisher
 from roseplay.wire.publishers import Publishers
 from roseplay.wire.step_sums import StepSums
-from tests.core.invariants import apply_cache_event
+from tests.core.invariants import CacheTree
 from tests.wire.common import TIMEOUT_S, records, traffic, wait_until
 
 
@@ -97,9 +97,10 @@ def test_kv_events_add_up_to_what_is_cached(engine: Engine, context: Any, array_
         events += batch.events
     assert events[0] == AllBlocksCleared()
     assert any(isinstance(event, BlockRemoved) for event in events)
-    expected: dict[int, Stored] = {}
+    tree = CacheTree()
     for event in (event for record in records(engine) for event in record.cache_events):
-        apply_cache_event(expected, event)
+        tree.apply(event)
+    expected = tree.stored
     unsigned = 2**64 - 1
     assert contents(events, 4) == {
         block_hash & unsigned: (None if parent is None else parent & unsigned, tokens)

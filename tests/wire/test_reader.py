@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from roseplay.core.cache_events import Stored
 from roseplay.engine.client import Engine
 from roseplay.recording.reader import Recording, parse
 from roseplay.recording.run import Run
@@ -28,7 +27,7 @@ from roseplay.wire.kv_publisher import KvEventPublisher
 from roseplay.wire.problems import Problems
 from roseplay.wire.publishers import Publishers
 from roseplay.wire.reader import SocketReader, read_files
-from tests.core.invariants import apply_cache_event
+from tests.core.invariants import CacheTree
 from tests.wire.common import envelope, records, step, traffic, wait_until, written
 
 LOOPBACK = "tcp://127.0.0.1:*"
@@ -90,10 +89,10 @@ def test_what_an_engine_publishes_is_what_it_did(engine: Engine) -> None:
         wait_until(lambda: bool(reading.reader.run._frames), "a sign of life arrives")
         traffic(engine)
         steps = [record for record in records(engine) if record.entries]
-        cached: dict[int, Stored] = {}
+        tree = CacheTree()
         for event in (event for record in records(engine) for event in record.cache_events):
-            apply_cache_event(cached, event)
-        run = reading.until(lambda run: run.steps == len(steps) and run._blocks.cached == len(cached))
+            tree.apply(event)
+        run = reading.until(lambda run: run.steps == len(steps) and run._blocks.cached == len(tree.stored))
     assert run.problems.lines() == []
     recording = recorded(run)
     rows = Run(recording).steps
@@ -103,7 +102,7 @@ def test_what_an_engine_publishes_is_what_it_did(engine: Engine) -> None:
     assert [row.running for row in rows] == [len(record.entries) for record in steps]
     assert [row.device_ms for row in rows] == [round(record.device_ns / 1e6, 2) for record in steps]
     assert all(row.t0 >= before.t1 for before, row in itertools.pairwise(rows))
-    assert sum(blocks_of(recording).values()) == len(cached) > 0
+    assert sum(blocks_of(recording).values()) == len(tree.stored) > 0
     assert (recording.info.model, recording.info.block_size) == ("ours", 4)
     assert recording.info.num_blocks == run.blocks + 1
     assert max(blocks_of(recording)) == run.blocks
