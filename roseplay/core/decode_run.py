@@ -214,7 +214,7 @@ def _fitting(parts: list[Part], most: int, blocks: int, block_size: int) -> int:
 
 
 def _may_extend_match(scheduler: Scheduler, parts: list[Part]) -> bool:
-    """Returns whether a block that a request fills may be what the head of the queue looks for in the cache."""
+    """Returns whether a block that a request fills, or lists again, may be what the head of the queue needs."""
     if not scheduler.knobs.prefix_cache:
         return False
     size, head = scheduler.block_size, scheduler.waiting.head
@@ -223,9 +223,20 @@ def _may_extend_match(scheduler: Scheduler, parts: list[Part]) -> bool:
     first = (match.first + len(match.nodes) if match is not None else head.num_chained_blocks) * size
     sought = head.token_ids[first : first + size]
     for request, _, _ in parts:
-        chain = request.chain if request.chain is not None and request.chain.listed else None
-        if chain is node:
+        if request.chain is node:
             begun = request.token_ids[request.num_chained_blocks * size :][:size]
             if begun == sought[: len(begun)]:
                 return True
+        if request.token_ids[:size] == head.token_ids[:size] and not _holds_chain(request):
+            return True
     return False
+
+
+def _holds_chain(request: Request) -> bool:
+    """Returns whether the blocks by which the cache finds the request's tokens are its own, so that none is evicted."""
+    node = request.chain
+    for block in reversed(request.block_table[: request.num_chained_blocks]):
+        if node is None or not node.listed or node.block != block:
+            return False
+        node = node.parent
+    return True

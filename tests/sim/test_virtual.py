@@ -122,7 +122,7 @@ def some_case(seed: int) -> tuple[list[SimulatedRequest], Knobs, dict[str, Any]]
     return make_traffic(rng.randint(5, 60), rate, prompts, answers, seed, same), knobs, config
 
 
-@pytest.mark.parametrize("seed", [*range(25), 50, 206, 395])
+@pytest.mark.parametrize("seed", [*range(25), 50, 206, 395, 1166, 1394])
 def test_skipping_steps_changes_nothing(seed: int) -> None:
     traffic, knobs, config = some_case(seed)
     (single, stepped), (skipping, skipped) = (play(traffic, knobs, skip=skip, **config) for skip in (False, True))
