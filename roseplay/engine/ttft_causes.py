@@ -84,7 +84,8 @@ class CauseCounter:
                     wait = self._waits[request_id] = _Wait(after)
                     wait.parts[_QUEUE] += max(0, record.start_ns - since_ns)
                     if request_id not in working:
-                        wait.parts[cause] += record.end_ns - max(record.start_ns, since_ns)
+                        in_progress = since_ns > record.start_ns
+                        wait.parts[_QUEUE if in_progress else cause] += record.end_ns - max(record.start_ns, since_ns)
             for request_id in record.preempted:
                 if request_id in self._waits:
                     self._waits[request_id].admitted = False

@@ -48,6 +48,27 @@ def test_each_wait_is_counted_by_what_held_its_step_back() -> None:
     assert parts_ms(counter, 1, 59) == [8 + 5, 7, 11 + 3, 17 + 7 + 1]
 
 
+@pytest.mark.parametrize("held_by", [None, "blocks", "prefill", "interval"])
+def test_the_step_in_progress_at_its_arrival_counts_as_queue(held_by: str | None) -> None:
+    """What held others back in that step is not what this request waits for: it was not there yet."""
+    counter = CauseCounter()
+    counter.submitted(1, 12 * MS)
+    counter.take(step(10, 20, held_by=held_by))
+    counter.take(step(20, 30, 1))
+    assert parts_ms(counter, 1, 18) == [8, 0, 0, 10]
+
+
+def test_the_time_between_steps_belongs_to_the_later_one() -> None:
+    counter = CauseCounter()
+    counter.submitted(1, 0)
+    counter.take(step(0, 10, held_by="batch"))
+    counter.take(step(12, 20, held_by="blocks"))
+    counter.take(step(25, 30, held_by="interval"))
+    counter.take(step(31, 40, held_by="prefill"))
+    counter.take(step(43, 50, 1))
+    assert parts_ms(counter, 1, 50) == [10, 10, 20, 10]
+
+
 def test_a_request_that_enters_at_once_only_computes() -> None:
     counter = CauseCounter()
     counter.submitted(1, 5 * MS)
