@@ -119,6 +119,7 @@ class DecodeRun:
         cache.confirm()
         tables.step_id = cache.step_id = last = first + steps - 1
         scheduler.next_step_id = last + 1
+        scheduler.live.num_decode_steps += steps
         scheduler.in_flight.settle(last)
         for request, start, remaining in self.parts:
             if remaining > steps:

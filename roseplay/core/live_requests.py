@@ -16,14 +16,14 @@ class LiveRequests:
         by_id: all live requests.
         running: the requests that have been admitted, in order of their turns; only these hold blocks.
         waiting: the queue.
-        last_prompt_step: the last step that computed prompt tokens; far in the past if none has.
+        num_decode_steps: number of steps that only decoded since the last one that computed prompt tokens.
     """
 
     def __init__(self) -> None:
         self.by_id: dict[int, Request] = {}
         self.running: list[Request] = []
         self.waiting = WaitingQueue()
-        self.last_prompt_step = -(1 << 60)
+        self.num_decode_steps = 1 << 60
         self._next_turn = 0
 
     def add(self, request: Request) -> None:
@@ -48,7 +48,7 @@ class LiveRequests:
 
         They never wait in a step that decodes nothing.
         """
-        if not step.decode_tokens or step.step_id - self.last_prompt_step > interval:
+        if not step.decode_tokens or self.num_decode_steps >= interval:
             return False
         if self.waiting or any(request.is_prefilling for request in self.running):
             step.held_by = "interval"

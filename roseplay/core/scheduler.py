@@ -82,25 +82,25 @@ class Scheduler:
         self.in_flight = StepsInFlight(self.tables.release)
         self.next_step_id = 0
         self._memory_limit = MemoryLimit(token_limit)
-        self._live = LiveRequests()
+        self.live = LiveRequests()
         self._errors: list[tuple[Request, str]] = []
 
     @property
     def requests(self) -> dict[int, Request]:
         """All live requests by id."""
-        return self._live.by_id
+        return self.live.by_id
 
     @property
     def running(self) -> list[Request]:
-        return self._live.running
+        return self.live.running
 
     @property
     def waiting(self) -> WaitingQueue:
-        return self._live.waiting
+        return self.live.waiting
 
     @property
     def has_work(self) -> bool:
-        return bool(self._live.by_id)
+        return bool(self.live.by_id)
 
     # -- requests and settings
 
@@ -116,7 +116,7 @@ class Scheduler:
             ValueError: another live request has its id.
         """
         self.check_fits(request.num_prompt_tokens, request.sampling.max_new_tokens)
-        self._live.add(request)
+        self.live.add(request)
 
     def end(self, request_id: int, reason: FinishReason) -> Request | None:
         """End a live request, release its blocks and return it; returns None if no live request has this id."""
@@ -160,7 +160,7 @@ class Scheduler:
         step.dropped_logits = self.cache.take_dropped_logits()
         max_tokens = min(knobs.step_max_tokens or UNLIMITED, self.step_limit or UNLIMITED)
         builder = StepBuilder(
-            step, self._live, self.tables, self.host, knobs, max_tokens=max_tokens, device_limit=self.token_limit
+            step, self.live, self.tables, self.host, knobs, max_tokens=max_tokens, device_limit=self.token_limit
         )
         builder.build()
         if knobs.speculative_tokens and not self.slots.used:
@@ -287,11 +287,11 @@ class Scheduler:
         request.num_cached_tokens = request.num_shared_tokens = 0
         request.miss = None
         self.tables.release(request)
-        self._live.requeue(request)
+        self.live.requeue(request)
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
         request.finish_reason = reason
         drop_placeholder(request)
         self.host.drop(request)
-        self._live.remove(request)
+        self.live.remove(request)
         self.in_flight.end(request)

@@ -51,6 +51,10 @@ class StepBuilder:
         self._schedule_decodes()
         if not self._requests.defer_prompts(self.step, self._knobs.prefill_interval):
             self._schedule_prompts()
+        if self.step.prompt_tokens:
+            self._requests.num_decode_steps = 0
+        elif self.step.decode_tokens:
+            self._requests.num_decode_steps += 1
         return self.step
 
     # -- decodes
@@ -252,7 +256,6 @@ class StepBuilder:
         request.num_computed_tokens = start + num_tokens
         request.last_step = step.step_id
         step.prompt_tokens += num_tokens
-        self._requests.last_prompt_step = step.step_id
         step.recomputed_tokens += max(0, min(request.num_lost_tokens, start + num_tokens) - start)
         index = len(step.entries)
         step.entries.append(entry)

@@ -35,7 +35,7 @@ class Invariants:
         self._patience = 0
         self._turns = 0  # first admissions so far
         self._deferred = False  # whether the last step left prompts for later because of the prefill interval
-        self._prompts_at = -1_000_000  # the last step that computed prompt tokens
+        self._decode_steps = 1_000_000  # without prompts, since the last one that computed prompt tokens
         self._overtakes = Counter[int]()  # by request: later ones that were admitted before it
 
     def check(self, flying_blocks: set[int] | None, *, thorough: bool) -> None:
@@ -213,13 +213,12 @@ class Invariants:
         if admitted:
             assert len(now_running) <= knobs.max_batch_size
             self._check_order(step)
-        if step.decode_tokens and step.step_id - self._prompts_at <= knobs.prefill_interval:
+        if step.decode_tokens and self._decode_steps < knobs.prefill_interval:
             assert not (step.prompt_tokens or step.admitted), "prompts came too soon after others"
         else:
             assert step.held_by != "interval", "prompts were deferred for too long"
         self._deferred = step.held_by == "interval"
-        if step.prompt_tokens:
-            self._prompts_at = step.step_id
+        self._decode_steps = 0 if step.prompt_tokens else self._decode_steps + bool(step.decode_tokens)
         if scheduler.slots.used and not scheduler.cache.states.used:
             assert not step.cached_tokens, "blocks were attached where no state is kept"
             assert not step.shared_tokens, "blocks were attached where no state is kept"

@@ -75,6 +75,17 @@ def test_the_record_of_each_step_adds_up(ahead):
 
 
 @AHEAD
+def test_only_steps_count_for_the_prefill_interval(ahead):
+    """Not the records without a step of what changed meanwhile."""
+    loop = Loop(FakeRunner(runs_ahead=ahead), prefill_interval=5)
+    loop.run([submit(1, range(5), 20)], [Pause(True), submit(2)], *[[ClearCache()]] * 8, [Pause(False)])
+    records = [output.record for output in loop.outputs]
+    assert sum(not record.entries for record in records) >= 8
+    prompts = [bool(record.prompt_tokens) for record in records if record.entries]
+    assert prompts[:7] == [True, *[False] * 5, True]
+
+
+@AHEAD
 def test_what_enters_and_leaves_the_prefix_cache_is_recorded_where_it_is_asked_for(ahead):
     loop = Loop(FakeRunner(num_blocks=6, runs_ahead=ahead), config=EngineConfig(kv_events=True))
     loop.run([submit(1, range(9), 4)], *[[]] * 9, [submit(2, range(20, 34), 2)], *[[]] * 9, [ClearCache()])
