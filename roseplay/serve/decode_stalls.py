@@ -25,13 +25,14 @@ class DecodeStalls:
     def __init__(self) -> None:
         self._gaps_ns: deque[int] = deque(maxlen=_KEPT)
         self._host_ns: deque[int] = deque(maxlen=_KEPT)
+        self._live: set[int] = set()
         self._preempted: set[int] = set()
         self._prompts_ns = 0  # end of the last step that computed prompts
 
     def take(self, event: StepEvent) -> Iterator[tuple[str, float]]:
         """Returns the cause and the seconds of each stall that ends with a token of this step."""
         record = event.record
-        self._preempted.update(record.preempted)
+        self._preempted |= self._live.intersection(record.preempted)  # a step may follow a request's end
         if record.prompt_tokens:
             self._prompts_ns = record.end_ns
         gaps = [token.itl_ns for token in event.tokens if token.itl_ns]
@@ -45,13 +46,18 @@ class DecodeStalls:
                         yield self._cause(token, token.itl_ns, record.host_ns - usual_host >= stall / 2), stall / 1e9
         if self._preempted:
             self._preempted.difference_update(token.request_id for token in event.tokens)
+            self._preempted &= self._live
         if gaps and not record.prompt_tokens:
             self._gaps_ns.append(int(median(gaps)))
             self._host_ns.append(record.host_ns)
 
+    def submitted(self, request_id: int) -> None:
+        """Note a new request."""
+        self._live.add(request_id)
+
     def ended(self, request_id: int) -> None:
-        """Forget a request."""
-        self._preempted.discard(request_id)
+        """Forget a request, after the next step: that may be the one that drew its last token."""
+        self._live.discard(request_id)
 
     def _cause(self, token: TokenEvent, gap_ns: int, host_grew: bool) -> str:
         if token.request_id in self._preempted:

@@ -177,7 +177,9 @@ class Metrics:
                 self._take_prompt(event.stream)
             elif event.kind == "finished":
                 self._take_end(event.stream)
-        if isinstance(event, RequestEvent) and event.kind == "finished":
+        if isinstance(event, RequestEvent) and event.kind == "submitted":
+            self._stalls.submitted(event.request_id)
+        elif isinstance(event, RequestEvent) and event.kind == "finished":
             self._stalls.ended(event.request_id)
 
     def rejected(self) -> None:

@@ -24,6 +24,7 @@ class StepSums:
         self._worker_id = worker_id
         self._timing_scope = timing_scope
         self._most_contexts = most_contexts
+        self._live: set[int] = set()  # submitted, and not finished
         self._prompts: dict[int, int] = {}  # lengths, for requests not yet admitted, in order of arrival
         self._preempted: dict[int, int] = {}  # tokens of context that they lost and must compute again
         self._contexts: dict[int, int] = {}  # tokens in a request's blocks, the most recently run request last
@@ -45,15 +46,19 @@ class StepSums:
 
     def _request(self, event: RequestEvent) -> None:
         if event.kind == "submitted":
+            self._live.add(event.request_id)
             self._prompts[event.request_id] = 0 if event.stream is None else event.stream.metrics.prompt_tokens
         elif event.kind == "finished":
+            self._live.discard(event.request_id)
             self._prompts.pop(event.request_id, None)
             self._preempted.pop(event.request_id, None)
 
     def _scheduled(self, record: StepRecord, drawn: Mapping[int, int]) -> ScheduledRequests:
         """Returns sums over the requests of a step, in which they have ``drawn`` as many tokens."""
         for request_id in record.preempted:
-            self._preempted[request_id] = self._contexts.pop(request_id, 0)
+            context = self._contexts.pop(request_id, 0)
+            if request_id in self._live:  # a step may follow a request's end
+                self._preempted[request_id] = context
         for request_id in record.admitted:
             self._prompts.pop(request_id, None)
             self._preempted.pop(request_id, None)

@@ -21,6 +21,8 @@ class Decoding:
         self.stalls = DecodeStalls()
         self.now = 0
         self.last = {1: 0, 2: 0}
+        for request_id in self.last:
+            self.stalls.submitted(request_id)
 
     def step(self, ms: int = 10, *, tokens: tuple[int, ...] = (1, 2), host_ms: int = 1, **values: Any) -> list[Any]:
         start, self.now = self.now, self.now + ms
@@ -55,6 +57,20 @@ def test_a_preempted_request(decoding: Decoding) -> None:
     assert decoding.step(10, tokens=(1,), preempted=[2]) == []
     assert decoding.step(12, prompt_tokens=9) == [("preemption", 12.0)]
     assert decoding.step() == []
+
+
+def test_the_last_token_of_a_preempted_request(decoding: Decoding) -> None:
+    """Its end is reported before the step that drew its last token."""
+    assert decoding.step(10, tokens=(1,), preempted=[2]) == []
+    decoding.stalls.ended(2)
+    assert decoding.step(12, prompt_tokens=9) == [("preemption", 12.0)]
+
+
+def test_a_request_that_is_preempted_after_its_end_is_forgotten(decoding: Decoding) -> None:
+    """As after an abort that the engine's worker had not seen yet."""
+    decoding.stalls.ended(2)
+    decoding.step(tokens=(1,), preempted=[2])
+    assert not decoding.stalls._preempted
 
 
 def test_the_host(decoding: Decoding) -> None:

@@ -76,6 +76,8 @@ def test_a_request_that_nobody_holds_any_more_has_no_length(sums: StepSums) -> N
 
 def test_preempted_requests_wait_with_their_context_until_they_are_admitted_or_end(sums: StepSums) -> None:
     request = Requests(sums)
+    for request_id in (1, 2, 3):
+        request("submitted", request_id, 2)
     request("submitted", 4, 40)
     queued(sums, 0, decode(1, 7), decode(2, 20), decode(3, 5), admitted=[1, 2, 3])
     found = queued(sums, 4, preempted=[1, 2, 3])
@@ -86,9 +88,23 @@ def test_preempted_requests_wait_with_their_context_until_they_are_admitted_or_e
     assert queued(sums, 1) == QueuedRequests(0, 0, 0.0, 1, 6)
 
 
+def test_a_request_that_is_preempted_after_its_end_does_not_wait(sums: StepSums) -> None:
+    """As after an abort that the engine's worker had not seen yet."""
+    request = Requests(sums)
+    for request_id in (1, 2):
+        request("submitted", request_id, 2)
+    queued(sums, 0, decode(1, 7), decode(2, 20), admitted=[1, 2])
+    request("finished", 1)
+    assert queued(sums, 2, preempted=[1, 2]).num_decode_requests == 1
+    assert queued(sums, 1) == QueuedRequests(0, 0, 0.0, 1, 21)
+
+
 def test_contexts_of_requests_that_were_in_no_step_for_longest_are_forgotten() -> None:
     sums = StepSums("w", "a scope", most_contexts=2)
+    request = Requests(sums)
+    for request_id in (1, 2, 3):
+        request("submitted", request_id, 9)
     for request_id in (1, 2, 1, 3):
-        queued(sums, 0, decode(request_id, 10))
+        queued(sums, 0, decode(request_id, 10), admitted=[request_id])
     assert queued(sums, 1, decode(3, 10), preempted=[1]).sum_decode_kv_tokens == 12
     assert queued(sums, 2, decode(3, 10), preempted=[2]).sum_decode_kv_tokens == 12 + 0
