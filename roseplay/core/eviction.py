@@ -99,7 +99,7 @@ class FreeBlocks:
             self.pinned_blocks = pinned_blocks
             self.pinned, unpinned = unpinned, self.pinned
         if unpinned or policy != self._policy:
-            self._policy, self._age = policy, 0
+            self._policy = policy
             ranks = sorted(rank for rank in self._of_rank if rank != _NO_CONTENT)
             for block in [block for rank in ranks for block in self._of_rank[rank]]:
                 self.remove(block)

@@ -234,6 +234,16 @@ def test_under_fair_a_tenant_is_served_after_so_many_requests_of_others() -> Non
     assert numbers.index(heavy.request_id) == 1 + 2 * 4, "twice as many as allowed, since two tenants wait"
 
 
+def test_under_fair_the_tenant_that_has_waited_longest_is_overdue_first() -> None:
+    """Not the one that began to wait first, but has been served again and again since."""
+    rig = one_at_a_time("fair", max_overtakes=4)
+    for _ in range(30):
+        add(rig, 1, tenant="light", answer=1)
+    heavy = [add(rig, 2, tenant="heavy", answer=100).request_id for _ in range(2)]
+    numbers = order(rig)
+    assert numbers.index(heavy[1]) - numbers.index(heavy[0]) == 1 + 2 * 4
+
+
 # -- fairness
 
 
@@ -275,8 +285,9 @@ def test_counters_are_the_tokens_of_prompts_and_answers_with_their_weights() -> 
     assert policy.counter("b") == PROMPT_WEIGHT * 6 + ANSWER_WEIGHT * 18
 
 
-def test_counters_leave_out_prompt_tokens_that_are_cached_or_computed_for_another_request() -> None:
-    rig = Rig(scheduling_policy="fair", max_batch_size=3)
+@pytest.mark.parametrize("shared", [False, True])
+def test_counters_leave_out_prompt_tokens_that_are_cached_or_computed_for_another_request(shared: bool) -> None:
+    rig = Rig(scheduling_policy="fair", max_batch_size=12 if shared else 3, prefix_cache=not shared)
     head = [7] * (4 * BLOCK_SIZE)
     for number in range(12):
         about = params(3, "ab"[number % 2])
@@ -286,6 +297,8 @@ def test_counters_leave_out_prompt_tokens_that_are_cached_or_computed_for_anothe
         rig.step()
         policy = rig.scheduler.waiting.policy
     assert isinstance(policy, FairShare)
+    attached = (sum(step.cached_tokens for step in rig.steps), sum(step.shared_tokens for step in rig.steps))
+    assert attached == ((0, 5 * len(head)) if shared else (5 * len(head), 0))
     computed = Counter[str | None]()
     for step in rig.steps:
         for entry in step.entries:
@@ -438,12 +451,35 @@ def test_steps_that_wait_for_blocks_do_not_search_the_cache_again_under_lpm() ->
 
 
 def test_requests_that_left_do_not_pile_up_in_the_heap() -> None:
-    rig = one_at_a_time("shortest", max_overtakes=2)
-    for _ in range(400):
-        add(rig, 30, answer=1)
-        add(rig, 1, answer=1)
-        rig.run()
-    rig.scheduler.set_knobs(rig.scheduler.knobs.changed({"max_overtakes": None}))
-    policy = rig.scheduler.waiting.policy
+    """Those with a large key, which never come first: aborted while shorter ones wait."""
+    live, knobs = LiveRequests(), Knobs(scheduling_policy="shortest")
+
+    def head() -> int:
+        live.waiting.begin_step(knobs, live.running, lambda request: None)
+        return live.waiting.head.request_id
+
+    lengths = [4, 2, 3, 1]
+    for number, length in enumerate(lengths):
+        live.add(Request(number, [1] * length, params()))
+    for number in range(1000):
+        live.add(Request(10 + number, [1] * 30, params()))
+        assert head() == 3
+        live.remove(live.by_id[10 + number])
+    policy = live.waiting.policy
     assert isinstance(policy, LeastKey)
-    assert len(policy._heap) <= 64 + 4
+    assert len(policy._heap) <= 2 * len(lengths) + 64 + 1
+    order = []
+    while live.waiting:
+        order.append(head())
+        live.remove(live.by_id[order[-1]])
+    assert order == [3, 1, 2, 0]
+
+
+@pytest.mark.parametrize(("place", "chosen"), [(63, 63), (64, 0)])
+def test_the_longest_prefix_is_sought_among_the_64_that_have_waited_longest(place: int, chosen: int) -> None:
+    rig = one_at_a_time("lpm")
+    rig.add([7] * (2 * BLOCK_SIZE), 1)
+    rig.run()
+    for number in range(70):
+        rig.add([7] * (2 * BLOCK_SIZE) + [8] if number == place else [100 + number] * 3, 1)
+    assert rig.step().admitted == [1 + chosen]

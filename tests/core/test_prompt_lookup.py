@@ -78,6 +78,14 @@ def test_the_number_of_tokens_follows_from_how_many_guesses_were_right():
     assert made.hit_rate < before / 2
 
 
+def test_a_draft_ends_where_its_next_token_would_be_too_unlikely():
+    text = [1, 2, 3, 4] * 3
+    made = lookup(text)
+    assert made.hit_rate == 0.5
+    lengths = [len(made.draft(text, 64, least)) for least in (0.6, 0.5, 0.49, 0.26, 0.24, 0.13, 0.12)]
+    assert lengths == [0, 0, 1, 1, 2, 2, 3]  # a half, a quarter, an eighth
+
+
 def test_a_token_is_worth_less_the_more_requests_run():
     assert least_likely(0.0, 32) == 0.0
     least = [least_likely(0.1, running) for running in (1, 4, 16, 32)]
