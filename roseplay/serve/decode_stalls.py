@@ -32,7 +32,7 @@ class DecodeStalls:
     def take(self, event: StepEvent) -> Iterator[tuple[str, float]]:
         """Returns the cause and the seconds of each stall that ends with a token of this step."""
         record = event.record
-        self._preempted |= self._live.intersection(record.preempted)  # a step may follow a request's end
+        self._preempted.update(record.preempted)
         if record.prompt_tokens:
             self._prompts_ns = record.end_ns
         gaps = [token.itl_ns for token in event.tokens if token.itl_ns]
@@ -46,7 +46,7 @@ class DecodeStalls:
                         yield self._cause(token, token.itl_ns, record.host_ns - usual_host >= stall / 2), stall / 1e9
         if self._preempted:
             self._preempted.difference_update(token.request_id for token in event.tokens)
-            self._preempted &= self._live
+            self._preempted &= self._live  # a request may be preempted after its end was reported
         if gaps and not record.prompt_tokens:
             self._gaps_ns.append(int(median(gaps)))
             self._host_ns.append(record.host_ns)

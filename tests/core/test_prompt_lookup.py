@@ -31,6 +31,7 @@ def drafted(tokens: list[int], most: int = 4, ngram: int = 2) -> list[int]:
         ([1], []),
         ([5, 5, 5], [5, 5, 5, 5]),  # the text goes on with what was guessed
         ([9, 1, 2, 1, 2], [1, 2, 1, 2]),
+        ([1, 2, 3, 1, 2], [3, 1, 2, 3]),
     ],
 )
 def test_what_follows_an_earlier_occurrence_is_the_draft(tokens: list[int], expected: list[int]):
