@@ -41,6 +41,14 @@ def test_the_least_frequently_used_go_first_and_of_these_the_least_recent() -> N
     assert taken(filled("lru", [3, 1, 2, 1]), 4) == [1, 2, 3, 4]
 
 
+def test_a_block_without_content_is_taken_again_first() -> None:
+    """So that few blocks are ever used."""
+    pool = BlockPool(9, BLOCK_SIZE)
+    for block in taken(pool, 3):
+        pool.release(block)
+    assert taken(pool, 4) == [3, 2, 1, 4]
+
+
 def test_the_policy_may_change_while_blocks_are_cached() -> None:
     pool = filled("lru", [3, 1, 2, 1])
     pool.set_eviction("lfu", 0)

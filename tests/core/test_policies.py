@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
@@ -332,6 +332,40 @@ def test_tenants_that_come_once_are_forgotten() -> None:
     policy = rig.scheduler.waiting.policy
     assert isinstance(policy, FairShare)
     assert len(policy._tenants) < 3000
+
+
+def test_a_tenant_whose_request_runs_is_not_forgotten() -> None:
+    rig = Rig(scheduling_policy="fair", max_batch_size=2, num_blocks=1000)
+    long = add(rig, 2, answer=1500, tenant="long")
+    for number in range(1100):
+        add(rig, 9, answer=1, tenant=f"visitor {number}")
+        rig.step()
+    policy = rig.scheduler.waiting.policy
+    assert isinstance(policy, FairShare)
+    assert len(policy._tenants) < 1000
+    assert policy.counter("long") == PROMPT_WEIGHT * 2 + ANSWER_WEIGHT * (long.num_output_tokens - 1)
+
+
+def test_a_preempted_request_has_been_charged_for_all_its_tokens() -> None:
+    rig = Rig(scheduling_policy="fair", num_blocks=9)
+    for number in range(3):
+        rig.add([number] * BLOCK_SIZE, sampling=params(16, tenant=str(number)))
+    while not rig.step().preempted:
+        pass
+    policy, request = rig.scheduler.waiting.policy, rig.submitted[rig.steps[-1].preempted[0]]
+    assert isinstance(policy, FairShare)
+    charged = policy.counter(request.sampling.tenant)
+    assert charged == PROMPT_WEIGHT * BLOCK_SIZE + ANSWER_WEIGHT * request.num_output_tokens
+
+
+def test_a_counter_never_falls() -> None:
+    """If more of a prompt is found in the cache later, tokens of the answer make up for it."""
+    policy, request = FairShare(), Request(0, [1] * 10, params(tenant="a"))
+    for cached, new_tokens, counter in ((0, 0, 0), (4, 0, 0), (0, 3, 2)):
+        request.num_cached_tokens += cached
+        request.token_ids += [7] * new_tokens
+        policy.begin_step(OrderedDict(), 1, [request], lambda request: None)
+        assert policy.counter("a") == counter
 
 
 # -- the prefill interval
