@@ -5,13 +5,20 @@ The stepwise decoding is the ``tokenizers`` library's ``DecodeStream``.
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from typing import Any, Protocol
 
 from tokenizers.decoders import DecodeStream
+from tokenizers.pre_tokenizers import ByteLevel
 
 CONTEXT_TOKENS = 6
 MAX_INCOMPLETE_TOKENS = 3
 REPLACEMENT = "\ufffd"  # stands for bytes that are no character
+# A byte-level vocabulary has a letter for each byte: the byte's own if it can be printed, else a further one, in order.
+_LETTERS = sorted(ByteLevel.alphabet())
+_BYTES = dict(zip(_LETTERS, sorted(range(256), key=lambda byte: chr(byte) not in _LETTERS), strict=True))
+_FALLBACK = re.compile("<0x([0-9A-F]{2})>")  # a byte in SentencePiece's vocabularies
 
 
 class Decoder(Protocol):
@@ -36,6 +43,27 @@ def split_context(tokenizer: Any, prompt_token_ids: list[int]) -> tuple[list[int
         if whole[-3:] == tokenizer.encode(REPLACEMENT, add_special_tokens=False)[-3:]:
             break
     return [], []
+
+
+def token_bytes(tokenizer: Any, token_id: int) -> bytes | None:
+    """Returns the bytes that a token adds to a text, which may be a part of a character; for a control token, its name.
+
+    ``None`` if there is no such token, or if the tokenizer does not tell its bytes.
+    """
+    name = tokenizer.convert_ids_to_tokens(token_id)
+    if name is None:
+        return None
+    decode = partial(tokenizer.decode, clean_up_tokenization_spaces=False)
+    before = tokenizer.encode("a", add_special_tokens=False)  # at the beginning of a text, spaces may be dropped
+    start, text = decode(before), decode([*before, token_id])
+    text = text[len(start) :] if text.startswith(start) else decode([token_id])
+    if REPLACEMENT not in text:
+        return text.encode()
+    if byte := _FALLBACK.fullmatch(name):
+        raw = bytes.fromhex(byte[1])
+    else:
+        raw = text.encode() if REPLACEMENT in name else bytes(_BYTES.get(letter, 0) for letter in name)
+    return raw if raw.decode(errors="replace") == text else None
 
 
 class StreamDecoder:

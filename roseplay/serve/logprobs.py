@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from roseplay.core.step import TokenLogprobs
+from roseplay.engine.detokenizer import token_bytes
 from roseplay.engine.stream import Stream
 from roseplay.serve.prompt_text import PromptText
 
@@ -19,7 +20,7 @@ class TokenTexts:
 
     def __init__(self, stream: Stream, tokenizer: Any | None, prompt: PromptText | None = None) -> None:
         self._stream, self._tokenizer, self._prompt = stream, tokenizer, prompt or PromptText("", [])
-        self._of_id: dict[int, str] = {}
+        self._raw: dict[int, bytes | None] = {}
 
     def of_answer(self, number: int) -> str:
         """Returns the text that token ``number`` adds to the answer; the last one's includes what was held back."""
@@ -40,14 +41,27 @@ class TokenTexts:
         return self._prompt.ends[number - 1] if number else 0
 
     def of_id(self, token_id: int) -> str:
-        """Returns the text of a token by itself."""
-        if self._tokenizer is None:
-            return f"token_id:{token_id}"
-        text = self._of_id.get(token_id)
-        if text is None:
-            decoded = self._tokenizer.decode([token_id])
-            text = self._of_id[token_id] = decoded if isinstance(decoded, str) else "".join(decoded)
-        return text
+        """Returns the text of a token by itself; a part of a character is written as bytes: ``\\xe6\\x97``."""
+        raw = self._bytes(token_id)
+        return f"token_id:{token_id}" if raw is None else raw.decode(errors="backslashreplace")
+
+    def entry(self, token_id: int, logprob: float, text: str | None = None) -> dict[str, Any]:
+        """Returns a token as a chat's ``logprobs`` describe it.
+
+        Args:
+            text: what the token adds to the answer, ``None`` if it was not chosen. The chosen tokens' bytes join to the
+                answer's text.
+        """
+        raw = self._bytes(token_id)
+        if text is not None and raw is not None and raw.decode(errors="ignore").encode() == raw:  # whole characters
+            raw = text.encode()
+        token = self.of_id(token_id) if text is None else text
+        return {"token": token, "logprob": _finite(logprob), "bytes": None if raw is None else list(raw)}
+
+    def _bytes(self, token_id: int) -> bytes | None:
+        if self._tokenizer is not None and token_id not in self._raw:
+            self._raw[token_id] = token_bytes(self._tokenizer, token_id)
+        return self._raw.get(token_id)
 
 
 def chat_logprobs(texts: TokenTexts, stream: Stream, begin: int, end: int) -> dict[str, Any]:
@@ -56,10 +70,10 @@ def chat_logprobs(texts: TokenTexts, stream: Stream, begin: int, end: int) -> di
     for number in range(begin, end):
         found, own, text = stream.logprobs[number], stream.token_ids[number], texts.of_answer(number)
         top = [
-            _entry(text if token_id == own else texts.of_id(token_id), logprob)
+            texts.entry(token_id, logprob, text if token_id == own else None)
             for token_id, logprob in found.top[: stream.params.logprobs or 0]
         ]
-        content.append({**_entry(text, found.logprob), "top_logprobs": top})
+        content.append({**texts.entry(own, found.logprob, text), "top_logprobs": top})
     return {"content": content, "refusal": None}
 
 
@@ -97,10 +111,6 @@ def _top(texts: TokenTexts, found: TokenLogprobs, token_id: int, text: str) -> d
         top.setdefault(text if other == token_id else texts.of_id(other), _finite(logprob))
     top[text] = _finite(found.logprob)
     return top
-
-
-def _entry(text: str, logprob: float) -> dict[str, Any]:
-    return {"token": text, "logprob": _finite(logprob), "bytes": list(text.encode("utf-8", "replace"))}
 
 
 def _finite(logprob: float) -> float:

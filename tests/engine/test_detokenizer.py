@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import gguf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from roseplay.engine.detokenizer import PlainDecoder, StopStrings, StreamDecoder, make_decoder, split_context
+from roseplay.engine.detokenizer import (
+    PlainDecoder,
+    StopStrings,
+    StreamDecoder,
+    make_decoder,
+    split_context,
+    token_bytes,
+)
+from roseplay.model.gguf_tokenizer import gguf_tokenizer
+from roseplay.model.source import Source
 
 
 @pytest.fixture(scope="module")
@@ -148,3 +159,72 @@ def test_an_answer_without_tokens_has_no_text_of_the_prompt(byte_tokenizer, kind
 def test_a_prompt_that_ends_in_a_replacement_character_holds_nothing_back(byte_tokenizer, kind):
     decoder = kind(byte_tokenizer, byte_tokenizer("what is \ufffd")["input_ids"])
     assert "".join(decoder.push(token) for token in byte_tokenizer("this?")["input_ids"]) == "this?"
+
+
+def test_a_token_of_a_byte_level_vocabulary_has_its_bytes(byte_tokenizer):
+    text = "naïve 日本語 🎉 \ufffd\n"
+    assert b"".join(token_bytes(byte_tokenizer, token) for token in byte_tokenizer(text)["input_ids"]) == text.encode()
+    assert {token_bytes(byte_tokenizer, token) for token in range(256)} == {bytes([byte]) for byte in range(256)}
+    assert token_bytes(byte_tokenizer, 256) is None  # models may have more ids than tokens
+
+
+def test_a_token_of_the_embedded_model_has_the_bytes_of_its_letters():
+    tokenizer = AutoTokenizer.from_pretrained("assets/tiny-chat")
+    of_letter = {letter: byte for byte, letter in bytes_to_unicode().items()}
+    for name, token in tokenizer.get_vocab().items():
+        control = token in tokenizer.added_tokens_decoder
+        assert token_bytes(tokenizer, token) == (name.encode() if control else bytes(map(of_letter.get, name)))
+
+
+@pytest.mark.parametrize("merges", [[("▁", "a")], []], ids=["words", "bytes alone"])
+def test_a_token_of_a_sentencepiece_vocabulary_has_its_bytes(merges):
+    """Of a run of bytes that is no text, the decoder makes U+FFFD for each byte, also for those before the token."""
+    words = [
+        "▁a",
+        "▁b",
+        "b",
+        "\ufffd",
+        "日",
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        *(["▁", "a"] if merges else []),
+    ]
+    backend = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, merges, byte_fallback=True))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    replaced, fallback = decoders.Replace("▁", " "), decoders.ByteFallback()
+    backend.decoder = decoders.Sequence([replaced, fallback, decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    found = [token_bytes(tokenizer, token) for token in range(len(words))]
+    assert found[1:5] == [b" b", b"b", "\ufffd".encode(), "日".encode()]
+    assert found[5:261] == [bytes([byte]) for byte in range(256)]
+
+
+def test_a_token_whose_bytes_are_not_known_has_none(byte_tokenizer):
+    class Opaque:
+        encode, decode = byte_tokenizer.encode, byte_tokenizer.decode
+
+        def convert_ids_to_tokens(self, token_id):
+            return "another notation"
+
+    assert token_bytes(Opaque(), byte_tokenizer("é")["input_ids"][0]) is None
+    assert token_bytes(Opaque(), byte_tokenizer("e")["input_ids"][0]) == b"e"
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_a_token_of_a_gguf_file_has_its_bytes(tmp_path, kind):
+    letters = bytes_to_unicode() if kind == "gpt2" else {byte: f"<0x{byte:02X}>" for byte in range(256)}
+    words = [*letters.values(), *("▁a", "▁H", "日") * (kind == "llama"), "<s>"]
+    writer = gguf.GGUFWriter(tmp_path / "x.gguf", "llama")
+    writer.add_tokenizer_model(kind)
+    writer.add_token_list(words)
+    writer.add_token_scores([0.0] * len(words))
+    writer.add_token_types([gguf.TokenType.NORMAL] * (len(words) - 1) + [gguf.TokenType.CONTROL])
+    writer.add_token_merges([])
+    writer.add_uint32("tokenizer.ggml.bos_token_id", len(words) - 1)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    tokenizer = gguf_tokenizer(Source("x", str(tmp_path), True, "x.gguf"), name="x")
+    found = [token_bytes(tokenizer, token) for token in range(len(words))]
+    assert found[:256] == [bytes([byte]) for byte in letters]
+    assert found[256:] == [*(b" a", b" H", "日".encode()) * (kind == "llama"), b"<s>"]

@@ -8,10 +8,14 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
+from transformers import AutoTokenizer
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.core.step import TokenLogprobs
+from roseplay.engine.detokenizer import make_decoder
+from roseplay.engine.stream import Stream
 from roseplay.serve.answers import Answer
 from tests.play.fake_engine import FakeEngine
 
@@ -91,3 +95,43 @@ def test_a_chats_own_token_has_one_text() -> None:
     (entry,) = parsed(asyncio.run(asked.whole()))["choices"][0]["logprobs"]["content"]
     first, second = entry.pop("top_logprobs")
     assert first == entry and second["token"] == "token_id:6"
+    assert entry["bytes"] is None and second["bytes"] is None  # without a tokenizer they are not known
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained("assets/tiny-chat")
+
+
+def in_parts(tokenizer: Any, chat: bool) -> tuple[list[int], Answer]:
+    """An answer of one character in three tokens, each the likeliest; the others are parts of other characters."""
+    parts, others = tokenizer("日")["input_ids"], tokenizer("é🙂")["input_ids"]
+    stream = Stream(0, [1], SamplingParams(logprobs=20), make_decoder(tokenizer, [1]), lambda _: True, 0)
+    for token_id in parts:
+        top = [(other, -1.0 - other / 10_000) for other in sorted({token_id, *parts, *others})]
+        stream.push(token_id, 0, TokenLogprobs(-0.5, top))
+    stream.finish(FinishReason.LENGTH, 0)
+    return sorted({*parts, *others}), Answer([stream], "fake-chat", chat, 1, tokenizer)
+
+
+def test_parts_of_characters_have_their_bytes_in_a_chat(tokenizer: Any) -> None:
+    top_ids, asked = in_parts(tokenizer, chat=True)
+    (choice,) = parsed(asyncio.run(asked.whole()))["choices"]
+    entries = choice["logprobs"]["content"]
+    assert bytes(byte for entry in entries for byte in entry["bytes"]).decode() == choice["message"]["content"] == "日"
+    assert [entry["token"] for entry in entries] == ["", "", "日"]
+    letters = bytes_to_unicode()
+    for entry, token_id in zip(entries, asked.streams[0].token_ids, strict=True):
+        found = [[letters[byte] for byte in top["bytes"]] for top in entry["top_logprobs"]]
+        assert ["".join(name) for name in found] == tokenizer.convert_ids_to_tokens(top_ids)
+        chosen = entry["top_logprobs"][top_ids.index(token_id)]
+        assert (chosen["token"], chosen["bytes"]) == (entry["token"], entry["bytes"])
+        assert len({top["token"] for top in entry["top_logprobs"]}) == len(top_ids)
+    assert "\\xc3" in {top["token"] for top in entries[0]["top_logprobs"]}
+
+
+def test_parts_of_characters_are_told_apart_in_a_completion(tokenizer: Any) -> None:
+    top_ids, asked = in_parts(tokenizer, chat=False)
+    logprobs = parsed(asyncio.run(asked.whole()))["choices"][0]["logprobs"]
+    assert all(len(top) == len(top_ids) for top in logprobs["top_logprobs"])
+    assert "".join(logprobs["tokens"]) == "日" and all("\\xc3" in top for top in logprobs["top_logprobs"])
