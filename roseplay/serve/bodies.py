@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from roseplay.formats.text import shown
-from roseplay.serve.errors import REFUSED
+from roseplay.serve.errors import BRANCH, REFUSED
 
 MOST_ANSWERS = 64  # per request: prompts times n
 MOST_PROMPT_LOGPROBS = 1 << 19  # per answer that repeats its prompts, about 12 MB
@@ -73,6 +72,26 @@ class _Body(BaseModel):
         return given
 
 
+# A field that takes text or a list is checked as the one that was sent, so that errors name what is wrong in it.
+_TEXT, _LIST, _IDS, _LISTS = f"{BRANCH}text", f"{BRANCH}list", f"{BRANCH}token ids", f"{BRANCH}lists of token ids"
+
+
+def _branch(value: Any) -> str | None:
+    return _TEXT if isinstance(value, str) else _LIST if isinstance(value, list) else None
+
+
+def _branch_of_prompt(prompt: Any) -> str | None:
+    first = prompt[0] if isinstance(prompt, list) and prompt else ""
+    return _branch(prompt) if isinstance(first, str) else _LISTS if isinstance(first, list) else _IDS
+
+
+_NEITHER: Any = {"custom_error_type": "neither", "custom_error_message": "Input should be text or a list"}
+_TextOrList = Discriminator(_branch, **_NEITHER)
+_AT_FIRST: Any = Field(fail_fast=True)  # one error is reported, and a list may have very many
+_Text = Annotated[str, Tag(_TEXT)]
+_Texts = Annotated[list[str], _AT_FIRST, Tag(_LIST)]
+_TokenIds = Annotated[list[int], _AT_FIRST]
+_Prompts = _Text | _Texts | Annotated[_TokenIds, Tag(_IDS)] | Annotated[list[_TokenIds], _AT_FIRST, Tag(_LISTS)]
 Usage = Literal["none", "last", "all"]
 
 
@@ -110,14 +129,14 @@ class Sampling(_Body):
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     seed: int | None = None
-    stop: str | list[str] = Field(default_factory=list)
+    stop: Annotated[_Text | _Texts, _TextOrList] = Field(default_factory=list)
     # Added by vLLM.
     priority: int = 0
     top_k: int = 0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     ignore_eos: bool = False
-    stop_token_ids: list[int] = Field(default_factory=list)
+    stop_token_ids: _TokenIds = Field(default_factory=list)
 
     @property
     def limit(self) -> str:
@@ -144,7 +163,7 @@ class CompletionBody(Sampling):
     """``POST /v1/completions``."""
 
     prompt_field = "prompt"
-    prompt: str | list[int] | list[str] | list[list[int]]
+    prompt: Annotated[_Prompts, Discriminator(_branch_of_prompt, **_NEITHER)]
     max_tokens: int = 16
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     echo: bool = False
@@ -173,19 +192,8 @@ class Message(_Body):
     """One message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    content: Annotated[_Text | Annotated[list[TextPart], _AT_FIRST, Tag(_LIST)], _TextOrList]
     name: str | None = None
-
-    @field_validator("content", mode="before")
-    @classmethod
-    def _text_only(cls, content: Any) -> Any:
-        kinds = [part.get("type") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
-        other = next((kind for kind in kinds if isinstance(kind, str) and kind != "text"), None)
-        if other is not None:
-            raise ValueError(
-                f"content of type {shown(other)} is not supported: this server reads text, send parts of type text"
-            )
-        return content
 
     def as_prompt(self) -> dict[str, str]:
         """Returns the message as chat templates expect it."""
@@ -198,7 +206,7 @@ class ChatBody(Sampling):
     """``POST /v1/chat/completions``."""
 
     prompt_field = "messages"
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], _AT_FIRST, Field(min_length=1)]
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     logprobs: bool = False

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 PREFIX = "/v1"
 METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 REFUSED = "refused"  # type of a validation error that names its ``field`` itself
+BRANCH = "of type "  # begins the tags of the types that a field may have
 RETRY_AFTER_S = 1
 _TYPES = {404: "not_found_error", 429: "rate_limit_error", 500: "server_error", 503: "service_unavailable_error"}
 
@@ -136,8 +137,7 @@ def api_error(error: Exception) -> ApiError:
 def _invalid(error: RequestValidationError) -> ApiError:
     """Returns the first error of a body that does not fit its model."""
     fault = error.errors()[0]
-    # Leaves out the names of the types that a field may have.
-    places = [p for p in map(str, fault["loc"][1:]) if p != "str" and not p.startswith(("list[", "function-"))]
+    places = [place for place in map(str, fault["loc"][1:]) if not place.startswith(BRANCH)]
     param = ".".join(places) or None
     if not places and fault["type"] == "model_attributes_type":
         return ApiError(400, "the body is not a JSON object: send one, with Content-Type: application/json")

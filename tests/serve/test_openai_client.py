@@ -12,9 +12,11 @@ from typing import Any
 
 import openai
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from roseplay.config import SamplingParams
 from roseplay.engine.client import Engine
+from roseplay.serve.bodies import ChatBody, CompletionBody
 
 MODEL = "tiny-chat"
 QUESTION: list[Any] = [{"role": "user", "content": "What is a KV cache?"}]
@@ -198,6 +200,13 @@ def test_stop_seed_and_vllms_parameters(client: openai.OpenAI, engine: Engine) -
     assert all(math.isfinite(token.logprob) for token in (one.choices[0].logprobs.content or []))  # type: ignore[union-attr]
 
 
+PART = "messages.0.content.1"
+
+
+def asked_in_parts(part: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}, part]}]}
+
+
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools is not supported: tools are", "tools"),
     (
@@ -217,7 +226,9 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"user": "x" * 300}, "user is 'xxx", "user"),
     ({"user": 7}, "user: ", "user"),
     ({"extra_body": {"priority": 1.5}}, "priority: ", "priority"),
-    ({"stop": [1]}, "stop: ", "stop"),
+    ({"stop": ["a", 1]}, "stop.1: Input should be a valid string, not 1", "stop.1"),
+    ({"extra_body": {"stop": {"a": 1}}}, "stop: Input should be text or a list", "stop"),
+    ({"extra_body": {"str": 1}}, "str is not a parameter of this API", "str"),
     ({"temperature": -1}, "temperature is -1", "temperature"),
     ({"temperature": "warm"}, "temperature: ", "temperature"),
     ({"top_p": 0}, "top_p is 0", "top_p"),
@@ -231,10 +242,15 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role: ", "messages.0.role"),
     ({"messages": [{"role": "user", "content": "x", "name": 5}]}, "messages.0.name: ", "messages.0.name"),
     (
-        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
-        "content of type 'image_url' is not supported: this server reads text",
-        "messages.0.content",
+        asked_in_parts({"type": "image_url", "image_url": {"url": "x"}}),
+        "messages.0.content.1.type: Input should be 'text', not 'image_url'",
+        f"{PART}.type",
     ),
+    (asked_in_parts({"type": "text", "text": "x", "foo": 1}), "is not a parameter of this API", f"{PART}.foo"),
+    (asked_in_parts({"type": "text"}), "text: Field required", f"{PART}.text"),
+    (asked_in_parts({"type": "text", "text": 5}), "text: Input should be a valid string, not 5", f"{PART}.text"),
+    (asked_in_parts("x"), "1: Input should be a valid dictionary", PART),
+    ({"messages": [{"role": "user", "content": {"text": "x"}}]}, "should be text or a list", "messages.0.content"),
     ({"top_logprobs": 3}, "top_logprobs needs logprobs", "top_logprobs"),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs: ", "top_logprobs"),
     ({"stream_options": {"include_usage": True}}, "stream_options are for streams", "stream_options"),
@@ -259,6 +275,45 @@ def test_what_cannot_be_done_is_refused_by_name(
     assert message in refused.value.message
     assert refused.value.body is not None and refused.value.type == "invalid_request_error"
     assert refused.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ([[1, 2], [3, 4.5]], "prompt.1.1: Input should be a valid integer, not 4.5"),
+        ([[1, 2], 3], "prompt.1: Input should be a valid list, not 3"),
+        ([1, "a"], "prompt.1: Input should be a valid integer, not 'a'"),
+        (["a", 1], "prompt.1: Input should be a valid string, not 1"),
+        ([True], "prompt.0: Input should be a valid integer, not True"),
+        (7, "prompt: Input should be text or a list, not 7"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_in_a_prompt_is_named(client: openai.OpenAI, prompt: Any, message: str) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.completions.create(model=MODEL, prompt=prompt)
+    assert refused.value.body == {
+        "message": message, "type": "invalid_request_error", "param": message.partition(":")[0], "code": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "items"),
+    [
+        (CompletionBody, "prompt", [1.5]),
+        (CompletionBody, "prompt", [[1.5]]),
+        (CompletionBody, "prompt", ["a", 1]),
+        (CompletionBody, "stop", [1]),
+        (CompletionBody, "stop_token_ids", ["a"]),
+        (ChatBody, "messages", [1]),
+        (ChatBody, "messages", [{"role": "user", "content": [1] * 100}]),
+    ],
+)
+def test_a_list_has_one_error_however_long_it_is(kind: type[BaseModel], name: str, items: list[Any]) -> None:
+    others = {"prompt": "x"} if kind is CompletionBody else {"messages": []}
+    with pytest.raises(ValidationError) as refused:
+        kind.model_validate({"model": MODEL, **others, name: items * 100})
+    assert refused.value.error_count() == 1
 
 
 def test_what_asks_for_nothing_is_accepted(client: openai.OpenAI) -> None:
