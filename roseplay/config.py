@@ -728,7 +728,8 @@ class SamplingParams:
         TokenIds(),
         "Stop tokens",
         "ids",
-        "Token ids that end the answer, besides the model's end-of-sequence tokens.",
+        "Token ids that end the answer, besides the model's end-of-sequence tokens. They must be in the model's "
+        "vocabulary. Such a token is counted, but its text is left out of the answer.",
         vllm="stop_token_ids",
     )
     ignore_eos: bool = setting(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from roseplay.config import GPU_KNOBS, Knobs
+from roseplay.config import GPU_KNOBS, Knobs, SamplingParams
 from roseplay.core.budget import check_fits
 
 _BRIEF = 300  # characters
@@ -112,6 +112,12 @@ class EngineInfo:
     def check_fits(self, num_prompt_tokens: int, max_new_tokens: int) -> None:
         """Raises ``RequestTooLargeError`` for a request that could never be served."""
         check_fits(num_prompt_tokens, max_new_tokens, self.max_model_len, self.num_blocks - 1, self.block_size)
+
+    def check_stop_tokens(self, params: SamplingParams) -> None:
+        """Raises ``ValueError`` for a stop token beyond the vocabulary, if that is known."""
+        largest = max(params.stop_token_ids, default=0)
+        if 0 < self.vocab_size <= largest:
+            raise ValueError(f"stop_token_ids has {largest}: use ids from 0 to {self.vocab_size - 1}")
 
     def check_knobs(self, knobs: Knobs, before: Knobs | None = None) -> None:
         """Raises ``UnsupportedKnobError`` for knobs that this engine cannot have.

@@ -177,6 +177,7 @@ class Engine:
         self._check_alive()
         token_ids = encode_prompt(prompt, self.tokenizer, self.info.vocab_size)
         self.info.check_fits(len(token_ids), params.max_new_tokens)
+        self.info.check_stop_tokens(params)
         if self._knobs.admission == "blocking":
             with self._one_at_a_time():
                 stream = self._enqueue(token_ids, params, submitted_ns, on_update)

@@ -105,7 +105,8 @@ class Receiver:
             return None
         last_ns = stream.metrics.last_token_ns
         try:
-            hit_stop = stream.push(token.token_id, time_ns, token.logprobs)
+            is_stop = token.finish_reason is FinishReason.STOP
+            hit_stop = stream.push(token.token_id, time_ns, token.logprobs, is_stop=is_stop)
         except BaseException as error:  # a panic in the tokenizer's library is not an Exception
             logger.exception("request %d could not be decoded", stream.request_id)
             if token.finish_reason is None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from roseplay.config import SamplingParams
 from roseplay.core.budget import RequestTooLargeError
+from roseplay.core.info import EngineInfo
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.stream import Stream
@@ -112,16 +113,16 @@ def _prepare(
             raise ApiError(400, message, param=param, code="context_length_exceeded") from None
         at_most = min(room, recommended.get("max_new_tokens", room)) if most is None else most
         more = {"max_new_tokens": int(at_most), **logprobs}
-        requests += [Prepared(token_ids, _params(body, recommended, number, more)) for number in range(body.n)]
+        requests += [Prepared(token_ids, _params(body, info, number, more)) for number in range(body.n)]
     return requests
 
 
-def _params(
-    body: Sampling, recommended: Mapping[str, float | int], number: int, more: Mapping[str, int | None]
-) -> SamplingParams:
-    """Returns the parameters of answer ``number`` to one prompt; ``recommended`` ones fill in for missing fields."""
+def _params(body: Sampling, info: EngineInfo, number: int, more: Mapping[str, int | None]) -> SamplingParams:
+    """Returns the parameters of answer ``number`` to one prompt; recommended ones fill in for missing fields."""
     drawn = {name: getattr(body, name) for name in _DRAWN}
-    drawn.update({name: value for name, value in recommended.items() if name in drawn.keys() - body.model_fields_set})
+    drawn.update(
+        {name: value for name, value in info.sampling_defaults.items() if name in drawn.keys() - body.model_fields_set}
+    )
     given: Mapping[str, Any] = {
         **drawn,
         "top_k": drawn["top_k"] if drawn["top_k"] > 0 else None,
@@ -136,7 +137,9 @@ def _params(
         **more,
     }
     try:
-        return SamplingParams(**given)
+        params = SamplingParams(**given)
+        info.check_stop_tokens(params)
+        return params
     except ValueError as error:
         raise under_their_name(
             error, {**{name: name for name in given}, "max_new_tokens": body.limit, "tenant": "user"}

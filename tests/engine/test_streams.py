@@ -164,6 +164,18 @@ def test_a_stop_string_ends_the_answer_here_and_is_told_to_the_worker():
     assert output.tokens
 
 
+def test_the_text_of_a_token_that_ends_the_answer_is_left_out():
+    scene = Scene()
+    stream, last = scene.add(1, stop_token_ids=(3,), stop=("cd",)), scene.add(2)
+    scene.take(NewToken(1, 1), NewToken(2, 1))
+    scene.take(NewToken(1, 2), NewToken(2, 2))
+    scene.take(NewToken(1, 3, FinishReason.STOP), NewToken(2, 3, FinishReason.LENGTH))
+    assert (stream.text, stream.token_ids, stream.text_ends) == ("bc", [1, 2, 3], [1, 1, 1])  # c was held back
+    assert (stream.finish_reason, stream.metrics.completion_tokens) == (FinishReason.STOP, 3)
+    assert [(chunk.text, chunk.token_ids) for chunk in stream] == [("bc", [1, 2, 3])]
+    assert last.text == "bcd"
+
+
 def test_what_was_held_back_comes_at_the_end():
     scene = Scene()
     stream = scene.add(1, stop=("bx", "éz"))

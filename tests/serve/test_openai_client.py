@@ -181,6 +181,20 @@ def test_stop_seed_and_vllms_parameters(client: openai.OpenAI, engine: Engine) -
         model=MODEL, messages=QUESTION, max_tokens=24, temperature=0, extra_body=extra
     )
     assert by_id.usage is not None and by_id.usage.completion_tokens == 3
+    assert by_id.choices[0].message.content == whole.text[: whole.text_ends[1]] != whole.text[: whole.text_ends[2]]
+    logprobs = (
+        client.completions.create(
+            model=MODEL, prompt=whole.prompt_token_ids, max_tokens=24, temperature=0, logprobs=0, extra_body=extra
+        )
+        .choices[0]
+        .logprobs
+    )
+    assert logprobs is not None and logprobs.tokens is not None and len(logprobs.tokens) == 3
+    assert "".join(logprobs.tokens) == by_id.choices[0].message.content and logprobs.tokens[2] == ""
+    chunks = client.chat.completions.create(
+        model=MODEL, messages=QUESTION, max_tokens=24, temperature=0, extra_body=extra, stream=True
+    )
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == by_id.choices[0].message.content
     endless = client.chat.completions.create(
         model=MODEL, messages=QUESTION, max_tokens=90, temperature=0, extra_body={"ignore_eos": True}
     )
@@ -220,6 +234,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"extra_body": {"min_tokens": 3}}, "min_tokens is not a parameter of this API", "min_tokens"),
     ({"extra_body": {"prompt_logprobs": 3}}, "prompt_logprobs is not a parameter of this API", "prompt_logprobs"),
     ({"extra_body": {"stop_token_ids": [-1]}}, "stop_token_ids is (-1,): use token ids", "stop_token_ids"),
+    ({"extra_body": {"stop_token_ids": [2047, 2048]}}, "stop_token_ids has 2048: use ids from 0 to", "stop_token_ids"),
     ({"extra_body": {"stop_token_ids": ["a"]}}, "stop_token_ids.0: ", "stop_token_ids.0"),
     ({"extra_body": {"top_k": -7, "min_p": 2}}, "min_p is 2", "min_p"),
     ({"stop": ["a"] * 20}, "stop is (", "stop"),

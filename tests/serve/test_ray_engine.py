@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -19,6 +20,7 @@ from roseplay.serve.ray.engine import RayEngine
 from roseplay.serve.ray.messages import About, Part
 
 INFO = EngineInfo("m", "M", "cpu", "float32", "cpu", 1, 1, 100, 16, 50, 512, 1, 1)
+INFO_OF_A_SERVER = dataclasses.replace(INFO, vocab_size=0, server="vLLM at a.example")
 CONFIG = EngineConfig(max_waiting=2)
 
 
@@ -160,6 +162,12 @@ def test_failures_end_the_stream(engine: RayEngine, handle: Handle) -> None:
         stream = engine.submit([1, 2, 3]).result(5)
         assert stream.finish_reason is FinishReason.ERROR and why in str(stream.error)
     assert engine.num_unfinished == 0
+
+
+def test_a_stop_token_beyond_the_vocabulary_is_refused(engine: RayEngine) -> None:
+    with pytest.raises(ValueError, match="stop_token_ids has 100: use ids from 0 to 99"):
+        engine.submit([1], SamplingParams(stop_token_ids=(100,)))
+    INFO_OF_A_SERVER.check_stop_tokens(SamplingParams(stop_token_ids=(10**9,)))  # its vocabulary is not known
 
 
 def test_the_queue_is_bounded(engine: RayEngine, handle: Handle) -> None:

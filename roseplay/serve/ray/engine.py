@@ -95,6 +95,7 @@ class RayEngine(NotInspectable):
         params = params or SamplingParams()
         token_ids = encode_prompt(prompt, self.tokenizer, self.info.vocab_size)
         self.info.check_fits(len(token_ids), params.max_new_tokens)
+        self.info.check_stop_tokens(params)
         with self._lock:
             if self._closed:
                 raise EngineError("the engine is closed")
