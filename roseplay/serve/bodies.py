@@ -15,37 +15,41 @@ from roseplay.serve.errors import BRANCH, REFUSED
 
 MOST_ANSWERS = 64  # per request: prompts times n
 MOST_PROMPT_LOGPROBS = 1 << 19  # per answer that repeats its prompts, about 12 MB
-# Values that ask for nothing and are therefore accepted.
+# Values that ask for nothing, as the default or as "off", and are therefore accepted.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "annotations": ([],),
     "best_of": (1,),
     "echo": (False,),
     "functions": ([],),
     "function_call": ("none",),
+    "include_obfuscation": (False,),
+    "include_stop_str_in_output": (False,),
     "logit_bias": ({},),
     "metadata": ({},),
+    "min_tokens": (0,),
     "modalities": (["text"],),
+    "parallel_tool_calls": (True,),
     "response_format": ({"type": "text"},),
     "service_tier": ("auto", "default"),
+    "skip_special_tokens": (True,),
     "store": (False,),
     "suffix": ("",),
+    "tool_calls": ([],),
     "tool_choice": ("none",),
     "tools": ([],),
 }
+_OF_TOOLS = ("function_call", "functions", "parallel_tool_calls", "tool_calls", "tool_choice", "tools")
 _WHY = {
+    **dict.fromkeys(_OF_TOOLS, "tools are not implemented"),
+    **dict.fromkeys(("logit_bias", "min_tokens", "prediction", "suffix"), "it is not implemented"),
     "audio": "this server reads and writes text",
     "best_of": "use n",
     "echo": "a chat's prompt is not text that could be repeated, use /v1/completions",
-    "function_call": "tools are not implemented",
-    "functions": "tools are not implemented",
-    "logit_bias": "it is not implemented",
+    "include_obfuscation": "events are not padded",
     "modalities": "this server writes text",
-    "prediction": "it is not implemented",
     "reasoning_effort": "it has no effect on this model",
     "response_format": "JSON schemas are not implemented",
     "store": "nothing is stored",
-    "suffix": "it is not implemented",
-    "tool_choice": "tools are not implemented",
-    "tools": "tools are not implemented",
     "web_search_options": "this server does not search",
 }
 

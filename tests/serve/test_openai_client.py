@@ -231,7 +231,19 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"logit_bias": {"5": 1}}, "logit_bias is not supported", "logit_bias"),
     ({"extra_body": {"best_of": 3}}, "best_of is not supported: use n", "best_of"),
     ({"extra_body": {"echo": True}}, "echo is not supported: a chat's prompt is not text", "echo"),
-    ({"extra_body": {"min_tokens": 3}}, "min_tokens is not a parameter of this API", "min_tokens"),
+    ({"extra_body": {"min_tokens": 3}}, "min_tokens is not supported: it is not implemented", "min_tokens"),
+    ({"parallel_tool_calls": False}, "parallel_tool_calls is not supported: tools", "parallel_tool_calls"),
+    (
+        {"stream": True, "stream_options": {"include_obfuscation": True}},
+        "include_obfuscation is not supported: events are not padded",
+        "stream_options.include_obfuscation",
+    ),
+    (
+        {"messages": [{"role": "assistant", "content": "x", "tool_calls": [{"id": "a"}]}]},
+        "tool_calls is not supported: tools are not implemented",
+        "messages.0.tool_calls",
+    ),
+    ({"extra_body": {"include_stop_str_in_output": True}}, "is not a parameter", "include_stop_str_in_output"),
     ({"extra_body": {"prompt_logprobs": 3}}, "prompt_logprobs is not a parameter of this API", "prompt_logprobs"),
     ({"extra_body": {"stop_token_ids": [-1]}}, "stop_token_ids is (-1,): use token ids", "stop_token_ids"),
     ({"extra_body": {"stop_token_ids": [2047, 2048]}}, "stop_token_ids has 2048: use ids from 0 to", "stop_token_ids"),
@@ -333,10 +345,17 @@ def test_a_list_has_one_error_however_long_it_is(kind: type[BaseModel], name: st
 
 def test_what_asks_for_nothing_is_accepted(client: openai.OpenAI) -> None:
     extra: Any = {"echo": False, "best_of": 1, "tools": [], "store": False, "response_format": {"type": "text"}}
+    extra |= {"min_tokens": 0, "parallel_tool_calls": True, "include_stop_str_in_output": False, "logit_bias": None}
+    before: Any = {"role": "assistant", "content": "A cache.", "tool_calls": [], "annotations": [], "refusal": None}
     found = client.chat.completions.create(
-        model=MODEL, messages=QUESTION, max_tokens=2, user="me", extra_body={**extra, "logit_bias": None}
+        model=MODEL, messages=[*QUESTION, before, *QUESTION], max_tokens=2, user="me", extra_body=extra
     )
     assert found.usage is not None and found.usage.completion_tokens == 2
+    options: Any = {"include_obfuscation": False, "include_usage": True}
+    *_, last = client.chat.completions.create(
+        model=MODEL, messages=QUESTION, max_tokens=2, stream=True, stream_options=options
+    )
+    assert last.usage is not None and last.usage.completion_tokens == 2
 
 
 @pytest.mark.parametrize(
