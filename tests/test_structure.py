@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "sim": {"clock", "config", "core", "model"},
     "engine": SHARED | {"core", "model", "kernels", "sim"},
     "remote": SHARED | {"core", "engine"},
-    "traffic": {"clock", "config", "core", "engine"},
+    "traffic": {"clock", "config", "core", "engine", "formats"},
     "plan": SHARED | {"sim", "traffic"},
     "recording": SHARED | {"core", "engine", "traffic"},
     "wire": SHARED | {"core", "engine", "traffic", "recording"},

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
+
+from roseplay.formats.text import shown
 
 # Reused: making one takes longer than encoding most values.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -22,22 +25,42 @@ def encode(value: Any) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def strict_json(text: bytes) -> Any:
-    """Parse JSON as the standard defines it: UTF-8, no NaN or infinity, no unpaired surrogate in a string.
+class RepeatedNameError(ValueError):
+    """An object has a name twice, so that one of its values would be dropped."""
+
+
+def unique_names(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns an object of JSON; the ``object_pairs_hook`` that raises ``RepeatedNameError``."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise RepeatedNameError(f"{shown(name)} occurs twice in one object")
+    return value
+
+
+def strict_json(text: bytes, name: str = "the body") -> Any:
+    """Parse JSON as the standard defines it: UTF-8, no NaN or infinity, no unpaired surrogate, each name only once.
+
+    Args:
+        name: of the text, for errors.
 
     Raises:
-        ValueError: a one-line description of the problem, which calls the text "the body", as of an HTTP request.
+        ValueError: a one-line description of the problem.
     """
     try:
-        value = json.loads(text.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
+        value = json.loads(
+            text.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=unique_names
+        )
         if b"\\u" in text:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
-        raise ValueError("the body has half of a surrogate pair in a text: send valid Unicode") from None
+        raise ValueError(f"{name} has half of a surrogate pair in a text: send valid Unicode") from None
     except _NotFiniteError as error:
-        raise ValueError(f"the body has a number that JSON does not have, {error}: send finite numbers") from None
+        raise ValueError(f"{name} has a number that JSON does not have, {error}: send finite numbers") from None
+    except RepeatedNameError as error:
+        raise ValueError(f"{name} is ambiguous, {error}: keep one") from None
     except (ValueError, RecursionError):
-        raise ValueError("the body is not JSON: send a JSON object") from None
+        raise ValueError(f"{name} is not JSON: send a JSON object") from None
     return value
 
 

@@ -121,10 +121,7 @@ def _read_traffic(path: Path, rate_per_s: float | None, seed: int) -> dict[str, 
 
 def _read_spec(path: Path) -> dict[str, Any]:
     """Read an experiment, or a result to repeat, from a file; raises ``ValueError`` if it is neither."""
-    try:
-        content = strict_json(path.read_bytes())
-    except ValueError:
-        raise ValueError(f"{path} is not JSON") from None
+    content = strict_json(path.read_bytes(), str(path))
     if not isinstance(content, dict):
         raise ValueError(f'{path} is not an experiment: write a JSON object, such as {{"scenario": "token-budget"}}')
     return experiment_of(content) if is_result(content) else content

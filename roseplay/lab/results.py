@@ -47,11 +47,7 @@ def parse_result(content: bytes) -> dict[str, Any]:
     """
     if len(content) > MAX_BYTES:
         raise ValueError(f"the file is larger than {MAX_BYTES // 2**20} MiB, so it is not a result of the lab")
-    try:
-        document = strict_json(content)
-    except ValueError:
-        raise ValueError("the file is not JSON: open a result that the lab exported") from None
-    document = checked(document)
+    document = checked(strict_json(content, "the file"))
     return {**document, "summary": _SUMMARIES[document["kind"]](document)}
 
 

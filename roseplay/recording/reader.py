@@ -15,6 +15,7 @@ from roseplay.config import Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.engine.messages import EntryRecord
 from roseplay.formats.json_schema import Schema, check
+from roseplay.formats.json_text import RepeatedNameError, unique_names
 from roseplay.recording.frame_rows import COLUMNS, StepRow, TokenRow
 from roseplay.recording.schema import FORMAT, HEADER, MARK, MAX_BLOCKS, OLDEST_FORMAT, frame_schema
 from roseplay.settings import defaults_of
@@ -95,6 +96,8 @@ def parse(lines: Iterable[bytes], name: str) -> Recording:
 def _header(line: bytes, name: str) -> dict[str, Any]:
     try:
         header = _json(line)
+    except RepeatedNameError as error:
+        raise RecordingError(f"{name}: the header: {error}: the file is damaged") from None
     except ValueError:
         header = None
     if not isinstance(header, dict) or MARK not in header:
@@ -151,7 +154,9 @@ def _row_maker(kind: Any, names: list[str]) -> Callable[[list[Any]], Any]:
 def _json(line: bytes) -> Any:
     """Parse JSON; raises ``ValueError`` for anything else, including ``NaN`` and ``Infinity``."""
     try:
-        return json.loads(line, parse_constant=_no_constant)
+        return json.loads(line, parse_constant=_no_constant, object_pairs_hook=unique_names)
+    except RepeatedNameError:
+        raise
     except (ValueError, RecursionError):
         raise ValueError("it is not JSON") from None
 

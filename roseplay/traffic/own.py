@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roseplay.config import SamplingParams
+from roseplay.formats.json_text import RepeatedNameError, unique_names
+from roseplay.formats.text import shown
 from roseplay.traffic.arrivals import poisson
 from roseplay.traffic.lengths import CHARACTERS_PER_TOKEN
 from roseplay.traffic.prompts import Prompt, PromptSource
@@ -32,7 +34,6 @@ DEFAULT_RATE_PER_S = 4.0  # for conversations, which have no arrival times
 _SHORT_WORDS = "the and for that with this from have they will what when your said each time make like".split()
 _TEXTS = ("prompt", "tenant")
 _FIELDS = ("arrival_s", "prompt", "prompt_tokens", "answer_tokens", "tenant", "priority")
-_SHOWN = 60
 
 
 class OwnRequest(NamedTuple):
@@ -238,6 +239,9 @@ def _csv(text: str, without_arrival: bool) -> Iterator[OwnRequest]:
 
 
 def _check_columns(columns: Sequence[str], line: int, without_arrival: bool) -> None:
+    for name in _FIELDS:
+        if columns.count(name) > 1:
+            raise ValueError(f"line {line}, the header, has the column {name} twice: keep one")
     missing = [name for name in ("arrival_s", "answer_tokens") if name not in columns]
     if without_arrival and "arrival_s" in missing:
         missing.remove("arrival_s")
@@ -275,7 +279,7 @@ def _request(where: str, fields: Mapping[str, Any], without_arrival: bool = Fals
             raise ValueError(f"{where} has no prompt: give its text as prompt, or its length as prompt_tokens")
         prompt = int(_checked(where, "prompt_tokens", fields["prompt_tokens"], 1, MAX_PROMPT, whole=True))
     elif not isinstance(prompt, str) or not 0 < len(prompt) <= MAX_PROMPT or not prompt.strip():
-        raise ValueError(f"{where}, prompt: {_shown(prompt)} is not text of 1 to {MAX_PROMPT} characters")
+        raise ValueError(f"{where}, prompt: {shown(prompt)} is not text of 1 to {MAX_PROMPT} characters")
     at_s = 0.0 if without_arrival else _checked(where, "arrival_s", fields.get("arrival_s"), 0, MAX_TIME_S)
     answer = _checked(where, "answer_tokens", fields.get("answer_tokens"), 1, MAX_ANSWER_TOKENS, whole=True)
     tenant, priority = fields.get("tenant"), fields.get("priority")
@@ -301,7 +305,7 @@ def _checked(where: str, name: str, value: Any, low: float, high: float, *, whol
         raise ValueError(f"{where} has no {name}: give {kind} from {low} to {high:g}")
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not low <= value <= high or (whole and value % 1):
-        raise ValueError(f"{where}, {name}: {_shown(value)} is not {kind} from {low} to {high:g}")
+        raise ValueError(f"{where}, {name}: {shown(value)} is not {kind} from {low} to {high:g}")
     return float(value)
 
 
@@ -316,17 +320,14 @@ def _number(text: str) -> float | str:
 
 def _json(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=unique_names)
+    except RepeatedNameError as error:
+        raise ValueError(f"{where}: {error}: keep one") from None
     except RecursionError:
         raise ValueError(f"{where} is nested too deeply") from None
     except ValueError as error:
         place = f"line {error.lineno}" if where == "the file" and isinstance(error, json.JSONDecodeError) else where
         raise ValueError(f"{place} is not JSON") from None
-
-
-def _shown(value: Any) -> str:
-    text = repr(value[:_SHOWN] if isinstance(value, str | list) else value)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 def _names() -> str:

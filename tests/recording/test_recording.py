@@ -211,6 +211,11 @@ def test_a_cut_off_last_line_is_left_out(file: Path) -> None:
         (lambda lines: [lines[0].replace(b'"snapshot"', b'"snapshots"')], "snapshot is missing"),
         (lambda lines: [lines[0].replace(b'"block_size"', b'"size"')], "info, block_size is missing"),
         (lambda lines: [*lines[:2], lines[2][:-20] + b"\n", *lines[3:]], "line 3: it is not JSON"),
+        (lambda lines: [b'{"info":{},' + lines[0][1:]], "the header: 'info' occurs twice in one object"),
+        (
+            lambda lines: [*lines[:2], b'{"seq":1,' + lines[2][1:], *lines[3:]],
+            "line 3: 'seq' occurs twice in one object",
+        ),
         (lambda lines: [*lines[:3], b"[1, 2]\n", *lines[4:]], "line 4: it should be an object"),
         (lambda lines: [*lines[:2], b'{"t": 1.0}\n'], "line 3: steps is missing"),
         (

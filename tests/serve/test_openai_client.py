@@ -363,6 +363,7 @@ def test_what_asks_for_nothing_is_accepted(client: openai.OpenAI) -> None:
     [
         ("/embeddings", {"model": MODEL, "input": "x"}, 404),
         ("/completions", "not an object", 400),
+        ("/completions", b'{"model": "tiny-chat", "prompt": "a", "max_tokens": 1, "max_tokens": 2}', 400),
         ("/completions", {"model": MODEL, "prompt": []}, 400),
         ("/completions", {"model": MODEL, "prompt": ""}, 400),
         ("/completions", {"model": MODEL, "prompt": [1, 10**9]}, 400),
@@ -379,7 +380,7 @@ def test_what_asks_for_nothing_is_accepted(client: openai.OpenAI) -> None:
 )
 def test_errors_have_openais_shape(client: openai.OpenAI, path: str, body: Any, status: int) -> None:
     with pytest.raises(openai.APIStatusError) as refused:
-        client.post(path, content=json.dumps(body).encode(), cast_to=object)
+        client.post(path, content=body if isinstance(body, bytes) else json.dumps(body).encode(), cast_to=object)
     assert refused.value.status_code == status
     assert isinstance(refused.value.body, dict) and set(refused.value.body) == {"message", "type", "param", "code"}
     assert refused.value.body["message"]

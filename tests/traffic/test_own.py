@@ -109,6 +109,15 @@ def test_a_rate_takes_the_place_of_the_arrivals_in_a_file() -> None:
         ((CSV + "0,a,hi,,2\nsoon,a,hi,,2").encode(), "line 3, arrival_s: 'soon'"),
         ((CSV + '0,a,"two\nlines",,2\n1,a,hi,,none').encode(), "line 4, answer_tokens: 'none'"),
         ((CSV + "0,a,hi").encode(), "line 2 has 3 cells, the header has 5"),
+        (
+            b"arrival_s,prompt,answer_tokens, prompt \n0,hi,2,ho",
+            "line 1, the header, has the column prompt twice: keep",
+        ),
+        (
+            b'{"arrival_s": 0, "prompt": "a", "answer_tokens": 1, "prompt": "b"}',
+            "line 1: 'prompt' occurs twice in one object: keep one",
+        ),
+        (b'[{"conversations": [], "conversations": []}]', "the file: 'conversations' occurs twice"),
         (b"time,text\n0,hi", "line 1, the header, has no column prompt or prompt_tokens, arrival_s, answer_tokens"),
         ((CSV + '0,a,"hi').encode(), "line 2 is not CSV"),
         (CSV.encode() + b"0,a,\xff,,2", "line 2 is not UTF-8"),
