@@ -63,7 +63,7 @@ class Answer:
     def _document(self) -> bytes:
         # Choice by choice: no other thread runs while the encoder does.
         choices = b",".join(encode(self._choice(number)) for number in range(len(self.streams)))
-        end = encode({"usage": self.usage(), "metrics": metrics_of(self.streams[0].metrics)})
+        end = encode(self._figures())
         return encode(self._head())[:-1] + b',"choices":[' + choices + b"]," + end[1:]
 
     async def events(self, usage: Usage) -> AsyncGenerator[bytes]:
@@ -86,14 +86,7 @@ class Answer:
                     elif not self.prompt_only:
                         yield events.text(number, chunk)
             if usage != "none":
-                yield _event(
-                    {
-                        **self._head(streaming=True),
-                        "choices": [],
-                        "usage": self.usage(),
-                        "metrics": metrics_of(self.streams[0].metrics),
-                    }
-                )
+                yield _event({**self._head(streaming=True), "choices": [], **self._figures()})
         except ApiError as error:
             cancel_all(self.streams)
             yield _event(error.document())
@@ -141,6 +134,9 @@ class Answer:
         if self.streams[number].params.prompt_logprobs is None:
             return None
         return prompt_logprobs(self._texts(number), self.streams[number])
+
+    def _figures(self) -> dict[str, Any]:
+        return {"usage": self.usage(), "metrics": metrics_of(self.streams[0].metrics)}
 
     def usage(self) -> dict[str, Any]:
         """Returns the token counts; each prompt counts once, however many answers it has."""

@@ -46,12 +46,8 @@ class TokenTexts:
         return f"token_id:{token_id}" if raw is None else raw.decode(errors="backslashreplace")
 
     def entry(self, token_id: int, logprob: float, text: str | None = None) -> dict[str, Any]:
-        """Returns a token as a chat's ``logprobs`` describe it.
-
-        Args:
-            text: what the token adds to the answer, ``None`` if it was not chosen. The chosen tokens' bytes join to the
-                answer's text.
-        """
+        """Returns a token for a chat's ``logprobs``; ``text`` is what a sampled one adds to the answer. The bytes of those
+        join to the answer's text."""
         raw = self._bytes(token_id)
         if text is not None and raw is not None and raw.decode(errors="ignore").encode() == raw:  # whole characters
             raw = text.encode()

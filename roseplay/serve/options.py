@@ -118,6 +118,7 @@ def add_server_flags(parser: Any, port: int) -> None:
     )
     group.add_argument(
         "--grace",
+        dest="grace_s",
         type=_seconds,
         default=30.0,
         metavar="SECONDS",
@@ -150,19 +151,8 @@ def server_options(arguments: Mapping[str, Any]) -> ServerOptions:
         import roseplay.wire.extra  # noqa: F401
     if arguments["otlp_traces_endpoint"] is not None:
         from roseplay.serve import traces  # noqa: F401
-    return ServerOptions(
-        host=arguments["host"],
-        port=arguments["port"],
-        allow_host=tuple(arguments["allow_host"]),
-        api_key=arguments["api_key"],
-        log_level=arguments["log_level"],
-        log_requests=arguments["log_requests"],
-        grace_s=arguments["grace"],
-        kv_events_port=arguments["kv_events_port"],
-        forward_pass_port=arguments["forward_pass_port"],
-        publish_host=arguments["publish_host"],
-        otlp_traces_endpoint=arguments["otlp_traces_endpoint"],
-    )
+    options = ServerOptions(**{field.name: arguments[field.name] for field in dataclasses.fields(ServerOptions)})
+    return dataclasses.replace(options, allow_host=tuple(options.allow_host))
 
 
 def _port(text: str) -> int:

@@ -15,6 +15,7 @@ from roseplay.serve.bodies import MOST_ANSWERS, MOST_PROMPT_LOGPROBS, ChatBody, 
 from roseplay.serve.errors import ApiError, under_their_name
 from roseplay.serve.prompt_text import PromptText, prompt_text
 
+_UNCHANGED = ("presence_penalty", "frequency_penalty", "stop", "stop_token_ids", "ignore_eos", "priority")
 # Parameters that the model's author may recommend.
 _DRAWN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
@@ -126,13 +127,8 @@ def _params(body: Sampling, info: EngineInfo, number: int, more: Mapping[str, in
     given: Mapping[str, Any] = {
         **drawn,
         "top_k": drawn["top_k"] if drawn["top_k"] > 0 else None,
-        "presence_penalty": body.presence_penalty,
-        "frequency_penalty": body.frequency_penalty,
+        **{name: getattr(body, name) for name in _UNCHANGED},
         "seed": None if body.seed is None else body.seed + number,
-        "stop": body.stop,
-        "stop_token_ids": body.stop_token_ids,
-        "ignore_eos": body.ignore_eos,
-        "priority": body.priority,
         "tenant": body.user or None,
         **more,
     }

@@ -34,6 +34,7 @@ DEFAULT_RATE_PER_S = 4.0  # for conversations, which have no arrival times
 _SHORT_WORDS = "the and for that with this from have they will what when your said each time make like".split()
 _TEXTS = ("prompt", "tenant")
 _FIELDS = ("arrival_s", "prompt", "prompt_tokens", "answer_tokens", "tenant", "priority")
+_NAMES = "arrival_s, prompt (or prompt_tokens) and answer_tokens"
 
 
 class OwnRequest(NamedTuple):
@@ -89,7 +90,7 @@ def parse_traffic(content: bytes, *, rate_per_s: float | None = None, seed: int 
             raise ValueError(f"the traffic file has more than {MAX_REQUESTS} requests: use a part of it")
         requests.append(request)
     if not requests:
-        raise ValueError(f"the traffic file has no requests: give each {_names()}")
+        raise ValueError(f"the traffic file has no requests: give each {_NAMES}")
     if first == "[" or rate_per_s is not None:
         times = poisson(len(requests), DEFAULT_RATE_PER_S if rate_per_s is None else rate_per_s, seed=seed)
         return [request._replace(arrival_s=at_s) for request, at_s in zip(requests, times, strict=True)]
@@ -212,7 +213,7 @@ def _jsonl(text: str, without_arrival: bool) -> Iterator[OwnRequest]:
             continue
         fields = _json(line, f"line {number}")
         if not isinstance(fields, dict):
-            raise ValueError(f"line {number} must be a JSON object with {_names()}")
+            raise ValueError(f"line {number} must be a JSON object with {_NAMES}")
         yield _request(f"line {number}", fields, without_arrival)
 
 
@@ -248,7 +249,7 @@ def _check_columns(columns: Sequence[str], line: int, without_arrival: bool) -> 
     if not {"prompt", "prompt_tokens"} & {*columns}:
         missing.insert(0, "prompt or prompt_tokens")
     if missing:
-        raise ValueError(f"line {line}, the header, has no column {', '.join(missing)}: name {_names()}")
+        raise ValueError(f"line {line}, the header, has no column {', '.join(missing)}: name {_NAMES}")
 
 
 def _conversations(text: str, _: bool) -> Iterator[OwnRequest]:
@@ -328,7 +329,3 @@ def _json(text: str, where: str) -> Any:
     except ValueError as error:
         place = f"line {error.lineno}" if where == "the file" and isinstance(error, json.JSONDecodeError) else where
         raise ValueError(f"{place} is not JSON") from None
-
-
-def _names() -> str:
-    return "arrival_s, prompt (or prompt_tokens) and answer_tokens"
