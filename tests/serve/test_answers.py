@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -86,6 +87,29 @@ def test_a_completions_likeliest_tokens_include_its_own() -> None:
     logprobs = parsed(asyncio.run(asked.whole()))["choices"][0]["logprobs"]
     (own,), (likeliest,) = logprobs["tokens"], logprobs["top_logprobs"]
     assert likeliest == {"token_id:5": -0.1, "token_id:6": -3.0, own: -5.0}
+
+
+def test_of_likeliest_tokens_with_the_same_text_the_likelier_one_is_kept() -> None:
+    """In SentencePiece, a letter may be a token, and its byte another."""
+    tokenizer = SimpleNamespace(
+        convert_ids_to_tokens=str, encode=lambda text, **_: [], decode=lambda ids, **_: "a" * bool(ids)
+    )
+    stream = Stream(0, [1], SamplingParams(logprobs=2), make_decoder(None, [1]), lambda _: True, 0)
+    stream.push(7, 0, TokenLogprobs(-5.0, [(5, -0.1), (6, -3.0)]))
+    stream.finish(FinishReason.LENGTH, 0)
+    whole = parsed(asyncio.run(Answer([stream], "fake-chat", False, 1, tokenizer).whole()))
+    assert whole["choices"][0]["logprobs"]["top_logprobs"] == [{"a": -0.1, "": -5.0}]
+
+
+def test_a_stream_that_fails_ends_the_others() -> None:
+    async def read(asked: Answer) -> list[bytes]:
+        return [event async for event in asked.events("none")]
+
+    asked = answer(FakeEngine(), n=2)
+    asked.streams[0].finish(FinishReason.ERROR, 0, "it failed")
+    *_, error, done = asyncio.run(read(asked))
+    assert parsed(error)["error"]["message"] == "it failed" and done == b"data: [DONE]\n\n"
+    assert asked.streams[1].finish_reason is FinishReason.ABORT
 
 
 def test_a_chats_own_token_has_one_text() -> None:

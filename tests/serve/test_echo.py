@@ -16,8 +16,10 @@ from roseplay.config import SamplingParams
 from roseplay.engine.client import Engine
 from roseplay.engine.detokenizer import make_decoder
 from roseplay.engine.stream import Stream
+from roseplay.serve.errors import ApiError
 from roseplay.serve.logprobs import TokenTexts
 from roseplay.serve.prompt_text import _ends, prompt_text
+from roseplay.serve.submitting import _check_log_probabilities
 
 MODEL = "tiny-chat"
 PROMPTS = ["What is a KV cache? It holds", "日本語 🙂 é!", "<|user|>Hi<|end|> there\n\n  twice  ", "x"]
@@ -115,6 +117,12 @@ def test_more_log_probabilities_of_prompts_than_one_answer_holds_are_refused(
     assert engine.num_unfinished == 0
     found = client.completions.create(prompt=[[5] * 400], n=1, **{**asked, "stream": False})
     assert found.usage is not None and found.usage.prompt_tokens == 400
+
+
+def test_as_many_log_probabilities_of_prompts_as_allowed() -> None:
+    _check_log_probabilities(512, 64, 15)
+    with pytest.raises(ApiError, match="524,352"):
+        _check_log_probabilities(512 * 16 + 1, 64, 0)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -17,9 +17,13 @@ def test_another_engine_in_the_place_of_one_that_has_ended() -> None:
 
     class Followed:
         telemetry: Telemetry | None = first
+        ends = False
 
         @property
         def engine(self) -> SimpleNamespace:
+            if self.telemetry is second and not self.ends:
+                self.ends = True
+                first.add(LoadEvent(30))  # the last event of the first one, added while its place is taken
             if self.telemetry is None:
                 raise EngineError("it is starting")
             return SimpleNamespace(telemetry=self.telemetry)
@@ -34,12 +38,12 @@ def test_another_engine_in_the_place_of_one_that_has_ended() -> None:
     followed.telemetry = None
     with pytest.raises(EngineError):
         follower.catch_up()
-    first.add(LoadEvent(3))  # its last event
+    first.add(LoadEvent(3))
     followed.telemetry = second
     second.add(LoadEvent(4))
     follower.catch_up()
     follower.catch_up()
-    assert taken == [first, 1, 2, 3, second, 4]
+    assert taken == [first, 1, 2, 3, 30, second, 4]
 
 
 def test_a_taker_that_fails_costs_nobody_an_event(caplog: pytest.LogCaptureFixture) -> None:

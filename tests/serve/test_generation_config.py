@@ -13,6 +13,8 @@ import pytest
 
 from roseplay.engine.client import Engine
 from roseplay.model.source import embedded_model
+from roseplay.serve.bodies import ChatBody
+from roseplay.serve.submitting import prepare_chat
 from tests.serve.conftest import serving
 
 SETTINGS: dict[str, Any] = {"worker": "thread", "threads": 1, "num_blocks": 100}
@@ -53,6 +55,15 @@ def test_what_a_request_does_not_say_is_the_authors(engine: Engine, monkeypatch:
     params = drawn(engine, monkeypatch, "chat/completions", **CHAT)
     assert (params.temperature, params.repetition_penalty, params.max_new_tokens) == (0, 1.5, 6)
     assert (params.top_p, params.top_k) == (1, None)
+
+
+def test_an_authors_limit_beyond_the_context_is_lowered_to_it(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    (request,) = prepare_chat(engine, ChatBody(model="m", **CHAT))
+    assert request.params.max_new_tokens == 6
+    monkeypatch.setitem(engine.info.sampling_defaults, "max_new_tokens", 10**6)  # type: ignore[arg-type]
+    (request,) = prepare_chat(engine, ChatBody(model="m", **CHAT))
+    most = min(engine.info.max_model_len, (engine.info.num_blocks - 1) * engine.info.block_size)
+    assert request.params.max_new_tokens == most - len(request.token_ids)
 
 
 def test_what_it_says_counts(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

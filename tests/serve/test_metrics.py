@@ -24,6 +24,7 @@ from roseplay.engine.client import Engine
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.telemetry import LoadEvent, StepEvent, Telemetry
 from roseplay.serve import follower
+from roseplay.serve.metrics import Metrics
 from roseplay.serve.monitor import Monitor
 from tests.play.fake_engine import FakeEngine
 from tests.serve.conftest import serving
@@ -241,6 +242,24 @@ def test_gauges_tell_what_runs_and_waits(fresh: tuple[Engine, str]) -> None:
         stream.result(60)
     scrape = Scrape(address)
     assert scrape.value("num_requests_running") == scrape.value("num_requests_waiting") == 0
+
+
+@pytest.mark.parametrize(("unfinished", "running", "used"), [(0, 0, False), (2, 2, True), (3, 3, True), (5, 3, True)])
+def test_gauges_between_two_steps(unfinished: int, running: int, used: bool) -> None:
+    """The last step's record is older than an end or a submission since."""
+    engine = FakeEngine()
+    metrics = Metrics(engine.info)
+    for _ in range(3):
+        engine.submit([1, 2], SamplingParams(max_new_tokens=9))
+    engine.step()
+    for event in engine.telemetry.since(0)[1]:
+        metrics.take(event)
+    metrics.look(unfinished)
+    labels = {"model_name": engine.info.model, "engine": "0"}
+    of = metrics.registry.get_sample_value
+    assert of("vllm:num_requests_running", labels) == running
+    assert of("vllm:num_requests_waiting", labels) == unfinished - running
+    assert ((of("vllm:kv_cache_usage_perc", labels) or 0) > 0) == used
 
 
 def test_a_refusal_of_a_full_queue_is_counted(fresh: tuple[Engine, str]) -> None:

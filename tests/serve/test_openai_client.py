@@ -279,6 +279,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (asked_in_parts("x"), "1: Input should be a valid dictionary", PART),
     ({"messages": [{"role": "user", "content": {"text": "x"}}]}, "should be text or a list", "messages.0.content"),
     ({"top_logprobs": 3}, "top_logprobs needs logprobs", "top_logprobs"),
+    ({"top_logprobs": 0}, "top_logprobs needs logprobs", "top_logprobs"),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs: ", "top_logprobs"),
     ({"stream_options": {"include_usage": True}}, "stream_options are for streams", "stream_options"),
     (
@@ -343,6 +344,12 @@ def test_a_list_has_one_error_however_long_it_is(kind: type[BaseModel], name: st
     assert refused.value.error_count() == 1
 
 
+def test_the_newer_of_two_limits_counts(client: openai.OpenAI) -> None:
+    asked: Any = {"model": MODEL, "messages": QUESTION, "extra_body": {"ignore_eos": True}}
+    answer = client.chat.completions.create(**asked, max_tokens=9, max_completion_tokens=3)
+    assert answer.usage is not None and answer.usage.completion_tokens == 3
+
+
 def test_what_asks_for_nothing_is_accepted(client: openai.OpenAI) -> None:
     extra: Any = {"echo": False, "best_of": 1, "tools": [], "store": False, "response_format": {"type": "text"}}
     extra |= {"min_tokens": 0, "parallel_tool_calls": True, "include_stop_str_in_output": False, "logit_bias": None}
@@ -382,6 +389,7 @@ def test_errors_have_openais_shape(client: openai.OpenAI, path: str, body: Any, 
     with pytest.raises(openai.APIStatusError) as refused:
         client.post(path, content=body if isinstance(body, bytes) else json.dumps(body).encode(), cast_to=object)
     assert refused.value.status_code == status
+    assert refused.value.response.headers.get("allow") == {"/models": "GET", "/runtime_config": "GET, PATCH"}.get(path)
     assert isinstance(refused.value.body, dict) and set(refused.value.body) == {"message", "type", "param", "code"}
     assert refused.value.body["message"]
 

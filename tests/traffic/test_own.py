@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roseplay.traffic.own import (
+    MAX_ARRIVAL_S,
     MAX_REQUESTS,
     OwnRequest,
     at_rate,
@@ -37,6 +38,12 @@ def test_a_log_may_have_unix_times() -> None:
         b'{"arrival_s": %d, "prompt_tokens": 4, "answer_tokens": 1}\n' % at for at in (1_700_000_003, 1_700_000_000)
     )
     assert [request.arrival_s for request in parse_traffic(lines)] == [0.0, 3.0]
+
+
+def test_traffic_may_last_an_hour() -> None:
+    assert from_first([OwnRequest(9.0 + MAX_ARRIVAL_S, 4, 1), OwnRequest(9.0, 4, 1)])[1].arrival_s == MAX_ARRIVAL_S
+    with pytest.raises(ValueError, match="at most 3,600 s are possible"):
+        from_first([OwnRequest(9.0, 4, 1), OwnRequest(9.1 + MAX_ARRIVAL_S, 4, 1)])
 
 
 def test_csv_names_its_columns_and_a_quoted_prompt_may_have_lines() -> None:

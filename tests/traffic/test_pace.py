@@ -166,3 +166,11 @@ def test_the_speed_of_a_server_is_that_of_its_answers() -> None:
     assert measured.speed.token_s == pytest.approx(0.0007)
     measured.take(RequestEvent("finished", 1, 0, answer) for _ in range(3))
     assert measured.speed.step_s == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize(("budget", "seconds"), [(None, 87 + 6 + 40), (50, 90 + 18 + 40), (1000, 87 + 6 + 40)])
+def test_the_time_of_a_burst_is_that_of_its_steps(budget: int | None, seconds: float) -> None:
+    """168 prompt tokens in two rounds: one step a round, or as many as the budget needs; then 10 steps a round."""
+    size = Size(requests=4, answer=10, mix=PromptMix())
+    under = Conditions(places=2, others=1, budget=budget, sharing=False, interval=3)
+    assert answered_s(size, Speed(1.0, 0.5), under) == seconds

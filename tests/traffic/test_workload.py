@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
 
 import pytest
 
 from roseplay.config import SamplingParams
 from roseplay.traffic.arrivals import burst, poisson
-from roseplay.traffic.prompts import KINDS, QUESTIONS, Prompt, TextPrompts, TokenPrompts
+from roseplay.traffic.prompts import KINDS, QUESTIONS, Prompt, PromptMix, TextPrompts, TokenPrompts
 from roseplay.traffic.scenario import Scenario
 from roseplay.traffic.scenarios import SCENARIOS
 from roseplay.traffic.workload import make_workload
@@ -109,6 +110,14 @@ def test_prompts_that_cannot_have_a_length_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=f"Swap: {said}"):
             dataclasses.replace(swap, prompt_tokens=tokens).workload(source, room=room, count=words)
+
+
+@pytest.mark.parametrize(("words_each", "fits"), [(74, False), (75, True), (125, True), (126, False)])
+def test_prompts_may_differ_from_their_length_by_a_quarter(words_each: int, fits: bool) -> None:
+    asked = dataclasses.replace(SCENARIOS["swap"], mix=PromptMix(unique=False), prompt_tokens=100, num_requests=2)
+    source = TextPrompts(" ".join(["word"] * words_each))
+    with nullcontext() if fits else pytest.raises(ValueError, match=f"the nearest have {words_each}"):
+        assert len(asked.workload(source, count=words)) == 2
 
 
 def test_a_scenario_says_what_to_look_for_and_what_it_costs() -> None:
