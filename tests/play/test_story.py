@@ -328,6 +328,7 @@ def test_a_comparison_claims_only_what_differs_clearly(one: BurstFacts, other: B
         ("plain", [["plain", ""]]),
         ("**two** words", [["two", "bold"], [" words", ""]]),
         ("of [[64]] tokens", [["of ", ""], ["64", "value"], [" tokens", ""]]),
+        ("[[of [[64]]", [["[[of ", ""], ["64", "value"]]),
         ("**to [[64]]:** at most", [["to ", "bold"], ["64", "value"], [":", "bold"], [" at most", ""]]),
     ],
 )

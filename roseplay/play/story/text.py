@@ -12,7 +12,7 @@ from roseplay.settings import settings_of
 Segments = list[list[str]]
 
 BOLD, VALUE = "bold", "value"  # the fact that matters, and a setting's value
-_MARK = re.compile(r"(\*\*|\[\[.+?\]\])")
+_MARK = re.compile(r"(\*\*|\[\[[^][]+\]\])")
 _KNOBS = settings_of(Knobs)
 
 
