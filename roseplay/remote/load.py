@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from roseplay.engine.telemetry import Load, LoadEvent
+from roseplay.formats.text import is_name
 
 # The range of figures that recordings can hold; larger or negative ones are ignored.
 _MOST, _MOST_TOKENS = 2**31 - 1, 1e12
 _LARGEST_BLOCK, _MOST_BLOCKS = 2**16, 2**24
+# Bounds on what is read: a server could send anything, and each replica is a row of the page.
+MOST_LINE = 1 << 16  # characters
+MOST_SAMPLES = 10_000
+MOST_REPLICAS = 64
 # Labels that distinguish several engines behind one address: vLLM's and ours, and SGLang's.
 ENGINE_LABELS = ("engine", "dp_rank")
 _NUMBER = re.compile("[1-9][0-9]{0,8}")
 _SERIES = re.compile(r"([\w:]+)(?:\{(\w+)=(\w+)\})?")
-# Prometheus' text format, as far as needed: the samples of a few families.
-_SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+# Prometheus' text format, as far as needed: the samples of a few families. A line is matched part by part, each once and
+# where the last one ended: the time is linear in its length. (prometheus_client's parser copies the rest of the line for
+# each label, and raises for the whole text if one line is wrong.)
+_NAME = re.compile(r"([A-Za-z_:][\w:]*)(\{\s*)?")
+_LABEL = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"\s*,?\s*')
+_VALUE = re.compile(r"\s+(\S+)")
 
 Labels = Mapping[str, str]
 
@@ -102,25 +110,24 @@ def load_names(text: str) -> LoadNames | None:
 
 
 def read_load(text: str, names: LoadNames, time_ns: int) -> LoadEvent:
-    """Returns the load in the metrics: the total over all engines behind the server and, if there are several, each."""
-    found: Samples = {}
-    for name, labels, value in _samples(text, names.prefix):
-        found.setdefault(name, []).append((labels, value))
-    engines = sorted({label for each in found.values() for labels, _ in each if (label := _engine(labels)) is not None})
-    replicas = {engine: _load(names, _of(found, engine)) for engine in engines} if len(engines) > 1 else {}
-    return LoadEvent(time_ns, _load(names, found), replicas)
+    """Returns the load in the metrics: the total over all engines behind the server and, if there are several, each.
+
+    The first ``MOST_REPLICAS`` engines are told apart, and the first ``MOST_SAMPLES`` samples of the load are read.
+    """
+    families = {name for places in names.figures.values() for place in places for name, *_ in _SERIES.findall(place)}
+    samples: Samples = {}
+    engines: dict[str, Samples] = {}
+    of_load = (sample for sample in _samples(text, names.prefix) if sample[0] in families)
+    for name, labels, value in islice(of_load, MOST_SAMPLES):
+        samples.setdefault(name, []).append((labels, value))
+        engine = next((labels[label] for label in ENGINE_LABELS if is_name(labels.get(label))), None)
+        if engine is not None and (engine in engines or len(engines) < MOST_REPLICAS):
+            engines.setdefault(engine, {}).setdefault(name, []).append((labels, value))
+    replicas = {engine: _load(names, engines[engine]) for engine in sorted(engines)} if len(engines) > 1 else {}
+    return LoadEvent(time_ns, _load(names, samples), replicas)
 
 
 Samples = dict[str, list[tuple[Labels, float]]]
-
-
-def _engine(labels: Labels) -> str | None:
-    """Returns the engine to which a sample belongs, if it has such a label."""
-    return next((labels[name] for name in ENGINE_LABELS if labels.get(name)), None)
-
-
-def _of(found: Samples, engine: str) -> Samples:
-    return {name: [one for one in each if _engine(one[0]) == engine] for name, each in found.items()}
 
 
 def _load(names: LoadNames, found: Samples) -> Load:
@@ -129,9 +136,12 @@ def _load(names: LoadNames, found: Samples) -> Load:
         values = next((values for place in places if (values := _values(place, found)) is not None), None)
         if values is None:
             continue
-        value = sum(values) / len(values) if figure == "kv_usage" else sum(values)
-        if 0 <= value <= (_MOST_TOKENS if figure.startswith("prefix") else _MOST):
-            setattr(load, figure, value if figure == "kv_usage" else round(value))
+        if figure == "kv_usage":
+            value, most = sum(values) / len(values), 1.0
+        else:
+            value, most = round(sum(values)), _MOST_TOKENS if figure.startswith("prefix") else _MOST
+        if value <= most:
+            setattr(load, figure, value)
     return load
 
 
@@ -161,15 +171,25 @@ def read_blocks(text: str, names: LoadNames) -> tuple[int, int] | None:
 
 
 def _samples(text: str, prefix: str) -> Iterator[tuple[str, Labels, float]]:
-    """Yields name, labels and value of each sample whose name begins with ``prefix``; skips unreadable lines."""
-    for line in text.splitlines():
-        found = _SAMPLE.match(line) if line.startswith(prefix) else None
-        if found is None:
+    """Yields name, labels and value of each sample whose name begins with ``prefix``.
+
+    Skips lines that are too long or cannot be read, and values that no server can mean: negative, infinite, NaN.
+    """
+    for line in text.split("\n"):
+        if not line.startswith(prefix) or len(line) > MOST_LINE or (name := _NAME.match(line)) is None:
             continue
-        name, labels, written = found.groups()
+        labels: dict[str, str] = {}
+        end = name.end()
+        if name[2]:
+            while (label := _LABEL.match(line, end)) is not None:
+                labels[label[1]] = label[2]
+                end = label.end()
+            if line[end : end + 1] != "}":
+                continue
+            end += 1
         try:
-            value = float(written)
+            value = float(written[1]) if (written := _VALUE.match(line, end)) else -1.0
         except ValueError:
             continue
-        if math.isfinite(value):
-            yield name, dict(_LABEL.findall(labels or "")), value
+        if 0 <= value <= _MOST_TOKENS:
+            yield name[1], labels, value

@@ -137,6 +137,20 @@ def test_nothing_of_a_server_controls_the_terminal_or_has_no_end(capsys: pytest.
     assert "but no [DONE]" in said and "longer than" in said
 
 
+@pytest.mark.timeout(60)
+def test_metrics_of_any_kind_are_read_in_linear_time(capsys: pytest.CaptureFixture[str]) -> None:
+    app = poor_server()
+
+    @app.get("/metrics")
+    def metrics() -> Response:
+        return Response("vllm:num_requests_running{\n" * 200_000 + "vllm:num_requests_running 1.2.3\n")
+
+    with at_a_port(app) as address:
+        code, found = check(capsys, address)
+    assert code == 0 and found["metrics"]["detail"] == "not the names of a known engine"
+    assert found["aborts when a client leaves"]["found"] == "unknown"
+
+
 def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from roseplay.engine.telemetry import Load
-from roseplay.remote.load import load_names, read_blocks, read_load
+from roseplay.remote.load import LOAD_NAMES, MOST_LINE, MOST_REPLICAS, MOST_SAMPLES, load_names, read_blocks, read_load
 
 VLLM = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -122,3 +122,68 @@ def test_samples_that_cannot_be_read_are_skipped() -> None:
     names = load_names(text)
     assert names is not None
     assert read_load(text, names, 0).total.running == 4
+
+
+def test_an_exemplar_is_not_part_of_the_labels() -> None:
+    text = 'vllm:num_requests_running{engine="0",model="}"} 4 # {trace_id="a"} 9.5 1700\n'
+    names = load_names(text)
+    assert names is not None and read_load(text, names, 0).total.running == 4
+
+
+@pytest.mark.parametrize("value", ["NaN", "-1", "+Inf", "-Inf", "1e308", "9e999", "1e12x", ""])
+def test_a_figure_that_cannot_be_true_is_left_out(value: str) -> None:
+    families = ("vllm:num_requests_running", "vllm:num_preemptions_total", "vllm:prefix_cache_hits_total")
+    text = "".join(f'{name}{{engine="0"}} 3\n{name}{{engine="1"}} {value}\n' for name in families)
+    load = read_load(text, LOAD_NAMES[0], 0)
+    assert (load.total.running, load.total.preemptions, load.total.prefix_hits) == (3, 3, 3)
+    assert load.replicas == {}
+
+
+def test_a_sum_beyond_what_columns_hold_is_left_out() -> None:
+    text = "".join(f'vllm:num_requests_running{{engine="{engine}"}} 2e9\n' for engine in (0, 1))
+    text += "vllm:kv_cache_usage_perc 55.0\nvllm:num_requests_waiting 1\n"
+    load = read_load(text, LOAD_NAMES[0], 0)
+    assert (load.total.running, load.total.kv_usage, load.total.waiting) == (None, None, 1)
+    assert [each.running for each in load.replicas.values()] == [2_000_000_000] * 2
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "vllm:x{%s} 1",
+        "vllm:x{a=%s} 1",
+        'vllm:x{a="%s',
+        'vllm:x{a="\\%s} 1',
+        "vllm:%s",
+        "vllm:x %s",
+        'vllm:x{a="1"%s',
+        "%s",
+    ],
+)
+@pytest.mark.parametrize("filling", ["a", " ", "\\", '"', "{", "}", "} ", ",", "=", '=",', 'a="",', "\t\r"])
+def test_time_is_linear_in_the_length_of_a_line(line: str, filling: str) -> None:
+    line = line % (filling * ((MOST_LINE - 30) // len(filling)))
+    text = f"{line}\nvllm:num_requests_running 4\n"
+    assert read_load(text, LOAD_NAMES[0], 0).total.running == 4
+    read_blocks(text.replace("vllm:x", "vllm:cache_config_info"), LOAD_NAMES[0])
+
+
+def test_lines_samples_and_replicas_are_bounded() -> None:
+    def running(engine: object, value: int = 1) -> str:
+        return f'vllm:num_requests_running{{engine="{engine}"}} {value}\n'
+
+    long = running("x" * (MOST_LINE - len(running("")) + 1))
+    assert len(long) == MOST_LINE + 1  # with its line feed
+    assert read_load(long, LOAD_NAMES[0], 0).total.running == 1
+    assert read_load(long.replace("x", "xx", 1) + running(7, 2), LOAD_NAMES[0], 0).total.running == 2
+    many = read_load("".join(running(engine) for engine in range(MOST_SAMPLES + 5)), LOAD_NAMES[0], 0)
+    assert many.total.running == MOST_SAMPLES and len(many.replicas) == MOST_REPLICAS
+    others = "".join(f'vllm:e2e_bucket{{le="{bound}"}} 1\n' for bound in range(MOST_SAMPLES))
+    assert read_load(others + running(0), LOAD_NAMES[0], 0).total.running == 1
+
+
+def test_a_name_that_no_terminal_or_page_can_show_is_no_replica() -> None:
+    text = "".join(f'vllm:num_requests_running{{engine="{name}"}} 1\n' for name in ("0", "1", "\x1b[31m", "x" * 300))
+    load = read_load(text, LOAD_NAMES[0], 0)
+    assert load.total.running == 4 and list(load.replicas) == ["0", "1"]

@@ -11,24 +11,12 @@ from typing import Any, Literal
 import httpx
 
 from roseplay.remote.check.server import Reply, Server
+from roseplay.remote.dialects import DIALECTS
+from roseplay.remote.load import load_names, read_load
 
 Found = Literal["yes", "no", "partly", "unknown"]
 LEAVES_WITHIN_S = 3.0
 _LONG = "Tell me all about caches, blocks and batches. " * 12
-
-# Prefix of a metric's name -> the servers that use it.
-_METRICS = {
-    "vllm:": "vLLM's",
-    "sglang:": "SGLang's",
-    "llamacpp:": "llama.cpp's",
-    "tgi_": "TGI's",
-    "trtllm_": "TensorRT-LLM's",
-}
-_RUNNING = re.compile(
-    r"^(?:vllm:num_requests_running|sglang:num_running_reqs|llamacpp:requests_processing|tgi_batch_current_size)"
-    r"(?:{[^}]*})? ([0-9.e+]+)$",
-    re.MULTILINE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,10 +227,10 @@ def _metrics(server: Server) -> Finding:
     status, text = server.text("/metrics")
     if status != 200:
         return Finding("no", f"status {status}")
-    whose = [owner for begin, owner in _METRICS.items() if re.search(rf"^{begin}", text, re.MULTILINE)]
-    return (
-        Finding("yes", f"{', '.join(whose)} names") if whose else Finding("partly", "not the names of a known engine")
-    )
+    names = load_names(text)
+    if names is None:
+        return Finding("partly", "not the names of a known engine")
+    return Finding("yes", f"{DIALECTS[names.dialect].title}'s names")
 
 
 def _leaving(server: Server) -> Finding:
@@ -269,10 +257,10 @@ def _becomes(server: Server, *, running: bool) -> bool:
     return True
 
 
-def _running(server: Server) -> float | None:
+def _running(server: Server) -> int | None:
     status, text = server.text("/metrics")
-    values = [float(value) for value in _RUNNING.findall(text)] if status == 200 else []
-    return sum(values) if values else None
+    names = load_names(text) if status == 200 else None
+    return read_load(text, names, 0).total.running if names else None
 
 
 def _health(server: Server) -> Finding:
