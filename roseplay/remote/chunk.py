@@ -10,7 +10,7 @@ from roseplay.core.request import FinishReason
 from roseplay.engine.request_metrics import ServerTimes
 from roseplay.formats.json_schema import FAR
 from roseplay.formats.json_text import tolerant_json
-from roseplay.remote.sentences import RefusedError, sentence_in
+from roseplay.remote.sentences import RefusedError, sentence_in, with_text
 
 # All other finish reasons (eos_token, content_filter, …) count as a stop.
 _REASONS = {
@@ -48,22 +48,25 @@ class AnswerChunk:
     times: ServerTimes | None = None
 
 
-def parse_chunk(data: bytes) -> AnswerChunk:
-    """Parse the JSON of an event, or of a complete answer.
+def parse_chunk(data: bytes, *, whole: bool = False) -> AnswerChunk:
+    """Parse the JSON of an event, or of a whole answer.
 
     Raises:
-        RefusedError: it is an error, or not a JSON object.
+        RefusedError: it is an error, or not a JSON object; the message has the server's reason.
     """
+    what = "an answer" if whole else "an event"
     try:
         document = tolerant_json(data)
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise RefusedError(200, "the server sent an event that is not a JSON object")
+        raise RefusedError(200, with_text(f"the server sent {what} that is not a JSON object", data))
     if document.get("error"):
         raise RefusedError(200, sentence_in(document) or REQUEST_FAILED)
-    if "choices" not in document and (said := sentence_in(document)):
-        raise RefusedError(200, said)
+    if "choices" not in document:
+        reason = sentence_in(document)
+        if whole or reason:
+            raise RefusedError(200, reason or with_text("the server sent an answer without choices", data))
     choices = document.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
     reason = choice.get("finish_reason") if choice else None

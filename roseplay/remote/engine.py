@@ -29,7 +29,7 @@ from roseplay.remote.dialects import UNKNOWN
 from roseplay.remote.fields import request_of
 from roseplay.remote.live import LiveStreams
 from roseplay.remote.monitor import Monitor
-from roseplay.remote.sentences import RefusedError, failure
+from roseplay.remote.sentences import RefusedError, failure, refusal
 from roseplay.remote.server import KNOBS_PATH, attach, knobs_in
 from roseplay.remote.stream import HttpStream
 from roseplay.remote.timings import USUAL, Timings
@@ -228,12 +228,12 @@ class HttpEngine(NotInspectable):
             if attempt:
                 time.sleep(self._timings.clear_again_s)
             try:
-                status = self._control.post(str(self.server.clear_path)).status
+                reply = self._control.post(str(self.server.clear_path))
             except httpx.HTTPError as error:
                 raise EngineError(failure(error, self.url)) from None
-            if status < 300:
+            if reply.status < 300:
                 return
-        raise EngineError(f"{self.url}{self.server.clear_path} replied with status {status}")
+        raise EngineError(f"{self.url}{self.server.clear_path}: {refusal(*reply)}")
 
     def free_memory(self, timeout: float = 10.0) -> FreeMemory:
         raise ValueError(f"{self.server.dialect.title} does not report how much memory is free")

@@ -17,7 +17,7 @@ from roseplay.remote.chunk import REQUEST_FAILED, AnswerChunk, Usage, parse_chun
 from roseplay.remote.lateness import Lateness
 from roseplay.remote.live import LiveStreams
 from roseplay.remote.sentences import RefusedError, failure, refusal
-from roseplay.remote.sse import LONGEST_LINE, EventLines
+from roseplay.remote.sse import LONGEST_EVENT, EventParser
 from roseplay.remote.stream import HttpStream
 
 logger = logging.getLogger(__name__)
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 _DONE = b"[DONE]"
 MOST_REFUSAL = 1 << 16  # bytes of a refusal that are read: the reason comes first
 MOST_PER_TOKEN = 4 << 10  # bytes of an answer for each requested token
+EVENTS_PER_TOKEN = 100  # the most: some servers send single characters, or empty events while a request waits
 
 
 class Exchanges:
@@ -93,22 +94,21 @@ class Exchanges:
         async with self._client.stream("POST", url, json=body, extensions={"trace": trace}) as response:
             if response.status_code != 200:
                 raise refusal(response.status_code, await _refusal_of(response, self._refusal_s))
-            reading, portions = _Reading(stream, self._live), _bounded(response, stream.params.max_new_tokens)
-            if response.headers.get("content-type", "").startswith("application/json"):  # it does not stream
-                whole = b"".join([portion async for portion in portions])
-                reading.take(parse_chunk(whole), self._clock.now_ns())
-            else:
-                await self._read_events(portions, reading)
+            reading = _Reading(stream, self._live)
+            await self._read(_bounded(response, stream.params.max_new_tokens), reading)
         return reading.end()
 
-    async def _read_events(self, portions: AsyncIterator[bytes], reading: _Reading) -> None:
-        lines = EventLines()
+    async def _read(self, portions: AsyncIterator[bytes], reading: _Reading) -> None:
+        """Read events, or an answer or error that was sent instead of events or after them."""
+        parser = EventParser()
         async for portion in portions:
             time_ns = self._live.heard_ns = self._clock.now_ns()
-            for data in lines.feed(portion):
+            for data in parser.feed(portion):
                 reading.take_event(data, time_ns)
-        for data in lines.end():
+        for data in parser.end():
             reading.take_event(data, self._clock.now_ns())
+        if parser.strays and not reading.ended:
+            reading.take(parse_chunk(bytes(parser.strays), whole=True), self._clock.now_ns())
 
 
 async def _refusal_of(response: httpx.Response, timeout: float) -> bytes:
@@ -125,7 +125,7 @@ async def _refusal_of(response: httpx.Response, timeout: float) -> bytes:
 
 async def _bounded(response: httpx.Response, tokens: int) -> AsyncIterator[bytes]:
     """Yields an answer's body; raises ``RefusedError`` if it is much longer than ``tokens`` tokens can be."""
-    most = LONGEST_LINE + MOST_PER_TOKEN * tokens
+    most = LONGEST_EVENT + MOST_PER_TOKEN * tokens
     size = 0
     async for portion in response.aiter_bytes():
         size += len(portion)
@@ -140,11 +140,24 @@ class _Reading:
 
     def __init__(self, stream: HttpStream, live: LiveStreams) -> None:
         self._stream, self._live = stream, live
+        self._tokens = stream.params.max_new_tokens
+        self._events = 0
         self._reason: FinishReason | None = None
         self._usage: Usage | None = None
         self._times: ServerTimes | None = None
 
+    @property
+    def ended(self) -> bool:
+        """Whether the answer has said why it ends."""
+        return self._reason is not None
+
     def take_event(self, data: bytes, time_ns: int) -> None:
+        """Take an event; raises ``RefusedError`` if it is an error, or one of far too many."""
+        self._events += 1
+        most = EVENTS_PER_TOKEN * (EVENTS_PER_TOKEN + self._tokens)
+        if self._events > most:
+            said = f"the server sent more than {most:,} events for an answer of at most {self._tokens:,} tokens"
+            raise RefusedError(200, said)
         if data == _DONE:
             self._reason = self._reason or FinishReason.STOP
         elif data:
@@ -152,12 +165,13 @@ class _Reading:
 
     def take(self, chunk: AnswerChunk, time_ns: int) -> None:
         if chunk.text is not None:
-            new = 1
-            if chunk.usage is not None:
-                told = min(chunk.usage.completion, self._stream.params.max_new_tokens)
-                new = told - self._stream.num_tokens
-            if chunk.text or new > 0:
-                self._live.push(self._stream, chunk.text, time_ns, max(1, new))
+            known = self._stream.num_tokens
+            new = 1 if chunk.usage is None else chunk.usage.completion - known
+            counted = min(
+                max(1, new), self._tokens - known
+            )  # text beyond the tokens asked for is kept, but not counted
+            if chunk.text or (new > 0 and counted > 0):
+                self._live.push(self._stream, chunk.text, time_ns, counted)
         self._reason = chunk.finish_reason or self._reason
         self._usage = chunk.usage or self._usage
         self._times = chunk.times or self._times

@@ -77,11 +77,13 @@ class LiveStreams:
     # -- the loop's thread
 
     def push(self, stream: HttpStream, text: str, time_ns: int, tokens: int = 1) -> None:
-        """Take a piece of an answer that has arrived; all its tokens but the first have a gap of 0."""
+        """Take a piece of an answer that has arrived; all its tokens but the first have a gap of 0. It may have none."""
         if stream.finished:
             return
         last_ns = stream.metrics.last_token_ns
         stream.push_piece(text, time_ns, tokens)
+        if not tokens:
+            return  # readers get the text at the end
         if last_ns is None:
             self._telemetry.add(RequestEvent("first_token", stream.request_id, time_ns, stream))
         itl_ns = None if last_ns is None else time_ns - last_ns

@@ -14,11 +14,11 @@ from roseplay.engine.health import Health
 from roseplay.engine.telemetry import LoadEvent, Telemetry
 from roseplay.formats.text import one_line
 from roseplay.remote.connection import Connection
-from roseplay.remote.control import Control, json_object
+from roseplay.remote.control import Control
 from roseplay.remote.live import LiveStreams
 from roseplay.remote.load import LoadNames, load_names, read_load
 from roseplay.remote.questions import Reply
-from roseplay.remote.sentences import failure
+from roseplay.remote.sentences import failure, refusal
 from roseplay.remote.server import Server, reported
 from roseplay.remote.timings import Timings
 
@@ -75,8 +75,7 @@ class Monitor:
     def _said(self, reply: Reply) -> Health:
         if reply.status == 200:
             return Health(True, "ok")
-        detail = json_object(reply.content).get("detail") or f"status {reply.status}"
-        return Health(False, one_line(f"{self._control.root} is not healthy: {detail}"))
+        return Health(False, one_line(f"{self._control.root} is not healthy: {refusal(*reply)}"))
 
     # -- its thread
 

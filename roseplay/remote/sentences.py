@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +11,10 @@ import httpx
 
 from roseplay.formats.json_text import tolerant_json
 from roseplay.formats.text import one_line
+
+_MOST_READ = 1 << 16  # bytes of a page or text in which a reason is looked for
+_TITLE = re.compile(r"<title[^<>]*>([^<]+)", re.IGNORECASE)
+_TAG = re.compile(r"<[^<>]*>?")
 
 
 class RefusedError(Exception):
@@ -30,9 +36,18 @@ def refusal(status: int, body: bytes) -> RefusedError:
     except ValueError:
         document = None
     said = sentence_in(document)
-    if said is None and status in (401, 403):
-        said = "the server does not accept the key"
-    return RefusedError(status, said or f"the server replied with status {status}")
+    if said is None:
+        known = "the server does not accept the key" if status in (401, 403) else None
+        said = with_text(known or f"the server replied with status {status}", body)
+    return RefusedError(status, said)
+
+
+def with_text(sentence: str, body: bytes) -> str:
+    """Returns a sentence with what a body says: the title of a page if it has one, or else its text."""
+    text = body[:_MOST_READ].decode("utf-8", "replace")
+    title = _TITLE.search(text)
+    said = one_line(html.unescape(title[1] if title else _TAG.sub(" ", text)))
+    return f"{sentence}: {said}" if said else sentence
 
 
 def sentence_in(document: Any) -> str | None:

@@ -30,11 +30,13 @@ def test_a_server_that_refuses_is_asked_again(refusals: int) -> None:
     @script.app.post("/flush_cache")
     def flush_cache() -> Response:
         asked.append(1)
-        return Response(status_code=400 if len(asked) <= refusals else 200)
+        return Response("Requests are running.", 400 if len(asked) <= refusals else 200)
 
     with at_a_port(script.app) as address, HttpEngine(address, timings=Timings(clear_again_s=0.0)) as remote:
         if refusals == 99:
-            with pytest.raises(EngineError, match="/flush_cache replied with status 400"):
+            with pytest.raises(
+                EngineError, match="/flush_cache: the server replied with status 400: Requests are running."
+            ):
                 remote.clear_cache()
         else:
             remote.clear_cache()

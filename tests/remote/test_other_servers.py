@@ -170,7 +170,12 @@ def test_every_portion_of_bytes_gives_the_same_answer() -> None:
         assert (stream.text, stream.finish_reason) == ("Grüße 🌹", FinishReason.STOP)
 
 
-def test_only_line_feeds_end_a_line() -> None:
+def test_an_event_of_several_lines_is_one() -> None:
+    text = json.dumps({"choices": [{"text": "Yes", "finish_reason": "stop"}]}, indent=1)
+    assert ask(Script([b"data: " + text.replace("\n", "\rdata: ").encode() + b"\r\r"])).text == "Yes"
+
+
+def test_separators_of_unicode_are_text() -> None:
     text = "one\u2028two\u2029three\x85four\r\n"
     choices = [{"delta": {"content": text}, "finish_reason": "stop"}]
     assert ask(Script([event(json.dumps({"choices": choices}, ensure_ascii=False).encode())])).text == text
@@ -185,13 +190,38 @@ async def endless(portion: bytes) -> AsyncIterator[bytes]:
 @pytest.mark.parametrize(
     ("portion", "says"),
     [
-        (b"data: " + b"x" * (1 << 16), "a line of more than 4 MiB"),
+        (b"data: " + b"x" * (1 << 16), "an event of more than 4 MiB"),
         (event({"choices": [{"text": "x" * (1 << 16)}]}), "more than 4 MiB for an answer of at most 3 tokens"),
     ],
     ids=["a line", "an answer"],
 )
 def test_an_answer_without_end_is_given_up(portion: bytes, says: str) -> None:
     assert says in failed(ask(Script(lambda: endless(portion)), params=SamplingParams(max_new_tokens=3)))
+
+
+@pytest.mark.parametrize("said", [{"text": ""}, {"text": "x"}, {"delta": {}}])
+def test_events_far_beyond_the_tokens_asked_for_are_given_up(said: dict[str, Any]) -> None:
+    script = Script(lambda: endless(event({"choices": [said], "usage": None}) * 100))
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        stream = remote.submit(CHAT, SamplingParams(max_new_tokens=4)).result(timeout=60)
+        told = [event for event in remote.telemetry.since(0)[1] if isinstance(event, TokensEvent)]
+    assert failed(stream) == "the server sent more than 10,400 events for an answer of at most 4 tokens"
+    counts = {
+        stream.num_tokens,
+        stream.metrics.completion_tokens,
+        len(stream.metrics.itl_ns) + 1,
+        len(stream.text_ends),
+    }
+    assert counts == {4} and sum(len(event.tokens) for event in told) == 4
+    assert len(stream.text) == (10_400 if said.get("text") else 0)
+
+
+def test_single_characters_and_empty_events_are_no_fault() -> None:
+    text = "A word, a space, a word. " * 40
+    usage = {"prompt_tokens": 3, "completion_tokens": 10**5}
+    waiting = [event({"choices": []})] * 5_000
+    stream = ask(Script([*waiting, *words(*text, usage=usage)]), params=SamplingParams(max_new_tokens=400))
+    assert (stream.text, stream.error, stream.metrics.completion_tokens) == (text, None, 400)
 
 
 async def stuck() -> AsyncIterator[bytes]:
@@ -205,7 +235,7 @@ def test_a_refusal_without_end_is_given_up(body: Callable[[], Any]) -> None:
     with at_a_port(script.app) as address, HttpEngine(address, timings=Timings(refusal_s=0.2)) as remote:
         stream = remote.submit(CHAT)
         stream.result(timeout=30)
-    assert failed(stream) == "the server replied with status 503"
+    assert failed(stream).startswith("the server replied with status 503")
 
 
 def test_a_server_that_does_not_stream() -> None:
@@ -252,12 +282,46 @@ def test_usage_is_left_out_where_it_is_refused() -> None:
         (JSONResponse({"detail": [{"msg": "Field required"}]}, 422), "Field required"),
         (JSONResponse({"error": "context full"}, 500), "context full"),
         (Response("<html>", 502), "the server replied with status 502"),
+        (Response("<p>It is\n<b>full</b>", 502), "the server replied with status 502: It is full"),
+        (Response("It is full", 503), "the server replied with status 503: It is full"),
         (Response("", 403), "the server does not accept the key"),
-        (Response("[1]", 200, media_type="application/json"), "not a JSON object"),
+        (
+            Response("[1]", 200, media_type="application/json"),
+            "the server sent an answer that is not a JSON object: [1]",
+        ),
+        (Response("", 200), "the server ended the stream without saying why: the answer may not be whole"),
     ],
 )
 def test_refusals_are_the_servers_sentences(refused: Response, says: str) -> None:
-    assert says in failed(ask(Script([], refuse=lambda body: refused)))
+    assert failed(ask(Script([], refuse=lambda body: refused))) == says
+
+
+PAGE = "<!doctype html><html><head><title lang=en>502 Bad &amp; Gateway</title><style>p {}</style></head><p>nginx</p>"
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ('{"error": {"message": "The model\\nloads."}}', "The model loads."),
+        ('{\n  "error": "The model loads."\n}\n', "The model loads."),
+        ('{"detail": "The model loads."}', "The model loads."),
+        ('"The model loads."', 'the server sent an answer that is not a JSON object: "The model loads."'),
+        ('{"state": "loading"}', 'the server sent an answer without choices: {"state": "loading"}'),
+        (PAGE, "the server sent an answer that is not a JSON object: 502 Bad & Gateway"),
+        ("The model loads.", "the server sent an answer that is not a JSON object: The model loads."),
+        ("event: error\ndata: It is\ndata: full\n\n", "the server sent an event that is not a JSON object: It is full"),
+        ('data: {"choices": [{"text": "Yes"}]}\n\n{"error": "The GPU is lost."}\n', "The GPU is lost."),
+    ],
+)
+def test_an_error_with_status_200_keeps_its_reason(kind: str, body: str, says: str) -> None:
+    assert failed(ask(Script([], refuse=lambda _: Response(body, 200, media_type=kind)))) == says
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+def test_a_whole_answer_is_read_whatever_its_type_says(kind: str) -> None:
+    body = json.dumps({"choices": [{"text": "Yes", "finish_reason": "stop"}]}, indent=2)
+    assert ask(Script([], refuse=lambda _: Response(body, 200, media_type=kind))).text == "Yes"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from roseplay.formats.json_text import tolerant_json
 from roseplay.formats.text import is_name
 from roseplay.remote.questions import Questions
 from roseplay.remote.questions import Reply as WholeReply
-from roseplay.remote.sse import EventLines
+from roseplay.remote.sse import EventParser
 
 MODEL_WITHIN_S = 10.0
 MOST_OF_STREAM = 4 << 20  # bytes
@@ -136,7 +136,7 @@ class Server:
     def stream_chat(self, content: str = "What is a cache?", **fields: Any) -> Events:
         """Ask one question and read the stream of its answer."""
         began = time.monotonic()
-        lines, size = EventLines(), 0
+        parser, size = EventParser(), 0
         with self.open_stream(content, **fields) as response:
             events = Events(response.status_code)
             for portion in response.iter_bytes():
@@ -144,13 +144,13 @@ class Server:
                 size += len(portion)
                 if size > MOST_OF_STREAM or time_s > self._timeout:
                     break
-                for data in lines.feed(portion):
+                for data in parser.feed(portion):
                     if data == b"[DONE]":
                         events.done = True
                         return events
                     events.chunks.append(tolerant_json(data))
                     events.times_s.append(time_s)
-            events.done = lines.end() == [b"[DONE]"]
+            events.done = parser.end() == [b"[DONE]"]
         return events
 
     @contextmanager
