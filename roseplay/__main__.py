@@ -1,8 +1,6 @@
 """``python -m roseplay``."""
 
-import sys
-
-from roseplay.cli import main
+from roseplay.cli import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
+import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import roseplay
 
@@ -20,6 +23,29 @@ COMMANDS = {
     "check": ("roseplay.remote.check.main", "show which features of OpenAI's API a server supports"),
     "doctor": ("roseplay.doctor.main", "show what this machine has, what the engine uses, and what is missing"),
 }
+
+
+def program(*first: str) -> NoReturn:
+    """Run as a program whose arguments follow ``first``; exits with the code that ``main`` returns.
+
+    At the end, Python would free each object of torch and the models, which takes seconds of CPU time after the output
+    is complete, and much longer on a busy machine. The operating system frees the memory at once.
+    """
+    codes: list[int] = []
+    atexit.register(_leave, codes)  # before anything is imported that has exit handlers: the first registered runs last
+    codes.append(main([*first, *sys.argv[1:]]))
+    sys.exit(codes[0])
+
+
+def _leave(codes: Sequence[int]) -> None:
+    """End the process, unless ``main`` raised an exception or the output cannot be written: Python reports that."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (AttributeError, OSError, ValueError):
+        return
+    if codes:
+        os._exit(codes[0])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

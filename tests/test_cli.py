@@ -48,6 +48,52 @@ def test_a_command_gets_its_arguments_and_gives_its_exit_code(monkeypatch, answe
     assert seen == [["streaming", "--json", "x"]]
 
 
+ENDING = """
+import atexit, sys, time, types
+from roseplay import cli
+
+class Kept:
+    def __del__(self):
+        time.sleep(1000)
+
+def main(argv):
+    atexit.register(print, "handler", end="")
+    print(*argv, end=" ")
+    {ends}
+
+sys.modules["command"] = module = types.ModuleType("command")
+module.main, module.kept = main, {kept}
+cli.COMMANDS["command"] = ("command", "")
+cli.program("command", "first")
+"""
+
+
+@pytest.mark.parametrize(
+    ("ends", "kept", "code", "error"),
+    [
+        ("return 3", "Kept()", 3, ""),
+        ("return None", "Kept()", 0, ""),
+        ("sys.exit(2)", "None", 2, ""),
+        ("raise OSError", "None", 1, "OSError"),
+    ],
+)
+def test_a_program_ends_with_its_output(ends: str, kept: str, code: int, error: str) -> None:
+    script = ENDING.format(ends=ends, kept=kept)
+    done = subprocess.run([sys.executable, "-c", script, "second"], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("first second handler", code)
+    assert (error in done.stderr) if error else not done.stderr
+
+
+def test_output_that_cannot_be_written_is_no_success() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-c", ENDING.format(ends="return 0", kept="None")]
+    buffered = os.environ | {"PYTHONUNBUFFERED": ""}
+    done = subprocess.run(command, env=buffered, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writer)
+    assert done.returncode == 120 and "BrokenPipeError" in done.stderr
+
+
 WITHOUT_THE_PAGE = """
 import sys
 sys.modules["gradio"] = sys.modules["roseplay.play"] = None  # to import them is an error
