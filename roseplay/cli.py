@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib
 import os
 import sys
@@ -26,10 +27,9 @@ COMMANDS = {
 
 
 def program(*first: str) -> NoReturn:
-    """Run as a program whose arguments follow ``first``; exits with the code that ``main`` returns.
+    """Run ``main`` as a program, with ``first`` before its arguments; exits with the code that it returns.
 
-    At the end, Python would free each object of torch and the models, which takes seconds of CPU time after the output
-    is complete, and much longer on a busy machine. The operating system frees the memory at once.
+    Does not let Python free each object of torch and the models, which would take seconds after the last output.
     """
     codes: list[int] = []
     atexit.register(_leave, codes)  # before anything is imported that has exit handlers: the first registered runs last
@@ -39,13 +39,11 @@ def program(*first: str) -> NoReturn:
 
 def _leave(codes: Sequence[int]) -> None:
     """End the process, unless ``main`` raised an exception or the output cannot be written: Python reports that."""
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except (AttributeError, OSError, ValueError):
-        return
     if codes:
-        os._exit(codes[0])
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(codes[0])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,8 +9,7 @@ from typing import Any
 from roseplay.core.request import FinishReason
 from roseplay.engine.request_metrics import ServerTimes
 from roseplay.formats.json_schema import FAR
-from roseplay.formats.json_text import tolerant_json
-from roseplay.remote.sentences import RefusedError, sentence_in, with_text
+from roseplay.remote.sentences import RefusedError, object_in, sentence_in, with_text
 
 # All other finish reasons (eos_token, content_filter, …) count as a stop.
 _REASONS = {
@@ -55,11 +54,8 @@ def parse_chunk(data: bytes, *, whole: bool = False) -> AnswerChunk:
         RefusedError: it is an error, or not a JSON object; the message has the server's reason.
     """
     what = "an answer" if whole else "an event"
-    try:
-        document = tolerant_json(data)
-    except ValueError:
-        document = None
-    if not isinstance(document, dict):
+    document = object_in(data)
+    if document is None:
         raise RefusedError(200, with_text(f"the server sent {what} that is not a JSON object", data))
     if document.get("error"):
         raise RefusedError(200, sentence_in(document) or REQUEST_FAILED)

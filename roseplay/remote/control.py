@@ -7,7 +7,6 @@ from typing import Any
 
 import httpx
 
-from roseplay.formats.json_text import tolerant_json
 from roseplay.formats.text import one_line
 from roseplay.remote.questions import Questions, Reply
 from roseplay.remote.sentences import refusal
@@ -53,7 +52,7 @@ class Control:
     def document(self, path: str) -> dict[str, Any]:
         """Returns the JSON object at a path; empty if there is none."""
         reply = self.get(path)
-        return json_object(reply.content) if reply.status == 200 else {}
+        return (reply.document or {}) if reply.status == 200 else {}
 
     def post(self, path: str) -> Reply:
         """Returns the reply to an empty request, whatever its status; raises ``httpx.HTTPError`` if there is none."""
@@ -64,7 +63,7 @@ class Control:
         reply = self._questions.ask("PATCH", path, self._reply_s, json=dict(changes))
         if reply.status != 200:
             raise refusal(reply.status, reply.content)
-        return json_object(reply.content)
+        return reply.document or {}
 
 
 def _checked(url: str) -> str:
@@ -78,12 +77,3 @@ def _checked(url: str) -> str:
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ValueError(f"{url!r} is not the address of an API: use http://host:8000/v1")
     return url.strip()
-
-
-def json_object(content: bytes) -> dict[str, Any]:
-    """Returns a reply's JSON object; empty if the reply is not one."""
-    try:
-        document = tolerant_json(content)
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}

@@ -16,14 +16,13 @@ from roseplay.engine.request_metrics import ServerTimes
 from roseplay.remote.chunk import REQUEST_FAILED, AnswerChunk, Usage, parse_chunk
 from roseplay.remote.lateness import Lateness
 from roseplay.remote.live import LiveStreams
-from roseplay.remote.sentences import RefusedError, failure, refusal
+from roseplay.remote.sentences import MOST_REFUSAL, RefusedError, failure, refusal
 from roseplay.remote.sse import LONGEST_EVENT, EventParser
 from roseplay.remote.stream import HttpStream
 
 logger = logging.getLogger(__name__)
 
 _DONE = b"[DONE]"
-MOST_REFUSAL = 1 << 16  # bytes of a refusal that are read: the reason comes first
 MOST_PER_TOKEN = 4 << 10  # bytes of an answer for each requested token
 EVENTS_PER_TOKEN = 100  # the most: some servers send single characters, or empty events while a request waits
 
@@ -107,7 +106,7 @@ class Exchanges:
                 reading.take_event(data, time_ns)
         for data in parser.end():
             reading.take_event(data, self._clock.now_ns())
-        if parser.strays and not reading.ended:
+        if parser.strays and reading.reason is None:
             reading.take(parse_chunk(bytes(parser.strays), whole=True), self._clock.now_ns())
 
 
@@ -130,36 +129,33 @@ async def _bounded(response: httpx.Response, tokens: int) -> AsyncIterator[bytes
     async for portion in response.aiter_bytes():
         size += len(portion)
         if size > most:
-            said = f"the server sent more than {most >> 20} MiB for an answer of at most {tokens:,} tokens"
-            raise RefusedError(200, said)
+            raise _endless(f"{most >> 20} MiB", tokens)
         yield portion
 
 
+def _endless(most: str, tokens: int) -> RefusedError:
+    return RefusedError(200, f"the server sent more than {most} for an answer of at most {tokens:,} tokens")
+
+
 class _Reading:
-    """The part of an answer that has been read."""
+    """The part of an answer that has been read; ``reason`` is None until it says why it ends."""
 
     def __init__(self, stream: HttpStream, live: LiveStreams) -> None:
         self._stream, self._live = stream, live
         self._tokens = stream.params.max_new_tokens
         self._events = 0
-        self._reason: FinishReason | None = None
+        self.reason: FinishReason | None = None
         self._usage: Usage | None = None
         self._times: ServerTimes | None = None
-
-    @property
-    def ended(self) -> bool:
-        """Whether the answer has said why it ends."""
-        return self._reason is not None
 
     def take_event(self, data: bytes, time_ns: int) -> None:
         """Take an event; raises ``RefusedError`` if it is an error, or one of far too many."""
         self._events += 1
         most = EVENTS_PER_TOKEN * (EVENTS_PER_TOKEN + self._tokens)
         if self._events > most:
-            said = f"the server sent more than {most:,} events for an answer of at most {self._tokens:,} tokens"
-            raise RefusedError(200, said)
+            raise _endless(f"{most:,} events", self._tokens)
         if data == _DONE:
-            self._reason = self._reason or FinishReason.STOP
+            self.reason = self.reason or FinishReason.STOP
         elif data:
             self.take(parse_chunk(data), time_ns)
 
@@ -167,23 +163,21 @@ class _Reading:
         if chunk.text is not None:
             known = self._stream.num_tokens
             new = 1 if chunk.usage is None else chunk.usage.completion - known
-            counted = min(
-                max(1, new), self._tokens - known
-            )  # text beyond the tokens asked for is kept, but not counted
+            counted = min(max(1, new), self._tokens - known)  # text beyond the tokens asked for has none
             if chunk.text or (new > 0 and counted > 0):
                 self._live.push(self._stream, chunk.text, time_ns, counted)
-        self._reason = chunk.finish_reason or self._reason
+        self.reason = chunk.finish_reason or self.reason
         self._usage = chunk.usage or self._usage
         self._times = chunk.times or self._times
 
     def end(self) -> FinishReason:
         """Returns why the answer ended; raises ``RefusedError`` if it was cut off."""
         self._live.correct(self._stream, self._usage, self._times)
-        if self._reason is None:
+        if self.reason is None:
             raise RefusedError(200, "the server ended the stream without saying why: the answer may not be whole")
-        if self._reason is FinishReason.ERROR:
+        if self.reason is FinishReason.ERROR:
             raise RefusedError(200, REQUEST_FAILED)
-        return self._reason
+        return self.reason
 
 
 def _is_about_usage(sentence: str) -> bool:

@@ -21,14 +21,14 @@ MOST_REPLICAS = 64
 ENGINE_LABELS = ("engine", "dp_rank")
 _NUMBER = re.compile("[1-9][0-9]{0,8}")
 _SERIES = re.compile(r"([\w:]+)(?:\{(\w+)=(\w+)\})?")
-# Prometheus' text format, as far as needed: the samples of a few families. A line is matched part by part, each once and
-# where the last one ended: the time is linear in its length. (prometheus_client's parser copies the rest of the line for
-# each label, and raises for the whole text if one line is wrong.)
+# Prometheus' text format, as far as needed. Each part of a line is matched where the last one ended, in linear time.
+# (prometheus_client's parser copies the rest of a line for each label, and one wrong line makes it refuse all.)
 _NAME = re.compile(r"([A-Za-z_:][\w:]*)(\{\s*)?")
 _LABEL = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"\s*,?\s*')
 _VALUE = re.compile(r"\s+(\S+)")
 
 Labels = Mapping[str, str]
+Samples = dict[str, list[tuple[Labels, float]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,6 @@ def read_load(text: str, names: LoadNames, time_ns: int) -> LoadEvent:
             engines.setdefault(engine, {}).setdefault(name, []).append((labels, value))
     replicas = {engine: _load(names, engines[engine]) for engine in sorted(engines)} if len(engines) > 1 else {}
     return LoadEvent(time_ns, _load(names, samples), replicas)
-
-
-Samples = dict[str, list[tuple[Labels, float]]]
 
 
 def _load(names: LoadNames, found: Samples) -> Load:

@@ -83,9 +83,7 @@ class Monitor:
         idle = 0
         while not self._closing.wait(self._timings.look_s):
             idle = 0 if self._live.count else idle + 1
-            if (
-                idle % self._timings.idle_looks == 1 or not idle
-            ):  # the first poll after the last request shows that nothing runs
+            if not idle or idle % self._timings.idle_looks == 1:  # 1: shows that nothing runs after the last request
                 try:
                     self._look()
                 except Exception:

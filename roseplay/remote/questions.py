@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from roseplay.remote.sentences import object_in
+
 MOST_REPLY = 8 << 20  # bytes
 _CLOSE_S = 2.0
 
@@ -24,6 +26,11 @@ class Reply(NamedTuple):
     @property
     def text(self) -> str:
         return self.content.decode("utf-8", "replace")
+
+    @property
+    def document(self) -> dict[str, Any] | None:
+        """Its JSON object; ``None`` if it is anything else."""
+        return object_in(self.content)
 
 
 class Questions:
@@ -60,9 +67,7 @@ class Questions:
             raise RuntimeError("no more questions can be asked: the client is closed")
         question = asyncio.run_coroutine_threadsafe(self._ask(method, path, timeout, options), self._loop)
         try:
-            return question.result(
-                timeout + _CLOSE_S
-            )  # it ends by itself, unless its loop is blocked or ends meanwhile
+            return question.result(timeout + _CLOSE_S)  # ends by itself, unless its loop is blocked or ends meanwhile
         except TimeoutError:
             question.cancel()
             raise httpx.ReadTimeout(f"no whole reply within {timeout:g} s") from None

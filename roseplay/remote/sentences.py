@@ -12,7 +12,7 @@ import httpx
 from roseplay.formats.json_text import tolerant_json
 from roseplay.formats.text import one_line
 
-_MOST_READ = 1 << 16  # bytes of a page or text in which a reason is looked for
+MOST_REFUSAL = 1 << 16  # bytes of a refusal that are read: the reason comes first
 _TITLE = re.compile(r"<title[^<>]*>([^<]+)", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*>?")
 
@@ -29,13 +29,18 @@ class RefusedError(Exception):
         self.status = status
 
 
-def refusal(status: int, body: bytes) -> RefusedError:
-    """Returns the error for a reply that is not an answer."""
+def object_in(body: bytes) -> dict[str, Any] | None:
+    """Returns the JSON object in a reply or an event; ``None`` if it is anything else."""
     try:
         document = tolerant_json(body)
     except ValueError:
-        document = None
-    said = sentence_in(document)
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def refusal(status: int, body: bytes) -> RefusedError:
+    """Returns the error for a reply that is not an answer."""
+    said = sentence_in(object_in(body))
     if said is None:
         known = "the server does not accept the key" if status in (401, 403) else None
         said = with_text(known or f"the server replied with status {status}", body)
@@ -44,18 +49,16 @@ def refusal(status: int, body: bytes) -> RefusedError:
 
 def with_text(sentence: str, body: bytes) -> str:
     """Returns a sentence with what a body says: the title of a page if it has one, or else its text."""
-    text = body[:_MOST_READ].decode("utf-8", "replace")
+    text = body[:MOST_REFUSAL].decode("utf-8", "replace")
     title = _TITLE.search(text)
     said = one_line(html.unescape(title[1] if title else _TAG.sub(" ", text)))
     return f"{sentence}: {said}" if said else sentence
 
 
-def sentence_in(document: Any) -> str | None:
+def sentence_in(document: Mapping[str, Any] | None) -> str | None:
     """Returns the message in an error's JSON, in OpenAI's, FastAPI's or a plain format."""
-    if not isinstance(document, dict):
-        return None
     for name in ("error", "detail", "message"):
-        said = document.get(name)
+        said = (document or {}).get(name)
         if isinstance(said, list) and said and isinstance(said[0], dict):
             said = _fault(said[0])
         if isinstance(said, dict):

@@ -15,9 +15,10 @@ from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.errors import EngineStartError
 from roseplay.engine.telemetry import Load, LoadEvent
 from roseplay.formats.text import is_name
-from roseplay.remote.control import Control, json_object
+from roseplay.remote.control import Control
 from roseplay.remote.dialects import DIALECTS, UNKNOWN, Dialect
 from roseplay.remote.load import LoadNames, load_names, read_blocks, read_load
+from roseplay.remote.questions import Reply
 from roseplay.remote.sentences import failure, refusal
 from roseplay.settings import settings_of
 
@@ -161,15 +162,20 @@ def attach(control: Control, model: str | None, time_ns: int) -> Server:
 
 
 def _list_models(control: Control) -> list[dict[str, Any]]:
-    status, content = control.get("/v1/models")
-    if status in (401, 403):
+    reply = control.get("/v1/models")
+    if reply.status in (401, 403):
         has_key = "Authorization" in control.headers
         what = "does not accept this key: give another" if has_key else "asks for a key: give it"
         raise EngineStartError(f"{control.root} {what} with --url-api-key (api_key in a program)")
-    if status >= 500:
-        said = refusal(status, content)
+    if reply.status >= 500:
+        said = refusal(*reply)
         raise EngineStartError(f"{control.root} is running but not ready: {said}; try again later")
-    found = json_object(content).get("data") if status == 200 else None
+    return models_in(reply)
+
+
+def models_in(reply: Reply) -> list[dict[str, Any]]:
+    """Returns the entries of a list of models whose ``id`` can be displayed."""
+    found = (reply.document or {}).get("data") if reply.status == 200 else None
     return [one for one in found if isinstance(one, dict) and is_name(one.get("id"))] if isinstance(found, list) else []
 
 

@@ -93,7 +93,7 @@ def test_what_another_server_ignores_is_found(capsys: pytest.CaptureFixture[str]
     assert yes == {"chats"}
     assert found["streams"]["found"] == "partly" and "[DONE]" in found["streams"]["detail"]
     expected = {
-        "completions": "status 404",
+        "completions": "404: Not Found",
         "finish_reason": "'stop' where the limit of tokens was reached",
         "usage": "7 total tokens are not prompt plus completion",
         "usage of streams": "the last chunk has none",
@@ -101,11 +101,11 @@ def test_what_another_server_ignores_is_found(capsys: pytest.CaptureFixture[str]
         "n": "n is ignored",
         "seed": "other seeds gave the same answer",
         "stop": "an answer that should end before 'is' ended with 'stop'",
-        "logprobs": "status 200",
+        "logprobs": "status 200: oops",
         "ignore_eos": "the answer ended after 3 of 200 tokens",
         "refuses what it does not know": "it is ignored",
         "404 for another model": "any name is accepted",
-        "runtime_config": "status 404",
+        "runtime_config": "404: Not Found",
         "aborts when a client leaves": "its metrics do not report how many requests are running",
     }
     assert {name: found[name]["detail"] for name in expected} == expected

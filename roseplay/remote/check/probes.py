@@ -10,9 +10,11 @@ from typing import Any, Literal
 
 import httpx
 
-from roseplay.remote.check.server import Reply, Server
+from roseplay.remote.check.server import Server
 from roseplay.remote.dialects import DIALECTS
 from roseplay.remote.load import load_names, read_load
+from roseplay.remote.questions import Reply
+from roseplay.remote.sentences import sentence_in, with_text
 
 Found = Literal["yes", "no", "partly", "unknown"]
 LEAVES_WITHIN_S = 3.0
@@ -41,7 +43,17 @@ def findings(server: Server) -> Iterator[tuple[str, Finding]]:
 
 
 def _refused_or(reply: Reply, found: Callable[[dict[str, Any]], Finding]) -> Finding:
-    return found(reply.document or {}) if reply.ok else Finding("no", reply.refusal)
+    return found(reply.document or {}) if _answers(reply) else Finding("no", _refusal(reply))
+
+
+def _answers(reply: Reply) -> bool:
+    return reply.status == 200 and reply.document is not None
+
+
+def _refusal(reply: Reply) -> str:
+    """Returns the status with the server's reason, if it gives one."""
+    said = sentence_in(reply.document)
+    return f"{reply.status}: {said}" if said else with_text(f"status {reply.status}", reply.content)
 
 
 def _yes_if(condition: object, detail: str = "", otherwise: str = "") -> Finding:
@@ -131,8 +143,8 @@ def _several(server: Server) -> Finding:
 def _seed(server: Server) -> Finding:
     def asked(seed: int) -> str:
         reply = server.chat("Tell me a story.", seed=seed, temperature=1, max_tokens=16)
-        if not reply.ok or reply.document is None:
-            raise ValueError(reply.refusal)
+        if not _answers(reply) or reply.document is None:
+            raise ValueError(_refusal(reply))
         return str(reply.document["choices"][0]["message"]["content"])
 
     one, again, others = asked(1), asked(1), [asked(2), asked(3)]
@@ -198,7 +210,7 @@ def _ignore_eos(server: Server) -> Finding:
 
 def _unknown_parameter(server: Server) -> Finding:
     reply = server.chat(no_such_parameter=1)
-    return Finding("no", "it is ignored") if reply.ok else Finding("yes", reply.refusal)
+    return Finding("no", "it is ignored") if _answers(reply) else Finding("yes", _refusal(reply))
 
 
 # -- errors and the server itself
@@ -206,28 +218,26 @@ def _unknown_parameter(server: Server) -> Finding:
 
 def _errors(server: Server) -> Finding:
     reply = server.chat(temperature=-5)
-    if reply.ok:
+    if _answers(reply):
         return Finding("no", "a temperature of -5 is accepted")
     error = (reply.document or {}).get("error")
     shaped = isinstance(error, dict) and {"message", "type"} <= set(error)
-    return _yes_if(shaped and 400 <= reply.status < 500, reply.refusal, f"{reply.refusal}, in another shape")
+    return _yes_if(shaped and 400 <= reply.status < 500, _refusal(reply), f"{_refusal(reply)}, in another shape")
 
 
 def _unknown_model(server: Server) -> Finding:
     body = {"model": "no-such-model", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
     reply = server.post("/v1/chat/completions", body)
-    return (
-        Finding("no", "any name is accepted")
-        if reply.ok
-        else _yes_if(reply.status == 404, reply.refusal, reply.refusal)
-    )
+    if _answers(reply):
+        return Finding("no", "any name is accepted")
+    return _yes_if(reply.status == 404, _refusal(reply), _refusal(reply))
 
 
 def _metrics(server: Server) -> Finding:
-    status, text = server.text("/metrics")
-    if status != 200:
-        return Finding("no", f"status {status}")
-    names = load_names(text)
+    reply = server.get("/metrics")
+    if reply.status != 200:
+        return Finding("no", _refusal(reply))
+    names = load_names(reply.text)
     if names is None:
         return Finding("partly", "not the names of a known engine")
     return Finding("yes", f"{DIALECTS[names.dialect].title}'s names")
@@ -258,14 +268,14 @@ def _becomes(server: Server, *, running: bool) -> bool:
 
 
 def _running(server: Server) -> int | None:
-    status, text = server.text("/metrics")
-    names = load_names(text) if status == 200 else None
-    return read_load(text, names, 0).total.running if names else None
+    reply = server.get("/metrics")
+    names = load_names(reply.text) if reply.status == 200 else None
+    return read_load(reply.text, names, 0).total.running if names else None
 
 
 def _health(server: Server) -> Finding:
-    status, _ = server.text("/health")
-    return _yes_if(status == 200, otherwise=f"status {status}")
+    reply = server.get("/health")
+    return _yes_if(reply.status == 200, otherwise=_refusal(reply))
 
 
 def _runtime_config(server: Server) -> Finding:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
 from roseplay.formats.json_text import tolerant_json
-from roseplay.formats.text import is_name
-from roseplay.remote.questions import Questions
-from roseplay.remote.questions import Reply as WholeReply
+from roseplay.remote.questions import Questions, Reply
+from roseplay.remote.server import models_in
 from roseplay.remote.sse import EventParser
 
 MODEL_WITHIN_S = 10.0
@@ -22,25 +21,6 @@ MOST_OF_STREAM = 4 << 20  # bytes
 
 class ServerError(Exception):
     """The server cannot be reached, or its answers cannot be checked. The message is one line for the user."""
-
-
-@dataclass(slots=True)
-class Reply:
-    """A reply; ``document`` is None if the body is not a JSON object."""
-
-    status: int
-    document: dict[str, Any] | None
-
-    @property
-    def ok(self) -> bool:
-        return self.status == 200 and self.document is not None
-
-    @property
-    def refusal(self) -> str:
-        """The server's message about a refusal, or its status."""
-        error = (self.document or {}).get("error")
-        said = error.get("message") if isinstance(error, dict) else error
-        return f"{self.status}: {said}" if said else f"status {self.status}"
 
 
 @dataclass(slots=True)
@@ -57,15 +37,6 @@ class Events:
     chunks: list[dict[str, Any]] = field(default_factory=list)
     times_s: list[float] = field(default_factory=list)
     done: bool = False
-
-    @property
-    def text(self) -> str:
-        return "".join(_delta(choice) for chunk in self.chunks for choice in chunk.get("choices", []))
-
-
-def _delta(choice: Mapping[str, Any]) -> str:
-    text = choice.get("text")
-    return str(text if text is not None else (choice.get("delta") or {}).get("content") or "")
 
 
 class Server:
@@ -105,21 +76,13 @@ class Server:
         reply = self.get("/v1/models", MODEL_WITHIN_S)
         if reply.status in (401, 403):
             raise ServerError(f"{self.root} asks for a key: give it with --api-key")
-        found = (reply.document or {}).get("data")
-        if not isinstance(found, list):
-            return []
-        return [one["id"] for one in found if isinstance(one, dict) and is_name(one.get("id"))]
+        return [card["id"] for card in models_in(reply)]
 
     def get(self, path: str, timeout: float | None = None) -> Reply:
-        return _reply(self._questions.ask("GET", path, timeout or self._timeout))
-
-    def text(self, path: str) -> tuple[int, str]:
-        """Returns the status and the text of the reply at a path."""
-        reply = self._questions.ask("GET", path, self._timeout)
-        return reply.status, reply.text
+        return self._questions.ask("GET", path, timeout or self._timeout)
 
     def post(self, path: str, body: Mapping[str, Any]) -> Reply:
-        return _reply(self._questions.ask("POST", path, self._timeout, json=dict(body)))
+        return self._questions.ask("POST", path, self._timeout, json=dict(body))
 
     def chat(self, content: str = "What is a cache?", **fields: Any) -> Reply:
         """Ask one question."""
@@ -153,17 +116,7 @@ class Server:
             events.done = parser.end() == [b"[DONE]"]
         return events
 
-    @contextmanager
-    def open_stream(self, content: str, **fields: Any) -> Iterator[httpx.Response]:
+    def open_stream(self, content: str, **fields: Any) -> AbstractContextManager[httpx.Response]:
         """Open a stream; leaving the ``with`` block closes its connection."""
         body = {**self._chat_body(content, fields), "stream": True}
-        with self._client.stream("POST", f"{self.root}/v1/chat/completions", json=body) as response:
-            yield response
-
-
-def _reply(reply: WholeReply) -> Reply:
-    try:
-        document = tolerant_json(reply.content)
-    except ValueError:
-        document = None
-    return Reply(reply.status, document if isinstance(document, dict) else None)
+        return self._client.stream("POST", f"{self.root}/v1/chat/completions", json=body)
