@@ -90,7 +90,8 @@ class DecodeRun:
         Args:
             steps: number of steps, from ``without_end`` and at most ``most``.
             tokens: returns the next tokens of a request, as many as asked for.
-            changed: called with the index of each step in which blocks are taken or an answer ends, after that.
+            changed: called with the index of each step in which blocks are taken or an answer ends, after that, and
+                before each end as well: the most blocks are held then.
         """
         scheduler = self._scheduler
         first = scheduler.next_step_id
@@ -111,6 +112,8 @@ class DecodeRun:
                     request.num_computed_tokens = start + index + 1
                     tables.publish_blocks(request, step_id, keep=True)
                 else:
+                    if changed is not None:
+                        changed(index)
                     cache.commit(keep=True)  # before its blocks can be taken
                     scheduler.end(request.request_id, FinishReason.LENGTH)
             if changed is not None:

@@ -179,6 +179,8 @@ class VirtualServer:
             self.scheduler.assume(flying[0])
         begun_ns = self._clock.now_ns()
         step = self.scheduler.schedule()
+        self._busiest = max(self._busiest, len(self.scheduler.running))
+        self._note_blocks()
         launched = None
         if flying is None or step.entries or step.dropped_logits:
             launched = (step, self._runner.launch(step), begun_ns)
@@ -224,10 +226,8 @@ class VirtualServer:
         self._landed = step
 
     def _note_state(self) -> None:
-        running, blocks = len(self.scheduler.running), self._blocks_held
-        self._busiest, self._peak_blocks = max(self._busiest, running), max(self._peak_blocks, blocks)
         if self._rows is not None:
-            self._rows.add_state(running, len(self.scheduler.waiting), blocks)
+            self._rows.add_state(len(self.scheduler.running), len(self.scheduler.waiting), self._blocks_held)
 
     # -- runs of steps
 
@@ -303,8 +303,7 @@ class VirtualServer:
         number, steps, begun_ns = len(self._ends), len(ends), self._clock.now_ns()
         waiting, held = len(self.scheduler.waiting), self._blocks_held
         changes: list[tuple[int, int]] = []  # (step of the run, blocks held from it on)
-        note = (lambda step: changes.append((step, self._blocks_held))) if self._rows is not None else None
-        run.apply(steps, self._runner.tokens, note)
+        run.apply(steps, self._runner.tokens, lambda step: changes.append((step, self._note_blocks())))
         self._ends.frombytes(ends.tobytes())
         for request, _, remaining in run.parts:
             count = min(steps, remaining)
@@ -321,6 +320,12 @@ class VirtualServer:
             self._rows.add_run(begun_ns, ends, lasts, waiting, blocks, ahead=self._ahead)
         if not self._ahead:
             self._note_state()
+
+    def _note_blocks(self) -> int:
+        """Returns the blocks that requests hold now, and counts them for the peak."""
+        held = self._blocks_held
+        self._peak_blocks = max(self._peak_blocks, held)
+        return held
 
     @property
     def _blocks_held(self) -> int:

@@ -51,6 +51,18 @@ def test_the_fewest_gpus_that_hold_the_limits(capsys: pytest.CaptureFixture[str]
     assert (half, smaller["best"]["gpus"]) == (0, 1)
 
 
+def test_answers_of_one_token_run_and_take_blocks_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """So that a smaller batch, which makes some of them wait, is tried as well."""
+    load = ["--requests", "300", "--prompt-tokens", "64", "--answer-tokens", "1"]
+    _, found = document(capsys, "--rate", "100000", "--slo", "ttft=10s", *load)
+    by_setting = {(one["max_batch_size"], one["step_max_tokens"]): one["figures"] for one in found["tried"]}
+    assert by_setting[256, 8192]["busiest"] >= 8192 // 64
+    assert by_setting[64, 8192]["busiest"] == 64
+    assert by_setting[64, 8192]["ttft_s"][1] > by_setting[256, 8192]["ttft_s"][1]
+    assert (64, 512) not in by_setting, "8 prompts fill its steps: a batch of 64 does not bind"
+    assert all(figures["kv_use"] > 0 for figures in by_setting.values())
+
+
 def test_limits_that_nothing_holds_are_one_line_with_the_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     assert plan("--rate", "12", "--slo", "ttft=5ms,itl=1ms", *SMALL) == 1
     out, err = capsys.readouterr()

@@ -129,6 +129,7 @@ def test_skipping_steps_changes_nothing(seed: int) -> None:
     assert single.requests == skipping.requests
     assert list(single.ends_ns) == list(skipping.ends_ns)
     assert (single.skipped, single.tokens) == (0, skipping.tokens)
+    assert (single.busiest, single.peak_blocks) == (skipping.busiest, skipping.peak_blocks)
     assert stepped.pool.ref_counts == skipped.pool.ref_counts
     assert [stepped.pool.is_findable(b) for b in range(30)] == [skipped.pool.is_findable(b) for b in range(30)]
     assert stepped.next_step_id - skipped.next_step_id in (0, 1)  # a step without entries is not counted
@@ -251,6 +252,26 @@ def test_most_steps_of_many_streams_are_skipped() -> None:
     assert (played.busiest, len(played.ends_ns)) == (64, 500)
     assert played.skipped > 490
     assert scheduler.pool.num_available == scheduler.pool.num_usable
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("answer", [1, 2])
+def test_requests_count_as_running_while_their_only_step_runs(answer: int, overlap: bool) -> None:
+    """An answer of one token ends with the step that computes its prompt."""
+    burst = [one._replace(at_s=0.0) for one in make_traffic(10, 1, (33, 48), (answer, answer))]
+    played, scheduler = play(burst, Knobs(max_batch_size=6, overlap=overlap, prefix_cache=False), max_model_len=200)
+    assert (played.busiest, played.peak_blocks) == (6, 6 * 3)
+    assert scheduler.pool.num_available == scheduler.pool.num_usable
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("skip", [True, False])
+def test_the_peak_of_blocks_counts_those_of_answers_that_end_within_a_run(skip: bool, overlap: bool) -> None:
+    """The second answer takes its last block in the step in which it ends, while the first goes on."""
+    traffic = [SimulatedRequest(0.0, [n + 1] * 30, answer) for n, answer in enumerate((18, 4))]
+    knobs = Knobs(overlap=overlap, prefix_cache=False)
+    played, _ = play(traffic, knobs, skip=skip, max_model_len=200)
+    assert (played.busiest, played.peak_blocks) == (2, 2 * 3)
 
 
 def test_a_request_that_can_never_fit_is_refused_and_the_others_go_on() -> None:
