@@ -17,6 +17,8 @@ _UNGATED = frozenset(
 )
 _METHODS = {"fp8": "fp8", "compressed-tensors": "fp8", "fbgemm_fp8": "fp8", "modelopt": "fp8", "mxfp4": "fp4"}
 _OTHER_LAYERS = ("linear_attention", "mamba", "recurrent", "conv")
+# Beginnings of the sizes of recurrent layers, in configs of families that do not list the kinds of their layers.
+_OTHER_SIZES = ("linear_num_key_heads", "ssm_", "mamba_", "lru_width", "hybrid_override_pattern", "rwkv")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,9 +224,9 @@ def _mixture(config: Mapping[str, Any], hidden: int, layers: int) -> dict[str, A
 def _refuse_other_layers(config: Mapping[str, Any], name: str) -> None:
     kinds = [str(kind) for kind in config.get("layer_types") or config.get("layers_block_type") or ()]
     other = next((kind for kind in kinds if any(part in kind for part in _OTHER_LAYERS)), None)
-    if other is None and config.get("linear_num_key_heads"):
-        other = "linear_attention"
-    if other is not None or config.get("is_encoder_decoder") or config.get("ssm_cfg"):
+    if other is None:
+        other = next((name for name, size in config.items() if size and name.startswith(_OTHER_SIZES)), None)
+    if other is not None or config.get("is_encoder_decoder"):
         what = f"layers of the kind {other}" if other else "layers without attention, or an encoder"
         raise SimulationError(f"{name} cannot be simulated: it has {what}")
 

@@ -80,6 +80,12 @@ def test_formats() -> None:
     [
         ({"hidden_size": 8}, "does not state 'num_hidden_layers'"),
         ({**MIXTRAL, "layer_types": ["linear_attention", "full_attention"]}, "layers of the kind linear_attention"),
+        ({**MIXTRAL, "block_types": ["recurrent"], "lru_width": 4096}, "layers of the kind lru_width"),
+        ({**MIXTRAL, "attn_layer_period": 8, "mamba_d_state": 16}, "layers of the kind mamba_d_state"),
+        ({**MIXTRAL, "hybrid_override_pattern": "M-M*"}, "layers of the kind hybrid_override_pattern"),
+        ({**MIXTRAL, "linear_num_key_heads": 16}, "layers of the kind linear_num_key_heads"),
+        ({**MIXTRAL, "ssm_cfg": {"layer": "Mamba1"}}, "layers of the kind ssm_cfg"),
+        ({**MIXTRAL, "is_encoder_decoder": True}, "layers without attention, or an encoder"),
         ({**MIXTRAL, "quantization_config": {"quant_method": "aqlm"}}, "quantized by aqlm"),
     ],
 )
