@@ -8,7 +8,6 @@ bound.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -57,9 +56,11 @@ class Evidence:
     def bound(self) -> float | None:
         """By what share durations may be off: that within which nine in ten of the points are.
 
-        None for a kind of model that was not compared with measurements.
+        None for a kind of model that was not compared with measurements, and for an error of 100% or more, from which no
+        shortest duration follows.
         """
-        return round(self.errors.p90, 3) if self.validated else None
+        share = round(self.errors.p90, 3)
+        return share if self.validated and share < 1 else None
 
     def __str__(self) -> str:
         if self.calibrated_on:
@@ -115,7 +116,7 @@ def _points_of(gpu: str, weights: str) -> tuple[Point, ...]:
 
 @cache
 def _fitted(points: tuple[Point, ...], start: Parameters) -> tuple[Parameters, Errors]:
-    terms, seconds = _arrays(points)
+    terms, seconds = np.array([p.terms() for p in points]), np.array([p.seconds for p in points])
     return fit(terms, seconds, start), held_out(terms, seconds, start)
 
 
@@ -125,7 +126,3 @@ def _uncalibrated() -> Errors:
     rows = [point for point in published() if point.measured == "tpot"]
     predicted = [p.terms() @ p.cost_model().parameters.as_vector() for p in rows]
     return Errors.of(np.array(predicted), np.array([p.seconds for p in rows]))
-
-
-def _arrays(points: Sequence[Point]) -> tuple[np.ndarray, np.ndarray]:
-    return np.array([point.terms() for point in points]), np.array([point.seconds for point in points])
