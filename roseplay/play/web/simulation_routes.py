@@ -11,7 +11,7 @@ from roseplay.play.page_host import PageHost
 
 
 def simulation_router(host: PageHost) -> APIRouter:
-    """Returns the route; it replies 404 with a sentence where the engine computes its model."""
+    """Returns the route; it replies 404 where the engine computes its model, 409 where its calibration file is gone."""
     router = APIRouter(prefix="/ui")
 
     @router.get("/simulation")
@@ -20,6 +20,9 @@ def simulation_router(host: PageHost) -> APIRouter:
         if host.replaying or host.engine.info.simulated is None:
             raise HTTPException(404, "no simulated engine is running here")
         engine = host.engine
-        return origins_of(engine.model, engine.config, engine.info.num_blocks)
+        try:
+            return origins_of(engine.model, engine.config, engine.info.num_blocks)
+        except ValueError as error:
+            raise HTTPException(409, str(error)) from None
 
     return router
