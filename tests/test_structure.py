@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "core": {"config"},
     "model": {"config", "core", "own_models"},
     "kernels": {"config", "core", "model"},
-    "sim": {"clock", "config", "core", "model"},
+    "sim": {"clock", "config", "core", "model", "formats"},
     "engine": SHARED | {"core", "model", "kernels", "sim"},
     "remote": SHARED | {"core", "engine"},
     "traffic": {"clock", "config", "core", "engine", "formats"},

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from roseplay.arguments import Parser
 from roseplay.calibrate.result_files import FORMATS, read_results
-from roseplay.calibrate.server_points import loads, measure_server
+from roseplay.calibrate.server_points import LEAST_ANSWER, loads, measure_server
 from roseplay.engine.errors import EngineError
 from roseplay.engine.simulated import simulated_shape
 from roseplay.remote.address import key_of, key_variable
@@ -56,9 +56,10 @@ def _check(options: argparse.Namespace) -> None:
         raise ValueError("give --model: the model that was measured")
     if options.out.suffix != SUFFIX or not options.out.absolute().parent.is_dir():
         raise ValueError(f"--out is {options.out}: use a file name that ends with {SUFFIX}, in a directory that exists")
-    for name in ("prompt_tokens", "long_prompt_tokens", "answer_tokens", "tensor_parallel_size"):
-        if getattr(options, name) < 1:
-            raise ValueError(f"--{name.replace('_', '-')} is {getattr(options, name)}: use at least 1")
+    least = {"prompt_tokens": 1, "long_prompt_tokens": 1, "answer_tokens": LEAST_ANSWER, "tensor_parallel_size": 1}
+    for name, number in least.items():
+        if getattr(options, name) < number:
+            raise ValueError(f"--{name.replace('_', '-')} is {getattr(options, name)}: use at least {number}")
 
 
 def _calibrate(options: argparse.Namespace) -> Calibration:

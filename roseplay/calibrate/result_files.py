@@ -7,19 +7,72 @@ and ``grid`` write one cell or several with ``--json``.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from roseplay.formats.invalid import first_fault
+from roseplay.sim.limits import Streams, Tokens
 from roseplay.sim.points import Measurement
 
 FORMATS = "the JSON of vllm bench serve, of SGLang's bench_serving, or of roseplay bench grid or decode"
-_SERVED = ("completed", "duration", "total_input_tokens", "total_output_tokens")
-_CELL = ("batch", "context", "step_ms")
 # Gaps between pieces are no gaps between tokens if they are this much longer than the time per token.
-_MANY_TOKENS_A_PIECE = 1.3
+MANY_TOKENS_A_PIECE = 1.3
+
+_MEASUREMENT = TypeAdapter(Measurement)
+_Milliseconds = Annotated[float, Field(strict=True, ge=1e-6, le=1e9)]
+_Amount = Annotated[float, Field(strict=True, ge=0, le=1e12)]
+_NOT_ZERO = BeforeValidator(lambda value: None if value == 0 else value)  # 0 stands for what was not measured
+_Measured = Annotated[_Milliseconds | None, _NOT_ZERO]
+
+
+class _StepTimes(BaseModel):
+    p50: _Milliseconds
+
+
+class _Cell(BaseModel):
+    """Decode steps of ``roseplay bench decode`` or ``grid``."""
+
+    batch: Streams
+    context: Annotated[Tokens, Field(ge=1)]
+    new_tokens: Tokens = 0
+    step_ms: _StepTimes
+    prefill_tokens_per_s: Annotated[Annotated[float, Field(strict=True, ge=1e-3, le=1e12)] | None, _NOT_ZERO] = None
+
+
+class _Grid(BaseModel):
+    cells: Annotated[list[_Cell], Field(min_length=1)]
+
+
+class _Served(BaseModel):
+    """A result of vLLM's or SGLang's client in which requests were answered."""
+
+    completed: Annotated[_Amount, Field(ge=1)]
+    duration: Annotated[float, Field(strict=True, ge=1e-6, le=1e9)]
+    total_input_tokens: Annotated[_Amount, Field(ge=1)]
+    total_output_tokens: _Amount
+    mean_tpot_ms: _Measured = None
+    median_tpot_ms: _Measured = None
+    mean_itl_ms: _Measured = None
+    median_itl_ms: _Measured = None
+    median_ttft_ms: _Measured = None
+    max_concurrency: _Amount | None = None
+    request_rate: Annotated[float, Field(gt=0)] | None = None  # infinite, or "inf", in a closed loop
+    # With speculative decoding: SGLang's, and vLLM's, which only has them where tokens were drafted.
+    accept_length: _Amount | None = None
+    spec_decode_acceptance_length: _Amount | None = None
+    spec_decode_num_drafts: _Amount | None = None
+
+
+_KNOWN = {"cells", *_Cell.model_fields, *_Served.model_fields}
+
+
+class _LeftOutError(Exception):
+    """A result is not used, and why."""
 
 
 def read_results(files: Sequence[Path]) -> tuple[list[Measurement], list[str]]:
@@ -34,109 +87,88 @@ def read_results(files: Sequence[Path]) -> tuple[list[Measurement], list[str]]:
         for number, row in enumerate(_rows(file), 1):
             where = f"{file}, result {number}"
             try:
-                found = _measurements(row)
-            except KeyError as error:
-                raise ValueError(f"{where} has no {error.args[0]}: it must be {FORMATS}") from None
-            except (TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
-                raise ValueError(f"{where} cannot be used: {' '.join(str(error).split())}") from None
-            points += found.points
-            left_out += [f"{where} is left out: {found.left_out}"] if found.left_out else []
+                points += _measurements(row)
+            except _LeftOutError as error:
+                left_out.append(f"{where} is left out: {error}")
+            except ValidationError as error:
+                raise ValueError(f"{where} cannot be used: {first_fault(error)}") from None
     return points, left_out
-
-
-class _Found:
-    def __init__(self, *points: Measurement, left_out: str = "") -> None:
-        self.points, self.left_out = points, left_out
 
 
 def _rows(file: Path) -> list[Mapping[str, Any]]:
     """Returns the objects of a JSON or JSONL file."""
     try:
-        text = file.read_text("utf-8")
+        text = file.read_bytes()
     except OSError as error:
         raise ValueError(f"{file}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{file} is not text: give {FORMATS}") from None
     try:
-        found = json.loads(text)
+        found = from_json(text)
         rows = found if isinstance(found, list) else [found]
     except ValueError:
         rows = list(_lines(file, text))
-    if not rows or not all(isinstance(row, Mapping) for row in rows):
+    if not rows or not all(isinstance(row, Mapping) and row.keys() & _KNOWN for row in rows):
         raise ValueError(f"{file} has no results: give {FORMATS}")
     return rows
 
 
-def _lines(file: Path, text: str) -> Iterator[Any]:
+def _lines(file: Path, text: bytes) -> Iterator[Any]:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             try:
-                yield json.loads(line)
+                yield from_json(line)
             except ValueError:
                 raise ValueError(f"{file}, line {number} is not JSON: give {FORMATS}") from None
 
 
-def _measurements(row: Mapping[str, Any]) -> _Found:
-    """Returns what one result measured; raises ``KeyError``, ``TypeError``, ``ValueError`` and such for a bad one."""
-    if isinstance(row.get("cells"), list):
-        return _Found(*map(_of_cell, row["cells"]))
-    if all(name in row for name in _CELL):
-        return _Found(_of_cell(row))
-    if any(name in row for name in _SERVED):
-        return _of_served(row)
-    raise ValueError(f"its format is unknown: give {FORMATS}")
+def _measurements(row: Mapping[str, Any]) -> list[Measurement]:
+    """Returns what one result measured; raises ``ValidationError`` for a bad one, and ``_LeftOutError``."""
+    if "cells" in row:
+        return list(map(_of_cell, _Grid.model_validate(row).cells))
+    if row.keys() & _Cell.model_fields.keys():
+        return [_of_cell(_Cell.model_validate(row))]
+    if row.get("completed") == 0:
+        raise _LeftOutError("completed is 0: none of its requests was answered")
+    return [_of_served(_Served.model_validate(row))]
 
 
-def _of_cell(cell: Mapping[str, Any]) -> Measurement:
-    batch, context = (_number(cell[name]) for name in ("batch", "context"))
-    prompts_per_s = cell.get("prefill_tokens_per_s")
-    return Measurement(
+def _of_cell(cell: _Cell) -> Measurement:
+    rate = cell.prefill_tokens_per_s
+    return _measurement(
         measured="itl",
-        prompt=round(context),
-        answer=round(cell.get("new_tokens", 0)),
-        streams=round(batch),
-        seconds=_number(cell["step_ms"]["p50"]) / 1e3,
-        prompts_s=batch * context / _number(prompts_per_s) if prompts_per_s else None,
+        prompt=cell.context,
+        answer=cell.new_tokens,
+        streams=cell.batch,
+        seconds=cell.step_ms.p50 / 1e3,
+        prompts_s=cell.batch * cell.context / rate if rate else None,
     )
 
 
-def _of_served(row: Mapping[str, Any]) -> _Found:
+def _of_served(row: _Served) -> Measurement:
     """Reads a result of vLLM's or SGLang's client: the median gap or, where pieces have several tokens, the mean TPOT."""
-    completed, duration, *tokens = (_number(row[name]) for name in _SERVED)
-    prompt, answer = (count / completed for count in tokens)
-    tpot_ms = row.get("mean_tpot_ms") or row.get("median_tpot_ms")
+    prompt, answer = row.total_input_tokens / row.completed, row.total_output_tokens / row.completed
+    tpot_ms = row.mean_tpot_ms or row.median_tpot_ms
     if answer < 2 or not tpot_ms:
-        return _Found(left_out="its answers have a single token, so that there are no gaps between tokens")
-    if (row.get("accept_length") or 1) > 1:
-        return _Found(left_out="speculative decoding is not modelled")
-    itl_ms, gap_ms = row.get("median_itl_ms"), row.get("mean_itl_ms")
-    one_each = itl_ms and (not gap_ms or gap_ms <= _MANY_TOKENS_A_PIECE * tpot_ms)
-    streaming = tokens[1] * tpot_ms / 1e3 / duration  # answers that streamed at once, on average (Little's law)
-    clients, closed = row.get("max_concurrency"), not _is_finite(row.get("request_rate"))
-    if clients and closed:
-        clients = min(_number(clients), completed)
-        if streaming < clients / 2:
-            return _Found(
-                left_out=f"of {clients:.0f} clients only {streaming:.1f} received answers at once, the others waited"
+        raise _LeftOutError("its answers have a single token, so that there are no gaps between tokens")
+    if row.accept_length or row.spec_decode_acceptance_length or row.spec_decode_num_drafts:
+        raise _LeftOutError("speculative decoding is not modelled")
+    one_each = row.median_itl_ms is not None and (row.mean_itl_ms or 0.0) <= MANY_TOKENS_A_PIECE * tpot_ms
+    streaming = row.total_output_tokens * tpot_ms / 1e3 / row.duration  # on average, by Little's law
+    streams, open_loop = streaming, row.request_rate is not None and math.isfinite(row.request_rate)
+    if row.max_concurrency and not open_loop:
+        streams = min(row.max_concurrency, row.completed)
+        if streaming < streams / 2:
+            raise _LeftOutError(
+                f"of {streams:.0f} clients only {streaming:.1f} received answers at once, the others waited"
             )
-    return _Found(
-        Measurement(
-            measured="itl" if one_each else "tpot",
-            prompt=round(prompt),
-            answer=round(answer),
-            streams=max(1, round(clients if clients and closed else streaming)),
-            seconds=_number(itl_ms if one_each else tpot_ms) / 1e3,
-            ttft_s=_number(row["median_ttft_ms"]) / 1e3 if row.get("median_ttft_ms") else None,
-        )
+    return _measurement(
+        measured="itl" if one_each else "tpot",
+        prompt=round(prompt),
+        answer=round(answer),
+        streams=max(1, round(streams)),
+        seconds=((row.median_itl_ms if one_each else tpot_ms) or 0.0) / 1e3,
+        ttft_s=row.median_ttft_ms and row.median_ttft_ms / 1e3,
     )
 
 
-def _number(value: Any) -> float:
-    """Returns a positive number; raises ``ValueError``."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ValueError(f"{str(value)[:40]!r} is not a number above 0")
-    return float(value)
-
-
-def _is_finite(rate: Any) -> bool:
-    return isinstance(rate, int | float) and math.isfinite(rate)
+def _measurement(**values: Any) -> Measurement:
+    return _MEASUREMENT.validate_python(values)

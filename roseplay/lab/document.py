@@ -8,7 +8,7 @@ from pydantic import FailFast, Field, PlainValidator, TypeAdapter, ValidationErr
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
-from roseplay.formats.text import one_line
+from roseplay.formats.invalid import first_fault
 from roseplay.lab.spec import MAX_REPEATS
 
 VERSION = 2
@@ -231,18 +231,5 @@ def check_document(document: Any) -> Result:
     try:
         _RESULT.validate_python(document)
     except ValidationError as error:
-        raise ValueError(_sentence(error)) from None
+        raise ValueError(first_fault(error, "the result", skip=1)) from None
     return cast(Result, document)
-
-
-def _sentence(error: ValidationError) -> str:
-    """Returns the first error, as in ``the result, runs 2, itl_ms 31: input should be a valid number``."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = "the result"
-    for part in first["loc"][1:]:  # the first is the kind
-        where += f" {part + 1}" if isinstance(part, int) else f", {part}"
-    if first["type"] == "missing":
-        return one_line(f"{where} is missing")
-    return one_line(
-        where + first["msg"].removeprefix("Input") if first["msg"].startswith("Input") else f"{where}: {first['msg']}"
-    )

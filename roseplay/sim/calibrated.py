@@ -7,14 +7,18 @@ CPU, and holds the points, the fitted parameters and the error at points that we
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os.path
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from statistics import median
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
+from roseplay.formats.invalid import first_fault
 from roseplay.sim.calibration import (
     CPU_HOLD,
     GPU_HOLD,
@@ -27,14 +31,25 @@ from roseplay.sim.calibration import (
 )
 from roseplay.sim.cost import CostModel, Parameters
 from roseplay.sim.gpus import GPU, SimulationError, find_gpu
+from roseplay.sim.limits import Name, Seconds, Streams
 from roseplay.sim.points import Measurement
 
 SUFFIX = ".json"
 _FORMAT = 1
-_LEAST, _MOST = 1e-12, 1e12  # of any number in a file, so that products of them are finite
-_RATES = ("fp8_tflops", "fp4_tflops", "link_gb_s")  # of a GPU, where it has them
 _SAME_CONTEXT = 1.05  # lengths that differ by less are of one load: clients draw lengths at random
 _NOTE = "the parameters were fitted together and trade against each other: they are no facts about the hardware"
+
+
+def _described(gpu: Any) -> Any:
+    return find_gpu(gpu) if isinstance(gpu, str) else gpu
+
+
+def _complete(parameters: Any) -> Any:
+    """Returns the value itself, unless it lacks a parameter: its default does not fit to the others."""
+    for field in fields(Parameters) if isinstance(parameters, dict) else ():
+        if field.name not in parameters:
+            raise ValueError(f"{field.name} is missing")
+    return parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,19 +61,21 @@ class Calibration:
         model, weights, kv, tensor_parallel: of the deployment.
         points: what was measured, one for each load.
         predicted_s: ``[points]`` seconds, each predicted from all other points.
-        errors: the errors of these.
         parameters: fitted to all points.
     """
 
-    gpu: GPU
-    model: str
-    weights: str
-    kv: str
-    tensor_parallel: int
-    points: tuple[Measurement, ...]
-    predicted_s: tuple[float, ...]
-    errors: Errors
-    parameters: Parameters
+    gpu: Annotated[GPU, BeforeValidator(_described)]
+    model: Name
+    weights: Name
+    kv: Name
+    tensor_parallel: Streams
+    points: Annotated[tuple[Measurement, ...], Field(min_length=LEAST_POINTS, max_length=1000)]
+    predicted_s: tuple[Seconds, ...]
+    parameters: Annotated[Parameters, BeforeValidator(_complete)]
+
+    def __post_init__(self) -> None:
+        if len(self.predicted_s) != len(self.points):
+            raise ValueError(f"predicted_s has {len(self.predicted_s)} values, but there are {len(self.points)} points")
 
     @classmethod
     def of(cls, cost: CostModel, points: Sequence[Measurement]) -> Self:
@@ -91,9 +108,13 @@ class Calibration:
             tensor_parallel=cost.tensor_parallel,
             points=loads,
             predicted_s=tuple(map(float, predicted)),
-            errors=Errors.of(predicted, seconds),
             parameters=_with_first_tokens(cost, fit(terms, seconds, cost.parameters, hold), loads, hold),
         )
+
+    @property
+    def errors(self) -> Errors:
+        """The errors of the points' predictions from all others."""
+        return Errors.of(np.array(self.predicted_s), np.array([point.seconds for point in self.points]))
 
     @property
     def measured(self) -> str:
@@ -102,56 +123,47 @@ class Calibration:
         return f"{self.model} on {count}{self.gpu.title}"
 
     def write(self, file: Path) -> None:
-        """Write the file; raises ``OSError``."""
+        """Write the file; raises ``OSError``, and ``SimulationError`` if ``read`` would refuse it."""
         gpu = asdict(self.gpu) if self.gpu.cpu else self.gpu.name
         points = [{k: v for k, v in asdict(point).items() if v} for point in self.points]
-        document = {"roseplay_calibration": _FORMAT, "note": _NOTE, **_plain(self), "gpu": gpu, "points": points}
-        file.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+        document = {"roseplay_calibration": _FORMAT, "note": _NOTE, **asdict(self), "gpu": gpu, "points": points}
+        document["errors"] = asdict(self.errors)  # for people: they follow from the points
+        content = json.dumps(document, indent=2).encode() + b"\n"
+        self.parse(content, f"what would be written to {file}")
+        file.write_bytes(content)
 
     @classmethod
-    def read(cls, file: Path) -> Self:
+    def read(cls, file: Path) -> Calibration:
         """Read a file that ``write`` wrote; raises ``SimulationError``."""
         try:
-            found = json.loads(file.read_text("utf-8"))
-        except OSError as error:
-            raise SimulationError(f"{file}: {error.strerror}") from None
-        except ValueError:
-            raise SimulationError(f"{file} is not a calibration file: it is not JSON") from None
-        if not isinstance(found, Mapping) or found.get("roseplay_calibration") != _FORMAT:
-            raise SimulationError(f"{file} is not a calibration file: make one with roseplay calibrate")
-        try:
-            return cls._of_document(found)
-        except KeyError as error:
-            raise SimulationError(f"{file} is damaged: it has no {error.args[0]}") from None
-        except (AttributeError, TypeError, ValueError) as error:
-            raise SimulationError(f"{file} is damaged: {' '.join(str(error).split())}") from None
+            content = file.read_bytes()
+        except (OSError, ValueError) as error:  # ValueError: the name has a null character
+            raise SimulationError(f"{file}: {getattr(error, 'strerror', error)}") from None
+        return cls.parse(content, str(file))
 
-    @classmethod
-    def _of_document(cls, found: Mapping[str, Any]) -> Self:
-        gpu, parameters, errors = found["gpu"], found["parameters"], found["errors"]
-        described = isinstance(gpu, Mapping)
-        about = {name: found[name] for name in ("model", "weights", "kv", "tensor_parallel")}
-        _check_numbers(parameters, zero=("server_s",))
-        _check_numbers(errors, zero=tuple(errors))
-        _check_numbers({"tensor_parallel": about["tensor_parallel"]})
-        if described:
-            _check_numbers({name: gpu[name] for name in ("memory_gib", "bandwidth_tb_s", "bf16_tflops")})
-            _check_numbers({name: gpu[name] for name in _RATES if gpu.get(name) is not None})
-        return cls(
-            gpu=GPU(**gpu) if described else find_gpu(gpu),
-            points=tuple(Measurement(**point) for point in found["points"]),
-            predicted_s=tuple(found["predicted_s"]),
-            errors=Errors(**errors),
-            parameters=Parameters(**parameters),
-            **about,
-        )
+    @staticmethod
+    def parse(content: bytes, name: str) -> Calibration:
+        """Returns the calibration in a file's content; raises ``SimulationError`` with the file's name."""
+        try:
+            document = from_json(content)
+        except ValueError:
+            raise SimulationError(f"{name} is not a calibration file: it is not JSON") from None
+        if not isinstance(document, dict) or document.get("roseplay_calibration") != _FORMAT:
+            raise SimulationError(f"{name} is not a calibration file: make one with roseplay calibrate")
+        try:
+            return _FILE.validate_json(content)
+        except ValidationError as error:
+            raise SimulationError(f"{name} is damaged: {first_fault(error)}") from None
+
+
+_FILE = TypeAdapter(Calibration)
 
 
 def find_hardware(name: str) -> tuple[GPU, Calibration | None]:
     """Returns the GPU with this name, or that of a calibration file and the calibration; raises ``SimulationError``."""
     if not name.endswith(SUFFIX):
         return find_gpu(name), None
-    calibration = Calibration.read(Path(name).expanduser())
+    calibration = Calibration.read(Path(os.path.expanduser(name)))
     return calibration.gpu, calibration
 
 
@@ -203,17 +215,3 @@ def _with_first_tokens(cost: CostModel, fitted: Parameters, points: Sequence[Mea
     loads, served, measured = zip(*rows, strict=True)
     parts_s = np.array([cost.terms(load) for load in loads]) * fitted.as_vector()
     return fit_first_tokens(parts_s, np.array(served), np.array(measured), fitted, hold)
-
-
-def _check_numbers(values: Mapping[str, Any], zero: Sequence[str] = ()) -> None:
-    """Raises ``ValueError`` unless all values are numbers of a possible size; those named in ``zero`` may be 0, or tiny."""
-    for name, value in values.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not (0 if name in zero else _LEAST) <= value <= _MOST:
-            raise ValueError(f"{name} is {str(value)[:40]!r}")
-
-
-def _plain(calibration: Calibration) -> dict[str, Any]:
-    """Returns the fields whose values are JSON already, and those of nested records as objects."""
-    found = {field.name: getattr(calibration, field.name) for field in fields(calibration)}
-    return found | {"errors": asdict(calibration.errors), "parameters": asdict(calibration.parameters)}

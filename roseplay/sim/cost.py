@@ -10,19 +10,21 @@ the host's work of a step with a long prompt, which is not replayed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
 
 from roseplay.core.step import Step
 from roseplay.sim.gpus import GPU, SimulationError
+from roseplay.sim.limits import Overhead, Share
 from roseplay.sim.model_shape import ModelShape
 
 # Sizes, in sequences, to which a decode step is padded where it is replayed as a CUDA graph; larger steps are not padded.
 GRAPH_SIZES = (1, 2, 4, *range(8, 257, 8), *range(272, 513, 16))
 # The host's work per layer of a step on a CPU, from which a fit starts.
 _CPU_LAYER_S = 150e-6
+_LONGEST_S = 600.0  # of a step of one token; with longer ones, the ns of a run might not fit into 64 bits
 # On a CPU, each token of a part of at most so many tokens attends by itself, like a decode (``kernels.cpu.attention.plan``),
 # and steps of such parts are replayed if they have at most so many tokens (``kernels.cpu.recorded_steps``).
 CPU_SHORT_PART, CPU_REPLAYED_TOKENS = 32, 512
@@ -45,15 +47,15 @@ class Parameters:
         server_s: seconds of a server besides its steps before a request's first token; not part of a step.
     """
 
-    memory_share: float = 0.90
-    layer_s: float = 55e-6
-    sequence_s: float = 0.42e-6
-    compute_share: float = 0.67
-    link_share: float = 0.43
-    cpu_kv_share: float = 0.3
-    cpu_attention_share: float = 0.5
-    cpu_eager_s: float = 4e-3
-    server_s: float = 8e-3
+    memory_share: Share = 0.90
+    layer_s: Overhead = 55e-6
+    sequence_s: Overhead = 0.42e-6
+    compute_share: Share = 0.67
+    link_share: Share = 0.43
+    cpu_kv_share: Share = 0.3
+    cpu_attention_share: Share = 0.5
+    cpu_eager_s: Overhead = 4e-3
+    server_s: Overhead = 8e-3
 
     @classmethod
     def default(cls, gpu: GPU, weights: str) -> Self:
@@ -76,25 +78,20 @@ class Parameters:
         return replace(found, layer_s=_CPU_LAYER_S, sequence_s=row_s / shape.layers)
 
     def as_vector(self) -> np.ndarray:
-        """Returns ``[8]`` float64 coefficients in which a step's duration is linear."""
-        shares = (self.compute_share, self.link_share, self.cpu_kv_share, self.cpu_attention_share)
-        rates = (1 / share for share in shares)
-        return np.array([1 / self.memory_share, self.layer_s, self.sequence_s, *rates, self.cpu_eager_s])
+        """Returns ``[8]`` float64 coefficients in which a step's duration is linear: of shares, the inverse."""
+        return np.array([_turned(name, getattr(self, name)) for name in _OF_STEPS])
 
     def with_vector(self, coefficients: np.ndarray) -> Self:
         """Returns the parameters with these coefficients, all positive."""
-        memory, layer_s, sequence_s, compute, link, cpu_kv, cpu_attention, cpu_eager_s = map(float, coefficients)
-        return replace(
-            self,
-            memory_share=1 / memory,
-            layer_s=layer_s,
-            sequence_s=sequence_s,
-            compute_share=1 / compute,
-            link_share=1 / link,
-            cpu_kv_share=1 / cpu_kv,
-            cpu_attention_share=1 / cpu_attention,
-            cpu_eager_s=cpu_eager_s,
-        )
+        values = zip(_OF_STEPS, map(float, coefficients), strict=True)
+        return replace(self, **{name: _turned(name, value) for name, value in values})
+
+
+_OF_STEPS = tuple(field.name for field in fields(Parameters) if field.name != "server_s")
+
+
+def _turned(name: str, value: float) -> float:
+    return 1 / value if name.endswith("_share") else value
 
 
 @dataclass(slots=True)
@@ -160,7 +157,8 @@ class CostModel:
         pads: whether decode steps are padded.
 
     Raises:
-        SimulationError: the model cannot be divided among the GPUs, or the link between them is not known.
+        SimulationError: the model cannot be divided among the GPUs, the link between them is not known, or one token takes
+            longer than ten minutes.
     """
 
     def __init__(
@@ -177,6 +175,10 @@ class CostModel:
         self.pads = not gpu.cpu
         self._per_unit = self._costs_per_unit()
         self._base_s: dict[int, float] = {}  # by the number of tokens, which decides how many experts are read
+        if not (took_s := self.seconds(self.prompt(1))) <= _LONGEST_S:
+            raise SimulationError(
+                f"one token of {shape.name} would take {took_s:,.0f} s on {gpu.title}: simulate faster hardware"
+            )
 
     def scaled(self, factor: float) -> CostModel:
         """Returns one whose steps all take ``factor`` times as long."""

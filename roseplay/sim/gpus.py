@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from roseplay.sim.limits import GiB, Name, Rate
+
 _FILE = Path(__file__).with_name("gpus.json")
 
 
@@ -33,16 +35,16 @@ class GPU:
         source: where these figures come from.
     """
 
-    name: str
-    title: str
-    memory_gib: float
-    bandwidth_tb_s: float
-    bf16_tflops: float
-    fp8_tflops: float | None = None
-    fp4_tflops: float | None = None
-    link_gb_s: float | None = None
+    name: Name
+    title: Name
+    memory_gib: GiB
+    bandwidth_tb_s: Rate
+    bf16_tflops: Rate
+    fp8_tflops: Rate | None = None
+    fp4_tflops: Rate | None = None
+    link_gb_s: Rate | None = None
     cpu: bool = False
-    source: str
+    source: Name
 
     @property
     def memory_bytes(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any
 
 from roseplay.config import EngineConfig
@@ -133,24 +134,11 @@ def _terms(cost: CostModel, evidence: Evidence) -> list[dict[str, Any]]:
     for index, (name, words, shown, factor) in enumerate(_TERMS):
         if (name == "exchange between GPUs" and cost.tensor_parallel == 1) or (name in _OF_CPUS and not cost.gpu.cpu):
             continue
-        value, default = (shown.format(factor * _values(of)[index]) for of in (cost.parameters, defaults))
+        value, default = (shown.format(factor * astuple(of)[index]) for of in (cost.parameters, defaults))
         fitted = f"fitted, by default {default}" if evidence.calibrated_on else "default"
         ms = [round(float(part[index]), 2) for part in parts]
         found.append({"name": name, "words": words, "value": value, "origin": fitted, "ms": ms})
     return found
-
-
-def _values(of: Parameters) -> tuple[float, ...]:
-    seconds = (of.layer_s, of.sequence_s)
-    return (
-        of.memory_share,
-        *seconds,
-        of.compute_share,
-        of.link_share,
-        of.cpu_kv_share,
-        of.cpu_attention_share,
-        of.cpu_eager_s,
-    )
 
 
 def _points(cost: CostModel) -> Sequence[Point]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from roseplay.sim.cost import CostModel, StepLoad
+from roseplay.sim.limits import Seconds, Streams, Tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,14 +27,14 @@ class Measurement:
         prompts_s: seconds of the steps that computed the prompts of all streams and nothing else, if known.
     """
 
-    measured: str
-    prompt: int = 0
-    answer: int = 0
-    streams: int = 1
-    context: int = 0
-    seconds: float
-    ttft_s: float | None = None
-    prompts_s: float | None = None
+    measured: Literal["itl", "tpot", "step", "unloaded ttft", "saturated"]
+    prompt: Tokens = 0
+    answer: Tokens = 0
+    streams: Streams = 1
+    context: Tokens = 0
+    seconds: Seconds
+    ttft_s: Seconds | None = None
+    prompts_s: Seconds | None = None
 
     def terms_of(self, cost: CostModel) -> np.ndarray:
         """Returns the ``[8]`` terms whose products with ``Parameters.as_vector`` add up to its predicted seconds.

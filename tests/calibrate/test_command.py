@@ -13,6 +13,7 @@ from roseplay.calibrate.command import main
 from roseplay.clock import VirtualClock
 from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineStartError
+from roseplay.lab.command import main as lab
 from roseplay.plan.command import main as plan
 from roseplay.sim.calibrated import Calibration
 from roseplay.sim.cost import Parameters
@@ -80,6 +81,42 @@ def test_sglangs_results(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (many.streams, many.measured) == (64, "itl")
 
 
+@pytest.mark.parametrize(
+    "marks",
+    [
+        {"spec_decode_acceptance_length": 3.1},
+        {"spec_decode_num_drafts": 500, "spec_decode_acceptance_rate": 0.0, "spec_decode_acceptance_length": 1.0},
+        {"spec_decode_num_drafts": 500},
+        {"accept_length": 2.4},
+        {"accept_length": 1.0},
+    ],
+)
+def test_speculative_decoding_is_left_out_whoever_measured_it(
+    marks: dict[str, float], out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Even if nothing was accepted: the steps verified tokens."""
+    rows = [json.loads(line) for line in (HERE / "vllm.jsonl").read_text().splitlines()[:3]]
+    (out.parent / "rows.jsonl").write_text("\n".join(json.dumps(row | marks) for row in rows))
+    assert main([str(out.parent / "rows.jsonl"), *QWEN, "--out", str(out)]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(", ")[2] for line in said[:3]] == [
+        f"result {number} is left out: speculative decoding is not modelled" for number in (1, 2, 3)
+    ]
+    assert "there are 0 measurements" in said[3]
+    without = [row | dict.fromkeys(marks, None) for row in rows]
+    (out.parent / "rows.jsonl").write_text("\n".join(map(json.dumps, without)))
+    assert main([str(out.parent / "rows.jsonl"), *QWEN, "--out", str(out)]) == 0
+
+
+def test_a_failed_row_is_left_out_and_named(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    failed = {"completed": 0, "duration": 0.1, "total_input_tokens": 0, "total_output_tokens": 0, "mean_tpot_ms": 0.0}
+    rows = [json.dumps(failed), (HERE / "vllm.jsonl").read_text()]
+    (out.parent / "rows.jsonl").write_text("\n".join(rows))
+    assert main([str(out.parent / "rows.jsonl"), *QWEN, "--out", str(out)]) == 0
+    assert "result 1 is left out: completed is 0: none of its requests was answered" in capsys.readouterr().err
+    assert len(Calibration.read(out).points) == 3
+
+
 def test_results_of_our_own_benchmark_calibrate_prompts_as_well(out: Path) -> None:
     assert main([str(HERE / "grid.json"), *QWEN, "--out", str(out)]) == 0
     found = Calibration.read(out)
@@ -108,6 +145,27 @@ def test_a_server_is_measured(url: str, out: Path, capsys: pytest.CaptureFixture
     assert all(point.seconds > 0 and point.ttft_s for point in found.points)
 
 
+def test_a_server_that_makes_clients_wait_is_not_measured(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--clients", "8", "--prompt-tokens", "60", "--long-prompt-tokens", "99", "--answer-tokens", "8"]
+    with Engine("qwen3-8b", run_as="h100", max_model_len=4096, num_blocks=4000) as engine, serving(engine) as address:
+        engine.set_knobs(max_batch_size=1)
+        assert main(["--url", f"{address}/v1", "--gpu", "h100", *sizes, "--out", str(out)]) == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "8 requests of 60 + 8 tokens: only " in said
+    assert said.endswith("streamed at once, the others waited: ask for fewer clients")
+
+
+def test_a_server_that_sends_several_tokens_at_once_is_not_measured(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with speculative decoding. This one counts its tokens at the end."""
+    usage = {"prompt_tokens": 250, "completion_tokens": 60, "total_tokens": 310}
+    with at_a_port(Script(words(*"ab" * 10, usage=usage)).app) as address:
+        assert main(["--url", f"{address}/v1", *QWEN, "--out", str(out)]) == 1
+    assert "tokens arrived at once on average, as with speculative decoding" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_a_server_that_goes_away_is_one_line(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--gpu", "h100", "--model", "qwen3-8b", "--clients", "1", "--out", str(out)]
 
@@ -132,9 +190,12 @@ def test_a_server_that_goes_away_is_one_line(out: Path, capsys: pytest.CaptureFi
         ("", "has no results"),
         ("[1, 2]", "has no results"),
         ("{}\nnonsense", "line 2 is not JSON"),
-        ('{"throughput": 5}', "its format is unknown: give the JSON of vllm bench serve"),
-        ('{"completed": 3, "duration": 1}', "has no total_input_tokens"),
-        ('{"cells": [{"batch": 0, "context": 9, "step_ms": {"p50": 1}}]}', "'0' is not a number above 0"),
+        ('{"throughput": 5}', "has no results: give the JSON of vllm bench serve"),
+        ('{"completed": 3, "duration": 1}', "result 1 cannot be used: total_input_tokens is missing"),
+        (
+            '{"cells": [{"batch": 0, "context": 9, "step_ms": {"p50": 1}}]}',
+            "cells 1, batch should be greater than or equal to 1, not 0",
+        ),
         ('{"cells": [{"batch": 1, "context": 9, "step_ms": {"p50": 1}}]}', "but there is 1 measurement"),
         (
             json.dumps({"cells": [{"batch": 8, "context": 9, "step_ms": {"p50": ms}} for ms in (1, 2, 3, 4)]}),
@@ -165,6 +226,7 @@ def test_bad_results_are_one_line(
         ([*VLLM, *QWEN, "--gpu", "h1000"], "no GPU is called 'h1000'"),
         ([*VLLM, *QWEN, "--tensor-parallel-size", "3"], "cannot be divided among 3 GPUs"),
         (["--url", "nonsense", *QWEN], "nonsense"),
+        (["--url", "http://localhost:1/v1", *QWEN, "--answer-tokens", "7"], "--answer-tokens is 7: use at least 8"),
     ],
 )
 def test_mistakes_are_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,11 +244,22 @@ def test_a_file_that_is_no_calibration_is_refused(out: Path) -> None:
         (None, "No such file"),
         ("nonsense", "it is not JSON"),
         ("{}", "is not a calibration file: make one with roseplay calibrate"),
-        (json.dumps({"roseplay_calibration": 1, "gpu": "h100"}), "is damaged: it has no parameters"),
-        (json.dumps({**whole, "parameters": {**parameters, "layer_s": 0}}), "is damaged: layer_s is '0'"),
-        (json.dumps({**whole, "parameters": {**parameters, "layer_s": 10**400}}), "is damaged: layer_s is '1000"),
-        (json.dumps({**whole, "parameters": {**parameters, "memory_share": 5e-324}}), "is damaged: memory_share is"),
-        (json.dumps({**whole, "parameters": 5}), "is damaged"),
+        (json.dumps({"roseplay_calibration": 1, "gpu": "h100"}), "is damaged: model is missing"),
+        (
+            json.dumps({**whole, "parameters": {**parameters, "layer_s": 0}}),
+            "is damaged: parameters, layer_s should be greater than or equal to .*, not 0",
+        ),
+        (
+            json.dumps({**whole, "parameters": {**parameters, "layer_s": 10**400}}),
+            "is damaged: parameters, layer_s should be .*, not 1000",
+        ),
+        (
+            json.dumps({**whole, "parameters": {**parameters, "memory_share": 5e-324}}),
+            "is damaged: parameters, memory_share should be .*, not 5e-324",
+        ),
+        (json.dumps({**whole, "parameters": 5}), "is damaged: parameters should be an object, not 5"),
+        (json.dumps({**whole, "predicted_s": [1, 2]}), "is damaged: predicted_s has 2 values, but there are 4 points"),
+        ("[" * 10**5, "it is not JSON"),
         (json.dumps({**whole, "gpu": "h1000"}), "no GPU is called 'h1000'"),
     ):
         out.unlink(missing_ok=True)
@@ -194,3 +267,22 @@ def test_a_file_that_is_no_calibration_is_refused(out: Path) -> None:
             out.write_text(content)
         with pytest.raises(EngineStartError, match=said):
             Engine("qwen3-8b", run_as=str(out))
+    for name in ("~nosuchuser/mine.json", "a\0.json"):
+        with pytest.raises(EngineStartError, match="No such file|null"):
+            Engine("qwen3-8b", run_as=name)
+
+
+def test_a_search_on_a_calibration_that_says_little_has_no_regret(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With an error of 100% or more, durations shorter by it would be negative."""
+    cells = [(1, 64, 2.0), (8, 64, 2.0), (32, 64, 40.0), (4, 512, 3.0)]
+    rows = [{"batch": batch, "context": context, "step_ms": {"p50": ms}} for batch, context, ms in cells]
+    (out.parent / "grid.json").write_text(json.dumps({"cells": rows}))
+    assert main([str(out.parent / "grid.json"), *QWEN, "--out", str(out)]) == 0
+    assert Calibration.read(out).errors.p90 > 1
+    promises = ["--find", "prefill-budget", "--itl-p99", "200", "--ttft-p95", "2000", "--from", "256", "--to", "512"]
+    assert lab(["token-budget", "--run-as", str(out), "--model", "qwen3-8b", *promises]) == 0
+    said = capsys.readouterr().out
+    assert "Regret: not known, because the error of the simulation is not bounded." in said
+    assert "shorter" not in said

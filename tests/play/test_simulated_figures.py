@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -17,6 +18,11 @@ from roseplay.play.web.simulation_routes import simulation_router
 from roseplay.recording import exports
 from roseplay.recording.reader import parse
 from roseplay.recording.request_registry import PrefillTotals
+from roseplay.sim.calibrated import Calibration
+from roseplay.sim.cost import CostModel
+from roseplay.sim.gpus import find_gpu
+from roseplay.sim.models import find_shape
+from roseplay.sim.points import Measurement
 from tests.play.fake_engine import FakeEngine
 
 S = 1_000_000_000
@@ -46,6 +52,23 @@ def test_the_origins_are_those_of_the_running_deployment(simulated: Playground) 
     assert found["label"].startswith("calibrated on ")
     assert dict(found["gpu"]["rows"])["GPUs"] == "H100 SXM" and found["gpu"]["source"]
     assert f"{simulated.engine.info.num_blocks - 1:,} blocks" in dict(found["memory"])["KV cache"]
+
+
+def test_a_calibration_file_that_is_gone_or_damaged_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    points = [Measurement(measured="itl", streams=n, prompt=64, answer=32, seconds=0.01) for n in (1, 8, 32)]
+    Calibration.of(CostModel(find_shape("qwen3-8b"), find_gpu("h100")), points).write(file)
+    with Engine("qwen3-8b", run_as=str(file), clock=VirtualClock()) as engine:
+        playground = Playground(engine)
+        assert asked(playground).status_code == 200
+        file.write_text("{}")
+        damaged = asked(playground)
+        file.unlink()
+        gone = asked(playground)
+        playground.close()
+    assert (damaged.status_code, gone.status_code) == (409, 409)
+    assert damaged.json() == {"detail": f"{file} is not a calibration file: make one with roseplay calibrate"}
+    assert gone.json() == {"detail": f"{file}: No such file or directory"}
 
 
 def test_an_engine_that_computes_has_no_simulated_numbers() -> None:

@@ -14,7 +14,7 @@ from roseplay.core.step import Step, StepEntry
 from roseplay.kernels.cpu.attention.plan import SHORT_QUERIES
 from roseplay.kernels.cpu.recorded_steps import SIZES
 from roseplay.sim.cost import CPU_REPLAYED_TOKENS, CPU_SHORT_PART, CostModel, Parameters, StepLoad, padded
-from roseplay.sim.gpus import SimulationError, find_gpu, gpus
+from roseplay.sim.gpus import GPU, SimulationError, find_gpu, gpus
 from roseplay.sim.models import find_shape
 
 
@@ -62,10 +62,11 @@ def test_a_steps_load_is_read_from_its_entries() -> None:
     step = Step(0)
     step.entries = [
         StepEntry(request(31), 30, 1),  # a decode
-        StepEntry(request(100), 40, 60, 60),  # the rest of a prompt
+        StepEntry(request(51), 50, 1),
+        StepEntry(request(100), 40, 60, 60),  # the rest of a prompt: such a step is not replayed, and not padded to 4
         StepEntry(request(5), 5, 0),  # served by the cache
     ]
-    assert StepLoad.of_step(step) == StepLoad(2, 61, 60, 131, 100**2 - 40**2)
+    assert StepLoad.of_step(step) == StepLoad(3, 62, 60, 31 + 51 + 100, 100**2 - 40**2)
     step.entries = step.entries[:1] * 5
     assert StepLoad.of_step(step).sequences == 8
     step.cuda_graphs = False
@@ -90,6 +91,34 @@ def test_graph_sizes() -> None:
     assert [padded(n) for n in (0, 1, 3, 8, 9, 250, 257, 512, 513)] == [0, 1, 4, 8, 16, 256, 272, 512, 513]
 
 
+def test_each_term_counts_what_its_description_says() -> None:
+    """Qwen3-8B, 36 layers of 32 heads of 128 features, 4,096 hidden features; a prompt of 1,000 tokens on four H100."""
+    model = cost(parts=4)
+    terms = model.terms(model.prompt(1000))
+    cached = 1000 * 36 * 2 * 8 * 128 * 2 / 4
+    assert terms[0] == pytest.approx((model.shape.bytes_read(1) / 4 + cached) / 3.35e12)
+    assert list(terms[1:3]) == [36, 36 / 4]
+    attention = 2 * 36 * 32 * (128 + 128) * 1000**2  # of the whole square, although half of it is masked
+    assert terms[3] == pytest.approx((2 * model.shape.active * 1000 + attention) / (4 * 989e12))
+    all_reduced = 2 * 36 * 1000 * 4096 * 2  # bytes in bf16, twice in each layer
+    assert terms[4] == pytest.approx(all_reduced * 2 * 3 / 4 / 450e9)
+    assert not terms[5:].any()
+
+
+@pytest.mark.parametrize("context", [0, 4000])
+@pytest.mark.parametrize("gpu", ["h100", "cpu"])
+def test_as_many_prompt_tokens_as_fit_into_a_time(gpu: str, context: int) -> None:
+    a_cpu = GPU(name="cpu", title="", memory_gib=9, bandwidth_tb_s=0.02, bf16_tflops=0.1, cpu=True, source="")
+    model = cost() if gpu == "h100" else CostModel(cost().shape, a_cpu)
+    seconds = model.seconds(StepLoad(1, 1, 1, 0 if model.gpu.cpu else context, 0, model.gpu.cpu))
+    seconds *= 40 if model.gpu.cpu else 5
+    tokens, load = model.prompt_tokens_in(seconds, context), StepLoad()
+    load.add(context, tokens, prompt=True, cpu=model.gpu.cpu)
+    assert tokens > 32
+    assert model.seconds(load) == pytest.approx(seconds, rel=0.05)
+    assert model.prompt_tokens_in(0.0, context) == 0
+
+
 def test_more_gpus_share_the_work_and_exchange_activations() -> None:
     decode, prompt = cost().decode(8, 1000), cost().prompt(4096)
     one, eight = cost(), cost(parts=8)
@@ -111,6 +140,8 @@ def test_refusals_are_one_line_with_the_numbers() -> None:
         cost(parts=5)
     with pytest.raises(SimulationError, match="link between GPUs of the kind A30"):
         cost(gpu="a30", parts=2)
+    with pytest.raises(SimulationError, match=r"one token of qwen3-8b would take 3,60\d s on H100 SXM"):
+        CostModel(cost().shape, find_gpu("h100"), 1, Parameters(layer_s=100))
     with pytest.raises(SimulationError, match="did you mean h100") as error:
         find_gpu("h1000")
     assert "mi300x" in str(error.value)
