@@ -10,6 +10,7 @@ import pytest
 
 from roseplay import Engine
 from roseplay.calibrate.command import main
+from roseplay.calibrate.result_files import read_results
 from roseplay.clock import VirtualClock
 from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineStartError
@@ -106,6 +107,15 @@ def test_speculative_decoding_is_left_out_whoever_measured_it(
     without = [row | dict.fromkeys(marks, None) for row in rows]
     (out.parent / "rows.jsonl").write_text("\n".join(map(json.dumps, without)))
     assert main([str(out.parent / "rows.jsonl"), *QWEN, "--out", str(out)]) == 0
+
+
+def test_the_number_of_streams_is_what_the_clients_held(tmp_path: Path) -> None:
+    """Of a closed loop no more than there were requests, and of an open loop the mean, whatever its limit."""
+    row = json.loads((HERE / "vllm.jsonl").read_text().splitlines()[1])
+    changes = [{}, {"max_concurrency": 500, "completed": 100}, {"request_rate": 50.0, "max_concurrency": 500}]
+    (tmp_path / "rows.json").write_text(json.dumps([row | change for change in changes]))
+    points, left_out = read_results([tmp_path / "rows.json"])
+    assert ([point.streams for point in points], left_out) == ([64, 100, 63], [])
 
 
 def test_a_failed_row_is_left_out_and_named(out: Path, capsys: pytest.CaptureFixture[str]) -> None:

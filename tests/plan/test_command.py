@@ -63,6 +63,21 @@ def test_answers_of_one_token_run_and_take_blocks_too(capsys: pytest.CaptureFixt
     assert all(figures["kv_use"] > 0 for figures in by_setting.values())
 
 
+def test_a_setting_that_refuses_requests_holds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"arrival_s": n, "prompt_tokens": 400 if n == 3 else 40, "answer_tokens": 8} for n in range(8)]
+    (tmp_path / "trace.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    load = ["--trace", str(tmp_path / "trace.jsonl"), "--slo", "ttft=10s", "--num-blocks", "20", "--max-gpus", "1"]
+    code, found = document(capsys, *load)
+    assert (code, found["best"]["holds"], found["best"]["figures"]["refused"]) == (1, False, 1)
+
+
+def test_requests_without_times_arrive_at_the_rate(tmp_path: Path) -> None:
+    (tmp_path / "trace.jsonl").write_text('{"arrival_s": 0, "prompt_tokens": 40, "answer_tokens": 8}\n' * 200)
+    times = [one.at_s for one in read_load(tmp_path / "trace.jsonl", 5.0, 1000)]
+    assert times == sorted(times) and len(set(times)) == 200
+    assert times[-1] == pytest.approx(200 / 5, rel=0.3)
+
+
 def test_limits_that_nothing_holds_are_one_line_with_the_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     assert plan("--rate", "12", "--slo", "ttft=5ms,itl=1ms", *SMALL) == 1
     out, err = capsys.readouterr()

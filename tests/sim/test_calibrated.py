@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from roseplay.clock import VirtualClock
 from roseplay.config import EngineConfig, Knobs
 from roseplay.model.speed import STEP_S
 from roseplay.sim.calibrated import Calibration, find_hardware
+from roseplay.sim.calibration import Errors
 from roseplay.sim.cost import CostModel, Parameters, StepLoad
 from roseplay.sim.evidence import cost_model
 from roseplay.sim.gpus import GPU, SimulationError, find_gpu
@@ -69,6 +71,7 @@ def test_unloaded_first_tokens_calibrate_prompts_and_the_server() -> None:
         dataclasses.replace(measured(true, streams, prompt), prompts_s=None, ttft_s=true.first_token_s(prompt))
         for streams, prompt in ((1, 128), (1, 4096), (64, 128))
     ]
+    points[2] = dataclasses.replace(points[2], ttft_s=60.0)  # of 64 clients, which waited for each other
     fitted = Calibration.of(start, points).parameters
     assert fitted.compute_share == pytest.approx(0.5, rel=0.05)
     assert fitted.server_s == pytest.approx(0.03, rel=0.1)
@@ -76,11 +79,30 @@ def test_unloaded_first_tokens_calibrate_prompts_and_the_server() -> None:
     assert (alone.compute_share, alone.server_s) == pytest.approx((0.67, 0.008))
 
 
+def test_each_point_is_predicted_from_the_others_alone() -> None:
+    start = deployment(find_gpu("h100"), "qwen3-8b")
+    points = [dataclasses.replace(measured(start, *load), prompts_s=None) for load in LOADS]
+    points[1] = dataclasses.replace(points[1], seconds=3 * points[1].seconds)
+    found = Calibration.of(start, points)
+    assert found.predicted_s[1] == pytest.approx(points[1].seconds / 3, rel=0.01)
+
+
+def test_errors_are_shares_of_the_points() -> None:
+    found = Errors.of(np.array([1.0, 1.0, 1.0, 1.05, 0.95, 1.1, 0.85, 1.15, 1.3, 1.5]), np.ones(10))
+    assert (found.points, found.within_20) == (10, 0.8)
+    assert (found.median, found.p90) == pytest.approx((0.075, 0.32))
+
+
 def test_results_at_one_load_count_once() -> None:
     start = deployment()
     points = [measured(start, *load) for load in LOADS]
     slow = dataclasses.replace(points[0], prompt=points[0].prompt + 1, seconds=points[0].seconds * 9)
     assert Calibration.of(start, [points[0], slow, *points]).points == tuple(points)
+    mean = dataclasses.replace(points[0], measured="tpot")  # ITL and TPOT of a load are two quantities
+    assert Calibration.of(start, [*points, mean]).points == (*points, mean)
+    one = dataclasses.replace(points[0], prompt=100, answer=40)
+    shorter = dataclasses.replace(one, prompt=110, answer=20)  # as many tokens of context halfway through the answer
+    assert Calibration.of(start, [*points[1:], one, shorter]).points == (*points[1:], one)
     with pytest.raises(SimulationError, match="at least 3 different loads, .* but there are 4 measurements at 2 loads"):
         Calibration.of(start, points[:2] * 2)
     with pytest.raises(SimulationError, match="there are 0 measurements"):

@@ -14,8 +14,11 @@ from roseplay.core.step import Step, StepEntry
 from roseplay.kernels.cpu.attention.plan import SHORT_QUERIES
 from roseplay.kernels.cpu.recorded_steps import SIZES
 from roseplay.sim.cost import CPU_REPLAYED_TOKENS, CPU_SHORT_PART, CostModel, Parameters, StepLoad, padded
+from roseplay.sim.evidence import cost_model
 from roseplay.sim.gpus import GPU, SimulationError, find_gpu, gpus
+from roseplay.sim.model_shape import ModelShape
 from roseplay.sim.models import find_shape
+from tests.sim.test_model_shape import MIXTRAL
 
 
 def cost(model: str = "qwen3-8b", gpu: str = "h100", parts: int = 1, weights: str | None = None) -> CostModel:
@@ -34,6 +37,15 @@ LOADS = [cost().decode(1, 100), cost().decode(100, 5000), cost().prompt(3000), S
 def test_a_steps_duration_is_linear_in_the_parameters(load: StepLoad, parts: int) -> None:
     model = cost(parts=parts)
     assert model.seconds(load) == pytest.approx(float(model.terms(load) @ model.parameters.as_vector()), rel=1e-12)
+
+
+def test_more_tokens_of_a_mixture_read_more_experts() -> None:
+    mixture = CostModel(ModelShape.of_config(MIXTRAL, name="m"), find_gpu("h100"), 2)
+    for load in (mixture.decode(1, 100), mixture.decode(8, 100), mixture.prompt(50)):
+        assert mixture.seconds(load) == pytest.approx(float(mixture.terms(load) @ mixture.parameters.as_vector()))
+    assert mixture.seconds(mixture.decode(8, 0)) > 2 * mixture.seconds(mixture.decode(1, 0))
+    assert cost_model(mixture.shape, mixture.gpu)[1].bound is None  # never compared with measurements
+    assert 0 < (cost_model(cost().shape, mixture.gpu)[1].bound or 0) < 1
 
 
 def test_many_contexts_at_once_give_exactly_the_single_durations() -> None:
@@ -85,6 +97,10 @@ def test_a_cpu_replays_steps_of_short_parts_whose_tokens_attend_one_by_one() -> 
     assert StepLoad.of_step(step, cpu=True) == StepLoad(2, 61, 60, 31, 100**2 - 40**2, eager=True)
     step.entries = [StepEntry(request(31), 30, 1)] * 513
     assert StepLoad.of_step(step, cpu=True).eager
+    a_cpu = GPU(name="cpu", title="", memory_gib=9, bandwidth_tb_s=0.02, bf16_tflops=0.1, cpu=True, source="")
+    model = CostModel(cost().shape, a_cpu)
+    assert [model.decode(sequences, 31).eager for sequences in (512, 513)] == [False, True]
+    assert not cost().decode(513, 31).eager
 
 
 def test_graph_sizes() -> None:

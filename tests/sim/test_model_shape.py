@@ -63,6 +63,12 @@ def test_experts_are_read_as_tokens_draw_them() -> None:
     assert mixtral.bytes_read(1) < mixtral.bytes_read(4) < mixtral.bytes_read(16)
 
 
+def test_layers_with_experts_may_begin_late_and_be_every_other() -> None:
+    assert shape(DEEPSEEK_V3).expert_layers == 58
+    assert shape({**MIXTRAL, "decoder_sparse_step": 2}).expert_layers == 16
+    assert shape({**MIXTRAL, "moe_layer_freq": 3, "first_k_dense_replace": 1}).expert_layers == 11
+
+
 def test_formats() -> None:
     qwen = find_shape("qwen3-8b")
     fp8 = find_shape("qwen3-8b", "fp8")

@@ -86,6 +86,8 @@ def test_graphs_pad_decode_steps() -> None:
     plain = make().execute(three)
     assert (padded.graph, plain.graph) == (True, False)
     assert padded.device_ns > plain.device_ns
+    sizes = (257, 512, 513)
+    assert [runner.execute(step(*[decoding(9)] * size)).graph for size in sizes] == [True, True, False]
 
 
 def test_information_says_that_it_is_simulated() -> None:

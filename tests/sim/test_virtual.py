@@ -19,7 +19,7 @@ from roseplay.sim.models import find_shape
 from roseplay.sim.outcome import Simulated, SimulatedRequest
 from roseplay.sim.runner import SimulatedRunner
 from roseplay.sim.step_rows import StepRow
-from roseplay.sim.summary import summarize
+from roseplay.sim.summary import grows, summarize
 from roseplay.sim.virtual import VirtualServer
 from roseplay.traffic.metrics import percentile
 
@@ -282,9 +282,29 @@ def test_a_request_that_can_never_fit_is_refused_and_the_others_go_on() -> None:
     assert [len(played.token_times_ns(i)) for i in range(3)] == [10, 0, 10]
 
 
+def test_a_client_whose_request_is_refused_sends_the_next() -> None:
+    traffic = make_traffic(3, 1, (50, 50), (10, 10))
+    traffic[0] = traffic[0]._replace(answer_tokens=5000)
+    played, _ = play(traffic, Knobs(), clients=1, max_model_len=2048)
+    assert [len(played.token_times_ns(i)) for i in range(3)] == [0, 10, 10]
+
+
+def test_no_more_requests_wait_than_may() -> None:
+    burst, clock = [one._replace(at_s=0.0) for one in make_traffic(5, 1, (50, 50), (4, 4))], VirtualClock()
+    played = VirtualServer(runner_on(clock, max_model_len=200), clock, max_waiting=2).play(burst)
+    assert [bool(times.refused) for times in played.requests] == [False, False, True, True, True]
+    assert "2 requests are already waiting" in played.requests[2].refused
+
+
+def test_waiting_times_grow_if_they_do_so_by_half_and_a_quarter_of_a_second() -> None:
+    for second_s, last_s, growing in ((2.0, 2.9, False), (2.0, 3.3, True), (0.1, 0.3, False), (0.1, 0.5, True)):
+        assert grows(np.array([9.0, 9.0, second_s, second_s, 5.0, 5.0, last_s, last_s])) == growing
+    assert not grows(np.array([1.0, 2.0, 3.0]))
+
+
 def test_figures_are_those_of_the_single_requests() -> None:
-    traffic = make_traffic(40, 60, (10, 100), (1, 60), seed=3)
-    played, _ = play(traffic, Knobs(max_batch_size=8), num_blocks=60, max_model_len=200)
+    traffic = make_traffic(40, 60, (10, 100), (1, 60), seed=3, same=2)
+    played, _ = play(traffic, Knobs(max_batch_size=8), num_blocks=40, max_model_len=200)
     found = summarize(played, server_s=0.008)
     times = [played.token_times_ns(i) for i in range(len(traffic))]
     ttft = sorted((t[0] - r.arrived_ns) / 1e9 + 0.008 for t, r in zip(times, played.requests, strict=True))
@@ -293,6 +313,9 @@ def test_figures_are_those_of_the_single_requests() -> None:
     assert found.itl_s == pytest.approx([percentile(gaps, p) for p in (50, 95, 99)])
     assert found.output_tokens_per_s == pytest.approx(sum(map(len, times)) / played.seconds)
     assert (found.requests, found.busiest, found.refused) == (40, 8, 0)
+    cached, prompts = (sum(getattr(r, n) for r in played.requests) for n in ("cached_tokens", "prompt_tokens"))
+    assert found.cached == cached / prompts > 0.1
+    assert found.preemptions == sum(r.preemptions for r in played.requests) > 0
     assert 0.5 < found.kv_use <= 1
 
 
