@@ -77,7 +77,7 @@ class EngineConfig:
     )
     num_blocks: int | None = setting(
         None,
-        Whole(2, none="as many as fit"),
+        Whole(2, 2**22, none="as many as fit"),
         "KV blocks",
         "engine: memory",
         "Number of KV blocks in the pool, including block 0, which is never allocated. With too few blocks, requests "
@@ -192,7 +192,7 @@ class EngineConfig:
     )
     threads: int | None = setting(
         None,
-        Whole(1, none="torch's choice"),
+        Whole(1, 1024, none="torch's choice"),
         "Threads",
         "engine: cores",
         "Number of threads that compute one operation together (torch's intra-op threads).",

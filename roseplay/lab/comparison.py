@@ -22,11 +22,6 @@ class Comparison(Experiment):
     kind: ClassVar[Kind] = "compare"
 
     @property
-    def answer_tokens(self) -> int:
-        """Number of tokens in all answers of a run."""
-        return self.traffic.answer_tokens if self.traffic else self.scenario.num_requests * self.scenario.max_new_tokens
-
-    @property
     def most_repeats(self) -> int:
         """The largest number of repeats."""
         if self.max_spread_pct is None:

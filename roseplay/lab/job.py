@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from roseplay.core.host_memory import free_memory
 from roseplay.core.info import EngineInfo
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.errors import EngineError
@@ -19,9 +20,9 @@ from roseplay.lab.arms import LiveEngine, OpenEngine, arm_configs, evidence, roo
 from roseplay.lab.document import VERSION
 from roseplay.lab.engines import ArmEngines
 from roseplay.lab.experiment import Experiment, Point, in_turn
-from roseplay.lab.load import PlayedLoad, make_load, warm_up
+from roseplay.lab.load import Load, PlayedLoad, PlayedLoads, fitted, warm_up
 from roseplay.lab.measuring import Run, RunError, StoppedError, measure_run, run_record
-from roseplay.lab.memory import fit
+from roseplay.lab.memory import check_held, fit
 from roseplay.lab.points import KNOBS
 from roseplay.lab.progress import RunProgress, seconds_left
 from roseplay.lab.results import completed
@@ -76,13 +77,14 @@ class Job:
         self._evidence = evidence(live, self._configs)
         if self._evidence and not keep_cache:
             bounds = [found.bound for found in self._evidence.values()]
-            self.experiment = experiment = experiment.simulated(max(filter(None, bounds)) if all(bounds) else None)
+            known = [bound for bound in bounds if bound is not None]
+            self.experiment = experiment = experiment.simulated(max(known) if known == bounds else None)
         self._points = experiment.points()
         longest = room(self._configs, live.info)
-        loads = {id(point.load): point.load for point in self._points}
-        self._loads = {key: make_load(load, live, longest) for key, load in loads.items()}
-        played = self._loads.get(id(experiment))
-        self._scenario = experiment.scenario if played is None else played.scenario
+        self._loads = list({id(point.load): point.load for point in self._points}.values())
+        check_held(self._configs, self._loads, longest, free_memory())
+        self._played = PlayedLoads(live, longest)
+        self._scenario = experiment.scenario if experiment.traffic else fitted(experiment.scenario, longest)
         self._engines: ArmEngines | None = None
         self._runs: list[RunProgress] = []
         self._rounds = [self._plan(in_turn(self._points, number)) for number in range(experiment.rounds)]
@@ -134,21 +136,19 @@ class Job:
         planned = []
         for point in points:
             repeat = sum(run.arm == point.label for run in self._runs) + 1
-            planned.append((point, RunProgress(point.label, repeat, len(self._load(point).workload))))
+            planned.append((point, RunProgress(point.label, repeat, point.load.num_requests)))
         self._runs += [run for _, run in planned]
         return planned
-
-    def _load(self, point: Point) -> PlayedLoad:
-        return self._loads[id(point.load)]
 
     # -- in the thread
 
     def _run(self) -> None:
         state, error = "error", ""
         try:
+            longest = self._longest()
             self._live.pause()
             try:
-                self._measure()
+                self._measure(longest)
                 state = "done"
             finally:
                 if self._engines is not None:
@@ -167,9 +167,9 @@ class Job:
         self.state, self.error = state, error if state == "error" else None
         self._ended.set()
 
-    def _measure(self) -> None:
+    def _measure(self, longest: Load) -> None:
         """Measure round after round; finally keep the complete measurements."""
-        engines = self._open()
+        engines = self._open(self._played.make(longest))
         self._check_stop()
         self.state = "running"
         try:
@@ -189,9 +189,10 @@ class Job:
         """Measure a point once and record the run."""
         self._check_stop()
         engine = engines.get(point.arm, point.knobs)
+        workload = self._played.make(point.load).workload
         run.start()
         try:
-            measured = self._run_on(engine, self._load(point).workload, run, point.durations)
+            measured = self._run_on(engine, workload, run, point.durations)
         except BaseException as error:
             run.finish(cut=True)
             if isinstance(error, RunError | EngineError | TimeoutError):
@@ -217,15 +218,14 @@ class Job:
         on_sent = None if run is None else run.sent.append
         return Run.of_played(*measure_run(engine, workload, stop=self._stop, on_sent=on_sent, **self._how))
 
-    def _open(self) -> ArmEngines:
+    def _open(self, longest: PlayedLoad) -> ArmEngines:
         """Open the engines, together or one at a time as memory allows."""
-        longest = max(self._loads.values(), key=lambda load: sum(load.prompt_tokens))
         at_once = max(point.knobs.max_batch_size for point in self._points)
         try:
-            fitted = fit(self._live, self._configs, at_once, longest.workload, longest.prompt_tokens)
+            fits = fit(self._live, self._configs, at_once, longest.workload, longest.prompt_tokens)
         except ValueError as error:
             raise RunError(str(error)) from None
-        self._configs = dict(fitted.configs)
+        self._configs = dict(fits.configs)
         few = warm_up(longest.workload, longest.prompt_tokens)
 
         def warm(arm: str, engine: EngineLike | SimulatedArm) -> None:
@@ -237,15 +237,27 @@ class Job:
 
         self._engines = ArmEngines(
             self._live.model,
-            fitted.configs,
+            fits.configs,
             {name: arm.knobs for name, arm in self.experiment.arms.items()},
-            in_turn=fitted.in_turn,
+            in_turn=fits.in_turn,
             open_engine=self._open_engine,
             warm_up=warm,
             give_up=self._give_up,
         )
         self._engines.start()
         return self._engines
+
+    def _longest(self) -> Load:
+        """Returns the load with the most prompt tokens. Makes each once; raises ``RunError`` if one cannot be made."""
+
+        def tokens(load: Load) -> int:
+            self._check_stop()
+            return sum(self._played.make(load).prompt_tokens)
+
+        try:
+            return max(self._loads, key=tokens)
+        except ValueError as error:
+            raise RunError(str(error)) from None
 
     def _check_stop(self) -> None:
         if self._stop.is_set():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import statistics
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -34,6 +35,32 @@ class Load:
     traffic: OwnTraffic | None = None
     seed: int = 0
 
+    @property
+    def num_requests(self) -> int:
+        return self.scenario.num_requests if self.traffic is None else len(self.traffic.requests)
+
+    @property
+    def answer_tokens(self) -> int:
+        """The number of tokens in all answers."""
+        return self.num_requests * self.scenario.max_new_tokens if self.traffic is None else self.traffic.answer_tokens
+
+    def most_prompt_tokens(self, room: int) -> int:
+        """Returns about how many tokens all prompts have at most, without making them: a byte of text may be a token.
+
+        Args:
+            room: the most tokens of a prompt.
+        """
+        if self.traffic is not None:
+            sizes = (request.prompt for request in self.traffic.requests)
+            return sum(min(room, size if isinstance(size, int) else len(size.encode())) for size in sizes)
+        scenario, mix = self.scenario, self.scenario.mix
+        bodies = QUESTIONS if scenario.prompt is None else (scenario.prompt,)
+        body = max(len(text.encode()) for text in bodies) + 1
+        mean: float | None = scenario.prompt_tokens
+        if mean is None:
+            mean = mix.head_tokens + body * statistics.fmean(mix.repeats)
+        return round(scenario.num_requests * min(room, mean))
+
     def at_rate(self, rate_per_s: float, seconds: float | None) -> Load:
         """Returns the same traffic at this rate, lasting ``seconds`` if given.
 
@@ -59,11 +86,41 @@ class Load:
 
 
 class PlayedLoad(NamedTuple):
-    """A load as it will be played: the scenario, its workload, and the prompts' lengths in tokens."""
+    """A load as it will be played: its workload, and the prompts' lengths in tokens."""
 
-    scenario: Scenario
     workload: Workload
     prompt_tokens: list[int]
+
+
+class PlayedLoads:
+    """Makes loads as they will be played, and keeps the prompts of the last one only.
+
+    Args:
+        engine, room: see ``make_load``.
+    """
+
+    def __init__(self, engine: HasTokenizer, room: int) -> None:
+        self._engine, self._room = engine, room
+        self._last: tuple[Load, PlayedLoad] | None = None
+
+    def make(self, load: Load) -> PlayedLoad:
+        """Returns a load as it will be played; raises the ``ValueError`` of ``make_load``."""
+        if self._last is None or self._last[0] is not load:
+            last, self._last = self._last, None
+            if last is not None and load.traffic is not None and load.traffic.has_prompts_of(last[0].traffic):
+                times = zip(last[1].workload, load.traffic.requests, strict=True)
+                workload = [dataclasses.replace(arrival, at_s=request.arrival_s) for arrival, request in times]
+                played = last[1]._replace(workload=workload)
+            else:
+                del last
+                played = make_load(load, self._engine, self._room)
+            self._last = load, played
+        return self._last[1]
+
+
+def fitted(scenario: Scenario, room: int) -> Scenario:
+    """Returns the scenario with answers of at most half of the tokens that a request may have."""
+    return dataclasses.replace(scenario, max_new_tokens=max(1, min(scenario.max_new_tokens, room // 2)))
 
 
 def make_load(load: Load, engine: HasTokenizer, room: int) -> PlayedLoad:
@@ -88,11 +145,10 @@ def make_load(load: Load, engine: HasTokenizer, room: int) -> PlayedLoad:
         workload, lengths = own_workload(
             requests, source.with_body, engine.info.vocab_size, seed=load.seed, room=room, count=count
         )
-        return PlayedLoad(load.scenario, workload, lengths)
-    answer = max(1, min(load.scenario.max_new_tokens, room // 2))
-    scenario = dataclasses.replace(load.scenario, max_new_tokens=answer)
-    workload = scenario.workload(source, seed=load.seed, room=room - answer, count=count)
-    return PlayedLoad(scenario, workload, [count(arrival.prompt) for arrival in workload])
+        return PlayedLoad(workload, lengths)
+    scenario = fitted(load.scenario, room)
+    workload = scenario.workload(source, seed=load.seed, room=room - scenario.max_new_tokens, count=count)
+    return PlayedLoad(workload, [count(arrival.prompt) for arrival in workload])
 
 
 def warm_up(workload: Workload, prompt_tokens: list[int]) -> Workload:

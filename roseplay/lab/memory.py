@@ -10,13 +10,18 @@ from typing import Any
 from roseplay.config import EngineConfig
 from roseplay.core.info import FreeMemory
 from roseplay.lab.arms import ArmConfig, LiveEngine, sized
+from roseplay.lab.load import Load
 from roseplay.lab.servers import Servers
+from roseplay.sim.memory import MOST_BLOCKS
 from roseplay.traffic.workload import Workload
 
 MIB, GIB = 2**20, 2**30
 USABLE = 0.98  # share of the free memory: other programs also allocate and free some
 # Memory besides weights and KV cache: imports and, on a GPU, its context, activations and captured graphs.
 GPU_OVERHEAD, PROCESS_OVERHEAD, THREAD_OVERHEAD = 2 * GIB, GIB // 2, GIB // 8
+HELD = 0.25  # share of the free memory that an experiment may hold besides its engines
+# Of a block, in the pool's tables; of a token, in a simulated run with its record, where each is most.
+BLOCK_BYTES, PROMPT_TOKEN_BYTES, ANSWER_TOKEN_BYTES = 256, 136, 560
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -40,6 +45,38 @@ class Need:
     @property
     def total(self) -> int:
         return self.weights + self.pool + self.overhead
+
+
+def check_held(configs: Mapping[str, ArmConfig], loads: Iterable[Load], room: int, free: int) -> None:
+    """Check what an experiment holds in this machine's memory besides its engines: tables of blocks, and a run's tokens.
+
+    Nothing is made for it, so that an order may be checked before it takes any memory.
+
+    Args:
+        configs: of the arms; those that are equal share an engine.
+        loads: that will be played, one at a time.
+        room: the most tokens of a prompt.
+        free: bytes of this machine's memory.
+
+    Raises:
+        ValueError: it may be more than ``HELD`` of the free memory; the message has the numbers and what to lower.
+    """
+    engines = [config for config in set(configs.values()) if isinstance(config, EngineConfig)]
+    sizes = [MOST_BLOCKS if config.num_blocks is None and config.run_as else config.num_blocks for config in engines]
+    blocks = sum(size for size in sizes if size is not None)
+    prompt, answer = max(
+        ((load.most_prompt_tokens(room), load.answer_tokens) for load in loads),
+        key=lambda tokens: tokens[0] * PROMPT_TOKEN_BYTES + tokens[1] * ANSWER_TOKEN_BYTES,
+    )
+    tables = blocks * BLOCK_BYTES
+    run = len(set(configs.values())) * (prompt * PROMPT_TOKEN_BYTES + answer * ANSWER_TOKEN_BYTES)
+    if tables + run > HELD * free:
+        raise ValueError(
+            f"this may hold {_gib(tables + run)} of memory: {_gib(tables)} for the tables of {blocks:,} KV blocks, and"
+            f" {_gib(run)} for a run of up to {prompt:,} prompt tokens and {answer:,} answer tokens; the lab may take"
+            f" {_gib(int(HELD * free))}, a quarter of what is free:"
+            f" {'lower num_blocks' if tables > run else 'send fewer or shorter requests'}"
+        )
 
 
 def fit(

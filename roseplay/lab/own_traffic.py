@@ -36,6 +36,11 @@ class OwnTraffic:
         """Number of tokens in all answers."""
         return sum(request.answer_tokens for request in self.requests)
 
+    def has_prompts_of(self, other: OwnTraffic | None) -> bool:
+        """Whether the other traffic has the same requests, at whatever times."""
+        mine, theirs = ([request[1:] for request in of.requests] if of else None for of in (self, other))
+        return mine == theirs
+
     def at_rate(self, rate_per_s: float) -> OwnTraffic:
         """Returns the same requests at another mean rate; raises ``ValueError`` if all arrive at once."""
         return OwnTraffic(self.name, tuple(at_rate(self.requests, rate_per_s)))

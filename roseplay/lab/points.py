@@ -39,8 +39,7 @@ def point_at(experiment: Experiment, setting: Varied, value: Value, load: Load, 
 
 def of_point(point: Point) -> dict[str, Any]:
     """Returns a point in the result's format."""
-    requests = point.load.traffic.requests if point.load.traffic else range(point.load.scenario.num_requests)
-    return {"value": point.value, "requests": len(requests), "runs": list(point.runs)}
+    return {"value": point.value, "requests": point.load.num_requests, "runs": list(point.runs)}
 
 
 def arm_points(document: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str, Any]]]:

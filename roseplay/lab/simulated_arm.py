@@ -52,8 +52,8 @@ class SimulatedArm:
         self._config, self._knobs = config, knobs
         self._runner = simulated_runner(model, config, self._clock, self.tokenizer)
         self.info: EngineInfo = self._runner.info()
-        self._servers: dict[float, VirtualServer] = {}  # by the factor of the durations
-        self._encoded: dict[int, tuple[Prompt, list[int]]] = {}  # by the prompt's identity: runs repeat the same ones
+        self._servers: dict[float, VirtualServer] = {}  # the last used, by the factor of its durations
+        self._encoded: dict[int, tuple[Prompt, list[int]]] = {}  # by the prompt's identity, as runs repeat them
 
     def set_knobs(self, **changes: Any) -> Knobs:
         """Change knobs from the next run on; returns all of them.
@@ -93,6 +93,8 @@ class SimulatedArm:
             StoppedError: ``stop`` was set.
             RunError: a request was refused, or the run took too long.
         """
+        prompts = {id(one.prompt) for one in workload}
+        self._encoded = {key: kept for key, kept in self._encoded.items() if key in prompts}
         server = self._server(durations)
         server.set_knobs(self._knobs)
         if not keep_cache:
@@ -118,6 +120,7 @@ class SimulatedArm:
 
     def _server(self, durations: float) -> VirtualServer:
         if durations not in self._servers:
+            self._servers.clear()  # one pool at a time is enough
             runner = self._runner
             if durations != 1.0:
                 cost = runner.cost.scaled(durations)

@@ -15,6 +15,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from roseplay.config import EngineConfig
+from roseplay.core.host_memory import free_memory
 from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
 from roseplay.model import exclusive
@@ -36,7 +37,6 @@ from roseplay.model.gguf_reading import (
     read_by_us,
     stored_dtype,
 )
-from roseplay.model.kv_cache import free_memory
 from roseplay.model.layout import adopt_latents, attach_states, record_layout
 from roseplay.model.loaded_model import LoadedModel, sampling_defaults
 from roseplay.model.probe import Tried, probe

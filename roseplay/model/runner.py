@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from roseplay.config import EngineConfig
+from roseplay.core.host_memory import free_memory
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.progress import Reporter
 from roseplay.core.step import DeviceLostError, Step, StepResult
@@ -23,7 +24,7 @@ from roseplay.model.attention import Paged, default_backend, make_backend
 from roseplay.model.batch import HostBatch, PagedBatch, pack_step
 from roseplay.model.device_errors import judge
 from roseplay.model.forward import PackedForward
-from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_host_blocks, choose_num_blocks, free_memory
+from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_host_blocks, choose_num_blocks
 from roseplay.model.launch import DeviceTimer, LaunchedStep
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.padding import dummy_batch

@@ -5,13 +5,22 @@ from __future__ import annotations
 import dataclasses
 import re
 import threading
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from roseplay.config import EngineConfig
+from roseplay.config import EngineConfig, Knobs
+from roseplay.core.block_pool import BlockPool
 from roseplay.core.info import FreeMemory
-from roseplay.lab.memory import need
+from roseplay.lab.arms import ClosedEngine, arm_configs
+from roseplay.lab.lab import Lab, parse_experiment
+from roseplay.lab.load import Load, make_load
+from roseplay.lab.measuring import run_record
+from roseplay.lab.memory import ANSWER_TOKEN_BYTES, BLOCK_BYTES, PROMPT_TOKEN_BYTES, check_held, need
+from roseplay.lab.own_traffic import OWN, parse_own_traffic
+from roseplay.lab.simulated_arm import SimulatedArm
 from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab
 from tests.play.fake_engine import INFO, FakeEngine
 
@@ -185,6 +194,107 @@ def test_an_arm_in_another_dtype_has_weights_and_keys_of_its_own_size(engine: Fa
     wide = {"config": {"dtype": "float32"}}
     told, _ = run(engine, {**KNOBS_DIFFER, "a": wide, "b": wide})
     assert "29.8 GiB of weights" in told["error"]
+
+
+LIVE: Any = ClosedEngine.of("qwen3-8b", EngineConfig(run_as="h100"))
+FOUR_MILLION = {
+    "scenario": "poisson", "params": {"num_requests": 2},
+    "a": {"config": {"num_blocks": 4_000_000}}, "b": {"config": {"num_blocks": 4_000_001}},
+}  # fmt: skip
+LONG_TEXT = {"num_requests": 1000, "prompt": "é" * 2000}
+BATCH = {"setting": "max_batch_size", "from": 1, "to": 2}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (
+            FOUR_MILLION,
+            "this may hold 1.9 GiB of memory: 1.9 GiB for the tables of 8,000,001 KV blocks, and 0.0 GiB for a run of up to"
+            " 120 prompt tokens and 64 answer tokens; the lab may take 1.0 GiB, a quarter of what is free: lower num_blocks",
+        ),
+        (
+            {"traffic": {"requests": [[0, 9000, 2]] * 1000}},
+            "for a run of up to 9,000,000 prompt tokens and 2,000 answer tokens; the lab may take 1.0 GiB, a quarter of what"
+            " is free: send fewer or shorter requests",
+        ),
+        ({"traffic": {"requests": [[0, 9, 4096]] * 1000}, "sweep": BATCH}, "and 4,096,000 answer tokens"),
+        ({"traffic": {"requests": [[0, "é" * 9000, 2]] * 500}}, "up to 9,000,000 prompt tokens"),
+        ({"scenario": "token-budget", "params": LONG_TEXT, "sweep": BATCH}, "prompt tokens and"),
+        (
+            {"scenario": "swap", "params": {"num_requests": 1000}}
+            | {"sweep": {"setting": "prompt_tokens", "from": 9, "to": 20_000}},
+            "up to 20,000,000 prompt tokens",
+        ),
+    ],
+)
+def test_what_an_order_will_hold_is_bounded_before_anything_is_made(body: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)) as refused:
+        check(body)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"scenario": "poisson", "params": LONG_TEXT},
+        {"traffic": {"requests": [[second, 2000, 2] for second in range(1000)]}}
+        | {"sweep": {"setting": "rate_per_s", "from": 1, "to": 32, "points": 32}},
+    ],
+)
+def test_prompts_count_once_however_many_values_are_measured(body: dict[str, Any]) -> None:
+    check(body)
+
+
+def check(body: dict[str, Any]) -> None:
+    """Check what an order on a simulated H100 would hold, with 4 GiB free."""
+    experiment = parse_experiment(body)
+    configs = arm_configs(LIVE, experiment.arms)
+    check_held(configs, [point.load for point in experiment.points()], LIVE.info.max_model_len, 4 * GIB)
+
+
+def test_an_order_that_would_hold_too_much_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.lab.job.free_memory", lambda: 4 * GIB)
+    with pytest.raises(ValueError, match="lower num_blocks"):
+        Lab(LIVE).start(FOUR_MILLION)
+
+
+def test_a_pool_has_at_most_as_many_blocks_as_a_machine_s_memory_holds() -> None:
+    assert EngineConfig(num_blocks=2**22).num_blocks == 2**22
+    with pytest.raises(ValueError, match="num_blocks is 2000000000"):
+        EngineConfig(num_blocks=2_000_000_000)
+
+
+def allocated(make: Callable[[], Any]) -> int:
+    """The bytes of what ``make`` returns, and of what it left elsewhere."""
+    tracemalloc.start()
+    try:
+        kept = make()
+        return tracemalloc.get_traced_memory()[0] if kept else 0
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("prompt", "answer", "most"), [(2000, 1, PROMPT_TOKEN_BYTES), (1, 2000, ANSWER_TOKEN_BYTES)])
+def test_the_bytes_counted_for_a_token_are_those_that_a_simulated_run_holds(
+    prompt: int, answer: int, most: int
+) -> None:
+    arm = SimulatedArm("qwen3-8b", EngineConfig(run_as="h100", num_blocks=600), Knobs(max_batch_size=1))
+    traffic = parse_own_traffic({"requests": [[0, prompt, answer]] * 8}, 0)
+
+    def run() -> Any:
+        workload = make_load(Load(scenario=traffic.of(OWN), traffic=traffic), arm, 4096).workload
+        played = arm.run(workload, stop=threading.Event(), time_limit_s=60)
+        return workload, played, run_record("A", 1, played)
+
+    run()
+    assert most / 3 < allocated(run) / (8 * 2000) <= most
+
+
+def test_the_bytes_counted_for_a_block_are_those_of_a_pool() -> None:
+    blocks = 2**16
+    made = allocated(lambda: BlockPool(blocks, 16))
+    assert BLOCK_BYTES / 2 < made / blocks <= BLOCK_BYTES
 
 
 @pytest.mark.parametrize(

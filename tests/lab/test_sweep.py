@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
+import threading
+import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,7 @@ import pytest
 
 from roseplay.lab import arms, command
 from roseplay.lab.command import main
+from roseplay.lab.load import Load, PlayedLoad, make_load
 from roseplay.lab.measuring import measure_run
 from roseplay.lab.points import FIGURES_OF_A_RUN
 from roseplay.lab.report import text_report
@@ -103,8 +108,6 @@ def test_a_sweep_of_the_prompt_length_sends_prompts_of_each_length(engine: FakeE
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"sweep": {**LENGTHS["sweep"], "from": 1}}, "its texts do not make prompts of 1 tokens"),
-        ({"sweep": {**LENGTHS["sweep"], "to": 9999}}, "prompts of 9999 tokens do not fit, there is room for"),
         ({"sweep": {**LENGTHS["sweep"], "to": 99.5}}, "to is 99.5: use a whole number"),
         ({"params": {}, "traffic": {"requests": [[0, 5, 3]]}}, "prompt_tokens is for a scenario"),
         ({"sweep": BATCHES["sweep"], "b": {"knobs": {"max_batch_size": 3}}}, "max_batch_size in both arms"),
@@ -113,6 +116,57 @@ def test_a_sweep_of_the_prompt_length_sends_prompts_of_each_length(engine: FakeE
 def test_a_length_that_prompts_cannot_have_is_refused(engine: FakeEngine, more: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         fake_lab(engine).start({**LENGTHS, **more})
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"from": 1}, "its texts do not make prompts of 1 tokens"),
+        ({"to": 9999}, "prompts of 9999 tokens do not fit, there is room for"),
+    ],
+)
+def test_a_length_that_prompts_cannot_have_ends_the_job_before_an_engine_opens(
+    engine: FakeEngine, more: Any, words: str
+) -> None:
+    fake = FakeArms()
+    told = ended(fake_lab(engine, fake).start({**LENGTHS, "sweep": {**LENGTHS["sweep"], **more}}))
+    assert (told["state"], fake.engines, engine.paused) == ("error", [], False)
+    assert words in told["error"]
+
+
+def test_prompts_are_made_in_the_job_s_thread_and_only_those_of_one_rate_are_held(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, held, threads = [], [], set()
+
+    def make(load: Load, *given: Any) -> PlayedLoad:
+        threads.add(threading.current_thread().name)
+        made.append(load)
+        played = make_load(load, *given)
+        prompts = [Prompts(arrival.prompt) for arrival in played.workload]
+        kept.extend(map(weakref.ref, prompts))
+        gc.collect()
+        held.append(sum(ref() is not None for ref in kept))
+        return played._replace(
+            workload=[replace(a, prompt=ids) for a, ids in zip(played.workload, prompts, strict=True)]
+        )
+
+    class Prompts(list[int]):
+        """A prompt that can be counted for as long as something holds it."""
+
+    kept: list[weakref.ref[Prompts]] = []
+    monkeypatch.setattr("roseplay.lab.load.make_load", make)
+    lengths = {**LENGTHS, "scenario": "swap", "repeats": 1}
+    assert ended(fake_lab(engine).start(lengths))["state"] == "done"
+    assert threads == {"roseplay-lab"}
+    assert len({id(load) for load in made}) == 3
+    assert max(held) <= 2 * QUICK["num_requests"]  # of the run before, while those of the next are made
+    made.clear()
+    rates = {"setting": "rate_per_s", "from": 50, "to": 100, "points": 32}
+    told = ended(
+        fake_lab(engine).start({"traffic": {"requests": [[0, 5, 1], [1, 5, 1]]}, "repeats": 1, "sweep": rates})
+    )
+    assert (told["state"], len(made)) == ("done", 1)  # all rates have the same prompts
 
 
 def test_both_arms_are_measured_at_each_value_before_the_next(engine: FakeEngine) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from roseplay.config import EngineConfig
-from roseplay.model import kv_cache
+from roseplay.core.host_memory import free_memory
 from roseplay.model.host_pool import HostPool
 from roseplay.model.kv_cache import (
     KVCache,
@@ -166,10 +166,10 @@ def test_files_that_a_container_may_drop_count_as_free(tmp_path: Path):
     (tmp_path / "memory.current").write_text("60000000\n")
     (tmp_path / "memory.stat").write_text("anon 10000000\ninactive_file 40000000\n")
     cgroups = [(tmp_path, "memory.current", "memory.max", "inactive_file")]
-    assert kv_cache.free_memory(cgroups) == 50_000_000
+    assert free_memory(cgroups) == 50_000_000
     (tmp_path / "memory.max").write_text("max\n")
-    assert kv_cache.free_memory(cgroups) > 2**27
+    assert free_memory(cgroups) > 2**27
 
 
 def test_free_memory_is_believable():
-    assert 2**20 < kv_cache.free_memory() < 2**50
+    assert 2**20 < free_memory() < 2**50

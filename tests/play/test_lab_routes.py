@@ -127,7 +127,7 @@ def test_a_second_experiment_is_refused_and_the_first_can_be_stopped(
         (b'{"scenario": "dedup", "repeats": 99}', "repeats is 99"),
         (b'{"scenario": "dedup", "length": 3}', "length is 3"),
         (b'{"scenario": "dedup", "b": {"knobs": {"slow_motion": 10}}}', "slow motion"),
-        (b'{"scenario": "dedup", "a": {"config": {"max_model_len": 8}}}', "room for"),
+        (b'{"scenario": "dedup", "a": {"config": {"num_blocks": 2000000000}}}', "num_blocks is 2000000000"),
     ],
 )
 def test_a_bad_experiment_is_422_with_a_sentence(client: TestClient, body: bytes, words: str) -> None:
