@@ -208,14 +208,13 @@ class SweepResult(_Result):
 
 
 class FindResult(_Result):
-    """The result of a search: its baseline, and the values it has tried, in order."""
+    """The result of a search: the values it could choose from, where null is no limit, and those tried, in order."""
 
     kind: Literal["find"]
     arms: OneArm
     setting: Literal["prefill_max_tokens", "max_batch_size"]
     promises: Promises
-    grid: list[Whole]
-    baseline: MeasuredPoint
+    grid: Annotated[list[Whole | None], Field(min_length=1)]
     points: Annotated[list[MeasuredPoint], Field(min_length=1)]
 
 

@@ -1,4 +1,4 @@
-"""A search for the smallest prefill budget, or the largest batch, that keeps two promises under the same traffic."""
+"""A search for the largest prefill budget, or the largest batch, that keeps two promises under the same traffic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from roseplay.lab.experiment import FIELDS, Experiment, Kind, Point, Value, Varied, parse_common
-from roseplay.lab.find_summary import MORE_RUNS, PROMISES, SMALLEST, Search, is_kept, is_sure, wants_more
+from roseplay.lab.find_summary import MORE_RUNS, PROMISES, Search, is_kept, is_sure, wants_more
 from roseplay.lab.own_traffic import checked_object
 from roseplay.lab.points import KNOBS, MAX_VALUE, figures, of_point, point_at
 from roseplay.traffic.pace import Speed
@@ -20,16 +20,16 @@ _FIELDS = ("setting", "from", "to", *PROMISES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Find(Experiment):
-    """A checked search: a sweep that chooses its next value. It begins with a baseline for comparison.
+    """A checked search: a sweep that chooses its next value. It begins with the least restrictive one.
 
     Attributes:
-        grid: the values to choose from, in increasing order.
+        grid: the values to choose from, in increasing order; the last prefill budget is ``None``, no limit.
         promises: upper limits for ITL p99 and TTFT p95, in ms.
     """
 
     kind: ClassVar[Kind] = "find"
     varied: Varied
-    grid: Sequence[int]
+    grid: Sequence[int | None]
     promises: Mapping[str, float]
 
     @property
@@ -37,15 +37,10 @@ class Find(Experiment):
         """0: the next measurement always depends on the previous ones."""
         return 0
 
-    @property
-    def baseline(self) -> Value:
-        return None if self.varied in SMALLEST else self.grid[-1]
-
     def points(self) -> list[Point]:
-        """Returns all values, and, if the error of a simulation is bounded, those of the grid with other durations."""
-        values = dict.fromkeys((*self.grid, self.baseline))
-        found = [point_at(self, self.varied, value, self) for value in values]
-        for durations in self._cases.values():
+        """Returns all values and, if the error of a simulation is bounded, all with other durations."""
+        found = [point_at(self, self.varied, value, self) for value in self.grid]
+        for durations in (factor for factor in self._cases.values() if factor != 1):
             for point in found[: len(self.grid)]:
                 off = f"{100 * abs(durations - 1):g} % {'longer' if durations > 1 else 'shorter'}"
                 label = f"{point.label}, {off}"
@@ -58,8 +53,8 @@ class Find(Experiment):
         return {} if self.error is None else {"shorter": 1 - self.error, "longer": 1 + self.error}
 
     def again(self, points: Sequence[Point]) -> Sequence[Point]:
-        """Returns the points to measure next: the baseline, then the search's next value, finally the other cases."""
-        _, tries, following = self._walk(points)
+        """Returns the points to measure next: the search's next value, finally the other cases of those tried."""
+        tries, following = self._walk(points)
         if following is not None:
             return [following]
         tried = {point["value"] for point in tries}
@@ -69,35 +64,29 @@ class Find(Experiment):
         return figures(run, self.limits)
 
     def result(self, points: Sequence[Point]) -> dict[str, Any] | None:
-        """Returns the complete tries, once the baseline is complete."""
-        baseline, tries, _ = self._walk(points)
-        if baseline is None:
-            return None
-        return {"promises": dict(self.promises), "grid": list(self.grid), "baseline": baseline, "points": tries}
+        """Returns the complete tries, once there is one."""
+        tries, _ = self._walk(points)
+        return {"promises": dict(self.promises), "grid": list(self.grid), "points": tries} if tries else None
 
-    def _walk(self, points: Sequence[Point]) -> tuple[dict[str, Any] | None, list[dict[str, Any]], Point | None]:
-        """Returns the baseline if complete, the complete tries, and the point to measure next, if there is one."""
-        at, tries = {point.value: point for point in points if point.durations == 1}, []
-        baseline = at[self.baseline]
-        if not self._is_complete(baseline):
-            return None, [], baseline
-        search = Search(self.grid, self.varied)
-        while (value := search.next) is not None and self._is_complete(at[value]):
-            tries.append(of_point(at[value]) | self._under_cases(points, value))
+    def _walk(self, points: Sequence[Point]) -> tuple[list[dict[str, Any]], Point | None]:
+        """Returns the complete tries, and the point to measure next, if there is one."""
+        values, tries, search = [point for point in points if point.durations == 1], [], Search(self.grid)
+        while (place := search.next) is not None and self._is_complete(values[place]):
+            tries.append(of_point(values[place]) | self._under_cases(points, values[place].value))
             search.record(is_kept(tries[-1], self.promises), more=wants_more(tries[-1], self.promises))
-        return of_point(baseline), tries, None if value is None else at[value]
+        return tries, None if place is None else values[place]
 
     def _under_cases(self, points: Sequence[Point], value: Value) -> dict[str, Any]:
         """Returns the figures of a value with other durations, as far as they are known."""
-        runs = {point.durations: point.runs for point in points if point.value == value and point.durations != 1}
+        runs = {point.durations: point.runs for point in points if point.value == value}
         return {name: runs[factor][0] for name, factor in self._cases.items() if runs[factor]}
 
     def _is_complete(self, point: Point) -> bool:
-        """Whether a value has its repeats and, if the search judges it, as many more as a sure verdict needs."""
+        """Whether a value has its repeats, and as many more as a sure verdict needs."""
         runs = len(point.runs)
         if runs < self.repeats or runs >= MORE_RUNS * self.repeats:
             return runs >= self.repeats
-        return point.value not in self.grid or is_sure(of_point(point), self.promises, self.repeats)
+        return is_sure(of_point(point), self.promises, self.repeats)
 
 
 def parse_find(body: Mapping[str, Any], speed: Speed | None = None) -> Find:
@@ -124,10 +113,12 @@ def parse_find(body: Mapping[str, Any], speed: Speed | None = None) -> Find:
         int(checked_number(name, otherwise if given.get(name) is None else given[name], 1, MAX_VALUE))
         for name, otherwise in zip(("from", "to"), RANGES[setting], strict=True)
     )
-    grid = grid_between(low, high)
+    grid: Sequence[int | None] = grid_between(low, high)
     if len(grid) < 2:
         raise ValueError(f"there is nothing to choose from {low} to {high}: widen the range")
     promises = {name: checked_number(name, given.get(name), 0.01, 1e6, whole=False) for name in PROMISES}
+    if setting == "prefill_max_tokens":
+        grid = (*grid, None)
     return Find(**parse_common(body, ("A",), 3, speed), varied=setting, grid=grid, promises=promises)
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from roseplay.config import Knobs
 from roseplay.formats.numbers import number_text
-from roseplay.lab.experiment import Varied
-from roseplay.lab.points import runs_text, spread, value_text, values_of
+from roseplay.lab.points import compare, plain_value, runs_text, spread, value_text, values_of
 from roseplay.lab.regret import Regret, regret
 from roseplay.lab.simulated_text import is_simulated, simulated_sentences
 from roseplay.lab.sweep_summary import changes, figure_text, saturated_values
+from roseplay.settings import settings_of
 from roseplay.traffic.run_figures import FIGURES
 
 PROMISES = ("itl_p99_ms", "ttft_p95_ms")
-SMALLEST = ("prefill_max_tokens",)  # for other settings, the largest value is wanted
+MANY = 5  # an answer whose price is as many times its gain says so
 MORE_RUNS = 3  # a value with an unsure verdict has at most this many times the repeats as runs
 _PRICE = ("ttft_p95_ms", "ttft_p99_ms", "e2e_p99_ms", "output_tokens_per_s")
 
@@ -23,40 +24,37 @@ Promises = Mapping[str, float]
 
 
 class Search:
-    """Bisection for the smallest (for a batch: the largest) value of a grid that keeps both promises.
+    """Bisection for the largest value of a grid, the least restrictive, that keeps both promises. The last comes first.
 
     It assumes that ITL rises with the value, and TTFT falls. If that is not so, the answer is still a value that was
-    tried and kept both, while its neighbour on the grid was tried and did not.
+    tried and kept both, while the next one on the grid was tried and did not.
 
     Attributes:
         left: first and last index in the grid that may still be the answer; at the end, the first is the greater one.
-        best: index of the best value that kept both; ``None`` if there is none yet.
+        best: index of the largest value that kept both; ``None`` if there is none yet.
     """
 
-    def __init__(self, grid: Sequence[int], setting: Varied) -> None:
+    def __init__(self, grid: Sequence[int | None]) -> None:
         self.left = (0, len(grid) - 1)
         self.best: int | None = None
-        self._grid, self._smallest = grid, setting in SMALLEST
+        self._last = len(grid) - 1
 
     @property
     def next(self) -> int | None:
-        """The value to try; ``None`` at the end."""
-        return None if self.left[0] > self.left[1] else self._grid[self._middle]
-
-    @property
-    def _middle(self) -> int:
-        return sum(self.left) // 2
+        """The index of the value to try; ``None`` at the end."""
+        low, high = self.left
+        if low > high:
+            return None
+        return high if high == self._last else (low + high) // 2
 
     def record(self, kept: bool, *, more: bool) -> None:
         """Record the try of ``next``: whether it kept both promises and, if not, whether a greater value is closer."""
-        low, high = self.left
-        middle = self._middle
-        if kept:
-            self.best = middle
-            upward = not self._smallest
-        else:  # once a value kept both, only those between it and this one are left
-            upward = more if self.best is None else self._smallest
-        self.left = (middle + 1, high) if upward else (low, middle - 1)
+        (low, high), place = self.left, self.next
+        assert place is not None
+        self.best = place if kept else self.best
+        # Once a value kept both, only those between it and the smallest that did not are left.
+        upward = kept or (more and self.best is None and place < self._last)
+        self.left = (place + 1, high) if upward else (low, place - 1)
 
 
 def misses(point: Point, promises: Promises) -> dict[str, float]:
@@ -103,38 +101,68 @@ def find_summary(document: Mapping[str, Any]) -> dict[str, Any]:
 
     Each try has its number of runs, the number with each figure ``within`` its limit, and whether that is ``sure``.
 
-    ``answer`` is the value found; if none keeps both promises, ``closest`` is the one that misses by least. The other
-    is ``None``, and so are both until the search has ended. ``regret`` is the answer's, see ``lab.regret``.
+    ``answer`` is the index of the try with the largest value that keeps both promises; if none does, ``closest`` is that
+    of the one that misses by least. The other is ``None``, and so are both until the search has ended. For ``price`` and
+    ``regret`` of the answer see ``_price`` and ``lab.regret``, for ``words`` see ``_words``.
     """
     grid, promises, tries = document["grid"], document["promises"], document["points"]
-    search = Search(grid, document["setting"])
+    search = Search(grid)
     rows = []
     for point in tries:
         search.record(is_kept(point, promises), more=wants_more(point, promises))
         low, high = search.left
         row = _row(point, promises, [grid[low], grid[high]] if low <= high else None)
         rows.append({**row, "sure": is_sure(point, promises, document["repeats"])})
-    ended = search.next is None
-    answer = grid[search.best] if ended and search.best is not None else None
-    closest = None
-    if ended and answer is None:
-        closest = min(tries, key=lambda point: max(misses(point, promises).values()))["value"]
-    summary = {"points": rows, "answer": answer, "closest": closest, "ended": ended}
-    doubt = None if answer is None else _regret(document, answer)
-    return {
-        **summary,
+    ended, answer, closest = search.next is None, None, None
+    if ended and search.best is not None:
+        answer = next(place for place, point in enumerate(tries) if point["value"] == grid[search.best])
+    elif ended:
+        closest = min(range(len(tries)), key=lambda place: max(misses(tries[place], promises).values()))
+    doubt = None if answer is None else _regret(document, tries[answer])
+    summary = {
+        "points": rows,
+        "answer": answer,
+        "closest": closest,
+        "ended": ended,
+        "price": None if answer is None else _price(tries[0], tries[answer], promises),
         "regret": None if doubt is None else doubt.document(),
-        "sentences": _sentences(document, summary, [] if doubt is None else doubt.sentences),
     }
+    words = _words(document, summary, [] if doubt is None else doubt.sentences)
+    return {**summary, "words": words, "sentences": _sentences(document, summary, words)}
 
 
-def _regret(document: Mapping[str, Any], answer: int) -> Regret:
-    tries = document["points"]
-    point = next(point for point in tries if point["value"] == answer)
-    return regret(document["setting"], document["promises"], point, tries, document["arms"]["A"].get("simulated"))
+def _regret(document: Mapping[str, Any], answer: Point) -> Regret:
+    simulated = document["arms"]["A"].get("simulated")
+    return regret(document["setting"], document["promises"], answer, document["points"], simulated)
 
 
-def _row(point: Point, promises: Promises, left: list[int] | None) -> dict[str, Any]:
+def _price(largest: Point, answer: Point, promises: Promises) -> dict[str, Any] | None:
+    """Returns what an answer costs and gains against the largest value; ``None`` for that value itself.
+
+    ``figure`` is the one that is worse by the largest ``factor``. ``gained`` are the figures whose promises the largest
+    value breaks; one of them is better by the factor ``gain``. Factors are 1 without a clear difference. The price is
+    ``many`` times the gain if it adds at least ``MANY`` times as much to 1.
+    """
+    if answer is largest:
+        return None
+    gained = list(misses(largest, promises))
+    costs = {name: _factor(largest, answer, name, "worse") for name in _PRICE if name not in gained}
+    figure = max(costs, key=costs.__getitem__)
+    gain = max(_factor(largest, answer, name, "better") for name in gained)
+    many = costs[figure] > 1 and costs[figure] - 1 >= MANY * (gain - 1)
+    return {"figure": figure, "factor": costs[figure], "gained": gained, "gain": gain, "many": many}
+
+
+def _factor(before: Point, after: Point, figure: str, verdict: str) -> float:
+    """Returns by what factor a figure is clearly better or worse; 1 if it is not."""
+    difference = compare(before, after, figure)
+    if difference.verdict != verdict or difference.ratio is None:
+        return 1.0
+    ratio = max(difference.ratio, 1e-9)
+    return round(max(ratio, 1 / ratio), 4)
+
+
+def _row(point: Point, promises: Promises, left: list[int | None] | None) -> dict[str, Any]:
     broken = misses(point, promises)
     ranges = {name: spread(point, name)["range"] for name in PROMISES}
     return {
@@ -149,57 +177,66 @@ def _row(point: Point, promises: Promises, left: list[int] | None) -> dict[str, 
     }
 
 
-def _sentences(document: Mapping[str, Any], summary: Mapping[str, Any], doubt: Sequence[str]) -> list[str]:
-    own = _own_sentences(document, summary, doubt)
-    return [*own, *simulated_sentences(document, saturated_values(document["setting"], document["points"]))]
+def _words(document: Mapping[str, Any], summary: Mapping[str, Any], doubt: Sequence[str]) -> dict[str, Any]:
+    """Returns the conclusion in words.
 
-
-def _own_sentences(document: Mapping[str, Any], summary: Mapping[str, Any], doubt: Sequence[str]) -> list[str]:
-    setting, grid = document["setting"], document["grid"]
-    by_value = {point["value"]: point for point in document["points"]}
+    ``claim`` has three parts, of which the second is the value; ``figures`` are those of the claim; ``regret`` are
+    sentences, and ``price`` is one. Each is empty where it says nothing.
+    """
+    setting, grid, tries = document["setting"], document["grid"], document["points"]
+    words: dict[str, Any] = {"claim": ["", "", ""], "figures": "", "regret": list(doubt), "price": ""}
     if not summary["ended"]:
-        last = summary["points"][-1]["left"] if summary["points"] else (grid[0], grid[-1])
-        left = " to ".join(number_text(value) for value in last)
-        return [f"No answer yet: {left} are left."]
+        left = " to ".join(plain_value(value) for value in summary["points"][-1]["left"])
+        return {**words, "claim": ["", "", f"No answer yet: {left} are left"]}
     if summary["answer"] is None:
-        point = by_value[summary["closest"]]
-        return [_closest(document, point), *_unsure(document, summary), *_without_limit(document), _holds_for(document)]
-    answer = by_value[summary["answer"]]
-    which, beyond = ("smallest", "smaller") if setting in SMALLEST else ("largest", "larger")
-    values = ", ".join(_promise(document, answer, name) for name in PROMISES)
-    said = [
-        f"{_capital(value_text(setting, answer['value']))} is the {which} that keeps both promises: {values}.",
-        *doubt,
-    ]
-    row = next(row for row in summary["points"] if row["value"] == answer["value"])
-    if row["close"]:
-        said.append(f"Not in every run: {_within(row)}.")
-    place = grid.index(answer["value"]) + (-1 if setting in SMALLEST else 1)
-    if 0 <= place < len(grid):
-        said.append(f"{_capital(value_text(setting, grid[place]))} misses {_worst(document, by_value[grid[place]])}.")
-    else:
-        said.append(f"Nothing {beyond} was tried.")
-    unsure = [value_text(setting, row["value"]) for row in summary["points"] if not row["sure"]]
+        point = tries[summary["closest"]]
+        claim = f"No value from {plain_value(grid[0])} to {plain_value(grid[-1])} keeps both: "
+        claim += f"{value_text(setting, point['value'])} comes closest but misses {_worst(document, point)}"
+        return {**words, "claim": ["", "", claim], "figures": f"There, {_kept(document, point)}"}
+    point, price, label = tries[summary["answer"]], summary["price"], settings_of(Knobs)[setting].label
+    words["figures"] = _kept(document, point)
+    if point["value"] is None:
+        return {**words, "claim": ["", f"No {label.lower()}", " is needed, as both promises are kept without one"]}
+    end = " is the largest that keeps both promises"
+    if price is not None:
+        words["price"] = _price_sentence(document, point, price)
+        if price["many"]:
+            end += f", at a price many times its gain ({changes(tries[0], point, [price['figure'], *price['gained']])})"
+    return {**words, "claim": [f"{label} ", plain_value(point["value"]), end]}
+
+
+def _sentences(document: Mapping[str, Any], summary: Mapping[str, Any], words: Mapping[str, Any]) -> list[str]:
+    """Returns the words as sentences, with those on the other tries, and on where the conclusion holds."""
+    first = "".join(words["claim"])
+    if words["figures"]:
+        first += f"{'.' if summary['answer'] is None else ':'} {words['figures']}"
+    said = [f"{first}.", *words["regret"]]
+    if summary["ended"]:
+        said += _of_tries(document, summary)
+        said += [words["price"]] if words["price"] else []
+        said += [_holds_for(document)]
+    return [*said, *simulated_sentences(document, saturated_values(document["setting"], document["points"]))]
+
+
+def _of_tries(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:
+    """Returns sentences on runs that disagree, and on the value next to the answer."""
+    setting, rows = document["setting"], summary["points"]
+    unsure = [row for row in rows if not row["sure"]]
+    if summary["answer"] is None:
+        values = "; ".join(f"at {value_text(setting, row['value'])}, {_within(row)}" for row in unsure)
+        return [f"Not sure: {values}, so another search may find one."] if unsure else []
+    row = rows[summary["answer"]]
+    said = [f"Not in every run: {_within(row)}."] if row["close"] else []
+    place = document["grid"].index(row["value"]) + 1
+    if place < len(document["grid"]):
+        beyond = next(point for point in document["points"] if point["value"] == document["grid"][place])
+        said.append(f"{_capital(value_text(setting, beyond['value']))} misses {_worst(document, beyond)}.")
+    elif row["value"] is not None:
+        said.append("Nothing larger was tried.")
     if unsure:
-        said.append(f"Another search may find another value: the runs of {' and of '.join(unsure)} do not agree.")
-    return [*said, _price(document, answer), _holds_for(document)]
-
-
-def _closest(document: Mapping[str, Any], point: Point) -> str:
-    setting, grid = document["setting"], document["grid"]
-    first, last = number_text(grid[0]), number_text(grid[-1])
-    values = ", ".join(_promise(document, point, name) for name in PROMISES)
-    return (
-        f"No value between {first} and {last} keeps both: {value_text(setting, point['value'])} comes closest but"
-        f" misses {_worst(document, point)}. There, {values}."
-    )
-
-
-def _unsure(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence on the values whose runs disagree on a broken promise, if there are any."""
-    rows = [row for row in summary["points"] if not row["sure"]]
-    values = "; ".join(f"at {value_text(document['setting'], row['value'])}, {_within(row)}" for row in rows)
-    return [f"Not sure: {values}, so another search may find one."] if rows else []
+        values = " and of ".join(value_text(setting, row["value"]) for row in unsure)
+        said.append(f"Another search may find another value: the runs of {values} do not agree.")
+    return said
 
 
 def _within(row: Mapping[str, Any]) -> str:
@@ -210,20 +247,16 @@ def _within(row: Mapping[str, Any]) -> str:
     )
 
 
-def _without_limit(document: Mapping[str, Any]) -> list[str]:
-    baseline = document["baseline"]
-    if document["setting"] not in SMALLEST or not is_kept(baseline, document["promises"]):
-        return []
-    return ["Without a limit, both are kept."]
+def _price_sentence(document: Mapping[str, Any], answer: Point, price: Mapping[str, Any]) -> str:
+    setting, largest, gained = document["setting"], document["points"][0], price["gained"]
+    against = "no limit" if largest["value"] is None else value_text(setting, largest["value"])
+    costs = changes(largest, answer, [name for name in _PRICE if name not in gained])
+    gains = changes(largest, answer, gained)
+    return f"The price of {value_text(setting, answer['value'])}, against {against}: {costs}. In return: {gains}."
 
 
-def _price(document: Mapping[str, Any], answer: Point) -> str:
-    setting, baseline = document["setting"], document["baseline"]
-    if baseline["value"] == answer["value"]:
-        return "It has no price: it is the largest value."
-    against = "no limit" if baseline["value"] is None else value_text(setting, baseline["value"])
-    price, gain = (changes(baseline, answer, names) for names in (_PRICE, ("itl_p99_ms",)))
-    return f"The price of {value_text(setting, answer['value'])}, against {against}: {price}. In return: {gain}."
+def _kept(document: Mapping[str, Any], point: Point) -> str:
+    return ", ".join(_promise(document, point, name) for name in PROMISES)
 
 
 def _promise(document: Mapping[str, Any], point: Point, name: str) -> str:

@@ -157,7 +157,7 @@ def _add_value_flags(lab: Parser) -> None:
     group.add_argument(
         "--find",
         choices=[name for name, setting in VARIED.items() if setting in KNOBS],
-        help="search for the smallest prefill budget, or the largest batch, that stays within --itl-p99 and --ttft-p95",
+        help="search for the largest prefill budget, or the largest batch, that stays within --itl-p99 and --ttft-p95",
     )
     group.add_argument("--from", dest="first", type=float, metavar="X", help="first value")
     group.add_argument("--to", dest="last", type=float, metavar="X", help="last value")

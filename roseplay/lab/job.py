@@ -36,6 +36,12 @@ RUN_LIMIT_S = 120.0
 _log = logging.getLogger(__name__)
 
 
+def largest_bound(bounds: Sequence[float | None]) -> float | None:
+    """Returns the largest bound of the arms' errors, which may be 0; ``None`` if one is not bounded."""
+    known = [bound for bound in bounds if bound is not None]
+    return max(known) if len(known) == len(bounds) else None
+
+
 class Job:
     """Runs an experiment while the live engine is paused. If it is stopped or fails, complete measurements are kept.
 
@@ -76,9 +82,8 @@ class Job:
         self._configs = arm_configs(live, experiment.arms, varied=experiment.varied in KNOBS)
         self._evidence = evidence(live, self._configs)
         if self._evidence and not keep_cache:
-            bounds = [found.bound for found in self._evidence.values()]
-            known = [bound for bound in bounds if bound is not None]
-            self.experiment = experiment = experiment.simulated(max(known) if known == bounds else None)
+            bound = largest_bound([found.bound for found in self._evidence.values()])
+            self.experiment = experiment = experiment.simulated(bound)
         self._points = experiment.points()
         longest = room(self._configs, live.info)
         self._loads = list({id(point.load): point.load for point in self._points}.values())

@@ -10,7 +10,7 @@ from roseplay.config import Knobs
 from roseplay.formats.report_page import COLOURS, figure
 from roseplay.lab.comparison_charts import ARM_LINES
 from roseplay.lab.find_summary import PROMISES
-from roseplay.lab.points import KNOBS, PROMPT, RATE, arm_points, spread, value_text
+from roseplay.lab.points import KNOBS, PROMPT, RATE, arm_points, plain_value, spread, value_text
 from roseplay.settings import settings_of
 from roseplay.traffic.run_figures import FIGURES
 
@@ -22,6 +22,7 @@ _FAR = 1.5  # a limit is drawn up to this ratio above the data: farther up it wo
 _HEADROOM = 1.08
 _BESIDE = 0.1  # of a decade, on both sides of the values
 _MOST_TICKS = 12
+_BEYOND = 2  # no limit is drawn at as many times the largest value
 VALUE_AXIS = {
     RATE: "rate, req/s",
     PROMPT: "prompt tokens",
@@ -84,17 +85,17 @@ def _sweep_chart(document: Document, name: str, against: str | None, ringed: str
 
 
 def _find_charts(document: Document) -> list[Drawn]:
-    rows, baseline, drawn = document["summary"]["points"], document["baseline"], []
-    without = "no limit" if baseline["value"] is None else value_text(document["setting"], baseline["value"])
+    rows, drawn = document["summary"]["points"], []
+    far = _BEYOND * max(value for value in document["grid"] if value is not None)
+    points = [{**point, "value": far} if point["value"] is None else point for point in document["points"]]
     for name in PROMISES:
-        chart = _axes(document, document["points"], name, None)
-        tries = list(enumerate(zip(document["points"], rows, strict=True), 1))
+        chart = _axes(document, points, name, None)
+        if points[0]["value"] == far:
+            chart.layout.xaxis.ticktext = [*chart.layout.xaxis.ticktext[:-1], plain_value(None)]
+        tries = list(enumerate(zip(points, rows, strict=True), 1))
         for kept in (True, False):
             _tries(chart, {number: point for number, (point, row) in tries if row["kept"] == kept}, name, kept)
         _level(chart, document["promises"][name], "promise {:g}", "dot")
-        level = spread(baseline, name)["median"]
-        if level is not None:
-            _level(chart, level, f"{without} {{:.4g}}", "dash")
         drawn.append((FIGURES[name].title, "tries by number; filled: both promises kept, hollow: broken", chart))
     return drawn
 

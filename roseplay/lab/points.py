@@ -52,8 +52,12 @@ def value_text(setting: Varied, value: Value) -> str:
     """Returns a value's name in sentences, such as ``6 req/s`` or ``prefill budget 64``."""
     if setting in TRAFFIC:
         return f"{number_text(value)} {TRAFFIC[setting]}"
-    label = settings_of(Knobs)[setting].label.lower()
-    return f"{label} {'unlimited' if value is None else number_text(value)}"
+    return f"{settings_of(Knobs)[setting].label.lower()} {plain_value(value)}"
+
+
+def plain_value(value: Value) -> str:
+    """Returns a value as text, without the setting's name and unit."""
+    return "unlimited" if value is None else number_text(value)
 
 
 def values_of(point: Mapping[str, Any], figure: str) -> list[float | None]:

@@ -1,6 +1,6 @@
 """The regret of a search's answer: how much worse it may be than the best of the values that were tried.
 
-A small prefill budget is wanted for a low ITL p99, a large batch for throughput. The regret is the share of this figure
+A large prefill budget is wanted for a low TTFT p95, a large batch for throughput. The regret is the share of this figure
 by which another value may be better that keeps both promises as well:
 
 - *Measured*: another value may keep a promise if any of its runs does. Its best run is compared with the answer's worst.
@@ -23,7 +23,7 @@ from roseplay.lab.sentences import in_sentence
 from roseplay.sim.evidence import SATURATED
 from roseplay.traffic.run_figures import FIGURES
 
-OBJECTIVE: Mapping[str, str] = {"prefill_max_tokens": "itl_p99_ms", "max_batch_size": "output_tokens_per_s"}
+OBJECTIVE: Mapping[str, str] = {"prefill_max_tokens": "ttft_p95_ms", "max_batch_size": "output_tokens_per_s"}
 
 Point = Mapping[str, Any]
 Figures = Mapping[str, Any]
@@ -76,6 +76,8 @@ def regret(
 
 
 def _measured(setting: Varied, figure: str, promises: Promises, answer: Point, others: Sequence[Point]) -> Regret:
+    if not others:
+        return Regret(figure, 0.0, None, [])
     if len(answer["runs"]) < 2:
         return Regret(figure, None, None, ["Regret: not known from one run a value, which shows no spread."])
     title, better = in_sentence(FIGURES[figure].title), FIGURES[figure].better
@@ -123,7 +125,7 @@ def _simulated(
             more.append(f"But {when}, it misses {FIGURES[name].title} by {number_text(broken[name])} %; {then}.")
     within = "" if said else f" among the values tried, with durations up to {off} shorter or longer"
     first = f"Regret: {'at most ' if pct else ''}{number_text(pct)} % of {title}{within}{said}; {simulated['label']}."
-    return Regret(figure, pct, against, [first, *more])
+    return Regret(figure, pct, against, [first, *more] if others else more)
 
 
 # The runs of a value in a search on simulated hardware, and when it would have these figures.

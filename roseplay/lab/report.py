@@ -12,7 +12,7 @@ from roseplay.formats.report_page import charts, heading, report_page, table
 from roseplay.lab.comparison_charts import comparison_charts
 from roseplay.lab.find_summary import PROMISES
 from roseplay.lab.point_charts import VALUE_AXIS, point_charts
-from roseplay.lab.points import arm_points, runs_text, verdict_text
+from roseplay.lab.points import arm_points, plain_value, runs_text, verdict_text
 from roseplay.lab.sentences import verdict_words
 from roseplay.lab.simulated_text import is_simulated
 from roseplay.lab.spec import ARMS
@@ -96,7 +96,7 @@ def _point_table(document: Document) -> str:
     rows = point_rows(document)
     cells = [
         [
-            (f"{number}. " if document["kind"] == "find" else "") + number_text(row["value"]),
+            (f"{number}. " if document["kind"] == "find" else "") + plain_value(row["value"]),
             *([_HEADS[ARMS.index(row["arm"])]] if "arm" in row else []),
             *(_cell(found) for found in row["figures"].values()),
             verdict_text(row),
@@ -166,7 +166,7 @@ def _point_lines(document: Document) -> list[str]:
     lines = [f"{document['setting']:<20}{heads}promise"]
     for row in rows:
         cells = (f"{number_text(found['median'])} {range_text(*found['range'])}" for found in row["figures"].values())
-        value = f"{number_text(row['value'])} {row.get('arm', '')}".strip()
+        value = f"{plain_value(row['value'])} {row.get('arm', '')}".strip()
         line = f"{value:<20}" + "".join(f"{cell.strip():<{width}}" for cell, width in zip(cells, wide, strict=True))
         lines.append(line + verdict_text(row))
     return lines

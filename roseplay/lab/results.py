@@ -98,9 +98,9 @@ def _check_values(document: Mapping[str, Any]) -> None:
 
 def _check_tries(document: Mapping[str, Any]) -> None:
     """Raises ``ValueError`` if the tries are not those that the search would make on this grid."""
-    search = Search(document["grid"], document["setting"])
+    search = Search(document["grid"])
     for point in document["points"]:
-        if point["value"] is None or point["value"] != search.next:
+        if search.next is None or point["value"] != document["grid"][search.next]:
             raise ValueError("the tries in the result differ from those of its search")
         kept, more = (answer(point, document["promises"]) for answer in (is_kept, wants_more))
         search.record(kept, more=more)

@@ -166,7 +166,7 @@ LAB = {
     "lab-num_requests": "Requests that the scenario sends.",
     "lab-rate_per_s": "Requests that arrive per second, on average.",
     "lab-max_new_tokens": "Tokens of each answer.",
-    "regret": "How much worse the answer may be than the best of the values tried, by the spread of the repeats or, on simulated hardware, by the error of the simulation. A prefill budget is judged by ITL p99, a batch by throughput.",
+    "regret": "How much worse the answer may be than the best of the values tried, by the spread of the repeats or, on simulated hardware, by the error of the simulation. A prefill budget is judged by TTFT p95, a batch by throughput.",
     "lab-run": "Measure A and B in turn, or one value after the other, each time with an empty cache (key r).",
     "lab-stop": "Stop the run. Repeats that both arms have completed and values that have been measured are kept (key .).",
     "lab-results": "Results that this browser keeps, and files of results.",

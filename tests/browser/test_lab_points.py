@@ -162,21 +162,29 @@ def test_a_search_finds_a_value_and_applies_it(live: Served, open_page: Open) ->
     run(page)
     document = loaded(page, "points.find")
     assert document["promises"] == {"itl_p99_ms": 90_000, "ttft_p95_ms": 90_000}
-    assert document["summary"]["answer"] == 48, "every value keeps such promises"
-    expect(page.locator(".rp-lab-found")).to_have_text("Prefill budget 48 is the smallest that keeps both promises.")
-    expect(page.locator(".rp-lab-why")).to_have_text(re.compile("The price of prefill budget 48"))
+    assert [point["value"] for point in document["points"]] == [None], "no budget keeps such promises"
+    expect(page.locator(".rp-lab-found")).to_have_text(
+        "No prefill budget is needed, as both promises are kept without one."
+    )
+    expect(page.locator(".rp-lab-why")).to_have_text(
+        re.compile(r"^ITL p99 is [\d.]+ ms of 90.000, TTFT p95 is \S+ ms of")
+    )
     assert cells(page)[-1][-1] == "the answer"
-    expect(panel(page, "left").locator("canvas")).to_have_attribute("aria-label", re.compile("at first 48 – 64"))
+    expect(panel(page, "left").locator("canvas")).to_have_attribute("aria-label", re.compile("at first 48 – ∞"))
+    expect(page.locator("#lab-asked-to")).to_have_value("64")
     differing = panel(page, "base").locator(".rp-differs")
+    expect(differing).to_have_count(0)
+    expect(page.locator("#lab-apply")).to_be_hidden()
+    live.engine.set_knobs(prefill_max_tokens=48)
     expect(differing).to_have_attribute("data-knob", "prefill_max_tokens")
-    expect(differing.locator("td").nth(1)).to_have_text("48")
-    page.get_by_role("button", name="Apply 48").click()
-    expect(page.locator(".rp-lab-done")).to_have_text(re.compile("^Prefill budget is now 48"))
-    assert live.engine.knobs.prefill_max_tokens == 48
+    page.get_by_role("button", name="Remove the limit").click()
+    expect(page.locator(".rp-lab-done")).to_have_text(re.compile("^Prefill budget is now ∞"))
+    assert live.engine.knobs.prefill_max_tokens is None
     expect(differing).to_have_count(0)
     page.get_by_role("button", name="Undo").click()
     expect(page.locator(".rp-lab-done")).to_have_text("")
-    assert live.engine.knobs.prefill_max_tokens is None
+    assert live.engine.knobs.prefill_max_tokens == 48
+    live.engine.set_knobs(prefill_max_tokens=None)
 
 
 def test_a_sweep_grows_while_it_is_measured_and_stopping_keeps_its_values(live: Served, open_page: Open) -> None:

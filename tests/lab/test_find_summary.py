@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from roseplay.formats.numbers import number_text
 from roseplay.lab.find import grid_between
 from roseplay.lab.find_summary import Search, find_summary, is_kept, is_sure, misses, votes, wants_more
-from roseplay.lab.points import FIGURES_OF_A_RUN
+from roseplay.lab.points import FIGURES_OF_A_RUN, plain_value
 
 SETTINGS = ("prefill_max_tokens", "max_batch_size")
-GRID = grid_between(16, 1024)
-Machine = Callable[[int], tuple[float, float]]  # ITL p99 and TTFT p95 for a value
+VALUES = grid_between(16, 1024)
+GRIDS: dict[str, tuple[int | None, ...]] = {SETTINGS[0]: (*VALUES, None), SETTINGS[1]: VALUES}
+Machine = Callable[[float], tuple[float, float]]  # ITL p99 and TTFT p95 for a value, infinite without a limit
 
 
 def point(value: int | None, itl: list[float], ttft: list[float]) -> dict[str, Any]:
@@ -35,29 +36,36 @@ def found(setting: str, machine: Machine, promises: tuple[float, float], noise: 
     rng = random.Random(seed)
     limits = dict(zip(("itl_p99_ms", "ttft_p95_ms"), promises, strict=True))
 
-    def measure(value: int) -> dict[str, Any]:
+    def measure(value: int | None) -> dict[str, Any]:
         made = point(value, [], [])
         while len(made["runs"]) < 3 or (len(made["runs"]) < 9 and not is_sure(made, limits, 3)):
-            itl, ttft = ([of * (1 + rng.uniform(-noise, noise))] for of in machine(value))
+            itl, ttft = ([of * (1 + rng.uniform(-noise, noise))] for of in machine(value or 4096))
             made["runs"] += point(value, itl, ttft)["runs"]
         return made
 
-    search, tries = Search(GRID, setting), []
-    while (value := search.next) is not None:
-        tries.append(measure(value))
+    search, tries = Search(GRIDS[setting]), []
+    while (place := search.next) is not None:
+        tries.append(measure(GRIDS[setting][place]))
         search.record(is_kept(tries[-1], limits), more=wants_more(tries[-1], limits))
     document = {
         **dict.fromkeys(("title", "model", "device"), "x"),
         "setting": setting,
-        "grid": list(GRID),
+        "grid": list(GRIDS[setting]),
         "promises": limits,
         "points": tries,
         "seed": 0,
         "repeats": 3,
         "arms": {"A": {"knobs": {}, "config": {}}},
-        "baseline": {**measure(GRID[-1]), "value": None if setting == SETTINGS[0] else GRID[-1]},
     }
     return document, find_summary(document)
+
+
+def value_of(document: Any, name: str = "answer") -> int | None:
+    """The value of the search's answer, or of what comes closest to one."""
+    place = find_summary(document)[name]
+    assert place is not None
+    value: int | None = document["points"][place]["value"]
+    return value
 
 
 def rising(scale: float) -> Machine:
@@ -70,45 +78,51 @@ def test_on_a_monotone_machine_it_is_the_value_that_trying_all_gives(
     setting: str, scale: float, itl: float, ttft: float
 ) -> None:
     machine = rising(scale)
-    kept = [value for value in GRID if machine(value)[0] <= itl and machine(value)[1] <= ttft]
+    kept = [v for v in GRIDS[setting] if machine(v or 4096)[0] <= itl and machine(v or 4096)[1] <= ttft]
     document, summary = found(setting, machine, (itl, ttft))
-    assert summary["answer"] == ((min if setting == SETTINGS[0] else max)(kept) if kept else None)
-    assert len(document["points"]) <= 5  # of 13 values
+    assert (summary["answer"] is None) == (not kept)
+    if kept:
+        assert value_of(document) == kept[-1]
+        assert (len(document["points"]) == 1) == (kept[-1] == GRIDS[setting][-1])
+    assert len(document["points"]) <= 5  # of 13 or 14 values
 
 
-@given(st.sampled_from(SETTINGS), st.lists(st.tuples(st.floats(1, 99), st.floats(1, 99)), min_size=13, max_size=13))
+@given(st.sampled_from(SETTINGS), st.lists(st.tuples(st.floats(1, 99), st.floats(1, 99)), min_size=14, max_size=14))
 def test_on_any_machine_the_answer_was_tried_and_its_sentences_say_what_its_table_says(
     setting: str, figures: list[tuple[float, float]]
 ) -> None:
-    table = dict(zip(GRID, figures, strict=True))
-    _, summary = found(setting, table.__getitem__, (50, 50))
+    table = dict(zip((*VALUES, 4096), figures, strict=True))
+    grid = GRIDS[setting]
+    document, summary = found(setting, table.__getitem__, (50, 50))
     rows = {row["value"]: row for row in summary["points"]}
     assert summary["ended"]
     assert len(rows) == len(summary["points"])  # no duplicates
-    assert set(rows) <= set(GRID)
-    first, answer = summary["sentences"][0], summary["answer"]
+    assert summary["points"][0]["value"] == grid[-1]
+    assert set(rows) <= set(grid)
+    first = summary["sentences"][0]
     label = {"prefill_max_tokens": "prefill budget", "max_batch_size": "max batch"}[setting]
-    if answer is None:
+    if summary["answer"] is None:
+        closest = value_of(document, "closest")
         assert not any(row["kept"] for row in rows.values())
         worst = {value: max(row["misses"].values()) for value, row in rows.items()}
-        assert worst[summary["closest"]] == min(worst.values())
-        assert first.startswith(f"No value between 16 and 1\u202f024 keeps both: {label} ")
-        assert f"{label} {number_text(summary['closest'])} comes closest but misses " in first
-        assert f"by {number_text(worst[summary['closest']])} %" in first
+        assert worst[closest] == min(worst.values())
+        assert first.startswith(f"No value from 16 to {plain_value(grid[-1])} keeps both: {label} ")
+        assert f"{label} {plain_value(closest)} comes closest but misses " in first
+        assert f"by {number_text(worst[closest])} %" in first
         return
+    answer = value_of(document)
     assert rows[answer]["kept"]
-    assert f"{label} {number_text(answer)} is the ".capitalize() in first
+    claim = f"No {label} is needed" if answer is None else f"{label.capitalize()} {number_text(answer)} is the largest"
+    assert first.startswith(claim)
+    assert "".join(summary["words"]["claim"]) == first.partition(": ")[0]
     for name in ("itl_p99_ms", "ttft_p95_ms"):
         assert f"is {number_text(rows[answer]['figures'][name]['median'])} ms" in first
-    best = (min if setting == SETTINGS[0] else max)(value for value, row in rows.items() if row["kept"])
-    assert answer == best
-    beside = GRID.index(answer) + (-1 if setting == SETTINGS[0] else 1)
-    if 0 <= beside < len(GRID):
-        assert not rows[GRID[beside]]["kept"]
-        assert any(
-            line.startswith(f"{label} {number_text(GRID[beside])} misses ".capitalize())
-            for line in summary["sentences"]
-        )
+    assert answer == max((value for value, row in rows.items() if row["kept"]), key=grid.index)
+    beside = grid.index(answer) + 1
+    if beside < len(grid):
+        assert not rows[grid[beside]]["kept"]
+        missed = f"{label} {plain_value(grid[beside])} misses ".capitalize()
+        assert any(line.startswith(missed) for line in summary["sentences"])
 
 
 @given(st.sampled_from(SETTINGS), st.floats(0.1, 10), st.floats(5, 900), st.integers(0, 10**6))
@@ -116,9 +130,9 @@ def test_two_searches_agree_within_a_step_under_noise(setting: str, scale: float
     """The spread at one value does not reach the next one."""
     machine = rising(scale)
     limits = (itl, 1e5) if setting == SETTINGS[1] else (1e5, 1000 / itl)
-    answers = [found(setting, machine, limits, noise=0.12, seed=seed + run)[1]["answer"] for run in range(2)]
-    assume(None not in answers)
-    places = [GRID.index(answer) for answer in answers]
+    searches = [found(setting, machine, limits, noise=0.12, seed=seed + run) for run in range(2)]
+    assume(all(summary["answer"] is not None for _, summary in searches))
+    places = [GRIDS[setting].index(value_of(document)) for document, _ in searches]
     assert abs(places[0] - places[1]) <= 1
 
 
@@ -126,18 +140,21 @@ def test_a_search_that_was_cut_off_says_what_is_left() -> None:
     document, _ = found(SETTINGS[0], rising(1), (100, 20))
     document["points"] = document["points"][:2]
     summary = find_summary(document)
-    assert (summary["answer"], summary["ended"]) == (None, False)
-    assert summary["sentences"] == ["No answer yet: 48 to 96 are left."]
-    assert [row["left"] for row in summary["points"]][-1] == [48, 96]
+    assert (summary["answer"], summary["closest"], summary["ended"]) == (None, None, False)
+    assert summary["sentences"] == ["No answer yet: 16 to 96 are left."]
+    assert [row["left"] for row in summary["points"]] == [[16, 1024], [16, 96]]
 
 
 def test_more_runs_make_two_searches_agree_though_they_are_far_apart() -> None:
     """With a spread over several grid values, three runs per value would make one pair in seven disagree."""
     agree = 0
     for number in range(100):
-        limits = (1e5, 1000 / (20 + 9 * number))
-        answers = [found(SETTINGS[0], rising(1), limits, 0.6, 2 * number + run)[1]["answer"] for run in range(2)]
-        places = [len(GRID) if answer is None else GRID.index(answer) for answer in answers]
+        limits = (20 + 9 * number, 1e5)
+        searches = [found(SETTINGS[0], rising(1), limits, 0.6, 2 * number + run) for run in range(2)]
+        places = [
+            -1 if summary["answer"] is None else GRIDS[SETTINGS[0]].index(value_of(document))
+            for document, summary in searches
+        ]
         agree += abs(places[0] - places[1]) <= 1
     assert agree >= 93
 
@@ -156,15 +173,15 @@ def test_a_verdict_is_sure_once_one_side_of_each_limit_outnumbers_the_other(runs
 def test_an_answer_that_was_not_kept_in_every_run_says_in_how_many() -> None:
     assert misses(point(64, [10, 12, 30], [5, 5, 5]), {"itl_p99_ms": 20, "ttft_p95_ms": 9}) == {}
     document, _ = found(SETTINGS[0], lambda value: (10, 5), (20, 9))
-    document["points"][-1] = point(16, [10, 12, 30, 11, 12], [5] * 5)
+    document["points"][-1] = point(None, [10, 12, 30, 11, 12], [5] * 5)
     said = find_summary(document)["sentences"]
     assert "Not in every run: ITL p99 is within its limit in 4 of 5 runs." in said
-    assert said[-1].endswith("medians of 3 to 5 runs.")
+    assert said[-1].endswith("medians of 5 runs.")
     assert not any("Another search" in line for line in said)
-    document["points"][-1] = point(16, [10, 12, 30, 11, 30, 12, 30, 9, 30], [5] * 9)
+    document["points"][-1] = point(None, [10, 12, 30, 11, 30, 12, 30, 9, 30], [5] * 9)
     said = find_summary(document)["sentences"]
     assert "Not in every run: ITL p99 is within its limit in 5 of 9 runs." in said
-    assert "Another search may find another value: the runs of prefill budget 16 do not agree." in said
+    assert "Another search may find another value: the runs of prefill budget unlimited do not agree." in said
 
 
 def test_what_is_exactly_as_long_as_its_limit_is_within_it() -> None:
@@ -180,7 +197,7 @@ def test_what_is_exactly_as_long_as_its_limit_is_within_it() -> None:
 )
 def test_not_in_every_run_is_said_only_where_a_run_is_over_the_limit(itl: list[float], close: bool) -> None:
     document, _ = found(SETTINGS[0], lambda value: (10, 5), (20, 9))
-    document["points"][-1] = point(16, itl, [5] * 3)
+    document["points"][-1] = point(None, itl, [5] * 3)
     assert any(said.startswith("Not in every run") for said in find_summary(document)["sentences"]) == close
 
 
@@ -200,10 +217,10 @@ def test_the_grid_has_the_powers_of_two_and_halves_between(low: int, high: int, 
 def test_a_search_in_vain_says_where_the_repeats_disagree() -> None:
     document, _ = found(SETTINGS[0], lambda value: (30, 5), (20, 9))
     assert not any("Not sure" in line for line in find_summary(document)["sentences"])
-    document["points"][-1] = point(16, [10, 25, 90], [5, 5, 5])
+    document["points"][-1] = point(None, [10, 25, 90], [5, 5, 5])
     said = find_summary(document)["sentences"]
     assert (
-        "Not sure: at prefill budget 16, ITL p99 is within its limit in 1 of 3 runs, so another search may find one."
+        "Not sure: at prefill budget unlimited, ITL p99 is within its limit in 1 of 3 runs, so another search may find one."
         in said
     )
 
@@ -211,20 +228,68 @@ def test_a_search_in_vain_says_where_the_repeats_disagree() -> None:
 def test_the_sentences_of_a_search() -> None:
     document = json.loads((Path(__file__).with_name("find.json")).read_text())
     assert find_summary(document)["sentences"] == [
-        "Prefill budget 32 is the smallest that keeps both promises: ITL p99 is 24.8 ms (23.4–26.2) of 70, TTFT p95 is"
+        "Prefill budget 32 is the largest that keeps both promises: ITL p99 is 24.8 ms (23.4–26.2) of 50, TTFT p95 is"
         " 1\u202f116 ms (1\u202f043–1\u202f190) of 1\u202f500.",
-        "Regret: 0 % of ITL p99 among the values tried, within the spread of their runs.",
-        "Prefill budget 24 misses TTFT p95 by 47.2 %.",
+        "Regret: at most 237 % of TTFT p95: within the spread of their runs, prefill budget 96 may keep both promises too, with"
+        " TTFT p95 353 against 1\u202f190 ms.",
+        "Prefill budget 96 misses ITL p99 by 17.8 %.",
         "The price of prefill budget 32, against no limit: TTFT p95 3.49×, TTFT p99 3.38×, E2E p99 2.39×, throughput 0.48×."
         " In return: ITL p99 0.19×.",
         "This holds for Token budget, 12 requests, seed 0, tiny-chat on cpu, medians of 2 to 6 runs.",
     ]
 
 
+def test_no_limit_is_needed_where_both_promises_are_kept_without_one() -> None:
+    _, summary = found(SETTINGS[0], lambda value: (10 if value < 999 else 12, 5), (20, 9))
+    assert [row["value"] for row in summary["points"]] == [None]
+    assert (summary["answer"], summary["price"], summary["closest"]) == (0, None, None)
+    assert summary["words"]["claim"] == ["", "No prefill budget", " is needed, as both promises are kept without one"]
+    assert summary["sentences"] == [
+        "No prefill budget is needed, as both promises are kept without one: ITL p99 is 12 ms of 20, TTFT p95 is 5 ms of 9.",
+        "This holds for x, 8 requests, seed 0, x on x, medians of 3 runs.",
+    ]
+    _, summary = found(SETTINGS[1], lambda value: (10, 5), (20, 9))
+    assert summary["sentences"][0].startswith("Max batch 1\u202f024 is the largest that keeps both promises: ")
+    assert summary["sentences"][1] == "Nothing larger was tried."
+
+
+@pytest.mark.parametrize(
+    ("itl", "ttft", "price"),
+    [
+        (20.6, 8.0, {"figure": "ttft_p95_ms", "factor": 8.0, "gained": ["itl_p99_ms"], "gain": 1.0, "many": True}),
+        (40.0, 6.1, {"figure": "ttft_p95_ms", "factor": 6.1, "gained": ["itl_p99_ms"], "gain": 2.0, "many": True}),
+        (40.0, 6.0, {"figure": "ttft_p95_ms", "factor": 6.0, "gained": ["itl_p99_ms"], "gain": 2.0, "many": True}),
+        (40.0, 5.9, {"figure": "ttft_p95_ms", "factor": 5.9, "gained": ["itl_p99_ms"], "gain": 2.0, "many": False}),
+        (20.6, 1.0, {"figure": "ttft_p95_ms", "factor": 1.0, "gained": ["itl_p99_ms"], "gain": 1.0, "many": False}),
+    ],
+)
+def test_a_price_that_is_many_times_its_gain_is_in_the_first_sentence(itl: float, ttft: float, price: Any) -> None:
+    _, summary = found(SETTINGS[0], lambda value: (20, ttft) if value < 999 else (itl, 1), (20, 9))
+    assert summary["price"] == price
+    claim = "".join(summary["words"]["claim"])
+    assert claim.startswith("Prefill budget 768 is the largest that keeps both promises")
+    assert (", at a price many times its gain (TTFT p95 " in claim) == price["many"]
+    assert summary["words"]["price"].startswith("The price of prefill budget 768, against no limit: TTFT p95 ")
+    assert "In return: ITL p99 0." in summary["words"]["price"]
+
+
+def test_throughput_is_a_price_too_and_what_was_gained_is_none() -> None:
+    document, _ = found(SETTINGS[1], lambda value: (5, 5) if value < 1024 else (5, 10), (20, 9))
+    for run in document["points"][-1]["runs"]:
+        run["output_tokens_per_s"] = 1.0
+    summary = find_summary(document)
+    assert summary["price"] == {
+        "figure": "output_tokens_per_s", "factor": 10.0, "gained": ["ttft_p95_ms"], "gain": 2.0, "many": True,
+    }  # fmt: skip
+    assert summary["words"]["price"].endswith("throughput 0.10×. In return: TTFT p95 0.50×.")
+
+
 def test_the_sentences_of_a_search_without_an_answer() -> None:
     document = json.loads((Path(__file__).with_name("find.json")).read_text())
     document["promises"] = {"itl_p99_ms": 5.0, "ttft_p95_ms": 100.0}
+    document["points"] = [document["points"][place] for place in (0, 2, 1)]
+    document["grid"] = [24, 32, None]
     first, *_, last = find_summary(document)["sentences"]
-    assert first.startswith("No value between 16 and 512 keeps both: ")
+    assert first.startswith("No value from 24 to unlimited keeps both: ")
     assert " of 5, TTFT p95 is " in first and first.endswith(" of 100.")
     assert last.startswith("This holds for Token budget, 12 requests")

@@ -80,7 +80,8 @@ def test_a_search_is_drawn_with_its_tries_numbered_and_its_promises() -> None:
         assert len(hollow["x"]) == kept.count(False) == len(kept)
         assert filled["marker"]["color"] != hollow["marker"]["color"]
         assert any(name.startswith(promise) for name in chart["names"])
-        assert any(name.startswith("no limit ") for name in chart["names"])
+        assert chart["layout"]["xaxis"]["ticktext"][-1] == "unlimited"
+        assert max(hollow["x"]) == chart["layout"]["xaxis"]["tickvals"][-1] == 2 * 2048
 
 
 @pytest.mark.parametrize("body", [RATES, BATCHES, FIND])

@@ -26,7 +26,7 @@ from roseplay.engine.telemetry import Telemetry
 from roseplay.engine.worker import Worker
 from roseplay.lab.arms import ClosedEngine
 from roseplay.lab.command import main
-from roseplay.lab.job import Job
+from roseplay.lab.job import Job, largest_bound
 from roseplay.lab.lab import Lab, parse_experiment
 from roseplay.lab.load import Load, make_load
 from roseplay.lab.measuring import Run, RunError, run_record
@@ -225,19 +225,53 @@ def test_a_search_has_the_regret_of_its_answer_under_the_error_of_the_simulation
     error_pct = document["arms"]["A"]["simulated"]["error_pct"]
     assert 5 < error_pct < 20
     points, summary = {point["value"]: point for point in document["points"]}, document["summary"]
-    answer = points[summary["answer"]]
+    answer = document["points"][summary["answer"]]
     losses = [0.0]
     for case in (lambda point: point["runs"][0], lambda point: point["shorter"], lambda point: point["longer"]):
         of = {value: case(point) for value, point in points.items()}
         for value, figures in of.items():
             if value != answer["value"] and figures["itl_p99_ms"] <= 14 and figures["ttft_p95_ms"] <= 150:
-                losses.append(100 * (of[answer["value"]]["itl_p99_ms"] / figures["itl_p99_ms"] - 1))
+                losses.append(100 * (of[answer["value"]]["ttft_p95_ms"] / figures["ttft_p95_ms"] - 1))
     assert summary["regret"]["pct"] == pytest.approx(max(losses), abs=0.06)
     assert summary["sentences"][1].startswith("Regret: ")
     assert answer["shorter"]["itl_p99_ms"] < answer["runs"][0]["itl_p99_ms"] < answer["longer"]["itl_p99_ms"]
     ratio = answer["longer"]["itl_p50_ms"] / answer["runs"][0]["itl_p50_ms"]
     assert ratio == pytest.approx(1 + error_pct / 100, rel=0.02)
     assert points_csv(document)
+
+
+def test_no_budget_is_recommended_where_none_is_needed() -> None:
+    document = ran({"scenario": "token-budget", "find": {**FIND, "itl_p99_ms": 50, "ttft_p95_ms": 500}})
+    summary = document["summary"]
+    assert [point["value"] for point in document["points"]] == [None]
+    assert (summary["answer"], summary["price"], summary["regret"]["pct"]) == (0, None, 0)
+    assert summary["sentences"][0].startswith(
+        "No prefill budget is needed, as both promises are kept without one: ITL p99"
+    )
+    assert not any("Regret" in line or "price" in line for line in summary["sentences"])
+    assert "unlimited" in text_report(document)[-1]
+    assert html_report(document)
+    assert parse_result(json.dumps(document).encode()) == document
+
+
+@pytest.mark.parametrize(
+    ("bounds", "error"), [((0.0, 0.0), 0.0), ((0.0, 0.2), 0.2), ((0.3, 0.2), 0.3), ((0.0, None), None)]
+)
+def test_a_bound_of_nothing_is_a_bound(bounds: tuple[float | None, ...], error: float | None) -> None:
+    assert largest_bound(bounds) == error
+
+
+def test_a_search_with_an_error_of_nothing_simulates_each_value_once() -> None:
+    asked = parse_experiment({"scenario": "token-budget", "find": {**FIND, "to": 32}}).simulated(0.0)
+    points = asked.points()
+    assert [point.value for point in points] == [16, 24, 32, None]
+    figures = {"itl_p99_ms": 99.0, "ttft_p95_ms": 1.0}
+    while following := asked.again(points):
+        following[0].runs.append(figures)
+    found = asked.result(points)
+    assert found is not None
+    assert len(found["points"]) > 1
+    assert all(point["shorter"] == point["longer"] == figures for point in found["points"])
 
 
 def test_a_mixture_of_experts_has_no_bound_and_the_search_no_regret(tmp_path: Path) -> None:
@@ -321,10 +355,10 @@ def test_the_page_offers_the_hardware_of_an_arm() -> None:
 
 
 def test_a_search_that_keeps_the_cache_has_repeats_whose_spread_counts() -> None:
-    find = {"setting": "max_batch_size", "itl_p99_ms": 50, "ttft_p95_ms": 5000, "from": 4, "to": 8}
+    find = {"setting": "max_batch_size", "itl_p99_ms": 50, "ttft_p95_ms": 0.01, "from": 4, "to": 8}
     document = ran({"scenario": "shared-head", "repeats": 3, "find": find}, keep_cache=True)
     assert all(len(point["runs"]) >= 3 for point in document["points"])
-    assert "the spread of their runs" in document["summary"]["sentences"][1]
+    assert document["summary"]["sentences"][-2].endswith("medians of 3 runs.")
 
 
 def test_a_long_run_is_stopped_at_once() -> None:

@@ -390,11 +390,12 @@ def test_a_sweep_tells_its_result_so_far(told: Callable[[Any], list[Any]]) -> No
 
 
 def test_a_search_tells_its_result_so_far(told: Callable[[Any], list[Any]]) -> None:
-    find = {"setting": "prefill_max_tokens", "itl_p99_ms": 1e5, "ttft_p95_ms": 1e5, "from": 16, "to": 64}
+    find = {"setting": "prefill_max_tokens", "itl_p99_ms": 1e5, "ttft_p95_ms": 0.01, "from": 16, "to": 64}
     *seen, document = told({**BODY, "repeats": 1, "find": find})
     assert seen[0] is None
-    assert [(one["baseline"]["value"], len(one["points"])) for one in seen[1:]] == [(None, 0), (None, 1), (None, 2)]
-    assert [one["summary"]["ended"] for one in seen[1:]] == [False, False, True]
+    values = [[point["value"] for point in one["points"]] for one in seen[1:]]
+    assert values == [[None], [None, 32], [None, 32, 48], [None, 32, 48, 64]]
+    assert [one["summary"]["ended"] for one in seen[1:]] == [False, False, False, True]
     assert seen[1]["summary"]["sentences"] == ["No answer yet: 16 to 64 are left."]
     assert {**seen[-1], "created": ""} == {**document, "created": ""}
 
@@ -411,15 +412,15 @@ def test_nothing_is_told_before_a_value_is_measured(engine: FakeEngine) -> None:
 def test_a_search_tries_values_until_none_is_left(engine: FakeEngine) -> None:
     fake = FakeArms()
     lab = fake_lab(engine, fake)
-    find = {"setting": "prefill_max_tokens", "itl_p99_ms": 1e5, "ttft_p95_ms": 1e5, "from": 16, "to": 64}
+    find = {"setting": "prefill_max_tokens", "itl_p99_ms": 1e5, "ttft_p95_ms": 0.01, "from": 16, "to": 64}
     told = ended(lab.start({**BODY, "find": find}))
     assert (told["state"], told["kind"]) == ("done", "find")
     document = lab.store.get(told["result"])
     assert document is not None
-    assert [point["value"] for point in document["points"]] == [32, 16]
-    assert document["baseline"]["value"] is None
-    assert document["summary"]["answer"] == 16
-    assert "Nothing smaller was tried." in document["summary"]["sentences"]
+    assert document["grid"] == [16, 24, 32, 48, 64, None]
+    assert [point["value"] for point in document["points"]] == [None, 32, 48, 64]
+    assert document["summary"]["answer"] is None
+    assert document["summary"]["closest"] is not None
     assert len(fake.engines) == 1
     assert parse_result(json.dumps(document).encode()) == document
     document["points"].reverse()
@@ -430,8 +431,8 @@ def test_a_search_tries_values_until_none_is_left(engine: FakeEngine) -> None:
 def test_a_search_measures_a_value_until_its_verdict_is_sure(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The promise is broken in one of the first two runs of 24, and in every second run of 16."""
-    itl = iter([5.0] * 2 + [5.0, 50.0, 5.0, 5.0] + [5.0, 50.0] * 3)
+    """The promise is broken in one of the first two runs of 24, and in every second run of 32."""
+    itl = iter([50.0] * 2 + [5.0, 50.0, 5.0, 5.0] + [5.0, 50.0] * 3)
 
     def figures(*_: Any) -> dict[str, float]:
         return {**dict.fromkeys(FIGURES_OF_A_RUN, 1.0), "kept_pct": 100.0, "itl_p99_ms": next(itl)}
@@ -443,16 +444,17 @@ def test_a_search_measures_a_value_until_its_verdict_is_sure(
     assert document is not None
     rows = document["summary"]["points"]
     assert [(row["value"], row["runs"], row["within"]["itl_p99_ms"], row["sure"]) for row in rows] == [
-        (24, 4, 3, True), (16, 6, 3, False)
+        (None, 2, 0, True), (24, 4, 3, True), (32, 6, 3, False)
     ]  # fmt: skip
-    assert [len(point["runs"]) for point in document["points"]] == [4, 6]
+    assert [len(point["runs"]) for point in document["points"]] == [2, 4, 6]
     assert next(itl, None) is None
     assert parse_result(json.dumps(document).encode()) == document
     table = points_csv(document).decode().splitlines()
     assert [line.split(",")[:4] for line in table] == [
-        ["prefill_max_tokens", "kept", "runs", "sure"], ["24", "True", "4", "True"], ["16", "False", "6", "False"]
+        ["prefill_max_tokens", "kept", "runs", "sure"],
+        ["", "False", "2", "True"], ["24", "True", "4", "True"], ["32", "False", "6", "False"],
     ]  # fmt: skip
-    assert text_report(document)[0].endswith("4 to 6 runs a value")
+    assert text_report(document)[0].endswith("2 to 6 runs a value")
     assert [line.split("  ")[-1].strip() for line in text_report(document)[-2:]] == ["kept", "broken, not sure"]
 
 
@@ -480,7 +482,8 @@ def test_the_command_line_prints_sentences_or_csv_or_json(pretend: FakeArms, tmp
     assert table[0].startswith("max_batch_size,kept,runs,output_tokens_per_s,output_tokens_per_s_min")
     assert [line.partition(",")[0] for line in table[1:]] == ["1", "2"]
     assert main([*quick, "--find", "prefill-budget", "--itl-p99", "1e5", "--ttft-p95", "1e5", "--json"]) == 0
-    assert parse_result(capsys.readouterr().out.encode())["summary"]["answer"] == 16
+    found = parse_result(capsys.readouterr().out.encode())
+    assert (found["summary"]["answer"], [point["value"] for point in found["points"]]) == (0, [None])
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ function takePlan(document, given) {
 function takePoints(document, scenario, given) {
   const { kind, setting, arms, seconds = null } = document,
     shown = lab.points[kind],
-    values = document.asked || document.grid;
+    values = document.asked || document.grid.filter((value) => value !== null);
   if (kind === "sweep" && shown && shown.id !== document.id) lab.earlierSweep = shown;
   if (scenario.name !== lab.scenario.name) Object.assign(lab, { plan: planOf(scenario), document: null });
   lab.scenario = scenario;

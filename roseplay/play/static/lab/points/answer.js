@@ -12,7 +12,8 @@ import { lab, meaning, shownPoints } from "../state.js";
 import { settingChoice } from "./asked.js";
 import { answerRow, settingLabel } from "./document.js";
 
-const WHICH = { prefill_max_tokens: "smallest prefill budget", max_batch_size: "largest max batch" };
+const WHICH = { prefill_max_tokens: "largest prefill budget", max_batch_size: "largest max batch" };
+const NOTHING = { claim: ["", "", ""], figures: "", regret: [], price: "" };
 let question = null, found = null, doubt = null, why = null, apply = null, done = null;
 /** The change made by Apply, for undoing it. @type {{setting: string, before: any, id: string} | null} */
 let applied = null;
@@ -63,27 +64,20 @@ function ask() {
 // ---- the answer -------------------------------------------------------------------------------------------
 function show() {
   const shown = lab.mode === "find" ? shownPoints() : null, row = shown && answerRow(shown);
-  const [first = "", ...more] = shown ? shown.summary.sentences : [];
-  apply.hidden = !row;
+  const { claim, figures, regret, price } = (shown && shown.summary.words) || NOTHING;
+  apply.hidden = !row || (row.value === null && store.knobs[shown.setting] === null); // nothing to change
   if (row) {
-    write(apply, `Apply ${format.limit(row.value)}`);
+    write(apply, row.value === null ? "Remove the limit" : `Apply ${format.limit(row.value)}`);
     apply.disabled = running() || poll.held || store.knobs[shown.setting] === row.value;
     apply.title = poll.held ? "A replay is shown: go back to live first." : "";
   }
-  const [claim, figures] = first.split(row ? ": " : /\.(?= )/);
+  const [label, value, rest] = claim;
   if (!shown) found.replaceChildren(running() ? "Measuring." : "Press Find.");
-  else if (row) found.replaceChildren(...answerWords(shown.setting, row.value, claim));
-  else found.replaceChildren(`${claim}.`.replace(/\.\.$/, "."));
-  write(doubt, row ? more.filter((sentence) => /^(Regret:|But with) /.test(sentence)).join(" ") : "");
-  write(why, [figures, row ? more.find((sentence) => /^(The|It has no) price/.test(sentence)) : ""].join(" ").trim());
+  else found.replaceChildren(make("b", "", label), make("b", "rp-hand", value), `${rest}.`);
+  write(doubt, regret.join(" "));
+  write(why, [figures && `${figures}.`, price].join(" ").trim());
   if (applied && (!shown || applied.id !== shown.id)) applied = null;
   said(shown);
-}
-
-/* The first sentence, with its setting in bold and its value in the colour for settings. */
-function answerWords(setting, value, sentence) {
-  const words = `${settingLabel(setting)} `, rest = sentence.replace(/^.*? (?=is the )/, " ");
-  return [make("b", "", words), make("b", "rp-hand", format.limit(value)), `${rest}.`];
 }
 
 // ---- Apply ------------------------------------------------------------------------------------------------

@@ -23,13 +23,19 @@ export function throughputAxis(rows, area) {
   return { x: (row) => place(of(row)), ticks: evenTicks(place, PARTS, step, "tok/s") };
 }
 
-/** The setting's values on a log scale, with powers of two as ticks. @param {number[]} values @param {Area} area */
+/**
+ * The setting's values on a log scale, with powers of two as ticks; null, no limit, is beyond the others.
+ * @param {(number | null)[]} values
+ * @param {Area} area
+ */
 export function valueAxis(values, area) {
-  const low = Math.min(...values), high = Math.max(...values, low * 2);
-  const scale = logarithmic(low, high, area.x0 + PAD_PX, area.x1 - PAD_PX), place = (value) => scale(value ?? high);
+  const known = values.filter((value) => value !== null), low = Math.min(...known), high = Math.max(...known, low * 2);
+  const end = known.length < values.length ? high * 2 : high;
+  const scale = logarithmic(low, end, area.x0 + PAD_PX, area.x1 - PAD_PX), place = (value) => scale(value ?? end);
   const powers = [];
   for (let value = 2 ** Math.ceil(Math.log2(low)); value <= high; value *= 2) powers.push(value);
-  return { x: (row) => place(row.value), place, ticks: ticksAt(place, thinned(powers, MOST_TICKS), "", format.count) };
+  const ticks = [...thinned(powers, MOST_TICKS), ...(end > high ? [null] : [])];
+  return { x: (row) => place(row.value), place, ticks: ticksAt(place, ticks, "", format.limit) };
 }
 
 /** Evenly spaced values, such as rates. @param {number[]} values @param {Area} area */

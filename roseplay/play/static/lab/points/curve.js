@@ -87,10 +87,12 @@ function draw(pen, area, T, what, scale) {
   g.fillRect(area.x0, level, area.width, area.y1 - level);
   drawAxes(pen, area, { x: across.ticks, y: up.ticks }, T);
   pen.line(area.x0, sharp(level), area.x1, sharp(level), T.ink3, [1, 2]);
-  const find = document.kind === "find", at = find ? area.x1 - 6 : area.x0 + 6;
-  pen.text(`promise: ≤ ${format.figure(promise)} ms`, at, level - 5, T.ink3, find ? "right" : "left");
+  // At the end that is farther from the answer, whose name stands above it.
+  const right = marks.some(({ row, x }) => row === answerRow(document) && 2 * x < area.x0 + area.x1);
+  const [at, align] = right ? [area.x1 - 6, "right"] : [area.x0 + 6, "left"];
+  pen.text(`promise: ≤ ${format.figure(promise)} ms`, at, level - 5, T.ink3, align);
   path(pen, before, T.ink3, [4, 3], 1);
-  if (find) {
+  if (document.kind === "find") {
     path(pen, [...marks].sort((a, b) => a.x - b.x), T.line2, [], 1);
     for (const mark of marks) spread(pen, mark, what.figure, up, T.ink3);
     return tries(pen, area, T, document, marks);
@@ -175,7 +177,8 @@ function tries(pen, area, T, document, marks) {
   }
   const found = marks.find(({ row }) => row === answer);
   if (!found) return;
-  const right = found.x < area.x1 - 120, words = `${settingLabel(document.setting).toLowerCase()} ${answer.value}`;
+  const right = found.x < area.x1 - 120,
+    words = `${settingLabel(document.setting).toLowerCase()} ${format.limit(answer.value)}`;
   pen.text(words, found.x + (right ? 6 : -6), area.y0 - 3, T.rose, right ? "left" : "right", true);
 }
 

@@ -8,7 +8,7 @@ import { ARMS, lab, shownPoints } from "../state.js";
 const TRAFFIC = { rate_per_s: "Rate", prompt_tokens: "Prompt tokens" };
 
 /**
- * One measured value in the server's summary; in a search, `left` is the range of values that are left after the try.
+ * One measured value in the server's summary, null for no limit; in a search, `left` is the range of values that are left after the try.
  * @typedef {object} Row
  * @property {number | null} value
  * @property {boolean} kept
@@ -51,7 +51,7 @@ export const settingLabel = (setting) => TRAFFIC[setting] || given.settings.knob
 /** The row of a search's answer, or null. */
 export function answerRow(document) {
   const { answer } = (document && document.summary) || {};
-  return answer == null ? null : rowsOf(document).find((row) => row.value === answer) || null;
+  return rowsOf(document)[answer ?? -1] || null;
 }
 
 /** The sweep before the one shown, if both vary the same setting of one arm under the same traffic. */

@@ -1,5 +1,6 @@
 /* The range in which the answer of a search can still be, after each try. */
 import { drawAxes } from "../../shared/chart/axes.js";
+import { format } from "../../shared/format.js";
 import { sharp } from "../../shared/pen.js";
 import { lab, shownPoints } from "../state.js";
 import { createView } from "../view.js";
@@ -21,14 +22,14 @@ export function mount(element) {
   });
 }
 
-/* The range [low, high] before the first try and after each, with the best value so far, or null. */
+/* The range [low, high] before the first try and after each, from the best value so far on; or null. */
 function ranges() {
   const document = shownPoints(), { grid } = document;
-  let best = null;
+  let best = [];
   const after = rowsOf(document).map(({ left, kept, value }) => {
-    if (kept) best = value;
-    const ends = [...(left || []), ...(best === null ? [] : [best])];
-    return ends.length ? [Math.min(...ends), Math.max(...ends)] : null;
+    if (kept) best = [value];
+    const ends = [...best, ...(left || [])]; // a search goes on with greater values
+    return ends.length ? [ends[0], ends[ends.length - 1]] : null;
   });
   return [[grid[0], grid[grid.length - 1]], ...after];
 }
@@ -55,7 +56,7 @@ function bar(pen, area, range, place, y, i, T) {
   else pen.text(words, (x0 + x1) / 2, y + 3.5, T.ink, "center");
 }
 
-const wordsOf = (range) => (!range ? "none" : range[0] === range[1] ? String(range[0]) : range.join(" – "));
+const wordsOf = (range) => (range ? [...new Set(range)].map(format.limit).join(" – ") : "none");
 
 function read(area, { y }) {
   const all = ranges(), high = Math.min(MOST_HIGH, area.height / all.length);
