@@ -52,6 +52,7 @@ h2 small, p, th, .quiet { color: VAR(ink3); font-weight: 400; }
 p { margin: 2px 0 0; } ol { margin: 8px 0; padding-left: 20px; color: VAR(ink2); }
 table { border-collapse: collapse; width: 100%; margin-top: 6px; font-size: 12px; line-height: 16px; }
 th, td { padding: 3px 12px 3px 0; border-bottom: 1px solid VAR(grid); vertical-align: top; overflow-wrap: anywhere; }
+th:first-child, td:first-child { overflow-wrap: break-word; }  /* names keep their width beside long values */
 th, td { text-align: right; } th:first-child, td:first-child, .notes td:last-child { text-align: left; }
 th { font-size: 11px; } td { font-family: VAR(mono); }
 td:first-child, .notes td:last-child { font-family: VAR(sans); color: VAR(ink2); }

@@ -20,6 +20,7 @@ _CHARTS = (
     ("KV blocks", "after each step; a diamond is a preemption", charts.kv_blocks),
     ("Time to first token", "share of requests", charts.ttft),
 )
+_NESTED = ("choices", "sampling_defaults")  # engine properties that are not one value each
 _UNLIMITED = ("max_step_tokens",)  # engine properties whose null means no limit
 
 
@@ -40,8 +41,13 @@ def run_report(recording: Recording) -> bytes:
         parts += [heading("Knob changes", "numbered in the charts"), table(changes, notes=True)]
     for (title, sub, _), chart in zip(_CHARTS, as_html(draw(run) for *_, draw in _CHARTS), strict=True):
         parts += [heading(title, sub), chart]
-    environment = {**header["info"], **(header.get("environment") or {})}
+    environment = {**header["info"], **(header.get("environment") or {}), **dict.fromkeys(_NESTED)}
     known = {name: setting_text(value, "∞" if name in _UNLIMITED else "–") for name, value in environment.items()}
+    known["sampling_defaults"] = (
+        ", ".join(f"{k} {setting_text(v)}" for k, v in recording.info.sampling_defaults.items()) or "–"
+    )
+    del known["choices"]
+    known |= {choice.part: ": ".join(filter(None, (choice.chosen, choice.why))) for choice in recording.info.choices}
     parts += ['<div class="two"><div>', heading("Settings at the start"), _pairs(header["knobs"]), "</div>"]
     parts += ["<div>", heading("Model and environment"), _pairs(known), "</div></div>"]
     return report_page("roseplay run", parts).encode("utf-8", "replace")

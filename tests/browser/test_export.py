@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
+from roseplay.formats.report_page import report_page, table
 from tests.browser.conftest import Served
 
 Open = Callable[..., Page]
@@ -77,3 +78,14 @@ def test_where_the_browser_does_not_let_the_page_copy(mock: Served, open_page: O
         "The browser does not let the page copy: here is the text."
     )
     expect(page.locator(".rp-pop blockquote")).to_contain_text("--max-num-seqs")
+
+
+def test_the_names_in_a_report_are_not_squeezed_by_long_values(browser: Browser) -> None:
+    page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
+    rows = [("max_model_len", "1024"), ("durations of steps", "word " * 400), ("cpu", "x" * 4000)]
+    page.set_content(report_page("A run", ['<div class="two"><div></div><div>', table(rows), "</div></div>"]))
+    lines = "(cell) => { const range = document.createRange(); range.selectNodeContents(cell); return range.getClientRects().length }"
+    assert [cell.evaluate(lines) for cell in page.locator("td:first-child").element_handles()][0] == 1
+    assert page.locator("td:first-child").first.evaluate("(cell) => cell.clientWidth") > 60
+    assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
+    page.context.close()

@@ -237,6 +237,21 @@ def test_the_report_is_one_file(lines: list[bytes]) -> None:
     assert "fake-chat" in page
 
 
+def test_the_report_has_a_row_for_each_choice_and_no_raw_list(lines: list[bytes]) -> None:
+    header = json.loads(lines[0])
+    header["info"]["choices"] = [
+        {"part": "linear layers", "chosen": "oneDNN", "why": "packed < plain", "slow": None},
+        {"part": "attention", "chosen": "gather", "why": "", "slow": None},
+    ]
+    header["info"]["sampling_defaults"] = {"temperature": 0.6, "top_k": 20}
+    page = exports.export("report", [json.dumps(header).encode() + b"\n", *lines[1:]]).decode()
+    rows = dict(re.findall(r"<td>([^<]*)</td><td>([^<]*)</td>", page))
+    assert (rows["linear layers"], rows["attention"]) == ("oneDNN: packed &lt; plain", "gather")
+    assert rows["sampling_defaults"] == "temperature 0.6, top_k 20"
+    assert "choices" not in rows
+    assert not any(value.startswith(("[", "{")) for value in rows.values())
+
+
 def test_a_report_of_a_run_with_many_changes_draws_each(lines: list[bytes]) -> None:
     first = json.loads(lines[1])
     first["knobs"] = [[100.0 + i / 100, 5, {"prefill_max_tokens": [None, 64 + i]}] for i in range(1500)]
