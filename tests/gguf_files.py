@@ -61,6 +61,7 @@ def write_gguf(
     tensors_a_part: int = 0,
     named: str | None = None,
     more: dict[str, Any] | None = None,
+    alignment: int = 32,
 ) -> None:
     """Write a model as llama.cpp's converter does for Llama, Qwen and Gemma.
 
@@ -69,6 +70,7 @@ def write_gguf(
         tensors_a_part: number of tensors per file, named with ``-00001-of-0000N``; 0 writes a single file.
         named: the architecture that the file states, in place of the model's own.
         more: additional metadata values.
+        alignment: bytes; each tensor begins at a multiple of it.
     """
     import gguf
 
@@ -76,6 +78,8 @@ def write_gguf(
     own = ARCHITECTURES.get(config.model_type, config.model_type)
     writer = gguf.GGUFWriter(path, named or own, split_max_tensors=tensors_a_part)
     writer.add_name(path.stem)
+    if alignment != 32:
+        writer.add_custom_alignment(alignment)
     _add_shape(writer, config)
     if vocabulary is not None:
         _add_tokenizer(writer, vocabulary)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -51,8 +52,11 @@ class GgufModel:
         return sum(tensor.numel * (4 if "_exps." in tensor.name else itemsize) for tensor in self.tensors)
 
 
-def open_gguf(file: Path, *, name: str) -> GgufModel:
+def open_gguf(file: Path, *, name: str, lists: Collection[str] = ()) -> GgufModel:
     """Read the headers of a model's files, and check that all weights are there and of types that can be converted.
+
+    Args:
+        lists: see ``read_header``.
 
     Raises ``UnsupportedModelError``, with a message of one line that names the model, if anything is missing, damaged
     or not supported.
@@ -67,7 +71,7 @@ def open_gguf(file: Path, *, name: str) -> GgufModel:
     headers = []
     for part in files:
         try:
-            headers.append(read_header(part))
+            headers.append(read_header(part, lists))
         except (GgufError, OSError) as error:
             raise refuse(name, f"{part.name}: {error}" if len(files) > 1 else str(error)) from error
     model = GgufModel(tuple(headers))
@@ -76,9 +80,11 @@ def open_gguf(file: Path, *, name: str) -> GgufModel:
 
 
 def _check(model: GgufModel, name: str) -> None:
-    architecture, expected = model.first.architecture, model.first.get("split.count", 0)
-    if not architecture:
+    expected = model.first.get("split.count", 0)
+    if not model.first.architecture:
         raise refuse(name, "its header names no architecture")
+    if not model.tensors:
+        raise refuse(name, "it has no weights")
     if expected > 1 and expected != len(model.headers):
         raise refuse(
             name, f"it is one of {expected} parts: keep them together, under the names that they were made with"
@@ -88,12 +94,18 @@ def _check(model: GgufModel, name: str) -> None:
 
 
 def _check_tensors(header: GgufHeader, name: str) -> None:
-    size = header.file.stat().st_size
+    import gguf
+
+    size, end = header.file.stat().st_size, 0
     for tensor in header.tensors:
+        kind = _type(tensor.type)
         if not _is_converted(tensor.type):
-            what = _type(tensor.type)
-            raise refuse(name, f"its tensor {tensor.name} has the type {what.name}, which cannot be converted")
-    end = max((tensor.offset + _stored_bytes(tensor) for tensor in header.tensors), default=0)
+            raise refuse(name, f"its tensor {tensor.name} has the type {kind.name}, which cannot be converted")
+        if tensor.shape[-1] % gguf.GGML_QUANT_SIZES[kind][0]:
+            raise refuse(name, f"its tensor {tensor.name} has rows of {tensor.shape[-1]:,} numbers, not whole blocks")
+        if end and tensor.offset != -(-end // header.alignment) * header.alignment:
+            raise refuse(name, f"its tensor {tensor.name} does not begin where the one before it ends")
+        end = tensor.offset + _stored_bytes(tensor)
     if end > size:
         raise refuse(name, f"{header.file.name} is truncated, {size:,} of {end:,} bytes: download it again")
 

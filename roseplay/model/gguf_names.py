@@ -8,27 +8,35 @@ from pathlib import PurePath
 
 from roseplay.model.errors import UnsupportedModelError
 
-_PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
+MOST_PARTS = 1000
+_PART = re.compile(r"-([0-9]{5})-of-([0-9]{5})(?=\.gguf$)", re.IGNORECASE)
 _SHOWN = 20
 
 
 def model_name(file: PurePath | str) -> str:
     """Returns the name of a file's model: the file's name without its extension and part number."""
-    name = _PART.sub("", PurePath(file).name)
+    begin, _, end = _split(PurePath(file).name)
+    name = begin + end
     return name[: -len(".gguf")] if name.lower().endswith(".gguf") else name
 
 
 def first_part(name: str) -> str:
     """Returns the name of the first part of the split model that a file belongs to; else the file's own name."""
-    return _PART.sub(lambda found: f"-00001-of-{found[2]}", name)
+    return part_names(name)[0]
 
 
 def part_names(name: str) -> list[str]:
     """Returns the names of all parts of the split model that a file belongs to; else only the file's own name."""
-    found = _PART.search(name)
-    if found is None:
-        return [name]
-    return [_PART.sub(f"-{number:05d}-of-{found[2]}", name) for number in range(1, int(found[2]) + 1)]
+    begin, count, end = _split(name)
+    return [f"{begin}-{number:05d}-of-{count:05d}{end}" for number in range(1, count + 1)] or [name]
+
+
+def _split(name: str) -> tuple[str, int, str]:
+    """Returns what stands before a part's number, the number of parts, and the ending; no parts for any other name."""
+    part = _PART.search(name)
+    if part is None or not 1 <= int(part[1]) <= int(part[2]) <= MOST_PARTS:
+        return name, 0, ""
+    return name[: part.start()], int(part[2]), name[part.end() :]
 
 
 def one_gguf(files: Iterable[str], asked: str, model: str, spelled: Callable[[str], str]) -> str:

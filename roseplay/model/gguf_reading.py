@@ -25,7 +25,7 @@ from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
 from roseplay.model.errors import refuse
 from roseplay.model.gguf import GgufModel, open_gguf
-from roseplay.model.gguf_header import GgufHeader, Value, read_header
+from roseplay.model.gguf_header import GgufHeader, Value
 from roseplay.model.weights_progress import begin_weights, counting
 
 _PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -45,7 +45,7 @@ _SAMPLING = {  # names in transformers' generation config, by those of GGUF
 
 def open_to_read(file: Path, *, name: str) -> GgufModel:
     """Like ``open_gguf``, but also raises its error for split models that transformers cannot read in parts."""
-    model = open_gguf(file, name=name)
+    model = open_gguf(file, name=name, lists=(_TOKENS, _TOKEN_TYPES))
     architecture = model.first.architecture
     if len(model.headers) > 1 and is_gguf_arch_supported(architecture):
         why = f"it is split, and transformers reads {architecture} from one file"
@@ -82,7 +82,7 @@ def adopt_generation_values(transformer: Any, model: GgufModel) -> None:
 
 def _named_ends(header: GgufHeader) -> set[int]:
     """Returns the ids of control tokens whose names say that they end an answer."""
-    tokens, kinds = read_header(header.file, (_TOKENS,)).get(_TOKENS, []), header.get(_TOKEN_TYPES, [])
+    tokens, kinds = header.get(_TOKENS, []), header.get(_TOKEN_TYPES, [])
     control = {tokens[number]: number for number, kind in enumerate(kinds[: len(tokens)]) if kind == _CONTROL}
     ends = {token: number for token, number in control.items() if _ENDS.fullmatch(token)}
     if "<|return|>" in ends:  # GPT-OSS also ends its reasoning with <|end|>
@@ -164,7 +164,7 @@ def _field(key: str, value: Value) -> SimpleNamespace:
         length = value.value if isinstance(value.value, int) else len(value.value)
         return SimpleNamespace(name=key, parts=[(0,)], data=[0] * length, types=[9, 0])
     found = value.value if value.is_array else [value.value]
-    if isinstance(found, int):  # the length of a list of strings that was not read
+    if isinstance(found, int):  # the length of a list that was not read
         found = []
     parts = [text.encode() if isinstance(text, str) else np.array([text]) for text in found]
     types = [9, value.type] if value.is_array else [value.type]

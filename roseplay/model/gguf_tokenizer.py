@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from roseplay.model.gguf import open_gguf
-from roseplay.model.gguf_header import GgufHeader, read_header
+from roseplay.model.gguf_header import GgufHeader
 from roseplay.model.source import Source, quiet
 
-_TEXTS = ("tokenizer.ggml.tokens", "tokenizer.ggml.merges")
+_LISTS = [f"tokenizer.ggml.{name}" for name in ("tokens", "merges", "scores", "token_type", "precompiled_charsmap")]
 # The names of special tokens, and the last part of the keys of their ids.
 _SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 
@@ -21,11 +21,11 @@ def gguf_tokenizer(source: Source, *, name: str) -> Any | None:
     vocabulary.
     """
     assert source.file is not None
-    first = open_gguf(source.file, name=name).first
-    if _TEXTS[0] not in first.metadata:
+    first = open_gguf(source.file, name=name, lists=_LISTS).first
+    if _LISTS[0] not in first.metadata:
         return None
     with quiet():
-        return _converted(read_header(first.file, _TEXTS))
+        return _converted(first)
 
 
 def _converted(header: GgufHeader) -> Any:
@@ -51,7 +51,7 @@ def _converted(header: GgufHeader) -> Any:
 
 def _special_tokens(header: GgufHeader) -> dict[str, Any]:
     """Returns the special tokens, and whether a prompt begins with one, as transformers decides it."""
-    kind, tokens = header.get("tokenizer.ggml.model"), header.get(_TEXTS[0])
+    kind, tokens = header.get("tokenizer.ggml.model"), header.get(_LISTS[0])
     ids = {name: header.get(f"tokenizer.ggml.{key}_token_id") for name, key in _SPECIAL.items()}
     found: dict[str, Any] = {name: None if number is None else tokens[number] for name, number in ids.items()}
     if kind == "gemma4":

@@ -257,3 +257,40 @@ def test_a_type_that_cannot_be_converted_is_named(number: int, named: str, file:
     assert content[kind] == tensor.type
     (tmp_path / "other.gguf").write_bytes(content[:kind] + bytes([number]) + content[kind + 1 :])
     assert f"{tensor.name} has the type {named}" in refusal(tmp_path / "other.gguf")
+
+
+def test_weights_at_another_alignment_are_the_same(file: Path, tmp_path: Path):
+    wide = written(tmp_path / "wide.gguf", kind="Q8_0", alignment=512)
+    assert all(tensor.offset % 512 == 0 for tensor in gguf_header.read_header(wide).tensors)
+    found, expected = (load_model(str(path), FLOAT32).model.state_dict() for path in (wide, file))
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
+    narrow = bytearray(wide.read_bytes())
+    at = narrow.index(b"general.alignment") + len(b"general.alignment") + 4
+    narrow[at : at + 4] = (8).to_bytes(4, "little")
+    wide.write_bytes(narrow)
+    assert "does not begin where the one before it ends" in refusal(wide)
+
+
+def test_rows_of_a_type_are_whole_blocks(file: Path, tmp_path: Path):
+    content, name = bytearray(file.read_bytes()), b"blk.0.attn_q.weight"
+    at = content.index(name) + len(name) + 4
+    content[at : at + 16] = (16).to_bytes(8, "little") + (256).to_bytes(8, "little")
+    (tmp_path / "model.gguf").write_bytes(content)
+    assert "blk.0.attn_q.weight has rows of 16 numbers, not whole blocks" in refusal(tmp_path / "model.gguf")
+
+
+def test_a_header_without_weights_is_refused(tmp_path: Path):
+    import gguf as package
+
+    writer = package.GGUFWriter(tmp_path / "empty.gguf", "llama")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    assert "it has no weights" in refusal(tmp_path / "empty.gguf")
+
+
+def test_a_token_that_is_not_text_is_refused_in_one_line(file: Path, tmp_path: Path):
+    content = bytearray(file.read_bytes())
+    content[content.index(b"<|spare|>")] = 0xFF
+    (tmp_path / "model.gguf").write_bytes(content)
+    assert "its header is truncated or damaged" in refusal(tmp_path / "model.gguf")
