@@ -7,6 +7,7 @@ Imports nothing large: the command line chooses a model before libraries are loa
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,8 @@ def called(model: str) -> str:
     """Returns the name to show for a model before it is loaded; for a path, its last part."""
     if model == SMOLLM2:
         return SMOLLM2_NAME
-    path = Path(model).expanduser()
-    return path.resolve().name.removesuffix(".gguf") if path.exists() else model
+    path = os.path.expanduser(model)
+    return Path(path).resolve().name.removesuffix(".gguf") if os.path.exists(path) else model
 
 
 # A pool of the usual size would look empty. This many fill seven rows of the block map, and a burst on the page uses

@@ -103,3 +103,4 @@ def test_a_model_is_called_by_its_name(tmp_path: Path) -> None:
     assert called(str(tmp_path / "Some-7B.Q4_0.gguf")) == "Some-7B.Q4_0"
     assert (called("smollm2"), called(str(tmp_path))) == ("SmolLM2-135M-Instruct", tmp_path.name)
     assert (called("tiny-chat"), called("org/name:Q4_0")) == ("tiny-chat", "org/name:Q4_0")
+    assert called("~nosuchuser/x") == "~nosuchuser/x" and called("x" * 300) == "x" * 300

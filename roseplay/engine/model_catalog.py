@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -10,10 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from roseplay.engine.model_entry import MAX_JSON, ModelEntry, of_directory, of_gguf
+from roseplay.engine.model_entry import ModelEntry, of_directory, of_gguf
+from roseplay.model.checkpoint_json import read_object
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.gguf_names import first_part
 from roseplay.model.source import Source, find_source, hub_answers
@@ -28,6 +29,7 @@ HUB_S = 10.0  # timeout for asking the hub whether it has a model
 _BLOB = re.compile(r"sha256[:-]([0-9a-f]{64})")
 _MODEL_LAYER = "application/vnd.ollama.image.model"
 _log = logging.getLogger(__name__)
+Description = Callable[[], ModelEntry | None]  # describes a model that was found
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,8 @@ class Search:
         self._until = time.monotonic() + SEARCH_S
         for look in (self._own, self._hub, self._llama_cpp, self._lm_studio, self._ollama):
             try:
-                for entry in look():
-                    self.entries.append(entry)
+                for describe_model in look():
+                    self._add(describe_model)
                     if len(self.entries) >= MOST_MODELS or self._over():
                         self.complete = False
                         return
@@ -78,14 +80,24 @@ class Search:
                 _log.debug("the search for models failed", exc_info=True)
                 self.complete = False
 
+    def _add(self, describe_model: Description) -> None:
+        try:
+            entry = describe_model()
+        except Exception:  # nor must a damaged model hide others
+            _log.debug("a model could not be described", exc_info=True)
+            self.complete = False
+            return
+        if entry is not None:
+            self.entries.append(entry)
+
     def _over(self) -> bool:
         return self._seen >= MOST_SEEN or time.monotonic() > self._until
 
-    def _own(self) -> Iterator[ModelEntry]:
-        yield describe(EMBEDDED)
-        yield describe(SMOLLM2)
+    def _own(self) -> Iterator[Description]:
+        yield partial(describe, EMBEDDED)
+        yield partial(describe, SMOLLM2)
 
-    def _hub(self) -> Iterator[ModelEntry]:
+    def _hub(self) -> Iterator[Description]:
         if self.places.hub is None or not self.places.hub.is_dir():
             return
         from huggingface_hub import scan_cache_dir
@@ -95,38 +107,32 @@ class Search:
             if repo.repo_type != "model" or revision is None:
                 continue
             folder = revision.snapshot_path
-            entry = of_directory(folder, name=repo.repo_id, model=repo.repo_id, source="hub")
-            if entry is not None:
-                yield entry
+            yield partial(of_directory, folder, name=repo.repo_id, model=repo.repo_id, source="hub")
             for file in self._files(folder):
                 model = f"{repo.repo_id}:{file.relative_to(folder).as_posix()}"
                 yield from self._gguf(file, "hub", name=model, model=model)
 
-    def _llama_cpp(self) -> Iterator[ModelEntry]:
+    def _llama_cpp(self) -> Iterator[Description]:
         for place in self.places.llama_cpp:
             for file in self._files(place):
                 yield from self._gguf(file, "llama.cpp")
 
-    def _lm_studio(self) -> Iterator[ModelEntry]:
+    def _lm_studio(self) -> Iterator[Description]:
         for place in self.places.lm_studio:
             for file in self._files(place):
                 yield from self._gguf(file, "LM Studio")
 
-    def _gguf(self, file: Path, source: str, **about: str) -> Iterator[ModelEntry]:
+    def _gguf(self, file: Path, source: str, **about: str) -> Iterator[Description]:
         if first_part(file.name) == file.name:  # a split model is one
-            entry = of_gguf(file, source=source, **about)
-            if entry is not None:
-                yield entry
+            yield partial(of_gguf, file, source=source, **about)
 
-    def _ollama(self) -> Iterator[ModelEntry]:
+    def _ollama(self) -> Iterator[Description]:
         for place in self.places.ollama:
             manifests = place / "manifests"
             for file in self._files(manifests, suffix=""):
                 blob = _model_blob(file, place / "blobs")
                 if blob is not None:
-                    entry = of_gguf(blob, name=_ollama_name(file.relative_to(manifests).parts), source="Ollama")
-                    if entry is not None:
-                        yield entry
+                    yield partial(of_gguf, blob, name=_ollama_name(file.relative_to(manifests).parts), source="Ollama")
 
     def _files(self, folder: Path, suffix: str = ".gguf", depth: int = DEPTH) -> Iterator[Path]:
         """Yields files below a folder, by name; links to folders are not followed."""
@@ -154,12 +160,10 @@ class Search:
 def _model_blob(manifest: Path, blobs: Path) -> Path | None:
     """Returns the weights file that an Ollama manifest names; None if it names none, or the file is missing."""
     try:
-        if manifest.stat().st_size > MAX_JSON:
-            return None
-        layers = json.loads(manifest.read_bytes())["layers"]
+        layers = read_object(manifest)["layers"]
         digest = next(layer["digest"] for layer in layers if layer["mediaType"] == _MODEL_LAYER)
         found = _BLOB.fullmatch(digest)
-    except (OSError, ValueError, KeyError, TypeError, StopIteration, RecursionError):
+    except (UnsupportedModelError, KeyError, TypeError, StopIteration):
         return None
     blob = blobs / f"sha256-{found[1]}" if found else None
     return blob if blob is not None and blob.is_file() else None
@@ -272,5 +276,5 @@ def given(names: Sequence[str], catalog: ModelCatalog) -> list[ModelEntry]:
 def _given(name: str, catalog: ModelCatalog) -> ModelEntry:
     try:
         return catalog.find(name)
-    except (OSError, UnsupportedModelError) as error:
+    except (OSError, ValueError) as error:
         return ModelEntry(Path(name).name or name, name, "file", refused=str(error))

@@ -5,8 +5,6 @@ Only headers and configs are read, without torch. The loader may still refuse a 
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,13 +12,18 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from roseplay.model.checkpoint_json import (
+    decoder_config,
+    indexed_files,
+    read_object,
+    stored_tensors,
+)
 from roseplay.model.context_length import stated_length
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.gguf import open_gguf
 from roseplay.model.gguf_header import GgufHeader, read_header
 from roseplay.model.gguf_names import model_name, part_names
 
-MAX_JSON = 8_000_000  # bytes of a config, or of a weights file's header
 _DECODERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _PARTS = ("clip", "mmproj")  # architectures of GGUF files that are only a part of a model
 # Other architectures that are refused: encoders, recurrent models, and models with their own kind of attention.
@@ -62,11 +65,19 @@ class ModelEntry:
 
 def of_directory(folder: Path, *, name: str, model: str, source: str) -> ModelEntry | None:
     """Returns the entry of a transformers model's directory; None if the model is not a decoder."""
-    config = _json(folder / "config.json")
-    if config is None or not _is_decoder(config):
+    if not (folder / "config.json").is_file():
         return None
-    text = config.get("text_config") if isinstance(config.get("text_config"), Mapping) else config
-    assert isinstance(text, Mapping)
+    try:
+        return _of_checkpoint(folder, name=name, model=model, source=source)
+    except UnsupportedModelError as error:
+        return ModelEntry(name, model, source, refused=str(error))
+
+
+def _of_checkpoint(folder: Path, *, name: str, model: str, source: str) -> ModelEntry | None:
+    stated = read_object(folder / "config.json")
+    config, text = decoder_config(stated), decoder_config(stated, text=True)
+    if not _is_decoder(config):
+        return None
     files = _weights(folder)
     stored = _stored(files)
     method = _method(config)
@@ -146,19 +157,8 @@ def _reason(error: Exception) -> str:
 # -- directories
 
 
-def _json(file: Path) -> dict[str, Any] | None:
-    try:
-        if file.stat().st_size > MAX_JSON:
-            return None
-        found = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
 def _is_decoder(config: Mapping[str, Any]) -> bool:
-    classes = config.get("architectures")
-    named = isinstance(classes, list) and any(str(one).endswith(_DECODERS) for one in classes)
+    named = any(str(name).endswith(_DECODERS) for name in config.get("architectures") or ())
     return named and not config.get("is_encoder_decoder")
 
 
@@ -170,37 +170,27 @@ def _weights(folder: Path) -> list[Path]:
 
 
 def _stored(files: Sequence[Path]) -> dict[str, int]:
-    """Returns how many numbers of each type safetensors files hold; empty if not known."""
+    """Returns how many numbers of each type safetensors files hold; empty for other files."""
     counts: dict[str, int] = {}
     for file in files:
-        if file.suffix != ".safetensors":
-            return {}
-        try:
-            with file.open("rb") as opened:
-                (length,) = struct.unpack("<Q", opened.read(8))
-                tensors = json.loads(opened.read(min(length, MAX_JSON)))
-            for name, tensor in tensors.items():
-                if name != "__metadata__":
-                    kind = _TYPES.get(tensor["dtype"], tensor["dtype"].lower())
-                    counts[kind] = counts.get(kind, 0) + prod(tensor["shape"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error, RecursionError):
-            return {}
+        for tensor in stored_tensors(file).values():
+            kind = _TYPES.get(tensor["dtype"], tensor["dtype"].lower())
+            counts[kind] = counts.get(kind, 0) + prod(tensor["shape"])
     return counts
 
 
 def _method(config: Mapping[str, Any]) -> str | None:
     """Returns the method by which the weights are quantized; None if they are not."""
     found = config.get("quantization_config")
-    return str(found.get("quant_method") or "quantized") if isinstance(found, Mapping) else None
+    return None if found is None else found.get("quant_method") or "quantized"
 
 
 def _context(config: Mapping[str, Any]) -> int | None:
     """Returns the context length in tokens; dynamic rotary embeddings extend it by their factor."""
     length = stated_length(config.get)
     rope = config.get("rope_parameters") or config.get("rope_scaling")
-    if length is not None and isinstance(rope, Mapping) and rope.get("rope_type", rope.get("type")) == "dynamic":
-        factor = rope.get("factor")
-        return int(length * factor) if isinstance(factor, int | float) else None
+    if length is not None and rope and rope.get("rope_type", rope.get("type")) == "dynamic":
+        return int(length * (rope.get("factor") or 1))
     return length
 
 
@@ -213,8 +203,8 @@ def _refused(folder: Path, files: Sequence[Path], method: str | None) -> str | N
     if not files:
         return "its weights are not on this machine"
     index = next(folder.glob("*.safetensors.index.json"), None)
-    needed = set((_json(index) or {}).get("weight_map", {}).values()) if index is not None else set()
-    absent = sorted(name for name in needed if not (folder / str(name)).is_file())
+    needed = indexed_files(index) if index is not None else set()
+    absent = sorted(name for name in needed if not (folder / name).is_file())
     if absent:
         return f"{len(absent)} of its {len(needed)} files of weights are missing, {absent[0]} for one"
     if method is not None and method not in _DEQUANTIZED:

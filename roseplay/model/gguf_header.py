@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -25,6 +25,7 @@ _WHOLE = {0, 1, 2, 3, 4, 5, 10, 11}
 _TYPES = {"text": {_STRING}, "flag": {7}, "whole number": _WHOLE, "number": {*_WHOLE, 6, 12}, "value": {*_FORMATS, 8}}
 _DAMAGED = "its header is truncated or damaged; download the file again"
 _FAR = 2.0**40  # limit for numbers in lists, and for those without a rule of their own
+_SHORT = 4096  # up to this length, lists of numbers are always read: they have one for each layer
 _MOST = {
     "names, texts and numbers": 2**21,  # the largest vocabularies have 800,000
     "tensors": 2**16,
@@ -32,18 +33,12 @@ _MOST = {
     "bytes in a text": 2**20,
     "dimensions in a tensor": 4,
     "numbers in a tensor": 2**48,
-    "numbers in a list that is always read": 4096,  # lists with a number for each layer
 }
 
 
 class _Rule(NamedTuple):
-    """What a value may be.
-
-    Attributes:
-        type: a key of ``_TYPES``; of a list, that of its elements.
-        least, most: of a number, or of the length of a text or list.
-        is_list: None if it may be either.
-    """
+    """What a value may be: its type (of a list, that of its elements), and the least and greatest number, or length of
+    a text or list. ``is_list`` is None if it may be a list or not."""
 
     type: str
     least: float
@@ -56,18 +51,17 @@ class _Rule(NamedTuple):
         size = len(found.value) if isinstance(found.value, str | list) else found.value
         fits = self.least <= size <= self.most and all(isinstance(one, str) or abs(one) <= _FAR for one in values)
         if not fits or found.type not in _TYPES[self.type] or self.is_list not in (None, found.is_array):
-            what = f"a {'list of ' if self.is_list else ''}{self.type}{'s' if self.is_list else ''}"
-            limits = f"{'of length ' if self.is_list or self.type == 'text' else ''}{self.least:,} to {self.most:,}"
-            raise GgufError(f"its header has {str(found.value)[:40]!r} as {key!r}: it must be {what}, {limits}")
+            what = f"{'list of ' if self.is_list else ''}{self.type}"
+            limits = f"{'length ' if self.is_list or self.type == 'text' else ''}{self.least:,} to {self.most:,}"
+            raise GgufError(f"its header has {str(found.value)[:40]!r} as {key!r}: use a {what}, {limits}")
 
 
-# The metadata that is read; all other is skipped. ``*`` stands for the architecture.
-_SPACES = ("general", "split", "tokenizer")
+# The metadata that is used. ``*`` stands for the architecture, alone for all its other keys.
 _RULES = {
     "general.architecture": _Rule("text", 1, 64),
     "general.name": _Rule("text", 0, 1000),
     "general.type": _Rule("text", 0, 64),
-    "general.alignment": _Rule("whole number", 8, 2**20),  # a power of two
+    "general.alignment": _Rule("whole number", 8, 2**20),  # and a power of two
     "general.file_type": _Rule("whole number", 0, 2**16),
     "general.sampling.temp": _Rule("number", 0, 1000),
     "general.sampling.top_k": _Rule("number", -1, 2**32),
@@ -76,18 +70,14 @@ _RULES = {
     "general.sampling.penalty_repeat": _Rule("number", 0, 1000),
     "split.count": _Rule("whole number", 0, MOST_PARTS),
     "tokenizer.chat_template": _Rule("text", 0, 2**20),
-    "tokenizer.ggml.model": _Rule("text", 0, 64),
-    "tokenizer.ggml.pre": _Rule("text", 0, 64),
+    **{f"tokenizer.ggml.{name}": _Rule("text", 0, 64) for name in ("model", "pre")},
     "tokenizer.ggml.tokens": _Rule("text", 1, 2**21, True),
     "tokenizer.ggml.merges": _Rule("text", 0, 2**21, True),
-    "tokenizer.ggml.scores": _Rule("number", 0, 2**21, True),
+    **{f"tokenizer.ggml.{name}": _Rule("number", 0, 2**21, True) for name in ("scores", "precompiled_charsmap")},
     "tokenizer.ggml.token_type": _Rule("whole number", 0, 2**21, True),
-    "tokenizer.ggml.precompiled_charsmap": _Rule("whole number", 0, 2**21, True),
-    "tokenizer.ggml.add_bos_token": _Rule("flag", 0, 1),
-    "tokenizer.ggml.add_eos_token": _Rule("flag", 0, 1),
-    "tokenizer.ggml.add_space_prefix": _Rule("flag", 0, 1),
-    # ... and less than the vocabulary
-    **{f"tokenizer.ggml.{name}_token_id": _Rule("whole number", 0, 2**21 - 1) for name in SPECIAL},
+    **{f"tokenizer.ggml.add_{name}": _Rule("flag", 0, 1) for name in ("bos_token", "eos_token", "space_prefix")},
+    # and less than the vocabulary
+    **{f"tokenizer.ggml.{name}_token_id": _Rule("whole number", 0, 2**21) for name in SPECIAL},
     "*.block_count": _Rule("whole number", 1, 10_000),
     "*.context_length": _Rule("whole number", 1, 2**31 - 1),
     "*.embedding_length": _Rule("whole number", 1, 2**20),
@@ -203,7 +193,7 @@ class _Cursor:
         tensors = [self._tensor() for _ in range(_limited(num_tensors, "tensors"))]
         alignment = metadata["general.alignment"].value if "general.alignment" in metadata else 32
         if alignment & (alignment - 1):
-            raise GgufError(f"its header has {alignment:,} as 'general.alignment': it must be a power of two")
+            raise GgufError(f"its header has {alignment:,} as 'general.alignment': use a power of two")
         begin = -(-self._at // alignment) * alignment
         stored = tuple(StoredTensor(name, shape, kind, begin + at) for name, shape, kind, at in tensors)
         header = GgufHeader(file, metadata, stored, alignment)
@@ -214,14 +204,16 @@ class _Cursor:
         values: dict[str, Value] = {}
         for _ in range(num_values):
             key = self._text("bytes in a name")
-            found = self._value(_rule(key) is not None, key in lists)
-            if found is not None:
-                values[key] = found
-        architecture = values["general.architecture"].value if "general.architecture" in values else ""
-        spaces = tuple(f"{space}." for space in (*_SPACES, architecture))
-        metadata = {key: found for key, found in values.items() if key.startswith(spaces)}
-        for key, found in metadata.items():
-            _RULES[str(_rule(key))].check(key, found)
+            values[key] = self._value(key in lists)
+        named = values.get("general.architecture")
+        metadata = {}
+        for key, found in values.items():
+            space, _, rest = key.partition(".")
+            of_model = named is not None and space == named.value
+            rule = _RULES.get(key) or (_RULES.get(f"*.{rest}", _RULES["*"]) if of_model else None)
+            if rule is not None:
+                rule.check(key, found)
+                metadata[key] = found
         return metadata
 
     def _take(self, size: int) -> int:
@@ -243,36 +235,40 @@ class _Cursor:
         self._take(length)
         return int(length)
 
-    def _text(self, what: str = "bytes in a text") -> str:
-        self._count(1)
-        length = _limited(self._skip_text(), what)
+    def _text(self, limit: str = "bytes in a text") -> str:
+        length = _limited(self._skip_text(), limit)
+        self._count(1 + length // 16)
         try:
             return self._data[self._at - length : self._at].decode("utf-8")
         except UnicodeDecodeError:
             raise GgufError(_DAMAGED) from None
 
-    def _value(self, has_rule: bool, wanted: bool) -> Value | None:
-        """Read a value, or the length of a long list that is not ``wanted``; returns None if it has no rule."""
+    def _value(self, wanted: bool) -> Value:
+        """Read a value, but only the length of a long text, and of a long list or one of texts that is not ``wanted``."""
         (kind,) = self._numbers("I")
         is_array = kind == _ARRAY
         kind, length = self._numbers("IQ") if is_array else (kind, 1)
-        if kind == _STRING:
-            if has_rule and (wanted or not is_array):
-                found: Any = [self._text() for _ in range(length)]
-                return Value(found if is_array else found[0], kind, is_array)
+        found: Sequence[Any]
+        if kind == _STRING and is_array and not wanted:
             self._count(length)
             for _ in range(length):
                 self._skip_text()
+            return Value(length, kind, True)
+        if kind == _STRING:
+            begin, size = self._at, self._skip_text() if length else 0
+            if size > _MOST["bytes in a text"]:
+                return Value(size, kind)
+            self._at = begin
+            found = [self._text() for _ in range(length)]
         elif kind in _FORMATS:
-            format = _FORMATS[kind]
-            begin = self._take(length * struct.calcsize("<" + format))
-            if has_rule and (wanted or length <= _MOST["numbers in a list that is always read"]):
-                self._count(length)
-                found = list(struct.unpack_from(f"<{length}{format}", self._data, begin))
-                return Value(found if is_array else found[0], kind, is_array)
+            begin = self._take(length * struct.calcsize("<" + _FORMATS[kind]))
+            if length > _SHORT and not wanted:
+                return Value(length, kind, True)
+            self._count(length)
+            found = struct.unpack_from(f"<{length}{_FORMATS[kind]}", self._data, begin)
         else:
             raise GgufError(f"its header has a value of the unknown type {kind}")
-        return Value(length, kind, True) if has_rule else None
+        return Value(list(found) if is_array else found[0], kind, is_array)
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
         name = self._text("bytes in a name")
@@ -290,21 +286,12 @@ def _limited(count: int, what: str) -> int:
     return count
 
 
-def _rule(key: str) -> str | None:
-    """Returns the key of a value's rule in ``_RULES``; None if it has none."""
-    space, _, rest = key.partition(".")
-    if space in _SPACES:
-        return key if key in _RULES else None
-    return f"*.{rest}" if f"*.{rest}" in _RULES else "*"
-
-
 def _check_ids(header: GgufHeader) -> None:
     """Raises ``GgufError`` for the id of a special token that is not in the vocabulary."""
-    tokens = header.get("tokenizer.ggml.tokens", _MOST["names, texts and numbers"])
+    tokens = header.get("tokenizer.ggml.tokens", 2**21)
     sizes = [tensor.shape[0] for tensor in header.tensors if tensor.name == "token_embd.weight"]
     vocabulary = min([tokens if isinstance(tokens, int) else len(tokens), *sizes])
-    for name in SPECIAL:
-        key = f"tokenizer.ggml.{name}_token_id"
+    for key in (f"tokenizer.ggml.{name}_token_id" for name in SPECIAL):
         if header.get(key, 0) >= vocabulary:
             raise GgufError(
                 f"its header has {header.get(key)} as {key!r}, but its vocabulary has {vocabulary:,} tokens"

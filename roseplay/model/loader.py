@@ -22,6 +22,7 @@ from roseplay.model import exclusive
 from roseplay.model.accelerator import accelerator_for
 from roseplay.model.attention import ATTENTION_NAME
 from roseplay.model.attention.pattern import adopt_config_patterns
+from roseplay.model.checkpoint_json import stored_tensors
 from roseplay.model.context_length import stated_length
 from roseplay.model.devices import choose_device
 from roseplay.model.downloads import download_bar
@@ -46,7 +47,6 @@ from roseplay.model.quantized import (
     dequantizing,
     how_read,
     method_of,
-    stored_tensors,
     unify_dtype,
 )
 from roseplay.model.ranks import Ranks

@@ -7,10 +7,8 @@ so, and transformers then ignores the scales. So the names of the stored tensors
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -97,19 +95,6 @@ def unify_dtype(model: torch.nn.Module, config: Any, dtype: torch.dtype) -> None
     for weight in model.parameters():
         if weight.dtype == torch.bfloat16:
             weight.data = weight.data.to(dtype)
-
-
-def stored_tensors(file: Path) -> dict[str, Any]:
-    """Returns the header's entry for each tensor of a safetensors file; nothing for a file of another kind."""
-    if file.suffix != ".safetensors":
-        return {}
-    try:
-        with file.open("rb") as opened:
-            header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
-    except (OSError, ValueError, OverflowError, MemoryError):  # reading the weights will say what is wrong
-        return {}
-    header.pop("__metadata__", None)
-    return dict(header)
 
 
 def _settings(config: Any) -> dict[str, Any] | None:

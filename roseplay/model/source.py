@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import socket
 import urllib.parse
@@ -71,12 +72,12 @@ def find_source(model: str) -> Source:
         if packaged is not None and not (gguf_packages_missing() and smollm2_is_cached()):
             return Source(SMOLLM2_NAME, str(packaged.parent), True, packaged.name)
         return Source(SMOLLM2_NAME, SMOLLM2_HUB_ID, False)
-    path = Path(model).expanduser()
-    if not path.exists():
+    path = Path(os.path.expanduser(model))  # os.path raises nothing: a user may be unknown, a name too long
+    if not os.path.exists(path):
         path = Path(shapes.resolve(model))
-    if path.is_dir():
+    if os.path.isdir(path):
         return _in_directory(model, path)
-    if path.is_file():
+    if os.path.isfile(path):
         if not is_gguf(path):
             raise UnsupportedModelError(
                 f"{model} is a file, but not a GGUF file: give one, or the directory of a transformers model"

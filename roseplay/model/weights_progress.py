@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from huggingface_hub import try_to_load_from_cache
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from roseplay.core.progress import Reporter
-from roseplay.model.quantized import stored_tensors
+from roseplay.model.checkpoint_json import StoredTensor, indexed_files, stored_tensors
 from roseplay.model.source import Source
 
 _PAGE = 4096  # bytes
@@ -36,8 +35,7 @@ def checkpoint_files(source: Source) -> list[Path]:
         if (directory / one).is_file():
             return [directory / one]
         if (directory / index).is_file():
-            shards = set(json.loads((directory / index).read_text())["weight_map"].values())
-            return [directory / shard for shard in sorted(shards)]
+            return [directory / shard for shard in sorted(indexed_files(directory / index))]
     return []
 
 
@@ -62,14 +60,14 @@ def converted_bytes(files: list[Path], dtype: torch.dtype, unread: re.Pattern[st
     return sum(stored) * dtype.itemsize
 
 
-def _read_tensors(files: list[Path], unread: re.Pattern[str] | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read_tensors(files: list[Path], unread: re.Pattern[str] | None) -> Iterator[tuple[str, StoredTensor]]:
     for file in files:
         for name, tensor in stored_tensors(file).items():
             if unread is None or not unread.match(name):
                 yield name, tensor
 
 
-def _numbers(name: str, tensor: dict[str, Any]) -> int:
+def _numbers(name: str, tensor: StoredTensor) -> int:
     """Returns how many of the model's numbers a stored tensor has: none in scales, two per byte in blocks."""
     if name.endswith(("_scales", "_scale_inv")):
         return 0

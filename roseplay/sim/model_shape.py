@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from roseplay.model.checkpoint_json import decoder_config
 from roseplay.model.context_length import stated_length
+from roseplay.model.errors import UnsupportedModelError
 from roseplay.sim.gpus import SimulationError
 
 # Bytes of a stored weight. Four-bit formats have a scale for every 16 (fp4) or 128 (int4) weights.
@@ -116,12 +118,13 @@ class ModelShape:
         Raises:
             SimulationError: it is no decoder with attention in every layer, or a size is missing.
         """
-        text = config.get("text_config")
-        if isinstance(text, Mapping):
-            config = {**text, "quantization_config": config.get("quantization_config")}
         try:
-            return cls._read(config, name, weights or _stored_format(config, name), kv or _kv_format(config))
-        except (KeyError, TypeError, ZeroDivisionError) as error:
+            quantization = decoder_config(config).get("quantization_config")
+            stated = {**decoder_config(config, text=True), "quantization_config": quantization}
+            return cls._read(stated, name, weights or _stored_format(stated, name), kv or _kv_format(stated))
+        except UnsupportedModelError as error:
+            raise SimulationError(f"{name} cannot be simulated: {error}") from None
+        except KeyError as error:
             raise SimulationError(f"{name} cannot be simulated: its config does not state {error}") from None
 
     @classmethod
@@ -163,10 +166,9 @@ class ModelShape:
 
 def _first(config: Mapping[str, Any], *names: str, default: int | None = None) -> int:
     for name in names:
-        value = config.get(name)
-        if isinstance(value, int) and value > 0:
-            return value
-    if default is None:
+        if value := config.get(name):
+            return int(value)
+    if not default:
         raise KeyError(names[0])
     return default
 
@@ -207,14 +209,19 @@ def _mixture(config: Mapping[str, Any], hidden: int, layers: int) -> dict[str, A
     experts = _first(config, "n_routed_experts", "num_local_experts", "num_experts", default=1)
     if experts == 1:
         return {"expert_layers": 0, "shared": 0}
-    inner = _first(config, "moe_intermediate_size", "intermediate_size")
+    inner, used = (
+        _first(config, "moe_intermediate_size", "intermediate_size"),
+        _first(config, "num_experts_per_tok", "moe_topk"),
+    )
+    if used > experts:
+        raise UnsupportedModelError(f"its config has {used} experts for a token, but only {experts}")
     first = config.get("first_k_dense_replace") or 0
     every = config.get("moe_layer_freq") or config.get("decoder_sparse_step") or 1
-    expert_layers = len(range(first, layers, every if isinstance(every, int) else 1))
+    expert_layers = len(range(first, layers, every))
     shared_inner = (config.get("n_shared_experts") or 0) * inner or config.get("shared_expert_intermediate_size") or 0
     return {
         "experts": experts,
-        "experts_per_token": _first(config, "num_experts_per_tok", "moe_topk"),
+        "experts_per_token": used,
         "expert": 3 * hidden * inner,
         "expert_layers": expert_layers,
         "shared": expert_layers * (3 * hidden * shared_inner + hidden * experts),
@@ -241,7 +248,7 @@ def _stored_format(config: Mapping[str, Any], name: str) -> str:
         return "bf16"
     method, bits = str(found.get("quant_method")), found.get("bits") or found.get("w_bit")
     if bits in (4, 8):
-        return f"int{bits}"
+        return f"int{int(bits)}"
     if method == "bitsandbytes":
         return "int4" if found.get("load_in_4bit") else "int8"
     if "fp4" in str(found.get("quant_algo") or found.get("format") or "").lower():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import os
 from pathlib import Path
 from typing import Any
 
 from roseplay.model import shapes
+from roseplay.model.checkpoint_json import read_object
+from roseplay.model.errors import UnsupportedModelError
 from roseplay.sim.gpus import SimulationError
 from roseplay.sim.model_shape import ModelShape
 
@@ -24,21 +26,18 @@ def find_shape(model: str, weights: str | None = None, kv: str | None = None) ->
     """
     name, file = _find(model)
     try:
-        config = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise SimulationError(f"{file} cannot be read as a model's config: {' '.join(str(error).split())}") from None
-    if not isinstance(config, dict):
-        raise SimulationError(f"{file} is not a model's config: it is no JSON object")
-    return ModelShape.of_config(config, name=name, weights=weights, kv=kv)
+        return ModelShape.of_config(read_object(file), name=name, weights=weights, kv=kv)
+    except UnsupportedModelError as error:
+        raise SimulationError(f"{name} cannot be simulated: {error}") from None
 
 
 def _find(model: str) -> tuple[str, Path]:
-    path = Path(model).expanduser()
-    if path.is_dir():
+    path = Path(os.path.expanduser(model))
+    if os.path.isdir(path):
         if not (path / "config.json").is_file():
             raise SimulationError(f"{model} has no config.json: only its config is needed to simulate a model")
         return path.resolve().name, path / "config.json"
-    if path.is_file():
+    if os.path.isfile(path):
         if path.suffix.lower() == ".gguf":
             raise SimulationError(f"{model} is a GGUF file: give the model's config.json to simulate it")
         return (path.resolve().parent.name if path.name == "config.json" else path.stem), path

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from roseplay.engine import model_catalog
-from roseplay.engine.model_catalog import ModelCatalog, Places, Search, describe
+from roseplay.engine.model_catalog import ModelCatalog, Places, Search, describe, given
 from roseplay.engine.model_entry import ModelEntry
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.source import find_source
@@ -164,16 +164,86 @@ def test_a_split_model_is_one_entry(tmp_path: Path) -> None:
     assert entries["big"].parameters == 2 * 4160 and entries["big"].model.endswith("big-00001-of-00002.gguf")
 
 
-def test_a_search_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(30):
-        (tmp_path / f"{number}.txt").write_text("")
-    loop = tmp_path / "loop"
-    loop.symlink_to(tmp_path, target_is_directory=True)
-    assert found(Places(llama_cpp=[tmp_path])) == {}
-    monkeypatch.setattr(model_catalog, "MOST_SEEN", 10)
+def test_folders_are_searched_to_a_depth_and_links_to_them_are_not_followed(tmp_path: Path) -> None:
+    place, other = tmp_path / "place", tmp_path / "other"
+    folder = place
+    for depth in range(model_catalog.DEPTH + 2):
+        write_gguf(folder / f"at-{depth}.gguf")
+        folder /= "folder"
+    write_gguf(other / "behind-a-link.gguf")
+    (place / "link").symlink_to(other, target_is_directory=True)
+    (place / "linked.gguf").symlink_to(other / "behind-a-link.gguf")
+    names = {f"at-{depth}" for depth in range(model_catalog.DEPTH + 1)}
+    assert set(found(Places(llama_cpp=[place]))) == names | {"linked"}
+
+
+@pytest.mark.parametrize(("limit", "most"), [("MOST_SEEN", 10), ("MOST_MODELS", 10), ("SEARCH_S", 0.0)])
+def test_a_search_has_limits(limit: str, most: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = write_gguf(tmp_path / "0.gguf").read_bytes()
+    for number in range(1, 30):
+        (tmp_path / f"{number}.gguf").write_bytes(content)
+    assert len(found(Places(llama_cpp=[tmp_path]))) == 30
+    monkeypatch.setattr(model_catalog, limit, most)
     search = Search(Places(llama_cpp=[tmp_path]))
     search.run()
-    assert not search.complete
+    assert not search.complete and len(search.entries) <= 10
+
+
+def test_a_bad_model_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "z"):
+        write_gguf(tmp_path / "files" / f"{name}.gguf")
+        write_hub(tmp_path / "hub", f"org/{name}", write_directory)
+        write_ollama(tmp_path / "ollama", f"registry.ollama.ai/library/{name}/1b", ("ab" if name == "a" else "cd") * 32)
+    good = (tmp_path / "files" / "a.gguf").read_bytes()
+    (tmp_path / "files" / "m-00001-of-00000.gguf").write_bytes(good)
+    (tmp_path / "files" / "text.gguf").write_bytes(good.replace(b"general.file_type\4", b"general.alignment\4"))
+    write_hub(tmp_path / "hub", "org/m", lambda at: write_directory(at, rope_scaling={"factor": float("inf")}))
+    write_ollama(tmp_path / "ollama", "registry.ollama.ai/library/m/1b", "ef" * 32).write_bytes(good[:40])
+    places = Places(tmp_path / "hub", [tmp_path / "files"], ollama=[tmp_path / "ollama"])
+    entries = found(places)
+    assert set(entries) == {"a", "m-00001-of-00000", "text", "z", "org/a", "org/m", "org/z", "a:1b", "m:1b", "z:1b"}
+    assert "general.alignment" in (entries["text"].refused or "")
+    assert "rope_scaling.factor" in (entries["org/m"].refused or "")
+
+    of_gguf = model_catalog.of_gguf
+
+    def broken(file: Path, **about: Any) -> ModelEntry | None:
+        if file.name.startswith("m-"):
+            raise IndexError("list index out of range")
+        return of_gguf(file, **about)
+
+    monkeypatch.setattr(model_catalog, "of_gguf", broken)
+    search = Search(places)
+    search.run()
+    assert {"a", "z"} <= {entry.name for entry in search.entries} and not search.complete
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("config.json", b"[" * 100_000, "config.json cannot be read: recursion limit"),
+        ("config.json", {**LLAMA, "rope_scaling": {"rope_type": "dynamic", "factor": 10**400}}, "rope_scaling.factor"),
+        ("config.json", {**LLAMA, "max_position_embeddings": "512"}, "max_position_embeddings"),
+        ("model.safetensors.index.json", {"weight_map": ["model.safetensors"]}, "weight_map"),
+        (
+            "model.safetensors",
+            b"\x40" + bytes(7) + b'{"a": {"dtype": "BF16", "shape": [' + b"9" * 400,
+            "cannot be read",
+        ),
+    ],
+)
+def test_why_a_directory_is_refused_is_one_line(name: str, content: Any, reason: str, tmp_path: Path) -> None:
+    folder = write_directory(tmp_path / "model")
+    (folder / name).write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    refused = describe(str(folder)).refused or ""
+    assert reason in refused and "\n" not in refused
+
+
+def test_dynamic_embeddings_extend_the_context(tmp_path: Path) -> None:
+    assert (
+        describe(str(write_directory(tmp_path / "a", rope_scaling={"type": "dynamic", "factor": 2.5}))).context == 1280
+    )
+    assert describe(str(write_directory(tmp_path / "b", rope_scaling={"type": "linear", "factor": 2.5}))).context == 512
 
 
 def test_one_model_by_name_path_or_file(tmp_path: Path) -> None:
@@ -187,10 +257,17 @@ def test_one_model_by_name_path_or_file(tmp_path: Path) -> None:
     assert "not a decoder" in (describe(str(encoder)).refused or "")
     (tmp_path / "notes.txt").write_text("notes")
     (tmp_path / "empty").mkdir()
-    for wrong in (tmp_path / "notes.txt", tmp_path / "empty", tmp_path / "nowhere", "two words"):
+    long, nobodys = "x" * 300 + ".gguf", "~nosuchuser/x"
+    for wrong in (tmp_path / "notes.txt", tmp_path / "empty", tmp_path / "nowhere", "two words", long, nobodys):
         with pytest.raises(UnsupportedModelError):
             describe(str(wrong))
     assert (describe("org/not-here").source, describe("org/not-here").refused) == ("download", None)
+
+
+def test_a_name_that_no_library_accepts_is_an_entry_that_is_refused() -> None:
+    names = ["~nosuchuser/x", "x" * 300, "a--b/c", "x\0y"]
+    entries = given(names, ModelCatalog(Places))
+    assert [entry.model for entry in entries] == names and all(entry.refused for entry in entries)
 
 
 def test_listing_loads_no_torch() -> None:

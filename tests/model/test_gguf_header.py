@@ -150,7 +150,7 @@ def test_the_vocabulary_is_the_smaller_of_tokens_and_embeddings(file: Path) -> N
         (content(tensors=[tensor("token_embd.weight", [])]), "truncated or damaged"),
         (content(tensors=[tensor("x" * 257, [8])]), "257 bytes in a name; at most 256"),
         (content({"x" * 257: number(U32, 1)}), "257 bytes in a name"),
-        (content({"general.name": number(TEXT, "x" * (2**20 + 1))}), "bytes in a text; at most 1,048,576"),
+        (content({"general.name": number(TEXT, "x" * (2**20 + 1))}), "as 'general.name': use a text, length 0 to 1,000"),
         (content({"x.y": struct.pack("<IIQ", ARRAY, TEXT, 2**64 - 1)}), "names, texts and numbers; at most"),
         (content({"x.y": struct.pack("<IIQ", ARRAY, U64, 2**64 - 1)}), "truncated or damaged"),
         (content({"x.y": struct.pack("<II", 13, 1)}), "unknown type 13"),

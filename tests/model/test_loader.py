@@ -139,7 +139,7 @@ def test_unfit_directories(checkpoint: Path, tmp_path: Path):
     with pytest.raises(UnsupportedModelError, match=r"lacks 1 weights, model\.norm\.weight"):
         load_model(str(tmp_path), EngineConfig())
     (tmp_path / "model.safetensors").write_bytes(b"nonsense")
-    with pytest.raises(UnsupportedModelError, match="weights cannot be read"):
+    with pytest.raises(UnsupportedModelError, match="model.safetensors cannot be read"):
         load_model(str(tmp_path), EngineConfig())
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(UnsupportedModelError, match="config cannot be read"):

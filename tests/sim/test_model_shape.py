@@ -93,6 +93,13 @@ def test_formats() -> None:
         ({**MIXTRAL, "ssm_cfg": {"layer": "Mamba1"}}, "layers of the kind ssm_cfg"),
         ({**MIXTRAL, "is_encoder_decoder": True}, "layers without attention, or an encoder"),
         ({**MIXTRAL, "quantization_config": {"quant_method": "aqlm"}}, "quantized by aqlm"),
+        ({**DEEPSEEK_V3, "q_lora_rank": "12345678"}, "'12345678' as 'q_lora_rank'"),
+        ({**MIXTRAL, "hidden_size": 10**400}, "as 'hidden_size'"),
+        ({**MIXTRAL, "num_hidden_layers": -2}, "as 'num_hidden_layers'"),
+        ({**MIXTRAL, "max_position_embeddings": 1e999}, "'inf' as 'max_position_embeddings'"),
+        ({**MIXTRAL, "num_experts_per_tok": 9}, "9 experts for a token, but only 8"),
+        ({**MIXTRAL, "num_attention_heads": 5000}, "does not state 'head_dim'"),
+        ({"text_config": "none"}, "its config is a str"),
     ],
 )
 def test_what_cannot_be_simulated_is_one_line(config: dict[str, Any], said: str) -> None:
@@ -114,12 +121,16 @@ def test_models_are_found_by_name_directory_and_file(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text("[]")
     with pytest.raises(SimulationError, match="is no JSON object"):
         find_shape(str(tmp_path / "list.json"))
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(SimulationError, match="recursion limit"):
+        find_shape(str(tmp_path / "deep.json"))
     with pytest.raises(SimulationError, match=r"has no config\.json"):
         find_shape(str(tmp_path))
 
 
 def test_an_unknown_model_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(SimulationError, match="not found: give a config") as error:
-        find_shape("no such model")
-    assert "qwen3-8b" in str(error.value)
+    for name in ("no such model", "~nosuchuser/x", "x" * 300):
+        with pytest.raises(SimulationError, match="not found: give a config") as error:
+            find_shape(name)
+        assert "qwen3-8b" in str(error.value)
