@@ -40,6 +40,7 @@ class Start:
         model, config: of the engine.
         name: the model's display name.
         knobs: the engine's initial knobs.
+        carried: whether these are of the previous engine: those that this one cannot have are left out.
         ids: numbers its requests, and those of later engines.
         page_is_made: set once this process has imported what the page needs. Two threads that import large libraries
             slow each other down, and the page comes first; a worker's process loads its model meanwhile.
@@ -59,6 +60,7 @@ class Start:
     page_is_made: threading.Event
     after: Playground | None = None
     number: int = 1
+    carried: bool = False
     cancelled: threading.Event = dataclasses.field(default_factory=threading.Event)
     resources: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)
     playground: Playground | None = None
@@ -233,11 +235,8 @@ class EngineHost:
         self.page_is_made.set()
         if self._thread.is_alive():
             self._thread.join(CLOSE_WITHIN_S)
-        playground = self._start.playground
-        if playground is not None:
-            playground.close()
-            self._start.resources.close()
-            playground.engine.close()
+        if self._start.playground is not None:
+            _close(self._start, self._start.playground)
 
     # -- the thread
 
@@ -280,15 +279,22 @@ class EngineHost:
         return dataclasses.replace(
             before,
             model=model, name=name, config=config, knobs=knobs, after=before.playground or before.after, number=number,
-            cancelled=threading.Event(), resources=contextlib.ExitStack(), playground=None,
+            carried=True, cancelled=threading.Event(), resources=contextlib.ExitStack(), playground=None,
         )  # fmt: skip
 
     def _attempt(self, start: Start) -> str | None:
         """Make the playground of a start; returns the error message if that failed."""
         try:
             playground = self._make(start)
-            playground.start()
-            start.playground, start.after = playground, None
+            try:
+                playground.start()
+                with self._lock:  # from here on it cannot be cancelled
+                    if start.cancelled.is_set():
+                        raise EngineError("the start was cancelled")
+                    start.playground, start.after, self._before = playground, None, None
+            except BaseException:
+                _close(start, playground)
+                raise
             start.status.end()
             return None
         except (ValueError, OSError, ImportError, RuntimeError) as error:
@@ -309,3 +315,9 @@ class EngineHost:
         """Give open pages the time to poll once more, so that they show why the start failed."""
         if self._asked_at is not None and time.monotonic() - self._asked_at < PAGE_OPENS_WITHIN_S:
             ended.wait(TELL_PAGES_S)
+
+
+def _close(start: Start, playground: Playground) -> None:
+    playground.close()
+    start.resources.close()
+    playground.engine.close()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roseplay.config import Knobs
+from roseplay.core.info import UnsupportedKnobError
 from roseplay.engine.engine_like import EngineLike
 from roseplay.own_models import called
 from roseplay.play.engine_host import EngineHost, Start
@@ -24,10 +26,15 @@ def host_engine(options: Options, command: str) -> EngineHost:
 
     def make(start: Start) -> Playground:
         engine = _attach(options.addresses[0]) if options.addresses else _load(start)
+        absent = _carry_knobs(engine, start.knobs) if start.carried else {}
         start.page_is_made.wait()
         try:
             start.resources.enter_context(options.server.publishing(engine))
-            return _playground(engine, options, start)
+            playground = _playground(engine, options, start)
+            if absent:
+                values = ", ".join(f"{name} {value}" for name, value in absent.items())
+                playground.notice = f"{start.name} cannot have {values}: the default is used again."
+            return playground
         except BaseException:
             start.resources.close()
             engine.close()
@@ -65,13 +72,24 @@ def record_name(record: str, number: int) -> str:
     return str(next(name for name in names if not name.exists()))
 
 
+def _carry_knobs(engine: EngineLike, knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """Set the knobs of a previous engine; returns those that this engine cannot have."""
+    absent = {}
+    for name, value in knobs.items():
+        try:
+            engine.set_knobs(**{name: value})
+        except UnsupportedKnobError:
+            absent[name] = value
+    return absent
+
+
 def _load(start: Start) -> EngineLike:
     from roseplay.engine.client import Engine
 
     return Engine(
         start.model,
         config=start.config,
-        knobs=Knobs(**start.knobs),
+        knobs=Knobs() if start.carried else Knobs(**start.knobs),
         cancelled=start.cancelled,
         on_progress=start.status.take,
         import_after=start.page_is_made,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from roseplay.config import EngineConfig
@@ -73,7 +75,7 @@ class ModelPicker:
         simulated = simulated_models() if self._free else []
         return {
             "state": self._host.state,
-            "model": self._host.model,
+            "model": self._names()[self._host.model],
             "name": self._host.status.model,
             "back": self._host.goes_back_to,
             "failed": self._failed(),
@@ -97,7 +99,9 @@ class ModelPicker:
         fits = None if entry.weight_bytes is None or room is None else entry.weight_bytes <= room
         return {
             **dataclasses.asdict(entry),
-            "refused": refused,
+            "model": self._without_paths(entry.model),
+            "name": self._without_paths(entry.name),
+            "refused": refused and self._without_paths(refused),
             "fits": fits,
             "current": current and entry.model == self._host.model,
         }
@@ -105,18 +109,37 @@ class ModelPicker:
     def _failed(self) -> str | None:
         status = self._host.status
         if status.failure is not None and self._host.over:
-            return status.sentence
+            return self._without_paths(status.sentence)
         try:
-            return self._host.playground.notice
+            return self._without_paths(self._host.playground.notice or "") or None
         except EngineError:
-            return status.note or None
+            return self._without_paths(status.note) or None
+
+    def _names(self) -> dict[str, str]:
+        """Returns what stands for each model in answers; visitors who are not trusted do not learn its path."""
+        models = dict.fromkeys((*self._models, self._host.model))
+        if self._trusted:
+            return {model: model for model in models}
+        names: dict[str, str] = {}
+        for model in models:
+            name = PurePath(model).name if model.startswith(("/", ".", "~")) or os.path.exists(model) else model
+            names[model] = f"{name} ({len(names) + 1})" if name in names.values() else name
+        return names
+
+    def _without_paths(self, text: str) -> str:
+        for model, name in self._names().items():
+            text = text.replace(model, name)
+        return text
 
     def _settings(self) -> dict[str, Any]:
         """Returns the settings of the engine that is running or starting."""
         return {name: getattr(self._host.config, name) for name in SETTINGS}
 
     def _room(self) -> int | None:
-        """Returns the bytes that would be free without the running engine; None if none is running."""
+        """Returns the bytes that would be free without the running engine; None if none is running, or a simulated one,
+        which knows nothing of this machine."""
+        if self._host.config.run_as is not None:
+            return None
         try:
             engine = self._host.engine
             free: FreeMemory = engine.free_memory(_LOOK_S)
@@ -160,14 +183,18 @@ class ModelPicker:
         if not isinstance(model, str) or not model.strip() or len(model) > MAX_NAME or not model.isprintable():
             raise ValueError(f"model is {shown(model)}: use a path, a hub id, or a name from the list")
         model = model.strip()
-        if not self._free and model not in (*self._models, self._host.model):
-            raise NotOfferedError(f"{shown(model)} is not offered here: use one of {', '.join(self._models)}")
-        return model
+        if self._free:
+            return model
+        names = self._names()
+        offered = next((one for one, name in names.items() if model in (one, name)), None)
+        if offered is None:
+            raise NotOfferedError(f"{shown(model)} is not offered here: use one of {', '.join(names.values())}")
+        return offered
 
     def _checked(self, model: str) -> ModelEntry:
         entry = self._catalog.find(model)
         if why := entry.refused or _too_large(entry, self._room()):
-            raise ValueError(f"{entry.name} cannot be served: {why}")
+            raise ValueError(self._without_paths(f"{entry.name} cannot be served: {why}"))
         return entry
 
     def _config(self, model: str, changes: Mapping[str, Any]) -> EngineConfig:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,14 +15,17 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from roseplay.config import EngineConfig, SamplingParams
+from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.engine.errors import EngineError
 from roseplay.engine.model_entry import ModelEntry
 from roseplay.model.source import embedded_model
+from roseplay.play import engine_host
 from roseplay.play.engine_host import LoadBusyError
 from roseplay.play.engine_start import host_engine
 from roseplay.play.model_picker import ModelPicker
 from roseplay.play.options import parse
+from roseplay.play.playground import Playground
+from roseplay.play.start_status import StartStatus
 from roseplay.play.web.server import create_app
 from roseplay.serve.guard import allowed_hosts
 from tests.play.conftest import wait_until
@@ -140,6 +145,45 @@ def test_loads_are_one_after_the_other_and_can_be_given_up(models: ModelHost) ->
     assert models.host.playground.notice is None  # no notice, as the user has cancelled it
 
 
+def test_a_cancelled_start_does_not_go_live(models: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is told that a start is cancelled gets the model from before, even if the start had all but ended."""
+    start_playground = Playground.start
+
+    def start(playground: Playground) -> None:
+        start_playground(playground)
+        if playground.engine.info.model == "other":
+            assert models.host.cancel() == FIRST
+
+    monkeypatch.setattr(Playground, "start", start)
+    models.switch("other")
+    assert models.host.engine.info.model == FIRST and models.host.playground.notice is None
+    assert [engine.alive for engine in models.engines] == [False, False, True]
+
+
+def test_a_start_that_is_live_cannot_be_cancelled(models: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = []
+
+    def end(status: StartStatus) -> None:
+        with pytest.raises(LoadBusyError, match="nothing to cancel"):
+            models.host.cancel()
+        refused.append(status.model)
+
+    monkeypatch.setattr(StartStatus, "end", end)
+    models.switch("other")
+    assert refused == ["other"] and models.host.engine.info.model == "other"
+
+
+def test_an_engine_that_starts_after_the_close_is_closed(models: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_host, "CLOSE_WITHIN_S", 0.0)
+    going_on = threading.Event()
+    monkeypatch.setattr(Playground, "start", lambda playground: going_on.wait(30))
+    models.host.switch("other", EngineConfig())
+    wait_until(lambda: len(models.engines) == 2)
+    models.host.close()
+    going_on.set()
+    assert models.host.wait(30) and not any(engine.alive for engine in models.engines)
+
+
 def test_closing_it_meanwhile_ends_it(models: ModelHost) -> None:
     models.held.set()
     models.host.switch("other", EngineConfig())
@@ -222,6 +266,16 @@ def test_with_real_engines(tmp_path: Path) -> None:
         after = host.chats.ask("What is a KV block?", params)
         assert after.stream.result(60).text == text and after.request_id > before.request_id
         assert host.engine.info.model == "copy" and host.knobs()["max_batch_size"] == 5
+        host.set_knobs({"speculative_tokens": 4, "pinned_blocks": 20, "preemption_mode": "swap", "max_batch_size": 6})
+        host.switch("tiny-chat", dataclasses.replace(options.config, run_as="h100", num_blocks=21))
+        assert host.wait(120) and host.live and host.config.run_as == "h100", host.status.sentence
+        assert host.playground.notice == (
+            "tiny-chat cannot have pinned_blocks 20, preemption_mode swap, speculative_tokens 4: the default is used again."
+        )
+        assert host.knobs() == {**Knobs().to_dict(), "max_batch_size": 6}
+        host.switch(copy, options.config)
+        assert host.wait(120) and host.live and host.playground.notice is None
+        host.set_knobs({"max_batch_size": 5})
         host.switch(str(empty), options.config)
         assert host.wait(120) and host.live
         assert host.engine.info.model == "copy" and "it has no weights" in (host.playground.notice or "")

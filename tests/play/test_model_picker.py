@@ -87,6 +87,10 @@ def test_what_does_not_fit_is_refused_before_anything_ends(models: ModelHost, tm
         ({"model": "tiny-chat", "dtype": "int4"}, "dtype"),
         ({"model": "tiny-chat", "num_blocks": "many"}, "num_blocks is 'many': use an integer"),
         ({"model": "tiny-chat", "max_model_len": 4096}, "max_model_len is 4,096, but tiny-chat allows at most 2,048"),
+        ({"model": "~nosuchuser/x"}, "no such directory or file"),
+        ({"model": "x" * 300 + ".gguf"}, "no such directory or file"),
+        ({"model": "x", "run_as": "h100"}, "not found: give a config"),
+        ({"model": "~nosuchuser/x", "run_as": "h100"}, "not found: give a config"),
         ({"model": "org/not-here"}, "is not on this machine, and the Hugging Face hub cannot be reached"),
         ({"model": "tiny-chat", "num_blocks": 5, "kv_cache_memory": 5}, "not both"),
         ({"model": "tiny-chat", "quantization": "int8", "dtype": "float16"}, "quantization int8 computes"),
@@ -148,6 +152,7 @@ def test_a_gpu_that_is_not_here_runs_models_of_which_only_the_config_is(models: 
         found = client.get("/ui/models").json()
         assert [model["model"] for model in found["simulated"] if model["current"]] == ["llama-3.1-70b"]
         assert not any(model["current"] for model in found["models"])
+        assert found["free_bytes"] is None and {model["fits"] for model in found["models"]} == {None}
 
         assert client.post("/ui/models/load", json={"model": FIRST, "run_as": None}).status_code == 202
         assert models.host.wait(30) and models.host.config.run_as is None
@@ -168,6 +173,28 @@ class TestWho:
             assert len(models.starts) == 1
             assert client.post("/ui/models/load", json={"model": "smollm2"}).status_code == 202
             assert models.host.wait(30) and models.host.model == "smollm2"
+
+    def test_paths_are_told_to_trusted_visitors_only(self, models: ModelHost, tmp_path: Path) -> None:
+        files = [str(write_gguf(tmp_path / folder / "mine.gguf")) for folder in ("a", "b")]
+        Path(files[1]).write_bytes(b"no model")
+        absent = str(tmp_path / "absent.gguf")
+        offered = [*files, absent, "smollm2"]
+        with client_of(models, trusted=False, models=offered) as client:
+            answer = client.get("/ui/models")
+            found = {model["model"]: model for model in answer.json()["models"]}
+            assert set(found) == {FIRST, "mine.gguf", "mine.gguf (2)", "absent.gguf", "smollm2"}
+            assert "not a GGUF file" in found["mine.gguf (2)"]["refused"]
+            replies = [answer, *(client.post("/ui/models/load", json={"model": name}) for name in (*found, "other"))]
+            assert models.host.wait(30)
+            models.broken.add(files[0])
+            replies.append(client.post("/ui/models/load", json={"model": files[0]}))  # as its operator names it
+            assert replies[-1].status_code == 202 and models.host.wait(30)
+            replies.append(client.get("/ui/models"))
+            assert "mine could not be loaded" in replies[-1].json()["failed"]
+            assert not any(str(tmp_path) in reply.text for reply in replies)
+            assert files[0] in [start.model for start in models.starts]
+        with client_of(models, models=offered) as client:
+            assert {*offered} < {model["model"] for model in client.get("/ui/models").json()["models"]}
 
     def test_where_nothing_is_offered_there_is_no_picker(self, models: ModelHost) -> None:
         with client_of(models, trusted=False) as client:
