@@ -12,12 +12,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from roseplay.model.checkpoint_json import (
-    decoder_config,
-    indexed_files,
-    read_object,
-    stored_tensors,
-)
+from roseplay.model.checkpoint_json import decoder_config, indexed_files, read_object, stored_tensors
 from roseplay.model.context_length import stated_length
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.gguf import open_gguf

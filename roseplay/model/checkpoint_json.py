@@ -17,10 +17,8 @@ MAX_JSON = 16_000_000  # bytes
 _Text = Annotated[str, Field(max_length=200)]
 _Texts = Annotated[list[_Text], Field(max_length=10_000)]
 # A list has a number for each layer; none of them is used.
-_Size = Annotated[
-    Annotated[int, Field(ge=0, le=2**31 - 1)] | None,
-    BeforeValidator(lambda value: None if isinstance(value, list) else value),
-]
+_NoList = BeforeValidator(lambda value: None if isinstance(value, list) else value)
+_Size = Annotated[Annotated[int, Field(ge=0, le=2**31 - 1)] | None, _NoList]
 _Bits = Annotated[float, Field(ge=0, le=64)]
 _Length = Annotated[int, Field(ge=-1, le=2**31 - 1)]  # of a context; -1 and 0 stand for none
 _Factor = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
@@ -32,7 +30,9 @@ def _fields(*names_of: tuple[Any, str]) -> Any:
     return create_model("Fields", **fields)
 
 
-_CONFIG = _fields(
+_METHOD = (_Text, "quant_method quant_algo format kv_cache_quant_algo")
+_QUANTIZATION = _fields(_METHOD, (_Bits, "bits w_bit"), (bool, "load_in_4bit"), (object, "kv_cache_scheme"))
+_DECODER: TypeAdapter[Any] = TypeAdapter(_fields(
     (_Text, "model_type dtype torch_dtype"),
     (_Texts, "architectures layer_types layers_block_type"),
     (bool, "is_encoder_decoder use_sliding_window tie_word_embeddings"),
@@ -41,22 +41,12 @@ _CONFIG = _fields(
     (_Size, "num_attention_heads n_head num_key_value_heads num_kv_heads head_dim linear_num_key_heads"),
     (_Size, "kv_lora_rank q_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim"),
     (_Size, "n_routed_experts num_local_experts num_experts num_experts_per_tok moe_topk moe_intermediate_size"),
-    (
-        _Size,
-        "first_k_dense_replace moe_layer_freq decoder_sparse_step n_shared_experts shared_expert_intermediate_size",
-    ),
+    (_Size, "first_k_dense_replace moe_layer_freq decoder_sparse_step n_shared_experts"),
+    (_Size, "shared_expert_intermediate_size"),
     (_fields((_Text, "rope_type type"), (_Factor, "factor")), "rope_parameters rope_scaling"),
-    (
-        _fields(
-            (_Text, "quant_method quant_algo format kv_cache_quant_algo"),
-            (_Bits, "bits w_bit"),
-            (bool, "load_in_4bit"),
-            (object, "kv_cache_scheme"),
-        ),
-        "quantization_config",
-    ),
+    (_QUANTIZATION, "quantization_config"),
     (object, "sliding_window ssm_cfg"),
-)
+))  # fmt: skip
 
 
 class StoredTensor(TypedDict):
@@ -67,7 +57,6 @@ class StoredTensor(TypedDict):
     data_offsets: Annotated[list[Annotated[int, Field(ge=0, le=2**60)]], Field(min_length=2, max_length=2)]
 
 
-_DECODER = TypeAdapter(_CONFIG)
 _INDEX = TypeAdapter(dict[str, Annotated[str, Field(pattern=r"^[^/\\]{1,255}$")]])
 _TENSORS = TypeAdapter(dict[str, StoredTensor])
 

@@ -63,11 +63,9 @@ _RULES = {
     "general.type": _Rule("text", 0, 64),
     "general.alignment": _Rule("whole number", 8, 2**20),  # and a power of two
     "general.file_type": _Rule("whole number", 0, 2**16),
-    "general.sampling.temp": _Rule("number", 0, 1000),
+    **{f"general.sampling.{name}": _Rule("number", 0, 1000) for name in ("temp", "penalty_repeat")},
+    **{f"general.sampling.{name}": _Rule("number", 0, 1) for name in ("top_p", "min_p")},
     "general.sampling.top_k": _Rule("number", -1, 2**32),
-    "general.sampling.top_p": _Rule("number", 0, 1),
-    "general.sampling.min_p": _Rule("number", 0, 1),
-    "general.sampling.penalty_repeat": _Rule("number", 0, 1000),
     "split.count": _Rule("whole number", 0, MOST_PARTS),
     "tokenizer.chat_template": _Rule("text", 0, 2**20),
     **{f"tokenizer.ggml.{name}": _Rule("text", 0, 64) for name in ("model", "pre")},
@@ -76,8 +74,9 @@ _RULES = {
     **{f"tokenizer.ggml.{name}": _Rule("number", 0, 2**21, True) for name in ("scores", "precompiled_charsmap")},
     "tokenizer.ggml.token_type": _Rule("whole number", 0, 2**21, True),
     **{f"tokenizer.ggml.add_{name}": _Rule("flag", 0, 1) for name in ("bos_token", "eos_token", "space_prefix")},
-    # and less than the vocabulary
-    **{f"tokenizer.ggml.{name}_token_id": _Rule("whole number", 0, 2**21) for name in SPECIAL},
+    **{
+        f"tokenizer.ggml.{name}_token_id": _Rule("whole number", 0, 2**21) for name in SPECIAL
+    },  # and less than the vocabulary
     "*.block_count": _Rule("whole number", 1, 10_000),
     "*.context_length": _Rule("whole number", 1, 2**31 - 1),
     "*.embedding_length": _Rule("whole number", 1, 2**20),

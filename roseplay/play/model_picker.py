@@ -127,8 +127,9 @@ class ModelPicker:
         return names
 
     def _without_paths(self, text: str) -> str:
-        for model, name in self._names().items():
-            text = text.replace(model, name)
+        names = self._names()
+        for model in sorted(names, key=len, reverse=True):  # one may begin like another
+            text = text.replace(model, names[model])
         return text
 
     def _settings(self) -> dict[str, Any]:

@@ -209,10 +209,8 @@ def _mixture(config: Mapping[str, Any], hidden: int, layers: int) -> dict[str, A
     experts = _first(config, "n_routed_experts", "num_local_experts", "num_experts", default=1)
     if experts == 1:
         return {"expert_layers": 0, "shared": 0}
-    inner, used = (
-        _first(config, "moe_intermediate_size", "intermediate_size"),
-        _first(config, "num_experts_per_tok", "moe_topk"),
-    )
+    inner = _first(config, "moe_intermediate_size", "intermediate_size")
+    used = _first(config, "num_experts_per_tok", "moe_topk")
     if used > experts:
         raise UnsupportedModelError(f"its config has {used} experts for a token, but only {experts}")
     first = config.get("first_k_dense_replace") or 0
