@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import partial
 
 from roseplay.core.block_pool import BlockPool
 from roseplay.core.cache_entries import COMMITTED, Lookup, Node, Tail, history_of
@@ -60,7 +61,7 @@ class PrefixCache:
         self._unproven = _Pending()  # committed, while their step is still in flight
         self._siblings = Siblings()
         self._lost = Lost()
-        pool.on_evict = self._evict
+        pool.on_evict = partial(self.unlist, reason=MissReason.EVICTED)
 
     # -- finding
 
@@ -182,11 +183,11 @@ class PrefixCache:
         for tail in pending.tails:
             tail.pending_step = COMMITTED
             tail.entry_index = None
-            if not keep or not _is_listed(tail.parent):
+            if not keep or (tail.parent and not tail.parent.listed):
                 self._remove_tail(tail)
         for node in pending.nodes:
             node.pending_step = COMMITTED
-            if not keep or not _is_listed(node.parent):
+            if not keep or (node.parent and not node.parent.listed):
                 self._remove_node(node)
 
     def confirm(self) -> None:
@@ -241,10 +242,6 @@ class PrefixCache:
             self.log.clear()
         for block in [*self._node_of_block, *self._tails_of_block]:
             self.unlist(block, MissReason.CLEARED)
-
-    def _evict(self, block: int) -> None:
-        """Drop a block's entries because the pool hands the block out again."""
-        self.unlist(block, MissReason.EVICTED)
 
     def _note_lost(self, entry: Node | Tail, reason: MissReason | None) -> None:
         if reason is not None and entry.pending_step == COMMITTED:
@@ -301,7 +298,3 @@ class PrefixCache:
             del self._logits[tail.logits_key]
             self._dropped_logits.append(tail.logits_key)
             tail.logits_key = None
-
-
-def _is_listed(node: Node | None) -> bool:
-    return node is None or node.listed

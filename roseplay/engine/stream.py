@@ -78,8 +78,7 @@ class Stream:
     # -- for the receiver thread
 
     def push(self, token_id: int, time_ns: int, logprobs: TokenLogprobs | None = None, is_stop: bool = False) -> bool:
-        """Take a token, without its text if it is a stop token; returns whether it completed a stop string, which ends
-        the answer."""
+        """Take a token, without its text if it is a stop token; returns whether it completed a stop string."""
         if not is_stop:
             self.text += self._stop.push(self._decoder.push(token_id))
         self.text_ends.append(len(self.text))

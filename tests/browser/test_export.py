@@ -85,7 +85,7 @@ def test_the_names_in_a_report_are_not_squeezed_by_long_values(browser: Browser)
     rows = [("max_model_len", "1024"), ("durations of steps", "word " * 400), ("cpu", "x" * 4000)]
     page.set_content(report_page("A run", ['<div class="two"><div></div><div>', table(rows), "</div></div>"]))
     lines = "(cell) => { const range = document.createRange(); range.selectNodeContents(cell); return range.getClientRects().length }"
-    assert [cell.evaluate(lines) for cell in page.locator("td:first-child").element_handles()][0] == 1
+    assert page.locator("td:first-child").first.evaluate(lines) == 1
     assert page.locator("td:first-child").first.evaluate("(cell) => cell.clientWidth") > 60
     assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
     page.context.close()
