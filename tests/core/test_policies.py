@@ -244,6 +244,17 @@ def test_under_fair_the_tenant_that_has_waited_longest_is_overdue_first() -> Non
     assert numbers.index(heavy[1]) - numbers.index(heavy[0]) == 1 + 2 * 4
 
 
+def test_under_fair_a_tenant_is_not_overdue_because_of_what_came_before_it() -> None:
+    rig = one_at_a_time("fair", max_overtakes=4)
+    add(rig, 2, tenant="heavy", answer=100)
+    for _ in range(40):
+        add(rig, 1, tenant="busy", answer=1)
+    while len(rig.scheduler.waiting) > 20:
+        rig.step()
+    again = add(rig, 2, tenant="heavy").request_id
+    assert order(rig).index(again) == 1 + 20 + 2 * 4
+
+
 # -- fairness
 
 
