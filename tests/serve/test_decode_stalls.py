@@ -48,6 +48,12 @@ def test_prompts_in_the_step(decoding: Decoding) -> None:
     assert decoding.step() == []
 
 
+def test_the_usual_gap_is_that_of_steps_without_prompts(decoding: Decoding) -> None:
+    for _ in range(64):
+        assert decoding.step(14, prompt_tokens=64) == []
+    assert decoding.step(18) == [("other", 8.0)] * 2
+
+
 def test_prompts_in_a_step_that_left_the_request_out(decoding: Decoding) -> None:
     assert decoding.step(15, tokens=(1,), prompt_tokens=512) == []
     assert decoding.step(10) == [("prompts", 15.0)]
