@@ -25,6 +25,7 @@ from roseplay.wire.publishers import Publishers
 from roseplay.wire.step_sums import StepSums
 from tests.core.invariants import CacheTree
 from tests.wire.common import TIMEOUT_S, records, traffic, wait_until
+from tests.wire.test_step_sums import Requests
 
 
 class Subscriber:
@@ -159,6 +160,9 @@ def test_context_and_queue_are_followed_through_a_preemption() -> None:
         return metrics
 
     sums = StepSums("w", "s")
+    request = Requests(sums)
+    for request_id in (1, 2):
+        request("submitted", request_id)
     assert sums.take(StepEvent(StepRecord(*[0] * 18), [])) is None
     first = step([EntryRecord(1, 8, 0, 8, 10, 0, 0), EntryRecord(2, 2, 0, 6, 6, 4, 0)], 0, admitted=[1, 2])
     assert first.scheduled_requests == ScheduledRequests(2, 10, 4.0, 4, 0, 0, 0.0)
