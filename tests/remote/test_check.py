@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from roseplay.engine.client import Engine
 from roseplay.remote.check.main import main
+from roseplay.remote.check.server import Server
 from tests.serve.conftest import serving
 
 
@@ -135,6 +137,25 @@ def test_nothing_of_a_server_controls_the_terminal_or_has_no_end(capsys: pytest.
     said = capsys.readouterr().out
     assert "model named" in said and "400: \ufffd[31mno chats" in said and "\x1b" not in said
     assert "but no [DONE]" in said and "longer than" in said
+
+
+def test_a_stream_is_read_no_longer_than_a_request_may_take() -> None:
+    app = FastAPI()
+
+    @app.post("/v1/chat/completions")
+    async def chat() -> Response:
+        async def slowly() -> AsyncIterator[str]:
+            while True:
+                yield 'data: {"choices": []}\n\n'
+                await asyncio.sleep(0.05)
+
+        return StreamingResponse(slowly(), media_type="text/event-stream")
+
+    with at_a_port(app) as address:
+        server = Server(address, model="slow", timeout=0.5)
+        events = server.stream_chat()
+        server.close()
+    assert events.chunks and not events.done and max(events.times_s) <= 0.5
 
 
 @pytest.mark.timeout(60)

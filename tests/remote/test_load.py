@@ -139,6 +139,15 @@ def test_a_figure_that_cannot_be_true_is_left_out(value: str) -> None:
     assert load.replicas == {}
 
 
+def test_figures_at_their_limits_are_read() -> None:
+    full = read_load("vllm:kv_cache_usage_perc 1.0\nvllm:num_requests_running 0\n", LOAD_NAMES[0], 0).total
+    assert (full.kv_usage, full.running) == (1.0, 0)
+    config = 'vllm:cache_config_info{{block_size="{}",num_gpu_blocks="{}"}} 1.0\n'
+    assert read_blocks(config.format(2**16, 2**24 - 1), LOAD_NAMES[0]) == (2**16, 2**24 - 1)
+    for beyond in ((2**16 + 1, 100), (16, 2**24), (0, 100), (16, "1e3")):
+        assert read_blocks(config.format(*beyond), LOAD_NAMES[0]) is None
+
+
 def test_a_sum_beyond_what_columns_hold_is_left_out() -> None:
     text = "".join(f'vllm:num_requests_running{{engine="{engine}"}} 2e9\n' for engine in (0, 1))
     text += "vllm:kv_cache_usage_perc 55.0\nvllm:num_requests_waiting 1\n"

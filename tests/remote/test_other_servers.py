@@ -59,12 +59,13 @@ def test_pieces_of_several_tokens_are_counted_by_the_server() -> None:
     assert len(stream.token_times_ns) == 2 and len(stream.metrics.itl_ns) == 1
 
 
-def test_vllms_times() -> None:
-    metrics = {"time_to_first_token_ms": 50.0, "queue_time_ms": 20.0, "generation_time_ms": 400.0}
+@pytest.mark.parametrize(("queue_ms", "prefill_s"), [(20.0, 0.03), (60.0, 0.0)])
+def test_vllms_times(queue_ms: float, prefill_s: float) -> None:
+    metrics = {"time_to_first_token_ms": 50.0, "queue_time_ms": queue_ms, "generation_time_ms": 400.0}
     usage = {"prompt_tokens": 2, "completion_tokens": 1, "prompt_tokens_details": None}
     times = ask(Script(words("Yes", usage=usage, metrics=metrics))).metrics.server
     assert times is not None
-    assert (times.queue_s, times.prefill_s, times.decode_s) == (0.02, pytest.approx(0.03), 0.4)
+    assert (times.queue_s, times.prefill_s, times.decode_s) == (queue_ms / 1e3, pytest.approx(prefill_s), 0.4)
 
 
 def test_llama_cpps_times() -> None:
@@ -74,6 +75,39 @@ def test_llama_cpps_times() -> None:
     times = stream.metrics.server
     assert times is not None and (times.queue_s, times.prefill_s, times.decode_s) == (None, 0.0125, 0.07)
     assert stream.metrics.cached_tokens == 30
+
+
+@pytest.mark.parametrize("count", [True, -1, 1.0, "1", 2**31, None])
+def test_a_count_that_cannot_be_true_is_left_out(count: Any) -> None:
+    usage = {"prompt_tokens": count, "completion_tokens": 1}
+    assert ask(Script(words("Yes", usage=usage))).metrics.prompt_tokens == 0
+
+
+def test_cached_tokens_of_usage_come_first() -> None:
+    usage = {"prompt_tokens": 32, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 0}}
+    assert ask(Script(words("Yes", usage=usage, timings={"cache_n": 30}))).metrics.cached_tokens == 0
+
+
+@pytest.mark.parametrize("owner", ["roseplay", "vllm", "sglang"])
+def test_servers_that_can_count_the_tokens_of_chunks_are_asked_to(owner: str) -> None:
+    script = Script(words("Yes"), card={"owned_by": owner})
+    ask(script)
+    assert ("continuous_usage_stats" in script.bodies[0]["stream_options"]) is (owner != "sglang")
+
+
+def test_no_request_waits_here_for_another() -> None:
+    going = asyncio.Event()
+
+    async def until_told() -> AsyncIterator[bytes]:
+        await asyncio.wait_for(going.wait(), 60)
+        yield b""
+
+    script = Script(until_told)
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        streams = [remote.submit(CHAT) for _ in range(130)]  # more than httpx opens by default
+        wait_until(lambda: len(script.bodies) == len(streams))
+        remote.abort_all()
+        assert {stream.result(timeout=30).finish_reason for stream in streams} == {FinishReason.ABORT}
 
 
 def test_reasoning_is_text() -> None:
@@ -472,6 +506,29 @@ def test_a_server_that_hangs_is_given_up() -> None:
         stream.result(timeout=30)
         assert "gave no sign of life" in failed(stream)
         assert remote.overdue is not None and "has not answered" in remote.overdue
+
+
+def test_a_server_that_only_streams_is_not_given_up() -> None:
+    streaming: list[bool] = []
+
+    async def slowly() -> AsyncIterator[bytes]:
+        streaming.append(True)
+        for part in words(*["word "] * 40):
+            yield part
+            await asyncio.sleep(0.03)
+
+    script = Script(slowly)
+
+    @script.app.middleware("http")
+    async def never(request: Any, call_next: Any) -> Any:
+        if streaming:
+            await asyncio.sleep(5)
+        return await call_next(request)
+
+    timings = Timings(stopped_s=0.3, overdue_s=0.2, look_s=0.02, look_reply_s=0.1)
+    with at_a_port(script.app) as address, HttpEngine(address, timings=timings) as remote:
+        stream = remote.submit(CHAT).result(timeout=30)
+    assert (stream.finish_reason, stream.error, stream.num_tokens) == (FinishReason.STOP, None, 40)
 
 
 def test_parameters_are_only_sent_where_they_ask_for_something() -> None:
