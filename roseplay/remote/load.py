@@ -21,8 +21,7 @@ MOST_REPLICAS = 64
 ENGINE_LABELS = ("engine", "dp_rank")
 _NUMBER = re.compile("[1-9][0-9]{0,8}")
 _SERIES = re.compile(r"([\w:]+)(?:\{(\w+)=(\w+)\})?")
-# Prometheus' text format, as far as needed. Each part of a line is matched where the last one ended, in linear time.
-# (prometheus_client's parser copies the rest of a line for each label, and one wrong line makes it refuse all.)
+# Each part of a line is matched where the last one ended, in linear time; prometheus_client's parser is quadratic.
 _NAME = re.compile(r"([A-Za-z_:][\w:]*)(\{\s*)?")
 _LABEL = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"\s*,?\s*')
 _VALUE = re.compile(r"\s+(\S+)")
