@@ -32,6 +32,7 @@ export function mount(element) {
     if (["mode", "points", "job", "plan"].includes(what)) show();
   });
   on("replay", show);
+  on("frame", offer); // a knob may have changed
   ask();
   show();
 }
@@ -65,12 +66,7 @@ function ask() {
 function show() {
   const shown = lab.mode === "find" ? shownPoints() : null, row = shown && answerRow(shown);
   const { claim, figures, regret, price } = (shown && shown.summary.words) || NOTHING;
-  apply.hidden = !row || (row.value === null && store.knobs[shown.setting] === null); // nothing to change
-  if (row) {
-    write(apply, row.value === null ? "Remove the limit" : `Apply ${format.limit(row.value)}`);
-    apply.disabled = running() || poll.held || store.knobs[shown.setting] === row.value;
-    apply.title = poll.held ? "A replay is shown: go back to live first." : "";
-  }
+  offer();
   const [label, value, rest] = claim;
   if (!shown) found.replaceChildren(running() ? "Measuring." : "Press Find.");
   else found.replaceChildren(make("b", "", label), make("b", "rp-hand", value), `${rest}.`);
@@ -78,6 +74,16 @@ function show() {
   write(why, [figures && `${figures}.`, price].join(" ").trim());
   if (applied && (!shown || applied.id !== shown.id)) applied = null;
   said(shown);
+}
+
+/* Show the button that applies the answer, unless there is nothing to change. */
+function offer() {
+  const shown = lab.mode === "find" ? shownPoints() : null, row = answerRow(shown);
+  apply.hidden = !row || (row.value === null && store.knobs[shown.setting] === null);
+  if (!row) return;
+  write(apply, row.value === null ? "Remove the limit" : `Apply ${format.limit(row.value)}`);
+  apply.disabled = running() || poll.held || store.knobs[shown.setting] === row.value;
+  apply.title = poll.held ? "A replay is shown: go back to live first." : "";
 }
 
 // ---- Apply ------------------------------------------------------------------------------------------------
