@@ -146,7 +146,7 @@ def _price(largest: Point, answer: Point, promises: Promises) -> dict[str, Any] 
     if answer is largest:
         return None
     gained = list(misses(largest, promises))
-    costs = {name: _factor(largest, answer, name, "worse") for name in _PRICE if name not in gained}
+    costs = {name: _factor(largest, answer, name, "worse") for name in _PRICE}
     figure = max(costs, key=costs.__getitem__)
     gain = max(_factor(largest, answer, name, "better") for name in gained)
     many = costs[figure] > 1 and costs[figure] - 1 >= MANY * (gain - 1)
