@@ -101,6 +101,12 @@ def test_of_likeliest_tokens_with_the_same_text_the_likelier_one_is_kept() -> No
     assert whole["choices"][0]["logprobs"]["top_logprobs"] == [{"a": -0.1, "": -5.0}]
 
 
+def test_usage_counts_prompt_tokens_that_another_request_computed() -> None:
+    asked = answer(FakeEngine())
+    asked.streams[0].metrics.cached_tokens, asked.streams[0].metrics.shared_tokens = 1, 2
+    assert asked.usage()["prompt_tokens_details"] == {"cached_tokens": 3}
+
+
 def test_a_stream_that_fails_ends_the_others() -> None:
     async def read(asked: Answer) -> list[bytes]:
         return [event async for event in asked.events("none")]

@@ -76,6 +76,11 @@ def test_no_route_answers_without_the_key(app: Any, client: TestClient, headers:
             assert answer.headers["www-authenticate"] == "Bearer"
 
 
+@pytest.mark.parametrize("path", HEALTH)
+def test_only_reading_health_needs_no_key(client: TestClient, path: str) -> None:
+    assert client.post(path).status_code == client.delete(path).status_code == 401
+
+
 def test_health_takes_head(client: TestClient) -> None:
     for path in HEALTH:
         for headers in ({}, HEADERS):

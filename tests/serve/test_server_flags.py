@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import signal
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 from roseplay.config import EngineConfig
 from roseplay.serve.listening import listen
 from roseplay.serve.main import main, parse, warn_if_open
-from roseplay.serve.options import ServerOptions
+from roseplay.serve.options import ServerOptions, _key
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +68,8 @@ def test_a_key_may_be_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("ROSEPLAY_API_KEY", "from-there")
     assert options("").api_key == "from-there"
     assert options("--api-key mine").api_key == "mine"
+    with pytest.raises(argparse.ArgumentTypeError, match="without spaces"):
+        _key("two words")
     monkeypatch.setenv("ROSEPLAY_API_KEY", "")
     assert options("").api_key is None
 

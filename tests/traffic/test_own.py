@@ -115,6 +115,7 @@ def test_a_rate_takes_the_place_of_the_arrivals_in_a_file() -> None:
         (b'{"arrival_s": 0, "prompt": "a", "answer_tokens": true}', "line 1, answer_tokens: True"),
         ((CSV + "0,a,hi,,2\nsoon,a,hi,,2").encode(), "line 3, arrival_s: 'soon'"),
         ((CSV + '0,a,"two\nlines",,2\n1,a,hi,,none').encode(), "line 4, answer_tokens: 'none'"),
+        ((CSV + '0,a,"two\nlines",,none').encode(), "line 2, answer_tokens: 'none'"),
         ((CSV + "0,a,hi").encode(), "line 2 has 3 cells, the header has 5"),
         (
             b"arrival_s,prompt,answer_tokens, prompt \n0,hi,2,ho",
