@@ -239,6 +239,25 @@ def test_why_a_directory_is_refused_is_one_line(name: str, content: Any, reason:
     assert reason in refused and "\n" not in refused
 
 
+def test_files_of_weights_that_the_index_names_have_to_be_there(tmp_path: Path) -> None:
+    folder = write_directory(tmp_path / "model")
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "model.safetensors"}}))
+    assert describe(str(folder)).refused is None
+    index.write_text(json.dumps({"weight_map": {"a": "model.safetensors", "b": "other.safetensors"}}))
+    assert "1 of its 2 files of weights are missing, other" in (describe(str(folder)).refused or "")
+
+
+def test_a_search_is_used_again_while_it_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[Search] = []
+    catalog, run = ModelCatalog(Places), Search.run
+    monkeypatch.setattr(Search, "run", lambda search: (searches.append(search), run(search)))
+    assert catalog.entries() == catalog.entries() and len(searches) == 1
+    monkeypatch.setattr(model_catalog, "FRESH_S", -1.0)
+    catalog.entries()
+    assert len(searches) == 2
+
+
 def test_dynamic_embeddings_extend_the_context(tmp_path: Path) -> None:
     assert (
         describe(str(write_directory(tmp_path / "a", rope_scaling={"type": "dynamic", "factor": 2.5}))).context == 1280

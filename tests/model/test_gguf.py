@@ -17,7 +17,7 @@ pytest.importorskip("gguf", reason="writes the files: pip install 'roseplay[gguf
 from roseplay import Engine, SamplingParams
 from roseplay.config import EngineConfig
 from roseplay.core.progress import Progress
-from roseplay.model import gguf, gguf_header, gguf_hub, loader
+from roseplay.model import gguf, gguf_header, gguf_hub, gguf_tokenizer, loader
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
@@ -191,6 +191,16 @@ def test_tokenizer_template_and_ends_come_from_the_file(file: Path, tmp_path: Pa
     assert load_tokenizer(str(bare), FLOAT32) is None
 
 
+@pytest.mark.parametrize(("values", "expected"), [({}, True), ({"add_bos_token": gguf_header.Value(False, 7)}, None)])
+def test_prompts_of_a_sentencepiece_vocabulary_begin_with_a_token_unless_the_file_says_otherwise(
+    values: dict[str, gguf_header.Value], expected: bool | None
+):
+    given = {"model": gguf_header.Value("llama", 8), **values}
+    metadata = {f"tokenizer.ggml.{name}": value for name, value in given.items()}
+    header = gguf_header.GgufHeader(Path(), metadata, (), 32)
+    assert gguf_tokenizer._special_tokens(header).get("add_bos_token") is expected
+
+
 def test_sampling_values_come_from_the_file(tmp_path: Path):
     given = {"general.sampling.temp": 0.5, "general.sampling.top_k": 20, "general.sampling.penalty_repeat": 1.25}
     path = written(tmp_path / "model.gguf", more=given)
@@ -237,6 +247,7 @@ def test_files_that_cannot_be_read_are_refused_in_one_line(file: Path, tmp_path:
         return tmp_path / name
 
     assert "is truncated, 90,000 of" in refusal(changed("short.gguf", content[:90_000]))
+    assert f"is truncated, {len(content) - 1:,} of" in refusal(changed("cut.gguf", content[:-1]))
     assert "its header is truncated or damaged" in refusal(changed("shorter.gguf", content[:5_000]))
     assert "its header is truncated or damaged" in refusal(changed("shortest.gguf", content[:4]))
     assert "is a file, but not a GGUF file" in refusal(changed("text.gguf", b"a model, they said"))

@@ -125,6 +125,7 @@ BAD = [
     ("llama.embedding_length", number(U32, 2**21)),
     ("llama.rope.freq_base", number(F64, float("nan"))),
     ("llama.feed_forward_length", number(U64, [2**63, 1])),
+    ("tokenizer.ggml.scores", number(F32, [-float("inf")])),
 ]
 
 
