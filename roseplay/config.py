@@ -364,8 +364,9 @@ class Knobs:
         short="budget",
         unit="tokens",
         control="budget",
-        watch="When you lower it, **ITL p99** falls and **TTFT** rises.",
-        costs="With a small budget, new requests wait longer for their first token. Total throughput hardly changes.",
+        watch="When you lower it, **TTFT** rises, and **ITL p99** falls if steps with many prompt tokens are the long ones.",
+        costs="With a small budget, new requests wait longer for their first token, and prompts take more steps. Where these take "
+        "as long for few tokens as for many, as on a GPU, throughput falls by much; on a CPU by less.",
         nearest="max_num_batched_tokens",
     )
     max_batch_size: int = setting(
@@ -373,13 +374,13 @@ class Knobs:
         Whole(1, 4096),
         "Max batch",
         "throughput",
-        "Maximum number of requests that run at once. A larger batch gives more tokens per second in total, but fewer "
-        "to each request. Lowering the limit does not end running requests.",
+        "Maximum number of requests that run at once. If others wait, a larger batch gives more tokens per second in "
+        "total. Lowering the limit does not end running requests.",
         unit="requests",
         vllm="max_num_seqs",
         control="max-batch",
-        watch="**tokens / s** and **ITL p50** rise with it, and fewer requests **wait**.",
-        costs="With a larger batch, each answer is slower and more KV blocks are in use at once.",
+        watch="If requests **wait**, **tokens / s** rises with it, and fewer of them wait.",
+        costs="More KV blocks are in use at once. ITL p50 rises: much on a CPU, and hardly for few requests on a GPU.",
     )
     prefill_max_batch_size: int | None = setting(
         None,
@@ -443,7 +444,7 @@ class Knobs:
         "prompts are computed at once. 0 is off. SGLang: prefill_decode_interval.",
         unit="steps",
         control="prefill-interval",
-        watch="**ITL p95** falls while many prompts arrive: most tokens are drawn in steps without prompts.",
+        watch="While many prompts arrive, **ITL p95** falls if steps with prompts take longer: most tokens are drawn in others.",
         costs="New requests wait longer for their first token, and long prompts that are computed in chunks most of all.",
         nearest="prefill_schedule_interval",
     )
@@ -530,7 +531,7 @@ class Knobs:
         "Each layer writes the keys and values of all requests at once. When off, it makes one write per request.",
         control="append",
         watch="**ITL p50** with many requests; the answers stay the same.",
-        costs="Nothing. Turn it off to see what one write per request costs.",
+        costs="Nothing. Turn it off to see what one write per request costs; a simulated GPU does not show it.",
     )
     admission: Literal["queued", "blocking"] = setting(
         "queued",
@@ -606,7 +607,7 @@ class Knobs:
         lab="",
         control="slow",
         watch="Everything, at your own pace.",
-        costs="All times are stretched, including those in the header.",
+        costs="All times are stretched. Those measured in slow motion are marked, as in 60 ms at ×5.",
     )
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
@@ -16,6 +17,14 @@ def whole(value: float) -> str:
 def many(count: int, word: str) -> str:
     """Returns a count with its noun: ``many(2, "answer")`` is ``2 answers``."""
     return f"{whole(count)} {word}{'' if count == 1 else 's'}"
+
+
+def slowed_text(factors: Iterable[float]) -> str:
+    """Returns what follows times that were measured under these factors of slow motion: `` at ×5`` if it was ×5
+    throughout, `` partly at ×5`` if it was also off or changed, and "" if it was off."""
+    distinct = sorted(set(factors))
+    slow = " and ".join(f"×{factor:g}" for factor in distinct if factor > 1)
+    return f"{' partly' if len(distinct) > 1 else ''} at {slow}" if slow else ""
 
 
 def megabytes_text(size: int) -> str:

@@ -113,7 +113,7 @@ def kpi(label: str, name: str, *, spark: bool = False, bar: bool = False) -> str
     """Returns a figure of the header, which ``live/figures.js`` fills."""
     more = '<canvas width="56" height="24" aria-hidden="true"></canvas>' if spark else ""
     more += '<u aria-hidden="true"><i></i></u>' if bar else ""
-    return f'<div class="rp-kpi {name}"><span>{term(label)}</span><b>–</b>{more}</div>'
+    return f'<div class="rp-kpi {name}"><span>{term(label)}<i></i></span><b>–</b>{more}</div>'
 
 
 def section(title: str, hint: str, name: str) -> gr.HTML:

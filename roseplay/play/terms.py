@@ -79,7 +79,7 @@ _MORE: dict[str, dict[str, Any]] = {
         "vllm": ["vllm:time_to_first_token_seconds"],
     },
     "ITL p50 / p99": {
-        "watch": "**p99** shows the steps that computed prompts as well; a smaller **Prefill budget** lowers it.",
+        "watch": "**p99** shows the steps that computed prompts as well; if these are much longer, a smaller **Prefill budget** lowers it.",
         "vllm": ["vllm:inter_token_latency_seconds"],
     },
     "KV in use": {
@@ -94,7 +94,7 @@ _MORE: dict[str, dict[str, Any]] = {
     "Optimisations": {"watch": "Send the same burst with one on and off: its **seed** determines the prompts."},
     "Burst size": {
         "watch": "**Tokens per step** when it arrives, and the worst **ITL** of answers that stream.",
-        "costs": "More requests wait, and tokens come more slowly for all requests meanwhile.",
+        "costs": "Meanwhile requests may wait, and tokens come more slowly if a larger batch makes steps longer.",
     },
     "Answer length": {
         "watch": "How long **run** stays high; **KV in use** grows with every token.",
@@ -110,7 +110,7 @@ _MORE: dict[str, dict[str, Any]] = {
     },
     "Rate": {
         "watch": "**TTFT p95** rises steeply where the engine no longer keeps up.",
-        "costs": "A queue that grows until the rate falls.",
+        "costs": "Beyond what the engine can answer, a queue that grows until the rate falls.",
     },
     "Your own traffic": {
         "example": '{"arrival_s": 0.5, "prompt": "Why?", "answer_tokens": 32}',
@@ -122,7 +122,9 @@ _MORE: dict[str, dict[str, Any]] = {
     "Tokens per step": {"watch": "A tall dark bar causes a long gap in **Inter-token latency** at the same time."},
     "Batch per step": {"watch": "A full batch while requests **wait**: **Max batch** is the limit."},
     "Time per step": {"watch": "If small steps spend much time on the host, more requests in a batch share it."},
-    "TTFT": {"watch": "The further left the curve, the sooner answers begin. The previous curve stays for comparison."},
+    "TTFT": {
+        "watch": "The further left the curve, the sooner answers begin. The last burst that can be compared with the newest is dashed: as many requests, prompts and answers as long, in the same slow motion."
+    },
     "KV over time": {
         "watch": "When there is no room left between **active** and the top, the next request waits, or one is preempted. It also waits when all **slots** are in use."
     },

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from roseplay.formats.numbers import slowed_text
 from roseplay.formats.report_page import COLOURS, log_axis, words_above
 from roseplay.formats.report_page import figure as new_figure
 from roseplay.recording.run import Run
@@ -57,6 +58,7 @@ def ttft(run: Run) -> go.Figure:
     for request in run.requests.values():
         if request.ttft is not None:
             name = "lanes and programs" if request.burst is None else f"burst {request.burst}"
+            name += slowed_text(run.factors(request.submitted, request.first))
             groups.setdefault(name, []).append(request.ttft)
     for number, (name, values) in enumerate(sorted(groups.items(), key=lambda item: (item[0][:5] != "burst", item[0]))):
         values.sort()

@@ -61,6 +61,12 @@ class Run:
         """Returns the factor by which steps were stretched at time ``t``; 1 if they were not."""
         return float(next(factor for since, factor in reversed(self._slow_motion) if since <= t))
 
+    def factors(self, since: float | None, until: float | None) -> list[float]:
+        """Returns the factors of slow motion between two times, ascending; ``None``: before the recording, or its end."""
+        since = self.start if since is None else since
+        later = {float(factor) for t, factor in self._slow_motion if since < t < (self.end if until is None else until)}
+        return sorted(later | {self.slow_motion(since)})
+
     def slowed(self) -> list[tuple[float, float, float]]:
         """Returns the periods of slow motion: ``(from, to, factor)``."""
         ends = [*(since for since, _ in self._slow_motion[1:]), self.end]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from roseplay.formats.numbers import slowed_text
 from roseplay.recording.run import Run
 from roseplay.traffic.metrics import percentile
 
@@ -33,7 +34,6 @@ def run_statistics(run: Run) -> list[Statistic]:
     tokens, seconds = sum(len(r.tokens) for r in requests), (run.end - run.start) / 1000
     rows: list[Statistic] = [
         Statistic("length", seconds, "s", "from the first event to the last"),
-        *_slowed(run),
         Statistic("requests", len(requests), "", f"{len(ended)} ended by themselves"),
         Statistic("aborted", sum(r.reason == "abort" for r in requests), "", "counted separately, like failed ones"),
         Statistic("failed", sum(r.reason == "error" for r in requests), "", "ended by an error"),
@@ -44,9 +44,10 @@ def run_statistics(run: Run) -> list[Statistic]:
         Statistic("prompt tokens saved", saved, "", "found in the cache, or computed by another request in the step"),
         Statistic("preemptions", sum(len(step.preempted) for step in run.steps), "", "because KV blocks ran out"),
     ]
+    unit = f"ms{slowed_text(run.factors(run.start, run.end))}"
     pooled: tuple[tuple[str, list[Any], str], ...] = (
         ("TTFT", ttft, "first token − submit; a preemption does not reset it"),
-        ("ITL", itl, f"every gap between two tokens of a request, pooled{_in_slow_motion(run)}"),
+        ("ITL", itl, "every gap between two tokens of a request, pooled"),
         ("TPOT", tpot, "(last − first token) / (n − 1), of requests with two or more"),
         ("E2E", e2e, "finish − submit, of requests that ended by themselves"),
         ("queue", queue, "first scheduled − submit"),
@@ -54,28 +55,10 @@ def run_statistics(run: Run) -> list[Statistic]:
     for name, values, meaning in pooled:
         ordered = sorted(values)
         rows += [
-            Statistic(f"{name} p{percent}", percentile(ordered, percent), "ms", meaning if percent == 50 else "")
+            Statistic(f"{name} p{percent}", percentile(ordered, percent), unit, meaning if percent == 50 else "")
             for percent in (50, 95, 99)
         ]
     return rows
-
-
-def _slowed(run: Run) -> list[Statistic]:
-    """Returns a row for the time spent in slow motion, if any."""
-    stretches = run.slowed()
-    if not stretches:
-        return []
-    factors = ", ".join(f"×{factor:g}" for factor in sorted({factor for *_, factor in stretches}))
-    seconds = sum(until - since for since, until, _ in stretches) / 1000
-    return [
-        Statistic("in slow motion", seconds, "s", f"steps were stretched {factors} then, and so are the times below")
-    ]
-
-
-def _in_slow_motion(run: Run) -> str:
-    gaps = run.gaps()
-    slowed = sum(run.slow_motion(token.t) > 1 for _, token, _ in gaps)
-    return f"; {slowed} of {len(gaps)} in slow motion" if slowed else ""
 
 
 def _saved(run: Run) -> dict[int, int]:

@@ -25,7 +25,7 @@ TOKEN_COLUMNS = (
 REQUEST_COLUMNS = (
     "request", "kind", "lane", "burst", "tenant", "priority", "title", "prompt_tokens", "cached_tokens", "shared_tokens", "cache_miss", "answer_tokens",
     "submitted_ms", "late_ms", "sent_ms", "queue_ms", "ttft_ms",
-    "ttft_queue_ms", "ttft_blocks_ms", "ttft_budget_ms", "ttft_computing_ms", "tpot_ms", "worst_gap_ms", "e2e_ms", "preemptions", "finish_reason",
+    "ttft_queue_ms", "ttft_blocks_ms", "ttft_budget_ms", "ttft_computing_ms", "tpot_ms", "worst_gap_ms", "e2e_ms", "preemptions", "slow_motion", "finish_reason",
     "device",
 )  # fmt: skip
 
@@ -58,7 +58,8 @@ def requests(recording: Recording) -> bytes:
     ``sent_ms`` from submission until the last byte was sent to another server, and ``worst_gap_ms`` the longest between
     two tokens of the answer; ``ttft_queue_ms`` and the three after it are the parts of ``ttft_ms`` (see
     ``TTFTCauses``); ``tenant`` is a number if its name was not recorded; ``cache_miss`` is why part of the prompt was not
-    cached. Unknown values are empty, such as titles that were not recorded, what another server did not report, and the
+    cached; ``slow_motion`` has the factors by which steps were stretched meanwhile, separated by spaces. Unknown values are
+    empty, such as titles that were not recorded, what another server did not report, and the
     finish reason of a request that is still running. ``device`` says whether times are simulated.
     """
     run = Run(recording)
@@ -74,7 +75,8 @@ def requests(recording: Recording) -> bytes:
         parts: Sequence[float | None] = r.ttft_parts or [None] * len(TTFTCauses._fields)
         times = (submitted, late, r.sent_ms, r.queue_ms, r.ttft_ms, *parts, tpot, r.itl_max, e2e)
         preemptions = None if "steps" in run.absent else r.preemptions
-        rows.append((*about, *counts, *times, preemptions, r.reason, recording.info.device))
+        factors = " ".join(f"{factor:g}" for factor in run.factors(r.submitted, r.finished))
+        rows.append((*about, *counts, *times, preemptions, factors, r.reason, recording.info.device))
     return spreadsheet(REQUEST_COLUMNS, rows)
 
 

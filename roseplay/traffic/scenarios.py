@@ -29,7 +29,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             card="32 at once: does submit ever wait for the model?",
             look=(
                 "How long submit takes: blocking, each call waits for a prefill; queued, it only queues the request.",
-                "The price: the wait does not go away, it moves into the queue. TTFT from arrival counts it in both.",
+                "The price: prompts that do not fit into the next step wait in the queue. TTFT from arrival counts it in both.",
             ),
             watch="submit_p50_ms",
             price="queue_p50_ms",
@@ -59,7 +59,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             card="32 equal prompts, one prefill.",
             look=(
                 "Prompt tokens computed: equal prompts of a burst are computed once and share blocks and logits.",
-                "The price: all of them decode together at once, so a step is longer for each.",
+                "The price: all of them decode together at once, which makes a step longer where computing limits it.",
             ),
             watch="ttft_p50_ms",
             price="tpot_p50_ms",
@@ -74,7 +74,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             card="One head of 512 tokens under 32 questions.",
             look=(
                 "Prompt tokens saved: the system prompt is computed once and its blocks are shared.",
-                "The price: all of them decode together sooner, so a step is longer for each.",
+                "The price: all of them decode together sooner. Where computing limits a step, that alone makes it longer.",
             ),
             watch="ttft_p50_ms",
             price="tpot_p50_ms",
@@ -89,7 +89,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             card="Long prompts land on chats that are being read.",
             look=(
                 "The tail, not the median: without a budget, a long prompt fills a step, and all answers wait for it.",
-                "The price: with a budget, a long prompt takes more steps, so first tokens come later.",
+                "The price: a long prompt takes more steps, so first tokens come later; on a GPU, throughput falls, too.",
             ),
             watch="itl_p99_ms",
             price="ttft_p95_ms",
@@ -210,7 +210,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             card="Open arrivals at a rate you set.",
             look=(
                 "The queue: arrivals do not wait for answers, so a small batch falls behind and never catches up.",
-                "The price: in a large batch each token takes longer.",
+                "The price: in a large batch each token takes longer, where computing limits a step.",
             ),
             watch="queue_p50_ms",
             price="itl_p50_ms",
@@ -299,7 +299,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             card="Answers that repeat text: many tokens a step.",
             look=(
                 "TPOT: tokens that the answer takes from its own text come several to a step, and all are the same tokens.",
-                "The price: a step with drafts is longer, so more time passes between two arrivals.",
+                "The price: a step with drafts computes more tokens. Where that takes longer, so do the gaps between arrivals.",
             ),
             watch="tpot_p50_ms",
             price="itl_p50_ms",

@@ -101,6 +101,11 @@ def test_each_act_is_short_and_its_caption_fits(name: str, pace: str) -> None:
         for ms in re.findall(r"a step of (\d+) ms", " ".join(one.caption for one in said).replace("\u202f", ""))
     ]
     assert all(any(abs(ms - taken) <= 1 for taken in watched.longest_ms()) for ms in told)
+    mark = f" at ×{planned.slow_motion:g}" if planned.slow_motion > 1 else ""
+    for one in said[:-1]:
+        for sentence in re.split(r"[.;:] ", one.caption):
+            assert not re.search(r"\d ms\b", sentence) or mark in sentence, one.caption
+            assert mark or " at ×" not in sentence
 
 
 @pytest.mark.parametrize("pace", SPEEDS)

@@ -305,7 +305,7 @@ def test_a_change_is_named_only_where_it_is_clear() -> None:
     assert same["pause_same"] == "60 and 60 ms"
     last = BUDGET.scenes[-1].caption
     assert plain(caption(last, figures)) == (
-        "With budget 64 the median pause is 17 ms instead of 60 ms; the longest is 19 ms. "
+        "With budget 64 the median pause is 17 ms instead of 60 ms. "
         "The price: first tokens come after 113 ms instead of 80 ms."
     )
     assert plain(caption(last, same)) == (
@@ -313,6 +313,42 @@ def test_a_change_is_named_only_where_it_is_clear() -> None:
         "First tokens show no clear difference: 80 and 80 ms."
     )
     assert plain(caption(last, OF_THE_PLAN)) == "With budget 64 no step computes more than 64 prompt tokens."
+
+
+def test_times_in_slow_motion_are_marked_in_captions_and_rings() -> None:
+    slow, better = (replace(facts, factors=(5.0,)) for facts in (FACTS, BETTER))
+    figures = {**OF_THE_PLAN, **figures_of({"first": slow, "second": better})}
+    assert plain(caption(BUDGET.scenes[-1].caption, figures)) == (
+        "With budget 64 the median pause is 17 ms instead of 60 ms at ×5. "
+        "The price: first tokens come after 113 ms instead of 80 ms at ×5."
+    )
+    assert figures_of({"first": slow, "second": slow})["pause_same"] == "60 and 60 ms at ×5"
+    label = {"of": "gap", "request": 1, "step": 4, "label": "a pause of 60 ms at ×5"}
+    assert ring("gap:first", {"first": slow}) == label
+    chats = figures_of({}, {"before": replace(CHATS, factors=(2.0,)), "after": replace(DRAFTED, factors=(2.0,))})
+    assert (chats["before_first_token"], chats["after_token"]) == ("80 ms at ×2", "5 ms at ×2")
+    assert chats["chats_step_rises"] == "30 ms instead of 20 ms at ×2"
+
+
+@pytest.mark.parametrize("factors", [(1.0,), (2.0,), (1.0, 5.0)])
+def test_times_in_different_slow_motion_are_not_compared(factors: tuple[float, ...]) -> None:
+    one, other = replace(FACTS, factors=factors), replace(BETTER, factors=(1.0, 5.0))
+    compared_names = [
+        name for name in figures_of({"first": one, "second": other}) if name.startswith(("pause_", "gap_"))
+    ]
+    assert not compared_names
+    assert figures_of({"second": other})["second_worst"] == "19 ms partly at ×5"
+
+
+def test_every_time_of_a_caption_has_its_unit_and_mark() -> None:
+    figures = figures_of({"first": replace(FACTS, factors=(5.0,))}, {"before": replace(CHATS, factors=(5.0,))})
+    times = {name for name, text in figures.items() if text.endswith(" ms at ×5")}
+    assert {name.removeprefix("first_") for name in times if name.startswith("first_")} == {
+        "longest", "worst", "first_token", "last_token", "gap", "reader",
+    }  # fmt: skip
+    assert {"before_first_token", "before_token"} <= times
+    for form in (form for demo in DEMOS.values() for form in forms_of(demo)):
+        assert not re.search(r"\} ?m?s\b", form), "a unit beside a figure would come after its mark"
 
 
 def test_chats_that_were_asked_twice_are_compared() -> None:

@@ -161,6 +161,77 @@ def test_the_second_burst_is_compared_with_the_first_under_another_budget() -> N
     assert [text for text, style in said["lines"][1] if style == "value"] == ["no"]  # type: ignore[index]
 
 
+SLOW = {**KNOBS, "slow_motion": 5.0}
+
+
+def slow_motion(t: float, before: float, after: float) -> list[Any]:
+    return [t, 9, {"slow_motion": [before, after]}]
+
+
+def test_times_measured_in_slow_motion_are_marked() -> None:
+    story = Story(SLOW)
+    an_answer_streams(story)
+    said = a_burst_arrives(story)
+    assert lines(said) == ["2 prompts arrived. Their prefill took one 58 ms step at ×5, so 1 streaming answer paused."]
+    facts = story.burst(1)
+    assert facts is not None
+    assert facts.factors == (5.0,)
+    for change, claim in (
+        ({"steps": 3}, "Their prefill took 3 steps, the longest 58 ms at ×5, so"),
+        ({"paused": 0}, "no answer paused longer than 60 ms at ×5."),
+        ({"paused": 0, "others_ms": 90.0}, "the answer never paused longer than 60 ms at ×5."),
+        ({"paused": 0, "worst": Gap(1, 9, 98, 300)}, "The longest pause was 300 ms, where 5 ms is usual at ×5."),
+    ):
+        assert claim.lower() in plain(what_happened(replace(facts, **change))).lower()
+
+
+def test_a_burst_measured_partly_in_slow_motion_says_so_and_blames_nothing() -> None:
+    story = Story(KNOBS)
+    an_answer_streams(story)
+    said = a_burst_arrives(story, knobs=[slow_motion(50, 1.0, 5.0)])
+    assert lines(said) == [
+        "2 prompts arrived while 1 answer streamed. No answer paused longer than 60 ms partly at ×5."
+    ]
+    facts = story.burst(1)
+    assert facts is not None
+    assert (facts.factors, facts.paused, facts.usual_ms) == ((1.0, 5.0), 0, None)
+    a_burst_arrives(story, at=300, burst=2)
+    after = story.burst(2)
+    assert after is not None
+    assert after.factors == (5.0,), "what was before its arrival is not its own"
+
+
+def test_gaps_in_another_slow_motion_are_not_the_usual_ones() -> None:
+    story = Story(SLOW)
+    an_answer_streams(story)
+    story.take(frame(34, knobs=[slow_motion(32, 5.0, 1.0)]))
+    story.take(frame(40, tokens=[TokenRow(STREAMING, 36, 6.0, 6), TokenRow(STREAMING, 39, 3.0, 7)]))
+    a_burst_arrives(story)
+    facts = story.burst(1)
+    assert facts is not None
+    assert facts.usual_ms == 3.0, "the one of 6 ms began before the change"
+
+
+@pytest.mark.parametrize(
+    ("worst", "ttft", "said"),
+    [
+        (90.0, 58.0, "worst pause 90 ms at ×5. First tokens: no clear difference."),
+        (60.0, 90.0, "first tokens after 90 ms instead of 58 ms at ×5. No clear difference in the worst pause."),
+        (90.0, 90.0, "worst pause 90 ms at ×5. First tokens after 58 ms instead of 90 at ×5."),
+        (90.0, 30.0, "worst pause 90 ms at ×5. The price: first tokens after 58 ms instead of 30 at ×5."),
+    ],
+)
+def test_a_comparison_in_slow_motion_is_marked(worst: float, ttft: float, said: str) -> None:
+    story = Story(SLOW)
+    an_answer_streams(story)
+    a_burst_arrives(story)
+    facts = story.burst(1)
+    assert facts is not None
+    other = replace(facts, worst=Gap(1, 9, 98, worst), ttft_p50=ttft, knobs={**SLOW, "prefill_max_tokens": 64})
+    assert plain(comparison(facts, [other])).endswith(f"with budget 64: {said}")
+    assert not comparison(facts, [replace(other, knobs={**other.knobs, "slow_motion": 2.0})])
+
+
 def test_a_setting_whose_values_are_words_is_named_with_its_word() -> None:
     assert knob_text("scheduling_policy", "fair") == "policy [[fair]]"
     assert knob_text("max_overtakes", None) == "[[no]] max overtakes"
@@ -339,8 +410,9 @@ def test_marks_become_segments(marked: str, parts: list[list[str]]) -> None:
 # -- steady traffic
 
 
-def test_steady_traffic_is_reported_every_few_seconds_and_compared_across_a_change() -> None:
-    story = Story(KNOBS)
+@pytest.mark.parametrize(("factor", "mark"), [(1.0, ""), (5.0, " at ×5")])
+def test_steady_traffic_is_reported_every_few_seconds_and_compared_across_a_change(factor: float, mark: str) -> None:
+    story = Story({**KNOBS, "slow_motion": factor})
     said = []
     for second in range(40):
         t = 1000.0 * second
@@ -357,5 +429,5 @@ def test_steady_traffic_is_reported_every_few_seconds_and_compared_across_a_chan
     spoken = [lines(one) for one in said if one]
     assert 4 <= len(spoken) <= 8
     assert spoken[0][0].startswith("3")
-    assert "worst pause 50 ms, first token p95 40 ms." in spoken[0][0]
-    assert spoken[-1][1] == "Before, with no budget: worst pause 50 ms, no clear difference in first token p95."
+    assert f"worst pause 50 ms, first token p95 40 ms{mark}." in spoken[0][0]
+    assert spoken[-1][1] == f"Before, with no budget: worst pause 50 ms, no clear difference in first token p95{mark}."

@@ -25,7 +25,7 @@ from roseplay.config import SamplingParams
 from roseplay.play.playground import Playground
 from roseplay.play.replay_server import ReplayServer
 from roseplay.play.web.server import create_app
-from roseplay.recording import exports
+from roseplay.recording import charts, exports
 from roseplay.recording.command import main
 from roseplay.recording.initial_state import InitialState
 from roseplay.recording.reader import Recording, demo_path, parse
@@ -519,9 +519,28 @@ def test_slow_motion_is_labelled_wherever_its_times_are(engine: FakeEngine, play
     assert factors == ["1"] * 6 + ["4"] * 6 + ["1"] * 6
     steps = [e for e in json.loads(exports.export("trace", slowed))["traceEvents"] if e.get("cat") == "step"]
     assert {step["args"]["slow_motion"] for step in steps} == {1, 4}
+    whole = csv.DictReader(io.StringIO(exports.export("requests", slowed).decode()))
+    assert [row["slow_motion"] for row in whole] == ["1", "4", "1"]
     page = exports.export("report", slowed).decode()
-    assert "5 of 15 in slow motion" in page
     assert "s of it in slow motion" in page
+    curves = [trace.name for trace in charts.ttft(Run(parse(slowed, "run"))).data]
+    assert curves == ["lanes and programs", "lanes and programs at ×4"], "times that cannot be compared are apart"
     assert len(re.findall(r'"slow motion (?:×|\\u00d7)4"', page)) == 3  # in each chart over time
-    assert "in slow motion" in [figure.name for figure in run_statistics(Run(parse(slowed, "run")))]
-    assert "in slow motion" not in exports.export("report", plain).decode()
+    units = {figure.unit for figure in run_statistics(Run(parse(slowed, "run"))) if figure.unit.startswith("ms")}
+    assert units == {"ms partly at ×4"}
+    assert "slow motion" not in exports.export("report", plain).decode().replace("slow_motion", "")
+    assert {figure.unit for figure in run_statistics(Run(parse(plain, "run")))} == {"", "s", "ms", "tok/s"}
+
+
+def test_a_request_answered_partly_in_slow_motion_says_so(engine: FakeEngine, playground: Playground) -> None:
+    playground.chats.send("What?", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=6))
+    play(engine, playground, 3)
+    playground.set_knobs({"slow_motion": 2.5})
+    play(engine, playground, 4)
+    recorded = list(playground.recording(TAB))
+    (row,) = csv.DictReader(io.StringIO(exports.export("requests", recorded).decode()))
+    assert row["slow_motion"] == "1 2.5"
+    run = Run(parse(recorded, "run"))
+    (request,) = run.requests.values()
+    assert run.factors(request.submitted, request.first) == [1.0], "its first token came before"
+    assert run.factors(None, None) == [1.0, 2.5]

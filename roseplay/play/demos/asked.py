@@ -29,6 +29,7 @@ class ChatFacts:
         per_step: tokens after the first that came with each step that brought any; ``None`` without steps.
         drafted, accepted: tokens that were guessed and computed, and how many of them were right.
         texts: the answers.
+        factors: of slow motion; none of these times is converted.
     """
 
     first_token: float | None
@@ -42,6 +43,7 @@ class ChatFacts:
     drafted: int
     accepted: int
     texts: tuple[str, ...]
+    factors: tuple[float, ...] = (1.0,)
 
 
 class Asked:
@@ -50,6 +52,7 @@ class Asked:
     def __init__(self, wanted: DemoChats, chats: ChatService, requests: Requests, tab_id: str) -> None:
         self._engine = requests.engine
         self._cursor = self._engine.telemetry.next_cursor
+        self._factor = self._engine.knobs.slow_motion  # whoever changes a setting ends the demo
         if wanted.turn == "new":
             chats.new_chat(lanes=wanted.lanes, tab_id=tab_id)
         params = SamplingParams(max_new_tokens=wanted.answer, tenant=wanted.tenant, seed=1)
@@ -85,6 +88,7 @@ class Asked:
             drafted=self._drafted(),
             accepted=tokens - together,
             texts=tuple(tracked.stream.text for tracked in self._tracked),
+            factors=(self._factor,),
         )
 
     def _drafted(self) -> int:

@@ -1,23 +1,23 @@
 """The figures in a demo's captions, and what its rings surround, both from the facts of its own bursts.
 
-For each burst with facts, under its name: ``prompts``, ``computed`` (prompt tokens), ``saved_percent``, ``longest``
-(its longest step in ms), ``worst`` (the stories' longest pause in ms), ``who_paused`` (as in ``all 4 stories``),
-``first_token`` (median in ms), ``last_token`` (p95 of TTFT in ms), ``gap`` (median of its own answers, in ms) and
-``reader`` (median of the stories', until its last first token, in ms). If there were any: ``waited_for_batch``, ``waited_for_blocks``, ``preempted``, and
-``recomputed`` tokens and ``swapped`` blocks of these. If none was preempted:
-``none_preempted``, the word No.
+For each burst with facts, under its name: ``prompts``, ``computed`` (prompt tokens), ``saved_percent``, ``longest`` (its
+longest step), ``worst`` (the stories' longest pause), ``who_paused`` (as in ``all 4 stories``), ``first_token`` (median),
+``last_token`` (p95 of TTFT), ``gap`` (median of its own answers) and ``reader`` (median of the stories', until its last
+first token). If there were any: ``waited_for_batch``, ``waited_for_blocks``, ``preempted``, and ``recomputed`` tokens and
+``swapped`` blocks of these. If none was preempted: ``none_preempted``, the word No.
 
-For two bursts, the second compared with the first, if both values are known: one of ``pause_falls``, ``pause_rises``
-and ``pause_same``, for the effect of a large step on the stories (``BurstFacts.pause``), and likewise for
-``first_token``, ``last_token``, ``gap`` and ``reader``. One of the first two is present if the difference is clear, as in ``17 ms
-instead of 60 ms``, otherwise the third, as in ``17 and 18 ms``.
+Times are texts such as ``60 ms`` or, if they were measured in slow motion, ``60 ms at ×2``.
 
-For chats that were asked together, under their name: ``first_token`` (median in ms), ``token`` (median time of a token
-after the first, in ms), ``steps`` (of the longest answer), ``prompt``, ``cached`` and ``computed`` tokens; if none was
-cached, ``none_cached``, the word None; ``per_step`` (tokens); and ``accepted``, the percentage of guessed tokens that were
-right, if any were guessed. For the chats ``before`` and ``after``: ``chats_first_token_falls`` and so on, likewise
-``chats_token`` and ``chats_step`` (median time between two arrivals), and ``chats_same``, their number, if all answers are
-the same.
+For two bursts, the second compared with the first, if both values are known and slow motion was the same: one of
+``pause_falls``, ``pause_rises`` and ``pause_same``, for the effect of a large step on the stories (``BurstFacts.pause``), and
+likewise for ``first_token``, ``last_token``, ``gap`` and ``reader``. One of the first two is present if the difference is
+clear, as in ``17 ms instead of 60 ms``, otherwise the third, as in ``17 and 18 ms``.
+
+For chats that were asked together, under their name: ``first_token`` (median), ``token`` (median time of a token after the
+first), ``steps`` (of the longest answer), ``prompt``, ``cached`` and ``computed`` tokens; if none was cached,
+``none_cached``, the word None; ``per_step`` (tokens); and ``accepted``, the percentage of guessed tokens that were right, if
+any were guessed. For the chats ``before`` and ``after``: ``chats_first_token_falls`` and so on, likewise ``chats_token`` and
+``chats_step`` (median time between two arrivals), and ``chats_same``, their number, if all answers are the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from roseplay.formats.numbers import whole
+from roseplay.formats.numbers import slowed_text, whole
 from roseplay.play.bursts import Burst
 from roseplay.play.demos.asked import ChatFacts
 from roseplay.play.demos.script import Forms
@@ -34,6 +34,8 @@ from roseplay.play.story.text import Segments, segments
 from roseplay.traffic.difference import difference
 
 Figures = Mapping[str, str]
+Values = Mapping[str, float | None]
+Facts = BurstFacts | ChatFacts
 
 
 def figures_of_sent(burst: Burst) -> dict[str, str]:
@@ -76,17 +78,19 @@ def _of_one(facts: BurstFacts) -> dict[str, str]:
         "prompts": facts.prompts,
         "computed": facts.prompt_tokens - facts.saved_tokens,
         "saved_percent": 100 * facts.saved,
-        "first_token": facts.ttft_p50,
-        "last_token": facts.ttft_p95,
         "preempted": facts.preempted or None,
         "recomputed": facts.recomputed or None,
         "swapped": facts.swapped or None,
+    }
+    times = {
+        "first_token": facts.ttft_p50,
+        "last_token": facts.ttft_p95,
         "longest": facts.longest.ms if facts.longest else None,
         "worst": facts.worst.ms if facts.worst else None,
         "gap": facts.own_gap_ms,
         "reader": facts.reader_gap_ms,
     }
-    found = {name: whole(value) for name, value in counts.items() if value is not None}
+    found = _texts(counts, times, facts)
     if not facts.preempted:
         found["none_preempted"] = "No"
     if facts.waited and facts.waited_for:
@@ -105,19 +109,12 @@ def _of_two(first: BurstFacts, second: BurstFacts) -> dict[str, str]:
         "gap": (first.own_gap_ms, second.own_gap_ms),
         "reader": (first.reader_gap_ms, second.reader_gap_ms),
     }
-    return _changes(pairs)
+    return _changes(pairs, first, second)
 
 
 def _of_chats(facts: ChatFacts) -> dict[str, str]:
-    counts = {
-        "first_token": facts.first_token,
-        "token": facts.token,
-        "steps": facts.steps,
-        "prompt": facts.prompt,
-        "cached": facts.cached,
-        "computed": facts.computed,
-    }
-    found = {name: whole(value) for name, value in counts.items() if value is not None}
+    counts = {"steps": facts.steps, "prompt": facts.prompt, "cached": facts.cached, "computed": facts.computed}
+    found = _texts(counts, {"first_token": facts.first_token, "token": facts.token}, facts)
     if facts.per_step is not None:
         found["per_step"] = f"{facts.per_step:.1f}"
     if not facts.cached:
@@ -134,21 +131,30 @@ def _of_chats_twice(before: ChatFacts, after: ChatFacts) -> dict[str, str]:
         "chats_step": (before.step, after.step),
     }
     same = {"chats_same": whole(len(after.texts))} if before.texts == after.texts else {}
-    return {**_changes(pairs), **same}
+    return {**_changes(pairs, before, after), **same}
 
 
-def _changes(pairs: Mapping[str, tuple[float | None, float | None]]) -> dict[str, str]:
-    """Returns for each pair of times in ms that are known how the second differs from the first."""
-    found = {}
+def _texts(counts: Values, times: Values, facts: Facts) -> dict[str, str]:
+    """Returns those of the counts and of the times in ms that are known."""
+    known = {name: f"{whole(ms)} ms{slowed_text(facts.factors)}" for name, ms in times.items() if ms is not None}
+    return known | {name: whole(count) for name, count in counts.items() if count is not None}
+
+
+def _changes(pairs: Mapping[str, tuple[float | None, float | None]], first: Facts, second: Facts) -> dict[str, str]:
+    """Returns for each pair of times in ms that are known how the second differs from the first, if slow motion does not."""
+    found: dict[str, str] = {}
+    if first.factors != second.factors or len(first.factors) > 1:
+        return found
+    unit = f"ms{slowed_text(first.factors)}"
     for name, (before, after) in pairs.items():
         verdict = difference([before], [after], better="lower").verdict
         if before is None or after is None:
             continue
         if verdict == "within":
-            found[f"{name}_same"] = f"{whole(before)} and {whole(after)} ms"
+            found[f"{name}_same"] = f"{whole(before)} and {whole(after)} {unit}"
         else:
             change = "falls" if verdict == "better" else "rises"
-            found[f"{name}_{change}"] = f"{whole(after)} ms instead of {whole(before)} ms"
+            found[f"{name}_{change}"] = f"{whole(after)} ms instead of {whole(before)} {unit}"
     return found
 
 
@@ -170,7 +176,8 @@ def ring(target: str, bursts: Mapping[str, BurstFacts]) -> dict[str, Any] | None
         return None
     if of == "gap" and facts.pause:
         gap = facts.pause
-        return {"of": of, "request": gap.request_id, "step": gap.step_id, "label": f"a pause of {whole(gap.ms)} ms"}
+        label = f"a pause of {whole(gap.ms)} ms{slowed_text(facts.factors)}"
+        return {"of": of, "request": gap.request_id, "step": gap.step_id, "label": label}
     if of == "step" and facts.longest:
         step = facts.longest
         return {"of": of, "step": step.step_id, "label": f"{whole(step.prompt_tokens)} prompt tokens in one step"}

@@ -24,6 +24,12 @@ _READING = Scene(
 )
 
 
+def _again(burst: DemoBurst, *, stories: bool = True) -> Scene:
+    """Returns the scene in which the prompts of the first burst arrive again."""
+    forms = ("**The same {size} prompts arrive again.**", "**The same prompts arrive again.**")
+    return Scene(caption=(forms,), stories=stories, burst=replace(burst, name="second"))
+
+
 BUDGET = Demo(
     name="budget",
     title="Burst and budget",
@@ -43,9 +49,9 @@ BUDGET = Demo(
         Scene(
             caption=(
                 (
-                    "**The ringed dots are the pause.** The prompts took a step of {first_longest} ms, and "
+                    "**The ringed dots are the pause.** The prompts took a step of {first_longest}, and "
                     "{first_who_paused} waited for it.",
-                    "**The ringed bar is their prefill,** a step of {first_longest} ms.",
+                    "**The ringed bar is their prefill,** a step of {first_longest}.",
                     "**A bar in Tokens per step** is as wide as its step took.",
                 ),
             ),
@@ -73,7 +79,7 @@ BUDGET = Demo(
         Scene(
             caption=(
                 (
-                    "**The median pause is now {pause_falls};** the longest is {second_worst} ms.",
+                    "**The median pause is now {pause_falls};** the longest is {second_worst}.",
                     "**The median pause grew:** {pause_rises}.",
                     "**The median pause shows no clear difference here:** {pause_same}.",
                 ),
@@ -85,7 +91,7 @@ BUDGET = Demo(
         Scene(
             caption=(
                 (
-                    "**With budget [[{budget}]] the median pause is {pause_falls};** the longest is {second_worst} ms.",
+                    "**With budget [[{budget}]] the median pause is {pause_falls}.**",
                     "**With budget [[{budget}]] the median pause is longer:** {pause_rises}.",
                     "**With budget [[{budget}]] pauses show no clear difference:** {pause_same}.",
                     "**With budget [[{budget}]] no step computes more than {budget} prompt tokens.**",
@@ -125,7 +131,7 @@ PREFIX = Demo(
                     "**{first_computed} prompt tokens were computed,** the document {first_prompts} times over.",
                     "**Each prompt is computed in full,** the document again for each question.",
                 ),
-                ("First tokens came after {first_first_token} ms.",),
+                ("First tokens came after {first_first_token}.",),
             ),
             stories=False,
             rings=("step:first",),
@@ -166,7 +172,7 @@ PREFIX = Demo(
 BATCH = Demo(
     name="batch",
     title="Batch size",
-    shows="more answers at once, each a little slower",
+    shows="more answers at once, in larger steps",
     knobs={"max_batch_size": 6, "prefill_max_tokens": None},
     scenes=(
         _READING,
@@ -185,7 +191,7 @@ BATCH = Demo(
                     "**{first_waited_for_batch} prompts waited for a place.**",
                     "**The queue** is the dotted line in Steps.",
                 ),
-                ("The last ones began after {first_last_token} ms.",),
+                ("The last ones began after {first_last_token}.",),
             ),
             stories=False,
             rings=("rp-steps",),
@@ -195,10 +201,7 @@ BATCH = Demo(
             knobs={"max_batch_size": 32},
             rings=("max-batch",),
         ),
-        Scene(
-            caption=(("**The same {size} prompts arrive again.**", "**The same prompts arrive again.**"),),
-            burst=DemoBurst(name="second", kind="unique"),
-        ),
+        _again(DemoBurst(name="second", kind="unique")),
         Scene(
             caption=(
                 (
@@ -256,10 +259,7 @@ PRESSURE = Demo(
             knobs={"max_batch_size": 24},
             rings=("max-batch",),
         ),
-        Scene(
-            caption=(("**The same {size} prompts arrive again.**", "**The same prompts arrive again.**"),),
-            burst=replace(_FILLING, name="second"),
-        ),
+        _again(_FILLING),
         Scene(
             caption=(
                 (
@@ -313,10 +313,7 @@ SWAP = Demo(
             knobs={"preemption_mode": "swap"},
             rings=("rp-more-knobs",),
         ),
-        Scene(
-            caption=(("**The same {size} prompts arrive again.**", "**The same prompts arrive again.**"),),
-            burst=replace(_FILLING, name="second"),
-        ),
+        _again(_FILLING),
         Scene(
             caption=(
                 (
@@ -355,7 +352,7 @@ APPEND = Demo(
         Scene(
             caption=(
                 (
-                    "**Half of their tokens took longer than {first_gap} ms.**",
+                    "**Half of their tokens took longer than {first_gap}.**",
                     "**A bar in Tokens per step** is as wide as its step took.",
                 ),
             ),
@@ -368,11 +365,7 @@ APPEND = Demo(
             knobs={"batched_append": True},
             rings=("batched-append",),
         ),
-        Scene(
-            caption=(("**The same {size} prompts arrive again.**", "**The same prompts arrive again.**"),),
-            stories=False,
-            burst=DemoBurst(name="second", kind="unique", size=48, answer=96),
-        ),
+        _again(DemoBurst(name="second", kind="unique", size=48, answer=96), stories=False),
         Scene(
             caption=(
                 (
@@ -420,7 +413,7 @@ POLICY = Demo(
                     "**{first_waited_for_batch} prompts waited for a place,** short ones behind long ones.",
                     "**The queue** is the dotted line in Steps: short prompts wait behind long ones.",
                 ),
-                ("Half of them had their first token after {first_first_token} ms.",),
+                ("Half of them had their first token after {first_first_token}.",),
             ),
             stories=False,
             rings=("rp-steps",),
@@ -433,10 +426,7 @@ POLICY = Demo(
             knobs={"scheduling_policy": "shortest"},
             rings=("rp-more-knobs",),
         ),
-        Scene(
-            caption=(("**The same {size} prompts arrive again.**", "**The same prompts arrive again.**"),),
-            burst=DemoBurst(name="second", kind="mix", answer=8),
-        ),
+        _again(DemoBurst(name="second", kind="mix", answer=8)),
         Scene(
             caption=(
                 (
@@ -483,7 +473,7 @@ INTERVAL = Demo(
         Scene(
             caption=(
                 (
-                    "**Until all had their first tokens, a reader usually waited {first_reader} ms for a token:** every step "
+                    "**Until all had their first tokens, a reader usually waited {first_reader} for a token:** every step "
                     "computed prompts.",
                     "**A dark bar in Tokens per step** computes prompts: they follow each other without a break.",
                 ),
@@ -496,10 +486,7 @@ INTERVAL = Demo(
             knobs={"prefill_interval": 4},
             rings=("rp-more-knobs",),
         ),
-        Scene(
-            caption=(("**The same {size} prompts arrive again.**", "**The same prompts arrive again.**"),),
-            burst=DemoBurst(name="second", kind="unique", answer=16, mix=PromptMix(repeats=(4,))),
-        ),
+        _again(DemoBurst(name="second", kind="unique", answer=16, mix=PromptMix(repeats=(4,)))),
         Scene(
             caption=(
                 (
@@ -509,7 +496,7 @@ INTERVAL = Demo(
                     "**With an interval of [[4]], four of five steps compute no prompts.**",
                 ),
                 (
-                    "The price: half of the prompts have their first tokens after {first_token_rises}.",
+                    "The price: first tokens come after {first_token_rises}.",
                     "First tokens come after {first_token_falls}.",
                     "First tokens show no clear difference: {first_token_same}.",
                 ),

@@ -136,7 +136,7 @@ FAIR = Demo(
         Scene(
             caption=(
                 (
-                    "**The chats waited {before_first_token} ms for their first tokens,** behind the flood. Dots in Steps are "
+                    "**The chats waited {before_first_token} for their first tokens,** behind the flood. Dots in Steps are "
                     "waiting time.",
                     "**The chats stand in line behind the flood.** Dots in Steps are waiting time.",
                 ),

@@ -40,12 +40,14 @@ class BurstFacts:
     Attributes:
         answer: tokens of each of its answers; ``None`` if unknown, like ``kind`` and ``seed``.
         knobs: at its arrival. ``undisturbed``: whether none was changed until its end.
+        factors: of slow motion, from its arrival to its end; none of these times is converted.
         saved_tokens: number of its prompt tokens that were cached or shared.
         shared_head: tokens saved in most of its prompts; ``cached_head``: in each, so that they were computed earlier.
         steps: number of steps that computed its prompts; ``longest``: the longest of them.
         streaming: number of answers in progress when it arrived; ``paused``: of those that then waited much longer than
             usual.
-        worst: their longest gap, whatever caused it; ``usual_ms``: the median of earlier gaps.
+        worst: their longest gap, whatever caused it; ``usual_ms``: the median of earlier gaps under the same
+            slow motion, unknown if that changed.
         pause: the effect of a large step on them: the median, over the large steps that computed its prompts (see
             ``LARGE``), of the longest gap that ended with the step. Unlike this, ``worst`` grows with any step that
             other work on the machine makes longer.
@@ -91,6 +93,7 @@ class BurstFacts:
     reader_gap_ms: float | None = None
     drafted: int = 0
     accepted: int = 0
+    factors: tuple[float, ...] = (1.0,)
 
     @property
     def saved(self) -> float:
@@ -110,6 +113,7 @@ class BurstWatch:
         self._requests = requests
         self._knobs = dict(knobs)
         self._undisturbed = True
+        self._factors = {float(knobs.get("slow_motion", 1))}
         self.arrived = min(seen.submitted for seen in self._own().values())
         self._streaming = requests.streaming(self.arrived) - set(self._own())
         self._usual_ms = requests.usual_ms(self.arrived)
@@ -131,7 +135,9 @@ class BurstWatch:
         figures = frame.get("burst")
         if figures and figures["burst"] == self.burst:
             self._about = figures
-        self._undisturbed = self._undisturbed and not any(t >= self.arrived for t, _, _ in frame["knobs"])
+        later = [changes for t, _, changes in frame["knobs"] if t >= self.arrived]
+        self._undisturbed = self._undisturbed and not later
+        self._factors |= {float(changes["slow_motion"][1]) for changes in later if "slow_motion" in changes}
         own = self._own()
         for step in frame["steps"]:
             if step.t1 > self.arrived:
@@ -197,7 +203,7 @@ class BurstWatch:
         worst = max((gap for gap in here if gap.request_id in self._streaming), key=lambda gap: gap.ms, default=None)
         readers = [gap.ms for gap in here if gap.request_id in self._streaming]
         others = [gap.ms for gap in here if gap.request_id not in self._streaming]
-        usual = self._usual_ms
+        usual = self._usual_ms if len(self._factors) == 1 else None
         pause = NOTICED_MS if usual is None else max(PAUSE_MS + usual, PAUSE_RATIO * usual)
         waited_for = max(self._waited, key=lambda limit: len(self._waited[limit]))
         saved = sorted(self._saved.get(i, 0) for i in own)
@@ -234,6 +240,7 @@ class BurstWatch:
             reader_gap_ms=median(readers) if readers else None,
             drafted=self._drafted,
             accepted=self._accepted,
+            factors=tuple(sorted(self._factors)),
         )
 
     def _pause(self, gaps: list[Gap]) -> Gap | None:

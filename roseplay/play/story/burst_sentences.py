@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roseplay.formats.numbers import many, whole
+from roseplay.formats.numbers import many, slowed_text, whole
 from roseplay.play.story.burst_facts import NOTICED_MS, BurstFacts
 from roseplay.play.story.text import Segments, knob_text, segments
 from roseplay.traffic.difference import Difference, difference
@@ -57,10 +57,10 @@ def _portion(facts: BurstFacts) -> int | None:
 
 def _prefill(facts: BurstFacts) -> str:
     assert facts.longest
-    took = f"**{whole(facts.longest.ms)} ms**"
+    took, slowed = f"**{whole(facts.longest.ms)} ms**", slowed_text(facts.factors)
     if facts.steps == 1:
-        return f"Their prefill took one {took} step"
-    return f"Their prefill took {whole(facts.steps)} steps, the longest {took}"
+        return f"Their prefill took one {took} step{slowed}"
+    return f"Their prefill took {whole(facts.steps)} steps, the longest {took}{slowed}"
 
 
 def _paused(facts: BurstFacts) -> str:
@@ -86,12 +86,12 @@ def _longest(facts: BurstFacts) -> str:
     longest = f"**{whole(facts.worst.ms)} ms**"
     if not _is_short(facts):
         usual = "" if facts.usual_ms is None else f", where {whole(facts.usual_ms)} ms is usual"
-        return f"the longest pause was {longest}{usual}"
+        return f"the longest pause was {longest}{usual}{slowed_text(facts.factors)}"
     higher = facts.others_ms is not None and facts.others_ms > facts.worst.ms
     whom = f"none of the {whole(facts.streaming)} answers" if higher and facts.streaming > 1 else "no answer"
     if higher and facts.streaming == 1:
         whom = "the answer never"
-    return f"{whom} paused longer than {longest}"
+    return f"{whom} paused longer than {longest}{slowed_text(facts.factors)}"
 
 
 def guesses(facts: BurstFacts) -> Segments:
@@ -121,18 +121,18 @@ def comparison(facts: BurstFacts, before: Sequence[BurstFacts]) -> Segments:
     opening = f"{'The same burst' if _same(facts, other) else 'The last such burst'} with {_setting(facts, other)}:"
     if not pause.clear and not first.clear:
         return segments(f"{opening} no clear difference.")
-    now, then = f"**{whole(facts.ttft_p50)} ms**", whole(other.ttft_p50)
+    now, then, slowed = f"**{whole(facts.ttft_p50)} ms**", whole(other.ttft_p50), slowed_text(facts.factors)
     if not pause.clear:
         unclear = " No clear difference in the worst pause." if pause.verdict == "within" else ""
-        return segments(f"{opening} first tokens after {then} ms instead of {now}.{unclear}")
+        return segments(f"{opening} first tokens after {then} ms instead of {now}{slowed}.{unclear}")
     assert other.worst
-    worst = f"{opening} worst pause **{whole(other.worst.ms)} ms**."
+    worst = f"{opening} worst pause **{whole(other.worst.ms)} ms**{slowed}."
     if not first.clear:
         return segments(f"{worst} First tokens: no clear difference.")
     if pause.verdict == first.verdict:
-        return segments(f"{worst} First tokens after {now} instead of {then}.")
+        return segments(f"{worst} First tokens after {now} instead of {then}{slowed}.")
     paid = "The price" if pause.verdict == "better" else "In return"
-    return segments(f"{worst} {paid}: first tokens after {now} instead of {then}.")
+    return segments(f"{worst} {paid}: first tokens after {now} instead of {then}{slowed}.")
 
 
 def _comparable(facts: BurstFacts, other: BurstFacts) -> bool:

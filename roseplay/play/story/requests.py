@@ -36,8 +36,11 @@ class SeenRequests:
         self.by_id: dict[int, Seen] = {}
         self._by_burst: dict[int, dict[int, Seen]] = {}
         self._recent: deque[TokenRow] = deque(maxlen=_RECENT)
+        self._slowed_at = float("-inf")  # the latest change of slow motion
 
     def take_events(self, frame: dict[str, Any]) -> None:
+        changed = (t for t, _, changes in frame["knobs"] if "slow_motion" in changes)
+        self._slowed_at = max(changed, default=self._slowed_at)
         for request_id, event, t, about in frame["requests"]:
             if event == "submitted":
                 seen = Seen(about.get("kind", "api"), about.get("burst"), about.get("prompt_tokens", 0), t)
@@ -74,6 +77,6 @@ class SeenRequests:
         }
 
     def usual_ms(self, before: float) -> float | None:
-        """Returns the median of the latest gaps before a time; ``None`` if there were none."""
-        gaps = [token.itl_ms for token in self._recent if token.t < before and token.itl_ms is not None]
+        """Returns the median of the latest gaps before a time, under the present slow motion; ``None`` if there were none."""
+        gaps = [it.itl_ms for it in self._recent if it.itl_ms and self._slowed_at <= it.t - it.itl_ms and it.t < before]
         return median(gaps[-_USUAL:]) if gaps else None

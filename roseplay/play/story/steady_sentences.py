@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roseplay.formats.numbers import whole
+from roseplay.formats.numbers import slowed_text, whole
 from roseplay.play.story.steady_facts import SteadyFacts
 from roseplay.play.story.text import Segments, knob_text, segments
 from roseplay.traffic.difference import Difference, difference
@@ -15,7 +15,7 @@ def how_it_goes(facts: SteadyFacts) -> Segments:
     worst = "" if facts.worst_ms is None else f", worst pause **{whole(facts.worst_ms)} ms**"
     return segments(
         f"**{facts.rate:.2g} requests/s** for {whole(facts.seconds)} s: {whole(facts.done)} answered{worst}, first token "
-        f"p95 **{whole(facts.ttft_p95)} ms**."
+        f"p95 **{whole(facts.ttft_p95)} ms**{_slowed(facts)}."
     )
 
 
@@ -32,7 +32,11 @@ def compared(facts: SteadyFacts | None, before: SteadyFacts | None) -> Segments:
     if not pause.clear and not first.clear:
         return segments(f"{opening} no clear difference.")
     parts = [_part("worst pause", before.worst_ms, pause), _part("first token p95", before.ttft_p95, first)]
-    return segments(f"{opening} {', '.join(part for part in parts if part)}.")
+    return segments(f"{opening} {', '.join(part for part in parts if part)}{_slowed(facts)}.")
+
+
+def _slowed(facts: SteadyFacts) -> str:
+    return slowed_text([facts.knobs.get("slow_motion", 1)])  # a change of a setting begins another stretch
 
 
 def _part(words: str, value: float | None, verdict: Difference) -> str:

@@ -46,3 +46,8 @@ test("numbers read as in the sentences of the server", () => {
   assert.deepEqual(values.map(format.ratio), ratios);
   assert.deepEqual(pairs.map(format.range), ranges);
 });
+
+test("the mark of slow motion is the server's", () => {
+  assert.deepEqual(written.factors.map(format.slowed), written.slowed);
+  assert.deepEqual([[1], [5], [1, 5]].map(format.slowed), ["", " at ×5", " partly at ×5"]);
+});

@@ -12,7 +12,7 @@ import pytest
 from deno import find_deno_bin
 
 from roseplay.core.cache_miss import MissReason
-from roseplay.formats.numbers import number_text, range_text, ratio_text
+from roseplay.formats.numbers import number_text, range_text, ratio_text, slowed_text
 from tests.play.static.given import given
 
 FILES = sorted(Path(__file__).parent.glob("*.test.js"))
@@ -25,10 +25,13 @@ def texts() -> dict[str, object]:
     values += [round(10 ** draw.uniform(-3, 6), draw.choice([0, 1, 2, 4])) for _ in range(400)]
     pairs = [*zip(values, sorted(values), strict=True), (None, None)]
     asked = [*values, None]
+    factors = [[1], [5], [2.5], [1, 5], [1, 2, 5], [2, 1000], [1.25]]
     return {
         "values": asked,
         "figures": [number_text(value) for value in asked],
         "ratios": [ratio_text(value) for value in asked],
+        "factors": factors,
+        "slowed": [slowed_text(one) for one in factors],
         "pairs": pairs,
         "ranges": [range_text(*pair) for pair in pairs],
         "missReasons": [str(reason) for reason in MissReason],

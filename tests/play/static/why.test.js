@@ -126,6 +126,17 @@ test("other causes", () => {
   }
 });
 
+test("the usual is of tokens in the same slow motion", () => {
+  const story = new Story();
+  story.frame.knobs = [[story.t, 0, { slow_motion: [1, 5] }]];
+  for (let n = 0; n < 5; n++) story.step({ ms: 100 });
+  assert.equal(
+    sentence(story.why(story.step({ ms: 101 }))),
+    "Nothing unusual: it took *101 ms*, and the usual is *100 ms*. Slow motion makes every step ×5 as long.",
+  );
+  assert.equal(sentence(story.why(5)), "Nothing unusual: it took *20 ms*, and the usual is *20 ms*.");
+});
+
 test("a request that steps left out", () => {
   const story = new Story();
   story.step({ ms: 30, decode: [2] });

@@ -4,6 +4,7 @@ import { onKeys } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { pointing } from "../shared/pointing.js";
 import { store } from "../shared/store.js";
+import { tokenOf } from "../shared/tokenof.js";
 
 const LINE = 18, NEAR_MS = 0.02;
 /** @typedef {{turn: import("./turn.js").Turn, k: number}} Place token k of a turn */
@@ -23,20 +24,11 @@ function stepOf(rid, t) {
   return null;
 }
 
-function timeOf(rid, step) {
-  const { tokens } = store;
-  for (let i = tokens.end - 1; i >= tokens.first; i--) {
-    const slot = i & tokens.mask;
-    if (tokens.request_id[slot] === rid && tokens.step_id[slot] === step) return tokens.t[slot];
-  }
-  return null;
-}
-
 function select(turn, k) {
   const step = stepOf(turn.rid, turn.times[k]);
   outline({ turn, k }, "chosen"); // it has a place of its own then, which stays uncovered
   const around = turn.marked("chosen")?.getBoundingClientRect();
-  emit("select", { rid: turn.rid, step, token: k, itl: turn.gap(k), p50: turn.p50, around });
+  emit("select", { rid: turn.rid, step, token: k, itl: turn.gap(k), p50: turn.p50, t: turn.times[k], around });
 }
 
 function outline(where, name) {
@@ -63,7 +55,7 @@ on("select", (what) => {
 
 /* The token that a step gave a turn, or -1. */
 function tokenIn(turn, step) {
-  const t = step === null ? null : timeOf(turn.rid, step);
+  const t = tokenOf(turn.rid, step)?.t ?? null;
   return t === null ? -1 : turn.at(t);
 }
 

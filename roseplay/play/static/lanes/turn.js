@@ -6,6 +6,7 @@ import { make, makeButton, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { firstWhere, median } from "../shared/numbers.js";
+import { slowed } from "../shared/past.js";
 import { store } from "../shared/store.js";
 import { thinkingPart, Thought } from "./thought.js";
 
@@ -92,6 +93,11 @@ export class Turn {
   // ---- slow tokens ----------------------------------------------------------------------------------------
   gap(k) {
     return k > 0 ? this.times[k] - this.times[k - 1] : NaN;
+  }
+
+  /** The slow motion of its tokens and of the `ms` before the first, see `slowed`. */
+  slow(ms) {
+    return this.times.length ? slowed(this.times[0] - ms, this.times.at(-1)) : "";
   }
 
   /* `p50`: the median gap between two tokens in ms, null while there are too few. */

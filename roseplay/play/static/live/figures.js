@@ -4,6 +4,7 @@ import { connection } from "../shared/connection.js";
 import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
+import { slowedIn } from "../shared/past.js";
 import { createPen } from "../shared/pen.js";
 import { store } from "../shared/store.js";
 import { palette } from "../shared/theme.js";
@@ -72,6 +73,7 @@ function latencies() {
   for (const name of /** @type {("itl" | "ttft")[]} */ (["itl", "ttft"])) {
     const { parts, unit } = percentiles(name, view.latest(now));
     writeCell(name, parts, unit);
+    write(cells[name].slow, slowedIn(view.latest(now)));
   }
 }
 setInterval(latencies, LATENCIES_MS);
@@ -117,6 +119,7 @@ export function mount(element) {
     cells[kpi.classList[1]] = {
       box: part("b"),
       name: part("span button"),
+      slow: part("span i"),
       spark: part("canvas"),
       bar: part("u i"),
       key: "",

@@ -1,14 +1,15 @@
 /* The latencies in a stretch of time, for the header's figures and for the charts, which must agree. */
+import { slowedIn } from "../shared/past.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 
 const seen = new Float32Array(store.tokens.capacity);
 
 /**
- * The gaps of a window, sorted, in ms; and its runs of tokens, one a step (its tokens stand together in the ring),
- * newest first: the ring rows `from` and `to`, the view time of its end and how long the step took.
+ * The gaps of a window, sorted, in ms, and their slow motion (see `slowedIn`); and its runs of tokens, one a step (its
+ * tokens stand together in the ring), newest first: the ring rows `from` and `to`, the view time of its end and how
+ * long the step took.
  * @param {{x0: number, x1: number}} window
- * @returns {{runs: {from: number, to: number, step: number, end: number, took: number}[], sorted: Float32Array}}
  */
 export function gapsIn({ x0, x1 }) {
   const { tokens, steps, stepRow } = store, runs = [];
@@ -27,7 +28,7 @@ export function gapsIn({ x0, x1 }) {
       if (itl > 0) seen[n++] = itl; // 0: it came with the one before
     }
   }
-  return { runs, sorted: seen.slice(0, n).sort() };
+  return { runs, sorted: seen.slice(0, n).sort(), slow: slowedIn({ x0, x1 }) };
 }
 
 /**
@@ -38,9 +39,3 @@ export function begunIn({ x0, x1 }) {
   const begun = ({ first, ttft }) => first !== null && ttft !== null && time.x(first) >= x0 && time.x(first) <= x1;
   return [...store.requests.values()].filter(begun);
 }
-
-/**
- * Their times to first token, sorted, in ms.
- * @param {{x0: number, x1: number}} window
- */
-export const firstTokensIn = (window) => Float32Array.from(begunIn(window), ({ ttft }) => ttft).sort();

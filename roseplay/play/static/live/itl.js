@@ -30,7 +30,7 @@ const FAR_OFF = 20; // times the median
 /** `chosen`: by the user, "lin" or "log", until Esc; null follows the longest gap. */
 const scale = { chosen: null, log: false, zoom: null }, calm = calmAxis({ max: 0, step: 0 });
 let points = []; // by trace: [{rid, …}]
-let summary = "No tokens yet.", showScale = (_log) => {};
+let summary = "No tokens yet.", showScale = (_log, _slow) => {};
 
 export function mount(element) {
   const axis = segmented("y axis", ["lin", "log"], (word) => {
@@ -39,8 +39,8 @@ export function mount(element) {
     panel.soon();
   });
   const subtitle = element.querySelector(".rp-sub");
-  showScale = (log) => {
-    write(subtitle, log ? "ms, log, one dot per token" : "ms, one dot per token");
+  showScale = (log, slow) => {
+    write(subtitle, `ms${slow}${log ? ", log" : ""}, one dot per token`);
     [...axis.children].forEach((button, i) => button.setAttribute("aria-pressed", String(Boolean(i) === log)));
   };
   const panel = createChart(element, {
@@ -61,17 +61,17 @@ export function mount(element) {
 }
 
 function draw(frame) {
-  const { runs, sorted } = gapsIn(frame.window);
+  const { runs, sorted, slow: slowMotion } = gapsIn(frame.window);
   if (!sorted.length) {
     summary = "No tokens in view.";
     return { empty: true, traces: [], layout: { yaxis: yAxis({ max: 160, least: 0, most: 0, p: [] }) } };
   }
   const p = LINES.map(([, q]) => quantile(sorted, q)), least = sorted[0], most = sorted[sorted.length - 1];
   const figures = LINES.map(([name], i) => `${name} ${format.ms(p[i])} ms`).join(", ");
-  summary = `${figures}, longest ${format.ms(most)} ms, of ${sorted.length} gaps.`;
+  summary = `${figures}, longest ${format.ms(most)} ms${slowMotion}, of ${sorted.length} gaps.`;
   const { max } = calm(niceAxis(most * 1.06, 4), frame.window.live);
   scale.log = scale.chosen ? scale.chosen === "log" : most > FAR_OFF * p[0];
-  showScale(scale.log);
+  showScale(scale.log, slowMotion);
   const yaxis = yAxis({ max, least, most, p });
   const { usual, slow } = choose(runs, sorted, Math.max(p[1] * SLOW_OF_P95, p[0] * SLOW_OF_P50), p[1]);
   const layout = { yaxis, shapes: [], annotations: [] };

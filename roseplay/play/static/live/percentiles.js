@@ -1,14 +1,15 @@
 /* The header's percentiles of latencies: for the time that the charts show, and since the last change of a setting. */
 import { format } from "../shared/format.js";
 import { quantile } from "../shared/numbers.js";
+import { slowedIn } from "../shared/past.js";
 import { time } from "../shared/time.js";
-import { firstTokensIn, gapsIn } from "./gaps.js";
+import { begunIn, gapsIn } from "./gaps.js";
 import { knobMarks } from "./knobmarks.js";
 
 /** The figures of a cell of the header: which times, and which of their quantiles. */
 const OF = {
   itl: { times: (window) => gapsIn(window).sorted, quantiles: [0.5, 0.99] },
-  ttft: { times: firstTokensIn, quantiles: [0.5, 0.95] },
+  ttft: { times: (window) => Float32Array.from(begunIn(window), ({ ttft }) => ttft).sort(), quantiles: [0.5, 0.95] },
 };
 
 /**
@@ -29,6 +30,7 @@ export function percentiles(name, window) {
 export function sinceChange(name) {
   const mark = knobMarks().pop();
   if (!mark || !(name in OF)) return "";
-  const { parts, unit } = percentiles(/** @type {"itl" | "ttft"} */ (name), { x0: mark.x, x1: time.now() });
-  return parts.includes("–") ? "" : `${parts.join(" / ")} ${unit} after ${mark.text}`;
+  const window = { x0: mark.x, x1: time.now() };
+  const { parts, unit } = percentiles(/** @type {"itl" | "ttft"} */ (name), window);
+  return parts.includes("–") ? "" : `${parts.join(" / ")} ${unit}${slowedIn(window)} after ${mark.text}`;
 }

@@ -1,5 +1,6 @@
 /* The contents of the table of requests: its columns, their order, the requests that it shows, and the same as CSV. */
 import { format } from "../shared/format.js";
+import { factors } from "../shared/past.js";
 import { store } from "../shared/store.js";
 import { isOver, isPreempted, isWaiting, lineText, partsText } from "../shared/waits.js";
 
@@ -26,6 +27,9 @@ function stateOf(known) {
   if (isWaiting(known)) return store.absent.steps ? "waiting" : "queued"; // another server may compute its prompt
   return known.first === null ? "prefill" : "decode";
 }
+
+/** The factors of slow motion from its submission on. @param {Request} known */
+const factorsOf = ({ submitted, finished }) => factors(submitted, finished ?? Infinity);
 
 /** Where a request came from, in words. @param {Request} known */
 export function sourceOf(known) {
@@ -76,7 +80,10 @@ export const COLUMNS = [
     "Who sent it: a lane, a burst, steady traffic, a file of your own, or a program.",
     sourceOf,
   ),
-  words("state", "state", "What it is doing.", stateOf),
+  {
+    ...words("state", "state", "What it is doing, and the slow motion in which its times were measured.", stateOf),
+    show: (known) => stateOf(known) + format.slowed(factorsOf(known)),
+  },
   figure("prompt", "prompt", "Prompt tokens.", ({ prompt }) => prompt, format.count),
   figure(
     "cached",
@@ -163,6 +170,7 @@ const CSV = [
   ["tpot_ms", tpot],
   ["worst_gap_ms", ({ itl_max: worst }) => worst],
   ["preemptions", preemptions],
+  ["slow_motion", (known) => factorsOf(known).join(" ")],
   ["finish_reason", ({ reason }) => reason],
   ["device", () => store.info?.device],
 ];

@@ -5,7 +5,9 @@ import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { factList, factRow, popover } from "../shared/popover.js";
+import { slowedFirst } from "../shared/past.js";
 import { keep, stored } from "../shared/storage.js";
+import { store } from "../shared/store.js";
 
 const KEY = "roseplay-savings", WHICH = ["burst", "all"];
 
@@ -56,7 +58,8 @@ function share(saved, prompt) {
 function fill(name, body) {
   const figures = latest[name] || {},
     { prompt_tokens: prompt, computed, cached, shared, blocks_saved: blocks } = figures;
-  const ttft = figures.ttft_p50 == null ? "–" : `${ms(figures.ttft_p50)} / ${ms(figures.ttft_p95)} ms`;
+  const slow = slowedFirst(store.bursts.get(figures.burst)?.requests ?? []);
+  const ttft = figures.ttft_p50 == null ? "–" : `${ms(figures.ttft_p50)} / ${ms(figures.ttft_p95)} ms${slow}`;
   body.append(factList(
     factRow("prompt tokens", count(prompt)),
     factRow("computed", count(computed)),

@@ -3,7 +3,9 @@
 import { make, svg, write } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { quantile } from "../shared/numbers.js";
+import { slowedIn } from "../shared/past.js";
 import { mix } from "../shared/theme.js";
+import { timeline } from "./timeline.js";
 
 /** @import { Palette } from "../shared/theme.js" */
 
@@ -34,7 +36,7 @@ export function inkShades(took, T, legend, what) {
   const sorted = Float32Array.from(took).sort(), low = took.length ? quantile(sorted, 0.5) : 0;
   const high = took.length ? Math.max(quantile(sorted, 0.99), low * 2) : 0;
   write(legend.shortest, took.length ? `${what} ≤ ${format.ms(low)}` : `short ${what}`);
-  write(legend.longest, took.length ? `≥ ${format.ms(high)} ms` : `long ${what}`);
+  write(legend.longest, took.length ? `≥ ${format.ms(high)} ms${slowedIn(timeline.window)}` : `long ${what}`);
   const colors = Array.from({ length: SHADES }, (_, i) => mix(T.decode, T.ink, i / (SHADES - 1)));
   return (ms) => colors[Math.max(0, Math.min(SHADES - 1, Math.round(((ms - low) / (high - low)) * (SHADES - 1))))];
 }

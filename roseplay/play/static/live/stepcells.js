@@ -4,9 +4,11 @@
 import { onKeys, write } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
+import { slowed } from "../shared/past.js";
 import { pointNowhere } from "../shared/pointing.js";
 import { popover } from "../shared/popover.js";
 import { laneOf, store } from "../shared/store.js";
+import { tokenOf } from "../shared/tokenof.js";
 import { time } from "../shared/time.js";
 import { stepAt, stepSpan } from "./span.js";
 import { LEFT, rows, timeline } from "./timeline.js";
@@ -156,19 +158,9 @@ function words({ rid, step }) {
     ? format.many(entry.decode_tokens, "decode token")
     : "prompt cached, nothing computed";
   const did = entry.prompt_tokens ? format.many(entry.prompt_tokens, "prompt token") : decoded;
-  const itl = gap(rid, step);
-  const after = itl === null ? "" : Number.isNaN(itl) ? ", first token" : `, ITL ${format.ms(itl)} ms`;
+  const { itl, t } = tokenOf(rid, step) ?? {}, slow = slowed(t);
+  const after = itl === undefined ? "" : Number.isNaN(itl) ? ", first token" : `, ITL ${format.ms(itl)} ms${slow}`;
   return `Request ${rid}${lane}, step ${format.count(step)}: ${did}${after}`;
-}
-
-/* The gap before the token from a cell; NaN for a first token, null if there is no token. */
-function gap(rid, step) {
-  const { tokens } = store;
-  let i = tokens.lowerBound(tokens.step_id, step);
-  for (; i < tokens.end && tokens.step_id[i & tokens.mask] === step; i++) {
-    if (tokens.request_id[i & tokens.mask] === rid) return tokens.itl_ms[i & tokens.mask];
-  }
-  return null;
 }
 
 /** Outline the cell that the keys have chosen, while they are in use. */

@@ -3,6 +3,7 @@
 import { format } from "../shared/format.js";
 import { legendBox, legendEntry, legendLine } from "../shared/legend.js";
 import { niceAxis } from "../shared/numbers.js";
+import { slowedIn } from "../shared/past.js";
 import { store } from "../shared/store.js";
 import { calmAxis } from "./axes.js";
 import { areaTrace } from "../shared/chart/shapes.js";
@@ -44,7 +45,7 @@ function drawTime(frame) {
   const layout = { yaxis, shapes: [], annotations: [] };
   const longest = bars.find((bar) => heightOf(bar) === most);
   const parts = longest && `host ${format.ms(longest.high)}, device ${format.ms(longest.low)}`;
-  summary = longest ? `The longest step took ${format.ms(most)} ms: ${parts}.` : "No steps.";
+  summary = longest ? `The longest step took ${format.ms(most)} ms${slowedIn(window)}: ${parts}.` : "No steps.";
   const traces = [
     areaTrace(...outline(bars, heightOf, 0, frame), T.prompt),
     areaTrace(...outline(bars, (bar) => bar.low, 0, frame), T.decode),

@@ -8,6 +8,7 @@ import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { legendBox, legendEntry, legendLine, segmented } from "../shared/legend.js";
 import { niceAxis } from "../shared/numbers.js";
+import { slowed } from "../shared/past.js";
 import { store } from "../shared/store.js";
 import { fade } from "../shared/theme.js";
 import { time } from "../shared/time.js";
@@ -78,7 +79,7 @@ function inWords(step) {
   const tokens = `${count(steps.prompt_tokens[i])} prompt + ${count(steps.decode_tokens[i])} decode`;
   const drafted = steps.draft_tokens[i], accepted = steps.accepted_tokens[i];
   const drafts = drafted ? ` (${count(accepted)} of ${count(drafted)} draft tokens accepted)` : "";
-  return `${tokens}${drafts} in ${ms(steps.t1[i] - steps.t0[i])} ms${parts(i)}`;
+  return `${tokens}${drafts} in ${ms(steps.t1[i] - steps.t0[i])} ms${slowed(steps.t1[i])}${parts(i)}`;
 }
 
 /* Host and device time of a step, and whether it was replayed, if the record has them. */

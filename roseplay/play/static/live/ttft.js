@@ -1,22 +1,23 @@
 /* The distribution of time to first token, a step curve that rises by one request at its TTFT.
  *
- * The last burst is solid ink, the one before dashed; without a burst, the curve is of what was answered in the time
- * shown. The last curve's p50 is ringed. Since there is no time axis that could show a change of settings, the p50 of
- * earlier requests is marked: the curve since the change is left of it (better) or right. */
+ * The last burst is solid ink, the latest before it that can be compared with it dashed. Without a burst, the curves
+ * are of what was answered in the time shown, since the latest change of a setting and before. The last one's p50 is
+ * ringed. */
 import { format } from "../shared/format.js";
 import { legendEntry, legendLine } from "../shared/legend.js";
-import { median, niceAxis, quantile } from "../shared/numbers.js";
+import { niceAxis, quantile } from "../shared/numbers.js";
+import { slowedFirst } from "../shared/past.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 import { createChart } from "./chart.js";
+import { asked, whyNot } from "./comparable.js";
 import { begunIn } from "./gaps.js";
 import { knobMarks } from "./knobmarks.js";
-import { annotation, beside, dotTrace, lineTrace, verticalLine } from "../shared/chart/shapes.js";
+import { annotation, beside, dotTrace, lineTrace } from "../shared/chart/shapes.js";
 import { view } from "./view.js";
 
-const CHAR_PX = 6.1;
-
 let head = null, summary = "No first token yet.", legend = "";
+let leftOut = ""; // why an earlier burst is not drawn
 
 export function mount(element) {
   head = element.querySelector(".rp-rt");
@@ -30,49 +31,51 @@ function draw(frame) {
   showLegend(curves);
   if (!curves.length) {
     summary = "No first token yet.";
-    return { empty: true, layout: axes(100, frame) };
+    return { empty: true, layout: axes(100, "", frame) };
   }
   const { T } = frame;
   const last = curves[curves.length - 1];
-  const layout = axes(Math.max(...curves.map((curve) => curve.ttft[curve.ttft.length - 1])), frame);
-  layout.shapes = [];
+  const layout = axes(Math.max(...curves.map((curve) => curve.ttft[curve.ttft.length - 1])), last.slow, frame);
   const max = layout.xaxis.range[1];
   const older = { color: T.ink3, width: 1.5, dash: "4px,3px" };
   const looks = (curve) => (curve === last ? { color: T.ink, width: 1.5 } : older);
   const traces = curves.map((curve) => lineTrace(...stairs(curve.ttft, max), looks(curve)));
-  addEarlier(traces, layout, curves, frame);
   addMedian(traces, layout, quantile(last.ttft, 0.5), frame);
-  summary = curves.map(account).join(" ");
+  summary = [...curves.map(account), leftOut].join(" ").trim();
   return { traces, layout };
 }
 
-function account({ name, ttft }) {
+function account({ name, slow, ttft }) {
   const [p50, p95] = [0.5, 0.95].map((q) => format.ms(quantile(ttft, q)));
-  return `${name}: p50 ${p50} ms, p95 ${p95} ms of ${ttft.length} requests.`;
+  return `${name}: p50 ${p50} ms, p95 ${p95} ms${slow} of ${ttft.length} requests.`;
 }
 
-/* [{name, requests, ttft (sorted, ms)}], the last burst last. */
+/* [{name, ttft (sorted, ms)}], the newest last. */
 function collect() {
-  const bursts = [...store.bursts.values()].sort((a, b) => a.id - b.id);
-  const groups = bursts.map((burst) => curve(`burst ${burst.id}`, burst.requests));
-  const some = groups.filter((group) => group.ttft.length);
-  if (some.length) return some.slice(-2);
-  const latest = curve(`last ${view.span / 1000} s`, begunIn(view.latest(time.now())));
-  return latest.ttft.length ? [latest] : [];
+  const begun = ({ requests }) => requests.some(({ ttft }) => ttft !== null);
+  const bursts = [...store.bursts.values()].filter(begun).sort((a, b) => a.id - b.id), last = bursts.pop();
+  const reasons = bursts.map((burst) => whyNot(asked(burst), asked(last))), shown = reasons.lastIndexOf("");
+  const reason = reasons[reasons.length - 1];
+  leftOut = reason ? `Burst ${bursts[bursts.length - 1].id} cannot be compared: ${reason}.` : "";
+  if (last) return [...bursts.slice(shown, shown + 1), last].map(({ id, requests }) => curve(`burst ${id}`, requests));
+  const shownNow = begunIn(view.latest(time.now())), changed = knobMarks().pop()?.t ?? -Infinity;
+  const before = curve("before the change", shownNow.filter(({ submitted }) => submitted < changed));
+  const since = curve(`last ${view.span / 1000} s`, shownNow.filter(({ submitted }) => submitted >= changed));
+  return [before, since].filter(({ ttft }) => ttft.length);
 }
 
 function curve(name, requests) {
   const done = requests.filter((request) => request.ttft !== null);
-  return { name, requests: done, ttft: Float64Array.from(done, (request) => request.ttft).sort() };
+  return { name, slow: slowedFirst(done), ttft: Float64Array.from(done, ({ ttft }) => ttft).sort() };
 }
 
-function axes(most, { width, T }) {
+function axes(most, slow, { width, T }) {
   const parts = width < 190 ? 2 : 3, { max, step } = niceAxis(most, parts);
   const tickvals = Array.from({ length: parts + 1 }, (_, i) => i * step), round = (v) => String(+v.toPrecision(6));
   return {
     xaxis: { range: [0, max], tickmode: "array", tickvals, ticktext: [...tickvals.slice(0, -1).map(round), ""] },
     annotations: [{
-      ...annotation(T, "unit", `${round(max)} ms`, T.ink3),
+      ...annotation(T, "unit", `${round(max)} ms${slow}`, T.ink3),
       ...{ xref: "paper", x: 1, xanchor: "right", xshift: 8 },
       ...{ yref: "paper", y: 0, yanchor: "top", yshift: -5 },
     }],
@@ -99,26 +102,13 @@ function addMedian(traces, layout, p50, { T }) {
   layout.annotations.push({ ...words, ...beside(p50, left, 6), y: 0.5, yanchor: "top", yshift: -2 });
 }
 
-/* Add the p50 of requests before the latest change of a setting: a short dashed stem up to the level of medians with a
- * hollow ring, since a line through the plot would look like a point in time. */
-function addEarlier(traces, layout, curves, { T, width }) {
-  const marks = knobMarks(), requests = curves.flatMap((one) => one.requests), mark = marks[marks.length - 1];
-  const before = mark ? requests.filter((request) => request.submitted < mark.t).map((request) => request.ttft) : [];
-  if (!before.length || before.length === requests.length) return;
-  const x = median(before), left = x / layout.xaxis.range[1] > 0.5;
-  layout.shapes.push({ ...verticalLine("earlier p50", x, T.ink3, "2px,3px"), yref: "y", y1: 0.5, layer: "below" });
-  traces.push(dotTrace([x], [0.5], { size: 5, color: T.surface, line: { color: T.ink3, width: 1 } }));
-  const words = `p50 ${format.shortMs(x)} before`, max = layout.xaxis.range[1], room = (left ? x : max - x) / max;
-  if (words.length * CHAR_PX > width * room - 8) return;
-  const text = annotation(T, "earlier p50", words, T.ink3);
-  layout.annotations.push({ ...text, ...beside(x, left, 5), y: 0, yanchor: "bottom", yshift: 2 });
-}
-
 function showLegend(curves) {
-  const names = JSON.stringify(curves.map(({ name }) => name));
-  if (names === legend) return;
-  legend = names;
-  head.replaceChildren(...curves.map(({ name }, i) => {
+  const now = curves[curves.length - 1]?.slow; // it stands on the axis
+  const names = curves.map(({ name, slow }) => name + (slow === now ? "" : slow || " at ×1"));
+  if (names.join() + leftOut === legend) return;
+  legend = names.join() + leftOut;
+  head.title = leftOut;
+  head.replaceChildren(...names.map((name, i) => {
     const last = i === curves.length - 1;
     return legendEntry(last ? legendLine("ink", 1.5) : legendLine("ink3", 1.5, "4 3"), name, "rp-roomy");
   }));

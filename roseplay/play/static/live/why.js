@@ -6,6 +6,7 @@
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
 import { median } from "../shared/numbers.js";
+import { settingAt } from "../shared/past.js";
 import { store } from "../shared/store.js";
 import { COMPUTING, partsOf, partsText } from "../shared/waits.js";
 
@@ -33,18 +34,19 @@ export function why(rid, stepId) {
   const step = { id: stepId };
   for (const name of IN_STEP) step[name] = steps[name][slot];
   const token = tokenOf(rid, stepId), gap = token && !Number.isNaN(token.itl);
+  const factor = settingAt("slow_motion", step.t1);
   const found = {
     rid,
     step,
     token,
     known: requests.get(rid) || null,
     entries: store.entriesOf(slot),
-    normal: usual(step.t1),
+    normal: usual(step.t1, factor),
     leftOut: gap ? leftOut(rid, token, row) : 0,
-    factor: settingAt("slow_motion", step.t1),
+    factor,
   };
   const sentence = sentenceOf(found);
-  if (found.factor > 1) sentence.push(` Slow motion makes every step ×${found.factor} as long.`);
+  if (factor > 1) sentence.push(` Slow motion makes every step ×${factor} as long.`);
   return { ...found, title: titleOf(found), sentence, facts: factsOf(found), help: helpOf(found) };
 }
 
@@ -71,8 +73,9 @@ function tokenOf(rid, step) {
   return found;
 }
 
-/* Median gap and batch around a time, over steps without prompt tokens; null if there are too few. */
-function usual(t) {
+/* Median gap and batch around a time, over steps without prompt tokens and in the same slow motion; null if there are
+ * too few. */
+function usual(t, factor) {
   const { tokens, steps, stepRow } = store, gaps = [], batches = [];
   let last = null, counts = false, batch = 0;
   for (let i = tokens.end - 1; i >= tokens.first; i--) {
@@ -82,7 +85,8 @@ function usual(t) {
     if (tokens.step_id[slot] !== last) {
       last = tokens.step_id[slot];
       const row = stepRow(last);
-      counts = row >= 0 && steps.prompt_tokens[row & steps.mask] === 0;
+      counts = row >= 0 && steps.prompt_tokens[row & steps.mask] === 0 &&
+        settingAt("slow_motion", steps.t1[row & steps.mask]) === factor;
       batch = counts ? steps.decode_tokens[row & steps.mask] : 0;
     }
     if (!counts || !(tokens.itl_ms[slot] > 0)) continue;
@@ -100,11 +104,6 @@ function leftOut(rid, token, row) {
     if (store.entriesOf(i & steps.mask).every((entry) => entry.rid !== rid)) n++;
   }
   return n;
-}
-
-function settingAt(name, t) {
-  const changed = store.marks.find((mark) => mark.t > t && name in mark.changes);
-  return changed ? changed.changes[name][0] : store.knobs[name];
 }
 
 // ---- one sentence -----------------------------------------------------------------------------------------

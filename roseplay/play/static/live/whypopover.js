@@ -3,6 +3,7 @@ import { make } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { factList, factRow, popover, requestTag } from "../shared/popover.js";
+import { slowed } from "../shared/past.js";
 import { store } from "../shared/store.js";
 import { bold, milliseconds, say, why } from "./why.js";
 
@@ -31,9 +32,11 @@ function bar({ decode_tokens: decode, prompt_tokens: prompt }) {
 }
 
 /* For a token whose step is no longer kept, or never was: the gap, from its lane or its dot. */
-function past({ itl, p50 }) {
+function past({ itl, p50, t }) {
   const median = p50 ? `; the median of its answer is ${milliseconds(p50).replace(" ms", "")}` : "";
-  const took = Number.isNaN(itl) || itl === undefined ? [] : say`It took ${bold(milliseconds(itl))}${median}. `;
+  const took = Number.isNaN(itl) || itl === undefined
+    ? []
+    : say`It took ${bold(milliseconds(itl))}${median}${slowed(t)}. `;
   const why = store.absent.steps ? `${store.absent.steps}, so the reason is not known.` : "";
   return paragraph([...took, why || "Its step is no longer kept, so nothing more is known."]);
 }

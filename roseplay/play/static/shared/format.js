@@ -29,6 +29,11 @@ export const format = {
     const long = times.some((v) => v !== null && v >= LONG_MS), one = (v) => long && v !== null ? v / 1000 : v;
     return { parts: times.map((v) => format.ms(one(v))), unit: long ? "s" : "ms" };
   },
+  /** What follows times measured under these ascending factors of slow motion: "", " at ×5" or " partly at ×5". */
+  slowed: (factors) => {
+    const slow = factors.filter((factor) => factor > 1).map((factor) => `×${+factor.toPrecision(6)}`).join(" and ");
+    return slow && `${factors.length > 1 ? " partly" : ""} at ${slow}`;
+  },
   /** A budget or a limit: null is unlimited. */
   limit: (v) => (v == null ? "∞" : count(v)),
   /** A setting's value. */

@@ -52,7 +52,6 @@ function reset(delta) {
   store.requests.clear();
   store.bursts.clear();
   store.open.clear();
-  store.marks.length = 0;
   store.bootId = delta.boot_id;
   store.version++;
   time.reset();
@@ -61,7 +60,7 @@ function reset(delta) {
   store.info = snapshot.info || (restarted ? null : store.info);
   store.absent = snapshot.absent || {};
   store.pace = snapshot.pace || null;
-  store.loads.length = 0;
+  store.marks.length = store.loads.length = 0;
   if (snapshot.load) takeLoad(snapshot.load);
   store.stats = snapshot.stats || null;
   store.knobs = { ...snapshot.knobs };

@@ -3,6 +3,7 @@ import { make } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { quantile } from "../shared/numbers.js";
+import { slowedFirst } from "../shared/past.js";
 import { store } from "../shared/store.js";
 import { knobMarks } from "../live/knobmarks.js";
 
@@ -29,7 +30,7 @@ function found() {
     const ttft = requests.map((request) => request.ttft).filter((ms) => ms !== null).sort((a, b) => a - b);
     const figures = ttft.length ? [0.5, 0.95].map((q) => `${format.ms(quantile(ttft, q))} ms`) : ["–", "–"];
     const t = Math.min(...requests.map(({ submitted }) => submitted ?? Infinity));
-    const of = `burst ${id}, ${format.many(requests.length, "request")}`;
+    const of = `burst ${id}, ${format.many(requests.length, "request")}${slowedFirst(requests)}`;
     return { t, knob: false, cells: [of, `${ttft.length} of ${requests.length}`, ...figures] };
   });
   return [...changes, ...bursts].sort((a, b) => b.t - a.t).slice(0, MOST);

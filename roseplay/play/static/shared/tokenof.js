@@ -1,0 +1,12 @@
+/* A request's token in a step. */
+import { store } from "./store.js";
+
+/** The first, if there are several: when it came and the gap before it (NaN: the answer's first); undefined: none. */
+export function tokenOf(rid, step) {
+  const { tokens } = store;
+  for (let i = tokens.lowerBound(tokens.step_id, step); i < tokens.end; i++) {
+    const slot = i & tokens.mask;
+    if (tokens.step_id[slot] !== step) break;
+    if (tokens.request_id[slot] === rid) return { t: tokens.t[slot], itl: tokens.itl_ms[slot] };
+  }
+}
