@@ -64,7 +64,7 @@ function ask() {
 
 // ---- the answer -------------------------------------------------------------------------------------------
 function show() {
-  const shown = lab.mode === "find" ? shownPoints() : null, row = shown && answerRow(shown);
+  const shown = lab.mode === "find" ? shownPoints() : null;
   const { claim, figures, regret, price } = (shown && shown.summary.words) || NOTHING;
   offer();
   const [label, value, rest] = claim;

@@ -8,7 +8,8 @@ import { ARMS, lab, shownPoints } from "../state.js";
 const TRAFFIC = { rate_per_s: "Rate", prompt_tokens: "Prompt tokens" };
 
 /**
- * One measured value in the server's summary, null for no limit; in a search, `left` is the range of values that are left after the try.
+ * One measured value in the server's summary, null for no limit; in a search, `left` is the range of values that are
+ * left after the try.
  * @typedef {object} Row
  * @property {number | null} value
  * @property {boolean} kept
