@@ -193,7 +193,10 @@ class ModelPicker:
         return offered
 
     def _checked(self, model: str) -> ModelEntry:
-        entry = self._catalog.find(model)
+        try:
+            entry = self._catalog.find(model)
+        except (OSError, ValueError) as error:
+            raise ValueError(self._without_paths(str(error))) from None
         if why := entry.refused or _too_large(entry, self._room()):
             raise ValueError(self._without_paths(f"{entry.name} cannot be served: {why}"))
         return entry
