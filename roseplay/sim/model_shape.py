@@ -121,6 +121,7 @@ class ModelShape:
         try:
             quantization = decoder_config(config).get("quantization_config")
             stated = {**decoder_config(config, text=True), "quantization_config": quantization}
+            _refuse_other_layers(stated, config.get("text_config") or config, name)
             return cls._read(stated, name, weights or _stored_format(stated, name), kv or _kv_format(stated))
         except UnsupportedModelError as error:
             raise SimulationError(f"{name} cannot be simulated: {error}") from None
@@ -134,7 +135,6 @@ class ModelShape:
         if kv not in ("bf16", "fp8"):
             raise SimulationError(f"a KV cache in {kv!r} cannot be simulated: use bf16 or fp8")
         layers, hidden = _first(config, "num_hidden_layers", "n_layer"), _first(config, "hidden_size", "n_embd")
-        _refuse_other_layers(config, name)
         attention = _attention(config, hidden)
         matrices = 2 if config.get("model_type") in _UNGATED else 3
         inner = _first(config, "intermediate_size", "n_inner", "ffn_dim", default=4 * hidden)
@@ -226,11 +226,11 @@ def _mixture(config: Mapping[str, Any], hidden: int, layers: int) -> dict[str, A
     }
 
 
-def _refuse_other_layers(config: Mapping[str, Any], name: str) -> None:
+def _refuse_other_layers(config: Mapping[str, Any], sizes: Mapping[str, Any], name: str) -> None:
     kinds = [str(kind) for kind in config.get("layer_types") or config.get("layers_block_type") or ()]
     other = next((kind for kind in kinds if any(part in kind for part in _OTHER_LAYERS)), None)
     if other is None:
-        other = next((name for name, size in config.items() if size and name.startswith(_OTHER_SIZES)), None)
+        other = next((name for name, size in sizes.items() if size and name.startswith(_OTHER_SIZES)), None)
     if other is not None or config.get("is_encoder_decoder"):
         what = f"layers of the kind {other}" if other else "layers without attention, or an encoder"
         raise SimulationError(f"{name} cannot be simulated: it has {what}")
