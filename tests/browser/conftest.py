@@ -168,7 +168,7 @@ def open_page(
     def watch(page: Page, address: str, expected: str) -> None:
         # Software rendering logs warnings of its own; any error on the console is the page's.
         ours = lambda m: m.type == "error" and not (expected and expected in m.text)  # noqa: E731
-        page.on("console", lambda m: ours(m) and complaints.append(f"console: {m.text}"))
+        page.on("console", lambda m: ours(m) and complaints.append(f"console: {m.text} {m.location['url']}"))
         page.on("pageerror", lambda error: complaints.append(f"pageerror: {error}"))
         page.add_init_script(WATCH.replace("ADDRESS", json.dumps(address)))
 

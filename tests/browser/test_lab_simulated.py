@@ -43,6 +43,7 @@ def test_two_gpus_are_compared_and_a_search_tells_its_regret(open_page: Callable
     answer = page.locator(".rp-lab-answer")
     expect(answer).to_contain_text("No prefill budget is needed, as both promises are kept without one.")
     expect(page.locator("#lab-apply")).to_be_hidden()
+    page.get_by_role("radio", name=re.compile("^Token budget")).click()
     page.get_by_label("Limit of ITL p99 in ms").fill("14")
     page.get_by_label("Limit of ITL p99 in ms").press("Tab")
     page.locator("#lab-run").click()
