@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 _VALUE = 80  # characters of a value
@@ -30,3 +31,9 @@ def one_line(error: object) -> str:
 def is_name(value: object) -> bool:
     """Returns whether a name from another program is text that can be displayed as it is, even on a terminal."""
     return isinstance(value, str) and 0 < len(value) <= _NAME and value.isprintable()
+
+
+def listed(names: Iterable[str]) -> str:
+    """Returns names as a list in a sentence, such as ``57.1, 72.9 and 88.6``."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from roseplay.clock import CpuClock
 from roseplay.config import GPU_KNOBS, SIMULATED_GPUS, EngineConfig, Knobs
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.engine.capabilities import Capabilities
-from roseplay.engine.engine_like import EngineLike, HasTokenizer
+from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.simulated import evidence_of
 from roseplay.lab.servers import Servers, open_server
 from roseplay.lab.simulated_arm import WITHOUT_EFFECT, SimulatedArm
@@ -25,28 +25,6 @@ from roseplay.traffic.workload import Workload
 ArmConfig = EngineConfig | ServerAddress  # from which an arm's engine is opened
 OpenEngine = Callable[..., Any]
 _POOL = ("num_blocks", "kv_cache_memory")
-
-
-class LiveEngine(HasTokenizer, Protocol):
-    """The engine that an experiment runs beside, whose configuration the arms' engines start from."""
-
-    @property
-    def model(self) -> Any: ...
-
-    @property
-    def config(self) -> EngineConfig: ...
-
-    @property
-    def capabilities(self) -> Capabilities: ...
-
-    @property
-    def alive(self) -> bool: ...
-
-    def pause(self) -> None: ...
-
-    def resume(self) -> None: ...
-
-    def free_memory(self) -> FreeMemory: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +73,11 @@ class ClosedEngine:
 
     def resume(self) -> None:
         """Do nothing."""
+
+
+LiveEngine = (
+    EngineLike | ClosedEngine
+)  # beside which an experiment runs; the arms' engines start from its configuration
 
 
 def open_engine(model: Any, config: ArmConfig, knobs: Knobs, cancelled: threading.Event) -> EngineLike | SimulatedArm:
@@ -155,10 +138,7 @@ def arm_configs(live: LiveEngine | Servers, arms: Mapping[str, Arm], *, varied: 
             raise ValueError(
                 f"arm {name}: this lab starts its own engines; to compare servers, name them when starting the page or lab"
             )
-        try:
-            config = configs[name] = dataclasses.replace(live.config, **changes)
-        except ValueError as error:
-            raise ValueError(f"arm {name}: {error}") from None
+        config = configs[name] = _changed(live.config, name, changes)
         if config.run_as is not None:
             _check_simulated(name, arm, live.config)
         elif live.config.run_as is not None:
@@ -190,6 +170,14 @@ def evidence(live: LiveEngine | Servers, configs: Mapping[str, ArmConfig]) -> di
     return found
 
 
+def _changed(config: EngineConfig, arm: str, changes: Mapping[str, Any]) -> EngineConfig:
+    """Returns the config with an arm's changes; raises ``ValueError``."""
+    try:
+        return dataclasses.replace(config, **changes)
+    except ValueError as error:
+        raise ValueError(f"arm {arm}: {error}") from None
+
+
 def _check_one_kind(configs: Mapping[str, EngineConfig]) -> None:
     """Raises ``ValueError`` if one arm is simulated and the other is not: their times cannot be compared."""
     simulated = {name for name, config in configs.items() if config.run_as is not None}
@@ -202,13 +190,10 @@ def _check_one_kind(configs: Mapping[str, EngineConfig]) -> None:
 
 def _simulated_arm(config: EngineConfig, arms: Mapping[str, Arm]) -> EngineConfig | None:
     """Returns the config of arm A if all arms are simulated; raises ``ValueError`` if only one is."""
-    configs = {}
-    for name, arm in arms.items():
-        changes: dict[str, Any] = {key: value for key, value in arm.config.items() if key != "url"}
-        try:
-            configs[name] = dataclasses.replace(config, **changes)
-        except ValueError as error:
-            raise ValueError(f"arm {name}: {error}") from None
+    configs = {
+        name: _changed(config, name, {key: value for key, value in arm.config.items() if key != "url"})
+        for name, arm in arms.items()
+    }
     _check_one_kind(configs)
     return configs["A"] if configs["A"].run_as is not None else None
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from roseplay.lab import spec
 from roseplay.lab.experiment import FIELDS, Experiment, Kind, Point, in_turn, parse_common
 from roseplay.lab.own_traffic import checked_object
-from roseplay.lab.spec import ARMS, MAX_REPEATS, check_output
+from roseplay.lab.spec import ARMS, MAX_REPEATS
 from roseplay.lab.spread import is_small
 from roseplay.lab.summary import watched_values
 from roseplay.traffic.pace import Speed
@@ -62,5 +62,7 @@ def parse_comparison(body: Mapping[str, Any], speed: Speed | None = None) -> Com
     """
     body = checked_object(body, "an experiment", (*FIELDS, "b"))
     comparison = Comparison(**parse_common(body, ARMS, 1, speed))
-    check_output(comparison.answer_tokens * comparison.repeats * len(ARMS))
+    tokens, most = comparison.answer_tokens * comparison.repeats * len(ARMS), spec.MAX_OUTPUT_TOKENS
+    if tokens > most:
+        raise ValueError(f"this would generate {tokens:,} tokens; at most {most:,} are kept: send less")
     return comparison

@@ -12,6 +12,7 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from roseplay.formats.numbers import number_text, ratio_text
+from roseplay.formats.text import listed
 from roseplay.lab.experiment import Varied
 from roseplay.lab.points import TRAFFIC, compare, value_text
 from roseplay.lab.simulated_text import is_exact
@@ -73,8 +74,9 @@ class Crossing:
             return f"{title}: no crossing from {self._ends}; B is {self._side(*sides[0])}{self._rest}."
         said = ", ".join(self._side(*side) for side in sides)
         pairs = " and ".join(f"between {number_text(low)} and {number_text(high)}" for low, high in self.between)
+        unit = f" {TRAFFIC[self.setting]}" if self.setting in TRAFFIC else ""
         times = "" if len(sides) == 2 else f" {len(sides) - 1} times"
-        return f"{title}: A and B cross{times} {pairs}{self._unit}; B is {said}{self._rest}."
+        return f"{title}: A and B cross{times} {pairs}{unit}; B is {said}{self._rest}."
 
     def _side(self, verdict: str, places: Sequence[int]) -> str:
         """Returns where B is better or worse, and by how much, as in ``worse at 64 and 128 (0.81× to 0.92×)``."""
@@ -88,8 +90,7 @@ class Crossing:
             whole = places[-1] - places[0] + 1 == len(places)
             where = f"{'' if whole else f'{len(places)} values '}from {values[0]} to {values[-1]}"
             return f"{verdict} {where if whole else f'at {where}'}{size}"
-        *others, last = values
-        return f"{verdict} at {', '.join(others)} and {last}{size}" if others else f"{verdict} at {last}{size}"
+        return f"{verdict} at {listed(values)}{size}"
 
     @property
     def _rest(self) -> str:
@@ -103,7 +104,3 @@ class Crossing:
     @property
     def _ends(self) -> str:
         return f"{number_text(self.values[0])} to {value_text(self.setting, self.values[-1])}"
-
-    @property
-    def _unit(self) -> str:
-        return f" {TRAFFIC[self.setting]}" if self.setting in TRAFFIC else ""

@@ -40,13 +40,13 @@ class Request(TypedDict):
 
     index: Count
     arrival_ms: Count
-    intended_arrival_ms: NotRequired[Number]  # missing in results of earlier versions
+    intended_arrival_ms: Number
     prompt_tokens: Count
     completion_tokens: Count
     submit_ms: Count
     queue_ms: Count | None
     ttft_ms: Count | None
-    ttft_from_arrival_ms: NotRequired[Count | None]
+    ttft_from_arrival_ms: Count | None
     tpot_ms: Count | None
     e2e_ms: Count | None
     itl_p99_ms: Count | None
@@ -67,8 +67,8 @@ class Run(TypedDict):
     tokens_sha256: Text
     saved_tokens: Count | None
     preemptions: Count | None
-    recomputed_tokens: NotRequired[Count | None]
-    moved_mb: NotRequired[Count | None]
+    recomputed_tokens: Count | None
+    moved_mb: Count | None
     saturated: NotRequired[bool]  # of a simulated run: whether its times grow with its length
 
 
@@ -93,21 +93,10 @@ class ArmSettings(TypedDict):
     differs: NotRequired[list[Text]]
 
 
-class OneArm(TypedDict):
-    """The arm of a search."""
+class Arms(TypedDict):
+    """The arms of an experiment; a search has A only, and a sweep may have B."""
 
     A: ArmSettings
-
-
-class TwoArms(OneArm):
-    """The arms of a comparison."""
-
-    B: ArmSettings
-
-
-class SweptArms(OneArm):
-    """The arms of a sweep, which may measure B as well."""
-
     B: NotRequired[ArmSettings]
 
 
@@ -124,9 +113,9 @@ class RunFigures(TypedDict):
     itl_p99_ms: Count | None
     e2e_p99_ms: Count | None
     preemptions: Count | None
-    recomputed_tokens: NotRequired[Count | None]  # this and the following are missing in results of earlier versions
-    moved_mb: NotRequired[Count | None]
-    prompt_tokens: NotRequired[Count]
+    recomputed_tokens: Count | None
+    moved_mb: Count | None
+    prompt_tokens: Count
     saturated: NotRequired[bool]
 
 
@@ -180,6 +169,7 @@ class _Result(TypedDict):
     max_spread_pct: NotRequired[Annotated[float, Field(ge=0.1, le=100, strict=True)]]
     cpu_time: NotRequired[bool]  # whether times are CPU time
     params: Plain
+    arms: Arms
     traffic: NotRequired[Traffic]
     limits: Limits
     summary: NotRequired[Any]  # computed from the rest, even if a file has one
@@ -189,7 +179,6 @@ class ComparisonResult(_Result):
     """The result of a comparison: the runs of both arms in their order, with each request and step."""
 
     kind: Literal["compare"]
-    arms: TwoArms
     look: list[Text]
     order: list[ArmName]
     runs: list[Run]
@@ -199,7 +188,6 @@ class SweepResult(_Result):
     """The result of a sweep: the requested values of a setting, and those measured so far, in A and, if it has B, in B."""
 
     kind: Literal["sweep"]
-    arms: SweptArms
     setting: Literal["rate_per_s", "prompt_tokens", "prefill_max_tokens", "max_batch_size"]
     seconds: NotRequired[Count]
     asked: list[Count]
@@ -211,7 +199,6 @@ class FindResult(_Result):
     """The result of a search: the values it could choose from, where null is no limit, and those tried, in order."""
 
     kind: Literal["find"]
-    arms: OneArm
     setting: Literal["prefill_max_tokens", "max_batch_size"]
     promises: Promises
     grid: Annotated[list[Whole | None], Field(min_length=1)]

@@ -10,14 +10,13 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from roseplay.config import Knobs
 from roseplay.lab.load import Load
+from roseplay.lab.own_traffic import parse_name
 from roseplay.lab.spec import (
     MAX_REPEATS,
     Arm,
     parse_arm,
     parse_limits,
     parse_load,
-    parse_max_spread,
-    parse_name,
     parse_seed,
 )
 from roseplay.traffic.pace import Speed
@@ -124,6 +123,7 @@ def parse_common(
     """
     seed = parse_seed(body.get("seed"))
     scenario, traffic = parse_load(body, seed, speed)
+    most = body.get("max_spread_pct")
     given = repeats if body.get("repeats") is None else body["repeats"]
     return {
         "scenario": scenario,
@@ -132,6 +132,6 @@ def parse_common(
         "arms": {arm: parse_arm(scenario, arm, body.get(arm.lower())) for arm in arms},
         "repeats": int(checked_number("repeats", given, 1, MAX_REPEATS)),
         "limits": parse_limits(body.get("limits")),
-        "name": parse_name(body.get("name")),
-        "max_spread_pct": parse_max_spread(body.get("max_spread_pct")),
+        "name": parse_name(body.get("name"), "the name") or None,
+        "max_spread_pct": None if most is None else checked_number("max_spread_pct", most, 0.1, 100, whole=False),
     }

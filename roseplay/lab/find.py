@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from roseplay.lab.experiment import FIELDS, Experiment, Kind, Point, Value, Varied, parse_common
-from roseplay.lab.find_summary import MORE_RUNS, PROMISES, Search, is_kept, is_sure, wants_more
+from roseplay.lab.experiment import FIELDS, Experiment, Kind, Point, Varied, parse_common
+from roseplay.lab.find_summary import MORE_RUNS, PROMISES, Search, is_sure
 from roseplay.lab.own_traffic import checked_object
 from roseplay.lab.points import KNOBS, MAX_VALUE, figures, of_point, point_at
 from roseplay.traffic.pace import Speed
@@ -70,16 +70,17 @@ class Find(Experiment):
 
     def _walk(self, points: Sequence[Point]) -> tuple[list[dict[str, Any]], Point | None]:
         """Returns the complete tries, and the point to measure next, if there is one."""
-        values, tries, search = [point for point in points if point.durations == 1], [], Search(self.grid)
+        values, tries, search = (
+            [point for point in points if point.durations == 1],
+            [],
+            Search(self.grid, self.promises),
+        )
         while (place := search.next) is not None and self._is_complete(values[place]):
-            tries.append(of_point(values[place]) | self._under_cases(points, values[place].value))
-            search.record(is_kept(tries[-1], self.promises), more=wants_more(tries[-1], self.promises))
+            runs = {point.durations: point.runs for point in points if point.value == values[place].value}
+            cases = {name: runs[factor][0] for name, factor in self._cases.items() if runs[factor]}
+            tries.append(of_point(values[place]) | cases)
+            search.record(tries[-1])
         return tries, None if place is None else values[place]
-
-    def _under_cases(self, points: Sequence[Point], value: Value) -> dict[str, Any]:
-        """Returns the figures of a value with other durations, as far as they are known."""
-        runs = {point.durations: point.runs for point in points if point.value == value}
-        return {name: runs[factor][0] for name, factor in self._cases.items() if runs[factor]}
 
     def _is_complete(self, point: Point) -> bool:
         """Whether a value has its repeats, and as many more as a sure verdict needs."""

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roseplay.config import Knobs
-from roseplay.formats.numbers import number_text
-from roseplay.lab.points import compare, plain_value, runs_text, spread, value_text, values_of
-from roseplay.lab.regret import Regret, regret
-from roseplay.lab.simulated_text import is_simulated, simulated_sentences
-from roseplay.lab.sweep_summary import changes, figure_text, saturated_values
+from roseplay.lab.points import compare, misses, plain_value, runs_text, spread, value_text, values_of, worst_miss
+from roseplay.lab.regret import regret
+from roseplay.lab.simulated_text import is_once, simulated_sentences
+from roseplay.lab.sweep_summary import changes, promise_text, saturated_values
 from roseplay.settings import settings_of
 from roseplay.traffic.run_figures import FIGURES
 
@@ -34,10 +33,10 @@ class Search:
         best: index of the largest value that kept both; ``None`` if there is none yet.
     """
 
-    def __init__(self, grid: Sequence[int | None]) -> None:
+    def __init__(self, grid: Sequence[int | None], promises: Promises) -> None:
         self.left = (0, len(grid) - 1)
         self.best: int | None = None
-        self._last = len(grid) - 1
+        self._last, self._promises = len(grid) - 1, promises
 
     @property
     def next(self) -> int | None:
@@ -47,29 +46,16 @@ class Search:
             return None
         return high if high == self._last else (low + high) // 2
 
-    def record(self, kept: bool, *, more: bool) -> None:
-        """Record the try of ``next``: whether it kept both promises and, if not, whether a greater value is closer."""
+    def record(self, point: Point) -> None:
+        """Record the try of ``next``: the medians of its figures count."""
         (low, high), place = self.left, self.next
         assert place is not None
-        self.best = place if kept else self.best
+        missed = misses(point, self._promises)
+        self.best = self.best if missed else place
+        more = missed.get("ttft_p95_ms", 0.0) > missed.get("itl_p99_ms", 0.0)  # a greater value would come closer
         # Once a value kept both, only those between it and the smallest that did not are left.
-        upward = kept or (more and self.best is None and place < self._last)
+        upward = not missed or (more and self.best is None and place < self._last)
         self.left = (place + 1, high) if upward else (low, place - 1)
-
-
-def misses(point: Point, promises: Promises) -> dict[str, float]:
-    """Returns by what share of the limit a point's median exceeds each promise that it breaks."""
-    found = {name: spread(point, name)["median"] for name in PROMISES}
-    return {
-        name: value / promises[name] - 1
-        for name, value in found.items()
-        if value is not None and value > promises[name]
-    }
-
-
-def is_kept(point: Point, promises: Promises) -> bool:
-    """Whether the medians of both figures are within their limits."""
-    return not misses(point, promises)
 
 
 def is_sure(point: Point, promises: Promises, repeats: int) -> bool:
@@ -90,12 +76,6 @@ def votes(point: Point, promises: Promises) -> dict[str, tuple[int, int]]:
     return {name: (sum(value <= promises[name] for value in known), len(known)) for name, known in found.items()}
 
 
-def wants_more(point: Point, promises: Promises) -> bool:
-    """Whether TTFT breaks its promise by more than ITL: a greater value would come closer."""
-    found = misses(point, promises)
-    return found.get("ttft_p95_ms", 0.0) > found.get("itl_p99_ms", 0.0)
-
-
 def find_summary(document: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the ``summary`` of a search, derived from its tries.
 
@@ -106,19 +86,20 @@ def find_summary(document: Mapping[str, Any]) -> dict[str, Any]:
     ``regret`` of the answer see ``_price`` and ``lab.regret``, for ``words`` see ``_words``.
     """
     grid, promises, tries = document["grid"], document["promises"], document["points"]
-    search = Search(grid)
-    rows = []
+    search, rows = Search(grid, promises), []
     for point in tries:
-        search.record(is_kept(point, promises), more=wants_more(point, promises))
+        search.record(point)
         low, high = search.left
-        row = _row(point, promises, [grid[low], grid[high]] if low <= high else None)
-        rows.append({**row, "sure": is_sure(point, promises, document["repeats"])})
+        rows.append(_row(document, point, [grid[low], grid[high]] if low <= high else None))
     ended, answer, closest = search.next is None, None, None
     if ended and search.best is not None:
         answer = next(place for place, point in enumerate(tries) if point["value"] == grid[search.best])
     elif ended:
         closest = min(range(len(tries)), key=lambda place: max(misses(tries[place], promises).values()))
-    doubt = None if answer is None else _regret(document, tries[answer])
+    doubt = None
+    if answer is not None:
+        simulated = document["arms"]["A"].get("simulated")
+        doubt = regret(document["setting"], promises, tries[answer], tries, simulated)
     summary = {
         "points": rows,
         "answer": answer,
@@ -129,11 +110,6 @@ def find_summary(document: Mapping[str, Any]) -> dict[str, Any]:
     }
     words = _words(document, summary, [] if doubt is None else doubt.sentences)
     return {**summary, "words": words, "sentences": _sentences(document, summary, words)}
-
-
-def _regret(document: Mapping[str, Any], answer: Point) -> Regret:
-    simulated = document["arms"]["A"].get("simulated")
-    return regret(document["setting"], document["promises"], answer, document["points"], simulated)
 
 
 def _price(largest: Point, answer: Point, promises: Promises) -> dict[str, Any] | None:
@@ -162,7 +138,8 @@ def _factor(before: Point, after: Point, figure: str, verdict: str) -> float:
     return round(max(ratio, 1 / ratio), 4)
 
 
-def _row(point: Point, promises: Promises, left: list[int | None] | None) -> dict[str, Any]:
+def _row(document: Mapping[str, Any], point: Point, left: list[int | None] | None) -> dict[str, Any]:
+    promises = document["promises"]
     broken = misses(point, promises)
     ranges = {name: spread(point, name)["range"] for name in PROMISES}
     return {
@@ -174,6 +151,7 @@ def _row(point: Point, promises: Promises, left: list[int | None] | None) -> dic
         "close": [name for name, (low, high) in ranges.items() if low is not None and low <= promises[name] < high],
         "figures": {name: spread(point, name) for name in (*PROMISES, *_PRICE)},
         "left": left,
+        "sure": is_sure(point, promises, document["repeats"]),
     }
 
 
@@ -191,7 +169,9 @@ def _words(document: Mapping[str, Any], summary: Mapping[str, Any], doubt: Seque
     if summary["answer"] is None:
         point = tries[summary["closest"]]
         claim = f"No value from {plain_value(grid[0])} to {plain_value(grid[-1])} keeps both: "
-        claim += f"{value_text(setting, point['value'])} comes closest but misses {_worst(document, point)}"
+        claim += (
+            f"{value_text(setting, point['value'])} comes closest but misses {worst_miss(point, document['promises'])}"
+        )
         return {**words, "claim": ["", "", claim], "figures": f"There, {_kept(document, point)}"}
     point, price, label = tries[summary["answer"]], summary["price"], settings_of(Knobs)[setting].label
     words["figures"] = _kept(document, point)
@@ -230,7 +210,9 @@ def _of_tries(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[s
     place = document["grid"].index(row["value"]) + 1
     if place < len(document["grid"]):
         beyond = next(point for point in document["points"] if point["value"] == document["grid"][place])
-        said.append(f"{_capital(value_text(setting, beyond['value']))} misses {_worst(document, beyond)}.")
+        said.append(
+            f"{value_text(setting, beyond['value']).capitalize()} misses {worst_miss(beyond, document['promises'])}."
+        )
     elif row["value"] is not None:
         said.append("Nothing larger was tried.")
     if unsure:
@@ -256,27 +238,13 @@ def _price_sentence(document: Mapping[str, Any], answer: Point, price: Mapping[s
 
 
 def _kept(document: Mapping[str, Any], point: Point) -> str:
-    return ", ".join(_promise(document, point, name) for name in PROMISES)
-
-
-def _promise(document: Mapping[str, Any], point: Point, name: str) -> str:
-    return f"{FIGURES[name].title} is {figure_text(point, name)} of {number_text(document['promises'][name])}"
-
-
-def _worst(document: Mapping[str, Any], point: Point) -> str:
-    found = misses(point, document["promises"])
-    name = max(found, key=found.__getitem__)
-    return f"{FIGURES[name].title} by {number_text(round(100 * found[name], 1))} %"
+    return ", ".join(promise_text(point, name, document["promises"]) for name in PROMISES)
 
 
 def _holds_for(document: Mapping[str, Any]) -> str:
-    requests, once = document["points"][0]["requests"], document["repeats"] == 1 and is_simulated(document)
-    runs = "" if once else f", medians of {runs_text(document['points'])}"
+    requests = document["points"][0]["requests"]
+    runs = "" if is_once(document) else f", medians of {runs_text(document['points'])}"
     return (
         f"This holds for {document['title']}, {requests} requests, seed {document['seed']}, {document['model']} on"
         f" {document['device']}{runs}."
     )
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]

@@ -13,9 +13,9 @@ from roseplay.config import EngineConfig, Knobs
 from roseplay.formats.json_text import strict_json
 from roseplay.lab.flags import NOT_FLAGS, VARIED
 from roseplay.lab.lab import parse_experiment
-from roseplay.lab.own_traffic import OWN, OwnTraffic
-from roseplay.lab.results import experiment_of, is_result
-from roseplay.lab.spec import ARM_CONFIG, ARMS, DEFAULT_LIMITS, MAX_NAME, find_scenario, parse_seed, scenario_arm
+from roseplay.lab.own_traffic import MAX_NAME, OWN, OwnTraffic
+from roseplay.lab.results import experiment_of
+from roseplay.lab.spec import ARM_CONFIG, ARMS, DEFAULT_LIMITS, find_scenario, parse_seed, scenario_arm
 from roseplay.remote.address import server_addresses
 from roseplay.settings import Choice, settings_of
 from roseplay.traffic.own import MAX_BYTES, parse_traffic
@@ -23,7 +23,12 @@ from roseplay.traffic.scenario import PARAM_LIMITS, checked_param
 from roseplay.traffic.scenarios import SCENARIOS
 
 _WORDS = {"on": True, "true": True, "off": False, "false": False, "none": None, "null": None, "unlimited": None}
-_OF_SWEEP, _OF_FIND = ("points", "seconds"), ("itl_p99", "ttft_p95")
+# Flags, and the kinds of experiments that they are for.
+_OF_KINDS = {
+    **dict.fromkeys(("first", "last"), ("sweep", "find")),
+    **dict.fromkeys(("points", "seconds"), ("sweep",)),
+    **dict.fromkeys(("itl_p99", "ttft_p95"), ("find",)),
+}
 
 
 def engine_config(options: argparse.Namespace) -> EngineConfig:
@@ -80,15 +85,13 @@ def _varied(options: argparse.Namespace) -> dict[str, Any]:
     asked = [name for name in ("sweep", "find") if getattr(options, name) is not None]
     if len(asked) == 2:
         raise ValueError("use either --sweep or --find")
-    kind = asked[0] if asked else None
-    for names, fits in ((("first", "last"), asked), (_OF_SWEEP, kind == "sweep"), (_OF_FIND, kind == "find")):
-        given = [name for name in names if getattr(options, name) is not None]
-        if given and not fits:
-            flag = {"first": "from", "last": "to"}.get(given[0], given[0].replace("_", "-"))
-            where = "--find" if names is _OF_FIND else "--sweep" if names is _OF_SWEEP else "--sweep or --find"
-            raise ValueError(f"--{flag} is for {where}")
-    if kind is None:
+    for name, kinds in _OF_KINDS.items():
+        if getattr(options, name) is not None and not {*kinds} & {*asked}:
+            flag = {"first": "from", "last": "to"}.get(name, name.replace("_", "-"))
+            raise ValueError(f"--{flag} is for {' or '.join(f'--{kind}' for kind in kinds)}")
+    if not asked:
         return {}
+    (kind,) = asked
     if options.b and kind == "find":
         raise ValueError("--b is for a comparison or a sweep of A and B: leave it out with --find")
     fields = {"setting": VARIED[getattr(options, kind)], "from": options.first, "to": options.last}
@@ -99,11 +102,11 @@ def _varied(options: argparse.Namespace) -> dict[str, Any]:
 
 def _at_server(body: Mapping[str, Any], arm: str, url: str, *, alone: bool) -> dict[str, Any]:
     """Returns an arm for a server, with the scenario's knobs unless two servers are compared."""
-    given = body.get(arm.lower())
-    if given is None and alone and "sweep" not in body and "find" not in body and body.get("scenario") in SCENARIOS:
+    given = body.get(arm.lower()) or {}
+    if not given and alone and "sweep" not in body and "find" not in body and body.get("scenario") in SCENARIOS:
         scenario = find_scenario(body["scenario"])
         given = {"knobs": {**scenario.knobs, **scenario_arm(scenario, arm)["knobs"]}}
-    return {"knobs": (given or {}).get("knobs") or {}, "config": {**((given or {}).get("config") or {}), "url": url}}
+    return {"knobs": given.get("knobs") or {}, "config": {**(given.get("config") or {}), "url": url}}
 
 
 def _read_traffic(path: Path, rate_per_s: float | None, seed: int) -> dict[str, Any]:
@@ -124,7 +127,7 @@ def _read_spec(path: Path) -> dict[str, Any]:
     content = strict_json(path.read_bytes(), str(path))
     if not isinstance(content, dict):
         raise ValueError(f'{path} is not an experiment: write a JSON object, such as {{"scenario": "token-budget"}}')
-    return experiment_of(content) if is_result(content) else content
+    return experiment_of(content) if "roseplay_lab" in content else content
 
 
 def _arm_changes(settings: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any, NamedTuple
 
-from roseplay.lab.points import compare, spread
+from roseplay.lab.points import compare, misses, spread
 
 PROMISED = {"ttft_p95_ms": "ttft_ms", "itl_p99_ms": "itl_ms"}  # a promise's figures -> the names of their limits
 LEAST_BEND = 0.2  # how far below the straight line a bend must lie, as a share of the latency's range
@@ -26,11 +27,8 @@ class Fall(NamedTuple):
 
 def broken(point: Point, limits: Mapping[str, float]) -> list[str]:
     """Returns the promised figures whose medians exceed their limits; an unknown TTFT counts as exceeding."""
-    medians = {name: spread(point, name)["median"] for name in PROMISED}
-    found = [
-        name for name, limit in PROMISED.items() if (median := medians[name]) is not None and median > limits[limit]
-    ]
-    return ["ttft_p95_ms", *found] if medians["ttft_p95_ms"] is None else found
+    found = list(misses(point, {name: limits[limit] for name, limit in PROMISED.items()}))
+    return ["ttft_p95_ms", *found] if spread(point, "ttft_p95_ms")["median"] is None else found
 
 
 def rate_knee(kept: Sequence[bool]) -> int | None:
@@ -48,11 +46,10 @@ def falls(points: Points, figures: Sequence[str]) -> list[Fall]:
     """Returns where a lower rate is worse than a higher one by ``traffic.difference``, which load cannot explain."""
     found = []
     for figure in figures:
-        for high in range(len(points)):
-            for low in range(high):
-                of = compare(points[low], points[high], figure)
-                if of.verdict == "better":
-                    found.append(Fall(low, high, figure, 1 / of.ratio if of.ratio else math.inf))
+        for low, high in combinations(range(len(points)), 2):
+            difference = compare(points[low], points[high], figure)
+            if difference.verdict == "better":
+                found.append(Fall(low, high, figure, 1 / difference.ratio if difference.ratio else math.inf))
     return found
 
 

@@ -44,19 +44,17 @@ class Store:
         self._lock = threading.Lock()
         self._documents: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
-    def keep(self, document: dict[str, Any]) -> str:
-        """Store a result that was made here; returns its ID."""
-        return self._keep(document["id"], document)
-
     def keep_opened(self, document: dict[str, Any]) -> str:
         """Store a result from a file under an ID derived from its content: its own ID may be taken. Returns the ID."""
         text = json.dumps({**document, "summary": None}, sort_keys=True)
-        return self._keep("file-" + hashlib.sha256(text.encode()).hexdigest()[:12], document)
+        return self.keep(document, "file-" + hashlib.sha256(text.encode()).hexdigest()[:12])
 
     def get(self, document_id: str) -> dict[str, Any] | None:
         return self._documents.get(document_id)
 
-    def _keep(self, document_id: str, document: dict[str, Any]) -> str:
+    def keep(self, document: dict[str, Any], document_id: str | None = None) -> str:
+        """Store a result under an ID, by default its own; returns the ID."""
+        document_id = document_id or str(document["id"])
         with self._lock:
             self._documents[document_id] = document
             self._documents.move_to_end(document_id)
@@ -196,10 +194,9 @@ class Lab:
         if not isinstance(self._engine, Servers):
             return arms
         urls = list(self._engine.addresses)
-        settable = (
-            self._engine.capabilities.knobs and len(urls) == 1
-        )  # two servers are compared under the same settings
-        for number, name in enumerate(("a", "b")):
-            arms[name] = {"knobs": arms[name]["knobs"] if settable else {}, "config": {"url": urls[number % len(urls)]}}
-        arms["common"] = {"knobs": arms["common"]["knobs"] if settable else {}, "config": {}}
+        settable = self._engine.capabilities.knobs and len(urls) == 1  # two are compared under the same settings
+        own = {"a": urls[0], "b": urls[1 % len(urls)]}
+        for name, part in arms.items():
+            config = {"url": own[name]} if name in own else {}
+            arms[name] = {"knobs": part["knobs"] if settable else {}, "config": config}
         return arms

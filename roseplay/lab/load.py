@@ -36,13 +36,11 @@ class Load:
     seed: int = 0
 
     @property
-    def num_requests(self) -> int:
-        return self.scenario.num_requests if self.traffic is None else len(self.traffic.requests)
-
-    @property
     def answer_tokens(self) -> int:
         """The number of tokens in all answers."""
-        return self.num_requests * self.scenario.max_new_tokens if self.traffic is None else self.traffic.answer_tokens
+        if self.traffic is not None:
+            return sum(request.answer_tokens for request in self.traffic.requests)
+        return self.scenario.num_requests * self.scenario.max_new_tokens
 
     def most_prompt_tokens(self, room: int) -> int:
         """Returns about how many tokens all prompts have at most, without making them: a byte of text may be a token.

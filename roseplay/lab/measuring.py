@@ -179,13 +179,14 @@ def run_record(
 
     Args:
         told: what the engine reports; by default everything.
-        block_bytes: bytes of a KV block; 0 to leave out what preemptions cost.
+        block_bytes: bytes of a KV block; 0 if that is not known.
     """
     told = told or Capabilities()
     zero_ns = run.answers[0].submit_start_ns
     metrics = [answer.metrics for answer in run.answers]
     ended_ns = max(m.finished_ns or zero_ns for m in metrics)
     tokens = json.dumps([answer.tokens for answer in run.answers], separators=(",", ":"))
+    moved_blocks = run.moved_blocks if told.steps and block_bytes else None
     record: dict[str, Any] = {
         "arm": arm,
         "repeat": repeat,
@@ -196,11 +197,9 @@ def run_record(
         "tokens_sha256": hashlib.sha256(tokens.encode()).hexdigest(),
         "saved_tokens": sum(m.cached_tokens + m.shared_tokens for m in metrics) if told.cached_tokens else None,
         "preemptions": sum(m.num_preemptions for m in metrics) if told.steps else None,
+        "recomputed_tokens": None if moved_blocks is None else run.recomputed_tokens,
+        "moved_mb": None if moved_blocks is None else moved_blocks * block_bytes / 1e6,
     }
-    if block_bytes:
-        known = told.steps and run.moved_blocks is not None
-        record["recomputed_tokens"] = run.recomputed_tokens if known else None
-        record["moved_mb"] = (run.moved_blocks or 0) * block_bytes / 1e6 if known else None
     return record if run.saturated is None else {**record, "saturated": run.saturated}
 
 

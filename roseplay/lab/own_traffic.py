@@ -31,11 +31,6 @@ class OwnTraffic:
     name: str
     requests: tuple[OwnRequest, ...]
 
-    @property
-    def answer_tokens(self) -> int:
-        """Number of tokens in all answers."""
-        return sum(request.answer_tokens for request in self.requests)
-
     def has_prompts_of(self, other: OwnTraffic | None) -> bool:
         """Whether the other traffic has the same requests, at whatever times."""
         mine, theirs = ([request[1:] for request in of.requests] if of else None for of in (self, other))
@@ -78,9 +73,7 @@ def parse_own_traffic(given: Any, seed: int) -> OwnTraffic:
         ValueError: the traffic is invalid; the message is one sentence for the sender.
     """
     given = checked_object(given, "traffic", ("name", "text", "requests", "rate_per_s"))
-    name, text, rate = given.get("name", ""), given.get("text"), given.get("rate_per_s")
-    if not isinstance(name, str) or len(name) > MAX_NAME:
-        raise ValueError(f"the name of traffic must be text of at most {MAX_NAME} characters")
+    name, text, rate = parse_name(given.get("name"), "the name of traffic"), given.get("text"), given.get("rate_per_s")
     if rate is not None:
         rate = checked_number("rate_per_s", rate, 0.1, MAX_RATE_PER_S, whole=False)
     if (text is None) == (given.get("requests") is None):
@@ -92,6 +85,13 @@ def parse_own_traffic(given: Any, seed: int) -> OwnTraffic:
     if not isinstance(text, str):
         raise ValueError("the text of traffic must be text")
     return OwnTraffic(name, tuple(parse_traffic(text.encode("utf-8", "replace"), rate_per_s=rate, seed=seed)))
+
+
+def parse_name(value: Any, what: str) -> str:
+    """Returns a name, empty for ``None``; raises ``ValueError``."""
+    if value is not None and (not isinstance(value, str) or len(value) > MAX_NAME):
+        raise ValueError(f"{what} must be text of at most {MAX_NAME} characters")
+    return value or ""
 
 
 def checked_object(value: Any, what: str, keys: Sequence[str] | Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from roseplay.config import Knobs
 from roseplay.formats.report_page import COLOURS, figure
 from roseplay.lab.comparison_charts import ARM_LINES
 from roseplay.lab.find_summary import PROMISES
+from roseplay.lab.knee import PROMISED
 from roseplay.lab.points import KNOBS, PROMPT, RATE, arm_points, plain_value, spread, value_text
 from roseplay.settings import settings_of
 from roseplay.traffic.run_figures import FIGURES
@@ -17,7 +18,6 @@ from roseplay.traffic.run_figures import FIGURES
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_LIMIT_OF = {"ttft_p95_ms": "ttft_ms", "itl_p99_ms": "itl_ms"}
 _FAR = 1.5  # a limit is drawn up to this ratio above the data: farther up it would flatten the data
 _HEADROOM = 1.08
 _BESIDE = 0.1  # of a decade, on both sides of the values
@@ -44,9 +44,9 @@ def _sweep_charts(document: Document) -> list[Drawn]:
     against = "output_tokens_per_s" if document["setting"] == RATE else None
     sub = "against throughput, a point for each rate" if against else "against the value"
     summary, drawn = document["summary"], []
-    for name in ("ttft_p95_ms", "itl_p99_ms"):
+    for name in PROMISED:
         chart = _sweep_chart(document, name, against, "knee" if summary["latency"] == name else None)
-        _level(chart, document["limits"][_LIMIT_OF[name]], "limit {:g}", "dot")
+        _level(chart, document["limits"][PROMISED[name]], "limit {:g}", "dot")
         drawn.append((FIGURES[name].title, sub, chart))
     chart = _sweep_chart(document, "goodput_req_s", None, "peak")
     return [*drawn, ("Goodput", "requests a second within both limits", chart)]

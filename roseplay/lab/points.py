@@ -8,6 +8,7 @@ from typing import Any
 
 from roseplay.config import Knobs
 from roseplay.formats.numbers import number_text
+from roseplay.lab.document import RunFigures
 from roseplay.lab.experiment import Experiment, Point, Value, Varied
 from roseplay.lab.load import Load
 from roseplay.lab.simulated_text import is_exact
@@ -21,10 +22,7 @@ PROMPT: Varied = "prompt_tokens"
 TRAFFIC: Mapping[Varied, str] = {RATE: "req/s", PROMPT: "prompt tokens"}  # varied by other traffic -> their units
 KNOBS: tuple[Varied, ...] = ("prefill_max_tokens", "max_batch_size")
 MAX_VALUE = 1_000_000
-FIGURES_OF_A_RUN = (
-    *("output_tokens_per_s", "goodput_req_s", "ttft_p50_ms", "ttft_p95_ms", "ttft_p99_ms"),
-    *("itl_p50_ms", "itl_p99_ms", "e2e_p99_ms", "preemptions", "recomputed_tokens", "moved_mb"),
-)
+FIGURES_OF_A_RUN = [name for name in MEASURES if name in RunFigures.__annotations__]
 
 
 def point_at(experiment: Experiment, setting: Varied, value: Value, load: Load, arm: str = "A") -> Point:
@@ -39,7 +37,7 @@ def point_at(experiment: Experiment, setting: Varied, value: Value, load: Load, 
 
 def of_point(point: Point) -> dict[str, Any]:
     """Returns a point in the result's format."""
-    return {"value": point.value, "requests": point.load.num_requests, "runs": list(point.runs)}
+    return {"value": point.value, "requests": point.load.scenario.num_requests, "runs": list(point.runs)}
 
 
 def arm_points(document: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str, Any]]]:
@@ -61,8 +59,8 @@ def plain_value(value: Value) -> str:
 
 
 def values_of(point: Mapping[str, Any], figure: str) -> list[float | None]:
-    """Returns a figure of a point in each repeat; ``None`` for one that results of earlier versions lack."""
-    return [run.get(figure) for run in point["runs"]]
+    """Returns a figure of a point in each repeat."""
+    return [run[figure] for run in point["runs"]]
 
 
 def compare(a: Mapping[str, Any], b: Mapping[str, Any], figure: str) -> Difference:
@@ -101,3 +99,20 @@ def figures(run: Mapping[str, Any], limits: Mapping[str, float]) -> dict[str, fl
     found["prompt_tokens"] = statistics.fmean(request["prompt_tokens"] for request in run["requests"])
     rounded = {name: None if value is None else round(value, 4) for name, value in found.items()}
     return {**rounded, "saturated": run["saturated"]} if "saturated" in run else rounded
+
+
+def misses(point: Mapping[str, Any], promises: Mapping[str, float]) -> dict[str, float]:
+    """Returns by what share of the limit a point's median exceeds each promise that it breaks."""
+    medians = {name: spread(point, name)["median"] for name in promises}
+    return {
+        name: value / promises[name] - 1
+        for name, value in medians.items()
+        if value is not None and value > promises[name]
+    }
+
+
+def worst_miss(point: Mapping[str, Any], promises: Mapping[str, float]) -> str:
+    """Returns the promise that a point misses by most, as in ``ITL p99 by 12.5 %``; it misses one at least."""
+    found = misses(point, promises)
+    name = max(found, key=found.__getitem__)
+    return f"{FIGURES[name].title} by {number_text(round(100 * found[name], 1))} %"

@@ -18,7 +18,7 @@ from typing import Any
 
 from roseplay.formats.numbers import number_text
 from roseplay.lab.experiment import Varied
-from roseplay.lab.points import spread, value_text, values_of
+from roseplay.lab.points import misses, spread, value_text, worst_miss
 from roseplay.lab.sentences import in_sentence
 from roseplay.sim.evidence import SATURATED
 from roseplay.traffic.run_figures import FIGURES
@@ -26,7 +26,6 @@ from roseplay.traffic.run_figures import FIGURES
 OBJECTIVE: Mapping[str, str] = {"prefill_max_tokens": "ttft_p95_ms", "max_batch_size": "output_tokens_per_s"}
 
 Point = Mapping[str, Any]
-Figures = Mapping[str, Any]
 Promises = Mapping[str, float]
 
 
@@ -64,14 +63,15 @@ def regret(
     others = [point for point in tried if point["value"] != answer["value"]]
     if simulated is None or len(answer["runs"]) > 1:
         return _measured(setting, figure, promises, answer, others)
+    why = None
     if answer["runs"][0]["saturated"]:
-        return Regret(figure, None, None, [f"Regret: not known, because this value is {SATURATED}."])
-    if simulated["error_pct"] is None:
-        return Regret(figure, None, None, ["Regret: not known, because the error of the simulation is not bounded."])
-    if not all("shorter" in point and "longer" in point for point in tried):
-        return Regret(
-            figure, None, None, ["Regret: not known, because the values were not simulated with other durations."]
-        )
+        why = f"this value is {SATURATED}"
+    elif simulated["error_pct"] is None:
+        why = "the error of the simulation is not bounded"
+    elif not all("shorter" in point and "longer" in point for point in tried):
+        why = "the values were not simulated with other durations"
+    if why is not None:
+        return Regret(figure, None, None, [f"Regret: not known, because {why}."])
     return _simulated(setting, figure, promises, answer, others, simulated)
 
 
@@ -80,23 +80,16 @@ def _measured(setting: Varied, figure: str, promises: Promises, answer: Point, o
         return Regret(figure, 0.0, None, [])
     if len(answer["runs"]) < 2:
         return Regret(figure, None, None, ["Regret: not known from one run a value, which shows no spread."])
-    title, better = in_sentence(FIGURES[figure].title), FIGURES[figure].better
-    worst = _end(answer, figure, best=False)
-    found = [
-        (_loss(worst, _end(point, figure, best=True), better), point)
-        for point in others
-        if all(_may_keep(point, name, limit) for name, limit in promises.items())
-    ]
-    pct, point = max(found, key=lambda one: one[0], default=(0.0, answer))
-    if not pct:
+    title, best = in_sentence(FIGURES[figure].title), _best(others, figure, promises)
+    pct = _loss(figure, answer, best)
+    if best is None or not pct:
         said = f"Regret: 0 % of {title} among the values tried, within the spread of their runs."
         return Regret(figure, 0.0, None, [said])
-    best = _end(point, figure, best=True)
     said = (
         f"Regret: at most {number_text(pct)} % of {title}: within the spread of their runs,"
-        f" {value_text(setting, point['value'])} may keep both promises too, with {_against(figure, best, worst)}."
+        f" {value_text(setting, best['value'])} may keep both promises too, with {_against(figure, best, answer)}."
     )
-    return Regret(figure, pct, point["value"], [said])
+    return Regret(figure, pct, best["value"], [said])
 
 
 def _simulated(
@@ -107,22 +100,21 @@ def _simulated(
     others: Sequence[Point],
     simulated: Mapping[str, Any],
 ) -> Regret:
-    title, better = in_sentence(FIGURES[figure].title), FIGURES[figure].better
+    title = in_sentence(FIGURES[figure].title)
     pct, against, said, more = 0.0, None, "", []
     off = f"{simulated['error_pct']:g} %"
     for case, when in _CASES.items():
         when, own = when.format(off), _under(case, answer)
-        kept = [point for point in others if not _broken(_under(case, point), promises)]
-        best = min(kept, key=lambda point: _rank(_under(case, point)[figure], better), default=None)
-        loss = 0.0 if best is None else _loss(own[figure], _under(case, best)[figure], better)
+        best = _best([_under(case, point) for point in others], figure, promises)
+        loss = _loss(figure, own, best)
         if best is not None and loss > pct:
             pct, against = loss, best["value"]
-            figures = _against(figure, _under(case, best)[figure], own[figure])
-            said = f": {when}, {value_text(setting, against)} keeps both promises too, with {figures}"
-        if broken := _broken(own, promises):
-            name = max(broken, key=broken.__getitem__)
+            said = (
+                f": {when}, {value_text(setting, against)} keeps both promises too, with {_against(figure, best, own)}"
+            )
+        if misses(own, promises):
             then = "no value tried keeps both" if best is None else f"{value_text(setting, best['value'])} keeps both"
-            more.append(f"But {when}, it misses {FIGURES[name].title} by {number_text(broken[name])} %; {then}.")
+            more.append(f"But {when}, it misses {worst_miss(own, promises)}; {then}.")
     within = "" if said else f" among the values tried, with durations up to {off} shorter or longer"
     first = f"Regret: {'at most ' if pct else ''}{number_text(pct)} % of {title}{within}{said}; {simulated['label']}."
     return Regret(figure, pct, against, [first, *more] if others else more)
@@ -132,42 +124,42 @@ def _simulated(
 _CASES = {"runs": "as simulated", "shorter": "with durations {} shorter", "longer": "with durations {} longer"}
 
 
-def _under(case: str, point: Point) -> Figures:
-    figures: Figures = point["runs"][0] if case == "runs" else point[case]
-    return figures
+def _under(case: str, point: Point) -> Point:
+    """Returns the point as it is in this case."""
+    return point if case == "runs" else {**point, "runs": [point[case]]}
 
 
-def _broken(figures: Figures, promises: Promises) -> dict[str, float]:
-    """Returns by how many percent of the limit each promise is broken."""
-    found = {name: figures[name] for name in promises if figures[name] is not None}
-    return {
-        name: round(100 * (value / promises[name] - 1), 1) for name, value in found.items() if value > promises[name]
-    }
+def _best(points: Sequence[Point], figure: str, promises: Promises) -> Point | None:
+    """Returns the point with the best run of those that may keep both promises, as any run of theirs does."""
 
+    def may_keep(point: Point) -> bool:
+        lowest = {name: spread(point, name)["range"][0] for name in promises}
+        return all(lowest[name] is None or lowest[name] <= limit for name, limit in promises.items())
 
-def _may_keep(point: Point, name: str, limit: float) -> bool:
-    lowest = spread(point, name)["range"][0]
-    return lowest is None or lowest <= limit
+    def rank(point: Point) -> float:
+        value = _end(point, figure, best=True)
+        return float("inf") if value is None else value if FIGURES[figure].better == "lower" else -value
+
+    return min(filter(may_keep, points), key=rank, default=None)
 
 
 def _end(point: Point, figure: str, *, best: bool) -> float | None:
     """Returns the best or the worst of a figure in a point's runs."""
-    known = [value for value in values_of(point, figure) if value is not None]
-    return (min if (FIGURES[figure].better == "lower") == best else max)(known, default=None)
+    low, high = spread(point, figure)["range"]
+    return low if (FIGURES[figure].better == "lower") == best else high
 
 
-def _loss(value: float | None, best: float | None, better: str) -> float:
-    """Returns by how many percent of ``best`` a value is worse; 0 if it is not, or one of them is not known."""
+def _loss(figure: str, answer: Point, other: Point | None) -> float:
+    """Returns by how many percent the answer's worst run is worse than the other's best; 0 if it is not, or not known."""
+    value, best = _end(answer, figure, best=False), None if other is None else _end(other, figure, best=True)
     if value is None or not best:
         return 0.0
-    worse = value / best - 1 if better == "lower" else 1 - value / best
+    worse = value / best - 1 if FIGURES[figure].better == "lower" else 1 - value / best
     return max(0.0, round(100 * worse, 1))
 
 
-def _rank(value: float | None, better: str) -> float:
-    return float("inf") if value is None else value if better == "lower" else -value
-
-
-def _against(figure: str, best: float | None, value: float | None) -> str:
-    title, unit = in_sentence(FIGURES[figure].title), FIGURES[figure].unit
-    return f"{title} {number_text(best)} against {number_text(value)} {unit}"
+def _against(figure: str, other: Point, answer: Point) -> str:
+    best, worst = _end(other, figure, best=True), _end(answer, figure, best=False)
+    return (
+        f"{in_sentence(FIGURES[figure].title)} {number_text(best)} against {number_text(worst)} {FIGURES[figure].unit}"
+    )

@@ -14,12 +14,13 @@ from roseplay.lab.find_summary import PROMISES
 from roseplay.lab.point_charts import VALUE_AXIS, point_charts
 from roseplay.lab.points import arm_points, plain_value, runs_text, verdict_text
 from roseplay.lab.sentences import verdict_words
-from roseplay.lab.simulated_text import is_simulated
+from roseplay.lab.simulated_text import is_once
 from roseplay.lab.spec import ARMS
 from roseplay.lab.sweep_summary import point_rows
 from roseplay.traffic.run_figures import FIGURES
 
 _HEADS = ("A", '<span class="b">B</span>')
+_METRIC_HEADS = ("figure", *_HEADS, "B / A", "B is")
 _CELL = 22  # the least width of a column of text
 _TITLES = {"compare": ("A and B", "Result"), "sweep": ("sweep", "Values"), "find": ("search", "Tries")}
 
@@ -38,7 +39,7 @@ def html_report(document: Document) -> str:
         f'<p class="quiet">{escape(_about(document))}</p>',
         "<ol>" + "".join(f"<li>{escape(line)}</li>" for line in document["summary"]["sentences"]) + "</ol>",
         *(part for (title, sub, _), chart in zip(drawn, made, strict=True) for part in (heading(title, sub), chart)),
-        *(heading(rows_title), _metric_table(document) if compares else _point_table(document)),
+        *(heading(rows_title), table(metric_rows(document), _METRIC_HEADS) if compares else _point_table(document)),
         *(heading("Settings", "" if compares else "of every value"), _settings(document)),
         heading("Traffic and environment"),
         _pairs({"scenario": document["scenario"], "seed": document["seed"], **seconds, **document["params"]}),
@@ -61,8 +62,8 @@ def _about(document: Document) -> str:
     if kind == "find":
         promise = " and ".join(f"{FIGURES[each].title} at most {document['promises'][each]:g} ms" for each in PROMISES)
     runs += "; medians, beside them the lowest and highest"
-    if document["repeats"] == 1 and is_simulated(document):
-        runs = "Simulated, each arm once" if kind == "compare" else "Simulated, each value once"
+    if is_once(document):
+        runs = f"Simulated, each {'arm' if kind == 'compare' else 'value'} once"
     name = f"{document['name']}. " if document["name"] else ""
     return f"{name}{document['model']} on {document['device']}, {document['dtype']}. {runs}. Promise: {promise}."
 
@@ -71,10 +72,6 @@ def _value_runs_text(document: Document) -> str:
     """Returns the number of runs of each value in words, as in ``3 runs a value``, and of each arm if there are two."""
     points = [point for of_arm in arm_points(document).values() for point in of_arm]
     return f"{runs_text(points)} a value" + (" and arm" if len(document["arms"]) > 1 else "")
-
-
-def _metric_table(document: Document) -> str:
-    return table(metric_rows(document), ("figure", *_HEADS, "B / A", "B is"))
 
 
 def metric_rows(document: Mapping[str, Any]) -> list[list[str]]:
@@ -139,15 +136,16 @@ def _pairs(values: Mapping[str, Any]) -> str:
 def text_report(document: Document) -> list[str]:
     """Returns a result as lines of text: title, sentences, and a line for each figure or value with its range."""
     title = f"{document['title']}: {document['model']} on {document['device']}, {document['dtype']}"
-    sentences = document["summary"]["sentences"]
-    once = document["repeats"] == 1 and is_simulated(document)
+    compares = document["kind"] == "compare"
+    if is_once(document):
+        runs = f"each {'arm' if compares else 'value'} simulated once"
+    elif compares:
+        runs = ("1 run" if document["repeats"] == 1 else f"medians of {document['repeats']} runs") + " an arm"
+    else:
+        runs = _value_runs_text(document)
     labels = [f"  {arm}: {of['label']}" for arm, of in document["arms"].items() if "label" in of]
-    if document["kind"] != "compare":
-        runs = "each value simulated once" if once else _value_runs_text(document)
-        return [f"{title}, {runs}", *labels, "", *sentences, "", *_point_lines(document)]
-    runs = "1 run" if document["repeats"] == 1 else f"medians of {document['repeats']} runs"
-    runs = "each arm simulated once" if once else f"{runs} an arm"
-    return [f"{title}, {runs}", *labels, "", *sentences, "", *_metric_lines(document)]
+    lines = _metric_lines(document) if compares else _point_lines(document)
+    return [f"{title}, {runs}", *labels, "", *document["summary"]["sentences"], "", *lines]
 
 
 def _metric_lines(document: Document) -> list[str]:

@@ -10,8 +10,8 @@ from roseplay.formats.json_text import strict_json
 from roseplay.formats.numbers import setting_text
 from roseplay.formats.spreadsheet import spreadsheet
 from roseplay.lab import sweep
-from roseplay.lab.document import VERSION, check_document
-from roseplay.lab.find_summary import Search, find_summary, is_kept, wants_more
+from roseplay.lab.document import check_document
+from roseplay.lab.find_summary import Search, find_summary
 from roseplay.lab.own_traffic import OWN
 from roseplay.lab.points import arm_points
 from roseplay.lab.spec import ARMS, find_scenario
@@ -52,8 +52,11 @@ def parse_result(content: bytes) -> dict[str, Any]:
 
 
 def checked(document: Any) -> dict[str, Any]:
-    """Returns a result, checked and converted to this version; raises the ``ValueError`` of ``parse_result``."""
-    document = dict(check_document(_of_this_version(document)))
+    """Returns a result, checked; raises the ``ValueError`` of ``parse_result``."""
+    document = dict(check_document(document))
+    has_b = {"compare": True, "sweep": "b_points" in document, "find": False}[document["kind"]]
+    if ("B" in document["arms"]) != has_b:
+        raise ValueError(f"the result {'lacks' if has_b else 'cannot have'} arm B")
     if document["kind"] == "sweep":
         _check_values(document)
     elif document["kind"] == "find":
@@ -65,45 +68,22 @@ def checked(document: Any) -> dict[str, Any]:
     return document
 
 
-def is_result(document: Mapping[str, Any]) -> bool:
-    """Whether the document is marked as a result of the lab, of any version."""
-    return any(name in document for name in ("roseplay_lab", "roseplay_sweep", "roseplay_find"))
-
-
-def _of_this_version(document: Any) -> Any:
-    """Convert a result of version 1, which had a mark for each kind, to this one; returns anything else unchanged."""
-    if not isinstance(document, dict):
-        return document
-    if document.get("roseplay_lab") == 1:
-        return {**document, "roseplay_lab": VERSION, "kind": "compare"}
-    for kind, points in (("sweep", "points"), ("find", "tries")):
-        if document.get(f"roseplay_{kind}") == 1:
-            moved = {f"roseplay_{kind}": "roseplay_lab", "settings": "arms", points: "points"}
-            found = {moved.get(name, name): value for name, value in document.items()}
-            return {**found, "roseplay_lab": VERSION, "kind": kind, "arms": {"A": document.get("settings")}}
-    return document
-
-
 def _check_values(document: Mapping[str, Any]) -> None:
     """Raises ``ValueError`` if the values are not the first of those asked for, in increasing order, in each arm."""
     asked = document["asked"]
     rising = all(low < high for low, high in pairwise((0, *asked)))
-    if not rising or len(asked) > sweep.MAX_POINTS or ("b_points" in document) != ("B" in document["arms"]):
+    measured = [[point["value"] for point in points] for points in arm_points(document).values()]
+    if not rising or len(asked) > sweep.MAX_POINTS or any(values != asked[: len(values)] for values in measured):
         raise ValueError("the values in the result differ from those of its sweep")
-    for points in arm_points(document).values():
-        values = [point["value"] for point in points]
-        if values != asked[: len(values)]:
-            raise ValueError("the values in the result differ from those of its sweep")
 
 
 def _check_tries(document: Mapping[str, Any]) -> None:
     """Raises ``ValueError`` if the tries are not those that the search would make on this grid."""
-    search = Search(document["grid"])
+    search = Search(document["grid"], document["promises"])
     for point in document["points"]:
         if search.next is None or point["value"] != document["grid"][search.next]:
             raise ValueError("the tries in the result differ from those of its search")
-        kept, more = (answer(point, document["promises"]) for answer in (is_kept, wants_more))
-        search.record(kept, more=more)
+        search.record(point)
 
 
 def experiment_of(document: Any) -> dict[str, Any]:
@@ -115,7 +95,6 @@ def experiment_of(document: Any) -> dict[str, Any]:
     Raises:
         ValueError: the document is not the result of a comparison.
     """
-    document = _of_this_version(document)
     if isinstance(document, dict) and document.get("kind") in ("sweep", "find"):
         raise ValueError("only a comparison can be repeated from its result")
     document = checked(document)

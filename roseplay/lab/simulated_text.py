@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from roseplay.formats.text import listed
 from roseplay.sim.evidence import SATURATED, TTFT_UNDER_LOAD
 
 CPU_TIME = "Times are CPU time of the engine's process, on one core: what other programs do meanwhile hardly counts."
@@ -17,17 +18,14 @@ def is_simulated(document: Document) -> bool:
     return "simulated" in document["arms"]["A"]
 
 
+def is_once(document: Document) -> bool:
+    """Whether each arm or value was simulated once, as a repeat would give the same figures."""
+    return document["repeats"] == 1 and is_simulated(document)
+
+
 def is_exact(runs: Sequence[Run]) -> bool:
     """Whether these runs, of one arm or value, were simulated, so that a repeat would give the same figures."""
     return all("saturated" in run for run in runs)
-
-
-def evidence_text(document: Document) -> str:
-    """Returns the simulated hardware of all arms and what stands behind its times, as in ``A: H100 SXM, calibrated …``."""
-    said = {name: arm["simulated"]["evidence"] for name, arm in document["arms"].items()}
-    if len(set(said.values())) == 1:
-        return str(said["A"])
-    return "; ".join(f"{name}: {text}" for name, text in said.items())
 
 
 def simulated_sentences(document: Document, saturated: Sequence[str]) -> list[str]:
@@ -41,15 +39,13 @@ def simulated_sentences(document: Document, saturated: Sequence[str]) -> list[st
     if not is_simulated(document):
         return []
     repeat = "" if document["repeats"] > 1 else " A repeat would give the same figures."
-    found = [f"Simulated: {evidence_text(document)}. {TTFT_UNDER_LOAD}.{repeat}"]
+    hardware = {name: arm["simulated"]["evidence"] for name, arm in document["arms"].items()}
+    same = len(set(hardware.values())) == 1
+    named = hardware["A"] if same else "; ".join(f"{name}: {text}" for name, text in hardware.items())
+    found = [f"Simulated: {named}. {TTFT_UNDER_LOAD}.{repeat}"]
     if saturated:
         found.append(
-            f"{SATURATED.capitalize()}: {_listed(saturated)}, requests arrive faster than they are answered. These"
+            f"{SATURATED.capitalize()}: {listed(saturated)}, requests arrive faster than they are answered. These"
             " figures depend on the length of the run and have no error bound."
         )
     return found
-
-
-def _listed(names: Sequence[str]) -> str:
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last

@@ -19,7 +19,6 @@ SIDE = dict(zip(ARMS, SIDES, strict=True))
 MAX_REPEATS = 20
 LENGTHS = (1, 4, 10)
 MAX_SEED = 2**31 - 1
-MAX_NAME = 80
 MAX_OUTPUT_TOKENS = 200_000  # in all runs together: the result has a number for each
 DEFAULT_LIMITS = {"ttft_ms": 500.0, "itl_ms": 50.0}
 
@@ -57,22 +56,11 @@ def parse_load(body: Mapping[str, Any], seed: int, speed: Speed | None = None) -
     return traffic.of(OWN if named in (None, OWN.name) else find_scenario(named)), traffic
 
 
-def check_output(tokens: int) -> None:
-    """Raises ``ValueError`` if runs would generate more tokens than a result can hold."""
-    if tokens > MAX_OUTPUT_TOKENS:
-        raise ValueError(f"this would generate {tokens:,} tokens; at most {MAX_OUTPUT_TOKENS:,} are kept: send less")
-
-
 def parse_length(value: Any) -> int:
     """Returns the factor for the number of requests, 1 for ``None``; raises ``ValueError``."""
     if value is not None and (isinstance(value, bool) or value not in LENGTHS):
         raise ValueError(f"length is {value!r}: use {', '.join(map(str, LENGTHS[:-1]))} or {LENGTHS[-1]}")
     return 1 if value is None else int(value)
-
-
-def parse_max_spread(value: Any) -> float | None:
-    """Returns the spread, in percent, below which repeats stop, if there is one; raises ``ValueError``."""
-    return None if value is None else checked_number("max_spread_pct", value, 0.1, 100, whole=False)
 
 
 def parse_seed(value: Any) -> int:
@@ -120,12 +108,3 @@ def parse_arm(scenario: Scenario, arm: str, given: Any) -> Arm:
         return Arm(Knobs().changed(knobs), config)
     except ValueError as error:
         raise ValueError(f"arm {arm}: {error}") from None
-
-
-def parse_name(value: Any) -> str | None:
-    """Returns the experiment's name, if it was given one; raises ``ValueError``."""
-    if value is None or value == "":
-        return None
-    if not isinstance(value, str) or len(value) > MAX_NAME:
-        raise ValueError(f"the name must be text of at most {MAX_NAME} characters")
-    return value

@@ -27,9 +27,11 @@ def summary(document: Mapping[str, Any], limits: Limits | None = None) -> dict[s
     """
     limits = document["limits"] if limits is None else limits
     runs = {arm: [run for run in document["runs"] if run["arm"] == arm] for arm in ARMS}
-    rows = [_row(name, measure, runs, limits) for name, measure in MEASURES.items()]
+    exact = is_exact(document["runs"])
+    names = [*MEASURES]
     if any("tenant" in request for run in document["runs"] for request in run["requests"]):
-        rows += [_row(name, measure, runs, limits) for name, measure in OF_TENANTS.items()]
+        names += OF_TENANTS
+    rows = [figure_row(name, watched_values(document["runs"], name, limits), exact=exact) for name in names]
     known = SCENARIOS.get(document["scenario"])
     about = () if known is None else (known.watch, known.price)
     rows = [row for row in rows if row["name"] in about or row["name"] not in _OF_PREEMPTIONS or row["a"] or row["b"]]
@@ -50,13 +52,13 @@ def summary(document: Mapping[str, Any], limits: Limits | None = None) -> dict[s
     found: dict[str, Any] = {"metrics": rows, "same_tokens": same_tokens, "sentences": said}
     most = document.get("max_spread_pct")
     if most is not None:
-        scenario = SCENARIOS.get(document["scenario"])
-        name = scenario.watch if scenario else "itl_p99_ms"
-        found["spread"] = _spread(document["runs"], name, limits, most)
-        if not found["spread"]["reached"]:
-            said.append(
-                still_text(name, max(found["spread"][f"{arm.lower()}_pct"] or 0 for arm in ARMS), len(runs["A"]))
-            )
+        name = known.watch if known else "itl_p99_ms"
+        values = watched_values(document["runs"], name, limits)
+        pct = {arm: spread_pct(values[arm]) for arm in ARMS}
+        reached = all(is_small(values[arm], most) for arm in ARMS)
+        found["spread"] = {"figure": name, "a_pct": pct["A"], "b_pct": pct["B"], "reached": reached}
+        if not reached:
+            said.append(still_text(name, max(share or 0 for share in pct.values()), len(runs["A"])))
     said += simulated_sentences(document, saturated)
     return found
 
@@ -66,13 +68,6 @@ def watched_values(runs: Sequence[Run], name: str, limits: Limits) -> dict[str, 
     return {arm: [{**MEASURES, **OF_TENANTS}[name](run, limits) for run in runs if run["arm"] == arm] for arm in ARMS}
 
 
-def _spread(runs: Sequence[Run], name: str, limits: Limits, most: float) -> dict[str, Any]:
-    """Returns the spread of the scenario's figure in each arm, in percent, and whether both are small enough."""
-    values = watched_values(runs, name, limits)
-    pct = {f"{arm.lower()}_pct": spread_pct(values[arm]) for arm in ARMS}
-    return {"figure": name, **pct, "reached": all(is_small(values[arm], most) for arm in ARMS)}
-
-
 def keeps(request: Mapping[str, Any], limits: Limits) -> bool:
     """Whether a request met the limits: its TTFT, and the p99 of its ITLs if it has any."""
     return (
@@ -80,13 +75,6 @@ def keeps(request: Mapping[str, Any], limits: Limits) -> bool:
         and request["ttft_ms"] <= limits["ttft_ms"]
         and (request["itl_p99_ms"] is None or request["itl_p99_ms"] <= limits["itl_ms"])
     )
-
-
-def _row(
-    name: str, measure: Callable[[Run, Limits], float | None], runs: Mapping[str, list[Run]], limits: Limits
-) -> dict[str, Any]:
-    exact = all(is_exact(runs[arm]) for arm in ARMS)
-    return figure_row(name, {arm: [measure(run, limits) for run in runs[arm]] for arm in ARMS}, exact=exact)
 
 
 def figure_row(name: str, values: Mapping[str, Sequence[float | None]], *, exact: bool = False) -> dict[str, Any]:
@@ -118,8 +106,8 @@ def _per_second(count: float, run: Run) -> float:
 
 
 def _of_requests(key: str, percent: float) -> Callable[[Run, Limits], float | None]:
-    """Returns a measure of a percentile over requests; ``key`` may be missing in results of earlier versions."""
-    return lambda run, _: percentile(sorted(v for r in run["requests"] if (v := r.get(key)) is not None), percent)
+    """Returns a measure of a percentile over requests."""
+    return lambda run, _: percentile(sorted(v for r in run["requests"] if (v := r[key]) is not None), percent)
 
 
 def _of_gaps(percent: float) -> Callable[[Run, Limits], float | None]:
@@ -128,7 +116,7 @@ def _of_gaps(percent: float) -> Callable[[Run, Limits], float | None]:
 
 def _ttft_of_longest(run: Run) -> float | None:
     """Returns the median TTFT of the requests with the longest prompts, within a tenth of the longest."""
-    lengths = [request.get("prompt_tokens", 0) for request in run["requests"]]
+    lengths = [request["prompt_tokens"] for request in run["requests"]]
     least = 0.9 * max(lengths, default=0)
     ttfts = [r["ttft_ms"] for r, length in zip(run["requests"], lengths, strict=True) if length >= least]
     return percentile(sorted(ttft for ttft in ttfts if ttft is not None), 50)
@@ -178,8 +166,8 @@ MEASURES: Mapping[str, Callable[[Run, Limits], float | None]] = {
     "computed_tokens": lambda run, _: _computed(run),
     "saved_tokens": lambda run, _: run["saved_tokens"],
     "preemptions": lambda run, _: run["preemptions"],
-    "recomputed_tokens": lambda run, _: run.get("recomputed_tokens"),
-    "moved_mb": lambda run, _: run.get("moved_mb"),
+    "recomputed_tokens": lambda run, _: run["recomputed_tokens"],
+    "moved_mb": lambda run, _: run["moved_mb"],
 }
 _OF_PREEMPTIONS = ("recomputed_tokens", "moved_mb")  # without a row where they are 0, unless the scenario is about them
 

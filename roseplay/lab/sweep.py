@@ -66,16 +66,13 @@ class Sweep(Experiment):
 
     def _unclear(self, points: Sequence[Point]) -> list[Point]:
         """Returns the points of an arm to measure again."""
-        measured, latency, most_pct = (
-            [of_point(point) for point in points],
-            latency_of(self.varied),
-            self.max_spread_pct,
-        )
+        measured, latency = [of_point(point) for point in points], latency_of(self.varied)
         places = contradicting(measured, self.limits) if self.varied == RATE else set()
 
         def is_unclear(place: int) -> bool:
             runs = len(points[place].runs)
-            wide = most_pct is not None and not is_small(values_of(measured[place], latency), most_pct)
+            most = self.max_spread_pct
+            wide = most is not None and not is_small(values_of(measured[place], latency), most)
             return runs < MAX_REPEATS and (wide or (place in places and runs < MOST_RUNS * self.repeats))
 
         return [point for place, point in enumerate(points) if is_unclear(place)]

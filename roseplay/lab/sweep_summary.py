@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 from roseplay.formats.numbers import number_text, range_text
+from roseplay.formats.text import listed
 from roseplay.lab.crossing import CROSSED, Crossing
 from roseplay.lab.experiment import Varied
 from roseplay.lab.knee import PROMISED, Fall, bend, broken, falls, overtaken, rate_knee
@@ -39,7 +40,8 @@ def sweep_summary(document: Mapping[str, Any]) -> dict[str, Any]:
     ``crossing.CROSSED`` between which values A and B cross, and which verdict B has at each value.
     """
     setting, latency, of_arms = document["setting"], latency_of(document["setting"]), arm_points(document)
-    shown = [*SHOWN, *(name for name in OF_PREEMPTIONS if _is_in_any(of_arms.values(), name))]
+    runs = [run for points in of_arms.values() for point in points for run in point["runs"]]
+    shown = [*SHOWN, *(name for name in OF_PREEMPTIONS if any(run[name] for run in runs))]
     arms = {arm: _arm_summary(document, points, shown) for arm, points in of_arms.items()}
     (found, said), crossings = arms["A"], {}
     if "B" in arms:
@@ -47,7 +49,10 @@ def sweep_summary(document: Mapping[str, Any]) -> dict[str, Any]:
         said = [crossing.sentence() for crossing in crossings.values()]
         said += [f"{arm}: {sentence}" for arm, (_, own) in arms.items() for sentence in own]
     else:
-        said = [*said, *_ends_and_falls(of_arms["A"], setting)]
+        points = of_arms["A"]
+        said += [_ends_sentence(points, setting)] if len(points) > 1 else []
+        fallen = falls(points, list(PROMISED)) if setting == RATE else []
+        said += [_fall_sentence(points, max(fallen, key=lambda fall: fall.ratio))] if fallen else []
     found = {**found, "latency": latency, "sentences": said}
     if crossings:
         found["b"] = arms["B"][0]
@@ -55,7 +60,10 @@ def sweep_summary(document: Mapping[str, Any]) -> dict[str, Any]:
     said += _off_sentences(of_arms["A"]) if setting == PROMPT else []
     most = document.get("max_spread_pct")
     if most is not None:
-        wide = {arm: _wide(points, latency, most) for arm, points in of_arms.items()}
+        wide = {
+            arm: [point for point in points if not is_small(values_of(point, latency), most)]
+            for arm, points in of_arms.items()
+        }
         found["spread"] = {"figure": latency, "reached": not any(wide.values())}
         for arm, points in wide.items():
             said += [_wide_sentence(points, setting, latency, f"{arm}: " if crossings else "")] if points else []
@@ -93,24 +101,10 @@ def _arm_summary(document: Mapping[str, Any], points: Points, shown: Sequence[st
     else:
         place = bend(points, latency)
         said = [_bend_sentence(points, setting, latency, place)]
-    peak, ties = goodput_peak(points)
-    dips = goodput_dips(points, peak)
+    peak, ties, dips = goodput_peak(points)
     said.append(_peak_sentence(points, setting, peak, ties, dips))
-    return {"points": rows, "knee": place, "peak": peak if _is_peak(points, peak, ties, dips) else None}, said
-
-
-def _is_in_any(arms: Iterable[Points], name: str) -> bool:
-    return any(run.get(name) for points in arms for point in points for run in point["runs"])
-
-
-def _ends_and_falls(points: Points, setting: Varied) -> list[str]:
-    said = [_ends_sentence(points, setting)] if len(points) > 1 else []
-    fallen = falls(points, list(PROMISED)) if setting == RATE else []
-    return [*said, *([_fall_sentence(points, max(fallen, key=lambda fall: fall.ratio))] if fallen else [])]
-
-
-def _wide(points: Points, latency: str, most_pct: float) -> list[Mapping[str, Any]]:
-    return [point for point in points if not is_small(values_of(point, latency), most_pct)]
+    clear = not ties and not dips and 0 < peak < len(points) - 1  # beyond the ends it may be higher
+    return {"points": rows, "knee": place, "peak": peak if clear else None}, said
 
 
 def saturated_values(setting: Varied, points: Points) -> list[str]:
@@ -124,30 +118,21 @@ def latency_of(setting: Varied) -> str:
     return "ttft_p95_ms" if setting in TRAFFIC else "itl_p99_ms"
 
 
-def goodput_peak(points: Points) -> tuple[int, list[int]]:
-    """Returns the index of the highest goodput, and the indices of values that are not clearly below it."""
+def goodput_peak(points: Points) -> tuple[int, list[int], list[int]]:
+    """Returns the index of the highest goodput, those of values that are not clearly below it, and those of dips.
+
+    A dip is clearly lower than a value farther from the peak.
+    """
     medians = [spread(point, "goodput_req_s")["median"] or 0.0 for point in points]
     peak = max(range(len(points)), key=medians.__getitem__)
-    ties = [
-        place
-        for place, point in enumerate(points)
-        if place != peak and not compare(points[peak], point, "goodput_req_s").clear
-    ]
-    return peak, ties
-
-
-def goodput_dips(points: Points, peak: int) -> list[int]:
-    """Returns the indices at which goodput is clearly lower than at a value farther from the peak."""
+    others = [place for place in range(len(points)) if place != peak]
+    ties = [place for place in others if not compare(points[peak], points[place], "goodput_req_s").clear]
 
     def is_dip(place: int) -> bool:
-        farther = range(place) if place < peak else range(place + 1, len(points))
-        return any(compare(points[place], points[other], "goodput_req_s").verdict == "better" for other in farther)
+        farther = points[:place] if place < peak else points[place + 1 :]
+        return any(compare(points[place], other, "goodput_req_s").verdict == "better" for other in farther)
 
-    return [place for place in range(len(points)) if place != peak and is_dip(place)]
-
-
-def _is_peak(points: Points, peak: int, ties: Sequence[int], dips: Sequence[int]) -> bool:
-    return not ties and not dips and 0 < peak < len(points) - 1  # beyond the ends it may be higher
+    return peak, ties, list(filter(is_dip, others))
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any], names: Sequence[str]) -> str:
@@ -167,24 +152,32 @@ def figure_text(point: Mapping[str, Any], name: str) -> str:
     return f"{number_text(found['median'])} {unit}" + (f" ({span})" if span else "")
 
 
+def promise_text(point: Mapping[str, Any], name: str, promises: Mapping[str, float]) -> str:
+    """Returns a figure with its limit, as in ``TTFT p95 is 180 ms (170–191) of 250``."""
+    return f"{FIGURES[name].title} is {figure_text(point, name)} of {number_text(promises[name])}"
+
+
 def _knee_sentence(points: Points, setting: Varied, limits: Mapping[str, float], kept: Sequence[bool]) -> str:
     """Returns the sentence on the rate or length up to which all keep the promise, and on those that contradict it."""
     place = rate_knee(kept)
     at = points[-1 if place is None else place]
     first, value, last = (value_text(setting, point["value"]) for point in (points[0], at, points[-1]))
     noun = "rate" if setting == RATE else "length"
-    figures = " and ".join(_promised(at, name, limits) for name in PROMISED if spread(at, name)["median"] is not None)
+    promises = {name: limits[limit] for name, limit in PROMISED.items()}
+
+    def said_of(at: Mapping[str, Any], names: Iterable[str]) -> str:
+        return " and ".join(promise_text(at, name, promises) for name in names)
+
+    figures = said_of(at, [name for name in PROMISED if spread(at, name)["median"] is not None])
     if place is not None:
         beyond = points[place + 1]
-        over = " and ".join(_promised(beyond, name, limits) for name in broken(beyond, limits))
         said = f"The knee is at {value}: every {noun} up to it keeps the promise, {figures} there; "
-        said += f"at {value_text(setting, beyond['value'])}, {over}."
+        said += f"at {value_text(setting, beyond['value'])}, {said_of(beyond, broken(beyond, limits))}."
     elif kept[0]:
         said = f"No knee up to {last}: every {noun} keeps the promise, {figures} at {last}."
     else:
-        over = " and ".join(_promised(points[0], name, limits) for name in broken(points[0], limits))
         lowest = "lowest rate" if setting == RATE else "shortest length"
-        said = f"No knee from {first} to {last}: the {lowest} breaks the promise, {over}."
+        said = f"No knee from {first} to {last}: the {lowest} breaks the promise, {said_of(points[0], broken(points[0], limits))}."
     lower, higher = overtaken(kept)
     if not higher:
         return said
@@ -199,7 +192,7 @@ def _knee_sentence(points: Points, setting: Varied, limits: Mapping[str, float],
 def _fall_sentence(points: Points, fall: Fall) -> str:
     """Returns the sentence that a figure does not rise with the rate."""
     low, high = points[fall.low], points[fall.high]
-    figures = f"{figure_text(low, fall.figure)} at {_rate(low)} and {figure_text(high, fall.figure)} at {_rate(high)}"
+    figures = " and ".join(f"{figure_text(at, fall.figure)} at {value_text(RATE, at['value'])}" for at in (low, high))
     return f"{FIGURES[fall.figure].title} does not rise with the rate throughout: it is {figures}."
 
 
@@ -212,18 +205,9 @@ def _bend_sentence(points: Points, setting: Varied, latency: str, place: int | N
     return f"The knee is at {value_text(setting, at['value'])}: {title} is {figure_text(at, latency)} there, {end}."
 
 
-def _promised(point: Mapping[str, Any], name: str, limits: Mapping[str, float]) -> str:
-    return f"{FIGURES[name].title} is {figure_text(point, name)} of {number_text(limits[PROMISED[name]])}"
-
-
-def _rate(point: Mapping[str, Any]) -> str:
-    return value_text(RATE, point["value"])
-
-
 def _listed(points: Points, setting: Varied, places: Sequence[int]) -> str:
     """Returns rates or lengths as a list such as ``57.1, 72.9 and 88.6 req/s``."""
-    *others, last = (number_text(points[place]["value"]) for place in places)
-    return f"{', '.join(others)} and {last} {TRAFFIC[setting]}" if others else f"{last} {TRAFFIC[setting]}"
+    return f"{listed(number_text(points[place]['value']) for place in places)} {TRAFFIC[setting]}"
 
 
 def _peak_sentence(points: Points, setting: Varied, peak: int, ties: Sequence[int], dips: Sequence[int]) -> str:
@@ -237,15 +221,12 @@ def _peak_sentence(points: Points, setting: Varied, peak: int, ties: Sequence[in
         return f"Goodput is {goodput} at {value}."
     if len(ties) == len(points) - 1:
         return f"Goodput is {goodput} at {value}; every other value is {same}."
-    if _is_peak(points, peak, ties, dips):
+    at_end = peak in (0, len(points) - 1)
+    if not ties and not dips and not at_end:
         return f"Goodput peaks at {value}: {goodput}."
+    said = f"Goodput is highest at {value}{', an end of the range' if at_end and not ties else ''}: {goodput}"
     if ties:
-        others = ", ".join(value_text(setting, points[place]["value"]) for place in ties)
-        said = f"Goodput is highest at {value}: {goodput}; {others}: {same}"
-    elif peak in (0, len(points) - 1):
-        said = f"Goodput is highest at {value}, an end of the range: {goodput}"
-    else:
-        said = f"Goodput is highest at {value}: {goodput}"
+        said += f"; {', '.join(value_text(setting, points[place]['value']) for place in ties)}: {same}"
     lower = ", ".join(value_text(setting, points[place]["value"]) for place in dips)
     return f"{said}; it has a dip at {lower}." if dips else f"{said}."
 

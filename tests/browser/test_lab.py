@@ -136,21 +136,6 @@ def test_the_table_shows_the_verdict_and_the_ranges_of_the_result(live: Served, 
             expect(line.locator("td").nth(cell).locator(".rp-range")).to_have_text(range_text(*metric[name]))
 
 
-def test_a_kept_result_of_an_earlier_version_is_read_and_judged_again(live: Served, open_page: Open) -> None:
-    page = open_page(live)
-    open_lab(page)
-    page.evaluate(
-        """async (text) => { const { putKept } = await Rose.load('lab/database.js');
-             const { keptResult, showResult } = await Rose.load('lab/document.js'), { kind, ...old } = JSON.parse(text);
-             for (const row of old.summary.metrics) delete row.verdict;
-             old.summary.metrics.length = 9;
-             await putKept({ ...old, roseplay_lab: 1 });
-             showResult(await keptResult(old.id)); }""",
-        DOCUMENT.read_text(encoding="utf-8"),
-    )
-    expect(row(page, "itl_p99_ms")).to_have_attribute("data-verdict", "better")
-
-
 def test_a_run_can_be_stopped(live: Served, open_page: Open) -> None:
     watcher = open_page(live)  # opened before the run, as opening does not wait for it
     page = open_page(live)

@@ -29,7 +29,7 @@ COUNT = st.sampled_from([0, 1, 20, 21, 4000])
 @st.composite
 def runs(draw: st.DrawFn, arm: str, repeat: int, missing: frozenset[str]) -> dict[str, Any]:
     requests = [
-        {"completion_tokens": draw(COUNT), "reason": "length", "itl_max_ms": None}
+        {"prompt_tokens": 10, "completion_tokens": draw(COUNT), "reason": "length", "itl_max_ms": None}
         | {name: None if name in missing and name != "submit_ms" else draw(MS) for name in TIMES}
         for _ in range(draw(st.integers(1, 2)))
     ]
@@ -37,6 +37,7 @@ def runs(draw: st.DrawFn, arm: str, repeat: int, missing: frozenset[str]) -> dic
         "arm": arm, "repeat": repeat, "seconds": draw(st.sampled_from([0.0, 1.0, 1.03, 5.0])), "requests": requests,
         "itl_ms": draw(st.lists(MS, max_size=3)), "steps": [[0.0, 1.0, draw(COUNT), 0, 1, 0, 2]],
         "tokens_sha256": draw(st.sampled_from("xy")), "saved_tokens": draw(COUNT), "preemptions": draw(COUNT),
+        "recomputed_tokens": None, "moved_mb": None,
     }  # fmt: skip
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from roseplay.formats.numbers import number_text
 from roseplay.lab.find import grid_between
-from roseplay.lab.find_summary import Search, find_summary, is_kept, is_sure, misses, votes, wants_more
-from roseplay.lab.points import FIGURES_OF_A_RUN, plain_value
+from roseplay.lab.find_summary import Search, find_summary, is_sure, votes
+from roseplay.lab.points import FIGURES_OF_A_RUN, misses, plain_value
 
 SETTINGS = ("prefill_max_tokens", "max_batch_size")
 VALUES = grid_between(16, 1024)
@@ -43,10 +43,10 @@ def found(setting: str, machine: Machine, promises: tuple[float, float], noise: 
             made["runs"] += point(value, itl, ttft)["runs"]
         return made
 
-    search, tries = Search(GRIDS[setting]), []
+    search, tries = Search(GRIDS[setting], limits), []
     while (place := search.next) is not None:
         tries.append(measure(GRIDS[setting][place]))
-        search.record(is_kept(tries[-1], limits), more=wants_more(tries[-1], limits))
+        search.record(tries[-1])
     document = {
         **dict.fromkeys(("title", "model", "device"), "x"),
         "setting": setting,
@@ -167,7 +167,7 @@ def test_a_verdict_is_sure_once_one_side_of_each_limit_outnumbers_the_other(runs
     assert [within for within, _ in votes(one, limits).values()] == [(len(runs) + lead) // 2 for lead in leads]
     assert is_sure(one, limits, 3) == (min(leads) <= -3 or min(leads) >= 3)
     if is_sure(one, limits, 3):
-        assert is_kept(one, limits) == (min(leads) >= 3)
+        assert (not misses(one, limits)) == (min(leads) >= 3)
 
 
 def test_an_answer_that_was_not_kept_in_every_run_says_in_how_many() -> None:
@@ -187,7 +187,7 @@ def test_an_answer_that_was_not_kept_in_every_run_says_in_how_many() -> None:
 def test_what_is_exactly_as_long_as_its_limit_is_within_it() -> None:
     limits = {"itl_p99_ms": 20, "ttft_p95_ms": 9}
     at_limits = point(64, [20] * 3, [9] * 3)
-    assert is_kept(at_limits, limits)
+    assert misses(at_limits, limits) == {}
     assert votes(at_limits, limits) == {"itl_p99_ms": (3, 3), "ttft_p95_ms": (3, 3)}
     assert set(misses(point(64, [20.01] * 3, [9.01] * 3), limits)) == set(limits)
 
@@ -202,9 +202,11 @@ def test_not_in_every_run_is_said_only_where_a_run_is_over_the_limit(itl: list[f
 
 
 def test_a_greater_value_is_wanted_only_where_ttft_misses_by_more() -> None:
-    limits = {"itl_p99_ms": 20, "ttft_p95_ms": 10}
-    by_as_much, by_more, by_less = (point(64, [30], [ttft]) for ttft in (15, 15.1, 14.9))
-    assert [wants_more(one, limits) for one in (by_as_much, by_more, by_less)] == [False, True, False]
+    for ttft, greater in ((15, False), (15.1, True), (14.9, False)):
+        search = Search((16, 32, 64, None), {"itl_p99_ms": 20, "ttft_p95_ms": 10})
+        for value in (None, 32):
+            search.record(point(value, [30], [ttft]))
+        assert search.left == ((2, 2) if greater else (0, 0))
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_traffic_from_a_file_has_its_name_and_its_rate(tmp_path: Path) -> None:
         ("{", "is not JSON"),
         ('{"a": {"knobs": 1, "knobs": 2}}', "spec.json is ambiguous, 'knobs' occurs twice in one object: keep one"),
         ("[]", "is not an experiment: write a JSON object"),
-        (json.dumps({"roseplay_sweep": 1}), "only a comparison can be repeated"),
+        (json.dumps({"roseplay_lab": 2, "kind": "sweep"}), "only a comparison can be repeated"),
         (json.dumps({"scenario": 5}), "there is no scenario 5"),
     ],
 )

@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
-from roseplay.config import EngineConfig, Knobs
+from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.block_pool import BlockPool
 from roseplay.core.info import FreeMemory
-from roseplay.lab.arms import ClosedEngine, arm_configs
+from roseplay.lab.arms import ClosedEngine, arm_configs, sized
 from roseplay.lab.lab import Lab, parse_experiment
 from roseplay.lab.load import Load, make_load
 from roseplay.lab.measuring import run_record
 from roseplay.lab.memory import ANSWER_TOKEN_BYTES, BLOCK_BYTES, PROMPT_TOKEN_BYTES, check_held, need
 from roseplay.lab.own_traffic import OWN, parse_own_traffic
 from roseplay.lab.simulated_arm import SimulatedArm
+from roseplay.traffic.workload import Arrival
 from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab
 from tests.play.fake_engine import INFO, FakeEngine
 
@@ -159,6 +160,14 @@ def test_pools_nobody_chose_shrink_to_the_requests_that_run_at_once(engine: Fake
     assert arms.configs[0].num_blocks < whole / 3
 
 
+def test_a_pool_nobody_chose_holds_the_whole_workload_and_two_blocks_to_spare() -> None:
+    workload = [Arrival(0.0, [1] * length, SamplingParams(max_new_tokens=16)) for length in (16, 17)]
+    config, whole = EngineConfig(block_size=16), [16, 17]
+    assert sized(config, INFO, workload, whole).num_blocks == 2 + 3 + 2
+    assert sized(config, INFO, workload, whole, at_once=1).num_blocks == 3 + 2
+    assert sized(config, dataclasses.replace(INFO, num_blocks=6), workload, whole).num_blocks == 6
+
+
 def test_a_model_in_memory_is_shared_and_its_weights_are_not_counted_again(engine: FakeEngine) -> None:
     on_a_gpu(engine, model=object())
     told, arms = run(engine, CONFIGS_DIFFER)
@@ -244,6 +253,16 @@ def test_what_an_order_will_hold_is_bounded_before_anything_is_made(body: dict[s
 )
 def test_prompts_count_once_however_many_values_are_measured(body: dict[str, Any]) -> None:
     check(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "blocks"), [({"traffic": {"requests": [[0, 9000, 2]] * 526}}, 1000), ({"scenario": "poisson"}, 2_500_000)]
+)
+def test_arms_with_equal_settings_count_once_and_others_each(body: dict[str, Any], blocks: int) -> None:
+    a, b = ({"config": {"num_blocks": blocks + more}} for more in (0, 1))
+    check({**body, "a": a, "b": a})
+    with pytest.raises(ValueError, match="this may hold 1.2 GiB of memory"):
+        check({**body, "a": a, "b": b})
 
 
 def check(body: dict[str, Any]) -> None:

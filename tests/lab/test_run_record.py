@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+
+import pytest
 
 from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.stream import Stream
-from roseplay.lab.measuring import Run, run_record
+from roseplay.engine.telemetry import StepEvent
+from roseplay.lab.measuring import Run, measure_run, run_record
 from roseplay.traffic.driver import Outcome, Played
 from roseplay.traffic.workload import Arrival
 from tests.play.fake_engine import FakeEngine
@@ -65,6 +69,34 @@ def test_times_are_milliseconds_since_the_first_submit() -> None:
     assert (second["tpot_ms"], second["itl_p99_ms"], second["itl_max_ms"]) == (None, None, None)
 
 
+def test_tokens_that_came_together_have_no_gap() -> None:
+    played = Played([outcome(0, (1000, 1000, 3000), 3000, due=0)])
+    assert run_record("A", 1, Run.of_played(played, []))["itl_ms"] == [2.0]
+
+
+class Idling(FakeEngine):
+    """Also records steps in which it only waits, and counts how often its cache was cleared."""
+
+    cleared = 0
+
+    def _step(self, live: list[Stream]) -> None:
+        self.telemetry.add(StepEvent(self._record(self.clock.now_ns(), [], 0, 0), []))
+        super()._step(live)
+
+    def clear_cache(self) -> None:
+        self.cleared += 1
+
+
+@pytest.mark.parametrize("keep_cache", [False, True])
+def test_a_run_has_the_steps_that_did_any_work_and_starts_cold_unless_told_otherwise(keep_cache: bool) -> None:
+    engine = Idling(run=True, step_s=0.001)
+    workload = [Arrival(0.0, [1] * 4, SamplingParams(max_new_tokens=3))]
+    _, steps = measure_run(engine, workload, stop=threading.Event(), time_limit_s=60, keep_cache=keep_cache)
+    engine.close()
+    assert [(step.prompt_tokens, step.decode_tokens) for step in steps] == [(4, 0), (0, 1), (0, 1)]
+    assert engine.cleared == (0 if keep_cache else 1)
+
+
 def test_steps_are_rows() -> None:
     counts = dict.fromkeys([one.name for one in dataclasses.fields(StepRecord)][:18], 0)
     times = {"start_ns": ZERO - 1234 * US, "end_ns": ZERO + 5678 * US + 900}
@@ -77,6 +109,13 @@ def test_what_the_engine_does_not_report_is_unknown() -> None:
     told = Capabilities.without({"cached_tokens": "it does not say", "steps": "nor this"})
     record = run_record("A", 1, Run.of_played(PLAYED, []), told)
     assert (record["saved_tokens"], record["preemptions"]) == (None, None)
+
+
+def test_what_preemptions_cost_is_known_of_an_engine_that_reports_steps_and_the_size_of_a_block() -> None:
+    run = dataclasses.replace(Run.of_played(PLAYED, []), recomputed_tokens=5, moved_blocks=3)
+    told = Capabilities.without({"steps": "it does not say"})
+    costs = [run_record("A", 1, run), run_record("A", 1, run, told, 2000), run_record("A", 1, run, None, 2000)]
+    assert [(cost["recomputed_tokens"], cost["moved_mb"]) for cost in costs] == [(None, None), (None, None), (5, 0.006)]
 
 
 def test_the_same_tokens_have_the_same_digest() -> None:

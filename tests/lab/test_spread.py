@@ -120,7 +120,12 @@ def test_a_value_of_a_sweep_is_repeated_until_its_spread_is_small(monkeypatch: p
     gaps = itertools.chain([5.0, 5.0], [6.0, 5.0], itertools.repeat(5.0, 2), itertools.cycle([6.0, 5.0]))
 
     def figures(*_: Any) -> dict[str, float]:
-        return {**dict.fromkeys(FIGURES_OF_A_RUN, 1.0), "kept_pct": 100.0, "itl_p99_ms": next(gaps)}
+        return {
+            **dict.fromkeys(FIGURES_OF_A_RUN, 1.0),
+            "kept_pct": 100.0,
+            "prompt_tokens": 64.0,
+            "itl_p99_ms": next(gaps),
+        }
 
     monkeypatch.setattr("roseplay.lab.sweep.figures", figures)
     document, told = ran({**SWEEP, "repeats": 2, "max_spread_pct": 10})

@@ -62,6 +62,7 @@ def test_a_sweep_of_the_rate_lasts_as_long_at_each() -> None:
         ({"setting": "max_batch_size", "from": 3, "to": 3}, "the last must be larger than the first"),
         ({"setting": "rate_per_s", "from": 1, "to": 500, "seconds": 10}, "choose a lower rate or fewer seconds"),
         ({"setting": "rate_per_s", "from": 1, "to": 5, "points": 1}, "points is 1"),
+        ({"setting": "rate_per_s", "from": 1, "to": 5, "points": 33}, "points is 33"),
         ({"setting": "rate_per_s", "from": 1, "to": 5, "colour": 1}, "cannot have colour"),
         ([], "must be a JSON object"),
     ],
@@ -273,7 +274,12 @@ def ttft(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         left = itertools.chain(values, itertools.repeat(values[-1]))
 
         def figures(*_: Any) -> dict[str, float]:
-            return {**dict.fromkeys(FIGURES_OF_A_RUN, 5.0), "kept_pct": 100.0, "ttft_p95_ms": next(left)}
+            return {
+                **dict.fromkeys(FIGURES_OF_A_RUN, 5.0),
+                "kept_pct": 100.0,
+                "prompt_tokens": 64.0,
+                "ttft_p95_ms": next(left),
+            }
 
         monkeypatch.setattr("roseplay.lab.sweep.figures", figures)
 
@@ -435,7 +441,12 @@ def test_a_search_measures_a_value_until_its_verdict_is_sure(
     itl = iter([50.0] * 2 + [5.0, 50.0, 5.0, 5.0] + [5.0, 50.0] * 3)
 
     def figures(*_: Any) -> dict[str, float]:
-        return {**dict.fromkeys(FIGURES_OF_A_RUN, 1.0), "kept_pct": 100.0, "itl_p99_ms": next(itl)}
+        return {
+            **dict.fromkeys(FIGURES_OF_A_RUN, 1.0),
+            "kept_pct": 100.0,
+            "prompt_tokens": 64.0,
+            "itl_p99_ms": next(itl),
+        }
 
     monkeypatch.setattr("roseplay.lab.find.figures", figures)
     find = {"setting": "prefill_max_tokens", "itl_p99_ms": 10, "ttft_p95_ms": 10, "from": 16, "to": 32}

@@ -31,6 +31,7 @@ def summed(setting: str = "rate_per_s", values: Any = VALUES, **figures: Any) ->
             "runs": [
                 {
                     **dict.fromkeys((*FIGURES_OF_A_RUN, "kept_pct"), 5.0),
+                    "prompt_tokens": value,
                     **{f: v[place][run] for f, v in figures.items()},
                 }
                 for run in range(len(given[place]))
@@ -45,6 +46,11 @@ def summed(setting: str = "rate_per_s", values: Any = VALUES, **figures: Any) ->
 def thrice(*medians: float | None) -> list[list[Any]]:
     """Three runs each, 2 % apart."""
     return [[None] * 3 if median is None else [median, median * 0.99, median * 1.01] for median in medians]
+
+
+def test_prompts_whose_mean_length_is_off_by_more_than_a_twentieth_are_mentioned() -> None:
+    found = summed("prompt_tokens", (100, 200, 400), prompt_tokens=[[105.0], [189.0], [421.0]])
+    assert "Prompts consist of whole texts, so their mean lengths differ: 189 at 200, 421 at 400." in found["sentences"]
 
 
 # -- the knee of a rate

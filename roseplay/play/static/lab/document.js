@@ -1,7 +1,7 @@
 /* The result that the Lab shows, of any kind: the document, the limits (SLO) it is judged by, its id on the server, its
  * name and its copy in this browser. */
 import { keep, stored } from "../shared/storage.js";
-import { getKept, putKept } from "./database.js";
+import { putKept } from "./database.js";
 import { ask } from "./server.js";
 import { setMode } from "./mode.js";
 import { promisesOf } from "./points/document.js";
@@ -9,7 +9,7 @@ import { armOf, ARMS, lab, planOf, say, scenarioNamed, tell } from "./state.js";
 
 /** @import { ArmName } from "./state.js" */
 
-const RECOUNT_MS = 350, LAST = "roseplay-lab-result", VERSION = 2;
+const RECOUNT_MS = 350, LAST = "roseplay-lab-result";
 
 /** By scenario, its newest comparison of this visit. @type {Map<string, {document: any, given: any}>} */
 const latest = new Map();
@@ -99,14 +99,8 @@ function isOnServer(document, id) {
 /** Fetch the server's result with this id. */
 export const resultOnServer = async (id) => isOnServer(await ask(`/result/${encodeURIComponent(id)}`), id);
 
-/** Have the server read a result from a file or of an earlier version. */
+/** Have the server read a result from a file. */
 export const readResult = async (content) => resultOnServer((await ask("/open", content)).id);
-
-/** The kept result with this id. */
-export async function keptResult(id) {
-  const document = await getKept(id);
-  return !document || document.roseplay_lab === VERSION ? document : readResult(document);
-}
 
 /** Note that a result has another name or other limits, so that the server's copy is out of date. */
 export const documentChanged = (document) => onServer.delete(document);

@@ -5,13 +5,12 @@ import { saveFile } from "../shared/download.js";
 import { on } from "../shared/events.js";
 import { takeFiles } from "../shared/takefiles.js";
 import { wantedResult } from "./address.js";
-import { listKept, MOST_KEPT, putKept, removeKept } from "./database.js";
+import { getKept, listKept, MOST_KEPT, putKept, removeKept } from "./database.js";
 import {
   documentChanged,
   forgetDocument,
   idOnServer,
   keepDocument,
-  keptResult,
   lastShown,
   readResult,
   resultOnServer,
@@ -29,7 +28,7 @@ export async function restore() {
   try {
     if (wanted) return await fromServer(wanted);
     if (running()) return;
-    const last = lab.mode === "compare" ? lastShown() : await newest(), document = last ? await keptResult(last) : null;
+    const last = lab.mode === "compare" ? lastShown() : await newest(), document = last ? await getKept(last) : null;
     if (document) showResult(document);
   } catch (error) {
     if (wanted) say(error);
@@ -43,7 +42,7 @@ async function newest() {
 
 async function fromServer(id) {
   if (shownResult() && shownResult().id === id) return;
-  showResult(await keptResult(id).catch(() => null) || await resultOnServer(id));
+  showResult(await getKept(id).catch(() => null) || await resultOnServer(id));
 }
 on("lab", (what) => {
   if (what === "wanted" && lab.catalogue && wantedResult()) fromServer(wantedResult()).catch(say);
@@ -86,7 +85,7 @@ function line(entry) {
   const name = make("input", { ...values, "aria-label": `Name of ${title}` });
   name.onchange = () =>
     act(async () => {
-      const shown = shownResult(), document = shown && shown.id === entry.id ? shown : await keptResult(entry.id);
+      const shown = shownResult(), document = shown && shown.id === entry.id ? shown : await getKept(entry.id);
       document.name = name.value.trim() || null;
       documentChanged(document);
       await putKept(document);
@@ -96,7 +95,7 @@ function line(entry) {
   return make("li", "", name, button("Open", title, open), button("Delete", title, drop), about);
 
   async function open() {
-    showResult(await keptResult(entry.id));
+    showResult(await getKept(entry.id));
     dialog.close();
   }
 

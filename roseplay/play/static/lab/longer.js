@@ -2,7 +2,7 @@
 import { make } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { segmented } from "../shared/legend.js";
-import { lab, meaning, tell } from "./state.js";
+import { edit, lab, meaning } from "./state.js";
 
 const LENGTHS = [1, 4, 10];
 const words = (length) => `×${length}`;
@@ -16,8 +16,7 @@ export function mount(element) {
   input.setAttribute("aria-label", "Repeat until the spread is at most this percentage");
   input.oninput = () => {
     lab.maxSpread = input.value === "" ? null : Number(input.value);
-    lab.edited = true;
-    tell("typed");
+    edit("typed");
   };
   spread = make(
     "label",
@@ -37,8 +36,7 @@ function show() {
   spread.hidden = lab.mode === "find";
   const choice = segmented("Length of the run", LENGTHS.map(words), (word) => {
     lab.length = LENGTHS.find((one) => words(one) === word);
-    lab.edited = true;
-    tell("typed");
+    edit("typed");
   }, LENGTHS.indexOf(lab.length));
   if (!length.contains(document.activeElement)) length.replaceChildren(choice);
 }

@@ -3,7 +3,7 @@ import { poll } from "../shared/poll.js";
 import { keep } from "../shared/storage.js";
 import { store } from "../shared/store.js";
 import { showLatest } from "./document.js";
-import { ARMS, lab, LAST_SCENARIO, planOf, say, scenarioNamed, shownResult, tell } from "./state.js";
+import { ARMS, edit, lab, LAST_SCENARIO, planOf, say, scenarioNamed, shownResult, tell } from "./state.js";
 
 const NUMBERS = ["seed", "repeats", "num_requests", "rate_per_s", "max_new_tokens"]; // in the order of the tab's boxes
 
@@ -50,8 +50,7 @@ const initial = (offer) => (offer !== null && typeof offer === "object" ? offer.
 export function setValue(arm, group, name, value) {
   lab.plan[arm][group][name] = value;
   if (group === "config") lab.plan[arm].given.add(name);
-  lab.edited = true;
-  tell("plan");
+  edit("plan");
 }
 
 /** Take over from the catalogue of another engine: its scenarios are of other sizes. What was changed by hand stays. */
@@ -71,8 +70,7 @@ export function adoptCatalogue() {
 
 export function swapArms() {
   [lab.plan.A, lab.plan.B] = [lab.plan.B, lab.plan.A];
-  lab.edited = true;
-  tell("plan");
+  edit("plan");
 }
 
 /** The values for the number boxes. */

@@ -75,6 +75,12 @@ export const lab = {
 /** Say what has changed. @param {string} what */
 export const tell = (what) => emit("lab", what);
 
+/** Tell that a visitor has changed a part of the plan, which then differs from that of the shown result. */
+export function edit(what) {
+  lab.edited = true;
+  tell(what);
+}
+
 /** The scenario of this name, if there is one. */
 export const scenarioNamed = (name) =>
   [...lab.catalogue.scenarios, lab.catalogue.own].find((scenario) => scenario.name === name);

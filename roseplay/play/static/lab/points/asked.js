@@ -1,7 +1,7 @@
 /* The rail's fields for a sweep or a search: the setting, and the range of its values. */
 import { make } from "../../shared/dom.js";
 import { on } from "../../shared/events.js";
-import { lab, meaning, tell } from "../state.js";
+import { edit, lab, meaning } from "../state.js";
 import { settingLabel } from "./document.js";
 
 const SETTINGS = {
@@ -31,8 +31,7 @@ export function mount(element) {
 function chooseSetting(kind, setting) {
   const [from, to] = RANGES[setting];
   Object.assign(lab.asked[kind], { setting, from, to });
-  lab.edited = true;
-  tell("asked");
+  edit("asked");
 }
 
 /** A choice of the settings that a sweep or a search can vary. */
@@ -53,8 +52,7 @@ function armsChoice() {
   }
   select.onchange = () => {
     lab.asked.sweep.both = select.value === "arms";
-    lab.edited = true;
-    tell("asked");
+    edit("asked");
   };
   return make("label", "rp-lab-num rp-lab-which", make("span", "", "Other settings"), select);
 }
@@ -65,8 +63,7 @@ function field(kind, name) {
   input.value = String(lab.asked[kind][name] ?? "");
   input.oninput = () => {
     lab.asked[kind][name] = input.value === "" ? null : Number(input.value);
-    lab.edited = true;
-    tell("typed");
+    edit("typed");
   };
   return make("label", `rp-lab-num rp-of-${name}`, make("span", "", LABELS[name]), input);
 }

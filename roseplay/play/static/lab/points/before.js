@@ -1,8 +1,8 @@
 /* The newest sweeps or searches that this browser keeps. */
 import { make, makeButton, write } from "../../shared/dom.js";
 import { on } from "../../shared/events.js";
-import { listKept } from "../database.js";
-import { keptResult, showResult } from "../document.js";
+import { getKept, listKept } from "../database.js";
+import { showResult } from "../document.js";
 import { lab, measuring, shownResult } from "../state.js";
 
 const MOST = 4;
@@ -32,7 +32,7 @@ function line({ id, name, title, about, created }) {
   const shown = shownResult(), now = Boolean(shown && shown.id === id);
   const short = about.replace(/[:.](\s.*)?$/s, "");
   const button = makeButton(name || `${title}: ${short}`, { title: about, "aria-pressed": String(now) });
-  button.onclick = async () => showResult(await keptResult(id));
+  button.onclick = async () => showResult(await getKept(id));
   return make("li", "", button, make("time", { dateTime: created }, ago(created)));
 }
 

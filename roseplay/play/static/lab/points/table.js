@@ -67,7 +67,7 @@ function show() {
 function runsText(document) {
   if (document.arms.A.simulated && document.repeats === 1) return "each simulated once";
   if (lab.mode === "find") return `medians and ranges of at least ${format.many(document.repeats, "repeat")}`;
-  const runs = allRows(document).map(({ row }) => row.runs ?? document.repeats);
+  const runs = allRows(document).map(({ row }) => row.runs);
   const least = Math.min(...runs), most = Math.max(...runs);
   return `${least === most ? "" : `${least} to `}${format.many(most, "run")} each`;
 }
