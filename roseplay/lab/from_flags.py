@@ -15,7 +15,7 @@ from roseplay.lab.flags import NOT_FLAGS, VARIED
 from roseplay.lab.lab import parse_experiment
 from roseplay.lab.own_traffic import MAX_NAME, OWN, OwnTraffic
 from roseplay.lab.results import experiment_of
-from roseplay.lab.spec import ARM_CONFIG, ARMS, DEFAULT_LIMITS, find_scenario, parse_seed, scenario_arm
+from roseplay.lab.spec import ARM_CONFIG, ARMS, DEFAULT_LIMITS, SIDE, find_scenario, parse_seed
 from roseplay.remote.address import server_addresses
 from roseplay.settings import Choice, settings_of
 from roseplay.traffic.own import MAX_BYTES, parse_traffic
@@ -105,7 +105,7 @@ def _at_server(body: Mapping[str, Any], arm: str, url: str, *, alone: bool) -> d
     given = body.get(arm.lower()) or {}
     if not given and alone and "sweep" not in body and "find" not in body and body.get("scenario") in SCENARIOS:
         scenario = find_scenario(body["scenario"])
-        given = {"knobs": {**scenario.knobs, **scenario_arm(scenario, arm)["knobs"]}}
+        given = {"knobs": {**scenario.knobs, **scenario.own(SIDE[arm])["knobs"]}}
     return {"knobs": given.get("knobs") or {}, "config": {**(given.get("config") or {}), "url": url}}
 
 
@@ -138,7 +138,8 @@ def _arm_changes(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
         name, equals, text = setting.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or name not in (*knobs, *ARM_CONFIG):
-            raise ValueError(f"{setting!r} is not a setting of an arm: write NAME=VALUE, NAME being one of {_names()}")
+            names = ", ".join([*(name for name, knob in settings_of(Knobs).items() if knob.lab), *ARM_CONFIG])
+            raise ValueError(f"{setting!r} is not a setting of an arm: write NAME=VALUE, NAME being one of {names}")
         changes["knobs" if name in knobs else "config"][name] = _value(name, text.strip())
     return changes
 
@@ -148,7 +149,7 @@ def _changed_arm(body: Mapping[str, Any], arm: str, changes: Mapping[str, Mappin
     given = body.get(arm.lower())
     if given is None:
         scenario = find_scenario(body["scenario"]) if body.get("scenario") not in (None, OWN.name) else OWN
-        own, common = scenario_arm(scenario, arm), {"knobs": scenario.knobs, "config": scenario.config}
+        own, common = scenario.own(SIDE[arm]), {"knobs": scenario.knobs, "config": scenario.config}
         given = {part: {**common[part], **own[part]} for part in changes}
     return {**given, **{part: {**(given.get(part) or {}), **changes[part]} for part in changes}}
 
@@ -164,7 +165,3 @@ def _value(name: str, text: str) -> Any:
         with suppress(ValueError):
             return kind(text)
     return text
-
-
-def _names() -> str:
-    return ", ".join([*(name for name, knob in settings_of(Knobs).items() if knob.lab), *ARM_CONFIG])

@@ -20,7 +20,7 @@ from roseplay.lab.arms import LiveEngine, OpenEngine, arm_configs, evidence, roo
 from roseplay.lab.document import VERSION
 from roseplay.lab.engines import ArmEngines
 from roseplay.lab.experiment import Experiment, Point, in_turn
-from roseplay.lab.load import PlayedLoads, fitted, warm_up
+from roseplay.lab.load import Load, PlayedLoad, PlayedLoads, fitted, warm_up
 from roseplay.lab.measuring import Run, RunError, StoppedError, measure_run, run_record
 from roseplay.lab.memory import check_held, fit
 from roseplay.lab.points import KNOBS
@@ -85,11 +85,11 @@ class Job:
             bound = largest_bound([found.bound for found in self._evidence.values()])
             self.experiment = experiment = experiment.simulated(bound)
         self._points = experiment.points()
-        self._room = room(self._configs, live.info)
+        longest = room(self._configs, live.info)
         self._loads = list({id(point.load): point.load for point in self._points}.values())
-        check_held(self._configs, self._loads, self._room, free_memory())
-        self._played = PlayedLoads(live, self._room)
-        self._scenario = experiment.scenario if experiment.traffic else fitted(experiment.scenario, self._room)
+        check_held(self._configs, self._loads, longest, free_memory())
+        self._played = PlayedLoads(live, longest)
+        self._scenario = experiment.scenario if experiment.traffic else fitted(experiment.scenario, longest)
         self._engines: ArmEngines | None = None
         self._runs: list[RunProgress] = []
         self._rounds = [self._plan(in_turn(self._points, number)) for number in range(experiment.rounds)]
@@ -150,9 +150,10 @@ class Job:
     def _run(self) -> None:
         state, error = "error", ""
         try:
+            longest = self._longest()
             self._live.pause()
             try:
-                self._measure()
+                self._measure(longest)
                 state = "done"
             finally:
                 if self._engines is not None:
@@ -171,9 +172,9 @@ class Job:
         self.state, self.error = state, error if state == "error" else None
         self._ended.set()
 
-    def _measure(self) -> None:
+    def _measure(self, longest: Load) -> None:
         """Measure round after round; finally keep the complete measurements."""
-        engines = self._open()
+        engines = self._open(self._played.make(longest))
         self._check_stop()
         self.state = "running"
         try:
@@ -222,17 +223,15 @@ class Job:
         on_sent = None if run is None else run.sent.append
         return Run.of_played(*measure_run(engine, workload, stop=self._stop, on_sent=on_sent, **self._how))
 
-    def _open(self) -> ArmEngines:
+    def _open(self, longest: PlayedLoad) -> ArmEngines:
         """Open the engines, together or one at a time as memory allows."""
         at_once = max(point.knobs.max_batch_size for point in self._points)
-        longest = max(self._loads, key=lambda load: load.most_prompt_tokens(self._room))
         try:
-            workload, prompt_tokens = self._played.make(longest)
-            fits = fit(self._live, self._configs, at_once, workload, prompt_tokens)
+            fits = fit(self._live, self._configs, at_once, longest.workload, longest.prompt_tokens)
         except ValueError as error:
             raise RunError(str(error)) from None
         self._configs = dict(fits.configs)
-        few = warm_up(workload, prompt_tokens)
+        few = warm_up(longest.workload, longest.prompt_tokens)
 
         def warm(arm: str, engine: EngineLike | SimulatedArm) -> None:
             self._check_stop()
@@ -252,6 +251,18 @@ class Job:
         )
         self._engines.start()
         return self._engines
+
+    def _longest(self) -> Load:
+        """Returns the load with the most prompt tokens. Makes each once; raises ``RunError`` if one cannot be made."""
+
+        def tokens(load: Load) -> int:
+            self._check_stop()
+            return sum(self._played.make(load).prompt_tokens)
+
+        try:
+            return max(self._loads, key=tokens)
+        except ValueError as error:
+            raise RunError(str(error)) from None
 
     def _check_stop(self) -> None:
         if self._stop.is_set():

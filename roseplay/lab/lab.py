@@ -19,7 +19,7 @@ from roseplay.lab.find import parse_find
 from roseplay.lab.job import Job
 from roseplay.lab.own_traffic import OWN
 from roseplay.lab.servers import Servers
-from roseplay.lab.spec import ARMS, DEFAULT_LIMITS, scenario_arm
+from roseplay.lab.spec import ARMS, DEFAULT_LIMITS, SIDE
 from roseplay.lab.summary import MEASURES
 from roseplay.lab.sweep import parse_sweep
 from roseplay.remote.address import ServerAddress
@@ -189,7 +189,7 @@ class Lab:
 
     def _arms(self, scenario: Scenario) -> dict[str, Any]:
         """Returns a scenario's settings in each arm and in both; for servers, only those that can be set from here."""
-        arms: dict[str, Any] = {arm.lower(): scenario_arm(scenario, arm) for arm in ARMS}
+        arms: dict[str, Any] = {arm.lower(): scenario.own(SIDE[arm]) for arm in ARMS}
         arms["common"] = {"knobs": dict(scenario.knobs), "config": dict(scenario.config)}
         if not isinstance(self._engine, Servers):
             return arms

@@ -85,11 +85,6 @@ def parse_limits(limits: Any) -> dict[str, float]:
     return {**DEFAULT_LIMITS, **{name: float(value) for name, value in given.items()}}
 
 
-def scenario_arm(scenario: Scenario, arm: str) -> dict[str, dict[str, Any]]:
-    """Returns the settings that a scenario makes in this arm only."""
-    return scenario.own(SIDE[arm])
-
-
 def parse_arm(scenario: Scenario, arm: str, given: Any) -> Arm:
     """Returns an arm, the scenario's if ``given`` is ``None``; raises ``ValueError``."""
     if given is None:

@@ -22,6 +22,7 @@ def simulated() -> Iterator[Served]:
 def test_two_gpus_are_compared_and_a_search_tells_its_regret(open_page: Callable[..., Page], simulated: Served) -> None:
     page = open_page(simulated, expected="422")  # a refusal
     open_lab(page)
+    page.get_by_role("radio", name=re.compile("^Token budget")).click()  # without long prompts no budget is needed
     gpu = page.get_by_label("Run as, B")
     expect(gpu).to_have_value("h100")
     assert gpu.locator("option").all_inner_texts()[:2] == ["this machine", "h100"]
@@ -43,7 +44,6 @@ def test_two_gpus_are_compared_and_a_search_tells_its_regret(open_page: Callable
     answer = page.locator(".rp-lab-answer")
     expect(answer).to_contain_text("No prefill budget is needed, as both promises are kept without one.")
     expect(page.locator("#lab-apply")).to_be_hidden()
-    page.get_by_role("radio", name=re.compile("^Token budget")).click()
     page.get_by_label("Limit of ITL p99 in ms").fill("14")
     page.get_by_label("Limit of ITL p99 in ms").press("Tab")
     page.locator("#lab-run").click()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from roseplay.lab.lab import parse_experiment
+from roseplay.lab.load import Load
 from roseplay.lab.own_traffic import OWN, OwnTraffic, checked_object, parse_own_traffic
 from roseplay.lab.sweep import parse_sweep
 from roseplay.traffic.own import OwnRequest
@@ -22,7 +23,7 @@ def test_requests_of_a_result_are_read_as_they_are_written() -> None:
     traffic = parse_own_traffic({"name": "x" * 80, "requests": ROWS}, 0)
     assert traffic == OwnTraffic("x" * 80, PARSED)
     assert parse_own_traffic(traffic.document(), 3) == traffic
-    assert traffic.answer_tokens == 17
+    assert Load(scenario=traffic.of(OWN), traffic=traffic).answer_tokens == 17
     assert traffic.figures() == {"name": "x" * 80, "requests": 3, "span_s": 2.5}
     assert [request.arrival_s for request in traffic.at_rate(4.0).requests] == pytest.approx([0, 0.2, 0.5])
 

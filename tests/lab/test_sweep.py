@@ -195,8 +195,11 @@ def test_both_arms_are_measured_at_each_value_before_the_next(engine: FakeEngine
     assert [line.split("  ")[0] for line in text_report(document)[-6:]] == [
         f"{value} {arm}" for value in (32, 64, 128) for arm in "AB"
     ]
-    for broken in ({"b_points": document["b_points"][1:]}, {"arms": {"A": document["arms"]["A"]}}):
-        with pytest.raises(ValueError, match="the values in the result differ"):
+    for broken, words in (
+        ({"b_points": document["b_points"][1:]}, "the values in the result differ"),
+        ({"arms": {"A": document["arms"]["A"]}}, "the result lacks arm B"),
+    ):
+        with pytest.raises(ValueError, match=words):
             parse_result(json.dumps({**document, **broken}).encode())
 
 

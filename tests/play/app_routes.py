@@ -10,6 +10,7 @@ from typing import Any
 # Gradio's routes that the page and ``gradio_client`` use; all others are closed.
 OPEN = {
     ("GET", "/"), ("HEAD", "/"), ("GET", "/config"), ("GET", "/theme.css"), ("GET", "/favicon.ico"),
+    ("GET", "/manifest.json"), ("GET", "/pwa_icon"),
     ("GET", "/assets/{path:path}"), ("GET", "/static/{path:path}"), ("GET", "/gradio_api/info"),
     ("GET", "/gradio_api/queue/data"), ("POST", "/gradio_api/queue/join"), ("POST", "/gradio_api/cancel"),
     ("POST", "/gradio_api/reset"), ("POST", "/gradio_api/run/{api_name}"), ("POST", "/gradio_api/call/{api_name}"),

@@ -25,7 +25,7 @@ OURS = ("/ui/", "/v1/", "/health", "/ready", "/metrics", "/reset_prefix_cache")
 # Gradio's routes that stay open, by method.
 _OPEN = {
     "GET": re.compile(
-        r"/|/config|/theme\.css|/favicon\.ico|/assets/.+|/static/.+"
+        r"/|/config|/theme\.css|/favicon\.ico|/manifest\.json|/pwa_icon|/assets/.+|/static/.+"
         r"|/gradio_api/(info|queue/data|call/[^/]+/[^/]+)"
     ),
     "POST": re.compile(r"/gradio_api/(queue/join|cancel|reset|run/[^/]+|call/[^/]+)"),
