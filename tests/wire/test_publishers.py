@@ -268,6 +268,31 @@ def test_events_do_not_wait_for_a_flood_of_replays(context: Any) -> None:
         assert asking.recv_multipart()[1] == number.to_bytes(8, "big", signed=True)
 
 
+def test_after_a_slow_replay_the_next_one_waits_until_it_was_a_fifth_of_the_time(
+    context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("roseplay.wire.kv_publisher.time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    class Slow(KvEventPublisher):
+        def _send_again(self, client: bytes, start: int) -> None:
+            super()._send_again(client, start)
+            clock[0] += 2.0
+
+    publisher = Slow(context, "tcp://127.0.0.1:*", "inproc://replays", block_size=4)
+    asking = context.socket(zmq.DEALER)
+    asking.connect("inproc://replays")
+
+    def served_at(time_s: float) -> int:
+        clock[0] = time_s
+        return publisher.serve_replays()
+
+    asking.send_multipart([b"", bytes(8)])
+    assert served_at(100.0) == 1
+    asking.send_multipart([b"", bytes(8)])
+    assert [served_at(time_s) for time_s in (102.0, 109.9, 110.0)] == [0, 0, 1]
+
+
 def test_who_sends_a_huge_frame_is_disconnected(context: Any) -> None:
     """In ZMTP 3.0: the greeting, the handshake, and the header of a frame of 1 MiB."""
     publisher = KvEventPublisher(context, *["tcp://127.0.0.1:*"] * 2, block_size=4)

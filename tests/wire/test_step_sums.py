@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from roseplay.engine.messages import EntryRecord, StepRecord
-from roseplay.engine.telemetry import RequestEvent, StepEvent
+from roseplay.engine.telemetry import RequestEvent, StepEvent, TokenEvent
 from roseplay.wire.forward_pass import QueuedRequests
 from roseplay.wire.step_sums import StepSums
 
@@ -42,11 +42,13 @@ def decode(request_id: int, prompt: int) -> EntryRecord:
     return EntryRecord(request_id, 0, 1, prompt, prompt, 0, 0)
 
 
+def record_of(waiting: int, *entries: EntryRecord, **more: Any) -> StepRecord:
+    return StepRecord(*[0] * 8, waiting, *[0] * 8, 2_500_000_000, entries=[*entries], **more)
+
+
 def queued(sums: StepSums, waiting: int, *entries: EntryRecord, **more: Any) -> QueuedRequests:
     """The requests that wait after a step, which always has an entry."""
-    counts = [0] * 8 + [waiting] + [0] * 8 + [2_500_000_000]
-    record = StepRecord(*counts, entries=[*entries] or [decode(99, 3)], **more)
-    metrics = sums.take(StepEvent(record, []))
+    metrics = sums.take(StepEvent(record_of(waiting, *(entries or [decode(99, 3)]), **more), []))
     assert metrics is not None
     assert (metrics.worker_id, metrics.timing_scope, metrics.wall_time) == ("w", "a scope", 2.5)
     return metrics.queued_requests
@@ -108,3 +110,17 @@ def test_contexts_of_requests_that_were_in_no_step_for_longest_are_forgotten() -
         queued(sums, 0, decode(request_id, 10), admitted=[request_id])
     assert queued(sums, 1, decode(3, 10), preempted=[1]).sum_decode_kv_tokens == 12
     assert queued(sums, 2, decode(3, 10), preempted=[2]).sum_decode_kv_tokens == 12 + 0
+
+
+def test_the_context_grows_by_the_tokens_of_a_draft_that_were_right(sums: StepSums) -> None:
+    """The first request draws two tokens, one of them from its draft; the second has no draft; the third has ended."""
+    entries = [EntryRecord(1, 0, 4, 10, 10, 0, 0), decode(2, 20), EntryRecord(3, 0, 4, 30, 30, 0, 0)]
+    tokens = [TokenEvent(request_id, 5, 0, 0) for request_id in (1, 1, 2)]
+    read = []
+    for drawn in (tokens, []):
+        metrics = sums.take(StepEvent(record_of(0, *entries), drawn))
+        assert metrics is not None
+        read.append(metrics.scheduled_requests)
+    assert [found.sum_decode_kv_tokens for found in read] == [60, (10 + 2) + (20 + 1) + (30 + 1)]
+    assert read[0].var_decode_kv_tokens == pytest.approx(200 / 3)
+    assert (read[0].num_decode_requests, read[0].num_prefill_requests) == (3, 0)

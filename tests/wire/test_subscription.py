@@ -18,9 +18,11 @@ from tests.wire.common import wait_until
 from tests.wire.test_reader import Lossy, stored
 
 
-def subscribed(lossy: Lossy, context: Any, problems: Problems) -> tuple[Subscription, list[bytes | None]]:
+def subscribed(
+    lossy: Lossy, context: Any, problems: Problems, replay_endpoint: str | None = None
+) -> tuple[Subscription, list[bytes | None]]:
     """A subscription that has received a message, and what it receives from then on."""
-    subscription = Subscription(context, lossy.endpoint, "events", problems)
+    subscription = Subscription(context, lossy.endpoint, "events", problems, replay_endpoint)
     heard: list[bytes | None] = []
 
     def hears() -> bool:
@@ -66,6 +68,32 @@ def test_a_gap_without_a_replay_is_counted_once(context: Any) -> None:
     assert heard == [b"x"] * 3 + [b"end"]
     assert problems.lost == {"events": 3}
     assert problems.fetched == {} and problems.skipped == {}
+
+
+def test_of_a_gap_that_is_replayed_in_part_only_the_rest_is_lost(context: Any) -> None:
+    lossy, problems = Lossy(context), Problems()
+    subscription, heard = subscribed(lossy, context, problems, lossy.publisher.replay_endpoint)
+    for number in range(4):
+        lossy.send(payload=b"%d" % number, arrives=False)
+    forgotten = len(lossy.publisher._kept) - 2
+    for _ in range(forgotten):
+        lossy.publisher._kept.popleft()
+    lossy.send(payload=b"end")
+    done = threading.Event()
+
+    def answer() -> None:
+        while not done.is_set():
+            lossy.publisher.serve_replays()
+
+    answering = threading.Thread(target=answer)
+    answering.start()
+    try:
+        receive_until(subscription, heard, b"end")
+    finally:
+        done.set()
+        answering.join()
+    assert heard == [b"2", b"3", b"end"]
+    assert (problems.fetched, problems.lost, problems.skipped) == ({"events": 2}, {"events": 2}, {})
 
 
 def ipv6_is_here() -> bool:
