@@ -3,42 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
 import socket
-import threading
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from roseplay.engine.client import Engine
 from roseplay.remote.check.main import main
+from roseplay.remote.check.probes import PROBES, Finding
 from roseplay.remote.check.server import Server
+from roseplay.remote.questions import Reply
+from tests.remote.servers import at_a_port
 from tests.serve.conftest import serving
-
-
-@contextlib.contextmanager
-def at_a_port(app: Any) -> Iterator[str]:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        deadline = time.monotonic() + 30
-        while not server.started:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join(timeout=10)
 
 
 def poor_server() -> FastAPI:
@@ -111,6 +93,21 @@ def test_what_another_server_ignores_is_found(capsys: pytest.CaptureFixture[str]
         "aborts when a client leaves": "its metrics do not report how many requests are running",
     }
     assert {name: found[name]["detail"] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("answers", "found"),
+    [
+        ("aabc", Finding("yes")),
+        ("aaab", Finding("yes")),  # two seeds may draw the same
+        ("aaaa", Finding("no", "other seeds gave the same answer")),
+        ("abcd", Finding("no", "the same seed gave two answers")),
+    ],
+)
+def test_seeds_are_told_apart_by_three_of_them(answers: str, found: Finding) -> None:
+    replies = [json.dumps({"choices": [{"message": {"content": answer}}]}).encode() for answer in answers]
+    server = SimpleNamespace(chat=lambda *_, **__: Reply(200, replies.pop(0)))
+    assert PROBES["seed"](server) == found  # type: ignore[arg-type]
 
 
 def test_nothing_of_a_server_controls_the_terminal_or_has_no_end(capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,8 +43,17 @@ def test_a_server_that_refuses_is_asked_again(refusals: int) -> None:
     assert len(asked) == min(refusals + 1, CLEAR_ATTEMPTS)
 
 
-def test_a_server_without_such_a_route() -> None:
-    with at_a_port(Script(words("Yes")).app) as address, HttpEngine(address) as remote:
+@pytest.mark.parametrize(
+    ("owner", "reason"),
+    [
+        ("someone", "this server has no route here that clears its prefix cache"),
+        ("vllm", "vLLM has no route here that clears its prefix cache: start it with VLLM_SERVER_DEV_MODE=1"),
+    ],
+)
+def test_a_server_without_such_a_route(owner: str, reason: str) -> None:
+    script = Script(words("Yes"), card={"owned_by": owner})
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
         assert not remote.capabilities.clear_cache
+        assert remote.capabilities.reasons["clear_cache"] == reason
         with pytest.raises(ValueError, match="no route here that clears"):
             remote.clear_cache()

@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -629,6 +630,18 @@ def test_an_answer_that_comes_at_once_has_a_time() -> None:
     metrics = ask(Script([], refuse=lambda body: JSONResponse({"choices": [choice]}))).metrics
     assert metrics.first_token_ns is not None and metrics.first_byte_ns is not None and metrics.finished_ns is not None
     assert metrics.submitted_ns < metrics.first_byte_ns <= metrics.first_token_ns <= metrics.finished_ns
+
+
+def test_a_request_that_has_ended_before_it_is_sent_is_not_sent() -> None:
+    script, begin = Script(words("Yes")), threading.Event()
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        remote._connection._loop.call_soon_threadsafe(begin.wait)
+        ended = remote.submit("First")
+        remote._live.end(ended, FinishReason.ERROR, "it took too long")
+        begin.set()
+        assert remote.submit("Second").result(timeout=30).text == "Yes"
+    assert [body["prompt"] for body in script.bodies] == ["Second"]
+    assert (ended.text, ended.error) == ("", "it took too long")
 
 
 def test_a_load_that_has_not_changed_is_told_once() -> None:
