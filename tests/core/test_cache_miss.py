@@ -204,6 +204,10 @@ def test_what_was_lost_is_remembered_for_a_while() -> None:
         (2, MissReason.EVICTED),
     ]
     assert lost.find(1, (7,)) is None, "a matching hash alone is not enough"
+    for step_id, history in enumerate((1, 4), 5):  # the first was cached again meanwhile
+        lost.add(history, (history,), step_id, MissReason.EVICTED)
+    assert lost.find(1, (1,)) == (5, MissReason.EVICTED)
+    assert lost.find(2, (2,)) is None
     assert MOST_LOST < 10_000
 
 

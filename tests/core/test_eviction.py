@@ -95,6 +95,18 @@ def test_pinned_blocks_go_last_and_are_at_most_half_of_the_pool() -> None:
     assert num_pinned(pool) == 0
 
 
+def test_blocks_that_are_unpinned_go_in_order_with_the_others() -> None:
+    pool = filled("lru", [1] * 6, pinned_blocks=6)
+    for block in (1, 2):
+        pool.acquire(block)
+        pool.pin_first([block])
+        pool.release(block)
+    pool.set_eviction("lru", 0)
+    pool.acquire(5)
+    pool.release(5)
+    assert taken(pool, 6) == [3, 4, 6, 1, 2, 5]
+
+
 @pytest.mark.parametrize("by", ["change", "clear"])
 def test_pins_end(by: str) -> None:
     rig = Rig(pinned_blocks=8)

@@ -357,6 +357,18 @@ def test_a_tenant_whose_request_runs_is_not_forgotten() -> None:
     assert policy.counter("long") == PROMPT_WEIGHT * 2 + ANSWER_WEIGHT * (long.num_output_tokens - 1)
 
 
+def test_a_tenant_that_was_served_more_than_those_that_wait_is_not_forgotten() -> None:
+    rig = Rig(scheduling_policy="fair", max_batch_size=1)
+    add(rig, 40, answer=1, tenant="greedy")
+    for number in range(1100):
+        add(rig, 1, answer=1, tenant=f"visitor {number}")
+    rig.step()
+    policy = rig.scheduler.waiting.policy
+    assert isinstance(policy, FairShare)
+    assert policy._prune_at > 2000, "it has not looked for tenants to forget"
+    assert policy.counter("greedy") == PROMPT_WEIGHT * 40 + ANSWER_WEIGHT
+
+
 def test_a_preempted_request_has_been_charged_for_all_its_tokens() -> None:
     rig = Rig(scheduling_policy="fair", num_blocks=9)
     for number in range(3):

@@ -119,3 +119,21 @@ def test_a_prompt_whose_blocks_were_taken_goes_as_far_as_the_rest_reaches(length
     assert prompt.num_computed_tokens == computed
     rig.run()
     rig.check_outputs()
+
+
+def test_all_that_is_computed_again_is_counted_also_after_a_second_preemption():
+    """The last request is preempted again while it computes its prompt, when it has computed less than the first time."""
+    rig = Rig(num_blocks=14, prefix_cache=False, same_step_sharing=False)
+    for number in range(3):
+        rig.add([number] * (3 * BLOCK_SIZE), 30)
+    computed = []  # tokens of the last request at each preemption
+    last = rig.submitted[2]
+    while rig.scheduler.has_work:
+        before = last.num_computed_tokens
+        if last.request_id in rig.step().preempted:
+            computed.append(before)
+            rig.scheduler.set_knobs(rig.scheduler.knobs.changed({"prefill_max_tokens": 1}))
+    assert len(computed) > 1 and computed[1] < computed[0]
+    once = sum(request.num_tokens - 1 for request in rig.submitted.values())
+    assert sum(step.recomputed_tokens for step in rig.steps) == rig.model.computed_tokens - once > 0
+    rig.check_outputs()

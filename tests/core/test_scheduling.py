@@ -86,13 +86,14 @@ def test_step_max_tokens_counts_decodes_first():
 
 
 def test_more_decodes_than_step_max_tokens_take_turns():
-    rig = Rig(step_max_tokens=2)
+    rig = Rig()
     requests = unique(rig, 1, 1, 1, 1, max_new_tokens=6)
-    for _ in range(12):
-        rig.step()
-    outputs = [request.num_output_tokens for request in requests]
-    assert max(outputs) - min(outputs) <= 1
-    rig.run()
+    rig.step()
+    rig.scheduler.set_knobs(rig.scheduler.knobs.changed({"step_max_tokens": 2}))
+    while rig.scheduler.has_work:
+        assert rig.step().decode_tokens == 2
+        outputs = [request.num_output_tokens for request in requests]
+        assert max(outputs) - min(outputs) <= 1
     rig.check_outputs()
 
 
