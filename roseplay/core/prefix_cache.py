@@ -194,10 +194,11 @@ class PrefixCache:
         """Confirm that the steps of all committed entries succeeded; these can no longer be rolled back."""
         self.states.confirm()
         if self.log is not None:
-            for node in filter(lambda node: node.listed, self._unproven.nodes):
-                parent = None if node.parent is None else history_of(node.parent)
-                self.log.store(history_of(node), parent, node.tokens)
-                node.logged = True
+            for node in self._unproven.nodes:
+                if node.listed:
+                    parent = None if node.parent is None else history_of(node.parent)
+                    self.log.store(history_of(node), parent, node.tokens)
+                    node.logged = True
         self._unproven = _Pending()
 
     def roll_back(self) -> None:

@@ -61,10 +61,6 @@ class KvEventPublisher:
             payload = encode_kv_events(batch, array_like=self._array_like)
             self._kept.append((self.publication.send(payload), payload))
 
-    def skip(self) -> None:
-        """Leave a gap in the numbers for a missing batch, which cannot be replayed either."""
-        self.publication.skip()
-
     def serve_replays(self) -> int:
         """Answer some pending requests, dropping invalid ones; returns how many. The rest wait for a later call."""
         begun = time.monotonic()

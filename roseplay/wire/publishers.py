@@ -142,7 +142,7 @@ class Publishers(AbstractContextManager["Publishers"]):
         self.dropped += count
         for publisher in (self.kv, self.forward_pass):
             if count and publisher is not None:
-                publisher.skip()
+                publisher.publication.skip()
 
     def _publish(self, event: TelemetryEvent) -> None:
         """Publish an event. KV events from before the start are published too, for replays; steps are not."""
@@ -167,10 +167,6 @@ class ForwardPassPublisher:
         numbered = msgspec.structs.replace(metrics, counter_id=self.publication.next)
         self.publication.send(encode_forward_pass(numbered))
         self._sent_at = time.monotonic()
-
-    def skip(self) -> None:
-        """Leave a gap in the numbers for metrics that are missing."""
-        self.publication.skip()
 
     def beat(self) -> None:
         """Publish a heartbeat if nothing was published for ``HEARTBEAT_S``."""

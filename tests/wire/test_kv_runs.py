@@ -43,7 +43,7 @@ def test_a_step_that_changes_nothing_is_no_batch(context: Any) -> None:
     publisher.publish([])
     assert publisher.publication.next == 0
     publisher.publish([Removed(1)])
-    publisher.skip()
+    publisher.publication.skip()
     assert publisher.publication.next == 2
 
 
