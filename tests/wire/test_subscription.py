@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -45,6 +46,24 @@ def receive_until(subscription: Subscription, heard: list[bytes | None], payload
     wait_until(arrived, "the last message")
 
 
+@contextlib.contextmanager
+def answering(lossy: Lossy) -> Iterator[None]:
+    """Serves replays from another thread."""
+    done = threading.Event()
+
+    def answer() -> None:
+        while not done.is_set():
+            lossy.publisher.serve_replays()
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
 def test_messages_that_a_new_publisher_lost_are_counted_from_its_first(context: Any) -> None:
     lossy, problems = Lossy(context), Problems()
     subscription, heard = subscribed(lossy, context, problems)
@@ -79,21 +98,23 @@ def test_of_a_gap_that_is_replayed_in_part_only_the_rest_is_lost(context: Any) -
     for _ in range(forgotten):
         lossy.publisher._kept.popleft()
     lossy.send(payload=b"end")
-    done = threading.Event()
-
-    def answer() -> None:
-        while not done.is_set():
-            lossy.publisher.serve_replays()
-
-    answering = threading.Thread(target=answer)
-    answering.start()
-    try:
+    with answering(lossy):
         receive_until(subscription, heard, b"end")
-    finally:
-        done.set()
-        answering.join()
     assert heard == [b"2", b"3", b"end"]
     assert (problems.fetched, problems.lost, problems.skipped) == ({"events": 2}, {"events": 2}, {})
+
+
+def test_what_has_been_replayed_is_not_taken_again_when_it_arrives(context: Any) -> None:
+    lossy, problems = Lossy(context), Problems()
+    subscription, heard = subscribed(lossy, context, problems, lossy.publisher.replay_endpoint)
+    for payload in (b"a", b"b"):
+        lossy.send(payload=payload)
+    with answering(lossy):
+        assert list(subscription.history())[-2:] == [b"a", b"b"]
+    lossy.send(payload=b"end")
+    receive_until(subscription, heard, b"end")
+    assert heard == [b"end"]
+    assert problems.lines() == []
 
 
 def ipv6_is_here() -> bool:
