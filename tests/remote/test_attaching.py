@@ -164,6 +164,19 @@ def test_a_hint_where_metrics_are_switched_off() -> None:
         assert remote.server.max_model_len == 4096
 
 
+@pytest.mark.parametrize(
+    ("card", "longest"),
+    [
+        ({"max_model_len": 1 << 27}, 1 << 27),
+        ({"max_model_len": 1 << 40, "context_length": 8192}, 8192),
+        ({"max_model_len": 0, "context_length": "8192"}, None),
+    ],
+)
+def test_a_length_that_no_model_has_is_left_out(card: dict[str, Any], longest: int | None) -> None:
+    with at_a_port(Script(words("Hi"), card=card).app) as address, HttpEngine(address) as remote:
+        assert remote.server.max_model_len == longest
+
+
 def test_it_needs_no_torch() -> None:
     code = "import sys; import roseplay.remote.engine; print({'torch', 'transformers', 'gradio'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"

@@ -144,6 +144,8 @@ def test_figures_at_their_limits_are_read() -> None:
     assert (full.kv_usage, full.running) == (1.0, 0)
     config = 'vllm:cache_config_info{{block_size="{}",num_gpu_blocks="{}"}} 1.0\n'
     assert read_blocks(config.format(2**16, 2**24 - 1), LOAD_NAMES[0]) == (2**16, 2**24 - 1)
+    other = config.replace("info", "info_created").format(8, 9)
+    assert read_blocks(other + config.format(16, 100), LOAD_NAMES[0]) == (16, 100)
     for beyond in ((2**16 + 1, 100), (16, 2**24), (0, 100), (16, "1e3")):
         assert read_blocks(config.format(*beyond), LOAD_NAMES[0]) is None
 
@@ -188,6 +190,9 @@ def test_lines_samples_and_replicas_are_bounded() -> None:
     assert read_load(long.replace("x", "xx", 1) + running(7, 2), LOAD_NAMES[0], 0).total.running == 2
     many = read_load("".join(running(engine) for engine in range(MOST_SAMPLES + 5)), LOAD_NAMES[0], 0)
     assert many.total.running == MOST_SAMPLES and len(many.replicas) == MOST_REPLICAS
+    text = "".join(running(engine) for engine in range(MOST_REPLICAS + 5))
+    first = read_load(text + 'vllm:num_requests_waiting{engine="0"} 6\n', LOAD_NAMES[0], 0).replicas["0"]
+    assert (first.running, first.waiting) == (1, 6)
     others = "".join(f'vllm:e2e_bucket{{le="{bound}"}} 1\n' for bound in range(MOST_SAMPLES))
     assert read_load(others + running(0), LOAD_NAMES[0], 0).total.running == 1
 

@@ -25,7 +25,7 @@ from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import LoadEvent, TokensEvent
 from roseplay.remote import exchange
 from roseplay.remote.engine import HttpEngine
-from roseplay.remote.sentences import failure, refusal
+from roseplay.remote.sentences import MOST_REFUSAL, failure, refusal
 from roseplay.remote.stream import HttpStream
 from roseplay.remote.timings import Timings
 from tests.remote.servers import Script, at_a_port, error, event, wait_until, words
@@ -189,6 +189,22 @@ def test_a_server_that_refuses_to_count_is_asked_for_less(refuses: str, asked: l
     assert [sorted(body.get("stream_options") or {}) for body in script.bodies] == asked
 
 
+def test_a_failure_that_mentions_usage_is_not_asked_again() -> None:
+    script = Script([], refuse=lambda body: error(500, "stream_options broke the server"))
+    assert failed(ask(script)) == "stream_options broke the server"
+    assert len(script.bodies) == 1
+
+
+def test_what_follows_the_end_of_an_answer_is_left_out() -> None:
+    stream = ask(Script([*words("Yes"), b"<!-- sent by a proxy -->\n"]))
+    assert (stream.text, stream.finish_reason, stream.error) == ("Yes", FinishReason.STOP, None)
+
+
+def test_no_more_of_a_prompt_is_cached_than_it_has() -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 40}}
+    assert ask(Script(words("Yes", usage=usage))).metrics.cached_tokens == 9
+
+
 def test_metrics_that_begin_with_the_first_request() -> None:
     script = Script(words("Yes"), metrics="", card={"owned_by": "sglang"})
     with at_a_port(script.app) as address, HttpEngine(address) as remote:
@@ -271,6 +287,20 @@ def test_a_refusal_without_end_is_given_up(body: Callable[[], Any]) -> None:
         stream = remote.submit(CHAT)
         stream.result(timeout=30)
     assert failed(stream).startswith("the server replied with status 503")
+
+
+def test_only_the_beginning_of_a_long_refusal_is_read() -> None:
+    sent = 0
+
+    class Long(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            nonlocal sent
+            for _ in range(1000):
+                sent += 1 << 14
+                yield b"x" * (1 << 14)
+
+    body = asyncio.run(exchange._refusal_of(httpx.Response(500, stream=Long()), 60.0))
+    assert len(body) == sent == MOST_REFUSAL + (1 << 14)
 
 
 def test_a_server_that_does_not_stream() -> None:
@@ -589,6 +619,7 @@ def test_load_is_followed_while_requests_run() -> None:
 def test_a_failure_of_no_known_kind_is_named() -> None:
     said = failure(httpx.DecodingError("not\ngzip"), "http://host")
     assert said == "the request to http://host failed (DecodingError: not gzip)"
+    assert "Bearer" not in failure(httpx.LocalProtocolError("Illegal header value b'Bearer key'"), "http://host")
 
 
 def test_the_first_look_after_the_last_request_tells_that_nothing_runs() -> None:
@@ -640,6 +671,7 @@ def test_a_request_that_has_ended_before_it_is_sent_is_not_sent() -> None:
         remote._live.end(ended, FinishReason.ERROR, "it took too long")
         begin.set()
         assert remote.submit("Second").result(timeout=30).text == "Yes"
+        remote._live.push(ended, "late", time_ns=1)
     assert [body["prompt"] for body in script.bodies] == ["Second"]
     assert (ended.text, ended.error) == ("", "it took too long")
 
@@ -656,9 +688,17 @@ def test_a_load_that_has_not_changed_is_told_once() -> None:
 
     timings = Timings(look_s=0.01, idle_looks=2)
     with at_a_port(script.app) as address, HttpEngine(address, timings=timings) as remote:
+
+        def loads() -> list[LoadEvent]:
+            return [event for event in remote.telemetry.since(0)[1] if isinstance(event, LoadEvent)]
+
         wait_until(lambda: len(scraped) > 6)
-        loads = [event for event in remote.telemetry.since(0)[1] if isinstance(event, LoadEvent)]
-    assert len(loads) == 1
+        assert len(loads()) == 1
+        script.metrics = (
+            'tgi_queue_size 3\ntgi_batch_current_size{engine="0"} 2\ntgi_batch_current_size{engine="1"} 6\n'
+        )
+        wait_until(lambda: len(loads()) == 2)  # the total is the same
+        assert [each.running for each in loads()[-1].replicas.values()] == [2, 6]
 
 
 def test_nothing_is_kept_of_requests_that_ended() -> None:

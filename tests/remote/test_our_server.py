@@ -157,6 +157,8 @@ def test_knobs_are_the_servers(engine: Engine, remote: HttpEngine) -> None:
         assert (found.prefill_max_tokens, found.max_batch_size) == (64, 4)
         (event,) = remote.telemetry.since(cursor)[1]
         assert isinstance(event, KnobEvent) and event.changed["prefill_max_tokens"] == (before.prefill_max_tokens, 64)
+        remote.set_knobs(max_batch_size=4)
+        assert remote.telemetry.since(cursor)[1] == [event], "nothing has changed"
         with pytest.raises(ValueError, match="there is no knob 'speed'"):
             remote.set_knobs(speed=9)
         with pytest.raises(ValueError, match="max_batch_size"):
