@@ -201,6 +201,20 @@ def test_a_burst_measured_partly_in_slow_motion_says_so_and_blames_nothing() -> 
     assert after.factors == (5.0,), "what was before its arrival is not its own"
 
 
+def test_slow_motion_that_begins_after_a_burst_arrived_makes_nothing_pause() -> None:
+    story = Story(KNOBS)
+    an_answer_streams(story)
+    own = [submitted(20, 40, kind="burst", burst=1)]
+    story.take(frame(41, requests=own, burst=figures(size=1)))
+    story.take(frame(46, knobs=[slow_motion(45, 1.0, 5.0)]))
+    first = [[20, "first", 98, {"ttft_ms": 58}], [20, "finished", 104, {"reason": "length"}]]
+    tokens = [TokenRow(STREAMING, 98, 60.0, 9), TokenRow(STREAMING, 104, 6.0, 10)]
+    story.take(frame(105, requests=first, steps=[step(9, 40, 98, (STREAMING, 0), (20, 400))], tokens=tokens))
+    facts = story.burst(1)
+    assert facts is not None
+    assert (facts.usual_ms, facts.paused) == (None, 0)
+
+
 def test_gaps_in_another_slow_motion_are_not_the_usual_ones() -> None:
     story = Story(SLOW)
     an_answer_streams(story)

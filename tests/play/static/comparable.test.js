@@ -75,3 +75,12 @@ test("the newest burst of a snapshot has its figures", () => {
   assert.equal(asked(store.bursts.get(7)).answer, 16);
   assert.equal(asked(store.bursts.get(6)).answer, undefined);
 });
+
+test("requests that were stopped as it arrived are none of the others", () => {
+  startAnew({ boot: "stopped", knobs: KNOBS, burst: null });
+  const requests = [submitted(1, 0, { lane: 1 }), submitted(2, 100, { burst: 7 }), [1, "finished", 101, {
+    reason: "abort",
+  }]];
+  take([{ requests, burst: about(7) }], { boot: "stopped" });
+  assert.equal(asked(store.bursts.get(7)).others, 0);
+});

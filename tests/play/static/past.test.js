@@ -4,6 +4,7 @@ import test from "node:test";
 import { factors, settingAt, slowed, slowedFirst, slowedIn } from "../../../roseplay/play/static/shared/past.js";
 import { store } from "../../../roseplay/play/static/shared/store.js";
 import { time } from "../../../roseplay/play/static/shared/time.js";
+import { tokenOf } from "../../../roseplay/play/static/shared/tokenof.js";
 import { startAnew, step, submitted, take } from "./traffic.js";
 
 let boots = 0;
@@ -58,4 +59,10 @@ test("a window shows what was measured in it, not what was set before any work o
   assert.equal(slowedIn({ x0: time.x(150), x1: time.x(260) }), " partly at ×2 and ×5");
   run();
   assert.equal(slowedIn({ x0: 0, x1: 999 }), "", "without steps there is nothing to mark");
+});
+
+test("the token of a step is none of a later one", () => {
+  run({ steps: [step(1, 110, 120), step(2, 120, 190)], tokens: [[7, 120, null, 1], [8, 190, 70, 2], [7, 190, 70, 2]] });
+  assert.deepEqual(tokenOf(7, 2), { t: 190, itl: 70 });
+  assert.equal(tokenOf(8, 1), undefined);
 });
