@@ -120,7 +120,7 @@ def page(browser: Browser) -> Iterator[Page]:
         '<span class="rp-sub"></span><span class="rp-rt"></span></div><div class="rp-plot"></div></section>',
         viewport={"width": 600, "height": 500},
     )
-    for name in ("charts.css", "popover.css"):
+    for name in ("shell.css", "charts.css", "popover.css"):
         page.add_style_tag(path=assets.STATIC / name)
     page.evaluate("Rose.load('live/blockmap.js').then(({ mount }) => mount(document.querySelector('section')))")
     yield page

@@ -191,7 +191,8 @@ def page(browser: Browser) -> Iterator[Page]:
         viewport={"width": 1240, "height": 900},
         reduced_motion="no-preference",
     )
-    page.add_style_tag(path=assets.STATIC / "charts.css")
+    for name in ("shell.css", "charts.css"):
+        page.add_style_tag(path=assets.STATIC / name)
     page.add_script_tag(path=assets.plotly_bundle()[0])
     for name in PANELS:
         page.evaluate(f"Rose.load('live/{name}.js').then(({{ mount }}) => mount(document.getElementById('{name}')))")
