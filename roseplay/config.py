@@ -365,8 +365,8 @@ class Knobs:
         unit="tokens",
         control="budget",
         watch="When you lower it, **TTFT** rises, and **ITL p99** falls if steps with many prompt tokens are the long ones.",
-        costs="With a small budget, new requests wait longer for their first token, and prompts take more steps. Where these take "
-        "as long for few tokens as for many, as on a GPU, throughput falls by much; on a CPU by less.",
+        costs="With a small budget, new requests wait longer for their first token, and prompts take more steps. Where a step with "
+        "few tokens takes as long as one with many, as on a GPU, throughput falls a lot; on a CPU it falls less.",
         nearest="max_num_batched_tokens",
     )
     max_batch_size: int = setting(
@@ -379,8 +379,8 @@ class Knobs:
         unit="requests",
         vllm="max_num_seqs",
         control="max-batch",
-        watch="If requests **wait**, **tokens / s** rises with it, and fewer of them wait.",
-        costs="More KV blocks are in use at once. ITL p50 rises: much on a CPU, and hardly for few requests on a GPU.",
+        watch="If requests **wait**, a larger batch raises **tokens / s**, and fewer of them wait.",
+        costs="More KV blocks are in use at once. ITL p50 rises: a lot on a CPU, hardly on a GPU while few requests run.",
     )
     prefill_max_batch_size: int | None = setting(
         None,

@@ -75,9 +75,8 @@ class ClosedEngine:
         """Do nothing."""
 
 
-LiveEngine = (
-    EngineLike | ClosedEngine
-)  # beside which an experiment runs; the arms' engines start from its configuration
+# The engine beside which an experiment runs; the arms' engines start from its configuration.
+LiveEngine = EngineLike | ClosedEngine
 
 
 def open_engine(model: Any, config: ArmConfig, knobs: Knobs, cancelled: threading.Event) -> EngineLike | SimulatedArm:
