@@ -374,7 +374,7 @@ class Knobs:
         Whole(1, 4096),
         "Max batch",
         "throughput",
-        "Maximum number of requests that run at once. If others wait, a larger batch gives more tokens per second in "
+        "Maximum number of requests that run at once. If more requests are waiting, a larger batch gives more tokens per second in "
         "total. Lowering the limit does not end running requests.",
         unit="requests",
         vllm="max_num_seqs",
@@ -444,7 +444,7 @@ class Knobs:
         "prompts are computed at once. 0 is off. SGLang: prefill_decode_interval.",
         unit="steps",
         control="prefill-interval",
-        watch="While many prompts arrive, **ITL p95** falls if steps with prompts take longer: most tokens are drawn in others.",
+        watch="While many prompts arrive, **ITL p95** falls if steps with prompts take longer: most tokens then come from steps without prompts.",
         costs="New requests wait longer for their first token, and long prompts that are computed in chunks most of all.",
         nearest="prefill_schedule_interval",
     )

@@ -70,9 +70,9 @@ def of_directory(folder: Path, *, name: str, model: str, source: str) -> ModelEn
 
 def _of_checkpoint(folder: Path, *, name: str, model: str, source: str) -> ModelEntry | None:
     stated = read_object(folder / "config.json")
-    config, text = decoder_config(stated), decoder_config(stated, text=True)
-    if not _is_decoder(config):
+    if not _is_decoder(stated):
         return None
+    config, text = decoder_config(stated), decoder_config(stated, text=True)
     files = _weights(folder)
     stored = _stored(files)
     method = _method(config)
@@ -153,7 +153,8 @@ def _reason(error: Exception) -> str:
 
 
 def _is_decoder(config: Mapping[str, Any]) -> bool:
-    named = any(str(name).endswith(_DECODERS) for name in config.get("architectures") or ())
+    classes = config.get("architectures")
+    named = isinstance(classes, list) and any(str(name).endswith(_DECODERS) for name in classes)
     return named and not config.get("is_encoder_decoder")
 
 

@@ -116,7 +116,7 @@ def _price(largest: Point, answer: Point, promises: Promises) -> dict[str, Any] 
     """Returns what an answer costs and gains against the largest value; ``None`` for that value itself.
 
     ``figure`` is the one that is worse by the largest ``factor``. ``gained`` are the figures whose promises the largest
-    value breaks; one of them is better by the factor ``gain``. Factors are 1 without a clear difference. The price is
+    value breaks; ``gain`` is the largest factor by which one of them is better. Factors are 1 without a clear difference. The price is
     ``many`` times the gain if it adds at least ``MANY`` times as much to 1.
     """
     if answer is largest:
@@ -164,8 +164,11 @@ def _words(document: Mapping[str, Any], summary: Mapping[str, Any], doubt: Seque
     setting, grid, tries = document["setting"], document["grid"], document["points"]
     words: dict[str, Any] = {"claim": ["", "", ""], "figures": "", "regret": list(doubt), "price": ""}
     if not summary["ended"]:
-        left = " to ".join(plain_value(value) for value in summary["points"][-1]["left"])
-        return {**words, "claim": ["", "", f"No answer yet: {left} are left"]}
+        low, high = map(plain_value, summary["points"][-1]["left"])
+        return {
+            **words,
+            "claim": ["", "", f"No answer yet: {f'{low} is' if low == high else f'{low} to {high} are'} left"],
+        }
     if summary["answer"] is None:
         point = tries[summary["closest"]]
         claim = f"No value from {plain_value(grid[0])} to {plain_value(grid[-1])} keeps both: "
@@ -231,10 +234,9 @@ def _within(row: Mapping[str, Any]) -> str:
 
 def _price_sentence(document: Mapping[str, Any], answer: Point, price: Mapping[str, Any]) -> str:
     setting, largest, gained = document["setting"], document["points"][0], price["gained"]
-    against = "no limit" if largest["value"] is None else value_text(setting, largest["value"])
     costs = changes(largest, answer, [name for name in _PRICE if name not in gained])
     gains = changes(largest, answer, gained)
-    return f"The price of {value_text(setting, answer['value'])}, against {against}: {costs}. In return: {gains}."
+    return f"The price of {value_text(setting, answer['value'])}, against {value_text(setting, largest['value'])}: {costs}. In return: {gains}."
 
 
 def _kept(document: Mapping[str, Any], point: Point) -> str:

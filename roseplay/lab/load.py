@@ -43,7 +43,7 @@ class Load:
         return self.scenario.num_requests * self.scenario.max_new_tokens
 
     def most_prompt_tokens(self, room: int) -> int:
-        """Returns about how many tokens all prompts have at most, without making them: a byte of text may be a token.
+        """Returns a high estimate of the tokens of all prompts without making them: a byte of text counts as a token.
 
         Args:
             room: the most tokens of a prompt.

@@ -50,7 +50,8 @@ def value_text(setting: Varied, value: Value) -> str:
     """Returns a value's name in sentences, such as ``6 req/s`` or ``prefill budget 64``."""
     if setting in TRAFFIC:
         return f"{number_text(value)} {TRAFFIC[setting]}"
-    return f"{settings_of(Knobs)[setting].label.lower()} {plain_value(value)}"
+    label = settings_of(Knobs)[setting].label.lower()
+    return f"no {label}" if value is None else f"{label} {plain_value(value)}"
 
 
 def plain_value(value: Value) -> str:

@@ -64,7 +64,7 @@ def regret(
     if simulated is None or len(answer["runs"]) > 1:
         return _measured(setting, figure, promises, answer, others)
     why = None
-    if answer["runs"][0]["saturated"]:
+    if answer["runs"][0].get("saturated"):
         why = f"this value is {SATURATED}"
     elif simulated["error_pct"] is None:
         why = "the error of the simulation is not bounded"

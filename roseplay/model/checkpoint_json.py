@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from roseplay.model.errors import UnsupportedModelError
 
-MAX_JSON = 16_000_000  # bytes
+MAX_JSON = 32_000_000  # bytes; indices of the largest mixtures of experts have 20 MB
 _Text = Annotated[str, Field(max_length=200)]
 _Texts = Annotated[list[_Text], Field(max_length=10_000)]
 # A list has a number for each layer; none of them is used.
@@ -59,6 +59,11 @@ class StoredTensor(TypedDict):
 
 _INDEX = TypeAdapter(dict[str, Annotated[str, Field(pattern=r"^[^/\\]{1,255}$")]])
 _TENSORS = TypeAdapter(dict[str, StoredTensor])
+# In our words, where pydantic's are about its own types.
+_WRONG = {
+    "model_type": "it should be a JSON object",
+    "string_pattern_mismatch": "it should be the name of a file in the same folder",
+}
 
 
 def _declared(kind: TypeAdapter[Any], value: Any, what: str) -> Any:
@@ -69,7 +74,8 @@ def _declared(kind: TypeAdapter[Any], value: Any, what: str) -> Any:
         first = error.errors(include_url=False, include_context=False)[0]
         field = ".".join(map(str, first["loc"]))[:200]
         given = f"has {str(first['input'])[:40]!r} as {field!r}" if field else f"is a {type(value).__name__}"
-        raise UnsupportedModelError(f"{what} {given}: {first['msg'][0].lower()}{first['msg'][1:]}") from None
+        wrong = _WRONG.get(first["type"]) or f"{first['msg'][0].lower()}{first['msg'][1:]}"
+        raise UnsupportedModelError(f"{what} {given}: {wrong}") from None
 
 
 def read_object(file: Path, *, header: bool = False) -> dict[str, Any]:

@@ -24,7 +24,7 @@ _FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _WHOLE = {0, 1, 2, 3, 4, 5, 10, 11}
 _TYPES = {"text": {_STRING}, "flag": {7}, "whole number": _WHOLE, "number": {*_WHOLE, 6, 12}, "value": {*_FORMATS, 8}}
 _DAMAGED = "its header is truncated or damaged; download the file again"
-_FAR = 2.0**40  # limit for numbers in lists, and for those without a rule of their own
+_FAR = 2**40  # limit for numbers in lists, and for those without a rule of their own
 _SHORT = 4096  # up to this length, lists of numbers are always read: they have one for each layer
 _MOST = {
     "names, texts and numbers": 2**21,  # the largest vocabularies have 800,000
@@ -49,7 +49,10 @@ class _Rule(NamedTuple):
         """Raises ``GgufError`` if a value is not what the rule says."""
         values = found.value if isinstance(found.value, list) else []
         size = len(found.value) if isinstance(found.value, str | list) else found.value
-        fits = self.least <= size <= self.most and all(isinstance(one, str) or abs(one) <= _FAR for one in values)
+        # Lists for layers may be infinite: Gemma 3n has such thresholds.
+        unbounded = self.type == "value" and found.type in (6, 12)
+        fits = self.least <= size <= self.most
+        fits = fits and (unbounded or all(isinstance(one, str) or abs(one) <= _FAR for one in values))
         if not fits or found.type not in _TYPES[self.type] or self.is_list not in (None, found.is_array):
             what = f"{'list of ' if self.is_list else ''}{self.type}"
             limits = f"{'length ' if self.is_list or self.type == 'text' else ''}{self.least:,} to {self.most:,}"
@@ -83,6 +86,10 @@ _RULES = {
     "*.vocab_size": _Rule("whole number", 1, 2**21),
     "*": _Rule("value", -_FAR, _FAR, None),
 }
+
+
+# Some converters write an id for a token that the vocabulary lacks; nothing depends on these two.
+_OPTIONAL, _NO_TOKEN = ("tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id"), (-1, 2**32 - 1)
 
 
 class GgufError(ValueError):
@@ -210,7 +217,7 @@ class _Cursor:
             space, _, rest = key.partition(".")
             of_model = named is not None and space == named.value
             rule = _RULES.get(key) or (_RULES.get(f"*.{rest}", _RULES["*"]) if of_model else None)
-            if rule is not None:
+            if rule is not None and not (key in _OPTIONAL and found.value in _NO_TOKEN):
                 rule.check(key, found)
                 metadata[key] = found
         return metadata
@@ -274,7 +281,7 @@ class _Cursor:
         (num_dimensions,) = self._numbers("I")
         shape = self._numbers(f"{_limited(num_dimensions, 'dimensions in a tensor')}Q")
         if not shape or not _limited(prod(shape), "numbers in a tensor"):
-            raise GgufError(_DAMAGED)
+            raise GgufError(f"its header has the tensor {name!r} without numbers, which is not supported")
         kind, offset = self._numbers("IQ")
         return name, shape[::-1], kind, offset
 

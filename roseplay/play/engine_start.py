@@ -14,6 +14,7 @@ from roseplay.own_models import called
 from roseplay.play.engine_host import EngineHost, Start
 from roseplay.play.options import Options
 from roseplay.remote.address import ServerAddress
+from roseplay.settings import settings_of
 
 if TYPE_CHECKING:  # a start imports it after the page
     from roseplay.play.playground import Playground
@@ -26,14 +27,16 @@ def host_engine(options: Options, command: str) -> EngineHost:
 
     def make(start: Start) -> Playground:
         engine = _attach(options.addresses[0]) if options.addresses else _load(start)
-        absent = _carry_knobs(engine, start.knobs) if start.carried else {}
-        start.page_is_made.wait()
         try:
+            absent = _carry_knobs(engine, start.knobs) if start.carried else {}
+            start.page_is_made.wait()
             start.resources.enter_context(options.server.publishing(engine))
             playground = _playground(engine, options, start)
             if absent:
-                values = ", ".join(f"{name} {value}" for name, value in absent.items())
-                playground.notice = f"{start.name} cannot have {values}: the default is used again."
+                values = ", ".join(f"{settings_of(Knobs)[name].label} {value}" for name, value in absent.items())
+                playground.notice = (
+                    f"{start.name} does not support these settings, which have their defaults now: {values}."
+                )
             return playground
         except BaseException:
             start.resources.close()

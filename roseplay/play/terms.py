@@ -110,7 +110,7 @@ _MORE: dict[str, dict[str, Any]] = {
     },
     "Rate": {
         "watch": "**TTFT p95** rises steeply where the engine no longer keeps up.",
-        "costs": "Beyond what the engine can answer, a queue that grows until the rate falls.",
+        "costs": "Above the rate that the engine can sustain, the queue grows until the rate falls.",
     },
     "Your own traffic": {
         "example": '{"arrival_s": 0.5, "prompt": "Why?", "answer_tokens": 32}',
@@ -123,7 +123,7 @@ _MORE: dict[str, dict[str, Any]] = {
     "Batch per step": {"watch": "A full batch while requests **wait**: **Max batch** is the limit."},
     "Time per step": {"watch": "If small steps spend much time on the host, more requests in a batch share it."},
     "TTFT": {
-        "watch": "The further left the curve, the sooner answers begin. The last burst that can be compared with the newest is dashed: as many requests, prompts and answers as long, in the same slow motion."
+        "watch": "The further left the curve, the sooner answers begin. Dashed is the latest earlier burst that can be compared: as many requests, prompts and answers of the same length, the same slow motion. Without bursts, it is what was answered before the last change of a setting."
     },
     "KV over time": {
         "watch": "When there is no room left between **active** and the top, the next request waits, or one is preempted. It also waits when all **slots** are in use."

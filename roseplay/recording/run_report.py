@@ -47,7 +47,10 @@ def run_report(recording: Recording) -> bytes:
         ", ".join(f"{k} {setting_text(v)}" for k, v in recording.info.sampling_defaults.items()) or "–"
     )
     del known["choices"]
-    known |= {choice.part: ": ".join(filter(None, (choice.chosen, choice.why))) for choice in recording.info.choices}
+    choices: dict[str, list[str]] = {}
+    for choice in recording.info.choices:  # two may be about one part
+        choices.setdefault(choice.part, []).append(": ".join(filter(None, (choice.chosen, choice.why))))
+    known |= {part: "; ".join(texts) for part, texts in choices.items()}
     parts += ['<div class="two"><div>', heading("Settings at the start"), _pairs(header["knobs"]), "</div>"]
     parts += ["<div>", heading("Model and environment"), _pairs(known), "</div></div>"]
     return report_page("roseplay run", parts).encode("utf-8", "replace")

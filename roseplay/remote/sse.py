@@ -9,7 +9,8 @@ _FIELDS = (b"", b"data", b"event", b"id", b"retry")  # the first is a comment's
 
 
 class EventParser:
-    """Parses an event stream as WHATWG's HTML standard defines it, except that its end also ends the last event.
+    """Parses an event stream as WHATWG's HTML standard defines it, except that its end also ends the last event,
+    and that events are returned without white space around them.
 
     A line ends with LF, CR or both; other characters that Unicode counts as line separators are text. A blank line ends
     an event, whose ``data`` lines are joined.
@@ -57,7 +58,7 @@ class EventParser:
             return b"\n".join(data).strip() if data else None
         name, _, value = line.partition(b":")
         if name == b"data":
-            self._data.append(value)
+            self._data.append(value.removeprefix(b" "))
             self._size += len(line)
         elif name not in _FIELDS and len(self.strays) < LONGEST_EVENT:
             self.strays += line + b"\n"

@@ -47,7 +47,7 @@ class TokenTexts:
 
     def entry(self, token_id: int, logprob: float, text: str | None = None) -> dict[str, Any]:
         """Returns a token for a chat's ``logprobs``; ``text`` is what a sampled one adds to the answer. The bytes of those
-        join to the answer's text."""
+        joined are the answer's text, except for parts of characters that a stop has removed."""
         raw = self._bytes(token_id)
         if text is not None and raw is not None and raw.decode(errors="ignore").encode() == raw:  # whole characters
             raw = text.encode()

@@ -59,7 +59,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             card="32 equal prompts, one prefill.",
             look=(
                 "Prompt tokens computed: equal prompts of a burst are computed once and share blocks and logits.",
-                "The price: all of them decode together at once, which makes a step longer where computing limits it.",
+                "The price: all of them decode together at once, which makes a step longer where computation limits it, not reading weights.",
             ),
             watch="ttft_p50_ms",
             price="tpot_p50_ms",
@@ -74,7 +74,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             card="One head of 512 tokens under 32 questions.",
             look=(
                 "Prompt tokens saved: the system prompt is computed once and its blocks are shared.",
-                "The price: all of them decode together sooner. Where computing limits a step, that alone makes it longer.",
+                "The price: all of them decode together sooner, which makes a step longer where computation limits it, not reading weights.",
             ),
             watch="ttft_p50_ms",
             price="tpot_p50_ms",
@@ -89,7 +89,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             card="Long prompts land on chats that are being read.",
             look=(
                 "The tail, not the median: without a budget, a long prompt fills a step, and all answers wait for it.",
-                "The price: a long prompt takes more steps, so first tokens come later; on a GPU, throughput falls, too.",
+                "The price: a long prompt takes more steps, so first tokens come later; on a GPU, throughput falls too.",
             ),
             watch="itl_p99_ms",
             price="ttft_p95_ms",
@@ -210,7 +210,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             card="Open arrivals at a rate you set.",
             look=(
                 "The queue: arrivals do not wait for answers, so a small batch falls behind and never catches up.",
-                "The price: in a large batch each token takes longer, where computing limits a step.",
+                "The price: in a large batch each token takes longer where computation limits a step.",
             ),
             watch="queue_p50_ms",
             price="itl_p50_ms",

@@ -106,8 +106,10 @@ def test_on_any_machine_the_answer_was_tried_and_its_sentences_say_what_its_tabl
         assert not any(row["kept"] for row in rows.values())
         worst = {value: max(row["misses"].values()) for value, row in rows.items()}
         assert worst[closest] == min(worst.values())
-        assert first.startswith(f"No value from 16 to {plain_value(grid[-1])} keeps both: {label} ")
-        assert f"{label} {plain_value(closest)} comes closest but misses " in first
+        named = f"no {label}" if closest is None else f"{label} {plain_value(closest)}"
+        assert first.startswith(
+            f"No value from 16 to {plain_value(grid[-1])} keeps both: {named} comes closest but misses "
+        )
         assert f"by {number_text(worst[closest])} %" in first
         return
     answer = value_of(document)
@@ -121,7 +123,8 @@ def test_on_any_machine_the_answer_was_tried_and_its_sentences_say_what_its_tabl
     beside = grid.index(answer) + 1
     if beside < len(grid):
         assert not rows[grid[beside]]["kept"]
-        missed = f"{label} {plain_value(grid[beside])} misses ".capitalize()
+        named = f"no {label}" if grid[beside] is None else f"{label} {plain_value(grid[beside])}"
+        missed = f"{named} misses ".capitalize()
         assert any(line.startswith(missed) for line in summary["sentences"])
 
 
@@ -181,7 +184,7 @@ def test_an_answer_that_was_not_kept_in_every_run_says_in_how_many() -> None:
     document["points"][-1] = point(None, [10, 12, 30, 11, 30, 12, 30, 9, 30], [5] * 9)
     said = find_summary(document)["sentences"]
     assert "Not in every run: ITL p99 is within its limit in 5 of 9 runs." in said
-    assert "Another search may find another value: the runs of prefill budget unlimited do not agree." in said
+    assert "Another search may find another value: the runs of no prefill budget do not agree." in said
 
 
 def test_what_is_exactly_as_long_as_its_limit_is_within_it() -> None:
@@ -222,7 +225,7 @@ def test_a_search_in_vain_says_where_the_repeats_disagree() -> None:
     document["points"][-1] = point(None, [10, 25, 90], [5, 5, 5])
     said = find_summary(document)["sentences"]
     assert (
-        "Not sure: at prefill budget unlimited, ITL p99 is within its limit in 1 of 3 runs, so another search may find one."
+        "Not sure: at no prefill budget, ITL p99 is within its limit in 1 of 3 runs, so another search may find one."
         in said
     )
 
@@ -235,7 +238,7 @@ def test_the_sentences_of_a_search() -> None:
         "Regret: at most 237 % of TTFT p95: within the spread of their runs, prefill budget 96 may keep both promises too, with"
         " TTFT p95 353 against 1\u202f190 ms.",
         "Prefill budget 96 misses ITL p99 by 17.8 %.",
-        "The price of prefill budget 32, against no limit: TTFT p95 3.49×, TTFT p99 3.38×, E2E p99 2.39×, throughput 0.48×."
+        "The price of prefill budget 32, against no prefill budget: TTFT p95 3.49×, TTFT p99 3.38×, E2E p99 2.39×, throughput 0.48×."
         " In return: ITL p99 0.19×.",
         "This holds for Token budget, 12 requests, seed 0, tiny-chat on cpu, medians of 2 to 6 runs.",
     ]
@@ -271,7 +274,7 @@ def test_a_price_that_is_many_times_its_gain_is_in_the_first_sentence(itl: float
     claim = "".join(summary["words"]["claim"])
     assert claim.startswith("Prefill budget 768 is the largest that keeps both promises")
     assert (", at a price many times its gain (TTFT p95 " in claim) == price["many"]
-    assert summary["words"]["price"].startswith("The price of prefill budget 768, against no limit: TTFT p95 ")
+    assert summary["words"]["price"].startswith("The price of prefill budget 768, against no prefill budget: TTFT p95 ")
     assert "In return: ITL p99 0." in summary["words"]["price"]
 
 

@@ -62,7 +62,7 @@ def test_a_field_of_another_type_or_size_is_named(config: dict[str, Any], field:
         (b"", "EOF"),
         (b"[]", "is no JSON object"),
         (b"\xff\xfe", "cannot be read"),
-        (b'"' + b"x" * MAX_JSON + b'"', "more than 16,000,000 bytes"),
+        (b'"' + b"x" * MAX_JSON + b'"', "more than 32,000,000 bytes"),
     ],
     ids=["lists", "objects", "number", "empty", "list", "binary", "long"],
 )

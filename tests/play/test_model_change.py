@@ -270,7 +270,7 @@ def test_with_real_engines(tmp_path: Path) -> None:
         host.switch("tiny-chat", dataclasses.replace(options.config, run_as="h100", num_blocks=21))
         assert host.wait(120) and host.live and host.config.run_as == "h100", host.status.sentence
         assert host.playground.notice == (
-            "tiny-chat cannot have pinned_blocks 20, preemption_mode swap, speculative_tokens 4: the default is used again."
+            "tiny-chat does not support these settings, which have their defaults now: Pinned prefix 20, Preemption swap, Speculative tokens 4."
         )
         assert host.knobs() == {**Knobs().to_dict(), "max_batch_size": 6}
         host.switch(copy, options.config)

@@ -19,15 +19,15 @@ test("bursts that ask the same can be compared", () => {
 for (
   const [other, reason] of /** @type {[object, string][]} */ ([
     [{ size: 12 }, "it had 12 requests"],
-    [{ answer: 32 }, "its answers had another length"],
-    [{ answer: undefined }, "its answers had another length"],
-    [{ kind: "unique" }, "it had other prompts"],
-    [{ prompt: 1101 }, "it had other prompts"],
-    [{ prompt: 899 }, "it had other prompts"],
-    [{ slow: "5" }, "slow motion was another"],
-    [{ others: 2 }, "2 other requests were running"],
-    [{ others: 6 }, "6 other requests were running"],
-    [{ saved: 0.21 }, "another part of it was cached"],
+    [{ answer: 32 }, "its answers had a different length"],
+    [{ kind: undefined, answer: undefined }, "what it asked for is no longer known"],
+    [{ kind: "unique" }, "it had different prompts"],
+    [{ prompt: 1101 }, "it had different prompts"],
+    [{ prompt: 899 }, "it had different prompts"],
+    [{ slow: "5" }, "slow motion was different or changed"],
+    [{ others: 2 }, "2 other requests ran at the same time"],
+    [{ others: 6 }, "6 other requests ran at the same time"],
+    [{ saved: 0.21 }, "a different share of its prompts was cached"],
   ])
 ) {
   test(`a burst with ${JSON.stringify(other)} cannot be compared`, () => {
@@ -36,7 +36,7 @@ for (
 }
 
 test("what was measured partly in slow motion is compared with nothing", () => {
-  assert.equal(whyNot({ ...BURST, slow: "1,5" }, { ...BURST, slow: "1,5" }), "slow motion was another");
+  assert.equal(whyNot({ ...BURST, slow: "1,5" }, { ...BURST, slow: "1,5" }), "slow motion was different or changed");
 });
 
 const KNOBS = { max_batch_size: 4, slow_motion: 1, prefix_cache: true, same_step_sharing: false };

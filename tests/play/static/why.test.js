@@ -132,7 +132,7 @@ test("the usual is of tokens in the same slow motion", () => {
   for (let n = 0; n < 5; n++) story.step({ ms: 100 });
   assert.equal(
     sentence(story.why(story.step({ ms: 101 }))),
-    "Nothing unusual: it took *101 ms*, and the usual is *100 ms*. Slow motion makes every step ×5 as long.",
+    "Nothing unusual: it took *101 ms*, and the usual is *100 ms*. These times were measured at ×5.",
   );
   assert.equal(sentence(story.why(5)), "Nothing unusual: it took *20 ms*, and the usual is *20 ms*.");
 });

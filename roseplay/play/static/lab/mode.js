@@ -12,7 +12,8 @@ export const RUN_WORDS = { compare: "Run A and B", sweep: "Run sweep", find: "Fi
 const NOTES = {
   compare: "Same prompts, same arrival times, greedy. Slow motion is refused here.",
   sweep: "In rounds over all values. Stop keeps the runs measured so far.",
-  find: "Tries the largest value, then halves the range. The running engine changes only when you press Apply.",
+  find:
+    "Tries the least restrictive value first, then halves the range. The running engine changes only when you press Apply.",
 };
 /** @type {HTMLElement[]} */
 let radios = [];

@@ -168,7 +168,7 @@ export class Lane {
     const decoding = news.state === "decode" && news.tok_s != null;
     write(this.rate, decoding ? `${short(news.tok_s, 9.5)} tok/s` : "");
     const waited = news.waiting_ms == null ? "" : `waiting ${format.seconds(news.waiting_ms + now - this.at)}`;
-    const slow = this.turns.at(-1)?.slow(news.ttft_ms) ?? "";
+    const slow = this.turns.at(-1)?.slowFirst(news.ttft_ms) ?? "";
     write(this.ttft, news.ttft_ms != null ? `TTFT ${format.seconds(news.ttft_ms)}${slow}` : waited);
     write(this.itl, news.itl_p50 == null ? "" : `ITL ${short(news.itl_p50, 9.95)} ms`);
     if (news.state === "prefill" && news.target) this.showPrefill(news);

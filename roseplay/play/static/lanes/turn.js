@@ -95,9 +95,9 @@ export class Turn {
     return k > 0 ? this.times[k] - this.times[k - 1] : NaN;
   }
 
-  /** The slow motion of its tokens and of the `ms` before the first, see `slowed`. */
-  slow(ms) {
-    return this.times.length ? slowed(this.times[0] - ms, this.times.at(-1)) : "";
+  /** The slow motion of the `ms` before its first token, see `slowed`. */
+  slowFirst(ms) {
+    return this.times.length ? slowed(this.times[0] - ms, this.times[0]) : "";
   }
 
   /* `p50`: the median gap between two tokens in ms, null while there are too few. */

@@ -8,25 +8,31 @@ import { store } from "../shared/store.js";
 /** @import { Request } from "../shared/types.js" */
 
 const ALIKE = 0.1, FEW = 1; // shares of prompt tokens, and numbers of other requests, may differ by this
+const SOON_MS = 1000; // a request that is stopped so soon hardly matters
 
-/** What the server says of a burst, and how many others were unfinished when it arrived (the page forgets them). */
+/** What the server says of a burst, and the others that were unfinished when it arrived (the store forgets them). */
 const figures = new WeakMap(), others = new WeakMap();
 on("frame", ({ snapshot, frames }) => {
   for (const { burst } of [snapshot ?? {}, ...(frames ?? [])]) {
     if (store.bursts.has(burst?.burst)) figures.set(store.bursts.get(burst.burst), burst);
   }
+  for (const burst of store.bursts.values()) noteOthers(burst);
 });
+
+function noteOthers(burst) {
+  const open = (one) => one.burst !== burst.id && one.submitted < burst.t && (one.finished ?? Infinity) > burst.t;
+  if (!others.has(burst)) others.set(burst, [...store.requests.values()].filter(open));
+}
 
 /** What a burst asked of the engine, and in which state. @param {{id: number, t: number, requests: Request[]}} burst */
 export function asked(burst) {
-  const { id, t, requests } = burst, { label: kind, answer } = figures.get(burst) ?? {};
-  const stopped = ({ reason }) => reason === "abort"; // so soon that it hardly mattered
+  const { t, requests } = burst, { label: kind, answer } = figures.get(burst) ?? {};
+  const stays = ({ reason, finished }) => reason !== "abort" || finished > t + SOON_MS;
   const total = (count) => requests.reduce((sum, one) => sum + count(one), 0);
-  const open = (one) => one.burst !== id && one.submitted < t && (one.finished ?? Infinity) > t && !stopped(one);
-  if (!others.has(burst)) others.set(burst, [...store.requests.values()].filter(open).length);
+  noteOthers(burst);
   const prompt = total((one) => one.prompt), saved = total((one) => one.cached + one.shared) / Math.max(1, prompt);
   return {
-    ...{ size: requests.length, kind, answer, prompt, others: others.get(burst) },
+    ...{ size: requests.length, kind, answer, prompt, others: others.get(burst).filter(stays).length },
     saved: requests.every((one) => one.ttft !== null) ? saved : null, // unknown before
     sharing: `${settingAt("prefix_cache", t)} ${settingAt("same_step_sharing", t)}`,
     slow: factors(t, Math.max(...requests.map((one) => one.first))).join(),
@@ -35,12 +41,15 @@ export function asked(burst) {
 
 /** Why an earlier burst cannot be compared with a later one, as `asked` describes them; "" if it can. */
 export function whyNot(before, after) {
+  if (before.kind === undefined || after.kind === undefined) return "what it asked for is no longer known";
   if (before.size !== after.size) return `it had ${format.many(before.size, "request")}`;
-  if (before.answer !== after.answer) return "its answers had another length";
+  if (before.answer !== after.answer) return "its answers had a different length";
   const longer = Math.abs(before.prompt - after.prompt) > ALIKE * after.prompt;
-  if (before.kind !== after.kind || longer) return "it had other prompts";
-  if (before.slow !== after.slow || before.slow.includes(",")) return "slow motion was another";
-  if (Math.abs(before.others - after.others) > FEW) return `${before.others} other requests were running`;
+  if (before.kind !== after.kind || longer) return "it had different prompts";
+  if (before.slow !== after.slow || before.slow.includes(",")) return "slow motion was different or changed";
+  if (Math.abs(before.others - after.others) > FEW) {
+    return `${format.many(before.others, "other request")} ran at the same time`;
+  }
   const cached = before.saved !== null && after.saved !== null && Math.abs(before.saved - after.saved) > ALIKE;
-  return cached && before.sharing === after.sharing ? "another part of it was cached" : "";
+  return cached && before.sharing === after.sharing ? "a different share of its prompts was cached" : "";
 }

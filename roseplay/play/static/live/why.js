@@ -6,7 +6,7 @@
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
 import { median } from "../shared/numbers.js";
-import { settingAt } from "../shared/past.js";
+import { settingAt, slowed } from "../shared/past.js";
 import { store } from "../shared/store.js";
 import { COMPUTING, partsOf, partsText } from "../shared/waits.js";
 
@@ -46,7 +46,8 @@ export function why(rid, stepId) {
     factor,
   };
   const sentence = sentenceOf(found);
-  if (factor > 1) sentence.push(` Slow motion makes every step ×${factor} as long.`);
+  const waited = found.known && token && !gap, slow = slowed(waited ? found.known.submitted : step.t1, step.t1);
+  if (slow) sentence.push(` These times were measured${slow}.`);
   return { ...found, title: titleOf(found), sentence, facts: factsOf(found), help: helpOf(found) };
 }
 

@@ -29,4 +29,6 @@ export function slowedIn({ x0, x1 }) {
 
 /** The same for the first tokens of requests. @param {import("./store.js").Request[]} requests */
 export const slowedFirst = (requests) =>
-  slowed(Math.min(...requests.map((one) => one.submitted)), Math.max(...requests.map((one) => one.first)));
+  requests.length === 0
+    ? ""
+    : slowed(Math.min(...requests.map((one) => one.submitted)), Math.max(...requests.map((one) => one.first)));
