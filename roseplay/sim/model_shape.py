@@ -19,8 +19,12 @@ _UNGATED = frozenset(
 )
 _METHODS = {"fp8": "fp8", "compressed-tensors": "fp8", "fbgemm_fp8": "fp8", "modelopt": "fp8", "mxfp4": "fp4"}
 _OTHER_LAYERS = ("linear_attention", "mamba", "recurrent", "conv")
-# Beginnings of the sizes of recurrent layers, in configs of families that do not list the kinds of their layers.
-_OTHER_SIZES = ("linear_num_key_heads", "ssm_", "mamba_", "lru_width", "hybrid_override_pattern", "rwkv")
+# Kinds of recurrent layers by the beginnings of their sizes, for families that do not list the kinds of their layers.
+_OTHER_SIZES = {
+    **dict.fromkeys(("ssm_", "mamba_", "hybrid_override_pattern"), "mamba"),
+    **dict.fromkeys(("lru_width", "rwkv"), "recurrent"),
+    "linear_num_key_heads": "linear_attention",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +234,10 @@ def _refuse_other_layers(config: Mapping[str, Any], sizes: Mapping[str, Any], na
     kinds = [str(kind) for kind in config.get("layer_types") or config.get("layers_block_type") or ()]
     other = next((kind for kind in kinds if any(part in kind for part in _OTHER_LAYERS)), None)
     if other is None:
-        other = next((name for name, size in sizes.items() if size and name.startswith(_OTHER_SIZES)), None)
+        given = [name for name, size in sizes.items() if size]
+        other = next(
+            (kind for begin, kind in _OTHER_SIZES.items() if any(name.startswith(begin) for name in given)), None
+        )
     if other is not None or config.get("is_encoder_decoder"):
         what = f"layers of the kind {other}" if other else "layers without attention, or an encoder"
         raise SimulationError(f"{name} cannot be simulated: it has {what}")

@@ -139,7 +139,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             name="kv-pressure",
             title="KV pressure",
-            card="More live tokens than blocks: what is preempted?",
+            card="More tokens than blocks: what is preempted?",
             look=(
                 "Preemptions: out of blocks, the newest request gives its own up and computes them again later.",
                 "The price: memory. B holds four times as many tokens.",
@@ -244,7 +244,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             name="shortest-first",
             title="Shortest prompt first",
-            card="Long prompts hold up short ones, or wait for them.",
+            card="Long prompts delay short ones, or wait for them.",
             look=(
                 "TTFT of the median request: short prompts no longer wait behind long ones.",
                 "The price: long prompts wait until no short one does, or until they have been overtaken often enough.",

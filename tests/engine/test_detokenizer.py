@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import gguf
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -220,6 +221,7 @@ def test_a_token_of_a_gguf_file_has_its_bytes(tmp_path, kind):
     writer.add_token_types([gguf.TokenType.NORMAL] * (len(words) - 1) + [gguf.TokenType.CONTROL])
     writer.add_token_merges([])
     writer.add_uint32("tokenizer.ggml.bos_token_id", len(words) - 1)
+    writer.add_tensor("token_embd.weight", np.zeros((len(words), 32), np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

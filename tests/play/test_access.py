@@ -250,7 +250,7 @@ def test_pickled_weights_are_not_executed(tmp_path: Path, name: str) -> None:
     folder, proof = tmp_path / "model", tmp_path / "executed"
     shutil.copytree(embedded_model(), folder, ignore=shutil.ignore_patterns("*.safetensors", "recipe"))
     (folder / name).write_bytes(pickle.dumps({"weight": Payload(proof)}))
-    with pytest.raises(UnsupportedModelError, match="weights cannot be read"):
+    with pytest.raises(UnsupportedModelError, match=f"weights cannot be read|{name} cannot be read"):
         load_model(str(folder), EngineConfig(device="cpu"))
     assert not proof.exists()
 
