@@ -185,6 +185,11 @@ def test_a_search_finds_a_value_and_applies_it(live: Served, open_page: Open) ->
     expect(page.locator(".rp-lab-done")).to_have_text("")
     assert live.engine.knobs.prefill_max_tokens == 48
     live.engine.set_knobs(prefill_max_tokens=None)
+    open_file(page, Path(__file__).parents[1] / "lab" / "find.json")
+    expect(page.locator(".rp-lab-found")).to_have_text("Prefill budget 32 is the largest that keeps both promises.")
+    expect(page.locator(".rp-lab-regret")).to_contain_text("Regret: at most 237 % of TTFT p95")
+    expect(page.locator(".rp-lab-why")).to_contain_text("The price of prefill budget 32, against no prefill budget")
+    expect(page.get_by_role("button", name="Apply 32")).to_be_enabled()
 
 
 def test_a_sweep_grows_while_it_is_measured_and_stopping_keeps_its_values(live: Served, open_page: Open) -> None:

@@ -16,6 +16,7 @@ from roseplay.formats.numbers import number_text
 from roseplay.lab.find import grid_between
 from roseplay.lab.find_summary import Search, find_summary, is_sure, votes
 from roseplay.lab.points import FIGURES_OF_A_RUN, misses, plain_value
+from roseplay.lab.results import parse_result
 
 SETTINGS = ("prefill_max_tokens", "max_batch_size")
 VALUES = grid_between(16, 1024)
@@ -287,6 +288,13 @@ def test_throughput_is_a_price_too_and_what_was_gained_is_none() -> None:
         "figure": "output_tokens_per_s", "factor": 10.0, "gained": ["ttft_p95_ms"], "gain": 2.0, "many": True,
     }  # fmt: skip
     assert summary["words"]["price"].endswith("throughput 0.10×. In return: TTFT p95 0.50×.")
+
+
+@pytest.mark.parametrize("grid", [[None], [96, None, 16], [64, 32, 16], [16, 16, None]])
+def test_a_file_whose_grid_no_search_has_is_refused(grid: list[int | None]) -> None:
+    document = json.loads((Path(__file__).with_name("find.json")).read_text())
+    with pytest.raises(ValueError, match="its values must increase"):
+        parse_result(json.dumps({**document, "grid": grid}).encode())
 
 
 def test_the_sentences_of_a_search_without_an_answer() -> None:

@@ -143,6 +143,18 @@ def test_the_vocabulary_is_the_smaller_of_tokens_and_embeddings(file: Path) -> N
     assert "its vocabulary has 3 tokens" in refusal(file, content(last, small))
 
 
+@pytest.mark.parametrize("value", [number(I32, -1), number(U32, 2**32 - 1)])
+@pytest.mark.parametrize("name", ["unknown", "padding"])
+def test_a_vocabulary_may_lack_tokens_on_which_nothing_depends(name: str, value: bytes, file: Path) -> None:
+    file.write_bytes(content({f"tokenizer.ggml.{name}_token_id": value}))
+    assert read_header(file).get(f"tokenizer.ggml.{name}_token_id") is None
+
+
+def test_thresholds_of_layers_may_be_infinite(file: Path) -> None:
+    file.write_bytes(content({"llama.activation_sparsity_scale": number(F32, [1.5, -float("inf")])}))
+    assert read_header(file).get("llama.activation_sparsity_scale") == [1.5, -float("inf")]
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [

@@ -61,6 +61,15 @@ test("what a burst asked is told by its requests and the server's figures", () =
   assert.deepEqual(asked(burst), { ...expected, saved: 0.25 }, "a later change is none of it");
 });
 
+test("other requests are counted when it arrives", () => {
+  startAnew({ boot: "early", knobs: KNOBS, burst: null });
+  take([{ requests: [submitted(1, 0, { lane: 1 }), submitted(2, 100, { burst: 7 })], burst: about(7) }], {
+    boot: "early",
+  });
+  store.requests.delete(1);
+  assert.equal(asked(store.bursts.get(7)).others, 1);
+});
+
 test("slow motion that begins between its arrival and its last first token counts", () => {
   startAnew({ boot: "slowed", knobs: KNOBS, burst: null });
   const requests = [submitted(2, 100, { burst: 7 }), submitted(3, 100, { burst: 7 }), first(2, 110, 10)];
