@@ -13,7 +13,7 @@ const NOTES = {
   compare: "Same prompts, same arrival times, greedy. Slow motion is refused here.",
   sweep: "In rounds over all values. Stop keeps the runs measured so far.",
   find:
-    "Tries the least restrictive value first, then halves the range. The running engine changes only when you press Apply.",
+    "Tries the least restrictive value, then halves the range. The running engine changes only when you press Apply.",
 };
 /** @type {HTMLElement[]} */
 let radios = [];

@@ -41,7 +41,7 @@ export function asked(burst) {
 
 /** Why an earlier burst cannot be compared with a later one, as `asked` describes them; "" if it can. */
 export function whyNot(before, after) {
-  if (before.kind === undefined || after.kind === undefined) return "what it asked for is no longer known";
+  if (before.kind === undefined && after.kind !== undefined) return "what it asked for is no longer known";
   if (before.size !== after.size) return `it had ${format.many(before.size, "request")}`;
   if (before.answer !== after.answer) return "its answers had a different length";
   const longer = Math.abs(before.prompt - after.prompt) > ALIKE * after.prompt;
