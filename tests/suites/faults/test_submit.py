@@ -109,7 +109,7 @@ def test_a_burst_of_bad_requests_does_not_end_the_engine(what, target, act, serv
     """Hundreds in a row, each alone in a step that samples from the saved logits of their common prompt."""
     engine, page = served
     engine.set_knobs(max_batch_size=1, step_max_tokens=None)
-    prompt, params = "What is a KV cache?", SamplingParams(max_new_tokens=2)
+    prompt, params = "What is a KV cache?", SamplingParams(max_new_tokens=2, ignore_eos=True)
     engine.submit(prompt, params).result(WAIT_S)  # so that the others find their prompt computed
     with injected(Fault(target, act, times=10**9)) as fault:
         fault.arm()
