@@ -8,6 +8,7 @@ import { given } from "../shared/given.js";
 import { median } from "../shared/numbers.js";
 import { settingAt, slowed } from "../shared/past.js";
 import { store } from "../shared/store.js";
+import { tokenOf } from "../shared/tokenof.js";
 import { COMPUTING, partsOf, partsText } from "../shared/waits.js";
 
 /** @typedef {string | {bold: string} | {rid: number}} Part of a sentence */
@@ -33,7 +34,7 @@ export function why(rid, stepId) {
   if (row < 0) return null;
   const step = { id: stepId };
   for (const name of IN_STEP) step[name] = steps[name][slot];
-  const token = tokenOf(rid, stepId), gap = token && !Number.isNaN(token.itl);
+  const token = numbered(rid, stepId), gap = token && !Number.isNaN(token.itl);
   const factor = settingAt("slow_motion", step.t1);
   const found = {
     rid,
@@ -58,20 +59,17 @@ function titleOf({ token, normal }) {
 }
 
 // ---- what is known ----------------------------------------------------------------------------------------
-/** A request's token in a step, the first if there are several: {t, itl, number (null if its first ones are no longer
- * kept)}, or null. */
-function tokenOf(rid, step) {
-  const { tokens } = store;
-  let found = null, number = 0, whole = false;
+/** A request's token in a step with its number, which is null if the request's first ones are no longer kept. */
+function numbered(rid, step) {
+  const { tokens } = store, found = tokenOf(rid, step);
+  let number = 1, whole = false;
   for (let i = tokens.first; i < tokens.end; i++) {
     const slot = i & tokens.mask;
     if (tokens.request_id[slot] !== rid || tokens.step_id[slot] > step) continue;
     if (Number.isNaN(tokens.itl_ms[slot])) whole = true;
-    number++;
-    if (tokens.step_id[slot] === step) found ??= { t: tokens.t[slot], itl: tokens.itl_ms[slot], number };
+    if (tokens.step_id[slot] < step) number++;
   }
-  if (found && !whole) found.number = null;
-  return found;
+  return found ? { ...found, number: whole ? number : null } : null;
 }
 
 /* Median gap and batch around a time, over steps without prompt tokens and in the same slow motion; null if there are
