@@ -21,6 +21,7 @@ SHARED = {
     "config",
     "arguments",
     "own_models",
+    "host_memory",
     "formats",
 }
 
@@ -32,8 +33,9 @@ MAY_IMPORT = {
     "config": {"settings"},
     "arguments": {"settings", "own_models"},
     "own_models": set(),
+    "host_memory": set(),
     "core": {"config"},
-    "model": {"config", "core", "own_models"},
+    "model": {"config", "core", "own_models", "host_memory"},
     "kernels": {"config", "core", "model"},
     "sim": {"clock", "config", "core", "model", "formats"},
     "engine": SHARED | {"core", "model", "kernels", "sim"},

@@ -11,10 +11,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from roseplay.core.host_memory import free_memory
 from roseplay.core.info import EngineInfo
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.errors import EngineError
+from roseplay.host_memory import free_memory
 from roseplay.lab import arms
 from roseplay.lab.arms import LiveEngine, OpenEngine, arm_configs, evidence, room, settings
 from roseplay.lab.document import VERSION

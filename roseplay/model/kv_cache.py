@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from roseplay.config import EngineConfig
-from roseplay.core.host_memory import free_memory
+from roseplay.host_memory import free_memory
 from roseplay.model.device_errors import is_out_of_memory
 from roseplay.model.host_pool import HostPool
 from roseplay.model.upload import to_device

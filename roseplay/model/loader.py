@@ -15,9 +15,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from roseplay.config import EngineConfig
-from roseplay.core.host_memory import free_memory
 from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
+from roseplay.host_memory import free_memory
 from roseplay.model import exclusive
 from roseplay.model.accelerator import accelerator_for
 from roseplay.model.attention import ATTENTION_NAME

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from roseplay.config import EngineConfig
-from roseplay.core.host_memory import free_memory
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.progress import Reporter
 from roseplay.core.step import DeviceLostError, Step, StepResult
+from roseplay.host_memory import free_memory
 from roseplay.model import exclusive, gpu_memory, speed
 from roseplay.model.accelerator import Accelerator, accelerator_for
 from roseplay.model.attention import Paged, default_backend, make_backend

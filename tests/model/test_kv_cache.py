@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from roseplay.config import EngineConfig
-from roseplay.core.host_memory import free_memory
+from roseplay.host_memory import free_memory
 from roseplay.model.host_pool import HostPool
 from roseplay.model.kv_cache import (
     KVCache,

@@ -514,6 +514,16 @@ def attached(url: str) -> HttpEngine:
             time.sleep(0.1)
 
 
+def delay_replies(script: Script, *, once: list[bool]) -> None:
+    """Delay each reply by five seconds once the list has an item."""
+
+    @script.app.middleware("http")
+    async def delay(request: Any, call_next: Any) -> Any:
+        if once:
+            await asyncio.sleep(5)
+        return await call_next(request)
+
+
 def test_a_server_that_hangs_is_given_up() -> None:
     timings = Timings(stopped_s=0.2, overdue_s=0.1, look_reply_s=0.2)
     stuck = asyncio.Event()
@@ -525,13 +535,7 @@ def test_a_server_that_hangs_is_given_up() -> None:
         await stuck.wait()
 
     script = Script(hang)
-
-    @script.app.middleware("http")
-    async def never(request: Any, call_next: Any) -> Any:
-        if hanging:
-            await asyncio.sleep(5)
-        return await call_next(request)
-
+    delay_replies(script, once=hanging)
     with at_a_port(script.app) as address, HttpEngine(address, timings=timings) as remote:
         stream = remote.submit(CHAT)
         stream.result(timeout=30)
@@ -549,13 +553,7 @@ def test_a_server_that_only_streams_is_not_given_up() -> None:
             await asyncio.sleep(0.03)
 
     script = Script(slowly)
-
-    @script.app.middleware("http")
-    async def never(request: Any, call_next: Any) -> Any:
-        if streaming:
-            await asyncio.sleep(5)
-        return await call_next(request)
-
+    delay_replies(script, once=streaming)
     timings = Timings(stopped_s=0.3, overdue_s=0.2, look_s=0.02, look_reply_s=0.1)
     with at_a_port(script.app) as address, HttpEngine(address, timings=timings) as remote:
         stream = remote.submit(CHAT).result(timeout=30)
