@@ -59,7 +59,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             card="32 equal prompts, one prefill.",
             look=(
                 "Prompt tokens computed: equal prompts of a burst are computed once and share blocks and logits.",
-                "The price: all of them decode together at once, which makes a step longer where computation limits it, not reading weights.",
+                "The price: all of them decode together at once, which makes a step longer where computation, not reading the weights, limits it.",
             ),
             watch="ttft_p50_ms",
             price="tpot_p50_ms",
@@ -74,7 +74,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             card="One head of 512 tokens under 32 questions.",
             look=(
                 "Prompt tokens saved: the system prompt is computed once and its blocks are shared.",
-                "The price: all of them decode together sooner, which makes a step longer where computation limits it, not reading weights.",
+                "The price: all of them decode together sooner, which makes a step longer where computation, not reading the weights, limits it.",
             ),
             watch="ttft_p50_ms",
             price="tpot_p50_ms",
