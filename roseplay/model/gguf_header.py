@@ -27,7 +27,8 @@ _DAMAGED = "its header is truncated or damaged; download the file again"
 _FAR = 2**40  # limit for numbers in lists, and for those without a rule of their own
 _SHORT = 4096  # up to this length, lists of numbers are always read: they have one for each layer
 _MOST = {
-    "names, texts and numbers": 2**21,  # the largest vocabularies have 800,000
+    "names, texts and numbers": 2
+    ** 22,  # a large vocabulary has 260,000 tokens, scores and types each, and 580,000 merges
     "tensors": 2**16,
     "bytes in a name": 256,
     "bytes in a text": 2**20,
@@ -77,17 +78,14 @@ _RULES = {
     **{f"tokenizer.ggml.{name}": _Rule("number", 0, 2**21, True) for name in ("scores", "precompiled_charsmap")},
     "tokenizer.ggml.token_type": _Rule("whole number", 0, 2**21, True),
     **{f"tokenizer.ggml.add_{name}": _Rule("flag", 0, 1) for name in ("bos_token", "eos_token", "space_prefix")},
-    **{
-        f"tokenizer.ggml.{name}_token_id": _Rule("whole number", 0, 2**21) for name in SPECIAL
-    },  # and less than the vocabulary
+    # Also less than the vocabulary, see ``_check_ids``.
+    **{f"tokenizer.ggml.{name}_token_id": _Rule("whole number", 0, 2**21) for name in SPECIAL},
     "*.block_count": _Rule("whole number", 1, 10_000),
     "*.context_length": _Rule("whole number", 1, 2**31 - 1),
     "*.embedding_length": _Rule("whole number", 1, 2**20),
     "*.vocab_size": _Rule("whole number", 1, 2**21),
     "*": _Rule("value", -_FAR, _FAR, None),
 }
-
-
 # Some converters write an id for a token that the vocabulary lacks; nothing depends on these two.
 _OPTIONAL, _NO_TOKEN = ("tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id"), (-1, 2**32 - 1)
 
