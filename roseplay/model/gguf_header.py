@@ -27,8 +27,7 @@ _DAMAGED = "its header is truncated or damaged; download the file again"
 _FAR = 2**40  # limit for numbers in lists, and for those without a rule of their own
 _SHORT = 4096  # up to this length, lists of numbers are always read: they have one for each layer
 _MOST = {
-    "names, texts and numbers": 2
-    ** 22,  # a large vocabulary has 260,000 tokens, scores and types each, and 580,000 merges
+    "names, texts and numbers": 2**21,  # Gemma's vocabulary: 260,000 tokens, scores and types each, 580,000 merges
     "tensors": 2**16,
     "bytes in a name": 256,
     "bytes in a text": 2**20,
