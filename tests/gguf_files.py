@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers as tf
 
@@ -66,7 +67,7 @@ def write_gguf(
     """Write a model as llama.cpp's converter does for Llama, Qwen and Gemma.
 
     Args:
-        kind: type of the matrices, such as ``Q4_0``.
+        kind: type of the matrices, such as ``Q4_0``; those of a K-quant get random blocks.
         tensors_a_part: number of tensors per file, named with ``-00001-of-0000N``; 0 writes a single file.
         named: the architecture that the file states, in place of the model's own.
         more: additional metadata values.
@@ -95,13 +96,26 @@ def write_gguf(
         stem, suffix = name.rsplit(".", 1)
         values = _as_stored(stem, tensor.float(), config).contiguous().numpy()
         if tensor.ndim > 1 and kind != "F32":
-            writer.add_tensor(f"{names.get_name(stem)}.{suffix}", gguf.quantize(values, quantized), raw_dtype=quantized)
+            blocks = random_blocks(kind, *values.shape) if kind.endswith("_K") else gguf.quantize(values, quantized)
+            writer.add_tensor(f"{names.get_name(stem)}.{suffix}", blocks, raw_dtype=quantized)
         else:
             writer.add_tensor(f"{names.get_name(stem)}.{suffix}", values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def random_blocks(kind: str, rows: int, inner: int) -> np.ndarray:
+    """Blocks of a type with small random scales: uint8 ``[rows, bytes of a row]``."""
+    import gguf
+
+    chance = np.random.default_rng(rows * inner)
+    numbers, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
+    blocks = chance.integers(0, 256, (rows, inner // numbers, size), dtype=np.uint8)
+    for at in {"Q6_K": (208,), "Q4_0": (0,), "Q5_0": (0,), "Q8_0": (0,)}.get(kind, (0, 2)):
+        blocks[..., at : at + 2] = chance.uniform(1e-5, 1e-4, (*blocks.shape[:2], 1)).astype(np.float16).view(np.uint8)
+    return blocks.reshape(rows, -1)
 
 
 def _add_shape(writer: Any, config: Any) -> None:

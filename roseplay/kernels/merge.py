@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from roseplay.model.block_tensor import joined, kind_of
+
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 Make = Callable[[torch.Tensor, torch.Tensor | None], nn.Module]  # of a weight and a bias
 
@@ -27,9 +29,10 @@ class MergedLinear:
         self.sizes = [layer.out_features for layer in layers]
         bias = None
         if any(layer.bias is not None for layer in layers):
-            zeros = (layer.weight.new_zeros(layer.out_features) for layer in layers)
-            bias = torch.cat([x if y.bias is None else y.bias for x, y in zip(zeros, layers, strict=True)])
-        self.linear = make(torch.cat(tuple(layer.weight for layer in layers)), bias)
+            like = {"dtype": layers[0].weight.dtype, "device": layers[0].weight.device}
+            biases = (torch.zeros(y.out_features, **like) if y.bias is None else y.bias for y in layers)
+            bias = torch.cat(tuple(biases))
+        self.linear = make(joined([layer.weight for layer in layers]), bias)
         self._last: tuple[torch.Tensor, tuple[torch.Tensor, ...]] | None = None
 
     def part(self, x: torch.Tensor, number: int) -> torch.Tensor:
@@ -110,8 +113,12 @@ class SharedInputs:
         self._called[id(layer)] = self._called.get(id(layer), 0) + 1
         parent = self._parents[id(layer)]
         same_input = self._open == (parent, id(args[0]))
-        if same_input and self.groups[-1][0].weight.dtype == layer.weight.dtype:
+        if same_input and _stored_alike(self.groups[-1][0].weight, layer.weight):
             self.groups[-1].append(layer)
         else:
             self.groups.append([layer])
         self._open, self._input = (parent, id(args[0])), args[0]
+
+
+def _stored_alike(x: torch.Tensor, y: torch.Tensor) -> bool:
+    return x.dtype == y.dtype and kind_of(x) == kind_of(y)

@@ -81,6 +81,11 @@ class Accelerator:
         return 0
 
     @staticmethod
+    def block_kinds(config: EngineConfig) -> frozenset[str]:
+        """Returns the types of quantized blocks, by ggml's names, that ``prepare`` takes as weights (``BlockTensor``)."""
+        return frozenset()
+
+    @staticmethod
     def multiplies_bfloat16() -> bool:
         """Returns whether the CPU has bfloat16 instructions (AVX512-BF16 or AMX), without which float32 is faster."""
         checks = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))

@@ -47,9 +47,16 @@ class GgufModel:
         """Bytes of all weights in the files."""
         return sum(map(_stored_bytes, self.tensors))
 
-    def converted_bytes(self, itemsize: int) -> int:
-        """Returns the bytes of the converted weights, ``itemsize`` each; experts' are float32 while they are read."""
-        return sum(tensor.numel * (4 if "_exps." in tensor.name else itemsize) for tensor in self.tensors)
+    def converted_bytes(self, itemsize: int, kept: Collection[str] = ()) -> int:
+        """Returns the bytes of the weights in memory: ``itemsize`` each, as in the file for types of blocks that are
+        ``kept``; experts' are float32 while they are read."""
+
+        def size(tensor: StoredTensor) -> int:
+            if "_exps." in tensor.name:
+                return tensor.numel * 4
+            return _stored_bytes(tensor) if _type(tensor.type).name in kept else tensor.numel * itemsize
+
+        return sum(map(size, self.tensors))
 
 
 def open_gguf(file: Path, *, name: str, lists: Collection[str] = ()) -> GgufModel:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from transformers.integrations.gguf import is_gguf_arch_supported
 
 from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
+from roseplay.model.block_tensor import BlockTensor
 from roseplay.model.errors import refuse
 from roseplay.model.gguf import GgufModel, open_gguf
 from roseplay.model.gguf_header import GgufHeader, Value
@@ -30,6 +32,7 @@ from roseplay.model.weights_progress import begin_weights, counting
 
 _PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _TOKENS, _TOKEN_TYPES, _CONTROL = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type", 3
+_MARK = 2**32  # see ``_mark``
 _THREADED_BYTES = 2**20  # a smaller tensor is converted in one thread
 # Tokens that end an answer, as families spell them; a file has the ids of only one or two.
 _ENDS = re.compile(r"<(\|(im_end|eot_id|eom_id|end|eot|endoftext|end_of_text|return|call)\||end_of_turn)>")
@@ -58,10 +61,12 @@ def stored_dtype(model: GgufModel) -> torch.dtype:
     return _PLAIN.get(model.types[0], torch.bfloat16)
 
 
-def how_converted(model: GgufModel, dtype: torch.dtype) -> tuple[Choice, ...]:
+def how_converted(model: GgufModel, dtype: torch.dtype, kept: Collection[str] = ()) -> tuple[Choice, ...]:
     """Returns how the file is read: what its weights are converted to, and what in it is ignored."""
     kinds, becomes = ", ".join(model.types), str(dtype).removeprefix("torch.")
-    choices = [Choice("checkpoint", f"GGUF ({kinds}), converted to {becomes} while it was read")]
+    left = ", ".join(kind for kind in model.types if kind in kept)
+    how = f"{left} as stored, the rest in {becomes}" if left else f"converted to {becomes} while it was read"
+    choices = [Choice("checkpoint", f"GGUF ({kinds}), {how}")]
     scaling = model.first.get(f"{model.first.architecture}.rope.scaling.type", "none")
     if scaling != "none" or any(tensor.name.startswith("rope_freqs") for tensor in model.tensors):
         why = "transformers does not read how the file stretches positions: answers to long prompts may be worse"
@@ -91,24 +96,42 @@ def _named_ends(header: GgufHeader) -> set[int]:
 
 
 @contextlib.contextmanager
-def read_by_us(model: GgufModel, advance: Callable[[int], None] = lambda size: None) -> Iterator[None]:
+def read_by_us(
+    model: GgufModel, advance: Callable[[int], None] = lambda size: None, kept: Collection[str] = ()
+) -> Iterator[None]:
     """While entered, transformers gets this model when it asks the ``gguf`` package for any file.
 
     Args:
         advance: called for each converted tensor with the bytes that it has in the file.
+        kept: types of blocks in which the matrices of linear layers and embeddings are left (``BlockTensor``).
     """
     import gguf
 
-    convert = gguf.dequantize
+    convert, load = gguf.dequantize, modeling_gguf_pytorch_utils.load_gguf_checkpoint
+    marked: list[tuple[np.ndarray, str]] = []
 
     def dequantize(data: np.ndarray, kind: Any) -> np.ndarray:
-        converted = _in_threads(lambda part: convert(part, kind), data)
         advance(data.nbytes)
-        return converted
+        if kind.name in kept and data.ndim == 2:
+            marked.append((data, kind.name))
+            return _mark(len(marked) - 1, len(data))
+        return _in_threads(lambda part: convert(part, kind), data)
+
+    def load_checkpoint(
+        path: Any, return_tensors: bool = False, model_to_load: Any = None, torch_dtype: Any = None
+    ) -> Any:
+        found = load(path, return_tensors, model_to_load)
+        dtype = torch_dtype or torch.float32
+        for name, tensor in found.get("tensors", {}).items():
+            found["tensors"][name] = _unmarked(tensor, marked, dtype, model_to_load, name)
+        return found
 
     replacements = (
         (gguf, "GGUFReader", lambda path, *args, **options: _Reader(model)),
         (gguf, "dequantize", dequantize),
+        # transformers makes the map of names anew for each module, which takes longer than reading a small model.
+        (gguf, "get_tensor_name_map", cache(gguf.get_tensor_name_map)),
+        (modeling_gguf_pytorch_utils, "load_gguf_checkpoint", load_checkpoint if kept else load),
         (modeling_gguf_pytorch_utils, "tqdm", lambda tensors, **options: tensors),  # it would draw a bar
     )
     with contextlib.ExitStack() as undo:
@@ -118,9 +141,35 @@ def read_by_us(model: GgufModel, advance: Callable[[int], None] = lambda size: N
         yield
 
 
+def _mark(number: int, rows: int) -> np.ndarray:
+    """Returns a column that stands for the matrix ``number``, so that transformers changes the order of its rows alone.
+
+    It is float64, as no converted weight is.
+    """
+    return (number * _MARK + np.arange(rows, dtype=np.float64))[:, None]
+
+
+def _unmarked(
+    tensor: torch.Tensor, marked: list[tuple[np.ndarray, str]], dtype: torch.dtype, model: Any, name: str
+) -> Any:
+    """Returns a weight that transformers has read, in ``dtype`` or in blocks."""
+    if tensor.dtype != torch.float64:
+        return tensor.to(dtype)
+    transposed = tensor.shape[0] == 1 and tensor.shape[1] > 1
+    numbers, order = np.divmod(tensor.numpy().ravel(), _MARK)
+    stored, kind = marked[int(numbers[0])]
+    order = order.astype(np.int64)
+    weight = BlockTensor(stored, kind, None if (np.diff(order) == 1).all() else order, dtype)
+    module = model.get_submodule(name.rpartition(".")[0])
+    if transposed or not isinstance(module, torch.nn.Linear | torch.nn.Embedding):
+        return weight.dequantized().T.contiguous() if transposed else weight.dequantized()
+    return weight
+
+
 @contextlib.contextmanager
-def counting_gguf(reporter: Reporter, model: GgufModel) -> Iterator[None]:
-    """While entered, transformers gets this model, and the bytes that it has converted are reported."""
+def counting_gguf(reporter: Reporter, model: GgufModel, kept: Collection[str] = ()) -> Iterator[None]:
+    """While entered, transformers gets this model, and the bytes that it has converted are reported; ``kept`` as for
+    ``read_by_us``."""
     total, weights = model.stored_bytes, sum(tensor.numel for tensor in model.tensors)
     begin_weights(reporter, total, "from disk")
     by_tensor = not is_gguf_arch_supported(model.first.architecture)
@@ -129,7 +178,7 @@ def counting_gguf(reporter: Reporter, model: GgufModel) -> Iterator[None]:
         if not by_tensor:
             reporter.advance(round(weight.numel() * total / weights))
 
-    with counting(put), read_by_us(model, reporter.advance):
+    with counting(put), read_by_us(model, reporter.advance, kept):
         yield
 
 

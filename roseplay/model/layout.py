@@ -9,6 +9,7 @@ from roseplay.model import stateful
 from roseplay.model.attention import AttentionParams, Paged, latent
 from roseplay.model.attention.pattern import adopt_temperatures, attend_latents, share_keys
 from roseplay.model.batch import PagedBatch
+from roseplay.model.block_tensor import shapes_only
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import LayerShape
 from roseplay.model.padding import dummy_batch
@@ -45,7 +46,8 @@ def record_layout(model: PreTrainedModel) -> tuple[dict[int, LayerShape], int]:
     """
     adopt_temperatures(model)
     backend = RecordingBackend()
-    logits = PackedForward(model)(_two_tokens(model, backend))
+    with shapes_only():
+        logits = PackedForward(model)(_two_tokens(model, backend))
     if not backend.calls:
         raise RuntimeError("no layer called attention")
     shapes, kv_layers = _cached(backend.calls)

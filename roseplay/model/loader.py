@@ -126,9 +126,11 @@ def _load(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter
     if config.random_weights:
         built = _build_random(hf_config, config, device, dtype, reporter)
     else:
-        choices += how_read(hf_config, dtype) if file is None else how_converted(file, dtype)
+        # A dtype that was asked for is what all weights are computed in.
+        kept = accelerator_for(device).block_kinds(config) if config.dtype == "auto" and ranks is None else frozenset()
+        choices += how_read(hf_config, dtype) if file is None else how_converted(file, dtype, kept)
         alone = part is not None and part.alone
-        built = _read_weights(model, source, file, hf_config, config, device, dtype, reporter, alone)
+        built = _read_weights(model, source, file, hf_config, config, device, dtype, reporter, alone, kept)
     return _finish(built, config, source.name, checked, reporter, ranks, choices)
 
 
@@ -290,14 +292,19 @@ def _read_weights(
     dtype: torch.dtype,
     reporter: Reporter,
     text_alone: bool = False,
+    kept: frozenset[str] = frozenset(),
 ) -> PreTrainedModel:
-    """Read the weights of a checkpoint; with ``text_alone``, only those of its text part."""
+    """Read the weights of a checkpoint; with ``text_alone``, only those of its text part.
+
+    Args:
+        kept: types of a GGUF file's blocks that are not converted.
+    """
     unread = NOT_TEXT if text_alone else None
     if file is None:
         _check_files(name, source, hf_config)
         needed = converted_bytes(checkpoint_files(source), dtype, unread)
     else:
-        needed = file.converted_bytes(dtype.itemsize)
+        needed = file.converted_bytes(dtype.itemsize, kept)
     _check_memory(name, needed, dtype)
 
     def load(offline: bool) -> tuple[PreTrainedModel, dict[str, Any]]:
@@ -316,7 +323,7 @@ def _read_weights(
             **({} if file is None else gguf_options(source.file)),
         )
 
-    counting = counting_checkpoint(reporter, source, unread) if file is None else counting_gguf(reporter, file)
+    counting = counting_checkpoint(reporter, source, unread) if file is None else counting_gguf(reporter, file, kept)
     try:
         with counting, dequantizing(hf_config):
             model, loading = cached_first(source, load)

@@ -145,8 +145,8 @@ def test_a_model_in_memory_cannot_be_split() -> None:
 
 
 def test_quantization_is_refused() -> None:
-    with pytest.raises(EngineStartError, match="quantization int8 needs tensor_parallel_size 1"):
-        Engine("tiny-chat", tensor_parallel_size=2, quantization="int8")
+    with pytest.raises(EngineStartError, match="quantization q8 needs tensor_parallel_size 1"):
+        Engine("tiny-chat", tensor_parallel_size=2, quantization="q8")
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional
 
 matmul = pytest.importorskip("roseplay.kernels.cpu.matmul", reason="Numba is not installed")
-from roseplay.kernels.cpu import amx, int8  # noqa: E402
+from roseplay.kernels.cpu import amx  # noqa: E402
 
 
 def sizes(rows: int) -> tuple[list[int], list[int]]:
@@ -58,27 +57,3 @@ def test_a_strip_holds_the_tiles_side_by_side(rows: int) -> None:
                     column = strip * 32 + half * 16
                     dot(found[first : first + count, column : column + 16], of_x, tile)
     np.testing.assert_allclose(found, (x.double() @ weight.double().T).numpy(), rtol=1e-9)
-
-
-@pytest.mark.parametrize("rows", [1, 16, 17, 32])
-def test_a_strip_of_int8_holds_them_too(rows: int) -> None:
-    """``tdpbsud``: int8 of x, 64 per row, times 16 groups of 4 uint8 for each of 16 outputs, summed in int32."""
-    torch.manual_seed(rows)
-    inner, outer = 130, 64
-    x = torch.randint(-127, 128, (rows, inner), dtype=torch.int8)
-    weight = torch.randint(-127, 128, (outer, inner), dtype=torch.int8)
-    strips, found = int8.lay_out(weight), np.zeros((rows, outer), np.int32)
-    padded = strips.shape[1] * 4
-    assert padded == 192
-    memory, strip_bytes = strips.view(-1).numpy(), strips[0].numel()
-    of_x = functional.pad(x, (0, padded - inner)).numpy().astype(np.int32)
-    for strip in range(len(strips)):
-        for step in range(padded // int8.STEP):
-            for half in range(2):
-                at = strip * strip_bytes + step * 2048 + half * 64
-                tile = np.stack([memory[at + 128 * row :][:64] for row in range(16)]).astype(np.int32)
-                column = strip * 32 + half * 16
-                numbers = of_x[:, step * int8.STEP :][:, : int8.STEP].reshape(rows, 16, 4)
-                found[:, column : column + 16] += np.einsum("rkf,kof->ro", numbers, tile.reshape(16, 16, 4))
-    found -= int8.OFFSET * of_x.sum(1, keepdims=True)
-    np.testing.assert_array_equal(found, (x.int() @ weight.int().T).numpy())

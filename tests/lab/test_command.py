@@ -51,9 +51,9 @@ def test_a_change_of_an_arm_goes_over_what_the_scenario_sets() -> None:
 
 
 def test_none_is_a_word_where_a_setting_has_it() -> None:
-    given = body("poisson", "--a", "quantization=none", "--a", "prefill_max_tokens=none", "--b", "quantization=int8")
+    given = body("poisson", "--a", "quantization=none", "--a", "prefill_max_tokens=none", "--b", "quantization=q8")
     arms = parse_experiment(given).arms
-    assert (arms["A"].config["quantization"], arms["B"].config["quantization"]) == ("none", "int8")
+    assert (arms["A"].config["quantization"], arms["B"].config["quantization"]) == ("none", "q8")
     assert arms["A"].knobs.prefill_max_tokens is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ pytest.importorskip("gguf", reason="writes the files: pip install 'roseplay[gguf
 from roseplay import Engine, SamplingParams
 from roseplay.config import EngineConfig
 from roseplay.core.progress import Progress
+from roseplay.kernels.cpu.products import block_kinds
+from roseplay.kernels.cpu.quants.linear import BlockEmbedding
 from roseplay.model import gguf, gguf_header, gguf_hub, gguf_tokenizer, loader
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.loader import load_model
@@ -88,6 +91,42 @@ def test_logits_are_those_of_transformers_over_the_same_file(architecture: str, 
     assert torch.allclose(driver.step({0: 15})[0], expected[-1], atol=2e-4, rtol=1e-4)
     if kind == "F32":
         assert torch.allclose(expected, eager_logits(tiny_model(CONFIGS[architecture]()), tokens), atol=1e-4)
+
+
+BLOCKS = EngineConfig(device="cpu", num_blocks=32, block_size=BLOCK_SIZE, threads=1)
+
+
+@pytest.mark.skipif(not block_kinds(), reason="this CPU computes with no blocks")
+@pytest.mark.parametrize("own_head", [False, True])
+@pytest.mark.parametrize(
+    ("architecture", "kind"),
+    [("llama", "Q4_0"), ("llama", "Q4_K"), ("llama", "Q8_0"), ("qwen3", "Q4_1"), ("qwen3", "Q5_K"), ("qwen3", "Q5_1"),
+     ("gemma2", "Q6_K"), ("gemma2", "Q5_0")],
+)  # fmt: skip
+def test_blocks_are_computed_with_as_they_are_stored(
+    architecture: str, kind: str, own_head: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Within what rounding x to 8 bits costs, of transformers' logits; and no matrix is in memory as floats."""
+    monkeypatch.setattr(loader.accelerator_for(torch.device("cpu")), "multiplies_bfloat16", lambda: False)
+    config = CONFIGS[architecture]()
+    config.update({"hidden_size": 256, "intermediate_size": 512, "tie_word_embeddings": not own_head})
+    config.head_dim = 128 if architecture == "qwen3" else 64  # transformers reads no other from a file of Qwen3
+    path = tmp_path / "model.gguf"
+    write_gguf(path, tiny_model(config), small_vocabulary(), kind=kind)
+    loaded = load_model(str(path), BLOCKS)
+    assert f"{kind} as stored" in loaded.choices[0].chosen
+    assert max(p.dim() for p in loaded.model.parameters() if not p.is_meta) == 1
+    assert isinstance(loaded.model.get_input_embeddings(), BlockEmbedding)
+    assert not any(isinstance(module, torch.nn.Linear) for module in loaded.model.modules())
+    plain = load_model(str(path), dataclasses.replace(BLOCKS, dtype="float32"))
+    assert loaded.num_parameters == plain.num_parameters and loaded.weight_bytes < 0.35 * plain.weight_bytes
+    tokens = random_tokens(24, SHAPE["vocab_size"], seed=1)
+    driver = Driver(ModelRunner(loaded, BLOCKS), [tokens])
+    expected = eager_logits(by_transformers(path), tokens)[-1]
+    driver.step({0: 9})
+    logits = driver.step({0: 15})[0]
+    assert float((logits - expected).norm() / expected.norm()) < 0.03
+    assert int(logits.argmax()) == int(expected.argmax())
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("F32", "float32"), ("BF16", "bfloat16"), ("Q4_0", "bfloat16")])

@@ -105,9 +105,13 @@ def perplexity(**settings: Any) -> float:
 
 
 def test_perplexity_of_the_number_formats() -> None:
-    float32, bfloat16, int8 = (
-        perplexity(**settings) for settings in ({"dtype": "float32"}, {"dtype": "bfloat16"}, {"quantization": "int8"})
-    )
-    print(f"perplexity: float32 {float32:.2f}, bfloat16 {bfloat16:.2f}, int8 {int8:.2f}")
-    assert bfloat16 == pytest.approx(float32, rel=0.01)
-    assert int8 == pytest.approx(float32, rel=0.1)
+    """The file's own blocks lose at most 0.5%."""
+    float32 = perplexity(dtype="float32")
+    for settings, most in (
+        ({"dtype": "bfloat16"}, 1.01),
+        ({}, 1.005),
+        ({"dtype": "float32", "quantization": "q8"}, 1.005),
+    ):
+        found = perplexity(**settings)
+        print(f"perplexity: {settings} {found:.3f}, float32 {float32:.3f}")
+        assert found < most * float32

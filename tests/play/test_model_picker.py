@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_refused_before_anything_ends(models: ModelHost, tm
         ({"model": "~nosuchuser/x", "run_as": "h100"}, "not found: give a config"),
         ({"model": "org/not-here"}, "is not on this machine, and the Hugging Face hub cannot be reached"),
         ({"model": "tiny-chat", "num_blocks": 5, "kv_cache_memory": 5}, "not both"),
-        ({"model": "tiny-chat", "quantization": "int8", "dtype": "float16"}, "quantization int8 computes"),
+        ({"model": "tiny-chat", "quantization": "q8", "dtype": "float16"}, "quantization q8 computes"),
         ([], "must be a JSON object"),
     ],
 )
@@ -125,8 +125,8 @@ def test_settings_go_with_the_load_and_the_command_lines_with_its_model(models: 
             assert models.host.wait(30)
             return models.host.config
 
-        other = load("smollm2", max_model_len="256", quantization="int8")
-        assert (other.dtype, other.max_model_len, other.quantization) == ("auto", 256, "int8")
+        other = load("smollm2", max_model_len="256", quantization="q8")
+        assert (other.dtype, other.max_model_len, other.quantization) == ("auto", 256, "q8")
         assert (other.num_blocks, other.threads) == (parse(["--model", "smollm2"]).config.num_blocks, None)
         assert (other.device, other.worker) == ("cpu", "process")
         first = load(FIRST)

@@ -11,9 +11,9 @@ from roseplay.config import EngineConfig
 from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
 from roseplay.kernels.cpu.attention.backend import CPUBackend
-from roseplay.kernels.cpu.choices import choices_of, no_kernels
-from roseplay.kernels.cpu.int8_linear import saved_bytes
-from roseplay.kernels.cpu.pack import can_pack, linear_sizes, pack_linears
+from roseplay.kernels.cpu.choices import NO_NUMBA, choices_of, no_kernels
+from roseplay.kernels.cpu.pack import can_pack, pack_linears, saved_bytes
+from roseplay.kernels.cpu.products import block_kinds, block_products
 from roseplay.kernels.cpu.recorded_steps import WARM_UP_LEN, RecordedSteps, RecordingOptions
 from roseplay.kernels.merge import SharedInputs
 from roseplay.kernels.replace_modules import replace_gelus
@@ -31,6 +31,8 @@ try:
 except ImportError:  # Numba is an extra
     argmax = features = fuse = None  # type: ignore[assignment]
 
+
+_KINDS = {"q4": "Q4_1", "q8": "Q8_0"}  # of the blocks of each quantization
 logger = logging.getLogger(__name__)
 
 
@@ -75,22 +77,25 @@ class CPUAccelerator(Accelerator):
 
     @staticmethod
     def prepare(model: PreTrainedModel, config: EngineConfig, reporter: Reporter) -> int:
-        int8, saved = config.quantization == "int8", 0
+        kind, saved = _KINDS.get(config.quantization), 0
         packs = config.pack_weights and can_pack(model.device, model.dtype)
-        if int8 and not packs:
-            raise UnsupportedModelError(f"quantization int8 does not compute {model.dtype} here: set dtype to float32")
+        if kind is not None and not (packs and block_products(model.dtype)):
+            why = f"quantization {config.quantization} does not compute {model.dtype} on this machine"
+            raise UnsupportedModelError(f"{why}: {NO_NUMBA if fuse is None else 'set dtype to float32'}")
         replace_gelus(model)
         if packs:
             with SharedInputs(model) as inputs:
                 record_layout(model)
-            if int8:
-                saved = sum(
-                    saved_bytes(model.dtype, *size) for size in linear_sizes(model, inputs.groups, inputs.bypassed)
-                )
-            pack_linears(model, inputs.groups, reporter, int8=int8, plain=inputs.bypassed)
+            pack_linears(model, inputs.groups, reporter, kind=kind, plain=inputs.bypassed)
+            saved = saved_bytes(model)
         if config.fuse_ops and fuse is not None:
             fuse.fuse(model, reporter)
         return saved
+
+    @staticmethod
+    def block_kinds(config: EngineConfig) -> frozenset[str]:
+        packs = config.pack_weights and can_pack(torch.device("cpu"), torch.float32)
+        return block_kinds() if packs else frozenset()
 
     @staticmethod
     def multiplies_bfloat16() -> bool:

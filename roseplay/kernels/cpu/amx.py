@@ -2,8 +2,7 @@
 
 One instruction multiplies a tile of x, rows of 32 bfloat16, by a tile of the strip, 16 pairs of numbers for 16 outputs, and
 adds to a tile of sums, rows of 16 float32. Strips made by ``matmul.lay_out`` consist of such tiles, two side by side.
-The other instruction does the same with rows of 64 int8, 16 groups of four uint8, and sums in int32. (Intel,
-Architectures Software Developer's Manual, volume 1, chapter 18.)
+(Intel, Architectures Software Developer's Manual, volume 1, chapter 18.)
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def release(context):
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def multiply(context, x, row_bytes, strip, steps, sums, sum_bytes, blocks, fetch, add):
-    """Write rows of x times a strip to ``sums``, float32 ``[rows, 32]``, or int32 where x is int8.
+    """Write rows of x times a strip to ``sums``, float32 ``[rows, 32]``.
 
     Args:
         row_bytes: stride of the rows of x; ``sum_bytes``: of the sums.
@@ -78,12 +77,10 @@ def multiply(context, x, row_bytes, strip, steps, sums, sum_bytes, blocks, fetch
     """
 
     def generate(context, builder, signature, args):
-        name = "tdpbsud" if int8 else "tdpbf16ps"
         choices = [literal.literal_value for literal in (blocks, fetch, add)]
-        _Tiles(builder).product(name, args[:6], *choices)
+        _Tiles(builder).product(args[:6], *choices)
         return context.get_dummy_value()
 
-    int8 = x.dtype.bitwidth == 8
     return types.void(x, row_bytes, strip, steps, sums, sum_bytes, blocks, fetch, add), generate
 
 
@@ -136,14 +133,7 @@ class _Tiles:
         constraints = ",".join([*("r" for _ in args), "~{memory}"])
         self.builder.asm(kind, text, constraints, args, side_effect=True)
 
-    def product(
-        self,
-        name: str,
-        operands: Sequence[Any],
-        blocks: int,
-        fetch: int,
-        add: int,
-    ) -> None:
+    def product(self, operands: Sequence[Any], blocks: int, fetch: int, add: int) -> None:
         x, row_bytes, strip, steps, sums, sum_bytes = operands
         b = self.builder
         byte = ir.IntType(8).as_pointer()
@@ -164,7 +154,7 @@ class _Tiles:
         for block in range(blocks):
             lines.append(f"tileloadd (${3 + block},$2), %tmm{_X[block]}")
             lines += [
-                f"{name} %tmm{half}, %tmm{_X[block]}, %tmm{tile}"
+                f"tdpbf16ps %tmm{half}, %tmm{_X[block]}, %tmm{tile}"
                 for half, tile in zip(_STRIP, _SUMS[block], strict=True)
             ]
         if fetch:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from transformers import PreTrainedModel
 
 from roseplay.config import EngineConfig
 from roseplay.core.info import Choice
 from roseplay.kernels.cpu.attention.backend import CPUBackend
-from roseplay.kernels.cpu.int8_linear import Int8Linear
 from roseplay.kernels.cpu.pack import PackedLinear
 from roseplay.kernels.cpu.recorded_steps import RecordedSteps
+from roseplay.kernels.merge import MergedPart
 from roseplay.model.attention import AttentionBackend
 from roseplay.model.stateful import stateful_modules
 
 try:
     import numba
 
+    from roseplay.kernels.cpu.quants.linear import BlockLinear
     from roseplay.kernels.cpu.rows import takes
+
+    _LAYERS: Any = (PackedLinear, BlockLinear)
 except ImportError:  # an extra
     numba = None
+    _LAYERS = (PackedLinear,)
 
 NO_NUMBA = 'Numba is not installed: pip install "roseplay[cpu]" makes decoding about twice as fast'
 
@@ -56,9 +62,11 @@ def no_kernels(dtype: torch.dtype) -> str | None:
 
 def _linear_layers(model: PreTrainedModel, config: EngineConfig, missing: str | None) -> Choice:
     part = "linear layers"
-    packed = next((module for module in model.modules() if isinstance(module, (PackedLinear, Int8Linear))), None)
-    if packed is not None:
-        return Choice(part, packed.used, packed.products.times, missing)
+    layers = (m.merged.linear if isinstance(m, MergedPart) else m for m in model.modules())
+    used = {layer.used: layer.products for layer in layers if isinstance(layer, _LAYERS)}
+    if used:
+        times = "; ".join(filter(None, (products.times for products in used.values())))
+        return Choice(part, "; ".join(used), times, missing)
     if not config.pack_weights:
         return Choice(part, "torch", "pack_weights is off")
     return Choice(part, "torch", slow=missing or "This build of torch has no packed products of oneDNN")

@@ -7,8 +7,8 @@ itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from functools import partial
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import nn
@@ -16,15 +16,17 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from roseplay.core.progress import Reporter
-from roseplay.kernels.cpu.int8_linear import Int8Linear
 from roseplay.kernels.cpu.products import Products, choose, default_products
 from roseplay.kernels.merge import Make, MergedLinear, MergedPart
+from roseplay.model.block_tensor import kind_of
+from roseplay.model.block_tensor import plain as plain_tensor
 
 try:
     from roseplay.kernels.cpu import matmul
+    from roseplay.kernels.cpu.quants.linear import BlockEmbedding, BlockLinear, Strips
     from roseplay.kernels.cpu.tiles import STRIP
 except ImportError:  # Numba is an extra
-    matmul = None  # type: ignore[assignment]
+    matmul = BlockLinear = None  # type: ignore[assignment, misc]
 
 _DTYPES = (torch.float32, torch.bfloat16)
 logger = logging.getLogger(__name__)
@@ -54,7 +56,7 @@ class PackedLinear(nn.Module):
             self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), None)
             self.bias = None if bias is None else bias.detach()
         # Some models read the dtype or shape of a layer's weight; its values are only in `packed`.
-        self.weight = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
+        self.weight = _on_meta(weight)
 
     @property
     def used(self) -> str:
@@ -86,10 +88,11 @@ def pack_linears(
     together: list[list[nn.Linear]],
     reporter: Reporter | None = None,
     *,
-    int8: bool = False,
+    kind: str | None = None,
     plain: frozenset[int] = frozenset(),
 ) -> int:
-    """Replace a model's linear layers by packed ones; returns how many.
+    """Replace a model's linear layers by packed ones; returns how many. Embeddings in quantized blocks become
+    ``BlockEmbedding``, which share the blocks with a tied layer.
 
     The plain weights are freed one by one, except those that are referenced elsewhere: by a tied embedding, or a model
     that the caller holds.
@@ -97,14 +100,13 @@ def pack_linears(
     Args:
         together: layers with the same input, in the order in which they are called (``SharedInputs``).
         reporter: receives the progress, in layers.
-        int8: round their weights to int8.
+        kind: type of the blocks to which plain weights are rounded, by ggml's names; None to keep them.
         plain: ids of layers that are left as they are (``SharedInputs.bypassed``).
     """
     if not can_pack(model.device, model.dtype):
         return 0
-    products = choose(model.dtype, linear_sizes(model, together, plain), quantized=int8)
-    logger.info("linear layers are multiplied by %s", products)
-    make: Make = partial(Int8Linear if int8 else PackedLinear, products=products)
+    shared = _pack_embeddings(model)
+    make = _maker(model.dtype, _linear_sizes(model, together, plain), kind, shared)
     groups = {id(layer): group for group in together for layer in group}
     merged: dict[int, MergedLinear] = {}
     packed, reporter = 0, reporter or Reporter()
@@ -123,7 +125,7 @@ def pack_linears(
                     if id(group) not in merged:
                         merged[id(group)] = MergedLinear(group, make)
                         for layer in group:  # which the caller's list keeps
-                            layer.weight = nn.Parameter(layer.weight.to("meta"), requires_grad=False)
+                            layer.weight = nn.Parameter(_on_meta(layer.weight), requires_grad=False)
                     number = next(i for i, layer in enumerate(group) if layer is child)
                     setattr(module, name, MergedPart(merged[id(group)], number, child.weight))
             elif type(child) is Conv1D and child.weight.dtype in _DTYPES:
@@ -132,18 +134,73 @@ def pack_linears(
                 continue
             packed += 1
             reporter.advance()
+    for module in model.modules():
+        for name, weight in module.named_parameters(recurse=False):
+            if kind_of(weight) is not None:  # nothing takes it in blocks
+                setattr(module, name, nn.Parameter(plain_tensor(weight), requires_grad=False))
     return packed
 
 
-def linear_sizes(
-    model: PreTrainedModel, together: list[list[nn.Linear]], plain: frozenset[int] = frozenset()
-) -> Iterator[tuple[int, int]]:
-    """Yields ``(in, out)`` of the products that a model's linear layers become; arguments as for ``pack_linears``."""
+def saved_bytes(model: PreTrainedModel) -> int:
+    """Returns how many bytes a step reads less because layers are in quantized blocks. Merged layers count once."""
+    layers = [m.merged.linear if isinstance(m, MergedPart) else m for m in model.modules()]
+    blocks = {id(layer): layer for layer in layers if BlockLinear is not None and isinstance(layer, BlockLinear)}
+    return sum(layer.strips.saved_bytes for layer in blocks.values())
+
+
+def _pack_embeddings(model: PreTrainedModel) -> dict[int, tuple[torch.Tensor, Strips]]:
+    """Replace embeddings in quantized blocks; returns their weights with their strips, by the ids of the weights."""
+    shared: dict[int, tuple[torch.Tensor, Strips]] = {}
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if not isinstance(child, nn.Embedding) or kind_of(child.weight) is None:
+                continue
+            weight = child.weight
+            new = BlockEmbedding.of(child, shared[id(weight)][1] if id(weight) in shared else None)
+            if new is not None:
+                shared[id(weight)] = weight, new.strips
+                setattr(module, name, new)
+    return shared
+
+
+def _maker(
+    dtype: torch.dtype,
+    sizes: Iterable[tuple[str | None, tuple[int, int]]],
+    kind: str | None,
+    shared: dict[int, tuple[torch.Tensor, Strips]],
+) -> Make:
+    """Returns what makes a packed layer of a weight and a bias; ``sizes`` as ``_linear_sizes`` yields them."""
+    by_kind = defaultdict[str | None, list[tuple[int, int]]](list)
+    for stored, size in sizes:
+        by_kind[stored or kind].append(size)
+    chosen = {stored: choose(dtype, of, stored) for stored, of in by_kind.items()}
+    for stored, products in chosen.items():
+        logger.info("linear layers (%s) are multiplied by %s", stored or dtype, products)
+
+    def make(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Module:
+        stored = kind_of(weight) or kind
+        if stored is None:
+            return PackedLinear(weight, bias, chosen[None])
+        strips = shared[id(weight)][1] if id(weight) in shared else Strips(weight, stored)
+        return BlockLinear(strips, bias, chosen[stored])
+
+    return make
+
+
+def _linear_sizes(
+    model: PreTrainedModel, together: list[list[nn.Linear]], plain: frozenset[int]
+) -> Iterator[tuple[str | None, tuple[int, int]]]:
+    """Yields the kind of blocks and ``(in, out)`` of the products that a model's linear layers become; arguments as for
+    ``pack_linears``."""
     grouped = {id(layer) for group in together for layer in group} | plain
     for group in together:
-        yield group[0].in_features, sum(layer.out_features for layer in group)
+        yield kind_of(group[0].weight), (group[0].in_features, sum(layer.out_features for layer in group))
     for module in model.modules():
         if type(module) is nn.Linear and id(module) not in grouped:
-            yield module.in_features, module.out_features
+            yield kind_of(module.weight), (module.in_features, module.out_features)
         elif type(module) is Conv1D:
-            yield module.nx, module.nf
+            yield None, (module.nx, module.nf)
+
+
+def _on_meta(weight: torch.Tensor) -> torch.Tensor:
+    return torch.empty(weight.shape, dtype=weight.dtype, device="meta")

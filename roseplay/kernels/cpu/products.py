@@ -1,7 +1,8 @@
 """Chooses the fastest kind of product on this machine, measured when a model is loaded, at the sizes of its layers.
 
-There are up to three kinds: AMX's tiles, vectors of AVX-512, AVX2 or NEON (both on ``matmul``'s strips), and oneDNN's.
-Which is fastest depends on the CPU and the number of rows, and no list of CPUs is ever complete.
+There are up to three kinds for plain weights: AMX's tiles, vectors of AVX-512, AVX2 or NEON (both on ``matmul``'s strips),
+and oneDNN's. Weights in quantized blocks are multiplied in integers, or expanded for the products of plain ones. Which is
+fastest depends on the CPU and the number of rows, and no list of CPUs is ever complete.
 """
 
 from __future__ import annotations
@@ -18,15 +19,19 @@ import torch
 from torch.nn import functional
 
 try:
-    from roseplay.kernels.cpu import amx, int8, matmul
+    from roseplay.kernels.cpu import amx, matmul
     from roseplay.kernels.cpu.features import has, has_amx, has_neon
+    from roseplay.kernels.cpu.quants import formats, product
+    from roseplay.kernels.cpu.quants.tiles import most_rows as integer_rows
     from roseplay.kernels.cpu.tiles import STRIP, most_rows
 except ImportError:  # Numba is an extra
-    matmul = int8 = None  # type: ignore[assignment]
+    matmul = formats = None  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 
 TILES, ONEDNN = "AMX tiles", "oneDNN"
+INTEGERS = "integers in AVX2" if matmul is None or not has("avx512vnni") else "integers in AVX-512 VNNI"
+EXPANDED = "expanded floats"
 VECTORS = "AVX-512" if matmul is None or has("avx512f") else "NEON" if has_neon() else "AVX2"
 ROWS = (1, 8, 32, 128)  # for which products are measured: decode steps, and a prompt
 _REPEATS = 3
@@ -43,24 +48,28 @@ class Products:
 
     Attributes:
         strips: whether weights are laid out for ``matmul``, else for oneDNN.
-        tiles_from: the fewest rows that are multiplied by AMX's tiles; None for never.
+        tiles_from: the fewest rows that are multiplied by AMX's tiles, or, of weights in quantized blocks, after these have
+            been expanded; None for never.
         measured: microseconds of a product by kind and number of rows; empty if there was no choice.
         size: ``(in, out)`` of the products that were measured.
+        blocks: whether weights are in quantized blocks.
     """
 
     strips: bool
     tiles_from: int | None = None
     measured: Microseconds = field(default_factory=dict)
     size: tuple[int, int] = (0, 0)
+    blocks: bool = False
 
     @property
     def used(self) -> str:
         """Describes the products in use."""
         if not self.strips:
             return ONEDNN
+        few, many = (INTEGERS, EXPANDED) if self.blocks else (VECTORS, TILES)
         if self.tiles_from is None:
-            return VECTORS
-        return TILES if self.tiles_from <= 1 else f"{VECTORS}, {TILES} from {self.tiles_from} rows on"
+            return few
+        return many if self.tiles_from <= 1 else f"{few}, {many} from {self.tiles_from} rows on"
 
     @property
     def times(self) -> str:
@@ -75,37 +84,50 @@ class Products:
         return f"{self.used} ({self.times})" if self.times else self.used
 
 
-def default_products(dtype: torch.dtype, *, quantized: bool = False) -> Products:
-    """Returns the products to use without measuring, for weights of a dtype or, if ``quantized``, in int8."""
-    if quantized:
-        strips = int8 is not None and int8.available()
-        return Products(strips, 1 if strips and int8.has_tiles() else None)
+def default_products(dtype: torch.dtype) -> Products:
+    """Returns the products to use without measuring, for plain weights."""
     strips = matmul is not None and most_rows(dtype) > 0
     return Products(strips, 1 if strips and dtype == torch.bfloat16 and has_amx() else None)
 
 
-def choose(dtype: torch.dtype, sizes: Iterable[tuple[int, int]], *, quantized: bool = False) -> Products:
+def block_products(dtype: torch.dtype) -> Products | None:
+    """Returns the products to use without measuring, for weights in quantized blocks; None if there are none for x's
+    ``dtype``."""
+    if formats is None:
+        return None
+    integers, floats = integer_rows() > 0, most_rows(dtype) > 0
+    return Products(True, None if integers else 1, blocks=True) if integers or floats else None
+
+
+def block_kinds() -> frozenset[str]:
+    """Returns the types of quantized blocks, by ggml's names, that this CPU multiplies in integers."""
+    return frozenset(formats.FORMATS) if formats is not None and integer_rows() else frozenset()
+
+
+def choose(dtype: torch.dtype, sizes: Iterable[tuple[int, int]], kind: str | None = None) -> Products:
     """Returns the fastest products for layers of these sizes, ``(in, out)`` each; takes tens of milliseconds.
 
     As many weights are multiplied in turn as the model has, but not more than are needed to read each from memory: those
     of a small model are read from a cache.
 
     Args:
-        quantized: whether their weights are in int8; ``dtype`` is then only x's.
+        kind: type of the quantized blocks in which the weights are; None for plain weights of ``dtype``.
     """
-    by_default = default_products(dtype, quantized=quantized)
+    by_default = default_products(dtype) if kind is None else block_products(dtype)
+    assert by_default is not None, "the blocks would not have been kept"
     weight = Counter[tuple[int, int]]()
     for inner, outer in sizes:
         weight[inner, outer] += inner * outer
     if not by_default.strips or not weight:
         return by_default
     inner, outer = weight.most_common(1)[0][0]
-    item = torch.empty(0, dtype=dtype).element_size()
-    outer = max(1, min(outer, _MOST_BYTES // (inner * item)))
-    item = 1 if quantized else item
-    copies = max(1, min(_ALL_BYTES, weight.total() * item) // (inner * outer * item))
-    kinds = _kinds_of_int8(inner, outer, copies) if quantized else _kinds(dtype, inner, outer, copies)
-    if not kinds.keys() & {TILES, VECTORS}:
+    item = float(dtype.itemsize)
+    if kind is not None:
+        item = formats.FORMATS[kind][0].block_bytes / (formats.BLOCK * formats.STRIP)
+    outer = max(1, min(outer, int(_MOST_BYTES / (inner * item))))
+    copies = max(1, int(min(_ALL_BYTES, weight.total() * item) / (inner * outer * item)))
+    kinds = _kinds(dtype, inner, outer, copies) if kind is None else _kinds_of_blocks(dtype, kind, inner, outer, copies)
+    if not kinds.keys() & {TILES, VECTORS, INTEGERS, EXPANDED}:
         return Products(False)
     return decide(_measure(kinds, dtype, inner), (inner, outer))
 
@@ -113,28 +135,30 @@ def choose(dtype: torch.dtype, sizes: Iterable[tuple[int, int]], *, quantized: b
 def decide(measured: Microseconds, size: tuple[int, int] = (0, 0)) -> Products:
     """Returns the fastest products by the geometric mean over the numbers of rows.
 
-    Tiles alone, or else vectors alone, are preferred unless another choice is clearly faster. With them, a request's
-    tokens depend neither on the other requests in its steps nor on the measurements, and a recorded step runs entirely
-    in the same threads.
+    Tiles alone, or else vectors or integers alone, are preferred unless another choice is clearly faster. With them, a
+    request's tokens depend neither on the other requests in its steps nor on the measurements, and a recorded step runs
+    entirely in the same threads.
     """
 
     def mean_log(of: Mapping[int, float]) -> float:
         return statistics.fmean(math.log(of[rows]) for rows in ROWS)
 
-    vectors, tiles, theirs = (measured.get(kind) for kind in (VECTORS, TILES, ONEDNN))
+    blocks = bool(measured.keys() & {INTEGERS, EXPANDED})
+    few, many = (INTEGERS, EXPANDED) if blocks else (VECTORS, TILES)
+    vectors, tiles, theirs = (measured.get(kind) for kind in (few, many, ONEDNN))
     found: dict[tuple[bool, int | None], float] = {}
-    if tiles is not None:
+    if tiles is not None and not (blocks and vectors is not None):
         found[True, 1] = mean_log(tiles)
     if vectors is not None:
         found[True, None] = mean_log(vectors)
     if vectors is not None and tiles is not None:
-        for least in ROWS[1:]:
+        for least in (1, *ROWS[1:]):
             found[True, least] = mean_log({rows: (tiles if rows >= least else vectors)[rows] for rows in ROWS})
     if theirs is not None:
         found[False, None] = mean_log(theirs)
     simple, best = next(iter(found)), min(found, key=found.__getitem__)
     strips, tiles_from = best if found[best] < found[simple] + math.log(_CLEARLY) else simple
-    return Products(strips, tiles_from, measured, size)
+    return Products(strips, tiles_from, measured, size, blocks)
 
 
 Run = Callable[[torch.Tensor, int], torch.Tensor]
@@ -158,18 +182,20 @@ def _kinds(dtype: torch.dtype, inner: int, outer: int, copies: int) -> dict[str,
     return _right(kinds, weight.float(), dtype)
 
 
-def _kinds_of_int8(inner: int, outer: int, copies: int) -> dict[str, Run]:
-    """Returns the same for weights in int8."""
-    weight = (torch.arange(inner * outer, dtype=torch.int32) % 251 - 125).to(torch.int8).view(outer, inner)
-    strips = [int8.lay_out(weight) for _ in range(copies)]
-    scales = torch.full((len(strips[0]) * STRIP,), 1 / 125)
-    bias = torch.zeros_like(scales)
+def _kinds_of_blocks(dtype: torch.dtype, kind: str, inner: int, outer: int, copies: int) -> dict[str, Run]:
+    """Returns the same for weights in quantized blocks."""
+    form, padded = formats.FORMATS[kind][0], -(-inner // formats.BLOCK) * formats.BLOCK
+    weight, strips = formats.example(form, outer, padded)
+    packed = [strips.clone() for _ in range(copies)]
+    bias = torch.zeros(len(strips) * STRIP)
 
-    def by_strips(tiles_from: int | None) -> Run:
-        return lambda x, i: int8.multiply(x, strips[i % copies], scales, bias, (inner, outer), tiles_from)
+    def by(floats_from: int | None) -> Run:
+        return lambda x, i: product.multiply(x, packed[i % copies], form, bias, (inner, outer), floats_from)
 
-    kinds = {TILES: by_strips(1)} if int8.has_tiles() else {}
-    return _right({**kinds, VECTORS: by_strips(None)}, weight.float() / 125, torch.float32)
+    kinds = {INTEGERS: by(None)} if integer_rows() else {}
+    if most_rows(dtype):
+        kinds[EXPANDED] = by(1)
+    return _right(kinds, weight[:, :inner], dtype)
 
 
 def _right(kinds: dict[str, Run], weight: torch.Tensor, dtype: torch.dtype) -> dict[str, Run]:

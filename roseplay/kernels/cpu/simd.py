@@ -74,7 +74,8 @@ class Emitter:
     def call(self, name: str, result: Any, *args: Any) -> Any:
         kind = ir.FunctionType(result, [arg.type for arg in args])
         function = cgutils.get_or_insert_function(self.builder.module, kind, name)
-        return self.builder.call(function, args, fastmath=FAST)
+        of_floats = getattr(result, "element", result) == FLOAT
+        return self.builder.call(function, args, fastmath=FAST if of_floats else ())
 
     def fma(self, x: Any, y: Any, z: Any) -> Any:
         return self.call(f"llvm.fma.v{LANES}f32", FLOATS, x, y, z)
@@ -180,6 +181,16 @@ def float_from_bits(context, bits):
         return builder.bitcast(args[0], ir.DoubleType())
 
     return types.float64(bits), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def half_from_bits(context, bits):
+    """Returns the float16 with the bits of a uint16, as a float32."""
+
+    def generate(context, builder, signature, args):
+        return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
+
+    return types.float32(bits), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -1,8 +1,6 @@
 """Multiplies a few rows by one strip of 32 outputs, the innermost part of every product, in AVX-512, AVX2 or NEON.
 
-A strip is float32 ``[steps, 32]``; bfloat16 ``[steps, 32, 2]``, where an instruction multiplies two numbers a lane; or
-uint8 ``[steps, 32, 4]``, where it multiplies four by the int8 of x, viewed as int32 ``[rows, steps]``, with sums in
-int32.
+A strip is float32 ``[steps, 32]``, or bfloat16 ``[steps, 32, 2]``, where an instruction multiplies two numbers a lane.
 """
 
 from __future__ import annotations
@@ -104,9 +102,7 @@ def _tile(builder: Any, rows: int, dtype: Any) -> _Tile:
 
 
 def _instruction(dtype: Any) -> str:
-    if isinstance(dtype, types.Float):
-        return "vfmadd231ps"
-    return "vdpbf16ps" if dtype.bitwidth == 16 else "vpdpbusd"
+    return "vfmadd231ps" if isinstance(dtype, types.Float) else "vdpbf16ps"
 
 
 class _Tile(Emitter):

@@ -1,0 +1,199 @@
+"""Lays out ggml's quantized blocks in strips, in the order in which products read them; and rounds weights to blocks.
+
+A strip has a block of 32 outputs for each 32 inputs. The block begins with its numbers, four consecutive inputs of an
+output side by side: ``[8, 32, 4]`` bytes, or ``[4, 32, 4]`` for numbers of four bits, with the last 16 inputs in the upper
+halves. Then come float16 scales ``[scales, 32]``, and minima ``[32]`` if the format has any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+BLOCK = 32  # inputs
+STRIP = 32  # outputs
+_CHUNK = 32 * STRIP  # outputs that are laid out at a time
+Bytes = Any  # uint8 [rows, stored blocks, bytes of one]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How weights are stored: ``scale * (number - offset)``, or ``scale * number + minimum``.
+
+    Attributes:
+        bits: of a number, which is unsigned.
+        scales: scales of an output in a block: one, or two for 16 inputs each.
+        offset: None if each output of a block has a minimum.
+    """
+
+    bits: int
+    scales: int = 1
+    offset: int | None = None
+
+    @property
+    def number_bytes(self) -> int:
+        """Bytes of the numbers of a block in a strip."""
+        return BLOCK * STRIP // (2 if self.bits == 4 else 1)
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block in a strip."""
+        return self.number_bytes + 2 * STRIP * (self.scales + (self.offset is None))
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Rows of blocks.
+
+    Attributes:
+        numbers: uint8 ``[rows, blocks, 32]``; with four bits ``[rows, blocks, 16]``, the last 16 in the upper halves.
+        scales: float16 ``[rows, blocks, scales]``.
+        minima: float16 ``[rows, blocks]``; None if the format has none.
+    """
+
+    numbers: Any
+    scales: Any
+    minima: Any = None
+
+
+def lay_out(form: Format, outputs: int, inputs: int, read: Callable[[int, int], Blocks]) -> torch.Tensor:
+    """Returns a weight as uint8 strips ``[strips, blocks, bytes]``, with zeros as outputs beyond ``outputs``.
+
+    Args:
+        inputs: a multiple of 32.
+        read: returns the blocks of the outputs from a first one to before a last one.
+    """
+    blocks, count = inputs // BLOCK, -(-outputs // STRIP)
+    strips = torch.zeros((count, blocks, form.block_bytes), dtype=torch.uint8)
+    for first in range(0, outputs, _CHUNK):
+        last = min(first + _CHUNK, outputs)
+        rows = read(first, last)
+        chunk = strips[first // STRIP : -(-last // STRIP)]
+        begin = 0
+        for numbers, kind in ((rows.numbers, np.int32), (rows.scales, np.float16), (rows.minima, np.float16)):
+            if numbers is None:
+                continue
+            rows_of = np.ascontiguousarray(numbers).reshape(last - first, blocks, -1).view(kind)
+            given = torch.from_numpy(np.pad(rows_of, ((0, -(last - first) % STRIP), (0, 0), (0, 0))))
+            items = given.shape[-1]
+            end = begin + items * STRIP * given.element_size()
+            place = chunk[..., begin:end].view(given.dtype).unflatten(-1, (items, STRIP))
+            place.copy_(given.unflatten(0, (-1, STRIP)).permute(0, 2, 3, 1))
+            begin = end
+    return strips
+
+
+def read_q4_0(of: Bytes) -> Blocks:
+    return Blocks(of[..., 2:], _halves(of[..., :2]))
+
+
+def read_q4_1(of: Bytes) -> Blocks:
+    return Blocks(of[..., 4:], _halves(of[..., :2]), _halves(of[..., 2:4]))
+
+
+def read_q5_0(of: Bytes) -> Blocks:
+    return Blocks(_of_five_bits(of[..., 2:]), _halves(of[..., :2]))
+
+
+def read_q5_1(of: Bytes) -> Blocks:
+    return Blocks(_of_five_bits(of[..., 4:]), _halves(of[..., :2]), _halves(of[..., 2:4]))
+
+
+def read_q8_0(of: Bytes) -> Blocks:
+    return Blocks(of[..., 2:] ^ np.uint8(0x80), _halves(of[..., :2]))
+
+
+def read_q4_k(of: Bytes) -> Blocks:
+    numbers = _split(of[..., 16:], 32)
+    return Blocks(numbers[..., :16] | numbers[..., 16:] << 4, *_scales_and_minima(of))
+
+
+def read_q5_k(of: Bytes) -> Blocks:
+    fifth = of[..., None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None] & 1
+    return Blocks(_split(of[..., 48:], 32) | fifth.reshape(len(of), -1, BLOCK) << 4, *_scales_and_minima(of))
+
+
+def read_q6_k(of: Bytes) -> Blocks:
+    upper = of[..., 128:192].reshape(*of.shape[:2], 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
+    scales = of[..., 192:208].view(np.int8) * _halves(of[..., 208:]).astype(np.float32)
+    return Blocks(
+        _split(of[..., :128], 64) | upper.reshape(len(of), -1, BLOCK) << 4,
+        scales.reshape(len(of), -1, 2).astype(np.float16),
+    )
+
+
+# By ggml's names; how each is stored is documented by the package gguf.
+FORMATS: dict[str, tuple[Format, Callable[[Bytes], Blocks]]] = {
+    "Q4_0": (Format(4, offset=8), read_q4_0),
+    "Q4_1": (Format(4), read_q4_1),
+    "Q5_0": (Format(5, offset=16), read_q5_0),
+    "Q5_1": (Format(5), read_q5_1),
+    "Q8_0": (Format(8, offset=128), read_q8_0),
+    "Q4_K": (Format(4), read_q4_k),
+    "Q5_K": (Format(5), read_q5_k),
+    "Q6_K": (Format(6, scales=2, offset=32), read_q6_k),
+}
+
+
+def rounded(weight: torch.Tensor, kind: str) -> Blocks:
+    """Returns ``weight [rows, in]`` rounded to blocks of Q4_1, between each block's extremes, or of Q8_0."""
+    padded = torch.nn.functional.pad(weight.float(), (0, -weight.shape[1] % BLOCK))
+    values = padded.numpy().reshape(len(weight), -1, BLOCK)
+    if kind == "Q8_0":
+        scales = (abs(values).max(-1, keepdims=True) / 127).astype(np.float16)
+        return Blocks((_divided(values, scales) + 128).astype(np.uint8), scales)
+    minima = values.min(-1, keepdims=True).astype(np.float16)
+    scales = ((values.max(-1, keepdims=True) - minima) / 15).astype(np.float16)
+    numbers = _divided(values - minima, scales).clip(0, 15).astype(np.uint8)
+    return Blocks(numbers[..., :16] | numbers[..., 16:] << 4, scales, minima)
+
+
+def example(form: Format, outputs: int, inputs: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns a weight, float32 ``[outputs, inputs]``, and its strips, to compare products and measure them."""
+    of = (outputs, inputs // BLOCK)
+    numbers = (np.arange(outputs * inputs) % 251 % 2**form.bits).astype(np.uint8).reshape(*of, BLOCK)
+    scales = np.full((*of, form.scales), 2.0**-form.bits, np.float16)
+    minima = np.full(of, -0.5, np.float16) if form.offset is None else None
+    offset = 2 ** (form.bits - 1) if form.offset is None else form.offset
+    weight = (numbers.astype(np.float32) - offset) * np.float32(2.0**-form.bits)
+    packed = numbers[..., :16] | numbers[..., 16:] << 4 if form.bits == 4 else numbers
+
+    def read(first: int, last: int) -> Blocks:
+        return Blocks(packed[first:last], scales[first:last], None if minima is None else minima[first:last])
+
+    return torch.from_numpy(weight.reshape(outputs, inputs)), lay_out(form, outputs, inputs, read)
+
+
+def _divided(values: Any, scales: Any) -> Any:
+    scales = scales.astype(np.float32)
+    return np.rint(values / np.where(scales > 0, scales, 1))
+
+
+def _halves(of: Bytes) -> Any:
+    return np.ascontiguousarray(of).view(np.float16)
+
+
+def _split(of: Bytes, together: int) -> Any:
+    """Returns ``[rows, blocks, 32]`` numbers of four bits; the lower halves of ``together`` bytes come before the upper."""
+    pairs = of.reshape(*of.shape[:2], -1, 1, together) >> np.array([0, 4], np.uint8)[:, None] & 15
+    return pairs.reshape(len(of), -1, BLOCK)
+
+
+def _of_five_bits(of: Bytes) -> Any:
+    """Returns ``[rows, blocks, 32]`` numbers; the bytes are their fifth bits, then 16 pairs of the others."""
+    fifth = np.unpackbits(of[..., :4], axis=-1, bitorder="little")
+    return _split(of[..., 4:], 16) | fifth << 4
+
+
+def _scales_and_minima(of: Bytes) -> tuple[Any, Any]:
+    """Returns the scales and minima of super-blocks of 256: their float16 factors, then 8 numbers of 6 bits for each."""
+    lower, middle, upper = np.split(of[..., 4:16], 3, axis=-1)
+    scales = np.concatenate([lower & 63, upper & 15 | lower >> 2 & 48], -1) * _halves(of[..., :2]).astype(np.float32)
+    minima = np.concatenate([middle & 63, upper >> 4 | middle >> 2 & 48], -1) * -_halves(of[..., 2:4]).astype(
+        np.float32
+    )
+    return tuple(part.reshape(len(of), -1, 1).astype(np.float16) for part in (scales, minima))

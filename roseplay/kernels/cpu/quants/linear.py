@@ -1,0 +1,107 @@
+"""Linear layers and embeddings whose weights are in quantized blocks."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+
+from roseplay.kernels.cpu.products import Products
+from roseplay.kernels.cpu.quants import embedding, product
+from roseplay.kernels.cpu.quants.formats import BLOCK, FORMATS, STRIP, Blocks, lay_out, rounded
+from roseplay.model.block_tensor import BlockTensor
+
+_TRIED = 8  # rows
+
+
+class Strips:
+    """A weight in strips, which a linear layer and an embedding may share.
+
+    Args:
+        weight: ``[out, in]``, in blocks or plain; a plain one is rounded to blocks.
+        kind: ggml's name of the blocks' type.
+    """
+
+    def __init__(self, weight: torch.Tensor, kind: str) -> None:
+        self.outer, self.inner = weight.shape
+        self.kind, self.dtype = kind, weight.dtype
+        self.form, parse = FORMATS[kind]
+
+        def read(first: int, last: int) -> Blocks:
+            if isinstance(weight, BlockTensor):
+                return parse(weight.blocks(first, last))
+            return rounded(weight.detach()[first:last], kind)
+
+        self.packed = lay_out(self.form, self.outer, -(-self.inner // BLOCK) * BLOCK, read)
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes that a step reads less than from a plain weight."""
+        return self.outer * self.inner * self.dtype.itemsize - self.packed.numel()
+
+
+class BlockLinear(nn.Module):
+    """A linear layer, ``[..., in]`` to ``[..., out]``.
+
+    Args:
+        bias: ``[out]`` or None.
+        products: how to multiply.
+    """
+
+    def __init__(self, strips: Strips, bias: torch.Tensor | None, products: Products) -> None:
+        super().__init__()
+        self.out_features, self.in_features = strips.outer, strips.inner
+        self.strips, self.products = strips, products
+        self.bias = torch.zeros(len(strips.packed) * STRIP)
+        if bias is not None:
+            self.bias[: self.out_features] = bias.detach()
+        # As in ``PackedLinear``.
+        self.weight = torch.empty((strips.outer, strips.inner), dtype=strips.dtype, device="meta")
+
+    @property
+    def used(self) -> str:
+        """Describes how the layer multiplies."""
+        return f"{self.strips.kind} blocks by {self.products.used}"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        strips = self.strips
+        sizes = strips.inner, strips.outer
+        return product.multiply(x, strips.packed, strips.form, self.bias, sizes, self.products.tiles_from)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, kind={self.strips.kind}"
+
+
+class BlockEmbedding(nn.Module):
+    """An embedding, whose rows are dequantized as they are looked up, and multiplied by ``scale``."""
+
+    def __init__(self, strips: Strips, scale: float) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = strips.outer, strips.inner
+        self.strips, self.scale = strips, scale
+        self.weight = torch.empty((strips.outer, strips.inner), dtype=strips.dtype, device="meta")
+
+    @classmethod
+    def of(cls, plain: nn.Embedding, strips: Strips | None) -> BlockEmbedding | None:
+        """Returns the replacement of an embedding in blocks; None if it does more than scale the rows of its weight.
+
+        Args:
+            strips: its weight's, if they exist already.
+        """
+        weight = plain.weight
+        assert isinstance(weight, BlockTensor)
+        scale = 1.0
+        if type(plain) is not nn.Embedding:
+            few = weight.first_rows(_TRIED)
+            trial = copy.copy(plain)
+            trial._parameters = {"weight": nn.Parameter(few, requires_grad=False)}
+            found = trial(torch.arange(_TRIED))
+            scale = float((found.float() * few.float()).sum() / few.float().square().sum())
+            if not torch.allclose(found.float(), few.float() * scale, rtol=0.01):
+                return None
+        return cls(strips or Strips(weight, weight.kind), scale)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        strips = self.strips
+        return embedding.look_up(ids, strips.packed, strips.form, strips.inner, self.scale, strips.dtype)

@@ -1,0 +1,214 @@
+"""Matrix products of rows with a weight in strips of quantized blocks.
+
+A piece of work is a block of rows times a group of strips, as in ``matmul``. Rows are either rounded and multiplied in
+integers, straight from the strips (``tiles``); or each strip is first expanded to floats, which pays for many rows.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from numba import types
+
+from roseplay.kernels.cpu import amx
+from roseplay.kernels.cpu import tiles as matmul_tiles
+from roseplay.kernels.cpu.features import has_amx
+from roseplay.kernels.cpu.matmul import partition
+from roseplay.kernels.cpu.parallel import share_out
+from roseplay.kernels.cpu.quants.formats import BLOCK, STRIP, Format
+from roseplay.kernels.cpu.quants.tiles import RECORD, expand_block, most_rows, multiply_blocks
+from roseplay.kernels.cpu.rows import read_row, share_rows, write_row
+from roseplay.kernels.cpu.simd import address, advance, array_at, kernel, pointer
+from roseplay.kernels.cpu.tiles import multiply_cached_rows
+
+_COLLIDING_BYTES, _LINE = 2048, 64  # see ``matmul``
+_AHEAD = 2048  # bytes
+
+# Indices of the kernel's arguments: addresses, its own first, then sizes.
+_KERNEL, _X, _RECORDS, _WEIGHT, _BIAS, _OUT, _ROWS, _STRIDE, _INNER, _OUTER, _BLOCKS, _GROUPS = range(12)
+
+
+def multiply(
+    x: torch.Tensor,
+    strips: torch.Tensor,
+    form: Format,
+    bias: torch.Tensor,
+    sizes: tuple[int, int],
+    floats_from: int | None,
+) -> torch.Tensor:
+    """``x [..., in]``, float32 or bfloat16, times a weight, plus ``bias``: ``[..., out]`` in x's dtype.
+
+    Args:
+        strips: the weight, as ``formats.lay_out`` returns it.
+        bias: float32 ``[32 * strips]``, padded with zeros.
+        sizes: ``(in, out)``.
+        floats_from: the fewest rows for which strips are expanded; None for never.
+
+    Raises ``RuntimeError`` if the last size of x is not the weight's.
+    """
+    inner, outer = sizes
+    if x.shape[-1] != inner:
+        raise RuntimeError(f"x is {list(x.shape)}, the weight [{outer}, {inner}]")
+    x = x.contiguous()
+    out = torch.empty((*x.shape[:-1], outer), dtype=x.dtype)
+    rows, bf16, padded = x.numel() // inner, x.dtype == torch.bfloat16, strips.shape[1] * BLOCK
+    stored = (form.bits, form.scales, -1 if form.offset is None else form.offset)
+    if floats_from is None or rows < floats_from:
+        numbers, records = rounded(x, rows, padded)
+        blocks, groups = partition(rows, strips, most_rows())
+        given, stride, product = (numbers, records), numbers.stride(0), _product(*stored, bf16)
+    else:
+        if inner < padded:
+            x = torch.nn.functional.pad(x, (0, padded - inner))
+        tiles = bf16 and has_amx()
+        blocks, groups = partition(rows, strips, amx.MOST_ROWS if tiles else matmul_tiles.most_rows(x.dtype))
+        given, stride, product = (x, x), padded, _expanded_product(*stored, bf16, tiles)
+    places = [tensor.data_ptr() for tensor in (*given, strips, bias, out)]
+    share_out(product, [*places, rows, stride, padded, outer, blocks, groups], blocks * groups)
+    return out
+
+
+def rounded(x: torch.Tensor, rows: int, padded: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns rows as int8 ``[rows, at least padded]``, and float32 ``[rows, padded / 32, 4]`` that describe their
+    blocks."""
+    stride = padded + _LINE if padded % _COLLIDING_BYTES == 0 else padded
+    numbers = torch.empty((rows, stride), dtype=torch.int8)
+    records = torch.empty((rows, padded // BLOCK, RECORD), dtype=torch.float32)
+    share_rows(_rounding(x.dtype == torch.bfloat16), (x, numbers, records), rows, x.shape[-1], stride, padded)
+    return numbers, records
+
+
+@numba.njit(inline="always")
+def round_blocks(y, numbers, records):
+    """Round a row of float32 to int8 in blocks of 32; ``records`` is flat."""
+    for block in range(len(y) // BLOCK):
+        begin = block * BLOCK
+        largest = np.float32(0)
+        for i in range(BLOCK):
+            largest = max(largest, abs(y[begin + i]))
+        inverse = np.float32(127) / largest if largest > 0 else np.float32(0)
+        first, second = np.int32(0), np.int32(0)
+        for i in range(BLOCK // 2):
+            number = np.int32(np.rint(y[begin + i] * inverse))
+            other = np.int32(np.rint(y[begin + BLOCK // 2 + i] * inverse))
+            numbers[begin + i], numbers[begin + BLOCK // 2 + i] = number, other
+            first += number
+            second += other
+        scale = largest / np.float32(127)
+        records[RECORD * block] = scale
+        records[RECORD * block + 1] = scale * np.float32(first + second)
+        records[RECORD * block + 2] = scale * np.float32(first)
+        records[RECORD * block + 3] = scale * np.float32(second)
+
+
+@cache
+def _rounding(bf16: bool) -> Any:
+    item = types.uint16 if bf16 else types.float32
+
+    def round_rows(args, piece):
+        rows, pieces, inner, stride, padded = args[4], args[5], args[6], args[7], args[8]
+        y, described = np.zeros(padded, np.float32), padded // BLOCK * RECORD
+        for row in range(rows * piece // pieces, rows * (piece + 1) // pieces):
+            read_row(array_at(args[1], item, row * inner, inner), y[:inner], bf16)
+            to = array_at(args[2], types.int8, row * stride, padded)
+            round_blocks(y, to, array_at(args[3], types.float32, row * described, described))
+
+    return kernel(round_rows)
+
+
+@cache
+def _product(bits: int, scales: int, offset: int, bf16: bool) -> Any:
+    item = types.uint16 if bf16 else types.float32
+    most, block_bytes = most_rows(), Format(bits, scales, None if offset < 0 else offset).block_bytes
+    ahead = _AHEAD
+
+    def product(args, piece):
+        rows, inner, outer, stride = args[_ROWS], args[_INNER], args[_OUTER], args[_STRIDE]
+        steps = inner // BLOCK
+        x, records = pointer(args[_X], types.int8), pointer(args[_RECORDS], types.float32)
+        weight = pointer(args[_WEIGHT], types.uint8)
+        strips, sums = (outer + STRIP - 1) // STRIP, np.empty(most * STRIP, np.float32)
+        blocks, groups = args[_BLOCKS], args[_GROUPS]
+        block, group = piece // groups, piece % groups
+        begin, end = rows * block // blocks, rows * (block + 1) // blocks
+        tiles = (end - begin + most - 1) // most
+        for strip in range(strips * group // groups, strips * (group + 1) // groups):
+            columns = min(STRIP, outer - strip * STRIP)
+            bias = array_at(args[_BIAS], types.float32, strip * STRIP, columns)
+            for tile in range(tiles):
+                first = begin + (end - begin) * tile // tiles
+                count = begin + (end - begin) * (tile + 1) // tiles - first
+                multiply_blocks(
+                    advance(x, first * stride), stride, advance(records, first * steps * RECORD), steps * RECORD,
+                    advance(weight, strip * steps * block_bytes), steps, address(sums, 0), ahead, count,
+                    most, bits, scales, offset,
+                )  # fmt: skip
+                for row in range(count):
+                    of_row = sums[row * STRIP : row * STRIP + columns]
+                    for column in range(columns):
+                        of_row[column] += bias[column]
+                    write_row(of_row, array_at(args[_OUT], item, (first + row) * outer + strip * STRIP, columns), bf16)
+
+    return kernel(product)
+
+
+@cache
+def _expanded_product(bits: int, scales: int, offset: int, bf16: bool, tiles: bool) -> Any:
+    item, size, step = (types.uint16, np.uint16, 2) if bf16 else (types.float32, np.float32, 1)
+    most = amx.MOST_ROWS if tiles else matmul_tiles.most_rows(torch.bfloat16 if bf16 else torch.float32)
+    block_bytes = Format(bits, scales, None if offset < 0 else offset).block_bytes
+
+    def product(args, piece):
+        rows, inner, outer, stride = args[_ROWS], args[_INNER], args[_OUTER], args[_STRIDE]
+        steps, strips = inner // BLOCK, (outer + STRIP - 1) // STRIP
+        x, weight = pointer(args[_X], item), pointer(args[_WEIGHT], types.uint8)
+        floats, sums, zeros = (
+            np.empty(inner * STRIP, size),
+            np.empty(most * STRIP, np.float32),
+            np.zeros(STRIP, np.float32),
+        )
+        config, configured = np.zeros(amx.CONFIG_BYTES, np.uint8), 0
+        blocks, groups = args[_BLOCKS], args[_GROUPS]
+        block, group = piece // groups, piece % groups
+        begin, end = rows * block // blocks, rows * (block + 1) // blocks
+        count_of_tiles = (end - begin + most - 1) // most
+        for strip in range(strips * group // groups, strips * (group + 1) // groups):
+            columns = min(STRIP, outer - strip * STRIP)
+            bias = array_at(args[_BIAS], types.float32, strip * STRIP, columns)
+            for number in range(steps):
+                at = advance(weight, (strip * steps + number) * block_bytes)
+                expand_block(at, address(floats, number * BLOCK * STRIP), bits, scales, offset)
+            for tile in range(count_of_tiles):
+                first = begin + (end - begin) * tile // count_of_tiles
+                count = begin + (end - begin) * (tile + 1) // count_of_tiles - first
+                of_tile = advance(x, first * stride)
+                if tiles:
+                    configured = amx.multiply_rows(
+                        config,
+                        configured,
+                        of_tile,
+                        2 * stride,
+                        address(floats, 0),
+                        steps,
+                        address(sums, 0),
+                        count,
+                        False,
+                    )
+                else:
+                    multiply_cached_rows(
+                        of_tile, stride, address(floats, 0), address(zeros, 0), 0, inner // step, address(sums, 0), STRIP,
+                        count, most,
+                    )  # fmt: skip
+                for row in range(count):
+                    of_row = sums[row * STRIP : row * STRIP + columns]
+                    for column in range(columns):
+                        of_row[column] += bias[column]
+                    write_row(of_row, array_at(args[_OUT], item, (first + row) * outer + strip * STRIP, columns), bf16)
+        if tiles:
+            amx.release()
+
+    return kernel(product)

@@ -1,0 +1,259 @@
+"""Weights in ggml's quantized blocks: exact weights, products in integers and in floats, and what reads the blocks."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+pytest.importorskip("gguf", reason="dequantizes the blocks: pip install 'roseplay[gguf]'")
+pytest.importorskip("numba", reason="Numba is not installed")
+import gguf
+
+from roseplay import Engine, EngineConfig, SamplingParams
+from roseplay.kernels.cpu.features import has
+from roseplay.kernels.cpu.pack import pack_linears
+from roseplay.kernels.cpu.products import Products
+from roseplay.kernels.cpu.quants import tiles
+from roseplay.kernels.cpu.quants.formats import FORMATS
+from roseplay.kernels.cpu.quants.linear import BlockEmbedding, BlockLinear, Strips
+from roseplay.kernels.cpu.tiles import most_rows
+from roseplay.kernels.merge import MergedLinear
+from roseplay.model.block_tensor import BlockTensor, joined
+from roseplay.model.loader import load_model
+from roseplay.model.source import embedded_model
+from tests.gguf_files import random_blocks
+from tests.model.families import FAMILIES, tiny_model
+
+INTEGERS, EXPANDED = Products(True, blocks=True), Products(True, 1, blocks=True)
+SUPER_BLOCKS = ("Q4_K", "Q5_K", "Q6_K")  # their scales are products that float16 rounds
+
+
+def stored(kind: str, rows: int, inner: int, *, order: Any = None) -> BlockTensor:
+    """A weight of random blocks."""
+    return BlockTensor(random_blocks(kind, rows, inner), kind, order, torch.float32)
+
+
+@pytest.fixture(params=["integers", "floats"])
+def products(request: pytest.FixtureRequest) -> Products:
+    if not (tiles.most_rows() if request.param == "integers" else most_rows(torch.float32)):
+        pytest.skip("this CPU has no such instructions")
+    return INTEGERS if request.param == "integers" else EXPANDED
+
+
+def rounded(x: torch.Tensor) -> torch.Tensor:
+    """x, with each block of 32 rounded to 255 values."""
+    blocks = functional.pad(x.float(), (0, -x.shape[-1] % 32)).unflatten(-1, (-1, 32))
+    largest = blocks.abs().amax(-1, keepdim=True)
+    return ((blocks * (127 / largest)).round() * (largest / 127)).nan_to_num().flatten(-2)[..., : x.shape[-1]]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_weights_are_those_that_gguf_dequantizes(kind: str) -> None:
+    order = np.random.default_rng(1).permutation(70)
+    weight = stored(kind, 70, 512, order=order)
+    expected = weight.dequantized()
+    plain = gguf.dequantize(weight.stored, gguf.GGMLQuantizationType[kind])[order]
+    assert torch.equal(expected, torch.from_numpy(plain))
+    found = BlockEmbedding(Strips(weight, kind), 1.0)(torch.arange(70)[None])[0]
+    if kind in SUPER_BLOCKS:
+        torch.testing.assert_close(found, expected, rtol=0, atol=2**-10 * float(expected.abs().max()))
+    else:
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "inner", "outer"), [(1, 256, 32), (3, 512, 50), (8, 256, 96), (33, 2048, 70)])
+def test_a_product_is_that_of_the_rounded_numbers(
+    products: Products, kind: str, dtype: torch.dtype, rows: int, inner: int, outer: int
+) -> None:
+    if products is EXPANDED and not most_rows(dtype):
+        pytest.skip("this CPU has no such instructions")
+    torch.manual_seed(rows * inner)
+    weight, bias, x = stored(kind, outer, inner), torch.randn(outer), torch.randn(2, rows, inner, dtype=dtype)
+    x[0, 0] = 0
+    layer = BlockLinear(Strips(weight, kind), bias, products)
+    with torch.inference_mode():
+        found = layer(x)
+    kept = x.float() if products is EXPANDED else rounded(x)
+    expected = functional.linear(kept, weight.dequantized(), bias)
+    assert (found.shape, found.dtype) == ((2, rows, outer), dtype)
+    error = (found.float() - expected).norm() / expected.norm()
+    assert error < (5e-3 if dtype == torch.bfloat16 else 5e-4)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("number", [0, 255])
+def test_no_sum_overflows(products: Products, kind: str, number: int) -> None:
+    """Of the largest numbers of x and of the weight."""
+    strips, x = Strips(stored(kind, 32, 256), kind), torch.ones(4, 256)
+    strips.packed[..., : strips.form.number_bytes] = number & (
+        0xFF if strips.form.bits == 4 else 2**strips.form.bits - 1
+    )
+    x[1::2] = -1
+    expected = x @ BlockEmbedding(strips, 1.0)(torch.arange(32)).T
+    torch.testing.assert_close(BlockLinear(strips, None, products)(x), expected, rtol=2e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["Q4_1", "Q6_K", "Q8_0"])
+def test_a_row_s_numbers_do_not_depend_on_the_other_rows(products: Products, kind: str) -> None:
+    layer, x = BlockLinear(Strips(stored(kind, 70, 256), kind), None, products), torch.randn(40, 256)
+    with torch.inference_mode():
+        together = layer(x)
+        assert all(torch.equal(layer(x[row : row + 1])[0], together[row]) for row in (0, 17, 39))
+
+
+@pytest.mark.parametrize("kind", ["Q4_1", "Q8_0"])
+def test_plain_weights_are_rounded_to_blocks(products: Products, kind: str) -> None:
+    """Also those whose inputs are not a multiple of 32."""
+    weight, x = torch.randn(50, 200), torch.randn(5, 200)
+    layer = BlockLinear(Strips(weight, kind), None, products)
+    by_gguf = gguf.quantize(functional.pad(weight, (0, 24)).numpy(), gguf.GGMLQuantizationType[kind])
+    expected = torch.from_numpy(gguf.dequantize(by_gguf, gguf.GGMLQuantizationType[kind]))[:, :200]
+    mine = BlockEmbedding(layer.strips, 1.0)(torch.arange(50))
+    assert float((mine - weight).norm()) <= 1.01 * float((expected - weight).norm())
+    found, exact = layer(x), functional.linear(x, mine)
+    assert float((found - exact).norm() / exact.norm()) < 0.01
+    assert layer.strips.saved_bytes == 50 * 200 * 4 - layer.strips.packed.numel()
+
+
+def test_x_that_does_not_fit_the_weight_is_refused(products: Products) -> None:
+    with pytest.raises(RuntimeError, match=r"\[8, 64\]"):
+        BlockLinear(Strips(torch.randn(8, 64), "Q8_0"), None, products)(torch.randn(2, 32))
+
+
+class Scaled(nn.Embedding):
+    """As Gemma's."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return super().forward(ids) * 3
+
+
+class Shifted(nn.Embedding):
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return super().forward(ids) + 1
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"), [(nn.Embedding, lambda rows: rows), (Scaled, lambda rows: rows * 3), (Shifted, None)]
+)
+def test_an_embedding_is_replaced_if_it_does_no_more_than_scale(
+    make: type[nn.Embedding], expected: Callable[[torch.Tensor], torch.Tensor] | None
+) -> None:
+    weight = stored("Q4_0", 40, 64)
+    plain = make(40, 64, _weight=weight)
+    plain.weight.requires_grad_(False)
+    new = BlockEmbedding.of(plain, None)
+    assert (new is None) == (expected is None)
+    if new is not None and expected is not None:
+        torch.testing.assert_close(new(torch.tensor([[3, 39]])), expected(weight.dequantized()[[3, 39]])[None])
+
+
+def test_any_other_operation_gets_the_dequantized_matrix() -> None:
+    weight, x = stored("Q4_0", 40, 64), torch.randn(3, 64)
+    plain = weight.dequantized()
+    assert torch.equal(functional.linear(x, weight), functional.linear(x, plain))
+    assert torch.equal(weight.T + 1, plain.T + 1)
+    assert torch.equal(torch.cat([weight, weight]), torch.cat([plain, plain]))
+    assert torch.equal(weight.bfloat16(), plain.bfloat16())
+    kept = (weight.detach(), weight[...], weight.to(torch.float32), nn.Parameter(weight, requires_grad=False))
+    assert all(isinstance(tensor, BlockTensor) for tensor in kept)
+
+
+def test_layers_with_the_same_input_are_one_product_of_blocks() -> None:
+    order = np.random.default_rng(1).permutation(64)
+    layers = []
+    for weight in (stored("Q4_1", 64, 64, order=order), stored("Q4_1", 32, 64)):
+        layer = nn.Linear(64, len(weight), bias=len(layers) == 1)
+        layer.weight = nn.Parameter(weight, requires_grad=False)
+        layers.append(layer)
+    merged = MergedLinear(layers, lambda weight, bias: BlockLinear(Strips(weight, "Q4_1"), bias, INTEGERS))
+    assert isinstance(joined([layer.weight for layer in layers]), BlockTensor)
+    x = torch.randn(2, 64)
+    with torch.inference_mode():
+        for number, layer in enumerate(layers):
+            expected = functional.linear(rounded(x), layer.weight.dequantized(), layer.bias)
+            torch.testing.assert_close(merged.part(x, number), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.skipif(not has("avx512vnni"), reason="without VNNI, the tests above have run in AVX2")
+def test_a_machine_can_stand_in_for_one_with_avx2() -> None:
+    features = "+avx,+avx2,+fma,+f16c,+bmi,+bmi2,-avx512f,-avx512vnni"
+    mask = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": features}
+    names = ("test_a_product_is", "test_no_sum_overflows", "test_a_row_s_numbers")
+    tests = [f"{__file__}::{name}" for name in dir(sys.modules[__name__]) if name.startswith(names)]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "integers", *tests]
+    subprocess.run(command, env=os.environ | mask, check=True, timeout=300, cwd=Path(__file__).parents[2])
+
+
+@pytest.mark.parametrize("quantization", ["q8", "q4"])
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_a_model_reads_fewer_bytes_and_answers_nearly_the_same(family: str, quantization: str) -> None:
+    model = tiny_model(FAMILIES[family]())
+    plain, small = load_model(model, EngineConfig()), load_model(model, EngineConfig(quantization=quantization))
+    assert any(isinstance(module, BlockLinear) for module in small.model.modules())
+    assert small.weight_bytes < {"q8": 0.6, "q4": 0.5}[quantization] * plain.weight_bytes
+    params = SamplingParams(max_new_tokens=1, temperature=0.0, logprobs=1)
+    logprobs = []
+    for settings in ({}, {"quantization": quantization}):
+        with Engine(model, num_blocks=32, threads=1, **settings) as engine:
+            logprobs.append(engine.submit([5, 6, 7, 8, 9], params).result().logprobs[0].logprob)
+    assert logprobs[0] == pytest.approx(logprobs[1], abs={"q8": 0.05, "q4": 0.3}[quantization])
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"pack_weights": False}, "needs pack_weights"), ({"dtype": "float16"}, "float32 or bfloat16")],
+)
+def test_what_cannot_be_quantized_is_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        EngineConfig(quantization="q8", **settings)
+
+
+def held_out(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """Conversations from the embedded model's recipe that were not in its training data, as tokens."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "assets" / "tiny-chat" / "recipe")
+    from corpus import serving  # type: ignore[import-not-found]
+
+    chance, texts = random.Random(4711), []
+    for _ in range(60):
+        turn = serving.serving_turn(chance, held_out=True)
+        chat = [{"role": "user", "content": turn.question}, {"role": "assistant", "content": turn.answer}]
+        texts.append(tokenizer.apply_chat_template(chat, tokenize=True, return_dict=False))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "corpus"]:
+        del sys.modules[name]
+    return texts
+
+
+@torch.inference_mode()
+def test_perplexity_is_that_of_the_plain_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = embedded_model()
+    texts = held_out(AutoTokenizer.from_pretrained(path), monkeypatch)
+
+    def loss(kind: str | None) -> float:
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+        assert kind is None or pack_linears(model, [], kind=kind) > 20
+        total = tokens = 0.0
+        for text in texts:
+            ids = torch.tensor([text])
+            total += float(functional.cross_entropy(model(ids).logits[0, :-1].float(), ids[0, 1:], reduction="sum"))
+            tokens += len(text) - 1
+        return total / tokens
+
+    exact = loss(None)
+    for kind, most in (("Q8_0", 1.002), ("Q4_1", 1.1)):
+        ratio = float(np.exp(loss(kind) - exact))
+        print(f"{kind}: perplexity x{ratio:.4f}")
+        assert 0.98 < ratio < most
