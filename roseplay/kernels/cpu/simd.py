@@ -184,16 +184,6 @@ def float_from_bits(context, bits):
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def half_from_bits(context, bits):
-    """Returns the float16 with the bits of a uint16, as a float32."""
-
-    def generate(context, builder, signature, args):
-        return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
-
-    return types.float32(bits), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
 def call(context, place, arguments, piece):
     """Call the function at address ``place`` with a pointer and a number."""
     signature = types.void(place, arguments, piece)

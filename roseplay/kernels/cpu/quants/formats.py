@@ -34,6 +34,16 @@ class Format:
     scales: int = 1
     offset: int | None = None
 
+    @classmethod
+    def of(cls, bits: int, scales: int, offset: int) -> Format:
+        """Returns the format of some ``literals``."""
+        return cls(bits, scales, None if offset < 0 else offset)
+
+    @property
+    def literals(self) -> tuple[int, int, int]:
+        """Its attributes as kernels get them: an offset of -1 stands for None."""
+        return self.bits, self.scales, -1 if self.offset is None else self.offset
+
     @property
     def number_bytes(self) -> int:
         """Bytes of the numbers of a block in a strip."""

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from roseplay.kernels.cpu.products import Products
-from roseplay.kernels.cpu.quants import embedding, product
+from roseplay.kernels.cpu.quants import product
 from roseplay.kernels.cpu.quants.formats import BLOCK, FORMATS, STRIP, Blocks, lay_out, rounded
 from roseplay.model.block_tensor import BlockTensor
 
@@ -104,4 +104,4 @@ class BlockEmbedding(nn.Module):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         strips = self.strips
-        return embedding.look_up(ids, strips.packed, strips.form, strips.inner, self.scale, strips.dtype)
+        return product.look_up(ids, strips.packed, strips.form, strips.inner, self.scale, strips.dtype)

@@ -1,7 +1,7 @@
-"""Matrix products of rows with a weight in strips of quantized blocks.
+"""Products of rows with a weight in strips of quantized blocks, and look-ups of its rows.
 
-A piece of work is a block of rows times a group of strips, as in ``matmul``. Rows are either rounded and multiplied in
-integers, straight from the strips (``tiles``); or each strip is first expanded to floats, which pays for many rows.
+Rows are rounded and multiplied in integers (``tiles``), in pieces of a block of rows times a group of strips, as in
+``matmul``; or the strips are expanded to floats for ``matmul``'s own products, which may pay for many rows.
 """
 
 from __future__ import annotations
@@ -14,16 +14,12 @@ import numpy as np
 import torch
 from numba import types
 
-from roseplay.kernels.cpu import amx
-from roseplay.kernels.cpu import tiles as matmul_tiles
-from roseplay.kernels.cpu.features import has_amx
-from roseplay.kernels.cpu.matmul import partition
+from roseplay.kernels.cpu import matmul
 from roseplay.kernels.cpu.parallel import share_out
 from roseplay.kernels.cpu.quants.formats import BLOCK, STRIP, Format
 from roseplay.kernels.cpu.quants.tiles import RECORD, expand_block, most_rows, multiply_blocks
 from roseplay.kernels.cpu.rows import read_row, share_rows, write_row
-from roseplay.kernels.cpu.simd import address, advance, array_at, kernel, pointer
-from roseplay.kernels.cpu.tiles import multiply_cached_rows
+from roseplay.kernels.cpu.simd import address, advance, array_at, float_bits, float_from_bits, kernel, pointer
 
 _COLLIDING_BYTES, _LINE = 2048, 64  # see ``matmul``
 _AHEAD = 2048  # bytes
@@ -53,22 +49,17 @@ def multiply(
     inner, outer = sizes
     if x.shape[-1] != inner:
         raise RuntimeError(f"x is {list(x.shape)}, the weight [{outer}, {inner}]")
+    rows, padded = x.numel() // inner, strips.shape[1] * BLOCK
+    if floats_from is not None and rows >= floats_from:
+        x = torch.nn.functional.pad(x, (0, padded - inner)) if padded > inner else x
+        return matmul.multiply(x, expanded(strips, form, x.dtype), bias, outer, 1)
     x = x.contiguous()
     out = torch.empty((*x.shape[:-1], outer), dtype=x.dtype)
-    rows, bf16, padded = x.numel() // inner, x.dtype == torch.bfloat16, strips.shape[1] * BLOCK
-    stored = (form.bits, form.scales, -1 if form.offset is None else form.offset)
-    if floats_from is None or rows < floats_from:
-        numbers, records = rounded(x, rows, padded)
-        blocks, groups = partition(rows, strips, most_rows())
-        given, stride, product = (numbers, records), numbers.stride(0), _product(*stored, bf16)
-    else:
-        if inner < padded:
-            x = torch.nn.functional.pad(x, (0, padded - inner))
-        tiles = bf16 and has_amx()
-        blocks, groups = partition(rows, strips, amx.MOST_ROWS if tiles else matmul_tiles.most_rows(x.dtype))
-        given, stride, product = (x, x), padded, _expanded_product(*stored, bf16, tiles)
-    places = [tensor.data_ptr() for tensor in (*given, strips, bias, out)]
-    share_out(product, [*places, rows, stride, padded, outer, blocks, groups], blocks * groups)
+    numbers, records = rounded(x, rows, padded)
+    blocks, groups = matmul.partition(rows, strips, most_rows())
+    places = [tensor.data_ptr() for tensor in (numbers, records, strips, bias, out)]
+    product = _product(*form.literals, x.dtype == torch.bfloat16)
+    share_out(product, [*places, rows, numbers.stride(0), padded, outer, blocks, groups], blocks * groups)
     return out
 
 
@@ -123,8 +114,7 @@ def _rounding(bf16: bool) -> Any:
 @cache
 def _product(bits: int, scales: int, offset: int, bf16: bool) -> Any:
     item = types.uint16 if bf16 else types.float32
-    most, block_bytes = most_rows(), Format(bits, scales, None if offset < 0 else offset).block_bytes
-    ahead = _AHEAD
+    most, ahead, block_bytes = most_rows(), _AHEAD, Format.of(bits, scales, offset).block_bytes
 
     def product(args, piece):
         rows, inner, outer, stride = args[_ROWS], args[_INNER], args[_OUTER], args[_STRIDE]
@@ -156,59 +146,54 @@ def _product(bits: int, scales: int, offset: int, bf16: bool) -> Any:
     return kernel(product)
 
 
+def expanded(strips: torch.Tensor, form: Format, dtype: torch.dtype) -> torch.Tensor:
+    """Returns strips as float32 or bfloat16, in the layout of ``matmul.lay_out``."""
+    step = 2 if dtype == torch.bfloat16 else 1
+    count, blocks = strips.shape[:2]
+    floats = torch.empty((count, blocks * BLOCK // step, STRIP, step), dtype=dtype)
+    share_rows(_expansion(*form.literals, dtype == torch.bfloat16), (floats, strips), count, blocks)
+    return floats
+
+
 @cache
-def _expanded_product(bits: int, scales: int, offset: int, bf16: bool, tiles: bool) -> Any:
-    item, size, step = (types.uint16, np.uint16, 2) if bf16 else (types.float32, np.float32, 1)
-    most = amx.MOST_ROWS if tiles else matmul_tiles.most_rows(torch.bfloat16 if bf16 else torch.float32)
-    block_bytes = Format(bits, scales, None if offset < 0 else offset).block_bytes
+def _expansion(bits: int, scales: int, offset: int, bf16: bool) -> Any:
+    item, block_bytes = types.uint16 if bf16 else types.float32, Format.of(bits, scales, offset).block_bytes
 
-    def product(args, piece):
-        rows, inner, outer, stride = args[_ROWS], args[_INNER], args[_OUTER], args[_STRIDE]
-        steps, strips = inner // BLOCK, (outer + STRIP - 1) // STRIP
-        x, weight = pointer(args[_X], item), pointer(args[_WEIGHT], types.uint8)
-        floats, sums, zeros = (
-            np.empty(inner * STRIP, size),
-            np.empty(most * STRIP, np.float32),
-            np.zeros(STRIP, np.float32),
-        )
-        config, configured = np.zeros(amx.CONFIG_BYTES, np.uint8), 0
-        blocks, groups = args[_BLOCKS], args[_GROUPS]
-        block, group = piece // groups, piece % groups
-        begin, end = rows * block // blocks, rows * (block + 1) // blocks
-        count_of_tiles = (end - begin + most - 1) // most
-        for strip in range(strips * group // groups, strips * (group + 1) // groups):
-            columns = min(STRIP, outer - strip * STRIP)
-            bias = array_at(args[_BIAS], types.float32, strip * STRIP, columns)
-            for number in range(steps):
-                at = advance(weight, (strip * steps + number) * block_bytes)
-                expand_block(at, address(floats, number * BLOCK * STRIP), bits, scales, offset)
-            for tile in range(count_of_tiles):
-                first = begin + (end - begin) * tile // count_of_tiles
-                count = begin + (end - begin) * (tile + 1) // count_of_tiles - first
-                of_tile = advance(x, first * stride)
-                if tiles:
-                    configured = amx.multiply_rows(
-                        config,
-                        configured,
-                        of_tile,
-                        2 * stride,
-                        address(floats, 0),
-                        steps,
-                        address(sums, 0),
-                        count,
-                        False,
-                    )
-                else:
-                    multiply_cached_rows(
-                        of_tile, stride, address(floats, 0), address(zeros, 0), 0, inner // step, address(sums, 0), STRIP,
-                        count, most,
-                    )  # fmt: skip
-                for row in range(count):
-                    of_row = sums[row * STRIP : row * STRIP + columns]
-                    for column in range(columns):
-                        of_row[column] += bias[column]
-                    write_row(of_row, array_at(args[_OUT], item, (first + row) * outer + strip * STRIP, columns), bf16)
-        if tiles:
-            amx.release()
+    def expand(args, piece):
+        strips, pieces, blocks = args[3], args[4], args[5]
+        to, weight = pointer(args[1], item), pointer(args[2], types.uint8)
+        for block in range(strips * piece // pieces * blocks, strips * (piece + 1) // pieces * blocks):
+            expand_block(advance(weight, block * block_bytes), advance(to, block * BLOCK * STRIP), bits, scales, offset)
 
-    return kernel(product)
+    return kernel(expand)
+
+
+def look_up(
+    ids: torch.Tensor, strips: torch.Tensor, form: Format, inner: int, scale: float, dtype: torch.dtype
+) -> torch.Tensor:
+    """Returns the rows ``ids [...]`` of a weight, multiplied by ``scale``: ``[..., in]``."""
+    ids = ids.contiguous()
+    out = torch.empty((*ids.shape, inner), dtype=dtype)
+    compute = _look_up(*form.literals, dtype == torch.bfloat16)
+    share_rows(compute, (out, ids, strips), ids.numel(), inner, strips.shape[1], float_bits(scale))
+    return out
+
+
+@cache
+def _look_up(bits: int, scales: int, offset: int, bf16: bool) -> Any:
+    item, block_bytes = types.uint16 if bf16 else types.float32, Format.of(bits, scales, offset).block_bytes
+
+    def look_up(args, piece):
+        rows, pieces, inner, blocks, scale = args[4], args[5], args[6], args[7], np.float32(float_from_bits(args[8]))
+        weight, floats = pointer(args[3], types.uint8), np.empty(BLOCK * STRIP, np.float32)
+        y = np.empty(blocks * BLOCK, np.float32)
+        for row in range(rows * piece // pieces, rows * (piece + 1) // pieces):
+            token = array_at(args[2], types.int64, row, 1)[0]
+            for block in range(blocks):
+                at = advance(weight, (token // STRIP * blocks + block) * block_bytes)
+                expand_block(at, address(floats, 0), bits, scales, offset)
+                for i in range(BLOCK):
+                    y[block * BLOCK + i] = floats[i * STRIP + token % STRIP] * scale
+            write_row(y[:inner], array_at(args[1], item, row * inner, inner), bf16)
+
+    return kernel(look_up)

@@ -42,7 +42,7 @@ def multiply_blocks(
         ahead: bytes by which the strip is prefetched.
         most, bits, scales, offset: literals; the last ones are the ``Format``'s, -1 for no offset.
     """
-    form = Format(bits.literal_value, scales.literal_value, None if offset.literal_value < 0 else offset.literal_value)
+    form = Format.of(*(literal.literal_value for literal in (bits, scales, offset)))
 
     def generate(context, builder, signature, args):
         *places, count = args[:9]
@@ -248,7 +248,7 @@ def expand_block(context, block, to, bits, scales, offset):
 
     ``bits``, ``scales`` and ``offset`` as for ``multiply_blocks``.
     """
-    form = Format(bits.literal_value, scales.literal_value, None if offset.literal_value < 0 else offset.literal_value)
+    form = Format.of(*(literal.literal_value for literal in (bits, scales, offset)))
 
     def generate(context, builder, signature, args):
         _Expansion(builder, form, 1).expand(*args[:2])
