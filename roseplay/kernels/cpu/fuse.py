@@ -19,11 +19,12 @@ from roseplay.kernels.replace_modules import (
     parts_of_rms_norm,
     replace_modules,
     replace_rotary,
+    same,
 )
 
 
 def fuse(model: PreTrainedModel, reporter: Reporter | None = None) -> None:
-    """Replace norms, rotary embeddings, GELUs, updates of recurrent states and, if gate and up are one product
+    """Replace norms, rotary embeddings and their angles, GELUs, updates of recurrent states and, if gate and up are one product
     (``pack_linears``), gated SiLUs.
 
     ``reporter`` receives the progress: each may have to be compiled first.
@@ -35,6 +36,7 @@ def fuse(model: PreTrainedModel, reporter: Reporter | None = None) -> None:
         lambda: replace_modules(model, FusedLayerNorm.of),
         lambda: replace_modules(model, lambda module: FusedGELU.of(module, model.dtype)),
         lambda: replace_modules(model, lambda module: GatedMLP.of(module, (_silu_times,))),
+        lambda: replace_modules(model, lambda module: FusedAngles.of(module, model.dtype)),
         lambda: replace_rotary(model, rotary.rotate, rotary.can_rotate),
     ]
     reporter = reporter or Reporter()
@@ -127,6 +129,36 @@ class FusedGELU(nn.Module):
         if not rows.takes(x.dtype):
             return nn.functional.gelu(x, approximate="tanh")
         return activations.gelu_tanh(x)
+
+
+class FusedAngles(nn.Module):
+    """Replaces a module that computes the angles of rotary embeddings, ``plain``."""
+
+    def __init__(self, plain: nn.Module) -> None:
+        super().__init__()
+        self.plain, self.inv_freq, self.attention_scaling = plain, plain.inv_freq, plain.attention_scaling
+
+    @classmethod
+    def of(cls, module: nn.Module, dtype: torch.dtype) -> FusedAngles | None:
+        """Returns the replacement if it computes the same, also for the last position; None for other modules."""
+        last = getattr(module, "max_seq_len_cached", 0) - 1
+        if not isinstance(getattr(module, "inv_freq", None), torch.Tensor) or isinstance(module, cls) or last < 1:
+            return None
+        try:
+            fused, x, positions = (
+                cls(module),
+                torch.empty(1, 4, 1, dtype=dtype),
+                torch.tensor([[0, 1, last // 3, last]]),
+            )
+            alike = all(same(*pair) for pair in zip(module(x, positions), fused(x, positions), strict=True))
+        except (AttributeError, RuntimeError, TypeError, ValueError):  # other inputs or another shape
+            return None
+        return fused if alike else None
+
+    def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if not rows.takes(x.dtype) or position_ids.shape[0] != 1:
+            return self.plain(x, position_ids)  # type: ignore[no-any-return]
+        return rotary.angles(position_ids, self.inv_freq, self.attention_scaling, x.dtype)
 
 
 def _silu_times(product: torch.Tensor) -> torch.Tensor:

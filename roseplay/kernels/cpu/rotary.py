@@ -1,7 +1,8 @@
-"""Rotary embeddings in one compiled pass; written out in torch they take fourteen calls."""
+"""Rotary embeddings, and their angles, in one compiled pass each; written out in torch they take fourteen calls and eight."""
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from numba import types
 
 from roseplay.kernels.cpu.rows import fits, read_row, round_row, share_rows, write_row
-from roseplay.kernels.cpu.simd import array_at, kernel
+from roseplay.kernels.cpu.simd import array_at, float_bits, float_from_bits, kernel
 
 
 def can_rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> bool:
@@ -26,6 +27,38 @@ def rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tenso
     ``cos`` and ``sin`` are ``[1, tokens, dim]``. The results have the shapes of ``q`` and ``k``, tokens outermost in memory.
     """
     return _rotate(q, cos, sin), _rotate(k, cos, sin)
+
+
+def angles(
+    positions: torch.Tensor, frequencies: torch.Tensor, scaling: float, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the scaled cosines and sines of ``positions [1, tokens]``, int64, times ``frequencies [dim / 2]``, float32:
+    ``[1, tokens, dim]`` each, in ``dtype``, both halves of ``dim`` alike."""
+    positions, (tokens, half) = positions.contiguous(), (positions.shape[1], len(frequencies))
+    cos, sin = (torch.empty((1, tokens, 2 * half), dtype=dtype) for _ in range(2))
+    compute = _angles(dtype == torch.bfloat16)
+    share_rows(compute, (cos, sin, positions, frequencies), tokens, half, float_bits(scaling))
+    return cos, sin
+
+
+@cache
+def _angles(bf16: bool) -> Any:
+    item = types.uint16 if bf16 else types.float32
+
+    def angles(args, piece):
+        tokens, pieces, half, scaling = args[5], args[6], args[7], np.float32(float_from_bits(args[8]))
+        frequencies = array_at(args[4], types.float32, 0, half)
+        cos, sin = np.empty(half, np.float32), np.empty(half, np.float32)
+        for token in range(tokens * piece // pieces, tokens * (piece + 1) // pieces):
+            position = np.float32(array_at(args[3], types.int64, token, 1)[0])
+            for d in range(half):
+                cos[d] = np.float32(math.cos(position * frequencies[d])) * scaling
+                sin[d] = np.float32(math.sin(position * frequencies[d])) * scaling
+            for first in (2 * token * half, (2 * token + 1) * half):
+                write_row(cos, array_at(args[1], item, first, half), bf16)
+                write_row(sin, array_at(args[2], item, first, half), bf16)
+
+    return kernel(angles)
 
 
 def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
