@@ -77,7 +77,7 @@ def multiply(
     blocks, groups = partition(rows, strips, amx.MOST_ROWS if tiles else most_rows(x.dtype))
     places = [x.data_ptr(), strips.data_ptr(), bias.data_ptr(), out.data_ptr()]
     kernel = _tile_product() if tiles else _product(x.dtype)
-    share_out(kernel, [*places, rows, inner, outer, blocks, groups], blocks * groups)
+    share_out(kernel, [*places, rows, inner, outer, blocks, groups], blocks * groups, reads=strips)
     return out
 
 

@@ -2,7 +2,7 @@
 
 Waking a thread takes as long as a small kernel, so threads are woken once for a whole step of a model. A program is a
 list of kernels, each split into pieces. Every thread goes through the list: it takes pieces of a kernel while there are
-any, then waits until all of them are done. A thread that is delayed takes fewer pieces, and the others do not wait for
+any, then waits until all of them are done; meanwhile it prefetches what the next product reads. A thread that is delayed takes fewer pieces, and the others do not wait for
 a thread that has not started.
 """
 
@@ -23,7 +23,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from roseplay.kernels.cpu import simd, tape
-from roseplay.kernels.cpu.simd import address, advance, call, compiled, pointer
+from roseplay.kernels.cpu.simd import address, advance, call, compiled, pointer, prefetch
 from roseplay.model.batch import Ints
 
 # Numba's simplest threading layer allows one call at a time; two engines of a process would only slow each other down.
@@ -32,9 +32,10 @@ _of_thread = threading.local()
 
 # A kernel's row in a program, in int64: the address of its arguments, the pieces of a row and the address of the number of
 # rows in one cache line, the counters of pieces taken and of pieces done in the next.
-_ARGUMENTS, _PIECES, _ROWS, _TAKEN, _DONE, _ROW = 0, 1, 2, 8, 9, 16
+_ARGUMENTS, _PIECES, _ROWS, _FETCH, _FETCHED, _TAKEN, _DONE, _ROW = 0, 1, 2, 3, 4, 8, 9, 16
 _ONE = np.ones(1, np.int64)
-_LINE = 64  # bytes
+_MOST_FETCHED = 2**19  # bytes, half of a second-level cache
+_LINE, _AT_ONCE = 64, 256  # bytes
 # Reads of a counter, about ten microseconds, before a waiting thread yields its core.
 SPIN_LIMIT = 500
 
@@ -47,6 +48,7 @@ def share_out(
     *,
     light: bool = False,
     rows: Ints | None = None,
+    reads: torch.Tensor | None = None,
 ) -> None:
     """Call a kernel for each of its pieces, on as many threads as torch uses.
 
@@ -56,8 +58,9 @@ def share_out(
         hold: objects that own memory the arguments point to; referenced as long as the call can be repeated.
         light: the kernel takes less time than waking a thread, so it wakes none.
         rows: int64 ``[1]``, a number of rows that may change between calls; there are ``pieces`` for each row.
+        reads: what the kernel reads from memory, to be prefetched before it starts.
     """
-    tape.run(Work(kernel, arguments, pieces, hold, light, rows))
+    tape.run(Work(kernel, arguments, pieces, hold, light, rows, reads))
 
 
 class Work:
@@ -71,7 +74,9 @@ class Work:
         hold: tuple[Any, ...] = (),
         light: bool = False,
         rows: Ints | None = None,
+        reads: torch.Tensor | None = None,
     ) -> None:
+        self.reads = reads
         self.arguments, self.pieces = np.array([kernel.address, *arguments], np.int64), pieces
         self.rows = _ONE if rows is None else rows
         self.hold, self.light = hold, light or (pieces == 1 and rows is None)
@@ -98,6 +103,12 @@ class Program:
         self._rows[:, _ARGUMENTS] = [work.arguments.ctypes.data for work in works]
         self._rows[:, _PIECES] = [work.pieces for work in works]
         self._rows[:, _ROWS] = [work.rows.ctypes.data for work in works]
+        first = last = 0
+        for row, work in zip(self._rows[::-1], works[::-1], strict=True):
+            row[_FETCH : _FETCHED + 1] = first, last
+            if work.reads is not None:
+                first = work.reads.data_ptr()
+                last = first + min(work.reads.nbytes, _MOST_FETCHED)
         self._arguments = np.array([_program_loop().address, self._rows.ctypes.data, len(works), _yield_address()])
 
     def __call__(self) -> None:
@@ -202,7 +213,7 @@ def _program_loop() -> Any:
     """Returns the kernel that each thread of a program runs."""
 
     def program_loop(args, thread):
-        rows = pointer(args[1], types.int64)
+        rows, begun, fetched = pointer(args[1], types.int64), np.int64(0), np.int64(0)
         for number in range(args[2]):
             row = advance(rows, number * _ROW)
             arguments = pointer(row[_ARGUMENTS], types.int64)
@@ -214,9 +225,14 @@ def _program_loop() -> Any:
                 atomic_increment(done)
                 piece = atomic_increment(taken)
             waited = 0
+            if row[_FETCH] != begun:
+                begun = fetched = row[_FETCH]
             while atomic_load(done) < pieces:
                 waited += 1
-                if args[3] and waited % SPIN_LIMIT == 0:
+                if fetched < row[_FETCHED]:
+                    prefetch(pointer(fetched, types.uint8), _AT_ONCE)
+                    fetched += _AT_ONCE
+                elif args[3] and waited % SPIN_LIMIT == 0:
                     call(args[3], arguments, thread)
                 else:
                     _pause()

@@ -59,7 +59,8 @@ def multiply(
     blocks, groups = matmul.partition(rows, strips, most_rows())
     places = [tensor.data_ptr() for tensor in (numbers, records, strips, bias, out)]
     product = _product(*form.literals, x.dtype == torch.bfloat16)
-    share_out(product, [*places, rows, numbers.stride(0), padded, outer, blocks, groups], blocks * groups)
+    sizes_of = [rows, numbers.stride(0), padded, outer, blocks, groups]
+    share_out(product, [*places, *sizes_of], blocks * groups, reads=strips)
     return out
 
 
