@@ -7,6 +7,7 @@ fastest depends on the CPU and the number of rows, and no list of CPUs is ever c
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import statistics
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 TILES, ONEDNN = "AMX tiles", "oneDNN"
 INTEGERS = "integers in AVX2" if matmul is None or not has("avx512vnni") else "integers in AVX-512 VNNI"
-EXPANDED = "expanded floats"
+EXPANDED, READING = "expanded floats", "plain reading"
 VECTORS = "AVX-512" if matmul is None or has("avx512f") else "NEON" if has_neon() else "AVX2"
 ROWS = (1, 8, 32, 128)  # for which products are measured: decode steps, and a prompt
 _REPEATS = 3
@@ -53,6 +54,7 @@ class Products:
         measured: microseconds of a product by kind and number of rows; empty if there was no choice.
         size: ``(in, out)`` of the products that were measured.
         blocks: whether weights are in quantized blocks.
+        bandwidth: bytes of the weight a second that a product of one row reads; ``share``: of what plain reading reaches.
     """
 
     strips: bool
@@ -60,16 +62,21 @@ class Products:
     measured: Microseconds = field(default_factory=dict)
     size: tuple[int, int] = (0, 0)
     blocks: bool = False
+    bandwidth: float = 0.0
+    share: float = 0.0
+
+    def kind(self, rows: int) -> str:
+        """Returns the kind that multiplies a number of rows."""
+        few, many = (INTEGERS, EXPANDED) if self.blocks else (VECTORS, TILES)
+        if not self.strips:
+            return ONEDNN
+        return few if self.tiles_from is None or rows < self.tiles_from else many
 
     @property
     def used(self) -> str:
         """Describes the products in use."""
-        if not self.strips:
-            return ONEDNN
-        few, many = (INTEGERS, EXPANDED) if self.blocks else (VECTORS, TILES)
-        if self.tiles_from is None:
-            return few
-        return many if self.tiles_from <= 1 else f"{few}, {many} from {self.tiles_from} rows on"
+        few, many = self.kind(1), self.kind(self.tiles_from or 1)
+        return few if few == many else f"{few}, {many} from {self.tiles_from} rows on"
 
     @property
     def times(self) -> str:
@@ -78,7 +85,8 @@ class Products:
             return ""
         times = (f"{kind} {'/'.join(f'{of[rows]:.0f}' for rows in ROWS)}" for kind, of in self.measured.items())
         inner, outer = self.size
-        return f"µs of {'/'.join(map(str, ROWS))} rows x {inner} x {outer}: {', '.join(times)}"
+        reads = f"one row reads {self.bandwidth / 1e9:.0f} GB/s, {self.share:.0%} of what plain reading reaches; "
+        return f"{reads}µs of {'/'.join(map(str, ROWS))} rows x {inner} x {outer}: {', '.join(times)}"
 
     def __str__(self) -> str:
         return f"{self.used} ({self.times})" if self.times else self.used
@@ -129,7 +137,13 @@ def choose(dtype: torch.dtype, sizes: Iterable[tuple[int, int]], kind: str | Non
     kinds = _kinds(dtype, inner, outer, copies) if kind is None else _kinds_of_blocks(dtype, kind, inner, outer, copies)
     if not kinds.keys() & {TILES, VECTORS, INTEGERS, EXPANDED}:
         return Products(False)
-    return decide(_measure(kinds, dtype, inner), (inner, outer))
+    size = int(inner * outer * item)
+    memory = torch.ones((copies, -(-size // 8)), dtype=torch.int64)
+    measured = _measure({READING: lambda x, i: memory[i % copies].sum(), **kinds}, dtype, inner)
+    reading = min(measured.pop(READING).values())
+    chosen = decide(measured, (inner, outer))
+    took = measured[chosen.kind(1)][1]
+    return dataclasses.replace(chosen, bandwidth=size / took * 1e6, share=min(1.0, reading / took))
 
 
 def decide(measured: Microseconds, size: tuple[int, int] = (0, 0)) -> Products:
