@@ -134,22 +134,20 @@ class FusedGELU(nn.Module):
 class FusedAngles(nn.Module):
     """Replaces a module that computes the angles of rotary embeddings, ``plain``."""
 
-    def __init__(self, plain: nn.Module) -> None:
+    def __init__(self, plain: nn.Module, frequencies: torch.Tensor, scaling: float) -> None:
         super().__init__()
-        self.plain, self.inv_freq, self.attention_scaling = plain, plain.inv_freq, plain.attention_scaling
+        self.plain, self.frequencies, self.scaling = plain, frequencies, scaling
 
     @classmethod
     def of(cls, module: nn.Module, dtype: torch.dtype) -> FusedAngles | None:
         """Returns the replacement if it computes the same, also for the last position; None for other modules."""
+        frequencies, scaling = (getattr(module, name, None) for name in ("inv_freq", "attention_scaling"))
         last = getattr(module, "max_seq_len_cached", 0) - 1
-        if not isinstance(getattr(module, "inv_freq", None), torch.Tensor) or isinstance(module, cls) or last < 1:
+        if not isinstance(frequencies, torch.Tensor) or not isinstance(scaling, float | int) or last < 1:
             return None
+        fused = cls(module, frequencies, scaling)
+        x, positions = torch.empty(1, 4, 1, dtype=dtype), torch.tensor([[0, 1, last // 3, last]])
         try:
-            fused, x, positions = (
-                cls(module),
-                torch.empty(1, 4, 1, dtype=dtype),
-                torch.tensor([[0, 1, last // 3, last]]),
-            )
             alike = all(same(*pair) for pair in zip(module(x, positions), fused(x, positions), strict=True))
         except (AttributeError, RuntimeError, TypeError, ValueError):  # other inputs or another shape
             return None
@@ -158,7 +156,7 @@ class FusedAngles(nn.Module):
     def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if not rows.takes(x.dtype) or position_ids.shape[0] != 1:
             return self.plain(x, position_ids)  # type: ignore[no-any-return]
-        return rotary.angles(position_ids, self.inv_freq, self.attention_scaling, x.dtype)
+        return rotary.angles(position_ids, self.frequencies, self.scaling, x.dtype)
 
 
 def _silu_times(product: torch.Tensor) -> torch.Tensor:

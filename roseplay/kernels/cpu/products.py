@@ -224,7 +224,7 @@ def _right(kinds: dict[str, Run], weight: torch.Tensor, dtype: torch.dtype) -> d
     return kinds
 
 
-def _measure(kinds: Mapping[str, Run], dtype: torch.dtype, inner: int) -> Microseconds:
+def _measure(kinds: Mapping[str, Run], dtype: torch.dtype, inner: int) -> dict[str, dict[int, float]]:
     """Returns the shortest time of each kind for each number of rows, measuring the kinds in turn."""
     measured: dict[str, dict[int, float]] = {kind: {} for kind in kinds}
     for rows in ROWS:
