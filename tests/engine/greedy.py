@@ -7,8 +7,8 @@ import torch
 TIE = 1e-3
 
 
-def assert_greedy(model: torch.nn.Module, prompt: list[int], output: list[int]) -> None:
-    """Every output token is the best one after the tokens before it, or within ``TIE`` (logits) of the best.
+def assert_greedy(model: torch.nn.Module, prompt: list[int], output: list[int], tie: float = TIE) -> None:
+    """Every output token is the best one after the tokens before it, or within ``tie`` (logits) of the best.
 
     Forced along the engine's own tokens, so one near tie does not hide what follows.
     """
@@ -17,7 +17,7 @@ def assert_greedy(model: torch.nn.Module, prompt: list[int], output: list[int]) 
         logits = model(tokens, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
     chosen = logits[torch.arange(len(output)), torch.tensor(output)]
     gaps = logits.max(-1).values - chosen
-    assert gaps.max() <= TIE, f"token {int(gaps.argmax())} is {gaps.max():.4f} below the best"
+    assert gaps.max() <= tie, f"token {int(gaps.argmax())} is {gaps.max():.4f} below the best"
 
 
 def generate(model: torch.nn.Module, prompt: list[int], count: int) -> list[int]:

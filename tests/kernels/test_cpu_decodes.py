@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from roseplay.kernels.cpu import tape
 from roseplay.kernels.cpu.attention import calls
 from roseplay.kernels.cpu.attention.plan import Decodes
 from roseplay.model.attention import AttentionParams
@@ -114,6 +115,30 @@ def test_it_is_the_same_as_spelled_out(
     given["sinks"] = torch.linspace(-2, 3, heads).to(dtype) if sinks else None
     found = attended(**given)
     torch.testing.assert_close(found, spelled_out(given), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(9, 3), (8, 1), (4, 2)])
+@pytest.mark.parametrize("sinks", [False, True])
+def test_one_request_s_blocks_are_shared_by_threads(
+    heads: int, kv_heads: int, threads: int, sinks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a request with fewer blocks than threads, and when the same call is repeated."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    given = case(torch.float32, heads, kv_heads, 32, 32, 30)
+    given["sinks"] = torch.linspace(-2, 3, heads) if sinks else None
+    expected, works = spelled_out(given), []
+    for row in range(len(SEQ_LENS)):
+        alone = {**given, **{name: given[name][row : row + 1] for name in ("q", "tables", "seq_lens", "firsts")}}
+        recorded = tape.Tape()
+        with tape.record(recorded):
+            found = attended(**alone)
+        works.append(recorded.calls[0].pieces)
+        for _ in range(3):
+            torch.testing.assert_close(found[0], expected[row], rtol=1e-4, atol=1e-4)
+            found.zero_()
+            recorded.replay()
+    assert set(works) == {kv_heads if kv_heads % threads == 0 else kv_heads * threads}
 
 
 @pytest.mark.parametrize("block_size", [3, 8, 24, 32])

@@ -12,6 +12,7 @@ import torch
 import transformers as tf
 
 from roseplay import Engine, SamplingParams
+from roseplay.kernels.cpu.products import block_kinds
 from roseplay.own_models import gguf_packages_missing, smollm2_file
 from tests.engine.greedy import assert_greedy, assert_same_until_a_tie, generate
 
@@ -90,6 +91,22 @@ def test_greedy_tokens_are_those_of_transformers(
     assert any(each.num_preemptions for each in metrics) == (schedule == "preempted")
     if schedule == "cached":
         assert all(each.cached_tokens > 0 for each in metrics)
+
+
+@pytest.mark.skipif(not block_kinds(), reason="this CPU computes with no blocks")
+def test_tokens_by_the_file_s_blocks_are_those_of_float32_except_near_ties(
+    reference: Any, prompts: list[list[int]]
+) -> None:
+    """Alone, batched, in chunks and from the cache; rounding activations moves logits of up to 30 by less than 0.5."""
+    params = SamplingParams(max_new_tokens=NEW_TOKENS, ignore_eos=True)
+    with Engine("smollm2", num_blocks=1025, threads=2) as engine:
+        assert "Q4_1, Q8_0 as stored" in engine.info.choices[0].chosen
+        for schedule in ("alone", "batched", "chunked", "cached"):
+            for knobs in SCHEDULES[schedule][1]:
+                engine.set_knobs(**{"prefill_max_tokens": None, "prefix_cache": True, **knobs})
+                streams = [engine.submit(prompt, params) for prompt in prompts[:20]]
+                for prompt, stream in zip(prompts, streams, strict=False):
+                    assert_greedy(reference, prompt, stream.result(900).token_ids, tie=0.5)
 
 
 def perplexity(**settings: Any) -> float:

@@ -21,6 +21,7 @@ except ImportError:  # Numba is an extra
     decode_loops = None  # type: ignore[assignment]
 
 _DTYPES = (torch.float32, torch.bfloat16)
+_MANY_PIECES = 4  # a thread
 
 
 def available(dtype: torch.dtype, device: torch.device) -> bool:
@@ -71,19 +72,25 @@ def attend_in_place(
     floats, sink = _floats(params)
     threads = torch.get_num_threads()
     shares = _head_shares(kv_heads, threads)
-    arguments = [*(x.data_ptr() for x in (q, out, keys, values)), floats.ctypes.data, sink.ctypes.data]
+    splits = _splits(len(decodes.tokens) * shares, threads)
+    lanes = len(decode_loops.lane_order(values.shape[-1], keys.dtype == torch.bfloat16)) + 2
+    parts = np.empty(len(decodes.tokens) * splits * q.shape[1] * lanes if splits > 1 else 0, np.float32)
+    ended = np.zeros(len(decodes.tokens) * shares, np.int64)
+    arguments = [x.data_ptr() for x in (q, out, keys, values)]
+    arguments += [array.ctypes.data for array in (floats, sink, parts, ended)]
     arguments += [
         q.stride(0),
         kv_heads,
         shares,
+        splits,
         0 if params.sinks is None else len(sink),
         threads,
         *decodes.arguments(),
     ]
     # Converted sinks are a tensor of the step, which a replay computes again: a reference would prevent its memory from
     # being reused.
-    hold = (floats, decodes, sink if params.sinks is None else None)
-    share_out(kernel, arguments, shares, hold, rows=decodes.count)
+    hold = (floats, decodes, parts, ended, sink if params.sinks is None else None)
+    share_out(kernel, arguments, shares * splits, hold, rows=decodes.count)
 
 
 def prompt_span(q: torch.Tensor, keys: torch.Tensor) -> int | None:
@@ -150,6 +157,12 @@ def _head_shares(kv_heads: int, threads: int) -> int:
     heads, so that threads get equal work whatever the rows' lengths; and no more, because the heads of a block are
     adjacent."""
     return next(shares for shares in range(min(threads, kv_heads), kv_heads + 1) if kv_heads % shares == 0)
+
+
+def _splits(pieces: int, threads: int) -> int:
+    """Returns how many pieces of work a row's blocks are split into: just enough for threads to get equal work, unless
+    there are many pieces anyway."""
+    return next(n for n in range(1, threads + 1) if pieces * n % threads == 0 or pieces * n >= _MANY_PIECES * threads)
 
 
 def _heads_dense(x: torch.Tensor) -> torch.Tensor:

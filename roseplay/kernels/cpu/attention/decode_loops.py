@@ -1,7 +1,8 @@
 """The compiled loops over tokens to append, and over single queries and the blocks that they attend to.
 
 A thread goes through a row's blocks once, with some of its KV heads, and all query heads of a group read a block while
-it is in the first-level cache. Blocks are scattered in memory, so the processor prefetches little by itself: each block
+it is in the first-level cache. If there are fewer pieces than threads can share evenly, a row's blocks are split too, and
+the piece that ends last merges the others' sums (as in Flash-Decoding, Dao et al. 2023). Blocks are scattered in memory, so the processor prefetches little by itself: each block
 is prefetched while the previous one is computed.
 """
 
@@ -16,14 +17,15 @@ import numpy as np
 from numba import types
 
 from roseplay.kernels.cpu.attention.decode_vectors import LOWEST, attend_tokens, lane_order
+from roseplay.kernels.cpu.parallel import atomic_increment
 from roseplay.kernels.cpu.rows import write_row
 from roseplay.kernels.cpu.simd import LANES, address, advance, array_at, kernel, pointer, prefetch
 
 # Indices of the kernel's arguments: addresses, its own first, then sizes.
 (
-    _KERNEL, Q, OUT, KEYS, VALUES, FLOATS, SINKS, Q_STRIDE, KV_HEADS, SHARES, NUM_SINKS, THREADS,
+    _KERNEL, Q, OUT, KEYS, VALUES, FLOATS, SINKS, PARTS, ENDED, Q_STRIDE, KV_HEADS, SHARES, SPLITS, NUM_SINKS, THREADS,
     TOKENS, SEQ_LENS, FIRSTS, TABLES, ROWS, WIDTH,
-) = range(18)  # fmt: skip
+) = range(21)  # fmt: skip
 
 
 @cache
@@ -75,6 +77,26 @@ def add_sinks(total, weight, top, sinks):
 
 
 @numba.njit(inline="always")
+def _add_part(total, weight, top, part):
+    """Add the sums of another part of the tokens, as ``_keep_part`` stores them."""
+    for row in range(len(total)):
+        other = part[row]
+        highest = max(top[row], other[0])
+        mine, theirs = np.float32(math.exp(top[row] - highest)), np.float32(math.exp(other[0] - highest))
+        top[row], weight[row] = highest, weight[row] * mine + other[1] * theirs
+        for d in range(total.shape[1]):
+            total[row, d] = total[row, d] * mine + other[2 + d] * theirs
+
+
+@numba.njit(inline="always")
+def _keep_part(total, weight, top, part):
+    for row in range(len(total)):
+        part[row, 0], part[row, 1] = top[row], weight[row]
+        for d in range(total.shape[1]):
+            part[row, 2 + d] = total[row, d]
+
+
+@numba.njit(inline="always")
 def _write_out(out, total, weight, lanes, bf16):
     """Write ``total / weight`` to ``out [heads, dim]``; ``lanes`` is the lane of each number."""
     row = np.empty(len(lanes), np.float32)
@@ -86,7 +108,8 @@ def _write_out(out, total, weight, lanes, bf16):
 
 @cache
 def attend(bf16_q: bool, bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capped: bool) -> Any:
-    """Returns the kernel for one shape of layer; a piece of its work is one share of one row's KV heads.
+    """Returns the kernel for one shape of layer; a piece of its work is one share of one row's KV heads, and one of its
+    splits.
 
     Args:
         bf16_q: q and out are bfloat16 (as uint16), else float32; ``bf16``: the same for keys and values.
@@ -104,7 +127,8 @@ def attend(bf16_q: bool, bf16: bool, group: int, k_dim: int, v_dim: int, block_s
 
     def attend(args, piece):
         rows, kv_heads, shares = pointer(args[ROWS], types.int64)[0], args[KV_HEADS], args[SHARES]
-        share, row = piece // rows, piece % rows
+        splits, row = args[SPLITS], piece % rows
+        share, split = piece // rows // splits, piece // rows % splits
         count = kv_heads // shares
         heads = count * group
         token = pointer(args[TOKENS], types.int64)[row]
@@ -126,8 +150,10 @@ def attend(bf16_q: bool, bf16: bool, group: int, k_dim: int, v_dim: int, block_s
         weight, top = np.zeros(heads, np.float32), np.full(heads, LOWEST, np.float32)
         _load_queries(query, q, k_order, scaling, bf16_q)
 
-        columns = (last + block_size - 1) // block_size
-        for column in range(first // block_size, columns):
+        begin_column, end_column = first // block_size, (last + block_size - 1) // block_size
+        number = end_column - begin_column
+        columns = begin_column + number * (split + 1) // splits
+        for column in range(begin_column + number * split // splits, columns):
             block = table[column] * kv_heads + share * count
             following = (table[column + 1] if column + 1 < columns else next_block) * kv_heads + share * count
             for head in range(count):
@@ -148,6 +174,18 @@ def attend(bf16_q: bool, bf16: bool, group: int, k_dim: int, v_dim: int, block_s
                         shape,
                     )
 
+        if splits > 1:
+            size = heads * (v_size + 2)
+            of_row = advance(pointer(args[PARTS], types.float32), (row * shares + share) * splits * size)
+            parts_of_row = numba.carray(of_row, (splits, heads, v_size + 2))
+            ended = advance(pointer(args[ENDED], types.int64), row * shares + share)
+            _keep_part(total, weight, top, parts_of_row[split])
+            if atomic_increment(ended) < splits - 1:
+                return
+            ended[0] = 0  # for the next call
+            total[:], weight[:], top[:] = 0, 0, LOWEST
+            for other in range(splits):
+                _add_part(total, weight, top, parts_of_row[other])
         if args[NUM_SINKS]:
             add_sinks(total, weight, top, array_at(args[SINKS], types.float32, share * heads, heads))
         _write_out(out, total, weight, v_lanes, bf16_q)
