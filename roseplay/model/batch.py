@@ -176,53 +176,45 @@ def pack_step(
     entries = [entry for entry in step.entries if entry.num_tokens]
     if not entries:
         return None
-    starts = np.array([entry.start for entry in entries], np.int64)
-    counts = np.array([entry.num_tokens for entry in entries], np.int64)
-    seq_lens = starts + counts
     _check_entries(entries, block_size)
-    cu_seqlens_q = np.zeros(len(entries) + 1, np.int64)
-    np.cumsum(counts, out=cu_seqlens_q[1:])
-    num_tokens = int(cu_seqlens_q[-1])
-
-    input_ids = np.fromiter(
-        chain.from_iterable((*e.request.token_ids[e.start : e.start + e.num_tokens], *e.draft) for e in entries),
-        np.int64,
-        num_tokens,
-    )
-    row_of_token = np.repeat(np.arange(len(entries)), counts)
-    placeholders = np.flatnonzero(input_ids == PLACEHOLDER)
-    drawn_rows = _find_drawn([entries[row].request.request_id for row in row_of_token[placeholders].tolist()], drawn)
-    input_ids[placeholders] = 0
-    if input_ids.min() < 0 or input_ids.max() >= vocab_size:
-        raise ValueError(
-            f"a token id is outside the vocabulary of {vocab_size}: {input_ids.min()} to {input_ids.max()}"
-        )
-
-    block_tables = _pack_block_tables(entries, seq_lens, num_blocks, block_size)
-    positions = np.arange(num_tokens) + (starts - cu_seqlens_q[:-1])[row_of_token]
-    blocks = block_tables[row_of_token, positions // block_size]
-    slot_mapping = blocks * block_size + positions % block_size
-    if len(set(slot_mapping.tolist())) != num_tokens:
+    seq_lens = [entry.start + entry.num_tokens for entry in entries]
+    tables = [e.request.block_table[: -(-end // block_size)] for e, end in zip(entries, seq_lens, strict=True)]
+    ids: list[int] = []
+    positions: list[int] = []
+    slots: list[int] = []
+    bounds = [0]
+    placeholders: list[int] = []
+    unknown: list[int] = []  # the requests that have a placeholder
+    for entry, end, table in zip(entries, seq_lens, tables, strict=True):
+        start, token_ids = entry.start, entry.request.token_ids
+        if end - start == 1:  # as below, but faster: every decoded token takes this path
+            ids.append(token_ids[start])
+            positions.append(start)
+            slots.append(table[-1] * block_size + start % block_size)
+        else:
+            ids += token_ids[start:end]
+            ids += entry.draft
+            positions += range(start, end)
+            slots += _slots(table, start, end, block_size)
+        bounds.append(len(ids))
+        if ids[-1] == PLACEHOLDER:
+            placeholders.append(len(ids) - 1)
+            unknown.append(entry.request.request_id)
+            ids[-1] = 0
+    if min(ids) < 0 or max(ids) >= vocab_size:
+        raise ValueError(f"a token id is outside the vocabulary of {vocab_size}: {min(ids)} to {max(ids)}")
+    if len(set(slots)) != len(slots):
         raise ValueError(f"two tokens of step {step.step_id} go into one slot of the KV cache")
-
-    wanted_rows, drafts = np.array(wanted, np.int64), [len(step.entries[i].draft) for i in wanted]
-    if len(entries) < len(step.entries):
-        wanted_rows = (np.cumsum([entry.num_tokens > 0 for entry in step.entries]) - 1)[wanted_rows]
-    logits_rows = cu_seqlens_q[1:][wanted_rows] - 1
-    if any(drafts):
-        logits_rows = np.concatenate(
-            [np.arange(last - n, last + 1) for last, n in zip(logits_rows, drafts, strict=True)]
-        )
     return HostBatch(
-        input_ids=input_ids,
-        positions=positions,
-        slot_mapping=slot_mapping,
-        cu_seqlens_q=cu_seqlens_q,
-        seq_lens=seq_lens,
-        block_tables=block_tables,
-        logits_rows=logits_rows,
-        placeholder_positions=placeholders,
-        drawn_rows=drawn_rows,
+        input_ids=np.array(ids, np.int64),
+        positions=np.array(positions, np.int64),
+        slot_mapping=np.array(slots, np.int64),
+        cu_seqlens_q=np.array(bounds, np.int64),
+        seq_lens=np.array(seq_lens, np.int64),
+        block_tables=_pack_block_tables(tables, num_blocks),
+        logits_rows=np.array(_logits_rows(step, wanted, bounds), np.int64),
+        placeholder_positions=np.array(placeholders, np.int64),
+        drawn_rows=_find_drawn(unknown, drawn),
         batched_append=step.batched_append,
         cuda_graphs=step.cuda_graphs,
         state_slots=np.array([entry.request.state_slot for entry in entries], np.int64),
@@ -257,17 +249,31 @@ def _check_entries(entries: list[StepEntry], block_size: int) -> None:
             raise ValueError(f"{request}: {end} tokens do not fit its {blocks} blocks of {block_size}")
 
 
-def _pack_block_tables(entries: list[StepEntry], seq_lens: Ints, num_blocks: int, block_size: int) -> Ints:
-    """Returns the blocks of ``seq_lens`` tokens, ``[rows, most blocks]``, padded with 0. Raises ``ValueError``."""
-    used = -(-seq_lens // block_size)
-    tables = np.zeros((len(entries), int(used.max())), np.int64)
-    lengths = used.tolist()
-    flat = np.fromiter(
-        chain.from_iterable(e.request.block_table[:n] for e, n in zip(entries, lengths, strict=True)),
-        np.int64,
-        sum(lengths),
-    )
+def _slots(table: list[int], start: int, end: int, block_size: int) -> list[int]:
+    """Returns where the keys and values of a request's tokens ``[start, end)`` are stored."""
+    slots: list[int] = []
+    for index in range(start // block_size, -(-end // block_size)):
+        offset = (table[index] - index) * block_size
+        slots += range(max(start, index * block_size) + offset, min(end, (index + 1) * block_size) + offset)
+    return slots
+
+
+def _pack_block_tables(tables: list[list[int]], num_blocks: int) -> Ints:
+    """Returns the tables, ``[rows, most blocks]``, padded with 0. Raises ``ValueError``."""
+    lengths = [len(table) for table in tables]
+    most = max(lengths)
+    flat = np.fromiter(chain.from_iterable(tables), np.int64, sum(lengths))
     if flat.min() < 1 or flat.max() >= num_blocks:
         raise ValueError(f"a block table names a block outside 1 to {num_blocks - 1}: {flat.min()} to {flat.max()}")
-    tables[np.arange(tables.shape[1]) < used[:, None]] = flat
-    return tables
+    if flat.size == most * len(tables):
+        return flat.reshape(-1, most)
+    packed = np.zeros((len(tables), most), np.int64)
+    packed[np.arange(most) < np.array(lengths)[:, None]] = flat
+    return packed
+
+
+def _logits_rows(step: Step, wanted: list[int], bounds: list[int]) -> list[int]:
+    """Returns the rows of logits that ``pack_step`` describes; ``bounds`` are ``HostBatch.cu_seqlens_q``."""
+    ends = iter(bounds[1:])
+    end_of = [next(ends) if entry.num_tokens else 0 for entry in step.entries]
+    return [row for i in wanted for row in range(end_of[i] - 1 - len(step.entries[i].draft), end_of[i])]
