@@ -7,6 +7,7 @@ same tokens, more slowly.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from transformers import PreTrainedModel
@@ -24,6 +25,20 @@ from roseplay.model.sampler import likeliest
 from roseplay.model.states import StatePool
 
 Forward = Callable[[PagedBatch], torch.Tensor]
+
+
+class Computed(NamedTuple):
+    """A step's logits; the tensors are valid until the next step.
+
+    Attributes:
+        logits: of ``HostBatch.logits_rows``, ``[wanted, vocabulary]``, in the model's dtype.
+        replayed: whether a replay computed them; None if there are no replays.
+        argmax: each row's likeliest token, see ``sampler.likeliest``, if it was computed with the logits.
+    """
+
+    logits: torch.Tensor
+    replayed: bool | None
+    argmax: torch.Tensor | None = None
 
 
 class Accelerator:
@@ -101,14 +116,11 @@ class Accelerator:
         """Draw a token for each row, see ``sampler.SamplingKernels``."""
         return None
 
-    def run(self, host: HostBatch, drawn: Drawn | None) -> tuple[torch.Tensor, bool] | None:
-        """Compute a step, by a replay if one fits.
+    def run(self, host: HostBatch, drawn: Drawn | None) -> Computed | None:
+        """Compute a step, by a replay if one fits; returns None if the model is to compute it.
 
         Args:
             drawn: tokens drawn by the previous step, still on the device, for the batch's placeholders.
-
-        Returns the logits of ``host.logits_rows`` in the model's dtype, valid until the next step, and whether a replay
-        computed them; None if the model is to compute the step.
         """
         return None
 

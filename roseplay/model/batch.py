@@ -23,12 +23,16 @@ class Drawn:
     """Tokens drawn by the previous step that are still on the device: the next step may be packed before they are read.
 
     Attributes:
-        tokens: the tokens, int64 ``[drawn]``.
+        tokens: the tokens, int64 ``[drawn]``; negative where nothing could be drawn.
         row_of: the row in ``tokens`` of each request id.
     """
 
     tokens: torch.Tensor
     row_of: Mapping[int, int]
+
+    def select(self, rows: torch.Tensor) -> torch.Tensor:
+        """Returns the tokens of some rows; token 0, with which a request runs on until the host ends it, if it has none."""
+        return self.tokens.index_select(0, rows).clamp_(min=0)
 
 
 @dataclass(slots=True)
@@ -151,7 +155,7 @@ class HostBatch:
 def put_drawn(ids: torch.Tensor, placeholders: torch.Tensor, drawn_rows: torch.Tensor, drawn: Drawn | None) -> None:
     """Replace the placeholders among ``ids`` by the tokens that the previous step drew; all on the device."""
     if placeholders.shape[0] and drawn is not None:
-        ids.index_copy_(0, placeholders, drawn.tokens.index_select(0, drawn_rows))
+        ids.index_copy_(0, placeholders, drawn.select(drawn_rows))
 
 
 def pack_step(

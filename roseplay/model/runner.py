@@ -19,7 +19,7 @@ from roseplay.core.progress import Reporter
 from roseplay.core.step import DeviceLostError, Step, StepResult
 from roseplay.host_memory import free_memory
 from roseplay.model import exclusive, gpu_memory, speed
-from roseplay.model.accelerator import Accelerator, accelerator_for
+from roseplay.model.accelerator import Accelerator, Computed, accelerator_for
 from roseplay.model.attention import Paged, default_backend, make_backend
 from roseplay.model.batch import HostBatch, PagedBatch, pack_step
 from roseplay.model.device_errors import judge
@@ -217,7 +217,7 @@ class ModelRunner:
         if self.states is not None:
             self.states.copy(step.states_before)
         prepared = time.perf_counter_ns()
-        logits, graph = self._compute(host, may_replay=not step.prompt_logprobs)
+        logits, graph, argmax = self._compute(host, may_replay=not step.prompt_logprobs)
         if self.states is not None:
             self.states.copy(step.states_after)
         computed = time.perf_counter_ns()
@@ -225,7 +225,7 @@ class ModelRunner:
         if step.prompt_logprobs:
             prompt_logprobs = PromptLogprobs(step, logits[num_wanted:])
             logits = logits[:num_wanted].clone()  # so that the rest can be freed
-        draws = self._sampler.sample(step, wanted, logits)
+        draws = self._sampler.sample(step, wanted, logits, argmax)
         timer.mark()
         return LaunchedStep(
             step,
@@ -239,17 +239,16 @@ class ModelRunner:
             prompt_logprobs=prompt_logprobs,
         )
 
-    def _compute(self, host: HostBatch | None, *, may_replay: bool) -> tuple[torch.Tensor, bool | None]:
-        """Returns the logits of ``host.logits_rows`` in the model's dtype, valid until the next step, and whether a
-        replay computed them (None if there are no replays)."""
+    def _compute(self, host: HostBatch | None, *, may_replay: bool) -> Computed:
+        """Run the model, or replay the step; without a batch there are no logits."""
         if host is None:
             empty = torch.empty((0, self.loaded.vocab_size), dtype=self.loaded.dtype, device=self.loaded.device)
-            return empty, None
-        found = self.accelerator.run(host, self._sampler.drawn) if may_replay else None
-        if found is not None:
-            return found
-        logits = self._run(host.upload(self.loaded.device, self._sampler.drawn))
-        return logits, False if self.accelerator.replays else None
+            return Computed(empty, replayed=None)
+        computed = self.accelerator.run(host, self._sampler.drawn) if may_replay else None
+        if computed is None:
+            logits = self._run(host.upload(self.loaded.device, self._sampler.drawn))
+            computed = Computed(logits, replayed=False if self.accelerator.replays else None)
+        return computed
 
     def _run(self, batch: PagedBatch) -> torch.Tensor:
         return self._forward(Paged(self.backend, batch, self.states))

@@ -58,6 +58,7 @@ def draw(
     *,
     wait: bool | None = None,
     kernels: SamplingKernels | None = None,
+    argmax: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Draw one token per row, for the position after its request's last token (or draft's); returns int64 ``[rows]``.
 
@@ -69,16 +70,17 @@ def draw(
         drawn: tokens drawn by the previous step, for requests that end with a placeholder.
         wait: whether the host may wait for the device; by default only on a CPU, where that costs nothing.
         kernels: faster implementations, if any.
+        argmax: the likeliest token of each row of ``logits``, if known; may be overwritten.
     """
     wait = logits.device.type == "cpu" if wait is None else wait
     if any(_is_penalised(request.sampling) for request in requests):
-        logits = _penalised(logits, requests, drawn)
+        logits, argmax = _penalised(logits, requests, drawn), None
     sampled = [row for row, request in enumerate(requests) if request.sampling.temperature >= GREEDY_BELOW]
     if sampled and kernels is not None and (tokens := kernels.sample(logits, requests)) is not None:
         return tokens
     if len(sampled) == len(requests):
         return _draw(logits, requests, wait)
-    tokens = (likeliest if kernels is None else kernels.argmax)(logits)
+    tokens = argmax if argmax is not None else (likeliest if kernels is None else kernels.argmax)(logits)
     if sampled:
         rows = to_device(sampled, torch.int64, logits.device)
         tokens.index_copy_(0, rows, _draw(logits.index_select(0, rows), [requests[row] for row in sampled], wait))
@@ -101,7 +103,7 @@ class Logprobs:
 
     Args:
         logits: raw logits ``[rows, vocabulary]``.
-        tokens: the drawn tokens, int64 ``[rows]``.
+        tokens: the drawn tokens, int64 ``[rows]``; ``NO_TOKEN`` where nothing can be drawn.
     """
 
     def __init__(self, logits: torch.Tensor, requests: Sequence[Drawing], tokens: torch.Tensor) -> None:
@@ -113,7 +115,7 @@ class Logprobs:
         logprobs = logits.index_select(0, rows).float().log_softmax(-1)
         most = min(max(self._wanted[row] or 0 for row in self._rows), logits.shape[-1])
         values, ids = logprobs.topk(most, -1)
-        chosen = logprobs.gather(1, tokens.index_select(0, rows)[:, None]).flatten()
+        chosen = logprobs.gather(1, tokens.index_select(0, rows).clamp_(min=0)[:, None]).flatten()
         self._download = Download(chosen, values, ids)
 
     def read(self) -> list[TokenLogprobs | None]:
@@ -185,7 +187,7 @@ def _occurring_tokens(
     packed = pack_ints(arrays, device).to(device, non_blocking=True)
     place, answers, late_at, drawn_at = packed.split([array.size for array in arrays])
     if drawn is not None and sources:
-        late_places = late_at * vocabulary + drawn.tokens.index_select(0, drawn_at)
+        late_places = late_at * vocabulary + drawn.select(drawn_at)
         place, answers = torch.cat([place, late_places]), torch.cat([answers, torch.ones_like(late_places)])
     return place, answers.float()
 

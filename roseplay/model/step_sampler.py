@@ -82,12 +82,15 @@ class StepSampler:
                 raise ValueError(f"logits are wanted of entry {i} of step {step.step_id}, which computes no token")
         return list(wanted)
 
-    def sample(self, step: Step, wanted: list[int], logits: torch.Tensor) -> Draws | None:
+    def sample(
+        self, step: Step, wanted: list[int], logits: torch.Tensor, argmax: torch.Tensor | None = None
+    ) -> Draws | None:
         """Save logits and draw tokens; returns None if the step draws none.
 
         Args:
             wanted: the entries of the rows of ``logits``, in order; an entry with a draft has a row for each of the
                 draft's tokens as well.
+            argmax: of each row of ``logits``, if known: see ``likeliest``.
         """
         counts = accumulate((1 + len(step.entries[i].draft) for i in wanted), initial=0)
         row_of = dict(zip(wanted, counts, strict=False))  # the entry's first row
@@ -102,18 +105,17 @@ class StepSampler:
             self.drawn = None
             return None
 
-        def sample_part(part: list[Row]) -> tuple[torch.Tensor, torch.Tensor, Logprobs]:
+        def sample_part(part: list[Row]) -> tuple[torch.Tensor, Logprobs]:
             rows = self._gather_logits(step, part, row_of, logits)
             drawing = [after_draft(step.entries[i].request, step.entries[i].draft[:n]) for i, n in part]
-            tokens = draw(rows, drawing, self.drawn, kernels=self._kernels)
-            known = tokens.clamp(min=0)  # a request that got no token runs on with token 0 until the host ends it
-            return tokens, known, Logprobs(rows, drawing, known)
+            known = argmax if rows is logits else None
+            tokens = draw(rows, drawing, self.drawn, kernels=self._kernels, argmax=known)
+            return tokens, Logprobs(rows, drawing, tokens)
 
-        tokens, known, logprobs = zip(*self._in_parts(sampling, sample_part), strict=True)
-        self.drawn = Drawn(
-            _joined(known), {step.entries[i].request.request_id: row for row, (i, _) in enumerate(sampling)}
-        )
-        return Draws(sampling, _joined(tokens), list(logprobs))
+        parts, logprobs = zip(*self._in_parts(sampling, sample_part), strict=True)
+        tokens = parts[0] if len(parts) == 1 else torch.cat(parts)
+        self.drawn = Drawn(tokens, {step.entries[i].request.request_id: row for row, (i, _) in enumerate(sampling)})
+        return Draws(sampling, tokens, list(logprobs))
 
     def _in_parts(self, rows: list[Row], run: Callable[[list[Row]], Part]) -> list[Part]:
         """Call ``run`` for all rows at once, or for as many as there is memory for; raises if one is too many."""
@@ -150,7 +152,3 @@ class StepSampler:
             return logits[rows[0] : rows[0] + len(rows)]
         source = torch.cat([logits.float(), torch.stack(saved)]) if saved else logits
         return source.index_select(0, to_device(rows, torch.int64, source.device))
-
-
-def _joined(parts: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)

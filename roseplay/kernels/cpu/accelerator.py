@@ -17,7 +17,7 @@ from roseplay.kernels.cpu.products import block_kinds, block_products
 from roseplay.kernels.cpu.recorded_steps import WARM_UP_LEN, RecordedSteps, RecordingOptions
 from roseplay.kernels.merge import SharedInputs
 from roseplay.kernels.replace_modules import replace_gelus
-from roseplay.model.accelerator import Accelerator, Forward, register_accelerator
+from roseplay.model.accelerator import Accelerator, Computed, Forward, register_accelerator
 from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch
 from roseplay.model.errors import UnsupportedModelError
@@ -107,7 +107,7 @@ class CPUAccelerator(Accelerator):
     def argmax(logits: torch.Tensor) -> torch.Tensor:
         return argmax.argmax(logits) if argmax is not None and argmax.can_argmax(logits) else likeliest(logits)
 
-    def run(self, host: HostBatch, drawn: Drawn | None) -> tuple[torch.Tensor, bool] | None:
+    def run(self, host: HostBatch, drawn: Drawn | None) -> Computed | None:
         return self.recorded.run(host) if self.recorded is not None else None
 
 

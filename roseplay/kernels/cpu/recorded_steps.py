@@ -2,8 +2,8 @@
 
 A decode step of a small model spends more time in the Python code of its modules and in torch's dispatcher than in
 computing. For a given number of tokens this is always the same list of operations on tensors of the same shapes. The
-list is recorded once for each of several sizes, and other sizes are padded to these. While a step is recorded, each
-operation is intercepted (``recorder``) and its result gets the memory that it has in all replays (``arena``). A replay
+list is recorded once for each of several sizes, and other sizes are padded to these. It ends with the index of each
+row's largest logit, which greedy requests draw. While a step is recorded, each operation is intercepted (``recorder``) and its result gets the memory that it has in all replays (``arena``). A replay
 writes tokens, positions and block tables to the static inputs and calls the list; the attention kernels read the
 current numbers of decodes and of spans of prompts from the inputs.
 
@@ -33,12 +33,17 @@ from roseplay.kernels.cpu.arena import Arena
 from roseplay.kernels.cpu.attention.plan import SHORT_QUERIES, StaticPlan
 from roseplay.kernels.cpu.recorder import NotReplayableError, Recorder
 from roseplay.kernels.replace_modules import same
-from roseplay.model.accelerator import Forward
+from roseplay.model.accelerator import Computed, Forward
 from roseplay.model.batch import HostBatch, Ints
 from roseplay.model.device_errors import is_out_of_memory
 from roseplay.model.padding import dummy_batch, pad
 from roseplay.model.stateful import use_static_slots
 from roseplay.model.states import StatePool
+
+try:
+    from roseplay.kernels.cpu import argmax
+except ImportError:  # Numba is an extra
+    argmax = None  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +97,9 @@ class RecordedStep:
         self._inputs = torch.from_numpy(self._arrays)
         self._logits_rows = torch.zeros(num_logits, dtype=torch.int64) if num_logits < len(tables) else None
         self._state_slots = torch.zeros(len(tables), dtype=torch.int64) if stateful else None
+        self._num_logits = num_logits
         self._logits = torch.empty(0)
+        self._argmax: torch.Tensor | None = None
         self._plan: StaticPlan | None = None
 
     @property
@@ -112,11 +119,17 @@ class RecordedStep:
         arena.reset()
         with tape.record(self.tape), Recorder(arena, self.tape.calls):
             self._logits = forward(batch)
+            if argmax is not None and argmax.can_argmax(self._logits):
+                self._argmax = argmax.argmax(self._logits)
         self.tape.join()
         batch.memo.clear()
-        return self._wanted(host)
+        if arena.in_use > 1 + (self._argmax is not None):
+            gc.collect()
+        if arena.in_use != 1 + (self._argmax is not None):  # only the logits and their argmax may be left
+            raise NotReplayableError("it keeps tensors of a step for the next one")
+        return self._wanted(host).logits
 
-    def replay(self, host: HostBatch) -> torch.Tensor:
+    def replay(self, host: HostBatch) -> Computed:
         """Replay the step with another batch; returns the wanted logits, valid until the next replay of any size."""
         assert self._plan is not None, "record it first"
         self._plan.refill(self._load(host))
@@ -126,7 +139,7 @@ class RecordedStep:
     def _load(self, host: HostBatch) -> HostBatch:
         """Copy the batch to the static inputs; returns it padded with tokens that are written to block 0."""
         size, wanted = len(self._tables), len(host.logits_rows)
-        num_logits = wanted if self._logits_rows is None else len(self._logits_rows)
+        num_logits = wanted if self._logits_rows is None else self._num_logits
         if host.num_tokens < size or wanted < num_logits:
             rows = size if host.decodes_only else host.num_rows + (host.num_tokens < size)
             host = pad(host, num_tokens=size, num_rows=rows, num_logits=num_logits, block_size=self._block_size)
@@ -137,11 +150,14 @@ class RecordedStep:
             self._state_slots.numpy()[:] = host.state_slots
         return host
 
-    def _wanted(self, host: HostBatch) -> torch.Tensor:
-        rows = host.logits_rows
-        if self._logits_rows is not None or np.array_equal(rows, np.arange(len(rows))):
-            return self._logits[: len(rows)]
-        return self._logits.index_select(0, torch.from_numpy(rows))
+    def _wanted(self, host: HostBatch) -> Computed:
+        rows = host.logits_rows.tolist()
+        if self._logits_rows is None and rows != list(range(len(rows))):
+            return Computed(self._logits.index_select(0, torch.from_numpy(host.logits_rows)), replayed=True)
+        if len(rows) == self._num_logits:
+            return Computed(self._logits, replayed=True, argmax=self._argmax)
+        argmax = None if self._argmax is None else self._argmax[: len(rows)]
+        return Computed(self._logits[: len(rows)], replayed=True, argmax=argmax)
 
 
 class RecordedSteps:
@@ -198,8 +214,8 @@ class RecordedSteps:
         settings = {"row_tokens": 1, "block_size": WARM_UP_LEN, "num_logits": size}
         return dummy_batch(size, **settings, start=position, token=position - 1)
 
-    def run(self, host: HostBatch) -> tuple[torch.Tensor, bool] | None:
-        """Returns the step's logits and whether a replay computed them; None if the step must be run by the model."""
+    def run(self, host: HostBatch) -> Computed | None:
+        """Returns the step's logits; None if the step must be run by the model."""
         if self.refused or not self._fits(host):
             return None
         at = bisect_left(SIZES, host.num_tokens)
@@ -211,11 +227,11 @@ class RecordedSteps:
             self._seen[SIZES[at]] += step is None
             if step is not None or self._seen[SIZES[at]] > self._options.record_after:
                 logits = self._record_or_check(key, host)
-                return None if logits is None else (logits, False)
+                return None if logits is None else Computed(logits, replayed=False)
             most = min(MAX_PADDING * host.num_tokens, host.num_tokens + self._options.max_unwanted)
             larger = (self._steps.get(self._key(other, host)) for other in SIZES[at:] if other <= most)
             step = next((step for step in larger if step is not None and step.checked[prompts]), None)
-        return None if step is None else (step.replay(host), True)
+        return None if step is None else step.replay(host)
 
     def _fits(self, host: HostBatch) -> bool:
         """Returns whether a recorded step can compute the batch."""
@@ -249,10 +265,6 @@ class RecordedSteps:
         size, num_logits = key
         step = RecordedStep(num_logits, self._tables[:size], self._block_size, stateful=self.decodes_only)
         logits = step.record(host, self._arena, self._forward)
-        if self._arena.in_use > 1:
-            gc.collect()
-        if self._arena.in_use != 1:  # only the logits may be left
-            raise NotReplayableError("it keeps tensors of a step for the next one")
         if not step.takes_prompts:
             self._takes_prompts = False
             if _has_prompts(host):
@@ -266,7 +278,7 @@ class RecordedSteps:
         Args:
             states: the rows' states before the step.
         """
-        replayed = step.replay(host).clone()
+        replayed = step.replay(host).logits.clone()
         replayed_states = self._read_states(host)
         self._write_states(host, states)
         logits = self._forward(host.upload(torch.device("cpu")))

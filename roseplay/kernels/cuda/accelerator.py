@@ -18,7 +18,7 @@ from roseplay.kernels.cuda.compile_ahead import CompileAhead
 from roseplay.kernels.cuda.graphs import Graph, StepGraphs, cuda_graphs, expected_bytes, make_buckets
 from roseplay.kernels.replace_modules import replace_gelus
 from roseplay.model import gpu_memory
-from roseplay.model.accelerator import Accelerator, Forward, no_quantization, register_accelerator
+from roseplay.model.accelerator import Accelerator, Computed, Forward, no_quantization, register_accelerator
 from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch
 from roseplay.model.drawing import Drawing
@@ -178,11 +178,11 @@ class CudaAccelerator(Accelerator):
 
         return sampling.sample(logits, requests) if sampling.fits(logits) else None
 
-    def run(self, host: HostBatch, drawn: Drawn | None) -> tuple[torch.Tensor, bool] | None:
+    def run(self, host: HostBatch, drawn: Drawn | None) -> Computed | None:
         bucket = None if self.graphs is None else self.graphs.find(host)
         if self.graphs is None or bucket is None:
             return None
-        return self.graphs.replay(bucket, host, drawn), True
+        return Computed(self.graphs.replay(bucket, host, drawn), replayed=True)
 
 
 def _table_columns(loaded: LoadedModel, config: EngineConfig) -> int:
