@@ -54,7 +54,7 @@ class Transport(Protocol):
 
 
 class QueueInbox:
-    """A worker's inbox over any queue with ``get``.
+    """A worker's inbox over any queue with ``get`` and ``empty``.
 
     Args:
         read: decodes an item of the queue.
@@ -66,13 +66,14 @@ class QueueInbox:
 
     def take(self, timeout: float | None) -> list[Command]:
         taken: list[Command] = []
-        try:
-            if timeout is None or timeout > 0:
+        if timeout is None or timeout > 0:
+            try:
                 taken.append(self._read(self._commands.get(True, timeout)))
-            while True:
-                taken.append(self._read(self._commands.get(False)))
-        except queue.Empty:
-            return taken
+            except queue.Empty:
+                return taken
+        while not self._commands.empty():
+            taken.append(self._read(self._commands.get(False)))
+        return taken
 
 
 class ThreadTransport:

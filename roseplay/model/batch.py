@@ -16,6 +16,7 @@ from roseplay.core.step import Step, StepEntry
 from roseplay.model.upload import pack_ints
 
 Ints = npt.NDArray[np.int64]
+_FEW = 256  # numbers; see ``_extremes``
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +206,14 @@ def pack_step(
             placeholders.append(len(ids) - 1)
             unknown.append(entry.request.request_id)
             ids[-1] = 0
-    if min(ids) < 0 or max(ids) >= vocab_size:
-        raise ValueError(f"a token id is outside the vocabulary of {vocab_size}: {min(ids)} to {max(ids)}")
+    input_ids = np.array(ids, np.int64)
+    lowest, highest = _extremes(ids, input_ids)
+    if lowest < 0 or highest >= vocab_size:
+        raise ValueError(f"a token id is outside the vocabulary of {vocab_size}: {lowest} to {highest}")
     if len(set(slots)) != len(slots):
         raise ValueError(f"two tokens of step {step.step_id} go into one slot of the KV cache")
     return HostBatch(
-        input_ids=np.array(ids, np.int64),
+        input_ids=input_ids,
         positions=np.array(positions, np.int64),
         slot_mapping=np.array(slots, np.int64),
         cu_seqlens_q=np.array(bounds, np.int64),
@@ -265,15 +268,23 @@ def _slots(table: list[int], start: int, end: int, block_size: int) -> list[int]
 def _pack_block_tables(tables: list[list[int]], num_blocks: int) -> Ints:
     """Returns the tables, ``[rows, most blocks]``, padded with 0. Raises ``ValueError``."""
     lengths = [len(table) for table in tables]
-    most = max(lengths)
-    flat = np.fromiter(chain.from_iterable(tables), np.int64, sum(lengths))
-    if flat.min() < 1 or flat.max() >= num_blocks:
-        raise ValueError(f"a block table names a block outside 1 to {num_blocks - 1}: {flat.min()} to {flat.max()}")
-    if flat.size == most * len(tables):
+    most, blocks = max(lengths), list(chain.from_iterable(tables))
+    flat = np.array(blocks, np.int64)
+    lowest, highest = _extremes(blocks, flat)
+    if lowest < 1 or highest >= num_blocks:
+        raise ValueError(f"a block table names a block outside 1 to {num_blocks - 1}: {lowest} to {highest}")
+    if len(blocks) == most * len(tables):
         return flat.reshape(-1, most)
     packed = np.zeros((len(tables), most), np.int64)
     packed[np.arange(most) < np.array(lengths)[:, None]] = flat
     return packed
+
+
+def _extremes(numbers: list[int], array: Ints) -> tuple[int, int]:
+    """Returns the least and the largest of some numbers, given in two forms: NumPy is slower if they are few."""
+    if len(numbers) < _FEW:
+        return min(numbers), max(numbers)
+    return int(array.min()), int(array.max())
 
 
 def _logits_rows(step: Step, wanted: list[int], bounds: list[int]) -> list[int]:

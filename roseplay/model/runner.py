@@ -73,6 +73,9 @@ class ModelRunner:
             torch.cuda.set_device(loaded.device)  # for this thread: its events and streams are created there
         accelerator = accelerator_for(loaded.device)
         self.runs_ahead = self._on_gpu or accelerator.runs_ahead
+        # Entered in each step, but made once: making them takes longer.
+        self._inference_mode = torch.inference_mode()
+        self._stepping = exclusive.stepping if self.runs_ahead else contextlib.nullcontext()
         self._forward = self._make_forward()
         self._sampler = StepSampler(self._release_memory, accelerator)
         token_bytes, has_states = self._kv_bytes_per_token(), bool(loaded.state_shapes)
@@ -168,7 +171,6 @@ class ModelRunner:
         """Run one step. Raises ``ValueError`` if it is inconsistent, and whatever the model raises."""
         return self.launch(step).result()
 
-    @torch.inference_mode()
     def launch(self, step: Step) -> LaunchedStep:
         """Enqueue a step on a GPU; on a CPU, run it. Raises the same errors as ``execute``.
 
@@ -176,7 +178,7 @@ class ModelRunner:
         ``StepTooLargeError`` if the device has no memory for the step, and ``DeviceLostError``.
         """
         try:
-            with exclusive.stepping if self.runs_ahead else contextlib.nullcontext():
+            with self._inference_mode, self._stepping:
                 return self._launch(step)
         except Exception as error:
             found = judge(error, self.loaded.device)

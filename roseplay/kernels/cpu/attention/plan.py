@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from roseplay.model.attention import Reach
+from roseplay.model.attention import EVERYTHING, Reach
 from roseplay.model.batch import HostBatch, Ints, PagedBatch
 
 # Rows of up to this many tokens attend token by token, each as if it were a decode.
@@ -147,7 +147,10 @@ class Plan:
             tokens = np.repeat(self._cu_seqlens_q[rows + 1], counts) - 1 - back
             seq_lens = np.repeat(seq_lens[rows], counts) - back
             tables = np.repeat(tables[rows], counts, axis=0)
-        firsts = np.maximum(0, reach.first(seq_lens - 1))
+        if reach == EVERYTHING:
+            firsts = np.zeros(seq_lens.size, np.int64)
+        else:
+            firsts = np.maximum(0, reach.first(seq_lens - 1))
         tables, seq_lens = np.ascontiguousarray(tables), np.ascontiguousarray(seq_lens)
         return Decodes(tokens, tables, np.array([tokens.size]), seq_lens, firsts)
 
