@@ -117,6 +117,8 @@ def _findable(pool: BlockPool, block: int) -> int:
 
 
 def _state_changes(scheduler: Scheduler) -> list[StateChange]:
+    if not scheduler.slots.used:
+        return []
     slots, kept = scheduler.slots.take_changed(), scheduler.cache.states.take_changed()
     running = [StateChange(slot, request_id, 0) for slot, request_id in sorted(slots.items())]
     return running + [StateChange(slot, *about) for slot, about in sorted(kept.items())]

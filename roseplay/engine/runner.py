@@ -20,7 +20,7 @@ class Launched(Protocol):
         """Wait for the step and return its result; raises the error with which it failed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Done:
     """A step that was executed at once."""
 

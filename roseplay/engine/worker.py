@@ -52,7 +52,7 @@ SEED_MIX = 0x9E3779B97F4A7C15
 ANNOUNCE_FROM_S = 0.5  # a longer step is announced, so that the worker does not count as frozen
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Flight:
     """A step in flight: launched, but its result has not been applied yet.
 
@@ -241,7 +241,7 @@ class Worker:
         except Exception as error:
             self._launch_failed(step, error)
             return None
-        if not self._overlaps:
+        if self.scheduler.knobs.slow_motion != 1.0:
             self._stretch(step, predicted_s, start_ns)
         return Flight(step, launched, entries, start_ns, schedule_ns)
 

@@ -19,7 +19,7 @@ Ints = npt.NDArray[np.int64]
 _FEW = 256  # numbers; see ``_extremes``
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Drawn:
     """Tokens drawn by the previous step that are still on the device: the next step may be packed before they are read.
 

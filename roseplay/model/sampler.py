@@ -72,7 +72,6 @@ def draw(
         kernels: faster implementations, if any.
         argmax: the likeliest token of each row of ``logits``, if known; may be overwritten.
     """
-    wait = logits.device.type == "cpu" if wait is None else wait
     if any(_is_penalised(request.sampling) for request in requests):
         logits, argmax = _penalised(logits, requests, drawn), None
     sampled = [row for row, request in enumerate(requests) if request.sampling.temperature >= GREEDY_BELOW]
@@ -192,9 +191,11 @@ def _occurring_tokens(
     return place, answers.float()
 
 
-def _draw(logits: torch.Tensor, requests: Sequence[Drawing], wait: bool) -> torch.Tensor:
+def _draw(logits: torch.Tensor, requests: Sequence[Drawing], wait: bool | None) -> torch.Tensor:
     """Draw a token for each row, int64 ``[rows]``; on a CPU, a few rows at a time."""
-    step = max(1, ROWS_TIMES_VOCABULARY // logits.shape[-1]) if logits.device.type == "cpu" else len(requests)
+    on_cpu = logits.device.type == "cpu"
+    wait = on_cpu if wait is None else wait
+    step = max(1, ROWS_TIMES_VOCABULARY // logits.shape[-1]) if on_cpu else len(requests)
     parts = [_draw_rows(logits[i : i + step], requests[i : i + step], wait) for i in range(0, len(requests), step)]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
