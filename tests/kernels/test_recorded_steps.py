@@ -20,8 +20,11 @@ from roseplay.kernels.cpu.attention.plan import SHORT_QUERIES
 from roseplay.kernels.cpu.recorded_steps import SIZES
 from roseplay.kernels.cpu.recorder import Recorder
 from roseplay.kernels.cpu.tape import Tape, record
+from roseplay.model.accelerator import Computed
+from roseplay.model.batch import Drawn, HostBatch
 from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
+from roseplay.model.sampler import likeliest
 from tests.kernels.conftest import needs_packed_bfloat16
 from tests.model.families import FAMILIES, LENGTH, STATEFUL, VOCABULARY, tiny_model
 from tests.model.harness import BLOCK_SIZE, Driver, every_state, make_runner, random_tokens, recording_options
@@ -250,6 +253,26 @@ def test_prompts_are_replayed_beside_decodes(family: str, dtype: torch.dtype) ->
     assert graphs == [False, False, False, True, True, True, True, True, False]  # 10 tokens are too few for it
     for ours, theirs in zip(replaying.runner.cache.keys.values(), plain.runner.cache.keys.values(), strict=True):
         torch.testing.assert_close(ours[1:], theirs[1:], rtol=1e-2, atol=1e-2)
+
+
+@needs_numba
+def test_a_replay_gives_the_likeliest_token_of_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaying, _ = drivers(tiny_model(FAMILIES["llama"]()), [60] * 9)
+    run, rows = replaying.runner.accelerator.run, []
+
+    def checked(host: HostBatch, drawn: Drawn | None) -> Computed | None:
+        computed = run(host, drawn)
+        if computed is not None and computed.replayed:
+            assert computed.argmax is not None
+            assert torch.equal(computed.argmax, likeliest(computed.logits))
+            rows.append(len(computed.argmax))
+        return computed
+
+    monkeypatch.setattr(replaying.runner.accelerator, "run", checked)
+    for count in (2, 9):  # 9 are padded to 12
+        for _ in range(5):
+            replaying.step(dict.fromkeys(range(count), 1))
+    assert set(rows) == {2, 9}
 
 
 @needs_prompt_kernel

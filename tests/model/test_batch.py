@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from roseplay.config import SamplingParams
-from roseplay.core.request import Request
+from roseplay.core.request import PLACEHOLDER, Request
 from roseplay.core.step import Step, StepEntry
-from roseplay.model.batch import PagedBatch, build_batch
+from roseplay.model.batch import Drawn, PagedBatch, build_batch, pack_step
 
 
 def request(i: int, tokens: list[int], blocks: list[int]) -> Request:
@@ -44,6 +44,35 @@ def test_packs_what_each_entry_computes():
     assert batch.block_tables.tolist() == [[3, 7], [5, 0], [2, 0]]  # only the blocks in use, padded with block 0
     assert batch.logits_rows.tolist() == [5, 2]
     assert (batch.num_rows, batch.num_tokens) == (3, 6)
+
+
+def test_packs_drafts_and_tokens_that_are_still_unknown():
+    a = request(0, [10, 11, 12], [3, 7])
+    b = request(1, [20, 21, 22, 23, PLACEHOLDER], [5, 8])
+    host = pack_step(
+        Step(0, [StepEntry(a, 2, 3, draft=[13, 14]), StepEntry(b, 4, 1)]),
+        [1, 0],
+        num_blocks=10,
+        block_size=4,
+        vocab_size=50,
+        drawn=Drawn(torch.tensor([30, 31]), {1: 1}),
+    )
+    assert host is not None
+    assert host.input_ids.tolist() == [12, 13, 14, 0]
+    assert (host.placeholder_positions.tolist(), host.drawn_rows.tolist()) == ([3], [1])
+    assert host.slot_mapping.tolist() == [14, 15, 28, 32]
+    assert host.logits_rows.tolist() == [3, 0, 1, 2]  # of a draft, the token before it and all of its own
+    with pytest.raises(ValueError, match=r"no token for requests \[1\]"):
+        pack_step(Step(0, [StepEntry(b, 4, 1)]), [], num_blocks=10, block_size=4, vocab_size=50)
+
+
+def test_many_blocks_are_checked_as_few_are():
+    blocks = list(range(1, 301))
+    entry = StepEntry(request(0, [1] * 1200, blocks), 1199, 1)
+    settings = {"block_size": 4, "vocab_size": 50}
+    assert pack_step(Step(0, [entry]), [0], num_blocks=301, **settings) is not None
+    with pytest.raises(ValueError, match="outside 1 to 299"):
+        pack_step(Step(0, [entry]), [0], num_blocks=300, **settings)
 
 
 def test_no_tokens_no_batch():

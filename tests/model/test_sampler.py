@@ -11,9 +11,12 @@ import torch
 
 from roseplay.config import SamplingParams
 from roseplay.core.request import Request
+from roseplay.core.step import Step, StepEntry
 from roseplay.model import sampler
+from roseplay.model.accelerator import Accelerator
 from roseplay.model.gumbel import gumbel, row_keys
-from roseplay.model.sampler import sample, token_logprobs
+from roseplay.model.sampler import draw, sample, token_logprobs
+from roseplay.model.step_sampler import StepSampler
 from roseplay.model.top_k_top_p import cut_threshold
 
 VOCABULARY = 1000
@@ -146,6 +149,23 @@ def test_greedy_takes_the_largest_and_leaves_logits_alone():
     assert sample(logits, requests) == logits.argmax(-1).tolist()
     sample(logits, [request(temperature=1.0, seed=i, repetition_penalty=2.0, top_p=0.3) for i in range(4)])
     assert torch.equal(logits, before)
+
+
+def test_a_known_argmax_is_drawn_by_greedy_rows_without_penalties():
+    logits, known = random_logits(3), [7, 8, 9]
+    mixed = [request(), request(temperature=0.7, seed=1), request()]
+    assert draw(logits, mixed, argmax=torch.tensor(known)).tolist() == [7, sample(logits, mixed)[1], 9]
+    penalised = [request(), request(repetition_penalty=1.5), request()]
+    assert draw(logits, penalised, argmax=torch.tensor(known)).tolist() == sample(logits, penalised)
+
+
+def test_a_known_argmax_is_not_that_of_other_rows():
+    request_of_row = [request(), request()]
+    entries = [StepEntry(r, 2, 1, samples=True, logits_entry=0) for r in request_of_row]  # equal prompts share a row
+    logits = random_logits(1)
+    draws = StepSampler(lambda: None, Accelerator).sample(Step(0, entries), [0], logits, argmax=torch.tensor([7]))
+    assert draws is not None
+    assert [token for _, token, _ in draws.read()] == sample(logits, [request()]) * 2
 
 
 def test_tiny_temperatures_are_greedy():
