@@ -238,6 +238,8 @@ def build_batch(
 
 def _find_drawn(request_ids: list[int], drawn: Drawn | None) -> Ints:
     """Returns the rows of requests in ``drawn``. Raises ``ValueError`` if the previous step drew no token for one."""
+    if not request_ids:
+        return np.zeros(0, np.int64)
     row_of = drawn.row_of if drawn is not None else {}
     missing = [request_id for request_id in request_ids if request_id not in row_of]
     if missing:

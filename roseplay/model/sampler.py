@@ -72,9 +72,10 @@ def draw(
         kernels: faster implementations, if any.
         argmax: the likeliest token of each row of ``logits``, if known; may be overwritten.
     """
-    if any(_is_penalised(request.sampling) for request in requests):
+    params = [request.sampling for request in requests]
+    if any(map(_is_penalised, params)):
         logits, argmax = _penalised(logits, requests, drawn), None
-    sampled = [row for row, request in enumerate(requests) if request.sampling.temperature >= GREEDY_BELOW]
+    sampled = [row for row, wanted in enumerate(params) if wanted.temperature >= GREEDY_BELOW]
     if sampled and kernels is not None and (tokens := kernels.sample(logits, requests)) is not None:
         return tokens
     if len(sampled) == len(requests):

@@ -19,7 +19,7 @@ SHORT_QUERIES = 32
 _MEMO = "plan"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Rows:
     """Rows of an attention kernel; all arrays are contiguous int64.
 
@@ -50,13 +50,13 @@ class Rows:
         if rows is None:
             self.count[0] = 0
             return
-        count = self.count[0] = rows.count[0]
+        count = self.count[0] = rows.tokens.size
         for mine, others in zip(self.numbers(), rows.numbers(), strict=True):
             mine[:count] = others[:count]
         self.tables[:count, : rows.tables.shape[1]] = rows.tables[:count]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Decodes(Rows):
     """Single tokens, each a row of the decode kernel.
 
@@ -71,7 +71,7 @@ class Decodes(Rows):
         return self.tokens, self.seq_lens, self.firsts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Spans(Rows):
     """Consecutive queries of one request, each span a row of the prompt kernel.
 
