@@ -33,8 +33,8 @@ def entry_record(entry: StepEntry) -> EntryRecord:
 def tokens_of(step: Step, result: StepResult, new_tokens: list[tuple[StepEntry, int]]) -> list[NewToken]:
     """Returns the step's new tokens with their log-probabilities, in the step's order."""
     logprobs = {
-        id(entry): iter([value, *(after for _, after in result.after_draft.get(index, ()))])
-        for index, (entry, value) in enumerate(zip(step.entries, result.logprobs, strict=True))
+        id(step.entries[index]): iter([value, *(after for _, after in result.after_draft.get(index, ()))])
+        for index, value in enumerate(result.logprobs)
         if value
     }
     following = [*(entry for entry, _ in new_tokens[1:]), None]  # several tokens of one entry follow each other

@@ -70,7 +70,7 @@ def draw(
         drawn: tokens drawn by the previous step, for requests that end with a placeholder.
         wait: whether the host may wait for the device; by default only on a CPU, where that costs nothing.
         kernels: faster implementations, if any.
-        argmax: the likeliest token of each row of ``logits``, if known; may be overwritten.
+        argmax: the likeliest token of each row of ``logits``, if known; may be overwritten, and returned.
     """
     params = [request.sampling for request in requests]
     if any(map(_is_penalised, params)):
