@@ -8,8 +8,6 @@ unless a policy (``core/waiting_queue.py``) says otherwise: so are first tokens 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from roseplay.config import Knobs
 from roseplay.core.ahead import StepsInFlight, computing, drop_placeholder, is_last, put_token
 from roseplay.core.block_pool import BlockPool
@@ -218,10 +216,8 @@ class Scheduler:
                 continue
             if token is None:
                 raise ValueError(f"the step's result has no token for request {request.request_id}")
-            drawn: Iterable[int] = (token,)
-            if entry.draft:
-                drawn = accepted(entry, [token, *(after for after, _ in result.after_draft.get(index, ()))])
-            for count, token in enumerate(drawn):
+            drawn = [token, *(after for after, _ in result.after_draft.get(index, ()))]
+            for count, token in enumerate(accepted(entry, drawn) if entry.draft else drawn):
                 new_tokens.append((entry, token))
                 self._append_token(request, token, late=count > 0 or self.in_flight.is_writing_for(request))
                 step.accepted_tokens += count > 0

@@ -67,10 +67,8 @@ class QueueInbox:
     def take(self, timeout: float | None) -> list[Command]:
         taken: list[Command] = []
         if timeout is None or timeout > 0:
-            try:
+            with contextlib.suppress(queue.Empty):
                 taken.append(self._read(self._commands.get(True, timeout)))
-            except queue.Empty:
-                return taken
         while not self._commands.empty():
             taken.append(self._read(self._commands.get(False)))
         return taken

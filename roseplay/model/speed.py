@@ -102,9 +102,7 @@ class StepTimes:
         """Returns a step's cost, in tokens without context; cached for the last step."""
         last, work = self._last
         if last is not step:
-            work = 0.0
-            for entry in step.entries:
-                work += entry.num_tokens * self._cost(entry.start + entry.num_tokens / 2)
+            work = sum(entry.num_tokens * self._cost(entry.start + entry.num_tokens / 2) for entry in step.entries)
             self._last = step, work
         return work
 

@@ -49,19 +49,22 @@ def test_packs_what_each_entry_computes():
 def test_packs_drafts_and_tokens_that_are_still_unknown():
     a = request(0, [10, 11, 12], [3, 7])
     b = request(1, [20, 21, 22, 23, PLACEHOLDER], [5, 8])
+    drawn = Drawn(torch.tensor([30, -1]), {1: 1})
     host = pack_step(
         Step(0, [StepEntry(a, 2, 3, draft=[13, 14]), StepEntry(b, 4, 1)]),
         [1, 0],
         num_blocks=10,
         block_size=4,
         vocab_size=50,
-        drawn=Drawn(torch.tensor([30, 31]), {1: 1}),
+        drawn=drawn,
     )
     assert host is not None
     assert host.input_ids.tolist() == [12, 13, 14, 0]
     assert (host.placeholder_positions.tolist(), host.drawn_rows.tolist()) == ([3], [1])
     assert host.slot_mapping.tolist() == [14, 15, 28, 32]
     assert host.logits_rows.tolist() == [3, 0, 1, 2]  # of a draft, the token before it and all of its own
+    ids = host.upload(torch.device("cpu"), drawn).input_ids
+    assert ids.tolist() == [12, 13, 14, 0]  # nothing could be drawn: a token of the vocabulary, until the request ends
     with pytest.raises(ValueError, match=r"no token for requests \[1\]"):
         pack_step(Step(0, [StepEntry(b, 4, 1)]), [], num_blocks=10, block_size=4, vocab_size=50)
 

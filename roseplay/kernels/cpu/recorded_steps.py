@@ -2,10 +2,11 @@
 
 A decode step of a small model spends more time in the Python code of its modules and in torch's dispatcher than in
 computing. For a given number of tokens this is always the same list of operations on tensors of the same shapes. The
-list is recorded once for each of several sizes, and other sizes are padded to these. It ends with the index of each
-row's largest logit, which greedy requests draw. While a step is recorded, each operation is intercepted (``recorder``) and its result gets the memory that it has in all replays (``arena``). A replay
-writes tokens, positions and block tables to the static inputs and calls the list; the attention kernels read the
-current numbers of decodes and of spans of prompts from the inputs.
+list is recorded once for each of several sizes, and other sizes are padded to these. It ends with the argmax of the
+logits, which greedy requests draw. While a step is recorded, each operation is intercepted (``recorder``) and its
+result gets the memory that it has in all replays (``arena``). A replay writes tokens, positions and block tables to the
+static inputs and calls the list; the attention kernels read the current numbers of decodes and of spans of prompts from
+the inputs.
 
 A recording is checked before it is used: its first replay, with other tokens than it was recorded with, must give the
 logits of the model itself. A model whose operations depend on values is not recorded.

@@ -147,10 +147,7 @@ class Plan:
             tokens = np.repeat(self._cu_seqlens_q[rows + 1], counts) - 1 - back
             seq_lens = np.repeat(seq_lens[rows], counts) - back
             tables = np.repeat(tables[rows], counts, axis=0)
-        if reach == EVERYTHING:
-            firsts = np.zeros(seq_lens.size, np.int64)
-        else:
-            firsts = np.maximum(0, reach.first(seq_lens - 1))
+        firsts = np.zeros(seq_lens.size, np.int64) if reach == EVERYTHING else np.maximum(0, reach.first(seq_lens - 1))
         tables, seq_lens = np.ascontiguousarray(tables), np.ascontiguousarray(seq_lens)
         return Decodes(tokens, tables, np.array([tokens.size]), seq_lens, firsts)
 
