@@ -15,6 +15,7 @@ from roseplay.model.attention import AttentionParams
 
 try:
     from roseplay.kernels.cpu.attention import decode_loops, prompt_loops
+    from roseplay.kernels.cpu.attention.decode_vectors import lane_order
     from roseplay.kernels.cpu.parallel import share_out
     from roseplay.kernels.cpu.rows import share_rows
 except ImportError:  # Numba is an extra
@@ -73,7 +74,7 @@ def attend_in_place(
     threads = torch.get_num_threads()
     shares = _head_shares(kv_heads, threads)
     splits = _splits(len(decodes.tokens) * shares, threads)
-    lanes = len(decode_loops.lane_order(values.shape[-1], keys.dtype == torch.bfloat16)) + 2
+    lanes = len(lane_order(values.shape[-1], keys.dtype == torch.bfloat16)) + 2
     parts = np.empty(len(decodes.tokens) * splits * q.shape[1] * lanes if splits > 1 else 0, np.float32)
     ended = np.zeros(len(decodes.tokens) * shares, np.int64)
     arguments = [x.data_ptr() for x in (q, out, keys, values)]
