@@ -26,11 +26,12 @@ from roseplay.kernels.cpu.features import has
 from roseplay.kernels.cpu.pack import pack_linears
 from roseplay.kernels.cpu.products import Products
 from roseplay.kernels.cpu.quants import tiles
-from roseplay.kernels.cpu.quants.formats import FORMATS
-from roseplay.kernels.cpu.quants.linear import BlockEmbedding, BlockLinear, Strips
+from roseplay.kernels.cpu.quants.linear import BlockEmbedding, BlockLinear
+from roseplay.kernels.cpu.quants.strips import Strips, number_bytes
 from roseplay.kernels.cpu.tiles import most_rows
 from roseplay.kernels.merge import MergedLinear
 from roseplay.model.block_tensor import BlockTensor, joined
+from roseplay.model.ggml_blocks import FORMATS
 from roseplay.model.loader import load_model
 from roseplay.model.source import embedded_model
 from tests.gguf_files import random_blocks
@@ -99,7 +100,7 @@ def test_a_product_is_that_of_the_rounded_numbers(
 def test_no_sum_overflows(products: Products, kind: str, number: int) -> None:
     """Of the largest numbers of x and of the weight."""
     strips, x = Strips(stored(kind, 32, 256), kind), torch.ones(4, 256)
-    strips.packed[..., : strips.form.number_bytes] = number & (
+    strips.packed[..., : number_bytes(strips.form)] = number & (
         0xFF if strips.form.bits == 4 else 2**strips.form.bits - 1
     )
     x[1::2] = -1

@@ -23,7 +23,8 @@ from roseplay.model.block_tensor import plain as plain_tensor
 
 try:
     from roseplay.kernels.cpu import matmul
-    from roseplay.kernels.cpu.quants.linear import BlockEmbedding, BlockLinear, Strips
+    from roseplay.kernels.cpu.quants.linear import BlockEmbedding, BlockLinear
+    from roseplay.kernels.cpu.quants.strips import Strips
     from roseplay.kernels.cpu.tiles import STRIP
 except ImportError:  # Numba is an extra
     matmul = BlockLinear = None  # type: ignore[assignment, misc]

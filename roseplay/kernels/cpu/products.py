@@ -19,14 +19,17 @@ from dataclasses import dataclass, field
 import torch
 from torch.nn import functional
 
+from roseplay.model.ggml_blocks import BLOCK, FORMATS
+
 try:
     from roseplay.kernels.cpu import amx, matmul
     from roseplay.kernels.cpu.features import has, has_amx, has_neon
-    from roseplay.kernels.cpu.quants import formats, product
+    from roseplay.kernels.cpu.quants import product
+    from roseplay.kernels.cpu.quants.strips import block_bytes, example
     from roseplay.kernels.cpu.quants.tiles import most_rows as integer_rows
     from roseplay.kernels.cpu.tiles import STRIP, most_rows
 except ImportError:  # Numba is an extra
-    matmul = formats = None  # type: ignore[assignment]
+    matmul = product = None  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +104,7 @@ def default_products(dtype: torch.dtype) -> Products:
 def block_products(dtype: torch.dtype) -> Products | None:
     """Returns the products to use without measuring, for weights in quantized blocks; None if there are none for x's
     ``dtype``."""
-    if formats is None:
+    if product is None:
         return None
     integers, floats = integer_rows() > 0, most_rows(dtype) > 0
     return Products(True, None if integers else 1, blocks=True) if integers or floats else None
@@ -109,7 +112,7 @@ def block_products(dtype: torch.dtype) -> Products | None:
 
 def block_kinds() -> frozenset[str]:
     """Returns the types of quantized blocks, by ggml's names, that this CPU multiplies in integers."""
-    return frozenset(formats.FORMATS) if formats is not None and integer_rows() else frozenset()
+    return frozenset(FORMATS) if product is not None and integer_rows() else frozenset()
 
 
 def choose(dtype: torch.dtype, sizes: Iterable[tuple[int, int]], kind: str | None = None) -> Products:
@@ -131,7 +134,7 @@ def choose(dtype: torch.dtype, sizes: Iterable[tuple[int, int]], kind: str | Non
     inner, outer = weight.most_common(1)[0][0]
     item = float(dtype.itemsize)
     if kind is not None:
-        item = formats.FORMATS[kind][0].block_bytes / (formats.BLOCK * formats.STRIP)
+        item = block_bytes(FORMATS[kind][0]) / (BLOCK * STRIP)
     outer = max(1, min(outer, int(_MOST_BYTES / (inner * item))))
     copies = max(1, int(min(_ALL_BYTES, weight.total() * item) / (inner * outer * item)))
     kinds = _kinds(dtype, inner, outer, copies) if kind is None else _kinds_of_blocks(dtype, kind, inner, outer, copies)
@@ -198,8 +201,8 @@ def _kinds(dtype: torch.dtype, inner: int, outer: int, copies: int) -> dict[str,
 
 def _kinds_of_blocks(dtype: torch.dtype, kind: str, inner: int, outer: int, copies: int) -> dict[str, Run]:
     """Returns the same for weights in quantized blocks."""
-    form, padded = formats.FORMATS[kind][0], -(-inner // formats.BLOCK) * formats.BLOCK
-    weight, strips = formats.example(form, outer, padded)
+    form, padded = FORMATS[kind][0], -(-inner // BLOCK) * BLOCK
+    weight, strips = example(form, outer, padded)
     packed = [strips.clone() for _ in range(copies)]
     bias = torch.zeros(len(strips) * STRIP)
 

@@ -9,36 +9,10 @@ from torch import nn
 
 from roseplay.kernels.cpu.products import Products
 from roseplay.kernels.cpu.quants import product
-from roseplay.kernels.cpu.quants.formats import BLOCK, FORMATS, STRIP, Blocks, lay_out, rounded
+from roseplay.kernels.cpu.quants.strips import STRIP, Strips
 from roseplay.model.block_tensor import BlockTensor
 
 _TRIED = 8  # rows
-
-
-class Strips:
-    """A weight in strips, which a linear layer and an embedding may share.
-
-    Args:
-        weight: ``[out, in]``, in blocks or plain; a plain one is rounded to blocks.
-        kind: ggml's name of the blocks' type.
-    """
-
-    def __init__(self, weight: torch.Tensor, kind: str) -> None:
-        self.outer, self.inner = weight.shape
-        self.kind, self.dtype = kind, weight.dtype
-        self.form, parse = FORMATS[kind]
-
-        def read(first: int, last: int) -> Blocks:
-            if isinstance(weight, BlockTensor):
-                return parse(weight.blocks(first, last))
-            return rounded(weight.detach()[first:last], kind)
-
-        self.packed = lay_out(self.form, self.outer, -(-self.inner // BLOCK) * BLOCK, read)
-
-    @property
-    def saved_bytes(self) -> int:
-        """Bytes that a step reads less than from a plain weight."""
-        return self.outer * self.inner * self.dtype.itemsize - self.packed.numel()
 
 
 class BlockLinear(nn.Module):

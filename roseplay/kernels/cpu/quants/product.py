@@ -16,10 +16,11 @@ from numba import types
 
 from roseplay.kernels.cpu import matmul
 from roseplay.kernels.cpu.parallel import share_out
-from roseplay.kernels.cpu.quants.formats import BLOCK, STRIP, Format
+from roseplay.kernels.cpu.quants.strips import STRIP, block_bytes
 from roseplay.kernels.cpu.quants.tiles import RECORD, expand_block, most_rows, multiply_blocks
 from roseplay.kernels.cpu.rows import read_row, share_rows, write_row
 from roseplay.kernels.cpu.simd import address, advance, array_at, float_bits, float_from_bits, kernel, pointer
+from roseplay.model.ggml_blocks import BLOCK, Format
 
 _COLLIDING_BYTES, _LINE = 2048, 64  # see ``matmul``
 _AHEAD = 2048  # bytes
@@ -115,7 +116,7 @@ def _rounding(bf16: bool) -> Any:
 @cache
 def _product(bits: int, scales: int, offset: int, bf16: bool) -> Any:
     item = types.uint16 if bf16 else types.float32
-    most, ahead, block_bytes = most_rows(), _AHEAD, Format.of(bits, scales, offset).block_bytes
+    most, ahead, of_block = most_rows(), _AHEAD, block_bytes(Format.of(bits, scales, offset))
 
     def product(args, piece):
         rows, inner, outer, stride = args[_ROWS], args[_INNER], args[_OUTER], args[_STRIDE]
@@ -135,7 +136,7 @@ def _product(bits: int, scales: int, offset: int, bf16: bool) -> Any:
                 count = begin + (end - begin) * (tile + 1) // tiles - first
                 multiply_blocks(
                     advance(x, first * stride), stride, advance(records, first * steps * RECORD), steps * RECORD,
-                    advance(weight, strip * steps * block_bytes), steps, address(sums, 0), ahead, count,
+                    advance(weight, strip * steps * of_block), steps, address(sums, 0), ahead, count,
                     most, bits, scales, offset,
                 )  # fmt: skip
                 for row in range(count):
@@ -158,13 +159,13 @@ def expanded(strips: torch.Tensor, form: Format, dtype: torch.dtype) -> torch.Te
 
 @cache
 def _expansion(bits: int, scales: int, offset: int, bf16: bool) -> Any:
-    item, block_bytes = types.uint16 if bf16 else types.float32, Format.of(bits, scales, offset).block_bytes
+    item, of_block = types.uint16 if bf16 else types.float32, block_bytes(Format.of(bits, scales, offset))
 
     def expand(args, piece):
         strips, pieces, blocks = args[3], args[4], args[5]
         to, weight = pointer(args[1], item), pointer(args[2], types.uint8)
         for block in range(strips * piece // pieces * blocks, strips * (piece + 1) // pieces * blocks):
-            expand_block(advance(weight, block * block_bytes), advance(to, block * BLOCK * STRIP), bits, scales, offset)
+            expand_block(advance(weight, block * of_block), advance(to, block * BLOCK * STRIP), bits, scales, offset)
 
     return kernel(expand)
 
@@ -182,7 +183,7 @@ def look_up(
 
 @cache
 def _look_up(bits: int, scales: int, offset: int, bf16: bool) -> Any:
-    item, block_bytes = types.uint16 if bf16 else types.float32, Format.of(bits, scales, offset).block_bytes
+    item, of_block = types.uint16 if bf16 else types.float32, block_bytes(Format.of(bits, scales, offset))
 
     def look_up(args, piece):
         rows, pieces, inner, blocks, scale = args[4], args[5], args[6], args[7], np.float32(float_from_bits(args[8]))
@@ -191,7 +192,7 @@ def _look_up(bits: int, scales: int, offset: int, bf16: bool) -> Any:
         for row in range(rows * piece // pieces, rows * (piece + 1) // pieces):
             token = array_at(args[2], types.int64, row, 1)[0]
             for block in range(blocks):
-                at = advance(weight, (token // STRIP * blocks + block) * block_bytes)
+                at = advance(weight, (token // STRIP * blocks + block) * of_block)
                 expand_block(at, address(floats, 0), bits, scales, offset)
                 for i in range(BLOCK):
                     y[block * BLOCK + i] = floats[i * STRIP + token % STRIP] * scale

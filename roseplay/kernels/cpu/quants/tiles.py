@@ -16,8 +16,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from roseplay.kernels.cpu.features import has
-from roseplay.kernels.cpu.quants.formats import BLOCK, STRIP, Format
+from roseplay.kernels.cpu.quants.strips import STRIP, block_bytes, number_bytes
 from roseplay.kernels.cpu.simd import FLOAT, INT, Emitter
+from roseplay.model.ggml_blocks import BLOCK, Format
 
 RECORD = 4  # float32 numbers that describe a block of a row: its scale; the scaled sum of all, half, the other half
 _BYTE, _SHORT, _HALF, _INT64 = ir.IntType(8), ir.IntType(16), ir.HalfType(), ir.IntType(64)
@@ -85,8 +86,8 @@ class _VnniTile(Emitter):
         records = [b.gep(records, [b.mul(record_stride, self.int64(row))]) for row in range(self.rows)]
         totals = [[cgutils.alloca_once_value(b, self.all(0.0)) for _ in range(parts)] for _ in rows]
         with cgutils.for_range(b, blocks) as loop:
-            at = b.gep(strip, [b.mul(loop.index, self.int64(self.form.block_bytes))])
-            for line in range(0, self.form.block_bytes, 64):
+            at = b.gep(strip, [b.mul(loop.index, self.int64(block_bytes(self.form)))])
+            for line in range(0, block_bytes(self.form), 64):
                 self.prefetch(b.gep(at, [b.add(ahead, self.int64(line))]))
             numbers = [b.gep(row, [b.mul(loop.index, self.int64(BLOCK))]) for row in rows]
             described = [b.gep(row, [b.mul(loop.index, self.int64(RECORD))]) for row in records]
@@ -167,7 +168,7 @@ class _VnniTile(Emitter):
 
     def factors(self, at: Any, part: int) -> tuple[list[Any], list[Any]]:
         """Returns the scales of a block's outputs, and what is added for each unit of the sum of a row's numbers."""
-        begin, form = self.form.number_bytes + 2 * self.lanes * part, self.form
+        begin, form = number_bytes(self.form) + 2 * self.lanes * part, self.form
         stored = range(form.scales + (form.offset is None))
         halves = (self.vector(at, begin + 2 * STRIP * i, ir.VectorType(_HALF, self.lanes)) for i in stored)
         factors = [self.builder.fpext(half, self.floats) for half in halves]

@@ -1,9 +1,4 @@
-"""Lays out ggml's quantized blocks in strips, in the order in which products read them; and rounds weights to blocks.
-
-A strip has a block of 32 outputs for each 32 inputs. The block begins with its numbers, four consecutive inputs of an
-output side by side: ``[8, 32, 4]`` bytes, or ``[4, 32, 4]`` for numbers of four bits, with the last 16 inputs in the upper
-halves. Then come float16 scales ``[scales, 32]``, and minima ``[32]`` if the format has any.
-"""
+"""ggml's quantized blocks: how their bytes represent weights, and how weights are rounded to them."""
 
 from __future__ import annotations
 
@@ -15,8 +10,6 @@ import numpy as np
 import torch
 
 BLOCK = 32  # inputs
-STRIP = 32  # outputs
-_CHUNK = 32 * STRIP  # outputs that are laid out at a time
 Bytes = Any  # uint8 [rows, stored blocks, bytes of one]
 
 
@@ -44,16 +37,6 @@ class Format:
         """Its attributes as kernels get them: an offset of -1 stands for None."""
         return self.bits, self.scales, -1 if self.offset is None else self.offset
 
-    @property
-    def number_bytes(self) -> int:
-        """Bytes of the numbers of a block in a strip."""
-        return BLOCK * STRIP // (2 if self.bits == 4 else 1)
-
-    @property
-    def block_bytes(self) -> int:
-        """Bytes of a block in a strip."""
-        return self.number_bytes + 2 * STRIP * (self.scales + (self.offset is None))
-
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
@@ -68,33 +51,6 @@ class Blocks:
     numbers: Any
     scales: Any
     minima: Any = None
-
-
-def lay_out(form: Format, outputs: int, inputs: int, read: Callable[[int, int], Blocks]) -> torch.Tensor:
-    """Returns a weight as uint8 strips ``[strips, blocks, bytes]``, with zeros as outputs beyond ``outputs``.
-
-    Args:
-        inputs: a multiple of 32.
-        read: returns the blocks of the outputs from a first one to before a last one.
-    """
-    blocks, count = inputs // BLOCK, -(-outputs // STRIP)
-    strips = torch.zeros((count, blocks, form.block_bytes), dtype=torch.uint8)
-    for first in range(0, outputs, _CHUNK):
-        last = min(first + _CHUNK, outputs)
-        rows = read(first, last)
-        chunk = strips[first // STRIP : -(-last // STRIP)]
-        begin = 0
-        for numbers, kind in ((rows.numbers, np.int32), (rows.scales, np.float16), (rows.minima, np.float16)):
-            if numbers is None:
-                continue
-            rows_of = np.ascontiguousarray(numbers).reshape(last - first, blocks, -1).view(kind)
-            given = torch.from_numpy(np.pad(rows_of, ((0, -(last - first) % STRIP), (0, 0), (0, 0))))
-            items = given.shape[-1]
-            end = begin + items * STRIP * given.element_size()
-            place = chunk[..., begin:end].view(given.dtype).unflatten(-1, (items, STRIP))
-            place.copy_(given.unflatten(0, (-1, STRIP)).permute(0, 2, 3, 1))
-            begin = end
-    return strips
 
 
 def read_q4_0(of: Bytes) -> Blocks:
@@ -160,22 +116,6 @@ def rounded(weight: torch.Tensor, kind: str) -> Blocks:
     scales = ((values.max(-1, keepdims=True) - minima) / 15).astype(np.float16)
     numbers = _divided(values - minima, scales).clip(0, 15).astype(np.uint8)
     return Blocks(numbers[..., :16] | numbers[..., 16:] << 4, scales, minima)
-
-
-def example(form: Format, outputs: int, inputs: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns a weight, float32 ``[outputs, inputs]``, and its strips, to compare products and measure them."""
-    of = (outputs, inputs // BLOCK)
-    numbers = (np.arange(outputs * inputs) % 251 % 2**form.bits).astype(np.uint8).reshape(*of, BLOCK)
-    scales = np.full((*of, form.scales), 2.0**-form.bits, np.float16)
-    minima = np.full(of, -0.5, np.float16) if form.offset is None else None
-    offset = 2 ** (form.bits - 1) if form.offset is None else form.offset
-    weight = (numbers.astype(np.float32) - offset) * np.float32(2.0**-form.bits)
-    packed = numbers[..., :16] | numbers[..., 16:] << 4 if form.bits == 4 else numbers
-
-    def read(first: int, last: int) -> Blocks:
-        return Blocks(packed[first:last], scales[first:last], None if minima is None else minima[first:last])
-
-    return torch.from_numpy(weight.reshape(outputs, inputs)), lay_out(form, outputs, inputs, read)
 
 
 def _divided(values: Any, scales: Any) -> Any:

@@ -1,0 +1,98 @@
+"""A weight in strips, the order in which products read ggml's quantized blocks.
+
+A strip has a block of 32 outputs for each 32 inputs. The block begins with its numbers, four consecutive inputs of an
+output side by side: ``[8, 32, 4]`` bytes, or ``[4, 32, 4]`` for numbers of four bits, with the last 16 inputs in the upper
+halves. Then come float16 scales ``[scales, 32]``, and minima ``[32]`` if the format has any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from roseplay.model.block_tensor import BlockTensor
+from roseplay.model.ggml_blocks import BLOCK, FORMATS, Blocks, Format, rounded
+
+STRIP = 32  # outputs
+_CHUNK = 32 * STRIP  # outputs that are laid out at a time
+
+
+class Strips:
+    """A weight in strips, which a linear layer and an embedding may share.
+
+    Args:
+        weight: ``[out, in]``, in blocks or plain; a plain one is rounded to blocks.
+        kind: ggml's name of the blocks' type.
+    """
+
+    def __init__(self, weight: torch.Tensor, kind: str) -> None:
+        self.outer, self.inner = weight.shape
+        self.kind, self.dtype = kind, weight.dtype
+        self.form, parse = FORMATS[kind]
+
+        def read(first: int, last: int) -> Blocks:
+            if isinstance(weight, BlockTensor):
+                return parse(weight.blocks(first, last))
+            return rounded(weight.detach()[first:last], kind)
+
+        self.packed = lay_out(self.form, self.outer, -(-self.inner // BLOCK) * BLOCK, read)
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes that a step reads less than from a plain weight."""
+        return self.outer * self.inner * self.dtype.itemsize - self.packed.numel()
+
+
+def number_bytes(form: Format) -> int:
+    """Returns the bytes of the numbers of a block in a strip."""
+    return BLOCK * STRIP // (2 if form.bits == 4 else 1)
+
+
+def block_bytes(form: Format) -> int:
+    """Returns the bytes of a block in a strip."""
+    return number_bytes(form) + 2 * STRIP * (form.scales + (form.offset is None))
+
+
+def lay_out(form: Format, outputs: int, inputs: int, read: Callable[[int, int], Blocks]) -> torch.Tensor:
+    """Returns a weight as uint8 strips ``[strips, blocks, bytes]``, with zeros as outputs beyond ``outputs``.
+
+    Args:
+        inputs: a multiple of 32.
+        read: returns the blocks of the outputs from a first one to before a last one.
+    """
+    blocks, count = inputs // BLOCK, -(-outputs // STRIP)
+    strips = torch.zeros((count, blocks, block_bytes(form)), dtype=torch.uint8)
+    for first in range(0, outputs, _CHUNK):
+        last = min(first + _CHUNK, outputs)
+        rows = read(first, last)
+        chunk = strips[first // STRIP : -(-last // STRIP)]
+        begin = 0
+        for numbers, kind in ((rows.numbers, np.int32), (rows.scales, np.float16), (rows.minima, np.float16)):
+            if numbers is None:
+                continue
+            rows_of = np.ascontiguousarray(numbers).reshape(last - first, blocks, -1).view(kind)
+            given = torch.from_numpy(np.pad(rows_of, ((0, -(last - first) % STRIP), (0, 0), (0, 0))))
+            items = given.shape[-1]
+            end = begin + items * STRIP * given.element_size()
+            place = chunk[..., begin:end].view(given.dtype).unflatten(-1, (items, STRIP))
+            place.copy_(given.unflatten(0, (-1, STRIP)).permute(0, 2, 3, 1))
+            begin = end
+    return strips
+
+
+def example(form: Format, outputs: int, inputs: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns a weight, float32 ``[outputs, inputs]``, and its strips, to compare products and measure them."""
+    of = (outputs, inputs // BLOCK)
+    numbers = (np.arange(outputs * inputs) % 251 % 2**form.bits).astype(np.uint8).reshape(*of, BLOCK)
+    scales = np.full((*of, form.scales), 2.0**-form.bits, np.float16)
+    minima = np.full(of, -0.5, np.float16) if form.offset is None else None
+    offset = 2 ** (form.bits - 1) if form.offset is None else form.offset
+    weight = (numbers.astype(np.float32) - offset) * np.float32(2.0**-form.bits)
+    packed = numbers[..., :16] | numbers[..., 16:] << 4 if form.bits == 4 else numbers
+
+    def read(first: int, last: int) -> Blocks:
+        return Blocks(packed[first:last], scales[first:last], None if minima is None else minima[first:last])
+
+    return torch.from_numpy(weight.reshape(outputs, inputs)), lay_out(form, outputs, inputs, read)
