@@ -76,7 +76,8 @@ class Work:
         rows: Ints | None = None,
         reads: torch.Tensor | None = None,
     ) -> None:
-        self.reads = reads
+        # Not the tensor, because nothing may keep a step's own tensors.
+        self.reads = None if reads is None else (reads.data_ptr(), reads.data_ptr() + min(reads.nbytes, _MOST_FETCHED))
         self.arguments, self.pieces = np.array([kernel.address, *arguments], np.int64), pieces
         self.rows = _ONE if rows is None else rows
         self.hold, self.light = hold, light or (pieces == 1 and rows is None)
@@ -107,8 +108,7 @@ class Program:
         for row, work in zip(self._rows[::-1], works[::-1], strict=True):
             row[_FETCH : _FETCHED + 1] = first, last
             if work.reads is not None:
-                first = work.reads.data_ptr()
-                last = first + min(work.reads.nbytes, _MOST_FETCHED)
+                first, last = work.reads
         self._arguments = np.array([_program_loop().address, self._rows.ctypes.data, len(works), _yield_address()])
 
     def __call__(self) -> None:
