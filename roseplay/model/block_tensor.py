@@ -48,15 +48,14 @@ class BlockTensor(torch.Tensor):
     def dequantized(self) -> torch.Tensor:
         """Returns the matrix as a plain tensor."""
         import gguf
+        from gguf.quants import dequantize  # ``gguf.dequantize`` is replaced while a file is read
 
         rows = self.blocks(0, len(self)).reshape(len(self), -1)
-        return torch.from_numpy(gguf.dequantize(rows, gguf.GGMLQuantizationType[self.kind])).to(self.dtype)
+        return torch.from_numpy(dequantize(rows, gguf.GGMLQuantizationType[self.kind])).to(self.dtype)
 
     def first_rows(self, count: int) -> torch.Tensor:
-        """Returns the first rows as a plain tensor."""
-        order = None if self.order is None else self.order[:count]
-        stored = self.stored[:count] if order is None else self.stored[order]
-        return BlockTensor(stored, self.kind, None, self.dtype).dequantized()
+        """Returns the first rows, in the order in which they are stored, as a plain tensor."""
+        return BlockTensor(self.stored[:count], self.kind, None, self.dtype).dequantized()
 
     def __repr__(self, **options: Any) -> str:  # type: ignore[override]
         return f"BlockTensor({list(self.shape)}, {self.kind}, {self.dtype})"

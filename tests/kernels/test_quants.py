@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import subprocess
@@ -22,6 +23,7 @@ pytest.importorskip("numba", reason="Numba is not installed")
 import gguf
 
 from roseplay import Engine, EngineConfig, SamplingParams
+from roseplay.kernels.cpu import pack
 from roseplay.kernels.cpu.features import has
 from roseplay.kernels.cpu.pack import pack_linears
 from roseplay.kernels.cpu.products import Products
@@ -30,7 +32,7 @@ from roseplay.kernels.cpu.quants.linear import BlockEmbedding, BlockLinear
 from roseplay.kernels.cpu.quants.strips import Strips, number_bytes
 from roseplay.kernels.cpu.tiles import most_rows
 from roseplay.kernels.merge import MergedLinear
-from roseplay.model.block_tensor import BlockTensor, joined
+from roseplay.model.block_tensor import BlockTensor, joined, shapes_only
 from roseplay.model.ggml_blocks import FORMATS
 from roseplay.model.loader import load_model
 from roseplay.model.source import embedded_model
@@ -110,10 +112,64 @@ def test_no_sum_overflows(products: Products, kind: str, number: int) -> None:
 
 @pytest.mark.parametrize("kind", ["Q4_1", "Q6_K", "Q8_0"])
 def test_a_row_s_numbers_do_not_depend_on_the_other_rows(products: Products, kind: str) -> None:
-    layer, x = BlockLinear(Strips(stored(kind, 70, 256), kind), None, products), torch.randn(40, 256)
+    """Nor on the number of threads."""
+    layer, x = BlockLinear(Strips(stored(kind, 70, 256), kind), None, products), torch.randn(513, 256)
+    before = torch.get_num_threads()
+    try:
+        with torch.inference_mode():
+            together = layer(x)
+            assert all(torch.equal(layer(x[row : row + 1])[0], together[row]) for row in (0, 17, 512))
+            for threads, rows in itertools.product((1, 2, 3), (7, 8, 9, 33, 513)):
+                torch.set_num_threads(threads)
+                assert torch.equal(layer(x[:rows]), together[:rows])
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0", "Q6_K"])
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_not_finite_stays_so(products: Products, kind: str, number: float, dtype: torch.dtype) -> None:
+    """So that an engine ends the request, as with plain weights; and only in its own row."""
+    layer, x = BlockLinear(Strips(stored(kind, 40, 256), kind), None, products), torch.randn(4, 256, dtype=dtype)
+    x[1, 0] = x[2, 95] = number
     with torch.inference_mode():
-        together = layer(x)
-        assert all(torch.equal(layer(x[row : row + 1])[0], together[row]) for row in (0, 17, 39))
+        found = layer(x)
+    assert found[[0, 3]].isfinite().all() and not found[1:3].isfinite().any()
+
+
+@pytest.mark.parametrize("largest", [1e-44, 1e-37, 1e30, 1e38])
+def test_sizes_of_x_at_the_ends_of_its_range(products: Products, largest: float) -> None:
+    weight, x = stored("Q8_0", 40, 64), torch.randn(3, 64).clamp(-1, 1)
+    x[1] *= largest
+    with torch.inference_mode():
+        found = BlockLinear(Strips(weight, "Q8_0"), None, products)(x)
+    expected = functional.linear(x, weight.dequantized())
+    scales = expected.abs().amax(-1, keepdim=True)
+    assert float(((found - expected) / scales.clamp(1e-20)).abs().max()) < 0.02
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_scale_that_is_not_a_number_spoils_its_own_output(products: Products, kind: str) -> None:
+    weight, size = stored(kind, 40, 256), gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][1]
+    weight.stored.reshape(40, -1, size)[3, 0, 208 if kind == "Q6_K" else 0 :][:2] = (0, 0x7E)
+    with torch.inference_mode():
+        found = BlockLinear(Strips(weight, kind), None, products)(torch.randn(2, 256))
+    assert (~found.isfinite()).all(0).nonzero().tolist() == [[3]] and found.isfinite().sum() == 2 * 39
+
+
+@pytest.mark.parametrize("floats_from", [1, 8, None])
+def test_steps_are_replayed_with_any_products(floats_from: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = Products(True, floats_from, blocks=True)
+    monkeypatch.setattr(pack, "choose", lambda dtype, sizes, kind: chosen)
+    params, answers = SamplingParams(max_new_tokens=12, temperature=0.0, ignore_eos=True), []
+    for recorded in (False, True):
+        settings: dict[str, Any] = {"quantization": "q8", "record_steps": recorded, "num_blocks": 32, "threads": 2}
+        with Engine(tiny_model(FAMILIES["llama"]()), **settings) as engine:
+            steps = next(choice.chosen for choice in engine.info.choices if choice.part == "steps")
+            assert steps == ("recorded and replayed" if recorded else "the model's code")
+            answers.append([engine.submit(list(range(3, 3 + n)), params).result().token_ids for n in (1, 9, 30)])
+    assert answers[0] == answers[1]
 
 
 @pytest.mark.parametrize("kind", ["Q4_1", "Q8_0"])
@@ -130,9 +186,20 @@ def test_plain_weights_are_rounded_to_blocks(products: Products, kind: str) -> N
     assert layer.strips.saved_bytes == 50 * 200 * 4 - layer.strips.packed.numel()
 
 
+@pytest.mark.parametrize("kind", ["Q4_1", "Q8_0"])
+def test_weights_of_one_size_are_rounded_too(kind: str) -> None:
+    """Whose minimum float16 may round up, and whose differences it may round to 0."""
+    for weight in (1000.4 + 0.2 * torch.rand(8, 64), torch.full((8, 64), -0.3), torch.zeros(8, 64)):
+        mine = BlockEmbedding(Strips(weight, kind), 1.0)(torch.arange(8))
+        assert float((mine - weight).abs().max()) <= float(weight.abs().max()) * 2**-7
+
+
 def test_x_that_does_not_fit_the_weight_is_refused(products: Products) -> None:
     with pytest.raises(RuntimeError, match=r"\[8, 64\]"):
         BlockLinear(Strips(torch.randn(8, 64), "Q8_0"), None, products)(torch.randn(2, 32))
+    with pytest.raises(RuntimeError, match="float64"):
+        BlockLinear(Strips(torch.randn(8, 64), "Q8_0"), None, products)(torch.randn(2, 64, dtype=torch.float64))
+    assert BlockLinear(Strips(torch.randn(8, 64), "Q8_0"), None, products)(torch.randn(0, 64)).shape == (0, 8)
 
 
 class Scaled(nn.Embedding):
@@ -159,7 +226,8 @@ def test_an_embedding_is_replaced_if_it_does_no_more_than_scale(
     new = BlockEmbedding.of(plain, None)
     assert (new is None) == (expected is None)
     if new is not None and expected is not None:
-        torch.testing.assert_close(new(torch.tensor([[3, 39]])), expected(weight.dequantized()[[3, 39]])[None])
+        for ids in (torch.tensor([[3, 39]]), torch.arange(40).view(4, 10).T):
+            torch.testing.assert_close(new(ids), expected(weight.dequantized()[ids]))
 
 
 def test_any_other_operation_gets_the_dequantized_matrix() -> None:
@@ -169,6 +237,9 @@ def test_any_other_operation_gets_the_dequantized_matrix() -> None:
     assert torch.equal(weight.T + 1, plain.T + 1)
     assert torch.equal(torch.cat([weight, weight]), torch.cat([plain, plain]))
     assert torch.equal(weight.bfloat16(), plain.bfloat16())
+    with shapes_only():
+        assert torch.equal(functional.linear(x, weight), torch.zeros(3, 40))
+        assert torch.equal(functional.embedding(torch.tensor([[3, 39]]), weight), torch.zeros(1, 2, 64))
     kept = (weight.detach(), weight[...], weight.to(torch.float32), nn.Parameter(weight, requires_grad=False))
     assert all(isinstance(tensor, BlockTensor) for tensor in kept)
 

@@ -18,7 +18,7 @@ from roseplay.kernels.cpu import matmul
 from roseplay.kernels.cpu.parallel import share_out
 from roseplay.kernels.cpu.quants.strips import STRIP, block_bytes
 from roseplay.kernels.cpu.quants.tiles import RECORD, expand_block, most_rows, multiply_blocks
-from roseplay.kernels.cpu.rows import read_row, share_rows, write_row
+from roseplay.kernels.cpu.rows import read_row, share_rows, takes, write_row
 from roseplay.kernels.cpu.simd import address, advance, array_at, float_bits, float_from_bits, kernel, pointer
 from roseplay.model.ggml_blocks import BLOCK, Format
 
@@ -45,11 +45,11 @@ def multiply(
         sizes: ``(in, out)``.
         floats_from: the fewest rows for which strips are expanded; None for never.
 
-    Raises ``RuntimeError`` if the last size of x is not the weight's.
+    Raises ``RuntimeError`` if x has another dtype, or its last size is not the weight's.
     """
     inner, outer = sizes
-    if x.shape[-1] != inner:
-        raise RuntimeError(f"x is {list(x.shape)}, the weight [{outer}, {inner}]")
+    if not takes(x.dtype) or x.shape[-1] != inner:
+        raise RuntimeError(f"x is {x.dtype} {list(x.shape)}, the weight [{outer}, {inner}]")
     rows, padded = x.numel() // inner, strips.shape[1] * BLOCK
     if floats_from is not None and rows >= floats_from:
         x = torch.nn.functional.pad(x, (0, padded - inner)) if padded > inner else x
@@ -77,12 +77,15 @@ def rounded(x: torch.Tensor, rows: int, padded: int) -> tuple[torch.Tensor, torc
 
 @numba.njit(inline="always")
 def round_blocks(y, numbers, records):
-    """Round a row of float32 to int8 in blocks of 32; ``records`` is flat."""
+    """Round a row of float32 to int8 in blocks of 32; ``records`` is flat. The scale of a block with a NaN is NaN."""
+    bits, bits_of_records = y.view(np.uint32), records.view(np.uint32)
     for block in range(len(y) // BLOCK):
         begin = block * BLOCK
-        largest = np.float32(0)
+        largest_bits = np.uint32(0)  # in the order of the numbers, then NaN
         for i in range(BLOCK):
-            largest = max(largest, abs(y[begin + i]))
+            largest_bits = max(largest_bits, bits[begin + i] & np.uint32(0x7FFFFFFF))
+        bits_of_records[RECORD * block] = largest_bits
+        largest = records[RECORD * block]
         inverse = np.float32(127) / largest if largest > 0 else np.float32(0)
         first, second = np.int32(0), np.int32(0)
         for i in range(BLOCK // 2):
