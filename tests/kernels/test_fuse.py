@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 from transformers.activations import GELUTanh
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.kimi_linear.modeling_kimi_linear import KimiLinearRMSNormGated
-from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
+from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, apply_rotary_pos_emb
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5RMSNormGated
 
 from roseplay.config import EngineConfig
@@ -144,6 +144,32 @@ def test_rotary_embeddings_of_parts_of_a_product(dtype: torch.dtype) -> None:
     cos, sin = torch.randn(2, 1, 5, 20, dtype=dtype)
     for found, expected in zip(rotary.rotate(q, k, cos, sin), apply_rotary_pos_emb(q, k, cos, sin), strict=True):
         assert torch.equal(found, expected)
+
+
+class ShiftedAngles(LlamaRotaryEmbedding):
+    def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return super().forward(x, position_ids + (position_ids > 1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_angles_are_the_models_own(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    rope = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 1024}
+    config = LlamaConfig(head_dim=12, max_position_embeddings=4096, rope_parameters=rope)
+    plain = LlamaRotaryEmbedding(config)
+    assert plain.attention_scaling > 1.1
+    fused = fuse_cpu.FusedAngles.of(plain, dtype)
+    assert fused is not None and fuse_cpu.FusedAngles.of(fused, dtype) is None
+    for positions in (torch.tensor([[4095]]), torch.randint(4096, (1, 700)), torch.arange(8).view(2, 4)):
+        x = torch.empty(len(positions), 1, dtype=dtype)
+        for found, expected in zip(fused(x, positions), plain(x, positions), strict=True):
+            assert found.shape == expected.shape and found.dtype == dtype
+            assert float((found.double() - expected.double()).abs().max()) <= 2 * torch.finfo(dtype).eps
+    x = torch.empty(1, 1, dtype=torch.float64)
+    assert torch.equal(fused(x, torch.tensor([[7]]))[0], plain(x, torch.tensor([[7]]))[0])
+    assert fuse_cpu.FusedAngles.of(ShiftedAngles(config), dtype) is None
+    assert fuse_cpu.FusedAngles.of(nn.LayerNorm(4), dtype) is None
+    monkeypatch.setattr(rotary, "angles", lambda *given: pytest.fail("it would read the frequencies as float32"))
+    assert fuse_cpu.FusedAngles.of(plain.to(torch.bfloat16), dtype) is None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

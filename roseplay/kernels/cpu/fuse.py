@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-
 import torch
 from torch import nn
 from transformers import PreTrainedModel
@@ -143,7 +142,10 @@ class FusedAngles(nn.Module):
         """Returns the replacement if it computes the same, also for the last position; None for other modules."""
         frequencies, scaling = (getattr(module, name, None) for name in ("inv_freq", "attention_scaling"))
         last = getattr(module, "max_seq_len_cached", 0) - 1
-        if not isinstance(frequencies, torch.Tensor) or not isinstance(scaling, float | int) or last < 1:
+        # In bfloat16 if a model in memory was converted.
+        if not isinstance(frequencies, torch.Tensor) or frequencies.dtype != torch.float32:
+            return None
+        if not isinstance(scaling, float | int) or last < 1:
             return None
         fused = cls(module, frequencies, scaling)
         x, positions = torch.empty(1, 4, 1, dtype=dtype), torch.tensor([[0, 1, last // 3, last]])
