@@ -56,7 +56,7 @@ class MergedPart(nn.Module):
         super().__init__()
         self.merged, self.number = merged, number
         self.out_features, self.in_features = weight.shape
-        self.weight = weight
+        self.weight = weight.detach()  # no parameter: the first one's device would be the model's
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.merged.part(x, self.number)

@@ -100,8 +100,7 @@ def replace_rotary(model: PreTrainedModel, rotate: Callable[..., Any], fits: Cal
         if not isinstance(plain, FunctionType) or not isinstance(dim, int) or dim % 2:
             continue
         if (plain, dim) not in trials:
-            like = next(parameter for parameter in model.parameters() if not parameter.is_meta)
-            trials[plain, dim] = _rotations_agree(plain, rotate, fits, dim, like)
+            trials[plain, dim] = _rotations_agree(plain, rotate, fits, dim, next(model.parameters()))
         if not trials[plain, dim]:
             continue
         own = with_globals(forward, {ROTARY: _choose(plain, rotate, fits)})
