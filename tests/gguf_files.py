@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import transformers as tf
 from roseplay.model.source import embedded_model
 
 # llama.cpp's architecture names for transformers' model types, where they differ.
-ARCHITECTURES = {"qwen3_moe": "qwen3moe"}
+ARCHITECTURES = {"qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "gemma3_text": "gemma3"}
 
 
 @dataclass(frozen=True)
@@ -58,16 +59,17 @@ def write_gguf(
     model: tf.PreTrainedModel,
     vocabulary: Vocabulary | None = None,
     *,
-    kind: str = "F32",
+    kind: str | Callable[[str], str] = "F32",
     tensors_a_part: int = 0,
     named: str | None = None,
     more: dict[str, Any] | None = None,
     alignment: int = 32,
 ) -> None:
-    """Write a model as llama.cpp's converter does for Llama, Qwen and Gemma.
+    """Write a model as llama.cpp's converter does for Llama, Qwen, Gemma, Phi-3, Starcoder2, Nemotron and GPT-2.
 
     Args:
-        kind: type of the matrices, such as ``Q4_0``; those of a K-quant get random blocks.
+        kind: type of the matrices, such as ``Q4_0``, or a function of their names in the file; those of a K-quant get
+            random blocks.
         tensors_a_part: number of tensors per file, named with ``-00001-of-0000N``; 0 writes a single file.
         named: the architecture that the file states, in place of the model's own.
         more: additional metadata values.
@@ -89,50 +91,72 @@ def write_gguf(
         add(key, value)
     known = next(number for number, name in gguf.MODEL_ARCH_NAMES.items() if name == own)
     names = gguf.get_tensor_name_map(known, config.num_hidden_layers)
-    quantized = gguf.GGMLQuantizationType[kind]
-    for name, tensor in model.state_dict().items():
-        if name == "lm_head.weight" and config.tie_word_embeddings:
-            continue
-        stem, suffix = name.rsplit(".", 1)
-        values = _as_stored(stem, tensor.float(), config).contiguous().numpy()
-        if tensor.ndim > 1 and kind != "F32":
-            blocks = random_blocks(kind, *values.shape) if kind.endswith("_K") else gguf.quantize(values, quantized)
-            writer.add_tensor(f"{names.get_name(stem)}.{suffix}", blocks, raw_dtype=quantized)
+    for name, values in _stored_tensors(model, names):
+        of = kind if isinstance(kind, str) else kind(name)
+        if values.ndim > 1 and of != "F32":
+            quantized = gguf.GGMLQuantizationType[of]
+            blocks = random_blocks(of, *values.shape) if of.endswith("_K") else gguf.quantize(values, quantized)
+            writer.add_tensor(name, blocks, raw_dtype=quantized)
         else:
-            writer.add_tensor(f"{names.get_name(stem)}.{suffix}", values)
+            writer.add_tensor(name, values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-def random_blocks(kind: str, rows: int, inner: int) -> np.ndarray:
-    """Blocks of a type with small random scales: uint8 ``[rows, bytes of a row]``."""
+def random_blocks(kind: str, *shape: int) -> np.ndarray:
+    """Blocks of a type with small random scales: uint8 ``[rows, bytes of a row]`` of a matrix, or of several."""
     import gguf
 
-    chance = np.random.default_rng(rows * inner)
+    chance = np.random.default_rng(prod(shape))
     numbers, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
-    blocks = chance.integers(0, 256, (rows, inner // numbers, size), dtype=np.uint8)
+    blocks = chance.integers(0, 256, (*shape[:-1], shape[-1] // numbers, size), dtype=np.uint8)
     for at in {"Q6_K": (208,), "Q4_0": (0,), "Q5_0": (0,), "Q8_0": (0,)}.get(kind, (0, 2)):
-        blocks[..., at : at + 2] = chance.uniform(1e-5, 1e-4, (*blocks.shape[:2], 1)).astype(np.float16).view(np.uint8)
-    return blocks.reshape(rows, -1)
+        blocks[..., at : at + 2] = chance.uniform(1e-5, 1e-4, (*blocks.shape[:-1], 1)).astype(np.float16).view(np.uint8)
+    return blocks.reshape(*shape[:-1], -1)
+
+
+def _stored_tensors(model: tf.PreTrainedModel, names: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields a model's weights with their names in the file."""
+    for name, tensor in model.state_dict().items():
+        if name == "lm_head.weight" and model.config.tie_word_embeddings:
+            continue
+        stem, _, suffix = name.rpartition(".")
+        if stem.endswith("experts"):
+            parts = dict(zip(("gate", "up"), tensor.chunk(2, 1), strict=True)) if "gate" in suffix else {"down": tensor}
+            for part, values in parts.items():
+                yield f"blk.{stem.split('.')[2]}.ffn_{part}_exps.weight", values.float().contiguous().numpy()
+        else:
+            values = _as_stored(stem, tensor.float(), model.config).contiguous().numpy()
+            if stem.endswith("shared_expert_gate"):
+                values = values[0]
+            yield f"{names.get_name(stem)}.{suffix}", values
 
 
 def _add_shape(writer: Any, config: Any) -> None:
+    heads, inner = config.num_attention_heads, getattr(config, "intermediate_size", 4 * config.hidden_size)
+    dim = getattr(config, "head_dim", config.hidden_size // heads)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_key_length(config.head_dim)
-    writer.add_value_length(config.head_dim)
-    writer.add_rope_dimension_count(config.head_dim)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_feed_forward_length(inner)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(getattr(config, "num_key_value_heads", heads))
+    writer.add_key_length(dim)
+    writer.add_value_length(dim)
+    writer.add_rope_dimension_count(dim)
+    writer.add_rope_freq_base((getattr(config, "rope_parameters", None) or {}).get("rope_theta", 10_000.0))
+    names = ("rms_norm_eps", "norm_eps", "norm_epsilon", "layer_norm_epsilon")
+    epsilon = next(getattr(config, name) for name in names if hasattr(config, name))
+    writer.add_layer_norm_rms_eps(epsilon)
+    writer.add_layer_norm_eps(epsilon)
     writer.add_vocab_size(config.vocab_size)
     if getattr(config, "sliding_window", None):
         writer.add_sliding_window(config.sliding_window)
+    if hasattr(config, "num_experts_per_tok"):
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
 
 
 def _add_tokenizer(writer: Any, vocabulary: Vocabulary) -> None:
@@ -159,10 +183,13 @@ def _add_tokenizer(writer: Any, vocabulary: Vocabulary) -> None:
 
 
 def _as_stored(stem: str, tensor: torch.Tensor, config: Any) -> torch.Tensor:
-    """Llama's queries and keys use llama.cpp's order of rotary dimensions; Gemma's norms are stored plus 1."""
+    """Llama's queries and keys use llama.cpp's order of rotary dimensions; Gemma's norms are stored plus 1; GPT-2's
+    matrices are transposed."""
     part = stem.rsplit(".", 1)[-1]
-    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}.get(part)
-    if config.model_type == "llama" and heads is not None:
+    if part in ("c_attn", "c_proj", "c_fc"):
+        return tensor.T if config.model_type == "gpt2" and tensor.ndim == 2 else tensor
+    if config.model_type == "llama" and part in ("q_proj", "k_proj"):
+        heads = config.num_attention_heads if part == "q_proj" else config.num_key_value_heads
         rows, columns = tensor.shape
         return tensor.view(heads, 2, rows // heads // 2, columns).transpose(1, 2).reshape(rows, columns)
     return tensor + 1 if config.model_type.startswith("gemma") and "norm" in part else tensor

@@ -61,11 +61,21 @@ def stored_dtype(model: GgufModel) -> torch.dtype:
     return _PLAIN.get(model.types[0], torch.bfloat16)
 
 
-def how_converted(model: GgufModel, dtype: torch.dtype, kept: Collection[str] = ()) -> tuple[Choice, ...]:
-    """Returns how the file is read: what its weights are converted to, and what in it is ignored."""
+def can_keep(model: GgufModel) -> bool:
+    """Returns whether weights can be left in blocks: not where transformers converts each tensor by its own code."""
+    return not is_gguf_arch_supported(model.first.architecture)
+
+
+def how_converted(model: GgufModel, dtype: torch.dtype, kept: Collection[str | None] = ()) -> tuple[Choice, ...]:
+    """Returns how the file was read: what its weights were converted to, and what in it is ignored.
+
+    Args:
+        kept: types of blocks in which weights were left.
+    """
     kinds, becomes = ", ".join(model.types), str(dtype).removeprefix("torch.")
     left = ", ".join(kind for kind in model.types if kind in kept)
-    how = f"{left} as stored, the rest in {becomes}" if left else f"converted to {becomes} while it was read"
+    rest = "experts and the rest" if any("_exps." in tensor.name for tensor in model.tensors) else "the rest"
+    how = f"{left} as stored, {rest} in {becomes}" if left else f"converted to {becomes} while it was read"
     choices = [Choice("checkpoint", f"GGUF ({kinds}), {how}")]
     scaling = model.first.get(f"{model.first.architecture}.rope.scaling.type", "none")
     if scaling != "none" or any(tensor.name.startswith("rope_freqs") for tensor in model.tensors):
@@ -172,7 +182,7 @@ def counting_gguf(reporter: Reporter, model: GgufModel, kept: Collection[str] = 
     ``read_by_us``."""
     total, weights = model.stored_bytes, sum(tensor.numel for tensor in model.tensors)
     begin_weights(reporter, total, "from disk")
-    by_tensor = not is_gguf_arch_supported(model.first.architecture)
+    by_tensor = can_keep(model)
 
     def put(weight: torch.Tensor) -> None:
         if not by_tensor:

@@ -22,6 +22,7 @@ from roseplay.model import exclusive
 from roseplay.model.accelerator import accelerator_for
 from roseplay.model.attention import ATTENTION_NAME
 from roseplay.model.attention.pattern import adopt_config_patterns
+from roseplay.model.block_tensor import kind_of
 from roseplay.model.checkpoint_json import stored_tensors
 from roseplay.model.context_length import stated_length
 from roseplay.model.devices import choose_device
@@ -31,6 +32,7 @@ from roseplay.model.gguf import GgufModel
 from roseplay.model.gguf_hub import on_this_machine
 from roseplay.model.gguf_reading import (
     adopt_generation_values,
+    can_keep,
     counting_gguf,
     gguf_options,
     how_converted,
@@ -127,10 +129,12 @@ def _load(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter
         built = _build_random(hf_config, config, device, dtype, reporter)
     else:
         # A dtype that was asked for is what all weights are computed in.
-        kept = accelerator_for(device).block_kinds(config) if config.dtype == "auto" and ranks is None else frozenset()
-        choices += how_read(hf_config, dtype) if file is None else how_converted(file, dtype, kept)
+        keeps = file is not None and can_keep(file) and config.dtype == "auto" and ranks is None
+        kept = accelerator_for(device).block_kinds(config) if keeps else frozenset()
         alone = part is not None and part.alone
         built = _read_weights(model, source, file, hf_config, config, device, dtype, reporter, alone, kept)
+        kinds = {kind_of(weight) for weight in built.parameters()}
+        choices += how_read(hf_config, dtype) if file is None else how_converted(file, dtype, kinds)
     return _finish(built, config, source.name, checked, reporter, ranks, choices)
 
 

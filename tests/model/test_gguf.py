@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 import sys
@@ -19,8 +20,10 @@ from roseplay import Engine, SamplingParams
 from roseplay.config import EngineConfig
 from roseplay.core.progress import Progress
 from roseplay.kernels.cpu.products import block_kinds
-from roseplay.kernels.cpu.quants.linear import BlockEmbedding
-from roseplay.model import gguf, gguf_header, gguf_hub, gguf_tokenizer, loader
+from roseplay.kernels.cpu.quants.formats import FORMATS
+from roseplay.kernels.merge import MergedPart
+from roseplay.model import gguf, gguf_header, gguf_hub, gguf_reading, gguf_tokenizer, loader
+from roseplay.model.block_tensor import BlockTensor
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
@@ -29,6 +32,9 @@ from roseplay.model.tokenizer import load_tokenizer
 from tests.gguf_files import small_vocabulary, write_gguf, write_tiny_chat
 from tests.model.families import tiny_model
 from tests.model.harness import BLOCK_SIZE, Driver, eager_logits, random_tokens, reporter_of_all
+
+with contextlib.suppress(ImportError):  # Numba is an extra
+    from roseplay.kernels.cpu.quants.linear import BlockEmbedding, BlockLinear
 
 SHAPE: dict[str, Any] = {
     "vocab_size": len(small_vocabulary().tokens),
@@ -44,6 +50,15 @@ CONFIGS = {
     "llama": lambda: tf.LlamaConfig(**SHAPE),
     "qwen3": lambda: tf.Qwen3Config(**{**SHAPE, "tie_word_embeddings": False}, head_dim=128),
     "gemma2": lambda: tf.Gemma2Config(**SHAPE, head_dim=16, sliding_window=8),
+    "gemma3_text": lambda: tf.Gemma3TextConfig(**SHAPE, head_dim=16, sliding_window=8),
+    "qwen2": lambda: tf.Qwen2Config(**SHAPE),
+    "phi3": lambda: tf.Phi3Config(**SHAPE, bos_token_id=1, eos_token_id=2, pad_token_id=0),
+    "starcoder2": lambda: tf.Starcoder2Config(**SHAPE),
+    "gpt2": lambda: tf.GPT2Config(vocab_size=SHAPE["vocab_size"], n_embd=64, n_layer=2, n_head=4),
+    # transformers reads no other size of its experts
+    "qwen3_moe": lambda: tf.Qwen3MoeConfig(
+        **SHAPE, head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=768
+    ),
 }
 PLAIN: dict[str, Any] = {"pack_weights": False, "fuse_ops": False, "record_steps": False, "attention": "gather"}
 FLOAT32 = EngineConfig(device="cpu", dtype="float32", num_blocks=32, block_size=BLOCK_SIZE, **PLAIN)
@@ -129,6 +144,76 @@ def test_blocks_are_computed_with_as_they_are_stored(
     assert int(logits.argmax()) == int(expected.argmax())
 
 
+def as_llama_cpp_does(name: str) -> str:
+    """As files of the type Q4_K_M, whose matrices are more exact where it pays, in blocks of 32."""
+    if name.startswith(("position", "token_types")) or "gate_inp" in name:
+        return "F32"
+    return "Q5_1" if name.startswith("token_embd") or "attn_v" in name or "ffn_down" in name else "Q4_1"
+
+
+def plain_head(name: str) -> str:
+    if name.startswith(("position", "token_types")) or "gate_inp" in name:
+        return "F32"
+    return "F16" if name.startswith("output.") or "attn_q" in name or "ffn_up" in name else "Q8_0"
+
+
+@pytest.mark.skipif(not block_kinds(), reason="this CPU computes with no blocks")
+@pytest.mark.parametrize(
+    ("architecture", "kind", "own_head"),
+    [("llama", as_llama_cpp_does, False), ("llama", plain_head, True), ("qwen2", as_llama_cpp_does, True),
+     ("phi3", as_llama_cpp_does, True), ("gemma3_text", plain_head, False), ("starcoder2", as_llama_cpp_does, True),
+     ("gpt2", as_llama_cpp_does, False), ("gpt2", plain_head, True), ("qwen3_moe", as_llama_cpp_does, True)],
+)  # fmt: skip
+def test_a_file_may_have_several_types_of_blocks_and_plain_weights(
+    architecture: str, kind: Any, own_head: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(loader.accelerator_for(torch.device("cpu")), "multiplies_bfloat16", lambda: False)
+    config = CONFIGS[architecture]()
+    config.update({"tie_word_embeddings": not own_head})
+    path = tmp_path / "model.gguf"
+    write_gguf(path, tiny_model(config), small_vocabulary(), kind=kind)
+    loaded = load_model(str(path), BLOCKS)
+    assert loaded.config.tie_word_embeddings is not own_head and loaded.model.device.type == "cpu"
+    assert not any(isinstance(parameter, BlockTensor) for parameter in loaded.model.parameters())
+    if sys.platform == "linux":
+        assert str(path) not in Path("/proc/self/maps").read_text()  # it may be overwritten
+    chosen = loaded.choices[0].chosen
+    assert ("Q8_0 as stored" if kind is plain_head else "Q5_1 as stored") in chosen.replace("Q4_1, Q5_1", "Q5_1")
+    assert ("experts and the rest in" in chosen) == (architecture == "qwen3_moe")
+    tokens = random_tokens(33, SHAPE["vocab_size"], seed=1)
+    expected = eager_logits(by_transformers(path), tokens)
+    runner = ModelRunner(loaded, BLOCKS)
+    chunks, whole = Driver(runner, [tokens]), Driver(runner, [tokens, tokens[:8], tokens[:9]])
+    for count in (1, 7, 8):
+        chunks.step({0: count})
+    logits, together = chunks.step({0: 17})[0], whole.step({0: 33, 1: 8, 2: 9})
+    for found, last in ((logits, 32), (together[0], 32), (together[1], 7), (together[2], 8)):
+        assert float((found - expected[last]).norm() / expected[last].norm()) < 0.05  # few numbers: 0.03 above
+    torch.testing.assert_close(logits, together[0], rtol=0, atol=1e-4)
+
+
+@pytest.mark.skipif(not block_kinds(), reason="this CPU computes with no blocks")
+def test_a_files_blocks_stay_where_its_plain_layers_are_rounded(tmp_path: Path):
+    path = tmp_path / "model.gguf"
+    write_gguf(path, tiny_model(CONFIGS["qwen2"]()), small_vocabulary(), kind=plain_head)
+    loaded = load_model(str(path), dataclasses.replace(BLOCKS, quantization="q4"))
+    layers = (m.merged.linear if isinstance(m, MergedPart) else m for m in loaded.model.modules())
+    kinds = {layer.strips.kind for layer in layers if isinstance(layer, BlockLinear)}
+    assert kinds == {"Q8_0", "Q4_1"} and "Q8_0 as stored" in loaded.choices[0].chosen
+
+
+@pytest.mark.skipif(not block_kinds(), reason="this CPU computes with no blocks")
+def test_what_transformers_converts_by_its_own_code_is_not_left_in_blocks(file: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(gguf_reading, "is_gguf_arch_supported", lambda name: True)
+    loaded = load_model(str(file), BLOCKS)
+    assert "Q8_0" in loaded.choices[0].chosen and "as stored" not in loaded.choices[0].chosen
+    assert not isinstance(loaded.model.get_input_embeddings(), BlockEmbedding)
+
+
+def test_the_types_of_blocks_are_listed_once_for_the_catalog():
+    assert set(FORMATS) == gguf.BLOCKS
+
+
 @pytest.mark.parametrize(("kind", "expected"), [("F32", "float32"), ("BF16", "bfloat16"), ("Q4_0", "bfloat16")])
 def test_the_number_format_follows_the_types_of_the_file(
     kind: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -170,6 +255,9 @@ def test_a_split_model_is_one_model(tmp_path: Path):
         assert loaded.name == "model"
         found = loaded.model.state_dict()
         assert all(torch.equal(found[key], expected[key]) for key in expected)
+    if block_kinds():
+        heads = [load_model(str(given), BLOCKS).model.lm_head.strips for given in (whole, parts[1])]
+        assert torch.equal(heads[0].packed, heads[1].packed)
     parts[1].rename(tmp_path / "elsewhere.gguf")
     assert f"1 of its 3 parts are missing, {parts[1].name}" in refusal(parts[0])
     shutil.copy(parts[0], tmp_path / "lone.gguf")
@@ -258,9 +346,10 @@ def test_stretched_positions_that_are_not_read_are_told(tmp_path: Path):
 # -- the start
 
 
-def test_bytes_of_the_file_are_counted_while_it_is_converted(file: Path):
+@pytest.mark.parametrize("dtype", ["float32", "auto"])
+def test_bytes_of_the_file_are_counted_while_it_is_read(dtype: str, file: Path):
     sent: list[Progress] = []
-    load_model(str(file), FLOAT32, reporter_of_all(sent))
+    load_model(str(file), dataclasses.replace(BLOCKS, dtype=dtype), reporter_of_all(sent))
     counts = [progress.done for progress in sent if progress.stage == "weights"]
     stored = gguf.open_gguf(file, name="").stored_bytes
     assert counts[0] == 0 and counts[-1] == stored < file.stat().st_size
@@ -273,6 +362,18 @@ def test_memory_is_checked_before_anything_is_converted(file: Path, monkeypatch:
     monkeypatch.setattr(tf.AutoModelForCausalLM, "from_pretrained", None)
     monkeypatch.setattr(loader.sys, "platform", "linux")
     assert "GiB in float32, but only" in refusal(file)
+
+
+@pytest.mark.skipif(not block_kinds(), reason="this CPU computes with no blocks")
+def test_blocks_need_no_more_memory_than_in_the_file(file: Path, monkeypatch: pytest.MonkeyPatch):
+    stored = gguf.open_gguf(file, name="").stored_bytes
+    monkeypatch.setattr(loader, "free_memory", lambda: stored)
+    monkeypatch.setattr(loader.sys, "platform", "linux")
+    assert load_model(str(file), BLOCKS).weight_bytes < 1.1 * stored  # outputs are padded
+    assert "GiB in float32, but only" in refusal(file)
+    experts = gguf_header.StoredTensor("blk.0.ffn_up_exps.weight", (2, 8, 32), 8, 0)
+    model = gguf.GgufModel((gguf_header.GgufHeader(Path(), {}, (experts,), 32),))
+    assert model.converted_bytes(2, gguf.BLOCKS) == 4 * 512  # which are not left in blocks
 
 
 # -- refusals
