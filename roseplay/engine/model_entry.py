@@ -15,7 +15,7 @@ from typing import Any
 from roseplay.model.checkpoint_json import decoder_config, indexed_files, read_object, stored_tensors
 from roseplay.model.context_length import stated_length
 from roseplay.model.errors import UnsupportedModelError
-from roseplay.model.gguf import open_gguf
+from roseplay.model.gguf import BLOCKS, GgufModel, open_gguf
 from roseplay.model.gguf_header import GgufHeader, read_header
 from roseplay.model.gguf_names import model_name, part_names
 
@@ -42,7 +42,7 @@ class ModelEntry:
         architecture: its family, such as ``llama``.
         parameters: number of parameters; None if not known.
         context: context length in tokens; None if not known.
-        weight_bytes: least memory that its weights take once loaded; None if not known.
+        weight_bytes: least memory that its weights take once loaded, on a CPU; None if not known.
         refused: one line that says why it cannot be served; None if nothing is known to prevent it.
     """
 
@@ -56,6 +56,10 @@ class ModelEntry:
     context: int | None = None
     weight_bytes: int | None = None
     refused: str | None = None
+
+    def needed_bytes(self, *, on_gpu: bool) -> int | None:
+        """Returns ``weight_bytes``; on a GPU, where no weight is left in blocks, at least 2 for each parameter."""
+        return max(self.weight_bytes or 0, 2 * self.parameters) if on_gpu and self.parameters else self.weight_bytes
 
 
 def of_directory(folder: Path, *, name: str, model: str, source: str) -> ModelEntry | None:
@@ -120,9 +124,16 @@ def _of_gguf(file: Path, changed_ns: int, size: int) -> dict[str, Any] | None:
         "architecture": first.architecture,
         "parameters": numbers,
         "context": first.get(f"{first.architecture}.context_length"),
-        "weight_bytes": 2 * numbers,
+        "weight_bytes": _gguf_bytes(headers),
         "refused": _gguf_refused(file, first.architecture),
     }
+
+
+def _gguf_bytes(headers: Sequence[GgufHeader]) -> int | None:
+    try:
+        return GgufModel(tuple(headers)).converted_bytes(2, BLOCKS)
+    except ImportError:  # the package gguf is an extra
+        return None
 
 
 def _gguf_refused(file: Path, architecture: str) -> str | None:

@@ -70,7 +70,7 @@ class ModelPicker:
     def figures(self) -> dict[str, Any]:
         """Returns the loaded model, those that can be loaded, and the memory for them."""
         entries, complete = (given(self._models, self._catalog), True) if self._models else self._catalog.entries()
-        room, simulates = self._room(), self._host.config.run_as is not None
+        (room, on_gpu), simulates = self._room(), self._host.config.run_as is not None
         listed = entries if simulates else self._with_current(entries)
         simulated = simulated_models() if self._free else []
         return {
@@ -83,8 +83,8 @@ class ModelPicker:
             "free": self._free,
             "complete": complete,
             "free_bytes": room,
-            "models": [self._about(entry, room, current=not simulates) for entry in listed],
-            "simulated": [self._about(entry, None, current=simulates) for entry in simulated],
+            "models": [self._about(entry, room, on_gpu, current=not simulates) for entry in listed],
+            "simulated": [self._about(entry, None, False, current=simulates) for entry in simulated],
         }
 
     def _with_current(self, entries: Sequence[ModelEntry]) -> list[ModelEntry]:
@@ -94,14 +94,14 @@ class ModelPicker:
             return list(entries)
         return [*given([model], self._catalog), *entries]
 
-    def _about(self, entry: ModelEntry, room: int | None, *, current: bool) -> dict[str, Any]:
-        refused = entry.refused or _too_large(entry, room)
-        fits = None if entry.weight_bytes is None or room is None else entry.weight_bytes <= room
+    def _about(self, entry: ModelEntry, room: int | None, on_gpu: bool, *, current: bool) -> dict[str, Any]:
+        too_large = _too_large(entry, room, on_gpu)
+        fits = None if entry.weight_bytes is None or room is None else too_large is None
         return {
             **dataclasses.asdict(entry),
             "model": self._without_paths(entry.model),
             "name": self._without_paths(entry.name),
-            "refused": refused and self._without_paths(refused),
+            "refused": self._without_paths(entry.refused or too_large or "") or None,
             "fits": fits,
             "current": current and entry.model == self._host.model,
         }
@@ -136,19 +136,19 @@ class ModelPicker:
         """Returns the settings of the engine that is running or starting."""
         return {name: getattr(self._host.config, name) for name in SETTINGS}
 
-    def _room(self) -> int | None:
-        """Returns the bytes that would be free without the running engine; None if none is running, or a simulated one,
-        which knows nothing of this machine."""
+    def _room(self) -> tuple[int | None, bool]:
+        """Returns the bytes that would be free without the running engine, and whether on a GPU; None if none is running,
+        or a simulated one, which knows nothing of this machine."""
         if self._host.config.run_as is not None:
-            return None
+            return None, False
         try:
             engine = self._host.engine
             free: FreeMemory = engine.free_memory(_LOOK_S)
             info: EngineInfo = engine.info
         except (EngineError, TimeoutError):
-            return None
+            return None, False
         held = info.weight_bytes + info.num_blocks * info.block_size * info.kv_bytes_per_token
-        return (free.device if free.device is not None else free.host) + held
+        return (free.device if free.device is not None else free.host) + held, free.device is not None
 
     # -- loading
 
@@ -197,7 +197,7 @@ class ModelPicker:
             entry = self._catalog.find(model)
         except (OSError, ValueError) as error:
             raise ValueError(self._without_paths(str(error))) from None
-        if why := entry.refused or _too_large(entry, self._room()):
+        if why := entry.refused or _too_large(entry, *self._room()):
             raise ValueError(self._without_paths(f"{entry.name} cannot be served: {why}"))
         return entry
 
@@ -232,11 +232,12 @@ def _read(name: str, value: Any) -> Any:
         raise ValueError(f"{name} is {shown(value)}: use {setting.takes}") from None
 
 
-def _too_large(entry: ModelEntry, room: int | None) -> str | None:
+def _too_large(entry: ModelEntry, room: int | None, on_gpu: bool) -> str | None:
     """Returns why a model does not fit into memory even without the running engine; None if it does."""
-    if entry.weight_bytes is None or room is None or entry.weight_bytes <= room:
+    needed = entry.needed_bytes(on_gpu=on_gpu)
+    if needed is None or room is None or needed <= room:
         return None
     return (
-        f"its weights need at least {entry.weight_bytes / 1e9:,.1f} GB, but only {room / 1e9:,.1f} GB are free once the"
+        f"its weights need at least {needed / 1e9:,.1f} GB, but only {room / 1e9:,.1f} GB are free once the"
         " running model is closed"
     )

@@ -65,12 +65,14 @@ def test_what_does_not_fit_is_refused_before_anything_ends(models: ModelHost, tm
     models.engine.info = info
     pool = info.num_blocks * info.block_size  # bytes that become free once the engine is closed
     with client_of(models, Places(llama_cpp=[tmp_path])) as client:
-        models.engine.memory = FreeMemory(host=8319 - pool)
+        models.engine.memory = FreeMemory(host=2**30, device=8319 - pool)  # no weight is left in blocks there
+        assert client.get("/ui/models").json()["models"][2]["fits"] is False
+        models.engine.memory = FreeMemory(host=4479 - pool)
         assert client.get("/ui/models").json()["models"][2]["fits"] is False
         reply = client.post("/ui/models/load", json={"model": str(file)})
         assert reply.status_code == 422 and "free once the running model is closed" in reply.json()["detail"]
         assert models.host.live and models.engine.alive and len(models.engines) == 1
-        models.engine.memory = FreeMemory(host=8320 - pool)
+        models.engine.memory = FreeMemory(host=4480 - pool)
         assert client.post("/ui/models/load", json={"model": str(file)}).status_code == 202
         assert models.host.wait(30) and models.host.model == str(file)
 
