@@ -21,7 +21,7 @@ class GatedMLP(nn.Module):
         super().__init__()
         assert isinstance(plain.down_proj, nn.Module)
         self.down_proj = plain.down_proj
-        self._both, self._activate = both, activate
+        self.merged, self._activate = both, activate
 
     @classmethod
     def of(cls, module: nn.Module, activations: Sequence[Activate]) -> GatedMLP | None:
@@ -41,5 +41,5 @@ class GatedMLP(nn.Module):
         return next((mlp for mlp in candidates if agrees(module, mlp, gate.in_features, like)), None)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        down: torch.Tensor = self.down_proj(self._activate(self._both.linear(x)))
+        down: torch.Tensor = self.down_proj(self._activate(self.merged.linear(x)))
         return down

@@ -182,7 +182,7 @@ def num_bytes(loaded: LoadedModel) -> int:
     """Of all tensors of a model's modules, each storage counted once."""
     tensors = [*loaded.model.parameters(), *loaded.model.buffers()]
     for module in loaded.model.modules():
-        merged = getattr(module, "merged", None) or getattr(module, "_both", None)
+        merged = getattr(module, "merged", None)
         if merged is not None:
             tensors += merged.linear.parameters()
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}

@@ -21,6 +21,7 @@ from roseplay.config import EngineConfig
 from roseplay.core.progress import Progress
 from roseplay.kernels.cpu.products import block_kinds
 from roseplay.kernels.cpu.quants.formats import FORMATS
+from roseplay.kernels.gated_mlp import GatedMLP
 from roseplay.kernels.merge import MergedPart
 from roseplay.model import gguf, gguf_header, gguf_hub, gguf_reading, gguf_tokenizer, loader
 from roseplay.model.block_tensor import BlockTensor
@@ -131,7 +132,14 @@ def test_blocks_are_computed_with_as_they_are_stored(
     loaded = load_model(str(path), BLOCKS)
     assert f"{kind} as stored" in loaded.choices[0].chosen
     assert max(p.dim() for p in loaded.model.parameters() if not p.is_meta) == 1
-    assert isinstance(loaded.model.get_input_embeddings(), BlockEmbedding)
+    embedding = loaded.model.get_input_embeddings()
+    tied = loaded.config.tie_word_embeddings  # also with its own head, gguf names none for Gemma 2
+    assert isinstance(embedding, BlockEmbedding) and (embedding.strips is loaded.model.lm_head.strips) == tied
+    merged = (MergedPart, GatedMLP)
+    layers = (m.merged.linear if isinstance(m, merged) else m for m in loaded.model.modules())
+    strips = {id(layer.strips): layer.strips.packed.numel() for layer in layers if isinstance(layer, BlockLinear)}
+    norms = sum(parameter.nbytes for parameter in loaded.model.parameters() if not parameter.is_meta)
+    assert loaded.weight_bytes == sum(strips.values()) + norms
     assert not any(isinstance(module, torch.nn.Linear) for module in loaded.model.modules())
     plain = load_model(str(path), dataclasses.replace(BLOCKS, dtype="float32"))
     assert loaded.num_parameters == plain.num_parameters and loaded.weight_bytes < 0.35 * plain.weight_bytes
@@ -148,6 +156,8 @@ def as_llama_cpp_does(name: str) -> str:
     """As files of the type Q4_K_M, whose matrices are more exact where it pays, in blocks of 32."""
     if name.startswith(("position", "token_types")) or "gate_inp" in name:
         return "F32"
+    if "ffn_gate" in name or "ffn_up" in name:
+        return "Q4_0"
     return "Q5_1" if name.startswith("token_embd") or "attn_v" in name or "ffn_down" in name else "Q4_1"
 
 
@@ -178,11 +188,14 @@ def test_a_file_may_have_several_types_of_blocks_and_plain_weights(
     if sys.platform == "linux":
         assert str(path) not in Path("/proc/self/maps").read_text()  # it may be overwritten
     chosen = loaded.choices[0].chosen
-    assert ("Q8_0 as stored" if kind is plain_head else "Q5_1 as stored") in chosen.replace("Q4_1, Q5_1", "Q5_1")
+    left = chosen.split("), ")[1].split(" as stored")[0].split(", ")
+    assert set(left) <= ({"Q8_0"} if kind is plain_head else {"Q4_0", "Q4_1", "Q5_1"}) and left
     assert ("experts and the rest in" in chosen) == (architecture == "qwen3_moe")
     tokens = random_tokens(33, SHAPE["vocab_size"], seed=1)
     expected = eager_logits(by_transformers(path), tokens)
     runner = ModelRunner(loaded, BLOCKS)
+    layers = next(choice.chosen for choice in runner.info().choices if choice.part == "linear layers")
+    assert architecture in ("qwen3_moe", "gpt2") or all(f"{kind} blocks" in layers for kind in left)
     chunks, whole = Driver(runner, [tokens]), Driver(runner, [tokens, tokens[:8], tokens[:9]])
     for count in (1, 7, 8):
         chunks.step({0: count})
@@ -200,6 +213,16 @@ def test_a_files_blocks_stay_where_its_plain_layers_are_rounded(tmp_path: Path):
     layers = (m.merged.linear if isinstance(m, MergedPart) else m for m in loaded.model.modules())
     kinds = {layer.strips.kind for layer in layers if isinstance(layer, BlockLinear)}
     assert kinds == {"Q8_0", "Q4_1"} and "Q8_0 as stored" in loaded.choices[0].chosen
+
+
+@pytest.mark.skipif(not block_kinds(), reason="this CPU computes with no blocks")
+def test_an_embedding_that_is_not_replaced_is_dequantized(file: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(BlockEmbedding, "of", lambda plain, strips: None)
+    model = load_model(str(file), BLOCKS).model
+    weight = by_transformers(file).get_input_embeddings().weight
+    assert not isinstance(model.get_input_embeddings().weight, BlockTensor)
+    assert torch.equal(model.get_input_embeddings().weight, weight.to(model.dtype))
+    assert isinstance(model.lm_head, BlockLinear)
 
 
 @pytest.mark.skipif(not block_kinds(), reason="this CPU computes with no blocks")

@@ -12,6 +12,7 @@ from roseplay.core.info import Choice
 from roseplay.kernels.cpu.attention.backend import CPUBackend
 from roseplay.kernels.cpu.pack import PackedLinear
 from roseplay.kernels.cpu.recorded_steps import RecordedSteps
+from roseplay.kernels.gated_mlp import GatedMLP
 from roseplay.kernels.merge import MergedPart
 from roseplay.model.attention import AttentionBackend
 from roseplay.model.stateful import stateful_modules
@@ -62,7 +63,7 @@ def no_kernels(dtype: torch.dtype) -> str | None:
 
 def _linear_layers(model: PreTrainedModel, config: EngineConfig, missing: str | None) -> Choice:
     part = "linear layers"
-    layers = (m.merged.linear if isinstance(m, MergedPart) else m for m in model.modules())
+    layers = (m.merged.linear if isinstance(m, MergedPart | GatedMLP) else m for m in model.modules())
     used = {layer.used: layer.products for layer in layers if isinstance(layer, _LAYERS)}
     if used:
         times = "; ".join(filter(None, (products.times for products in used.values())))
