@@ -215,6 +215,13 @@ def test_a_files_blocks_stay_where_its_plain_layers_are_rounded(tmp_path: Path):
     assert kinds == {"Q8_0", "Q4_1"} and "Q8_0 as stored" in loaded.choices[0].chosen
 
 
+@pytest.mark.parametrize("settings", [{"pack_weights": False}, {"dtype": "bfloat16"}])
+def test_no_weight_stays_in_blocks_without_products_for_it(settings: dict[str, Any], file: Path):
+    loaded = load_model(str(file), dataclasses.replace(BLOCKS, **settings))
+    assert "converted to" in loaded.choices[0].chosen
+    assert not any(isinstance(parameter, BlockTensor) for parameter in loaded.model.parameters())
+
+
 @pytest.mark.skipif(not block_kinds(), reason="this CPU computes with no blocks")
 def test_an_embedding_that_is_not_replaced_is_dequantized(file: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(BlockEmbedding, "of", lambda plain, strips: None)
