@@ -193,7 +193,8 @@ def test_weights_of_one_size_are_rounded_too(kind: str) -> None:
     """Whose minimum float16 may round up, and whose differences it may round to 0."""
     for weight in (1000.4 + 0.2 * torch.rand(8, 64), torch.full((8, 64), -0.3), torch.zeros(8, 64)):
         mine = BlockEmbedding(Strips(weight, kind), 1.0)(torch.arange(8))
-        assert float((mine - weight).abs().max()) <= float(weight.abs().max()) * 2**-7
+        most = 2**-7 if kind == "Q8_0" else 1.06e-4  # 0.1 below the minimum 1000.5
+        assert float((mine - weight).abs().max()) <= float(weight.abs().max()) * most + 2**-11
 
 
 def test_x_that_does_not_fit_the_weight_is_refused(products: Products) -> None:
