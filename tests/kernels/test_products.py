@@ -11,7 +11,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roseplay.kernels.cpu.products import ONEDNN, ROWS, TILES, VECTORS, Products, choose, decide, default_products
+from roseplay.kernels.cpu.products import (
+    EXPANDED,
+    INTEGERS,
+    ONEDNN,
+    ROWS,
+    TILES,
+    VECTORS,
+    Products,
+    choose,
+    decide,
+    default_products,
+)
 
 pytest.importorskip("numba", reason="Numba is not installed")
 from roseplay.kernels.cpu import matmul
@@ -40,6 +51,21 @@ def test_the_fastest_kind_is_used(tiles, vectors, onednn, strips, tiles_from) ->
     measured = {VECTORS: times(*vectors), ONEDNN: times(*onednn), **({TILES: times(*tiles)} if tiles else {})}
     found = decide(measured)
     assert (found.strips, found.tiles_from) == (strips, tiles_from)
+
+
+@pytest.mark.parametrize(
+    ("integers", "floats", "floats_from"),
+    [
+        ((100, 120, 400, 900), (95, 110, 360, 800), None),  # not clearly faster
+        ((100, 120, 400, 900), (400, 400, 420, 700), None),
+        ((100, 120, 400, 900), (400, 400, 220, 300), 32),
+        ((100, 120, 400, 900), (40, 40, 120, 300), 1),
+        (None, (400, 400, 420, 500), 1),
+    ],
+)
+def test_blocks_are_multiplied_in_integers_unless_floats_are_clearly_faster(integers, floats, floats_from) -> None:  # type: ignore[no-untyped-def]
+    found = decide({EXPANDED: times(*floats), **({INTEGERS: times(*integers)} if integers else {})})
+    assert (found.blocks, found.tiles_from) == (True, floats_from)
 
 
 @given(TIMES, TIMES, TIMES)
