@@ -105,38 +105,6 @@ def test_a_norm_that_differs_is_left_alone() -> None:
     assert fuse_cpu.FusedRMSNorm.of(nn.LayerNorm(48)) is None
 
 
-YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rope", [{"rope_type": "default", "rope_theta": 1e4}, YARN], ids=["default", "yarn"])
-def test_angles_are_the_models_own(rope: dict[str, object], dtype: torch.dtype) -> None:
-    plain = small_llama(rope_parameters=rope).model.rotary_emb
-    angles = fuse_cpu.FusedAngles.of(plain, dtype)
-    assert angles is not None
-    x, positions = torch.empty(1, 300, 48, dtype=dtype), torch.randint(0, 8000, (1, 300))
-    for mine, expected in zip(angles(x, positions), plain(x, positions), strict=True):
-        assert mine.dtype == dtype and within_rounding(mine, expected)
-
-
-class Reversed(nn.Module):
-    """Has the attributes of a module for angles, and computes others."""
-
-    def __init__(self, plain: nn.Module) -> None:
-        super().__init__()
-        self.plain, self.inv_freq, self.attention_scaling, self.max_seq_len_cached = plain, plain.inv_freq, 1.0, 64
-
-    def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        cos, sin = self.plain(x, position_ids)
-        return cos.flip(-1), sin
-
-
-def test_other_angles_are_left_alone() -> None:
-    plain = small_llama().model.rotary_emb
-    assert fuse_cpu.FusedAngles.of(Reversed(plain), torch.float32) is None
-    assert fuse_cpu.FusedAngles.of(nn.Linear(2, 2), torch.float32) is None
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rotary_embeddings_of_parts_of_a_product(dtype: torch.dtype) -> None:
     both = torch.randn(1, 5, 6 * 20, dtype=dtype).view(1, 5, 6, 20).transpose(1, 2)

@@ -20,12 +20,12 @@ from roseplay import Engine, SamplingParams
 from roseplay.config import EngineConfig
 from roseplay.core.progress import Progress
 from roseplay.kernels.cpu.products import block_kinds
-from roseplay.kernels.cpu.quants.formats import FORMATS
 from roseplay.kernels.gated_mlp import GatedMLP
 from roseplay.kernels.merge import MergedPart
 from roseplay.model import gguf, gguf_header, gguf_hub, gguf_reading, gguf_tokenizer, loader
 from roseplay.model.block_tensor import BlockTensor
 from roseplay.model.errors import UnsupportedModelError
+from roseplay.model.ggml_blocks import FORMATS
 from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
 from roseplay.model.source import find_source
