@@ -27,9 +27,6 @@ class _Pending:
     nodes: list[Node] = field(default_factory=list)
     tails: list[Tail] = field(default_factory=list)
 
-    def __bool__(self) -> bool:
-        return bool(self.nodes or self.tails)
-
 
 class PrefixCache:
     """Finds blocks by their tokens. The pool calls back when a block's content is lost.
@@ -180,7 +177,7 @@ class PrefixCache:
         """Commit the pending entries, assuming that their step succeeds; until ``confirm``, ``roll_back`` undoes this.
         Those behind a node that was dropped, and all without ``keep``, as when the prefix cache is off, are removed."""
         self.states.commit()
-        if not self._pending:
+        if not self._pending.nodes and not self._pending.tails:
             return
         pending, self._pending = self._pending, _Pending()
         self._unproven.nodes += pending.nodes
@@ -204,8 +201,7 @@ class PrefixCache:
                     parent = None if node.parent is None else history_of(node.parent)
                     self.log.store(history_of(node), parent, node.tokens)
                     node.logged = True
-        if self._unproven:
-            self._unproven = _Pending()
+        self._unproven = _Pending()
 
     def roll_back(self) -> None:
         """Remove the entries of the steps that failed: all that are pending or not confirmed."""

@@ -191,16 +191,11 @@ def pack_step(
     placeholders: list[int] = []
     unknown: list[int] = []  # the requests that have a placeholder
     for entry, end, table in zip(entries, seq_lens, tables, strict=True):
-        start, token_ids = entry.start, entry.request.token_ids
-        if end - start == 1:  # as below, but faster: every decoded token takes this path
-            ids.append(token_ids[start])
-            positions.append(start)
-            slots.append(table[-1] * block_size + start % block_size)
-        else:
-            ids += token_ids[start:end]
-            ids += entry.draft
-            positions += range(start, end)
-            slots += _slots(table, start, end, block_size)
+        ids += entry.request.token_ids[entry.start : end]
+        ids += entry.draft
+        span = range(entry.start, end)
+        positions += span
+        slots += [table[position // block_size] * block_size + position % block_size for position in span]
         bounds.append(len(ids))
         if ids[-1] == PLACEHOLDER:
             placeholders.append(len(ids) - 1)
@@ -238,8 +233,6 @@ def build_batch(
 
 def _find_drawn(request_ids: list[int], drawn: Drawn | None) -> Ints:
     """Returns the rows of requests in ``drawn``. Raises ``ValueError`` if the previous step drew no token for one."""
-    if not request_ids:
-        return np.zeros(0, np.int64)
     row_of = drawn.row_of if drawn is not None else {}
     missing = [request_id for request_id in request_ids if request_id not in row_of]
     if missing:
@@ -256,15 +249,6 @@ def _check_entries(entries: list[StepEntry], block_size: int) -> None:
             raise ValueError(f"{request}: tokens {start} to {end} are to be computed, it has {known}")
         if end > blocks * block_size:
             raise ValueError(f"{request}: {end} tokens do not fit its {blocks} blocks of {block_size}")
-
-
-def _slots(table: list[int], start: int, end: int, block_size: int) -> list[int]:
-    """Returns where the keys and values of a request's tokens ``[start, end)`` are stored."""
-    slots: list[int] = []
-    for index in range(start // block_size, -(-end // block_size)):
-        offset = (table[index] - index) * block_size
-        slots += range(max(start, index * block_size) + offset, min(end, (index + 1) * block_size) + offset)
-    return slots
 
 
 def _pack_block_tables(tables: list[list[int]], num_blocks: int) -> Ints:
