@@ -187,7 +187,7 @@ class TestWho:
             assert set(found) == {FIRST, "mine.gguf", "mine.gguf (2)", "absent.gguf", "smollm2"}
             assert "not a GGUF file" in found["mine.gguf (2)"]["refused"]
             replies = [answer]
-            for name in (*found, "other"):
+            for name in (*found, "other", FIRST):
                 replies.append(client.post("/ui/models/load", json={"model": name}))
                 assert models.host.wait(30)
             models.broken.add(files[0])

@@ -136,7 +136,7 @@ class FusedAngles(nn.Module):
 
     def __init__(self, plain: nn.Module, frequencies: torch.Tensor, scaling: float) -> None:
         super().__init__()
-        self.plain, self.frequencies, self.scaling = plain, frequencies, scaling
+        self.plain, self.inv_freq, self.scaling = plain, frequencies, scaling
 
     @classmethod
     def of(cls, module: nn.Module, dtype: torch.dtype) -> FusedAngles | None:
@@ -159,7 +159,7 @@ class FusedAngles(nn.Module):
     def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if not rows.takes(x.dtype) or position_ids.shape[0] != 1:
             return self.plain(x, position_ids)  # type: ignore[no-any-return]
-        return rotary.angles(position_ids, self.frequencies, self.scaling, x.dtype)
+        return rotary.angles(position_ids, self.inv_freq, self.scaling, x.dtype)
 
 
 def _silu_times(product: torch.Tensor) -> torch.Tensor:
