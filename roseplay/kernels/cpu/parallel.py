@@ -30,8 +30,8 @@ from roseplay.model.batch import Ints
 _one_at_a_time = threading.Lock()
 _of_thread = threading.local()
 
-# A kernel's row in a program, in int64: the address of its arguments, the pieces of a row and the address of the number of
-# rows in one cache line, the counters of pieces taken and of pieces done in the next.
+# A kernel's row in a program, in int64: the address of its arguments, the pieces of a row, the address of the number of rows,
+# and from where to where threads that wait prefetch in one cache line, the counters of pieces taken and done in the next.
 _ARGUMENTS, _PIECES, _ROWS, _FETCH, _FETCHED, _TAKEN, _DONE, _ROW = 0, 1, 2, 3, 4, 8, 9, 16
 _ONE = np.ones(1, np.int64)
 _MOST_FETCHED = 2**19  # bytes, half of a second-level cache
