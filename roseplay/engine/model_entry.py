@@ -15,7 +15,8 @@ from typing import Any
 from roseplay.model.checkpoint_json import decoder_config, indexed_files, read_object, stored_tensors
 from roseplay.model.context_length import stated_length
 from roseplay.model.errors import UnsupportedModelError
-from roseplay.model.gguf import BLOCKS, GgufModel, open_gguf
+from roseplay.model.ggml_blocks import FORMATS
+from roseplay.model.gguf import GgufModel, open_gguf
 from roseplay.model.gguf_header import GgufHeader, read_header
 from roseplay.model.gguf_names import model_name, part_names
 
@@ -131,7 +132,7 @@ def _of_gguf(file: Path, changed_ns: int, size: int) -> dict[str, Any] | None:
 
 def _gguf_bytes(headers: Sequence[GgufHeader]) -> int | None:
     try:
-        return GgufModel(tuple(headers)).converted_bytes(2, BLOCKS)
+        return GgufModel(tuple(headers)).converted_bytes(2, FORMATS)
     except ImportError:  # the package gguf is an extra
         return None
 

@@ -1,4 +1,4 @@
-"""ggml's quantized blocks: how their bytes represent weights, and how weights are rounded to them."""
+"""ggml's quantized blocks: how their bytes represent weights, and how weights are rounded to them. Without torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 BLOCK = 32  # inputs
 Bytes = Any  # uint8 [rows, stored blocks, bytes of one]
@@ -105,10 +104,9 @@ FORMATS: dict[str, tuple[Format, Callable[[Bytes], Blocks]]] = {
 }
 
 
-def rounded(weight: torch.Tensor, kind: str) -> Blocks:
-    """Returns ``weight [rows, in]`` rounded to blocks of Q4_1, between each block's extremes, or of Q8_0."""
-    padded = torch.nn.functional.pad(weight.float(), (0, -weight.shape[1] % BLOCK))
-    values = padded.numpy().reshape(len(weight), -1, BLOCK)
+def rounded(weight: Any, kind: str) -> Blocks:
+    """Returns float32 ``weight [rows, in]`` rounded to blocks of Q4_1, between each block's extremes, or of Q8_0."""
+    values = np.pad(weight, ((0, 0), (0, -weight.shape[1] % BLOCK))).reshape(len(weight), -1, BLOCK)
     if kind == "Q8_0":
         scales = (abs(values).max(-1, keepdims=True) / 127).astype(np.float16)
         return Blocks((_divided(values, scales) + 128).astype(np.uint8), scales)

@@ -15,9 +15,6 @@ from roseplay.model.gguf_header import GgufError, GgufHeader, StoredTensor, read
 from roseplay.model.gguf_names import part_names
 from roseplay.own_models import gguf_packages_missing
 
-# Types of blocks that a CPU computes with (kernels/cpu/quants/formats.py).
-BLOCKS = frozenset({"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"})
-
 
 @dataclass(frozen=True)
 class GgufModel:

@@ -240,10 +240,6 @@ def test_what_transformers_converts_by_its_own_code_is_not_left_in_blocks(file: 
     assert not isinstance(loaded.model.get_input_embeddings(), BlockEmbedding)
 
 
-def test_the_types_of_blocks_are_listed_once_for_the_catalog():
-    assert set(FORMATS) == gguf.BLOCKS
-
-
 @pytest.mark.parametrize(("kind", "expected"), [("F32", "float32"), ("BF16", "bfloat16"), ("Q4_0", "bfloat16")])
 def test_the_number_format_follows_the_types_of_the_file(
     kind: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -403,7 +399,7 @@ def test_blocks_need_no_more_memory_than_in_the_file(file: Path, monkeypatch: py
     assert "GiB in float32, but only" in refusal(file)
     experts = gguf_header.StoredTensor("blk.0.ffn_up_exps.weight", (2, 8, 32), 8, 0)
     model = gguf.GgufModel((gguf_header.GgufHeader(Path(), {}, (experts,), 32),))
-    assert model.converted_bytes(2, gguf.BLOCKS) == 4 * 512  # which are not left in blocks
+    assert model.converted_bytes(2, FORMATS) == 4 * 512  # which are not left in blocks
 
 
 # -- refusals

@@ -35,7 +35,7 @@ class Strips:
         def read(first: int, last: int) -> Blocks:
             if isinstance(weight, BlockTensor):
                 return parse(weight.blocks(first, last))
-            return rounded(weight.detach()[first:last], kind)
+            return rounded(weight.detach()[first:last].float().numpy(), kind)
 
         self.packed = lay_out(self.form, self.outer, -(-self.inner // BLOCK) * BLOCK, read)
 
