@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from transformers import PreTrainedModel
 
 from roseplay.config import EngineConfig
 from roseplay.core.info import Choice
 from roseplay.kernels.cpu.attention.backend import CPUBackend
-from roseplay.kernels.cpu.pack import PackedLinear
+from roseplay.kernels.cpu.pack import packed_layers
 from roseplay.kernels.cpu.recorded_steps import RecordedSteps
-from roseplay.kernels.gated_mlp import GatedMLP
-from roseplay.kernels.merge import MergedPart
 from roseplay.model.attention import AttentionBackend
 from roseplay.model.stateful import stateful_modules
 
 try:
     import numba
 
-    from roseplay.kernels.cpu.quants.linear import BlockLinear
     from roseplay.kernels.cpu.rows import takes
-
-    _LAYERS: Any = (PackedLinear, BlockLinear)
 except ImportError:  # an extra
     numba = None
-    _LAYERS = (PackedLinear,)
 
 NO_NUMBA = 'Numba is not installed: pip install "roseplay[cpu]" makes decoding about twice as fast'
 
@@ -63,8 +55,7 @@ def no_kernels(dtype: torch.dtype) -> str | None:
 
 def _linear_layers(model: PreTrainedModel, config: EngineConfig, missing: str | None) -> Choice:
     part = "linear layers"
-    layers = (m.merged.linear if isinstance(m, MergedPart | GatedMLP) else m for m in model.modules())
-    used = {layer.used: layer.products for layer in layers if isinstance(layer, _LAYERS)}
+    used = {layer.used: layer.products for layer in packed_layers(model)}
     if used:
         times = "; ".join(filter(None, (products.times for products in used.values())))
         return Choice(part, "; ".join(used), times, missing)

@@ -17,6 +17,7 @@ from transformers.pytorch_utils import Conv1D
 
 from roseplay.core.progress import Reporter
 from roseplay.kernels.cpu.products import Products, choose, default_products
+from roseplay.kernels.gated_mlp import GatedMLP
 from roseplay.kernels.merge import Make, MergedLinear, MergedPart
 from roseplay.model.block_tensor import kind_of
 from roseplay.model.block_tensor import plain as plain_tensor
@@ -143,10 +144,16 @@ def pack_linears(
 
 
 def saved_bytes(model: PreTrainedModel) -> int:
-    """Returns how many bytes a step reads less because layers are in quantized blocks. Merged layers count once."""
-    layers = [m.merged.linear if isinstance(m, MergedPart) else m for m in model.modules()]
-    blocks = {id(layer): layer for layer in layers if BlockLinear is not None and isinstance(layer, BlockLinear)}
-    return sum(layer.strips.saved_bytes for layer in blocks.values())
+    """Returns how many bytes a step reads less because layers are in quantized blocks."""
+    layers = packed_layers(model)
+    return sum(layer.strips.saved_bytes for layer in layers if not isinstance(layer, PackedLinear))
+
+
+def packed_layers(model: PreTrainedModel) -> list[PackedLinear | BlockLinear]:
+    """Returns a model's packed layers, merged ones once."""
+    kinds = PackedLinear if BlockLinear is None else (PackedLinear, BlockLinear)
+    layers = (m.merged.linear if isinstance(m, MergedPart | GatedMLP) else m for m in model.modules())
+    return list({id(layer): layer for layer in layers if isinstance(layer, kinds)}.values())
 
 
 def _pack_embeddings(model: PreTrainedModel) -> dict[int, tuple[torch.Tensor, Strips]]:
