@@ -10,7 +10,7 @@ from roseplay.traffic.environment import environment, version
 
 PACKAGES = ("torch", "transformers", "numba", "triton", "gradio")
 # Instruction sets that the kernels look for, by LLVM's names.
-FEATURES = ("avx2", "fma", "avx512f", "avx512bf16", "avx512vnni", "amx-tile", "amx-bf16", "amx-int8")
+FEATURES = ("avx2", "fma", "avx512f", "avx512bf16", "avx512vnni", "amx-tile", "amx-bf16")
 _CPU_MATRIX, _GPU_MATRIX = 1024, 8192
 
 

@@ -2,8 +2,8 @@
 
 Waking a thread takes as long as a small kernel, so threads are woken once for a whole step of a model. A program is a
 list of kernels, each split into pieces. Every thread goes through the list: it takes pieces of a kernel while there are
-any, then waits until all of them are done; meanwhile it prefetches what the next product reads. A thread that is delayed takes fewer pieces, and the others do not wait for
-a thread that has not started.
+any, then waits until all of them are done; meanwhile it prefetches what the next product reads. A thread that is
+delayed takes fewer pieces, and the others do not wait for a thread that has not started.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The compiled loops over tokens to append, and over single queries and the blocks that they attend to.
 
 A thread goes through a row's blocks once, with some of its KV heads, and all query heads of a group read a block while
-it is in the first-level cache. If there are fewer pieces than threads can share evenly, a row's blocks are split too, and
-the piece that ends last merges the others' sums (as in Flash-Decoding, Dao et al. 2023). Blocks are scattered in memory, so the processor prefetches little by itself: each block
-is prefetched while the previous one is computed.
+it is in the first-level cache. Blocks are scattered in memory, so the processor prefetches little by itself: each block
+is prefetched while the previous one is computed. If there are too few pieces for threads to share evenly, a row's blocks
+are split too, and the piece that ends last merges the sums of all (as in Flash-Decoding, Dao et al. 2023).
 """
 
 from __future__ import annotations

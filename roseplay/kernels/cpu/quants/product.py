@@ -40,7 +40,7 @@ def multiply(
     """``x [..., in]``, float32 or bfloat16, times a weight, plus ``bias``: ``[..., out]`` in x's dtype.
 
     Args:
-        strips: the weight, as ``formats.lay_out`` returns it.
+        strips: the weight, as ``strips.lay_out`` returns it.
         bias: float32 ``[32 * strips]``, padded with zeros.
         sizes: ``(in, out)``.
         floats_from: the fewest rows for which strips are expanded; None for never.
