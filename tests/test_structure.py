@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -193,3 +195,53 @@ def part_of_name(name: str) -> str:
     """The part of roseplay that a dotted name belongs to, or ""."""
     top, part, *_ = [*name.split("."), "", ""]
     return part if top == "roseplay" else ""
+
+
+MADE_UP = """
+import json, runpy, sys
+from roseplay.clock import SYSTEM_CLOCK
+from roseplay.config import SamplingParams
+from roseplay.core.request import Request
+from roseplay.core.scheduler import Scheduler
+from roseplay.core.step import StepResult
+from roseplay.engine.published import step_record
+from roseplay.formats.json_text import encode
+from roseplay.play.page_records import PageTime, step_row
+from roseplay.recording import exports, schema
+from roseplay.recording.reader import demo_path
+
+scheduler = Scheduler(num_blocks=9, block_size=4, max_model_len=32, max_saved_logits=1)
+scheduler.add(Request(1, [5, 6, 7], SamplingParams(max_new_tokens=2)))
+record = step_record(scheduler, scheduler.schedule(), StepResult([], []), 0, 1, 0, [])
+row = step_row(record, PageTime(SYSTEM_CLOCK), 8).values()
+header = json.loads(demo_path().open("rb").readline())
+header["columns"] = schema.COLUMNS
+frame = {"t": 1.0, "steps": [row], **{name: [] for name in ("tokens", "requests", "knobs", "blocks")}}
+lines = [encode(line) + b"\\n" for line in (header, frame)]
+names, values = (line.split(",") for line in exports.export("steps", lines).decode().split())
+(step,) = (event for event in json.loads(exports.export("trace", lines))["traceEvents"] if event["name"] == "step 0")
+page = runpy.run_path("docs/records.py")["script"]()
+print(json.dumps({
+    "schema": schema.ROWS["steps"]["made_up"]["type"], "csv": dict(zip(names, values))["made_up"],
+    "trace": step["args"]["made_up"], "store": "  made_up: I32, // for the test (pages)" in page,
+}))
+"""
+
+
+def test_a_record_is_declared_once(tmp_path: Path) -> None:
+    """A step's figure is in rows, schema, tables, traces and the page's store, although two files were touched."""
+    shutil.copytree(PACKAGE, tmp_path / "roseplay", ignore=shutil.ignore_patterns("__pycache__", "static"))
+    for name in ("docs", "assets"):
+        (tmp_path / name).symlink_to(TESTS.parent / name)
+    declared, computed = (tmp_path / "roseplay" / "core" / name for name in ("step.py", "step_builder.py"))
+    after = "    _: KW_ONLY\n"
+    declared.write_text(
+        declared.read_text().replace(after, f'{after}    made_up: Annotated[int, "pages", "for the test"] = 0\n')
+    )
+    after = "        step.prompt_tokens += num_tokens\n"
+    computed.write_text(computed.read_text().replace(after, f"{after}        step.made_up = 7\n"))
+    run = subprocess.run(
+        [sys.executable, "-c", MADE_UP], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout) == {"schema": "whole", "csv": "7", "trace": 7, "store": True}

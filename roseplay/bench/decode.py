@@ -24,7 +24,7 @@ from roseplay.traffic.metrics import Percentiles
 if TYPE_CHECKING:
     from roseplay.core.info import EngineInfo
     from roseplay.engine.client import Engine
-    from roseplay.engine.messages import StepRecord
+    from roseplay.engine.records import StepRecord
 
 STAGES = ("schedule", "prepare", "forward", "sample", "publish")
 _PROMPTS_SEED = 5

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated
 
 from roseplay.core.cache_miss import Miss
 from roseplay.core.request import Request
@@ -48,14 +49,30 @@ class StepEntry:
 
 
 @dataclass(slots=True)
-class Step:
+class StepCounts:
+    """What is counted while a step is built. Annotations give unit and description, as in ``engine.records``."""
+
+    step_id: Annotated[int, "", "number of the step, from 0 in each worker"]
+    _: KW_ONLY
+    prompt_tokens: Annotated[int, "tokens", "of prompts, computed"] = 0
+    decode_tokens: Annotated[int, "tokens", "computed for answers, drafts included"] = 0
+    cached_tokens: Annotated[int, "tokens", "of prompts, attached from earlier steps' blocks"] = 0
+    shared_tokens: Annotated[int, "tokens", "of prompts, attached from blocks that this step computes"] = 0
+    recomputed_tokens: Annotated[int, "tokens", "of prompts, that had been computed before a preemption"] = 0
+    draft_tokens: Annotated[int, "tokens", "of the decode tokens, that are drafts"] = 0
+    accepted_tokens: Annotated[int, "tokens", "of these, that were right, once the step has ended"] = 0
+    preempted: Annotated[list[int], "requests", "that lost their blocks"] = field(default_factory=list)
+    copied: Annotated[list[int], "requests", "that got a block of their own"] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Step(StepCounts):
     """What the model runner executes: copies, then one packed forward, then sampling in entry order.
 
     Attributes:
-        step_id: counts up from 0.
         entries: decodes, then prompts, each in order of the requests' turns.
-        copies: (source block, destination block) pairs, copied over all layers before anything is appended.
-        copied: ids of the requests that got these copies, in the same order.
+        copies: (source block, destination block) pairs, copied over all layers before anything is appended;
+            ``copied`` has their requests in the same order.
         swapped_out, swapped_in: (block, host block) and (host block, block) pairs, copied over all layers, the former
             first, before ``copies``.
         states_before, states_after: (source slot, destination slot) pairs of the state pool: recurrent states that are
@@ -63,12 +80,6 @@ class Step:
         dropped_logits: keys of saved logits that are no longer reachable; to be dropped before new ones are saved.
         cuda_graphs: whether to replay the step as a graph if there is one of its size.
         batched_append: whether keys and values are written once per layer, or once per request and layer.
-        prompt_tokens, decode_tokens: numbers of tokens computed in this step.
-        draft_tokens, accepted_tokens: decode tokens that are drafts, and how many of them were right, once it has ended.
-        cached_tokens: prompt tokens attached from earlier steps' blocks.
-        shared_tokens: prompt tokens attached from blocks that this step computes.
-        recomputed_tokens: how many of ``prompt_tokens`` had been computed before a preemption.
-        preempted: ids of requests that lost their blocks while this step was scheduled.
         admitted: ids of requests that entered the batch.
         held_by: what kept a request from entering, or a prompt from being finished: ``prefill`` (budgets), ``interval``
             (of prompts), ``blocks`` (no free KV blocks), ``slots`` (no free state slot) or ``batch`` (it is full), or None.
@@ -77,10 +88,8 @@ class Step:
             predicted by the token before it, which the entry computes.
     """
 
-    step_id: int
     entries: list[StepEntry] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
-    copied: list[int] = field(default_factory=list)
     swapped_out: list[tuple[int, int]] = field(default_factory=list)
     swapped_in: list[tuple[int, int]] = field(default_factory=list)
     states_before: list[tuple[int, int]] = field(default_factory=list)
@@ -88,14 +97,6 @@ class Step:
     dropped_logits: list[int] = field(default_factory=list)
     batched_append: bool = True
     cuda_graphs: bool = True
-    prompt_tokens: int = 0
-    decode_tokens: int = 0
-    draft_tokens: int = 0
-    accepted_tokens: int = 0
-    cached_tokens: int = 0
-    shared_tokens: int = 0
-    recomputed_tokens: int = 0
-    preempted: list[int] = field(default_factory=list)
     admitted: list[int] = field(default_factory=list)
     held_by: str | None = None
     misses: list[tuple[int, Miss]] = field(default_factory=list)

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from roseplay.config import Knobs, SamplingParams
-from roseplay.core.cache_events import CacheEvent
-from roseplay.core.cache_miss import Miss
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.progress import Progress
 from roseplay.core.request import FinishReason
 from roseplay.core.step import TokenLogprobs
+from roseplay.engine.records import EntryRecord, StepRecord
 
 
 @dataclass(slots=True)
@@ -120,122 +119,6 @@ class PromptLogprobs:
 
     request_id: int
     logprobs: list[TokenLogprobs]
-
-
-class EntryRecord(NamedTuple):
-    """One request's part in a step, for timelines and progress bars.
-
-    Attributes:
-        prompt_tokens, decode_tokens: tokens computed for it in this step.
-        computed: prompt tokens in its blocks after the step.
-        target: prompt tokens that it needs in total.
-        cached, shared: how many of ``computed`` were attached from earlier steps, and from requests of the same step.
-    """
-
-    request_id: int
-    prompt_tokens: int
-    decode_tokens: int
-    computed: int
-    target: int
-    cached: int
-    shared: int
-
-
-class BlockChange(NamedTuple):
-    """A block's new state: how many requests hold it, the first of them (-1: none), and whether prompts can find it
-    (1), in a pinned block (2), or not (0)."""
-
-    block: int
-    references: int
-    owner: int
-    findable: int
-
-
-class StateChange(NamedTuple):
-    """The new content of a slot for recurrent states: a running request's state, or one that the prefix cache keeps.
-
-    Attributes:
-        slot: number of the slot, from 1; the slots of kept states follow those of requests.
-        request_id: the request whose state it is, or was; -1 for a free slot.
-        tokens: number of tokens that a kept state covers; 0 for a running request.
-    """
-
-    slot: int
-    request_id: int
-    tokens: int
-
-
-@dataclass(slots=True)
-class StepRecord:
-    """Telemetry of one step. Block counts are taken after it; ``free + cached + active + shared`` is the whole pool.
-
-    Where steps overlap, a step counts as started when the previous one ended. Fields without a description have the
-    same meaning as in ``core.step.Step`` and ``StepResult``.
-
-    Attributes:
-        prepare_ns, forward_ns, sample_ns: time on the host.
-        device_ns: time on the device; on a CPU it equals ``forward_ns``.
-        copied: requests that got a copy of a block before they wrote to it (copy-on-write).
-        swapped_out, swapped_in: numbers of blocks copied to host memory for preempted requests, and back.
-        misses: requests that began to compute their prompts, and why the first computed token was not cached.
-        block_changes: blocks whose state has changed since the previous step; with ``new_pool``, since all were free.
-        new_pool: whether the block pool is new, as in a worker's first record.
-        graph: whether the step was replayed, as a CUDA graph or from a recording; ``None`` where there are none.
-        out_of_memory: number of steps that were undone before this one for lack of memory.
-        cache_events: what entered and left the prefix cache since the previous record, if ``EngineConfig.kv_events``.
-        state_slots, states_kept: for a model with recurrent layers, the slots that requests have, and the states that
-            the prefix cache keeps, after the step.
-        state_changes: the slots that have changed since the previous step; all slots in a worker's first record.
-    """
-
-    step_id: int
-    start_ns: int
-    end_ns: int
-    prompt_tokens: int
-    decode_tokens: int
-    cached_tokens: int
-    shared_tokens: int
-    running: int
-    waiting: int
-    blocks_free: int
-    blocks_cached: int
-    blocks_active: int
-    blocks_shared: int
-    schedule_ns: int
-    prepare_ns: int
-    forward_ns: int
-    sample_ns: int
-    device_ns: int
-    draft_tokens: int = 0
-    accepted_tokens: int = 0
-    entries: list[EntryRecord] = field(default_factory=list)
-    admitted: list[int] = field(default_factory=list)
-    preempted: list[int] = field(default_factory=list)
-    copied: list[int] = field(default_factory=list)
-    misses: list[tuple[int, Miss]] = field(default_factory=list)
-    block_changes: list[BlockChange] = field(default_factory=list)
-    new_pool: bool = False
-    graph: bool | None = None
-    out_of_memory: int = 0
-    held_by: str | None = None
-    cache_events: list[CacheEvent] = field(default_factory=list)
-    state_slots: int = 0
-    states_kept: int = 0
-    state_changes: list[StateChange] = field(default_factory=list)
-    recomputed_tokens: int = 0
-    swapped_out: int = 0
-    swapped_in: int = 0
-
-    @property
-    def block_copies(self) -> int:
-        return len(self.copied)
-
-    @property
-    def host_ns(self) -> int:
-        """Time on the host: on a CPU, all but the forward pass; on a GPU, the time to launch the step."""
-        if self.device_ns == self.forward_ns:
-            return self.end_ns - self.start_ns - self.forward_ns
-        return self.schedule_ns + self.prepare_ns + self.forward_ns + self.sample_ns
 
 
 @dataclass(slots=True)

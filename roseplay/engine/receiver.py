@@ -9,7 +9,8 @@ from collections.abc import Callable
 from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import Knobs
 from roseplay.core.request import FinishReason
-from roseplay.engine.messages import Abort, Command, Finish, KnobsApplied, NewToken, StepOutput, StepRecord
+from roseplay.engine.messages import Abort, Command, Finish, KnobsApplied, NewToken, StepOutput
+from roseplay.engine.records import StepRecord
 from roseplay.engine.stream import Stream, decoding_failed
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, Telemetry, TokenEvent
 from roseplay.engine.ttft_causes import CauseCounter

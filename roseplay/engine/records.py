@@ -1,134 +1,229 @@
-"""Builds what a worker publishes about a step: its record, its tokens, its block changes."""
+"""What is recorded of a run: its steps, their entries, its tokens and its requests. Each field is declared once, here or in
+``core.step.StepCounts``, as ``Annotated[type, unit, description]``.
+
+Derived from it are the rows of frames and recordings (``COLUMNS``), their schema (``recording/schema.py``), tables and
+traces (``recording/tables.py``, ``trace.py``), and the page's store and types (``static/shared/records.js``, written by
+``python docs/records.py``). A field with a default may be missing in a recording.
+
+Times in ms are those of the page's clock, or durations.
+"""
 
 from __future__ import annotations
 
-from roseplay.core.block_pool import BlockPool
-from roseplay.core.scheduler import Scheduler
-from roseplay.core.step import Step, StepEntry, StepResult
-from roseplay.engine.messages import (
-    BlockChange,
-    BlockInfo,
-    EntryRecord,
-    NewToken,
-    PromptLogprobs,
-    StateChange,
-    StepRecord,
-)
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
+
+from roseplay.core.cache_events import CacheEvent
+from roseplay.core.cache_miss import Miss
+from roseplay.core.step import StepCounts
 
 
-def entry_record(entry: StepEntry) -> EntryRecord:
-    """Returns a request's part in a step, with the current progress of its prompt."""
-    request = entry.request
-    return EntryRecord(
-        request.request_id,
-        entry.num_prompt_tokens,
-        entry.num_tokens - entry.num_prompt_tokens,
-        min(request.num_computed_tokens, request.prefill_end),
-        request.prefill_end,
-        request.num_cached_tokens,
-        request.num_shared_tokens,
+class EntryRecord(NamedTuple):
+    """One request's part in a step, for timelines and progress bars."""
+
+    request_id: int
+    prompt_tokens: Annotated[int, "tokens", "of its prompt, computed in this step"]
+    decode_tokens: Annotated[int, "tokens", "of its answer, computed in this step"]
+    computed: Annotated[int, "tokens", "of its prompt, in its blocks after the step"]
+    target: Annotated[int, "tokens", "of its prompt, that it needs in total"]
+    cached: Annotated[int, "tokens", "of those in its blocks, attached from earlier steps"]
+    shared: Annotated[int, "tokens", "of those in its blocks, attached from requests of the same step"]
+
+
+class BlockChange(NamedTuple):
+    """A block's new state: how many requests hold it, the first of them (-1: none), and whether prompts can find it
+    (1), in a pinned block (2), or not (0)."""
+
+    block: int
+    references: int
+    owner: int
+    findable: int
+
+
+class StateChange(NamedTuple):
+    """The new content of a slot for recurrent states: a running request's state, or one that the prefix cache keeps.
+
+    Attributes:
+        slot: number of the slot, from 1; the slots of kept states follow those of requests.
+        request_id: the request whose state it is, or was; -1 for a free slot.
+        tokens: number of tokens that a kept state covers; 0 for a running request.
+    """
+
+    slot: int
+    request_id: int
+    tokens: int
+
+
+@dataclass(slots=True)
+class StepFigures(StepCounts):
+    """What both the engine and the page know of a step. ``free + cached + active + shared`` is the whole pool."""
+
+    running: Annotated[int, "requests", "running after it"] = 0
+    waiting: Annotated[int, "requests", "waiting after it"] = 0
+    blocks_free: Annotated[int, "blocks", "free after it"] = 0
+    blocks_cached: Annotated[int, "blocks", "held by no request after it, but findable"] = 0
+    blocks_active: Annotated[int, "blocks", "held by one request after it"] = 0
+    blocks_shared: Annotated[int, "blocks", "held by several requests after it"] = 0
+    swapped_out: Annotated[int, "blocks", "copied to host memory for preempted requests"] = 0
+    swapped_in: Annotated[int, "blocks", "copied back"] = 0
+    state_slots: Annotated[int, "slots", "that requests have after it, of a model with recurrent layers"] = 0
+    states_kept: Annotated[int, "states", "that the prefix cache keeps after it"] = 0
+    graph: Annotated[
+        bool | None, "", "whether it was replayed (a CUDA graph, or a recording); null without a choice"
+    ] = None
+    entries: Annotated[list[EntryRecord], "", "its requests"] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class StepRecord(StepFigures):
+    """Telemetry of one step, in ns of the engine's clock.
+
+    Where steps overlap, a step counts as started when the previous one ended. Fields without a description have the
+    same meaning as in ``core.step.Step``.
+
+    Attributes:
+        schedule_ns, prepare_ns, forward_ns, sample_ns: time on the host.
+        device_ns: time on the device; on a CPU it equals ``forward_ns``.
+        misses: requests that began to compute their prompts, and why the first computed token was not cached.
+        block_changes: blocks whose state has changed since the previous step; with ``new_pool``, since all were free.
+        new_pool: whether the block pool is new, as in a worker's first record.
+        out_of_memory: number of steps that were undone before this one for lack of memory.
+        cache_events: what entered and left the prefix cache since the previous record, if ``EngineConfig.kv_events``.
+        state_changes: the slots that have changed since the previous step; all slots in a worker's first record.
+    """
+
+    start_ns: int
+    end_ns: int
+    schedule_ns: int = 0
+    prepare_ns: int = 0
+    forward_ns: int = 0
+    sample_ns: int = 0
+    device_ns: int = 0
+    admitted: list[int] = field(default_factory=list)
+    held_by: str | None = None
+    misses: list[tuple[int, Miss]] = field(default_factory=list)
+    block_changes: list[BlockChange] = field(default_factory=list)
+    new_pool: bool = False
+    out_of_memory: int = 0
+    cache_events: list[CacheEvent] = field(default_factory=list)
+    state_changes: list[StateChange] = field(default_factory=list)
+
+    @property
+    def host_ns(self) -> int:
+        """Time on the host: on a CPU, all but the forward pass; on a GPU, the time to launch the step."""
+        if self.device_ns == self.forward_ns:
+            return self.end_ns - self.start_ns - self.forward_ns
+        return self.schedule_ns + self.prepare_ns + self.forward_ns + self.sample_ns
+
+
+@dataclass(slots=True, kw_only=True)
+class StepRow(StepFigures):
+    """One step as the page and recordings have it."""
+
+    t0: Annotated[float, "ms", "when it began"]
+    t1: Annotated[float, "ms", "when it ended"]
+    device_ms: Annotated[float, "ms", "time on the device"] = 0.0
+    host_ms: Annotated[float, "ms", "time on the host"] = 0.0
+    block_copies: Annotated[int, "blocks", "copied because a request wrote to them"] = 0
+    limit: Annotated[str | None, "", "what has to change for it to be faster, see recording/step_limit.py"] = None
+
+    def values(self) -> list[Any]:
+        """Returns the row as in JSON, in the order of ``COLUMNS``."""
+        return [getattr(self, name) for name in COLUMNS["steps"]]
+
+
+class TokenRow(NamedTuple):
+    """One token as it was published.
+
+    Another server does not report its steps: there, tokens that arrived together share a number.
+    """
+
+    request_id: int
+    t: Annotated[float, "ms", "when it was published"]
+    itl_ms: Annotated[float | None, "ms", "since the one before; null for a first token, 0 if they arrived together"]
+    step_id: Annotated[int, "", "number of the step that made it"]
+
+
+@dataclass(slots=True)
+class MissRecord:
+    """Why part of a request's prompt was not cached, as far as all tabs may know; see ``core.cache_miss.Miss``."""
+
+    reason: Annotated[str, "", "one of MissReason, see core/cache_miss.py"]
+    found: Annotated[int, "tokens", "that were there"] = 0
+    position: Annotated[int | None, "", "of the first token that differs, from 0; null: this tab may not know it"] = (
+        None
     )
+    request: Annotated[int | None, "", "the one that it is compared with"] = None
+    step: Annotated[int | None, "", "number of the step in which it was lost"] = None
 
 
-def tokens_of(step: Step, result: StepResult, new_tokens: list[tuple[StepEntry, int]]) -> list[NewToken]:
-    """Returns the step's new tokens with their log-probabilities, in the step's order."""
-    logprobs = {
-        id(step.entries[index]): iter([value, *(after for _, after in result.after_draft.get(index, ()))])
-        for index, value in enumerate(result.logprobs)
-        if value
-    }
-    following = [*(entry for entry, _ in new_tokens[1:]), None]  # several tokens of one entry follow each other
-    return [
-        NewToken(
-            entry.request.request_id,
-            token,
-            None if after is entry else entry.request.finish_reason,
-            next(logprobs[id(entry)], None) if id(entry) in logprobs else None,
-        )
-        for (entry, token), after in zip(new_tokens, following, strict=False)
-    ]
+@dataclass(slots=True, kw_only=True)
+class RequestRecord:
+    """What is known of one request. Times are null for what has not happened."""
 
-
-def prompt_logprobs_of(step: Step, result: StepResult) -> list[PromptLogprobs]:
-    """Returns the log-probabilities of prompt tokens that the step has computed."""
-    return [PromptLogprobs(step.entries[i].request.request_id, found) for i, found in result.prompt_logprobs.items()]
-
-
-def step_record(
-    scheduler: Scheduler,
-    step: Step,
-    result: StepResult,
-    start_ns: int,
-    end_ns: int,
-    schedule_ns: int,
-    entries: list[EntryRecord],
-) -> StepRecord:
-    """Returns the telemetry of a step that has just ended; ``entries`` were made before its result was applied."""
-    pool = scheduler.pool
-    return StepRecord(
-        step_id=step.step_id,
-        start_ns=start_ns,
-        end_ns=end_ns,
-        prompt_tokens=step.prompt_tokens,
-        decode_tokens=step.decode_tokens,
-        cached_tokens=step.cached_tokens,
-        shared_tokens=step.shared_tokens,
-        recomputed_tokens=step.recomputed_tokens,
-        swapped_out=len(step.swapped_out),
-        swapped_in=len(step.swapped_in),
-        running=len(scheduler.running),
-        waiting=len(scheduler.waiting),
-        blocks_free=pool.num_free,
-        blocks_cached=pool.num_cached,
-        blocks_active=pool.num_active,
-        blocks_shared=pool.num_shared,
-        schedule_ns=schedule_ns,
-        prepare_ns=result.prepare_ns,
-        forward_ns=result.forward_ns,
-        sample_ns=result.sample_ns,
-        device_ns=result.device_ns,
-        draft_tokens=step.draft_tokens,
-        accepted_tokens=step.accepted_tokens,
-        entries=entries,
-        admitted=step.admitted,
-        preempted=step.preempted,
-        copied=step.copied,
-        misses=step.misses,
-        block_changes=_block_changes(scheduler),
-        graph=result.graph,
-        held_by=step.held_by,
-        cache_events=log.take() if (log := scheduler.cache.log) is not None else [],
-        state_slots=scheduler.slots.num_slots - scheduler.slots.num_free,
-        states_kept=scheduler.cache.states.num_kept,
-        state_changes=_state_changes(scheduler),
+    kind: Annotated[Literal["lane", "burst", "steady", "own", "api"], "", "what sent it: a tab, or a program (api)"] = (
+        "api"
     )
+    lane: Annotated[int | None, "", "number of its lane in the tab, from 1"] = None
+    burst: Annotated[int | None, "", "number of its burst"] = None
+    tenant: Annotated[int | None, "", "number of its tenant"] = None
+    priority: Annotated[int, "", "its priority"] = 0
+    thinking: Annotated[bool, "", "its prompt ends where the model begins to think"] = False
+    prompt_tokens: Annotated[int, "tokens", "in its prompt"] = 0
+    arrived: Annotated[float | None, "ms", "when it was due; a busy engine may take it later"] = None
+    submitted: Annotated[float | None, "ms", "when it was submitted"] = None
+    scheduled: Annotated[float | None, "ms", "when a step first worked on it"] = None
+    first: Annotated[float | None, "ms", "when its first token came"] = None
+    last: Annotated[float | None, "ms", "when its newest token came"] = None
+    finished: Annotated[float | None, "ms", "when it ended"] = None
+    queue_ms: Annotated[float | None, "ms", "from its submission until it was scheduled"] = None
+    sent_ms: Annotated[float | None, "ms", "until its last byte was sent to another server"] = None
+    ttft_ms: Annotated[float | None, "ms", "from its submission until its first token"] = None
+    ttft_parts: Annotated[list[float] | None, "ms", "of this: in line, for blocks, for budget, computing"] = None
+    e2e_ms: Annotated[float | None, "ms", "from its submission until it ended"] = None
+    itl_p50: Annotated[float | None, "ms", "the median gap between its tokens"] = None
+    itl_max: Annotated[float | None, "ms", "the longest gap between its tokens"] = None
+    tokens: Annotated[int, "tokens", "generated so far"] = 0
+    preemptions: Annotated[int, "", "how often it lost its blocks"] = 0
+    miss: Annotated[
+        dict[str, Any] | None, "", "why no more of its prompt was cached; known from its first token on"
+    ] = None
+    reason: Annotated[str | None, "", "why it ended"] = None
+    error: Annotated[str | None, "", "the error that ended it"] = None
+    computed: Annotated[int, "tokens", "of its prompt, in its blocks"] = 0
+    target: Annotated[int, "tokens", "of its prompt, that it needs"] = 0
+    cached: Annotated[int, "tokens", "of those in its blocks, attached from earlier steps"] = 0
+    shared: Annotated[int, "tokens", "of those in its blocks, attached from requests of the same step"] = 0
 
 
-def _block_changes(scheduler: Scheduler) -> list[BlockChange]:
-    pool, tables = scheduler.pool, scheduler.tables
-    return [
-        BlockChange(block, pool.ref_counts[block], next(iter(tables.holders(block)), -1), _findable(pool, block))
-        for block in pool.take_changed()
-    ]
+class Column(NamedTuple):
+    """A field of a record: its type, unit, description, and its default, or ``dataclasses.MISSING``."""
+
+    kind: Any
+    unit: str
+    meaning: str
+    default: Any
 
 
-def _findable(pool: BlockPool, block: int) -> int:
-    return pool.is_findable(block) + pool.is_pinned(block)
+def columns_of(record: Any) -> dict[str, Column]:
+    """Returns the fields of a record's type, by name and in order."""
+    if dataclasses.is_dataclass(record):
+        defaults = {one.name: one.default_factory() if callable(one.default_factory) else one.default
+                    for one in dataclasses.fields(record)}  # fmt: skip
+    else:
+        defaults = {name: record._field_defaults.get(name, dataclasses.MISSING) for name in record._fields}
+    hints = get_type_hints(record, include_extras=True)
+    columns = {}
+    for name, default in defaults.items():
+        kind, unit, meaning = get_args(hints[name]) if hasattr(hints[name], "__metadata__") else (hints[name], "", "")
+        columns[name] = Column(kind, unit, meaning, default)
+    return columns
 
 
-def _state_changes(scheduler: Scheduler) -> list[StateChange]:
-    if not scheduler.slots.used:
-        return []
-    slots, kept = scheduler.slots.take_changed(), scheduler.cache.states.take_changed()
-    running = [StateChange(slot, request_id, 0) for slot, request_id in sorted(slots.items())]
-    return running + [StateChange(slot, *about) for slot, about in sorted(kept.items())]
-
-
-def block_info(scheduler: Scheduler, block: int) -> BlockInfo:
-    """Returns the state and content of a block, between two steps."""
-    pool, tables = scheduler.pool, scheduler.tables
-    holders = tables.holders(block)
-    findable = pool.is_findable(block)
-    depth, token_ids = tables.describe(block)
-    state = "shared" if len(holders) > 1 else "active" if holders else "cached" if findable else "free"
-    return BlockInfo(block, state, holders, depth, list(token_ids), tables.last_use(block), findable)
+FIGURES = [one.name for one in dataclasses.fields(StepFigures)]
+COLUMNS: dict[str, list[str]] = {
+    "steps": [one.name for one in dataclasses.fields(StepRow)],
+    "entries": list(EntryRecord._fields),
+    "tokens": list(TokenRow._fields),
+}

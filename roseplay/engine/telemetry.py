@@ -13,10 +13,10 @@ import weakref
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from roseplay.config import Knobs
-from roseplay.engine.messages import StepRecord
+from roseplay.engine.records import StepRecord
 
 if TYPE_CHECKING:
     from roseplay.engine.stream import Stream
@@ -93,21 +93,14 @@ class TokensEvent:
 
 @dataclass(slots=True)
 class Load:
-    """The load that a server reports in its metrics; ``None`` for what they do not include.
+    """The load that a server reports in its metrics; ``None`` for what they do not include."""
 
-    Attributes:
-        running, waiting: numbers of requests, including those of other clients.
-        kv_usage: share of the KV cache that requests hold, 0 to 1.
-        prefix_queries, prefix_hits: prompt tokens looked up in the prefix cache, and found there, since the start.
-        preemptions: number of preemptions since the start.
-    """
-
-    running: int | None = None
-    waiting: int | None = None
-    kv_usage: float | None = None
-    prefix_queries: int | None = None
-    prefix_hits: int | None = None
-    preemptions: int | None = None
+    running: Annotated[int | None, "requests", "running, those of other clients included"] = None
+    waiting: Annotated[int | None, "requests", "waiting, those of other clients included"] = None
+    kv_usage: Annotated[float | None, "", "share of the KV cache that requests hold, 0 to 1"] = None
+    prefix_queries: Annotated[int | None, "tokens", "of prompts, looked up in the prefix cache since the start"] = None
+    prefix_hits: Annotated[int | None, "tokens", "of those, found there"] = None
+    preemptions: Annotated[int | None, "", "since the start"] = None
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
-from roseplay.engine.messages import StepRecord
+from roseplay.engine.records import StepRecord
 
 _QUEUE, _BLOCKS, _BUDGET = range(3)
 # By ``StepRecord.held_by``. Anything else is the queue: the batch is full, or its turn has not come.

@@ -21,7 +21,6 @@ from roseplay.engine.messages import (
     Abort,
     ClearCache,
     Command,
-    EntryRecord,
     Event,
     Finish,
     Finished,
@@ -38,11 +37,11 @@ from roseplay.engine.messages import (
     SetKnobs,
     Shutdown,
     StepOutput,
-    StepRecord,
     StepStarted,
     Submit,
 )
-from roseplay.engine.records import block_info, entry_record, prompt_logprobs_of, step_record, tokens_of
+from roseplay.engine.published import block_info, entry_record, prompt_logprobs_of, step_record, tokens_of
+from roseplay.engine.records import EntryRecord, StepRecord
 from roseplay.engine.runner import Done, Launched, Runner
 from roseplay.engine.slow_motion import Inbox, stretch
 

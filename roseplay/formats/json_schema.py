@@ -19,7 +19,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
 
 Schema = dict[str, Any]
 
@@ -65,6 +66,20 @@ def scalar(most: int = 10_000) -> Schema:
 
 def optional(schema: Schema, *names: str) -> dict[str, Schema]:
     return {name: {**schema, "optional": True} for name in names}
+
+
+def of_type(kind: Any) -> Schema:
+    """Returns the schema of values of a type: a number (whole ones from 0), text, a flag, a ``Literal`` of texts, a list,
+    or one of these or ``None``."""
+    arguments = get_args(kind)
+    if get_origin(kind) is Literal:
+        return choice(*arguments)
+    if get_origin(kind) is UnionType:
+        (other,) = (argument for argument in arguments if argument is not type(None))
+        return {**of_type(other), "null": True}
+    if get_origin(kind) is list:
+        return list_of(of_type(arguments[0]))
+    return {int: whole(), float: number(), str: text(), bool: FLAG}[kind]
 
 
 def check(value: Any, schema: Schema, where: str = "") -> None:

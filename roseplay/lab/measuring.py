@@ -12,7 +12,7 @@ from typing import Any
 
 from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.engine_like import EngineLike
-from roseplay.engine.messages import StepRecord
+from roseplay.engine.records import StepRecord
 from roseplay.engine.request_metrics import RequestMetrics
 from roseplay.engine.telemetry import StepEvent
 from roseplay.sim.step_rows import StepRow

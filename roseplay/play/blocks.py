@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from roseplay.engine.messages import BlockChange, BlockInfo
+from roseplay.engine.messages import BlockInfo
+from roseplay.engine.records import BlockChange
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 
 INSPECT_S = 3.0  # timeout; the engine replies between two steps, which slow motion may prolong

@@ -15,8 +15,7 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any
 
-from roseplay.clock import Clock
-from roseplay.engine.messages import StepRecord
+from roseplay.engine.records import StepRecord, TokenRow
 from roseplay.engine.telemetry import (
     KnobEvent,
     LoadEvent,
@@ -29,38 +28,17 @@ from roseplay.engine.telemetry import (
 from roseplay.formats.json_text import encode
 from roseplay.play.blocks import BlockTabs
 from roseplay.play.bursts import Burst
-from roseplay.play.prompt_cache import miss_of
+from roseplay.play.page_records import TOLD, PageTime, about_request, step_row
 from roseplay.play.stats import Stats
 from roseplay.play.story.story import Story
 from roseplay.recording.block_states import BlockStates, State
-from roseplay.recording.frame_rows import StepRow, TokenRow
-from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
-from roseplay.recording.step_limit import limit_of
-from roseplay.traffic.metrics import ms, percentile
+from roseplay.recording.request_registry import RequestRegistry
 
 KEEP_S = 30.0  # how long frames, and requests that have ended, are kept
 STATS_S = 0.25
 _NO_STATE = [-1, 0]
-_AS_RECORDED = [name for name in StepRow._fields if name not in ("t0", "t1", "device_ms", "host_ms", "limit")]
 
 Tap = Callable[[dict[str, Any], bytes], None]
-
-
-class PageTime:
-    """Converts times of the engine's clock to milliseconds since the page's server started."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.zero_ns = clock.now_ns()
-
-    def ms(self, time_ns: int) -> float:
-        return round((time_ns - self.zero_ns) / 1e6, 2)
-
-    def now_ns(self) -> int:
-        return self._clock.now_ns()
-
-    def now(self) -> float:
-        return self.ms(self._clock.now_ns())
 
 
 class FrameRing:
@@ -212,7 +190,7 @@ class FrameBuilder:
         if not any(value for name, value in frame.items() if name not in ("seq", "t")) and not self._story.has_more:
             return False
         frame["story"] = self._story.take(frame)
-        encoded = self._ring.append(frame)
+        encoded = self._ring.append({**frame, "steps": [step.values() for step in frame["steps"]]})
         if self._tap:
             self._tap(frame, encoded)
         return True
@@ -262,7 +240,7 @@ class FrameBuilder:
         for entry in record.entries:
             self._registry.progress(entry)
         self._stats.step(record)
-        frame["steps"].append(self._encode_step(record))
+        frame["steps"].append(step_row(record, self._time, self._max_waiting))
         self._tokens(event.tokens, record.step_id, frame)
 
     def _tokens(self, tokens: Sequence[TokenEvent], number: int, frame: dict[str, Any]) -> None:
@@ -284,16 +262,6 @@ class FrameBuilder:
         if absent != self.absent:
             frame["absent"] = self.absent = absent
 
-    def _encode_step(self, record: StepRecord) -> StepRow:
-        return StepRow(
-            **{name: getattr(record, name) for name in _AS_RECORDED},
-            t0=self._time.ms(record.start_ns),
-            t1=self._time.ms(record.end_ns),
-            device_ms=round(record.device_ns / 1e6, 2),
-            host_ms=round(record.host_ns / 1e6, 2),
-            limit=limit_of(record, self._max_waiting),
-        )
-
     def _request(self, event: RequestEvent, frame: dict[str, Any]) -> None:
         stream = event.stream
         tracked = self._registry.find(event.request_id, stream)
@@ -301,73 +269,14 @@ class FrameBuilder:
             if stream is not None:
                 self._held.append(event)
             return
-        metrics, kind = tracked.stream.metrics, str(event.kind)
+        kind = str(event.kind)
         if kind == "submitted":
             self._registry.submitted(tracked)
             self.block_tabs.registered(tracked)
-            about: dict[str, Any] = describe(tracked, self._time)
-        elif kind == "scheduled":
-            about = {"queue_ms": ms(metrics.queue_s)}
         elif kind == "first_token":
             kind = "first"
-            self._stats.first_token(metrics.submitted_ns, event.time_ns)
-            about = {
-                "ttft_ms": ms(metrics.ttft_s),
-                "ttft_parts": metrics.ttft_parts_ms,
-                "miss": miss_of(tracked, self._registry),
-            }
-        else:
+            self._stats.first_token(tracked.stream.metrics.submitted_ns, event.time_ns)
+        elif kind == "finished":
             self._registry.settle(tracked)
-            about = outcome(tracked)
+        about = about_request(tracked, self._registry, self._time, TOLD[kind])
         frame["requests"].append([event.request_id, kind, self._time.ms(event.time_ns), about])
-
-
-def describe(tracked: TrackedRequest, page_time: PageTime) -> dict[str, Any]:
-    """Returns a request's origin, prompt length, tenant and priority and, if its traffic is scheduled, its due time."""
-    about: dict[str, Any] = {name: getattr(tracked, name) for name in ("kind", "lane", "burst", "prompt_tokens")}
-    about |= tracked.scheduling
-    if tracked.stream.metrics.due_ns is not None:
-        about["arrived"] = page_time.ms(tracked.stream.metrics.due_ns)
-    return {**about, "thinking": True} if tracked.thinking else about
-
-
-def history(tracked: TrackedRequest, registry: RequestRegistry, page_time: PageTime) -> dict[str, Any]:
-    """Returns a summary of a request's events so far, for a tab that missed them."""
-    metrics = tracked.stream.metrics
-    times = {
-        "submitted": metrics.submitted_ns,
-        "scheduled": metrics.scheduled_ns,
-        "first": metrics.first_token_ns,
-        "last": metrics.last_token_ns,
-        "finished": metrics.finished_ns if tracked.finished else None,
-    }
-    return {
-        **describe(tracked, page_time),
-        **outcome(tracked),
-        **{name: None if time_ns is None else page_time.ms(time_ns) for name, time_ns in times.items()},
-        "itl_max": ms(max(metrics.itl_s, default=None)),
-        "preemptions": metrics.num_preemptions,
-        "miss": miss_of(tracked, registry),
-        "computed": tracked.computed,
-        "target": tracked.target,
-        "cached": tracked.cached,
-        "shared": tracked.shared,
-    }
-
-
-def outcome(tracked: TrackedRequest) -> dict[str, Any]:
-    """Returns how a request ended; only then does a server report the length of its prompt."""
-    stream, metrics = tracked.stream, tracked.stream.metrics
-    return {
-        "prompt_tokens": tracked.prompt_tokens,
-        "cached": tracked.cached,
-        "queue_ms": ms(metrics.queue_s),
-        "sent_ms": ms(metrics.sent_s),
-        "reason": str(stream.finish_reason) if stream.finish_reason else None,
-        "tokens": metrics.completion_tokens,
-        "ttft_ms": ms(metrics.ttft_s),
-        "ttft_parts": metrics.ttft_parts_ms,
-        "e2e_ms": ms(metrics.e2e_s),
-        "itl_p50": ms(percentile(sorted(metrics.itl_s), 50)),
-        "error": stream.error,
-    }

@@ -6,6 +6,7 @@ import json
 
 import gradio as gr
 
+from roseplay.engine.records import COLUMNS
 from roseplay.play.controls import IDS, Controls, slider_stops
 from roseplay.play.demos.catalog import DEMOS
 from roseplay.play.lab_tab import LabTab
@@ -18,7 +19,6 @@ from roseplay.play.terms import CONTROLS, GLOSSARY, LAB, SETTINGS
 from roseplay.play.traces import traces
 from roseplay.play.traffic_section import TrafficSection
 from roseplay.play.web import api, assets
-from roseplay.recording.frame_rows import COLUMNS
 from roseplay.recording.reader import demo_path
 from roseplay.recording.schema import FRAME, HEADER, MAX_BLOCKS, ROWS
 

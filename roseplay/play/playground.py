@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from roseplay.engine.engine_like import EngineLike
+from roseplay.engine.records import COLUMNS
 from roseplay.formats.json_text import encode
 from roseplay.lab.lab import Lab
 from roseplay.play.blocks import INSPECT_S, describe_block
@@ -21,14 +22,14 @@ from roseplay.play.bursts import default_traffic
 from roseplay.play.chat_service import ChatService
 from roseplay.play.demos.player import DemoPlayer, Stage
 from roseplay.play.demos.script import Demo
-from roseplay.play.frames import KEEP_S, FrameBuilder, FrameRing, PageTime, history
+from roseplay.play.frames import KEEP_S, FrameBuilder, FrameRing
+from roseplay.play.page_records import PageTime, about_request
 from roseplay.play.prompt_cache import describe_prompt
 from roseplay.play.requests import Requests
 from roseplay.play.session import Tabs
 from roseplay.play.story.story import Story
 from roseplay.play.story.text import segments
 from roseplay.play.traffic_service import LOOPS, TrafficService
-from roseplay.recording.frame_rows import COLUMNS
 from roseplay.recording.recorder import Recorder
 from roseplay.remote.address import ServerAddress
 from roseplay.serve.submissions import Submissions
@@ -242,7 +243,7 @@ class Playground:
 
     def _snapshot(self, now: float) -> dict[str, Any]:
         requests = [
-            [tracked.request_id, history(tracked, self.requests.registry, self._time)]
+            [tracked.request_id, about_request(tracked, self.requests.registry, self._time)]
             for tracked in self.requests.registry.all()
         ]
         return {

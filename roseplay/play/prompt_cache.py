@@ -7,9 +7,11 @@ by token; nor whose prompt is nearest, because that would reveal whether a guess
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from roseplay.core.cache_miss import Miss, MissReason
+from roseplay.engine.records import MissRecord
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 
 MOST_BEFORE, MOST_AFTER = 160, 80  # tokens of a prompt that are shown before and after the first computed one
@@ -26,13 +28,14 @@ def miss_of(tracked: TrackedRequest, registry: RequestRegistry) -> dict[str, Any
         return None
     own = _is_own(miss, tracked, registry)
     named = miss.request_id >= 0 and (own or miss.reason is MissReason.COMPUTING)
-    return {
-        "reason": str(miss.reason),
-        "found": miss.found,
-        "position": miss.position if own else None,
-        "request": miss.request_id if named else None,
-        "step": miss.step_id if miss.step_id >= 0 else None,
-    }
+    record = MissRecord(
+        str(miss.reason),
+        miss.found,
+        position=miss.position if own else None,
+        request=miss.request_id if named else None,
+        step=miss.step_id if miss.step_id >= 0 else None,
+    )
+    return asdict(record)
 
 
 def _is_own(miss: Miss, tracked: TrackedRequest, registry: RequestRegistry) -> bool:

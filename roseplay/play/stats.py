@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any
 
-from roseplay.engine.messages import StepRecord
+from roseplay.engine.records import StepRecord
 from roseplay.engine.simulated import waits_grow
 from roseplay.engine.telemetry import Load, TokenEvent
 from roseplay.recording.request_registry import PrefillTotals

@@ -7,24 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roseplay.arguments import Parser
-from roseplay.recording.exports import make
+from roseplay.recording.exports import KINDS
 from roseplay.recording.reader import RecordingError, parse
 
-_FLAGS = {
-    "trace": "a Chrome trace, for ui.perfetto.dev",
-    "csv": "a CSV file with a row per token",
-    "requests": "a CSV file with a row per request",
-    "traffic": "arrivals and lengths as JSONL, for roseplay lab --traffic",
-    "report": "one HTML page with charts",
-}
+_FLAGS = {"csv" if name == "tokens" else name: kind for name, kind in KINDS.items() if kind.make}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the requested files; returns 2 if that fails."""
     parser = Parser(prog="roseplay export", description="Make files from a recorded run (roseplay play --record FILE).")
     parser.add_argument("recording", metavar="RECORDING", help="the recording, a JSONL file")
-    for flag, about in _FLAGS.items():
-        parser.add_argument(f"--{flag}", metavar="FILE", help=about)
+    for flag, kind in _FLAGS.items():
+        parser.add_argument(f"--{flag}", metavar="FILE", help=f"make {kind.file}. {kind.opens}")
     options = vars(parser.parse_args(argv))
     wanted = {flag: Path(options[flag]) for flag in _FLAGS if options[flag]}
     if not wanted:
@@ -34,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with source.open("rb") as lines:
             recording = parse(lines, source.name)
         for flag, path in wanted.items():
-            made = make({"csv": "tokens"}.get(flag, flag), recording)
+            make = _FLAGS[flag].make
+            assert make is not None
+            made = make(recording)
             path.write_bytes(made)
             print(f"{path}: {len(made):,} bytes")
     except RecordingError as error:

@@ -13,11 +13,10 @@ from typing import Any
 import roseplay
 from roseplay.config import Knobs
 from roseplay.core.info import EngineInfo
-from roseplay.engine.messages import EntryRecord
+from roseplay.engine.records import COLUMNS, EntryRecord, StepRow, TokenRow
 from roseplay.formats.json_schema import Schema, check
 from roseplay.formats.json_text import RepeatedNameError, unique_names
-from roseplay.recording.frame_rows import COLUMNS, StepRow, TokenRow
-from roseplay.recording.schema import FORMAT, HEADER, MARK, MAX_BLOCKS, OLDEST_FORMAT, frame_schema
+from roseplay.recording.schema import FORMAT, HEADER, MARK, MAX_BLOCKS, frame_schema
 from roseplay.settings import defaults_of
 
 
@@ -76,7 +75,7 @@ def parse(lines: Iterable[bytes], name: str) -> Recording:
             raise broken  # it was not the last line
         if header is None:
             header = _header(line, name)
-            columns = header.get("columns", COLUMNS)
+            columns = header["columns"]
             try:
                 schema = frame_schema(columns)
             except ValueError as error:
@@ -102,10 +101,10 @@ def _header(line: bytes, name: str) -> dict[str, Any]:
         header = None
     if not isinstance(header, dict) or MARK not in header:
         raise RecordingError(f"{name} is not a recording of roseplay: its first line is not a header with {MARK!r}")
-    if header[MARK] not in range(OLDEST_FORMAT, FORMAT + 1):
+    if header[MARK] != FORMAT:
         raise RecordingError(
-            f"{name} has format {str(header[MARK])[:40]!r}, and this version reads formats {OLDEST_FORMAT} to {FORMAT}:"
-            f" it was made by roseplay {str(header.get('version', '?'))[:40]!r}"
+            f"{name} has format {str(header[MARK])[:40]!r}, and this version reads format {FORMAT}: it was made by"
+            f" roseplay {str(header.get('version', '?'))[:40]!r}"
         )
     try:
         check(header, HEADER)
@@ -119,7 +118,7 @@ def _header(line: bytes, name: str) -> dict[str, Any]:
 
 
 def _frame(line: bytes, schema: Schema, columns: dict[str, list[str]]) -> dict[str, Any]:
-    """Returns a frame with its rows as named tuples; raises ``ValueError`` if it is invalid."""
+    """Returns a frame with its rows as records; raises ``ValueError`` if it is invalid."""
     frame = _json(line)
     check(frame, schema)
     _check_runs(frame["blocks"])
@@ -136,19 +135,21 @@ def _check_runs(blocks: Iterable[list[int]]) -> None:
 
 
 def with_rows(frame: dict[str, Any], columns: dict[str, list[str]] = COLUMNS) -> dict[str, Any]:
-    """Returns the frame with its steps, their entries and its tokens as named tuples, matched by column name."""
-    entry = _row_maker(EntryRecord, columns["entries"])
-    step, token = _row_maker(StepRow, columns["steps"]), _row_maker(TokenRow, columns["tokens"])
-    steps = [row._replace(entries=[entry(part) for part in row.entries]) for row in map(step, frame["steps"])]
+    """Returns the frame with its steps, their entries and its tokens as records, matched by column name."""
+    step, entry, token = (_row_maker(name, columns[name]) for name in ("steps", "entries", "tokens"))
+    steps = [step(row) for row in frame["steps"]]
+    for row in steps:
+        row.entries = [entry(part) for part in row.entries]
     return {**frame, "steps": steps, "tokens": [token(row) for row in frame["tokens"]]}
 
 
-def _row_maker(kind: Any, names: list[str]) -> Callable[[list[Any]], Any]:
-    """Returns a function that turns a list with these columns into a named tuple, ignoring unknown columns."""
-    if names[: len(kind._fields)] == list(kind._fields):
-        return lambda row: kind(*row[: len(kind._fields)])
-    places = [(place, name) for place, name in enumerate(names) if name in kind._fields]
-    return lambda row: kind(**{name: row[place] for place, name in places if place < len(row)})
+def _row_maker(rows: str, names: list[str]) -> Callable[[list[Any]], Any]:
+    """Returns a function that makes a record of a list with these columns, ignoring unknown columns."""
+    kind: Any = {"steps": StepRow, "entries": EntryRecord, "tokens": TokenRow}[rows]
+    if rows != "steps" and names == COLUMNS[rows]:
+        return lambda row: kind(*row)
+    known = [(place, name) for place, name in enumerate(names) if name in COLUMNS[rows]]
+    return lambda row: kind(**{name: row[place] for place, name in known})
 
 
 def _json(line: bytes) -> Any:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import roseplay
+from roseplay.engine.records import COLUMNS
 from roseplay.formats.json_text import encode
-from roseplay.recording.frame_rows import COLUMNS
 from roseplay.recording.frame_texts import TextCollector
 from roseplay.recording.initial_state import InitialState
 from roseplay.recording.request_registry import RequestRegistry

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Literal, NamedTuple
 
-from roseplay.engine.messages import EntryRecord
+from roseplay.engine.records import EntryRecord
 from roseplay.engine.stream import Stream
 from roseplay.recording.tenant_numbers import TenantNumbers
 

@@ -76,7 +76,7 @@ class Run:
 
     def gaps(self) -> list[tuple[RequestRun, TokenRun, float]]:
         """Returns every ITL of all requests, as ``(request, token, ms)``; tokens that came together have one."""
-        return [(r, token, token.itl_ms) for r in self.requests.values() for token in r.tokens if token.itl_ms]
+        return [(r, token, token.itl_ms) for r in self.requests.values() for token in r.token_runs if token.itl_ms]
 
 
 def changes_text(changes: dict[str, list[Any]]) -> str:

@@ -10,41 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from roseplay.engine.messages import EntryRecord
+from roseplay.engine.records import EntryRecord, RequestRecord, StepRow, TokenRow, columns_of
 from roseplay.recording.block_states import BlockStates
-from roseplay.recording.frame_rows import StepRow, TokenRow
 
 _NO_STATE = [-1, 0]
 _PROGRESS = ("computed", "target", "cached", "shared")
-_ABOUT = (
-    *(
-        "kind",
-        "lane",
-        "burst",
-        "tenant",
-        "priority",
-        "prompt_tokens",
-        "arrived",
-        "submitted",
-        "scheduled",
-        "first",
-        "last",
-        "finished",
-    ),
-    *(
-        "thinking",
-        "queue_ms",
-        "sent_ms",
-        "ttft_ms",
-        "ttft_parts",
-        "itl_max",
-        "preemptions",
-        "miss",
-        "reason",
-        "error",
-        *_PROGRESS,
-    ),
-)
+_ABOUT = list(columns_of(RequestRecord))
 
 
 class TokenRun(NamedTuple):
@@ -56,56 +27,21 @@ class TokenRun(NamedTuple):
 
 
 @dataclass(slots=True)
-class RequestRun:
-    """One request. Times are ms of the page's clock, ``None`` for events that never happened or precede the recording.
+class RequestRun(RequestRecord):
+    """One request. Events that precede the recording have no times; the number of its tenant may be unknown.
 
     Attributes:
-        thinking: its prompt ends with ``<think>``, so that its answer begins with the model's thinking.
-        tenant: number of its tenant; ``None`` for nobody's, and in recordings of earlier versions, whose ``priority`` is 0.
         tenant_name: its tenant's name, if it was recorded.
-        computed, target, cached, shared: progress of its prompt, as in ``EntryRecord``.
-        arrived: when it was due, if its traffic has such times: a busy engine may take it later.
-        sent_ms: from its submission until its last byte had been sent to another server.
-        ttft_parts: its time to first token by cause, in ms, as in ``TTFTCauses``; ``None`` if unknown.
-        last, itl_max: time of its newest token, and the longest gap between two of its tokens.
-        preemptions: how often it was preempted.
-        miss: why part of its prompt was not cached, as in ``core/cache_miss.py``; ``None`` if all of it was.
-        skipped: number of its tokens that are not in ``tokens``, as they precede the recording.
+        skipped: number of its tokens that are not in ``token_runs``, as they precede the recording.
         texts: by token index; empty if they were not recorded.
         preempted, resumed, copied: times of these events.
     """
 
     request_id: int
-    kind: str = "api"
-    lane: int | None = None
-    thinking: bool = False
-    burst: int | None = None
-    tenant: int | None = None
-    tenant_name: str | None = None
-    priority: int = 0
-    prompt_tokens: int = 0
     title: str | None = None
-    arrived: float | None = None
-    submitted: float | None = None
-    scheduled: float | None = None
-    first: float | None = None
-    last: float | None = None
-    finished: float | None = None
-    queue_ms: float | None = None
-    sent_ms: float | None = None
-    ttft_ms: float | None = None
-    ttft_parts: list[float] | None = None
-    itl_max: float | None = None
-    preemptions: int = 0
-    miss: dict[str, Any] | None = None
-    reason: str | None = None
-    error: str | None = None
-    computed: int = 0
-    target: int = 0
-    cached: int = 0
-    shared: int = 0
+    tenant_name: str | None = None
     skipped: int = 0
-    tokens: list[TokenRun] = field(default_factory=list)
+    token_runs: list[TokenRun] = field(default_factory=list)
     texts: dict[int, str] = field(default_factory=dict)
     preempted: list[float] = field(default_factory=list)
     resumed: list[float] = field(default_factory=list)
@@ -125,16 +61,11 @@ class RequestRun:
         return self.tenant_name or (None if self.tenant is None else f"tenant {self.tenant}")
 
     @property
-    def num_tokens(self) -> int:
-        """Tokens of its answer."""
-        return self.skipped + len(self.tokens)
-
-    @property
     def tpot_ms(self) -> float | None:
         """Mean time per output token after the first, so far; ``None`` for fewer than two tokens."""
-        if self.num_tokens < 2 or self.first is None or self.last is None:
+        if self.tokens < 2 or self.first is None or self.last is None:
             return None
-        return (self.last - self.first) / (self.num_tokens - 1)
+        return (self.last - self.first) / (self.tokens - 1)
 
     @property
     def ttft(self) -> float | None:
@@ -148,7 +79,7 @@ class RequestRun:
 
     def about(self) -> dict[str, Any]:
         """Returns its fields as in a snapshot."""
-        return {**{name: getattr(self, name) for name in _ABOUT}, "tokens": self.num_tokens}
+        return {name: getattr(self, name) for name in _ABOUT}
 
     def ran(self, t: float) -> None:
         """Note that a step ran it, or preempted it before it ran: an earlier preemption ends."""
@@ -190,14 +121,18 @@ class RunState:
             request.update(about)
 
     def take(self, frame: dict[str, Any]) -> None:
-        """Apply a frame whose steps and tokens are named tuples, as ``reader.with_rows`` makes them."""
+        """Apply a frame whose steps and tokens are records, as ``reader.with_rows`` makes them."""
         self.t = frame["t"]
-        for request_id, kind, t, about in frame["requests"]:
-            self._event(request_id, kind, t, about)
+        for event in frame["requests"]:
+            if event[1] == "submitted":
+                self._event(*event)
         for step in frame["steps"]:
             self._step(step)
         for token in frame["tokens"]:
             self._token(token)
+        for event in frame["requests"]:
+            if event[1] != "submitted":
+                self._event(*event)
         for t, step_id, changes in frame["knobs"]:
             self.knobs.update({name: new for name, (_, new) in changes.items()})
             if self._history:
@@ -247,7 +182,7 @@ class RunState:
             request.last = token.t
             if token.itl_ms is not None:
                 request.itl_max = max(token.itl_ms, request.itl_max or 0.0)
+            if request.finished is None:
+                request.tokens += 1  # else its end has told how many there are
             if self._history:
-                request.tokens.append(TokenRun(token.t, token.itl_ms, self._latest.get(token.step_id)))
-            else:
-                request.skipped += 1
+                request.token_runs.append(TokenRun(token.t, token.itl_ms, self._latest.get(token.step_id)))

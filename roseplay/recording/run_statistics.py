@@ -26,12 +26,12 @@ def run_statistics(run: Run) -> list[Statistic]:
     ttft = [r.ttft for r in requests if r.ttft is not None]
     itl = [gap for _, _, gap in run.gaps()]
     ended = [r for r in requests if r.reason in _ENDED_WELL and r.first is not None and not r.skipped]
-    tpot = [(r.tokens[-1].t - r.tokens[0].t) / (len(r.tokens) - 1) for r in ended if len(r.tokens) > 1]
+    tpot = [(r.token_runs[-1].t - r.token_runs[0].t) / (len(r.token_runs) - 1) for r in ended if len(r.token_runs) > 1]
     e2e = [r.finished - r.submitted for r in ended if r.finished is not None and r.submitted is not None]
     queue = [r.scheduled - r.submitted for r in requests if r.scheduled is not None and r.submitted is not None]
     computed = sum(step.prompt_tokens for step in run.steps)
     saved = sum(_saved(run).values())
-    tokens, seconds = sum(len(r.tokens) for r in requests), (run.end - run.start) / 1000
+    tokens, seconds = sum(len(r.token_runs) for r in requests), (run.end - run.start) / 1000
     rows: list[Statistic] = [
         Statistic("length", seconds, "s", "from the first event to the last"),
         Statistic("requests", len(requests), "", f"{len(ended)} ended by themselves"),

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING
+from typing import Any
+
 from roseplay.config import MAX_TENANT_CHARACTERS, Knobs
-from roseplay.engine.messages import EntryRecord
+from roseplay.core.info import Choice, EngineInfo
+from roseplay.engine.records import COLUMNS, EntryRecord, MissRecord, RequestRecord, StepRow, TokenRow, columns_of
+from roseplay.engine.telemetry import Load
 from roseplay.engine.ttft_causes import TTFTCauses
 from roseplay.formats.json_schema import (
     ANY,
@@ -14,46 +19,54 @@ from roseplay.formats.json_schema import (
     list_of,
     number,
     object_of,
+    of_type,
     optional,
     row,
     scalar,
     text,
     whole,
 )
-from roseplay.recording.frame_rows import COLUMNS, StepRow, TokenRow
 from roseplay.recording.tenant_numbers import MOST_PRIORITY
 from roseplay.settings import Number, Setting, Switch, Whole, settings_of
 
 FORMAT = 2
-OLDEST_FORMAT = 1  # the oldest that can be read: each of its rows describes one block
 MARK = "roseplay_recording"  # the header's field that holds the format
 MAX_LANES = 8  # of a tab
 MAX_BLOCKS = 2**24  # the page keeps nine bytes per block
 MAX_STATES = 2**20  # of running requests, or kept
 _LONG_TEXT = 4_000_000
 
-_MS = number(null=True)
 _SCALAR = scalar()
 
-_DRAWN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
-_CHOICE = object_of({"part": text(), "chosen": text(), "why": text(), "slow": text(null=True)})
-_INFO = object_of(
-    {
-        **dict.fromkeys(("model", "architecture", "device", "dtype", "attention"), text()),
-        **dict.fromkeys(("num_parameters", "weight_bytes", "kv_bytes_per_token"), whole(0, 10**15)),
-        **dict.fromkeys(("vocab_size", "max_model_len", "threads"), whole()),
-        "block_size": whole(1, 2**16),
-        "num_blocks": whole(1, MAX_BLOCKS),
-        **optional(whole(), "cuda_graphs"),
-        **optional(text(null=True), "no_cuda_graphs"),
-        **optional(whole(null=True), "max_step_tokens"),
-        **optional(number(0), "decode_s", "prompt_token_s"),
-        **optional(whole(0, MAX_STATES), "state_slots", "state_snapshots"),
-        **optional(whole(0, 10**15), "state_bytes"),
-        **optional(list_of(_CHOICE), "choices"),
-        **optional(text(null=True), "server", "simulated", "evidence"),
-        **optional(object_of(optional(number(), *_DRAWN)), "sampling_defaults"),
+
+def _fields(record: Any, limits: dict[str, Schema]) -> dict[str, Schema]:
+    """Returns the schemas of a record's fields, of which those with a default are optional.
+
+    Args:
+        limits: schemas of fields whose type does not say enough.
+    """
+    columns = columns_of(record)
+    assert limits.keys() <= columns.keys()
+    schemas = {name: limits[name] if name in limits else of_type(column.kind) for name, column in columns.items()}
+    return {
+        name: schema if columns[name].default is MISSING else {**schema, "optional": True}
+        for name, schema in schemas.items()
     }
+
+
+_DRAWN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
+_INFO = object_of(
+    _fields(
+        EngineInfo,
+        {
+            **dict.fromkeys(("num_parameters", "weight_bytes", "kv_bytes_per_token", "state_bytes"), whole(0, 10**15)),
+            "block_size": whole(1, 2**16),
+            "num_blocks": whole(1, MAX_BLOCKS),
+            **dict.fromkeys(("state_slots", "state_snapshots"), whole(0, MAX_STATES)),
+            "choices": list_of(object_of(_fields(Choice, {}))),
+            "sampling_defaults": object_of(optional(number(), *_DRAWN)),
+        },
+    )
 )
 
 
@@ -72,29 +85,17 @@ _CHANGES = object_of(
     {name: {**row({"old": schema, "new": schema}), "optional": True} for name, schema in _KNOBS.items()},
     rest=row({"old": _SCALAR, "new": _SCALAR}),
 )
-_MISS = object_of(
-    {
-        "reason": text(100),  # see ``core/cache_miss.py``; readers ignore unknown ones
-        **optional(whole(), "found"),
-        **optional(whole(null=True), "position", "request", "step"),
-    },
-    null=True,
-)
 _ABOUT = object_of(
-    {
-        **optional(choice("lane", "burst", "steady", "own", "api"), "kind"),
-        **optional(whole(1, MAX_LANES, null=True), "lane"),
-        **optional(whole(null=True), "burst", "tenant"),
-        **optional(whole(-MOST_PRIORITY, MOST_PRIORITY), "priority"),
-        **optional(whole(), "prompt_tokens", "computed", "target", "cached", "shared", "tokens", "preemptions"),
-        **optional(_MS, "arrived", "submitted", "scheduled", "first", "last", "finished"),
-        **optional(_MS, "queue_ms", "sent_ms", "ttft_ms", "e2e_ms", "itl_p50", "itl_max"),
-        **optional({**row(dict.fromkeys(TTFTCauses._fields, number())), "null": True}, "ttft_parts"),
-        **optional(text(100, null=True), "reason"),
-        **optional(FLAG, "thinking"),
-        **optional(_MISS, "miss"),
-        **optional(text(_LONG_TEXT, null=True), "error"),
-    }
+    _fields(
+        RequestRecord,
+        {
+            "lane": whole(1, MAX_LANES, null=True),
+            "priority": whole(-MOST_PRIORITY, MOST_PRIORITY),
+            "ttft_parts": {**row(dict.fromkeys(TTFTCauses._fields, number())), "null": True},
+            "miss": object_of(_fields(MissRecord, {}), null=True),
+            "error": text(_LONG_TEXT, null=True),
+        },
+    )
 )
 _BLOCKS = list_of(
     row(
@@ -127,17 +128,13 @@ _BURST = object_of(
         "seed": number(-1e20, 1e20),
         **dict.fromkeys(("size", "done", "prompt_tokens", "computed", "saved", "blocks_saved"), whole()),
         **optional(whole(), "cached", "shared"),
-        **dict.fromkeys(("ttft_p50", "ttft_p95"), _MS),
+        **dict.fromkeys(("ttft_p50", "ttft_p95"), number(null=True)),
         **optional(whole(), "answer"),
     },
     null=True,
 )
 _ABSENT = object_of({}, rest=text())
-# The load that another server reported at a time: see ``engine.telemetry.LoadEvent``.
-_LOAD_FIGURES = {
-    **optional(whole(null=True), "running", "waiting", "preemptions"),
-    **optional(number(0, null=True), "kv_usage", "prefix_queries", "prefix_hits"),
-}
+_LOAD_FIGURES = _fields(Load, {})
 _LOAD = object_of(
     {"t": number(), **_LOAD_FIGURES, **optional(object_of({}, rest=object_of(_LOAD_FIGURES)), "replicas")}
 )
@@ -177,17 +174,9 @@ _SNAPSHOT = object_of(
 )
 # Schemas of rows with named columns; a recording's header may name further columns, in any order.
 ROWS: dict[str, dict[str, Schema]] = {
-    "steps": {
-        **dict.fromkeys(StepRow._fields, whole()),
-        **dict.fromkeys(("t0", "t1", "device_ms", "host_ms"), number()),
-        **dict.fromkeys(("entries", "preempted", "copied"), list_of(_REQUEST_ID)),
-        "graph": {**FLAG, "null": True, "optional": True},
-        "limit": {**text(20, null=True), "optional": True},
-        **optional(whole(), "state_slots", "states_kept", "recomputed_tokens", "swapped_out", "swapped_in"),
-        **optional(whole(), "draft_tokens", "accepted_tokens"),
-    },
-    "entries": dict.fromkeys(EntryRecord._fields, whole()),
-    "tokens": {**dict.fromkeys(TokenRow._fields, whole()), "t": number(), "itl_ms": _MS},
+    "steps": _fields(StepRow, {"entries": list_of({})}),  # set by ``frame_schema``
+    "entries": _fields(EntryRecord, {}),
+    "tokens": _fields(TokenRow, {}),
 }
 _EVENT = row(
     {
@@ -205,7 +194,7 @@ HEADER = object_of(
         "knobs": object_of(
             {name: {**it, "optional": name != "slow_motion"} for name, it in _KNOBS.items()}, rest=_SCALAR
         ),
-        "columns": object_of(dict.fromkeys(COLUMNS, list_of(text(100))), optional=True),
+        "columns": object_of(dict.fromkeys(COLUMNS, list_of(text(100)))),
         "snapshot": _SNAPSHOT,
         **optional(object_of({}, rest=_SCALAR, null=True), "environment"),
         **optional(text(), "version", "created", "words"),
@@ -239,15 +228,12 @@ def frame_schema(columns: dict[str, list[str]]) -> Schema:
     Raises:
         ValueError: a required column is missing, or a known one is repeated.
     """
-    rows = {name: _named_row(name, columns[name]) for name in ROWS}
-    rows["steps"]["columns"]["entries"] = list_of(rows["entries"])
+    for name, known in ROWS.items():
+        for column, schema in known.items():
+            count = columns[name].count(column)
+            if count != 1 and not (schema.get("optional") and count == 0):
+                raise ValueError(f"columns, {name} should have {column!r} once")
+    rows = {name: row({column: known.get(column, ANY) for column in columns[name]}) for name, known in ROWS.items()}
+    if "entries" in rows["steps"]["columns"]:
+        rows["steps"]["columns"]["entries"] = list_of(rows["entries"])
     return {**FRAME, "fields": {**FRAME["fields"], "steps": list_of(rows["steps"]), "tokens": list_of(rows["tokens"])}}
-
-
-def _named_row(rows: str, names: list[str]) -> Schema:
-    known = ROWS[rows]
-    for name, schema in known.items():
-        if names.count(name) != 1 and not (schema.get("optional") and name not in names):
-            raise ValueError(f"columns, {rows} should have {name!r} once")
-    missing = next((i for i, name in enumerate(reversed(names)) if not known.get(name, {}).get("optional")), 0)
-    return row({name: known.get(name, ANY) for name in names}, missing)

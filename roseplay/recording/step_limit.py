@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roseplay.engine.messages import StepRecord
+from roseplay.engine.records import StepRecord
 
 LIMITS = ("prefill", "decode", "interval", "blocks", "slots", "batch", "queue", "host")
 

@@ -1,9 +1,11 @@
-"""A run as tables with a row per token or per request, and as traffic that can be played again."""
+"""A run as tables with a row per step, token or request, and as traffic that can be played again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from roseplay.engine.records import COLUMNS, StepRow
 from roseplay.engine.ttft_causes import TTFTCauses
 from roseplay.formats.spreadsheet import cell, spreadsheet
 from roseplay.recording.reader import Recording
@@ -41,7 +43,7 @@ def tokens(recording: Recording) -> bytes:
     run = Run(recording)
     rows = []
     for r in run.requests.values():
-        for index, token in enumerate(r.tokens, r.skipped):
+        for index, token in enumerate(r.token_runs, r.skipped):
             made_in = token.step
             step = (made_in.step_id, made_in.prompt_tokens, made_in.decode_tokens) if made_in else (None,) * 3
             time_ms = round(token.t - run.start, 2)
@@ -49,6 +51,20 @@ def tokens(recording: Recording) -> bytes:
             rows.append((*about, time_ms, token.itl_ms, *step, f"{run.slow_motion(token.t):g}", recording.info.device))
     rows.sort(key=lambda row: row[6])
     return spreadsheet(TOKEN_COLUMNS, rows)
+
+
+def steps(recording: Recording) -> bytes:
+    """Returns CSV in UTF-8 of each step's figures, the oldest first; of lists, their lengths. Times count from the run's
+    first event."""
+    run = Run(recording)
+
+    def figure(step: StepRow, name: str) -> Any:
+        value = getattr(step, name)
+        if isinstance(value, list):
+            return len(value)
+        return round(value - run.start, 2) if name in ("t0", "t1") else value
+
+    return spreadsheet(COLUMNS["steps"], [[figure(step, name) for name in COLUMNS["steps"]] for step in run.steps])
 
 
 def requests(recording: Recording) -> bytes:
@@ -71,7 +87,7 @@ def requests(recording: Recording) -> bytes:
         tpot = None if r.tpot_ms is None else round(r.tpot_ms, 3)
         about = (r.request_id, r.kind, r.lane, r.burst, cell(r.tenant_text), r.priority, cell(r.title))
         reused = (None, None) if "cached_tokens" in run.absent else (r.cached, r.shared)
-        counts = (r.prompt_tokens, *reused, r.miss and r.miss["reason"], r.num_tokens)
+        counts = (r.prompt_tokens, *reused, r.miss and r.miss["reason"], r.tokens)
         parts: Sequence[float | None] = r.ttft_parts or [None] * len(TTFTCauses._fields)
         times = (submitted, late, r.sent_ms, r.queue_ms, r.ttft_ms, *parts, tpot, r.itl_max, e2e)
         preemptions = None if "steps" in run.absent else r.preemptions
@@ -92,12 +108,12 @@ def traffic(recording: Recording) -> bytes:
         OwnRequest(
             (r.submitted if r.arrived is None else r.arrived) / 1000,
             r.prompt_tokens,
-            min(r.num_tokens, MAX_ANSWER_TOKENS),
+            min(r.tokens, MAX_ANSWER_TOKENS),
             r.tenant_text,
             r.priority,
         )
         for r in Run(recording).requests.values()
-        if r.submitted is not None and r.prompt_tokens and r.num_tokens and not r.skipped
+        if r.submitted is not None and r.prompt_tokens and r.tokens and not r.skipped
     ]
     found = [request for request in found if int(request.prompt) <= MAX_PROMPT]
     last = max((request.arrival_s for request in found), default=0.0)

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any
 
-from roseplay.engine.messages import EntryRecord
+from roseplay.engine.records import COLUMNS, EntryRecord, StepRow
 from roseplay.formats.json_text import encode
-from roseplay.recording.frame_rows import StepRow
 from roseplay.recording.reader import Recording
 from roseplay.recording.run import Run, changes_text
 from roseplay.recording.run_state import RequestRun
@@ -88,7 +87,7 @@ class _Events:
             name = f"step {step.step_id}"
             yield self._slice(
                 *(ENGINE, STEPS, name, "step", step.t0, step.t1),
-                **{k: v for k, v in step._asdict().items() if k not in ("t0", "t1", "entries")},
+                **{name: getattr(step, name) for name in COLUMNS["steps"] if name not in ("t0", "t1", "entries")},
                 requests=len(step.entries),
                 slow_motion=self._run.slow_motion(step.t1),
             )
@@ -130,12 +129,12 @@ class _Events:
         if request.first is not None and request.first >= self._run.start:
             yield self._mark(REQUESTS, tid, "first token", request.first, "t", ttft_ms=request.ttft)
         if request.finished is not None:
-            about = {"reason": request.reason, "error": request.error, "tokens": request.skipped + len(request.tokens)}
+            about = {"reason": request.reason, "error": request.error, "tokens": request.tokens}
             yield self._mark(REQUESTS, tid, "finished", request.finished, "t", **about)
 
     def _work(self, request: RequestRun, tid: int) -> Iterator[Event]:
         """Yields an event for each step's work on the request."""
-        made = {id(token.step): (index, token) for index, token in enumerate(request.tokens, request.skipped)}
+        made = {id(token.step): (index, token) for index, token in enumerate(request.token_runs, request.skipped)}
         for step, entry in self._parts[request.request_id]:
             args: dict[str, Any] = {"step": step.step_id, "step_prompt_tokens": step.prompt_tokens}
             if (factor := self._run.slow_motion(step.t1)) > 1:

@@ -18,7 +18,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
-from roseplay.engine.messages import StepRecord
+from roseplay.engine.records import StepRecord
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import RequestEvent, StepEvent, TelemetryEvent
 from roseplay.engine.ttft_causes import TTFTCauses

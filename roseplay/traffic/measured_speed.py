@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from statistics import median, median_low
 
 from roseplay.core.info import EngineInfo
-from roseplay.engine.messages import StepRecord
+from roseplay.engine.records import StepRecord
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, TelemetryEvent
 from roseplay.traffic.pace import Speed

@@ -9,16 +9,16 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 import roseplay
 from roseplay.config import Knobs
 from roseplay.core.info import EngineInfo
+from roseplay.engine.records import COLUMNS, StepRow
 from roseplay.formats.json_schema import FAR
 from roseplay.formats.json_text import encode
-from roseplay.recording.frame_rows import COLUMNS, StepRow
 from roseplay.recording.schema import FORMAT, MARK, MAX_BLOCKS
 from roseplay.wire.block_numbers import BlockNumbers
 from roseplay.wire.forward_pass import ForwardPassMetrics
@@ -35,15 +35,6 @@ NOT_SHOWN = (
     "requests, tokens and their times; who holds a block, and how often; cached tokens of a step, its host time and what "
     "limited it; the engine's settings"
 )
-
-_UNKNOWN: dict[str, Any] = {
-    **dict.fromkeys(StepRow._fields, 0),
-    "entries": [],
-    "preempted": [],
-    "copied": [],
-    "graph": None,
-    "limit": None,
-}
 
 
 @dataclass(frozen=True)
@@ -162,18 +153,18 @@ class ImportedRun:
             end = max(t, self._step_end)
         start = max(end - wall, self._step_end)
         self._scopes.add(metrics.timing_scope)
-        known: dict[str, Any] = {
-            "step_id": self._steps,
-            "t0": round(start, 2),
-            "t1": round(end, 2),
-            "device_ms": round(wall, 2),
-            "prompt_tokens": metrics.scheduled_requests.sum_prefill_tokens,
-            "decode_tokens": metrics.scheduled_requests.num_decode_requests,
-            "running": running,
-            "waiting": waiting,
-            "blocks_cached": self._blocks.cached,
-        }
-        self._frame(end).steps.append(StepRow(**{**_UNKNOWN, **known}))
+        step = StepRow(
+            step_id=self._steps,
+            t0=round(start, 2),
+            t1=round(end, 2),
+            device_ms=round(wall, 2),
+            prompt_tokens=metrics.scheduled_requests.sum_prefill_tokens,
+            decode_tokens=metrics.scheduled_requests.num_decode_requests,
+            running=running,
+            waiting=waiting,
+            blocks_cached=self._blocks.cached,
+        )
+        self._frame(end).steps.append(step)
         self._steps += 1
         self._rows += 1
         self._step_end = end
@@ -220,7 +211,7 @@ class ImportedRun:
 
     def _encoded(self, number: int, frame: _Frame) -> dict[str, Any]:
         total = self._blocks.highest
-        steps = [row._replace(blocks_free=total - row.blocks_cached) for row in frame.steps]
+        steps = [replace(step, blocks_free=total - step.blocks_cached).values() for step in frame.steps]
         nothing: dict[str, Any] = {"tokens": [], "requests": [], "knobs": []}
         what = {"steps": steps, **nothing, "blocks": list(frame.blocks.values()), "stats": frame.stats}
         return {"seq": number, "t": round(frame.t, 2), **what, "burst": None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from roseplay.engine.messages import StepRecord
+from roseplay.engine.records import StepRecord
 from roseplay.engine.telemetry import RequestEvent, StepEvent, TelemetryEvent
 from roseplay.wire.forward_pass import ForwardPassMetrics, QueuedRequests, ScheduledRequests
 

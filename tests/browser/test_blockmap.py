@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from roseplay.config import SamplingParams
-from roseplay.engine.messages import BlockChange, StepRecord
+from roseplay.engine.records import BlockChange, StepRecord
 from roseplay.play.web import assets
 from tests.browser.conftest import Served, ask, serving, state
 from tests.browser.modules import bare_page

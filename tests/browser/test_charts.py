@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from roseplay.config import SamplingParams
+from roseplay.engine.records import COLUMNS, StepRow
 from roseplay.play.web import assets
 from tests.browser.conftest import Served, reload
 from tests.browser.modules import bare_page
@@ -69,11 +70,12 @@ class Traffic:
             took = ms * (4 if n % 10 == 0 else 1)
             t0, t1, number = self.t, self.t + took, next(self.step)
             parts = [[rid, 0 if n else prompt, 1 if n else 0, prompt, prompt, 0, 0] for rid in rids]
-            counts = [0 if n else prompt * size, size if n else 0, 0, 0, size, 0]
-            more = [[], None, None, *states] if states else []
-            self.frame["steps"].append(
-                [number, t0, t1, *counts, 448 - 8 * size, 10, 8 * size - 14, 4, took, 1.0, 0, parts, [], *more]
-            )
+            step = StepRow(
+                number, t0=t0, t1=t1, prompt_tokens=0 if n else prompt * size, decode_tokens=size if n else 0, running=size,
+                blocks_free=448 - 8 * size, blocks_cached=10, blocks_active=8 * size - 14, blocks_shared=4, device_ms=took,
+                host_ms=1.0, entries=parts, **dict(zip(("state_slots", "states_kept"), states or (), strict=False)),
+            )  # fmt: skip
+            self.frame["steps"].append(step.values())
             for rid in rids:
                 itl = t1 - last[rid] if rid in last else None
                 last[rid] = t1
@@ -667,7 +669,7 @@ def test_a_copied_block_is_marked(views: Views) -> None:
     ink, before = views.page.evaluate("Rose.palette().ink"), legend.is_visible()
     inked = views.colors(wanted=ink)
     traffic.burst(1)
-    traffic.frame["steps"][-1].append([rid + 1])
+    traffic.frame["steps"][-1][COLUMNS["steps"].index("copied")] = [rid + 1]
     views.apply(traffic)
     assert (before, legend.is_visible()) == (False, True)
     assert views.colors(wanted=ink) > inked + 8

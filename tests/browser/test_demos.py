@@ -30,7 +30,7 @@ FACTS = """(burst) => {
   const { store } = Rose, { tokens, steps } = store;
   const own = [...store.requests.values()].filter((one) => one.burst === burst);
   if (!own.length || own.some((one) => one.first === null)) return null;
-  const ids = new Set(own.map((one) => one.rid)), ttft = own.map((one) => one.ttft).sort((a, b) => a - b);
+  const ids = new Set(own.map((one) => one.rid)), ttft = own.map((one) => one.ttft_ms).sort((a, b) => a - b);
   const arrived = Math.min(...own.map((one) => one.submitted)), done = Math.max(...own.map((one) => one.first));
   const streams = (one) => one && one.first !== null && one.first < arrived && (one.finished ?? Infinity) > arrived;
   const caused = new Map(), computing = [];

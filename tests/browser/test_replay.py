@@ -266,7 +266,7 @@ def test_a_moment_is_forked_into_the_lab(
     later = [r for r in going if r.submitted is not None and r.submitted > moment_ms]
     arrivals = sorted((r.submitted - moment_ms) / 1000 for r in later if r.submitted is not None)
     assert [line["arrival_s"] for line in lines if line["arrival_s"]] == pytest.approx(arrivals, abs=0.001)
-    left = sum(len([token for token in r.tokens if token.t > moment_ms]) for r in going)
+    left = sum(len([token for token in r.token_runs if token.t > moment_ms]) for r in going)
     assert sum(line["answer_tokens"] for line in lines) == left
     for arm in ("A", "B"):
         planned = page.evaluate("(arm) => Rose.lab.plan[arm].knobs", arm)

@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from roseplay.config import SamplingParams
+from roseplay.engine.records import StepRow
 from roseplay.play.web import assets
 from tests.browser.conftest import DESKTOP, PHONE, Served, answer_at_most, ask, reload, state
 from tests.browser.modules import bare_page
@@ -113,8 +114,8 @@ def test_figures_of_an_answer_under_way_outlast_its_tokens(views: Views) -> None
     views.drawn()
     told = cells(page, rid)
     assert (told["answer"], told["worst gap"], told["preempt."]) == ("40", "333", "3")
-    step = traffic.frame["steps"]
-    step.append([99, traffic.t, traffic.t + 400, 0, 1, 0, 0, 1, 0, 400, 10, 20, 4, 9, 1.0, 0, [], [rid]])
+    step = StepRow(99, t0=traffic.t, t1=traffic.t + 400, decode_tokens=1, running=1, blocks_free=400, preempted=[rid])
+    traffic.frame["steps"].append(step.values())
     traffic.frame["tokens"].append([rid, traffic.t + 400, 400.0, 99])
     views.apply(traffic)
     told = cells(page, rid)

@@ -16,7 +16,7 @@ def test_what_happened_lists_bursts_and_changed_settings(mock: Served, open_page
     page = open_page(mock)
     page.locator("#burst").click()
     page.wait_for_function(
-        "() => [...Rose.store.bursts.values()].some((one) => one.requests.some((r) => r.ttft !== null))"
+        "() => [...Rose.store.bursts.values()].some((one) => one.requests.some((r) => r.ttft_ms !== null))"
     )
     mock.engine.set_knobs(max_batch_size=7)
     page.wait_for_function("() => Rose.knobMarks().some((mark) => mark.text.endsWith('→ 7'))")

@@ -9,6 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from roseplay import Engine
 from roseplay.config import SamplingParams
+from roseplay.engine.records import StepRow
 from tests.browser.conftest import serving
 from tests.browser.modules import bare_page
 
@@ -27,8 +28,11 @@ def page(browser: Browser) -> Iterator[Page]:
         ms, prompts = (141, {3: 500, 4: 12}) if number == LAST else (20, {})
         t0, t1 = 1000.0 + 20 * number, 1000.0 + 20 * number + ms
         parts = [[rid, 0, 1, 8, 8, 0, 0] for rid in (1, 2)] + [[rid, n, 0, n, n, 0, 0] for rid, n in prompts.items()]
-        counts = [sum(prompts.values()), 2, 5, 6, len(parts), 0, 400, 0, 48, 0, ms - 2, 1.5, 0]
-        steps.append([number, t0, t1, *counts, parts, [], [], True])
+        step = StepRow(
+            number, t0=t0, t1=t1, prompt_tokens=sum(prompts.values()), decode_tokens=2, cached_tokens=5, shared_tokens=6,
+            running=len(parts), blocks_free=400, blocks_active=48, device_ms=ms - 2, host_ms=1.5, entries=parts, graph=True,
+        )  # fmt: skip
+        steps.append(step.values())
         tokens += [[rid, t1, ms if number else None, number] for rid in (1, 2)]
     frame = {"t": 1.0, "steps": steps, "tokens": tokens, "requests": requests, "knobs": []}
     snapshot = {"knobs": {"slow_motion": 1.0}, "info": {"num_blocks": 449}}

@@ -7,16 +7,16 @@ import pickle
 
 from roseplay.core.cache_events import Cleared, Removed, Stored
 from roseplay.core.step import TokenLogprobs
-from roseplay.engine.messages import BlockChange, EntryRecord, Finished, NewToken, StepOutput, StepRecord
+from roseplay.engine.messages import Finished, NewToken, StepOutput
+from roseplay.engine.records import BlockChange, EntryRecord, StepRecord
 
 
 def test_a_steps_outcome_survives_the_way_between_processes():
-    numbers = {
-        field.name: number
-        for number, field in enumerate(dataclasses.fields(StepRecord))
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    }
+    numbers = {field.name: number for number, field in enumerate(dataclasses.fields(StepRecord)) if field.default == 0}
     record = StepRecord(
+        3,
+        start_ns=4,
+        end_ns=5,
         **numbers,
         entries=[EntryRecord(1, 4, 0, 4, 9, 3, 1), EntryRecord(2, 0, 1, 9, 9, 0, 0)],
         admitted=[1],

@@ -13,7 +13,7 @@ from roseplay import Engine, SamplingParams
 from roseplay.core import memory_limit
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step
-from roseplay.engine.messages import StepRecord
+from roseplay.engine.records import StepRecord
 from roseplay.model import step_sampler
 from roseplay.model.forward import PackedForward
 from roseplay.model.sampler import Logprobs

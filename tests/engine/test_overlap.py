@@ -12,7 +12,7 @@ import torch
 from roseplay import Engine, SamplingParams
 from roseplay.core.step import StepTooLargeError
 from roseplay.engine.errors import EngineError
-from roseplay.engine.messages import StepRecord
+from roseplay.engine.records import StepRecord
 from roseplay.engine.telemetry import StepEvent
 from roseplay.kernels.cuda.emulation import emulate_gpu
 from roseplay.model.launch import LaunchedStep

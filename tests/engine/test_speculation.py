@@ -13,7 +13,7 @@ from roseplay import Engine, SamplingParams
 from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry
 from roseplay.engine.errors import EngineStartError
-from roseplay.engine.messages import StepRecord
+from roseplay.engine.records import StepRecord
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import StepEvent
 from roseplay.model.accelerator import Accelerator

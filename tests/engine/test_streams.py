@@ -20,7 +20,6 @@ from roseplay.engine import telemetry as telemetry_module
 from roseplay.engine.detokenizer import split_context
 from roseplay.engine.messages import (
     Abort,
-    EntryRecord,
     Finish,
     Finished,
     KnobsApplied,
@@ -29,11 +28,11 @@ from roseplay.engine.messages import (
     SetKnobs,
     Shutdown,
     StepOutput,
-    StepRecord,
 )
 from roseplay.engine.prompts import encode_prompt, takes_system_role
+from roseplay.engine.published import step_record
 from roseplay.engine.receiver import Receiver
-from roseplay.engine.records import step_record
+from roseplay.engine.records import EntryRecord, StepRecord
 from roseplay.engine.request_metrics import RequestMetrics
 from roseplay.engine.slow_motion import stretch
 from roseplay.engine.stream import Chunk, Stream
@@ -625,4 +624,4 @@ def test_the_end_of_a_prompt_is_the_context_of_its_answer():
 
 def test_a_record_of_nothing_has_no_entries():
     record: StepRecord = Scene().take().record
-    assert (record.entries, record.block_copies) == ([], 0)
+    assert (record.entries, record.copied) == ([], [])

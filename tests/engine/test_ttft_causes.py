@@ -8,12 +8,10 @@ import pytest
 
 from roseplay.config import SamplingParams
 from roseplay.engine.client import Engine
-from roseplay.engine.messages import EntryRecord, StepRecord
+from roseplay.engine.records import EntryRecord, StepRecord
 from roseplay.engine.ttft_causes import CauseCounter
 
 MS = 1_000_000
-COUNTED = ("cached_tokens", "shared_tokens", "blocks_free", "blocks_cached", "blocks_active", "blocks_shared")
-TIMED = ("schedule_ns", "prepare_ns", "forward_ns", "sample_ns", "device_ns")
 SHORT = SamplingParams(max_new_tokens=4, ignore_eos=True)
 LONG = SamplingParams(max_new_tokens=20, ignore_eos=True)
 
@@ -21,10 +19,7 @@ LONG = SamplingParams(max_new_tokens=20, ignore_eos=True)
 def step(start_ms: int, end_ms: int, *prompts: int, held_by: str | None = None, **more: Any) -> StepRecord:
     """A step that works on the prompts of these requests, and decodes for request 9."""
     entries = [EntryRecord(9, 0, 1, 4, 4, 0, 0), *(EntryRecord(rid, 4, 0, 4, 8, 0, 0) for rid in prompts)]
-    counts = dict.fromkeys(("step_id", "prompt_tokens", "decode_tokens", "running", "waiting", *COUNTED, *TIMED), 0)
-    return StepRecord(
-        start_ns=start_ms * MS, end_ns=end_ms * MS, entries=entries, held_by=held_by, **{**counts, **more}
-    )
+    return StepRecord(0, start_ns=start_ms * MS, end_ns=end_ms * MS, entries=entries, held_by=held_by, **more)
 
 
 def parts_ms(counter: CauseCounter, request_id: int, ttft_ms: int) -> list[float]:

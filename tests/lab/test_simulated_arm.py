@@ -17,9 +17,10 @@ from roseplay.clock import VirtualClock
 from roseplay.config import EngineConfig, Knobs
 from roseplay.core.progress import Reporter
 from roseplay.engine.detokenizer import make_decoder
-from roseplay.engine.messages import Command, Event, Shutdown, StepOutput, StepRecord, Submit
+from roseplay.engine.messages import Command, Event, Shutdown, StepOutput, Submit
 from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.receiver import Receiver
+from roseplay.engine.records import StepRecord
 from roseplay.engine.simulated import load_simulated_runner
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import Telemetry

@@ -16,7 +16,8 @@ from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.engine_like import Prompt
 from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.engine.health import Health
-from roseplay.engine.messages import BlockInfo, EntryRecord, StepRecord
+from roseplay.engine.messages import BlockInfo
+from roseplay.engine.records import EntryRecord, StepRecord
 from roseplay.engine.stream import Listener, Stream
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, Telemetry, TokenEvent
 
@@ -217,16 +218,12 @@ class FakeEngine:
         return TokenEvent(stream.request_id, token_id, time_ns, None if last is None else time_ns - last)
 
     def _record(self, start: int, entries: list[EntryRecord], running: int, waiting: int) -> StepRecord:
-        fields = dataclasses.fields(StepRecord)
-        missing = dataclasses.MISSING
-        values: dict[str, Any] = {f.name: 0 for f in fields if f.default is missing and f.default_factory is missing}
         active = min(448, sum(entry.computed // 16 + 1 for entry in entries))
-        values |= {
-            "step_id": next(self._steps), "start_ns": start, "end_ns": self.clock.now_ns(), "running": running, "waiting": waiting,
-            "prompt_tokens": sum(e.prompt_tokens for e in entries), "decode_tokens": sum(e.decode_tokens for e in entries),
-            "blocks_active": active, "blocks_free": 448 - active, "entries": entries, "graph": self.graph,
-        }  # fmt: skip
-        return StepRecord(**values)
+        return StepRecord(
+            next(self._steps), start_ns=start, end_ns=self.clock.now_ns(), running=running, waiting=waiting,
+            prompt_tokens=sum(e.prompt_tokens for e in entries), decode_tokens=sum(e.decode_tokens for e in entries),
+            blocks_active=active, blocks_free=448 - active, entries=entries, graph=self.graph,
+        )  # fmt: skip
 
     def _finish(self, stream: Stream, reason: FinishReason, error: str | None = None) -> None:
         ended = self.clock.now_ns()

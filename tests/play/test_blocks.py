@@ -8,7 +8,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from roseplay.config import SamplingParams
-from roseplay.engine.messages import BlockChange, BlockInfo
+from roseplay.engine.messages import BlockInfo
+from roseplay.engine.records import BlockChange
 from roseplay.play.playground import Playground
 from roseplay.play.web.server import create_app
 from roseplay.serve.guard import allowed_hosts

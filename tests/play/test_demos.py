@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roseplay.config import Knobs, SamplingParams
+from roseplay.engine.records import TokenRow
 from roseplay.play.bursts import LABELS, MAX_SIZE
 from roseplay.play.demos import player as playing
 from roseplay.play.demos.asked import ChatFacts
@@ -25,7 +26,6 @@ from roseplay.play.playground import Playground
 from roseplay.play.story.burst_facts import BurstFacts, Gap, LongestStep
 from roseplay.play.story.story import Story
 from roseplay.play.story.text import plain
-from roseplay.recording.frame_rows import TokenRow
 from roseplay.traffic.difference import difference
 from tests.play.conftest import wait_until
 from tests.play.fake_engine import INFO, FakeEngine

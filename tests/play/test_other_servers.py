@@ -145,7 +145,7 @@ def test_a_recording_of_it_reads_and_exports(page: Playground, tmp_path: Path) -
         assert request.ttft is not None
         assert request.prompt_tokens > 0
         assert 0 <= request.sent_ms < request.ttft_ms
-        assert len(request.tokens) == request.num_tokens >= 2
+        assert len(request.token_runs) == request.tokens >= 2
     for kind in KINDS:
         assert export(kind, page.recording(TAB)), kind
 

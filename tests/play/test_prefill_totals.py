@@ -10,7 +10,7 @@ import pytest
 
 from roseplay import Engine
 from roseplay.config import SamplingParams
-from roseplay.engine.messages import EntryRecord
+from roseplay.engine.records import EntryRecord
 from roseplay.play import frames
 from roseplay.play.playground import Playground
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest

@@ -42,7 +42,7 @@ def events(playground: Playground) -> dict[int, Any]:
     """What the shared frames say about first tokens."""
     reply = json.loads(playground.delta(0))
     firsts = [event for frame in reply["frames"] for event in frame["requests"] if event[1] == "first"]
-    return {rid: about["miss"] for rid, _, _, about in firsts}
+    return {rid: about.get("miss") for rid, _, _, about in firsts}
 
 
 def test_the_reason_comes_with_the_first_token(engine: FakeEngine, playground: Playground) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from roseplay import Engine, SamplingParams
-from roseplay.engine.messages import StepRecord
+from roseplay.engine.records import StepRecord
 from roseplay.engine.telemetry import StepEvent
 from roseplay.play.playground import Playground
 from roseplay.recording.initial_state import InitialState

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roseplay.config import Knobs
-from roseplay.engine.messages import EntryRecord
+from roseplay.engine.records import EntryRecord, StepRow, TokenRow
 from roseplay.play.story.burst_facts import NOTICED_MS, BurstFacts, Gap, LongestStep
 from roseplay.play.story.burst_sentences import comparison, what_happened
 from roseplay.play.story.story import Story
 from roseplay.play.story.text import knob_text, plain, segments
-from roseplay.recording.frame_rows import StepRow, TokenRow
 
 KNOBS = Knobs().to_dict()
 STREAMING, BURST = 1, (10, 11)
@@ -31,22 +30,9 @@ def step(number: int, t0: float, t1: float, *parts: tuple[int, int], limit: str 
     entries = [
         EntryRecord(request, prompt, 1 - bool(prompt), 0, 0, more.get("cached", 0), 0) for request, prompt in parts
     ]
-    counts = dict.fromkeys(("cached_tokens", "shared_tokens", "running", "waiting", "block_copies"), 0)
-    blocks = {f"blocks_{of}": 0 for of in ("free", "cached", "active", "shared")}
     prompt, preempted = sum(tokens for _, tokens in parts), more.get("preempted", [])
     tokens = {"prompt_tokens": prompt, "decode_tokens": len(parts)}
-    times = {"t0": t0, "t1": t1, "device_ms": t1 - t0, "host_ms": 0.0}
-    return StepRow(
-        step_id=number,
-        **tokens,
-        **times,
-        **counts,
-        **blocks,
-        entries=entries,
-        preempted=preempted,
-        copied=[],
-        limit=limit,
-    )
+    return StepRow(number, t0=t0, t1=t1, device_ms=t1 - t0, **tokens, entries=entries, preempted=preempted, limit=limit)
 
 
 def submitted(request: int, t: float, **about: Any) -> list[Any]:
@@ -104,7 +90,7 @@ def test_a_burst_whose_tokens_are_guessed() -> None:
     requests = [submitted(own, 40, kind="burst", burst=1), [own, "first", 50, {"ttft_ms": 10}]]
     story.take(frame(51, requests=requests, steps=[step(1, 41, 50, (own, 100))], tokens=[TokenRow(own, 50, None, 1)]))
     drafted = EntryRecord(own, 0, 5, 100, 100, 0, 0)  # one token and four guesses, of which three are right
-    guessed = step(2, 51, 60)._replace(entries=[drafted], decode_tokens=5, draft_tokens=4, accepted_tokens=3)
+    guessed = replace(step(2, 51, 60), entries=[drafted], decode_tokens=5, draft_tokens=4, accepted_tokens=3)
     tokens = [TokenRow(own, 60, 10.0 if first else 0.0, 2) for first in (True, False, False, False)]
     ended = [[own, "finished", 60, {"reason": "length"}]]
     said = story.take(frame(61, requests=ended, steps=[guessed], tokens=tokens, burst=figures(size=1)))

@@ -181,7 +181,7 @@ def test_an_empty_run_is_an_empty_trace(playground: Playground) -> None:
 def test_the_table_has_a_row_a_token(lines: list[bytes], recording: Recording) -> None:
     rows = list(csv.DictReader(io.StringIO(exports.export("tokens", lines).decode(), newline="")))
     run = Run(recording)
-    assert len(rows) == sum(len(request.tokens) for request in run.requests.values())
+    assert len(rows) == sum(len(request.token_runs) for request in run.requests.values())
     times = [float(row["time_ms"]) for row in rows]
     assert times == sorted(times)
     mine = [row for row in rows if row["request"] == "2"]
@@ -198,6 +198,16 @@ def test_the_table_has_a_row_a_token(lines: list[bytes], recording: Recording) -
             str(step.decode_tokens),
         )
     assert {row["text"] for row in rows if row["kind"] == "api"} == {""}
+
+
+def test_the_table_of_steps_has_their_figures(lines: list[bytes], recording: Recording) -> None:
+    rows = list(csv.DictReader(io.StringIO(exports.export("steps", lines).decode())))
+    run = Run(recording)
+    assert [(row["step_id"], row["prompt_tokens"], row["entries"]) for row in rows] == [
+        (str(step.step_id), str(step.prompt_tokens), str(len(step.entries))) for step in run.steps
+    ]
+    assert min(float(row["t0"]) for row in rows) >= 0
+    assert sum(int(row["preempted"]) for row in rows) == 1
 
 
 def test_a_text_that_looks_like_a_formula_stays_text(lines: list[bytes]) -> None:
@@ -289,7 +299,7 @@ def test_the_table_of_requests_says_what_their_tokens_say(lines: list[bytes], re
     run = Run(recording)
     assert list(rows) == list(run.requests)
     for rid, request in run.requests.items():
-        row, times = rows[rid], [token.t for token in request.tokens]
+        row, times = rows[rid], [token.t for token in request.token_runs]
         assert (int(row["answer_tokens"]), row["finish_reason"]) == (len(times), request.reason or "")
         if len(times) > 1:
             assert float(row["tpot_ms"]) == pytest.approx((times[-1] - times[0]) / (len(times) - 1), abs=0.02)
@@ -317,7 +327,7 @@ def test_the_traffic_of_a_run_can_be_played_again(lines: list[bytes], recording:
     sent = [r for r in Run(recording).requests.values() if r.tokens]
     assert len(sent) > 4
     found = parse_traffic(written)
-    assert [(r.prompt, r.answer_tokens) for r in found] == [(r.prompt_tokens, len(r.tokens)) for r in sent]
+    assert [(r.prompt, r.answer_tokens) for r in found] == [(r.prompt_tokens, len(r.token_runs)) for r in sent]
     arrivals = [(r.submitted or 0) / 1000 for r in sent]
     assert [r.arrival_s for r in found] == pytest.approx([at_s - arrivals[0] for at_s in arrivals], abs=1e-4)
 
@@ -402,13 +412,14 @@ def test_a_table_of_requests_that_begins_in_their_midst(lines: list[bytes]) -> N
 def test_the_command_makes_what_is_asked_for(lines: list[bytes], tmp_path: Path, capsys: Any) -> None:
     source = tmp_path / "run.jsonl"
     source.write_bytes(b"".join(lines))
-    files = {"--trace": "t.json", "--csv": "t.csv", "--requests": "q.csv", "--report": "r.html"}
+    files = {"--trace": "t.json", "--csv": "t.csv", "--steps": "s.csv", "--requests": "q.csv", "--report": "r.html"}
     flags = [part for flag, name in files.items() for part in (flag, str(tmp_path / name))]
     assert main([str(source), *flags]) == 0
     told = capsys.readouterr().out
     assert all(name in told for name in files.values())
     check_trace(json.loads((tmp_path / "t.json").read_text()))
     assert (tmp_path / "t.csv").read_bytes() == exports.export("tokens", lines)
+    assert (tmp_path / "s.csv").read_bytes() == exports.export("steps", lines)
     assert (tmp_path / "q.csv").read_bytes() == exports.export("requests", lines)
 
 

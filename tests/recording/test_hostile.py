@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from roseplay.engine.records import COLUMNS
 from roseplay.play.page import build_page, page_head
 from roseplay.play.playground import Playground
 from roseplay.play.replay_server import ReplayServer
 from roseplay.recording.command import main as export_command
 from roseplay.recording.exports import export
-from roseplay.recording.frame_rows import COLUMNS
 from roseplay.recording.reader import RecordingError, parse
 from tests.play.fake_engine import FakeEngine
 from tests.recording.test_recording import MINE, run, send
@@ -51,19 +51,22 @@ def columns(**changes: list[str]) -> Callable[[Lines], Any]:
     return header(columns={**COLUMNS, **changes})
 
 
-def row(name: str, column: int, value: Any) -> Callable[[Lines], Any]:
+def row(name: str, column: str, value: Any) -> Callable[[Lines], Any]:
     """Change a value in the first row of this name in any frame."""
 
     def change(lines: Lines) -> None:
-        next(line[name] for line in lines[1:] if line[name])[0][column] = value
+        next(line[name] for line in lines[1:] if line[name])[0][COLUMNS[name].index(column)] = value
 
     return change
 
 
+def event(place: int, value: Any) -> Callable[[Lines], Any]:
+    return lambda lines: next(line["requests"] for line in lines[1:] if line["requests"])[0].__setitem__(place, value)
+
+
 def about(kind: str, **changes: Any) -> Callable[[Lines], Any]:
     def change(lines: Lines) -> None:
-        events = (event for line in lines[1:] for event in line["requests"])
-        next(event for event in events if event[1] == kind)[3].update(changes)
+        next(event for line in lines[1:] for event in line["requests"] if event[1] == kind)[3].update(changes)
 
     return change
 
@@ -92,16 +95,19 @@ BAD: dict[str, tuple[Callable[[Lines], Any], str]] = {
         lambda lines: lines[0]["snapshot"].update(requests=[[1, "x"]]),
         "about should be an object",
     ),
-    "a time in words": (row("steps", 1, "soon"), "line 2: steps, t0 should be a number"),
-    "a time without end": (row("steps", 1, 1e300), "line 2: steps, t0 should be a number"),
-    "a count below nothing": (row("steps", 3, -1), "steps, prompt_tokens should be a whole number from 0"),
-    "a count of a half": (row("steps", 3, 0.5), "steps, prompt_tokens should be a whole number"),
-    "entries of three": (row("steps", 16, [[1, 2, 3]]), "steps, entries should have rows of 7 columns"),
-    "entries of words": (row("steps", 16, [[1, 2, 3, 4, "x", 6, 7]]), "steps, entries, target should be"),
-    "nested too deep": (row("steps", 17, [[1]]), "steps, preempted should be a whole number"),
-    "a token of nobody": (row("tokens", 0, None), "tokens, request_id should be a whole number"),
-    "a gap in words": (row("tokens", 2, "long"), "tokens, itl_ms should be a number"),
-    "an event of no kind": (row("requests", 1, "exploded"), "requests, event should be one of submitted"),
+    "a time in words": (row("steps", "t0", "soon"), "line 2: steps, t0 should be a number"),
+    "a time without end": (row("steps", "t0", 1e300), "line 2: steps, t0 should be a number"),
+    "a count below nothing": (
+        row("steps", "prompt_tokens", -1),
+        "steps, prompt_tokens should be a whole number from 0",
+    ),
+    "a count of a half": (row("steps", "prompt_tokens", 0.5), "steps, prompt_tokens should be a whole number"),
+    "entries of three": (row("steps", "entries", [[1, 2, 3]]), "steps, entries should have rows of 7 columns"),
+    "entries of words": (row("steps", "entries", [[1, 2, 3, 4, "x", 6, 7]]), "steps, entries, target should be"),
+    "nested too deep": (row("steps", "preempted", [[1]]), "steps, preempted should be a whole number"),
+    "a token of nobody": (row("tokens", "request_id", None), "tokens, request_id should be a whole number"),
+    "a gap in words": (row("tokens", "itl_ms", "long"), "tokens, itl_ms should be a number"),
+    "an event of no kind": (event(1, "exploded"), "requests, event should be one of submitted"),
     "a burst of markup": (about("submitted", burst=SCRIPT), "requests, about, burst should be a whole number"),
     "a lane far out": (about("submitted", lane=10**9), "requests, about, lane should be a whole number from 1 to 8"),
     "an error of lists": (about("finished", error=[[SCRIPT]]), "requests, about, error should be text"),

@@ -6,17 +6,15 @@ from typing import Any
 
 import pytest
 
-from roseplay.engine.messages import StepRecord
+from roseplay.engine.records import StepRecord
 from roseplay.recording.step_limit import LIMITS, limit_of
 
 MS = 1_000_000
-COUNTS = ("cached_tokens", "shared_tokens", "blocks_free", "blocks_cached", "blocks_active", "blocks_shared")
 
 
 def record(**values: Any) -> StepRecord:
-    base = dict.fromkeys(("step_id", "start_ns", "schedule_ns", "prepare_ns", "sample_ns", *COUNTS), 0)
-    spent = {"end_ns": 10 * MS, "forward_ns": 8 * MS, "device_ns": 8 * MS}
-    return StepRecord(**{**base, **spent, "prompt_tokens": 0, "decode_tokens": 4, "running": 4, "waiting": 0, **values})
+    spent = {"start_ns": 0, "end_ns": 10 * MS, "forward_ns": 8 * MS, "device_ns": 8 * MS}
+    return StepRecord(0, **{**spent, "decode_tokens": 4, "running": 4, **values})
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roseplay.engine.messages import StepRecord
+from roseplay.engine.records import StepRecord
 from roseplay.engine.telemetry import StepEvent, TokenEvent
 from roseplay.serve.decode_stalls import DecodeStalls
 
@@ -27,9 +27,8 @@ class Decoding:
     def step(self, ms: int = 10, *, tokens: tuple[int, ...] = (1, 2), host_ms: int = 1, **values: Any) -> list[Any]:
         start, self.now = self.now, self.now + ms
         times = {"start_ns": start * MS, "end_ns": self.now * MS, "device_ns": (ms - host_ms) * MS}
-        counts = dict.fromkeys(("step_id", "schedule_ns", "prepare_ns", "sample_ns", "prompt_tokens", *COUNTS), 0)
-        known = {**counts, **times, "forward_ns": times["device_ns"], "decode_tokens": len(tokens)}
-        record = StepRecord(**{**known, "running": 2, "waiting": 0, **values})
+        known = {**times, "forward_ns": times["device_ns"], "decode_tokens": len(tokens)}
+        record = StepRecord(0, **{**known, "running": 2, **values})
         events = [TokenEvent(rid, 7, self.now * MS, (self.now - self.last[rid]) * MS) for rid in tokens]
         self.last.update(dict.fromkeys(tokens, self.now))
         return [(cause, round(1000 * seconds, 3)) for cause, seconds in self.stalls.take(StepEvent(record, events))]

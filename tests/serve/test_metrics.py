@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.engine.client import Engine
-from roseplay.engine.messages import StepRecord
+from roseplay.engine.records import StepRecord
 from roseplay.engine.telemetry import LoadEvent, StepEvent, Telemetry
 from roseplay.serve import follower
 from roseplay.serve.metrics import Metrics

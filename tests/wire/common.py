@@ -14,7 +14,7 @@ import msgspec
 
 from roseplay.config import SamplingParams
 from roseplay.engine.client import Engine
-from roseplay.engine.messages import StepRecord
+from roseplay.engine.records import StepRecord
 from roseplay.engine.telemetry import StepEvent
 from roseplay.wire.forward_pass import ForwardPassMetrics, ScheduledRequests
 
@@ -40,6 +40,11 @@ def traffic(engine: Engine, requests: int = 12, seed: int = 0) -> None:
 
 def records(engine: Engine) -> list[StepRecord]:
     return [event.record for event in engine.telemetry.since(0)[1] if isinstance(event, StepEvent)]
+
+
+def blank(**values: Any) -> StepRecord:
+    """A record that has only these values."""
+    return StepRecord(0, start_ns=0, end_ns=0, **values)
 
 
 def step(wall_s: float, prompt: int = 0, decodes: int = 0, **more: Any) -> ForwardPassMetrics:

@@ -15,7 +15,7 @@ import pytest
 
 from roseplay.core.cache_events import Stored
 from roseplay.engine.client import Engine
-from roseplay.engine.messages import EntryRecord, StepRecord
+from roseplay.engine.records import EntryRecord
 from roseplay.engine.telemetry import StepEvent, Telemetry
 from roseplay.wire.extra import zmq
 from roseplay.wire.forward_pass import ForwardPassMetrics, ScheduledRequests, decode_forward_pass
@@ -24,7 +24,7 @@ from roseplay.wire.kv_publisher import KvEventPublisher
 from roseplay.wire.publishers import Publishers
 from roseplay.wire.step_sums import StepSums
 from tests.core.invariants import CacheTree
-from tests.wire.common import TIMEOUT_S, records, traffic, wait_until
+from tests.wire.common import TIMEOUT_S, blank, records, traffic, wait_until
 from tests.wire.test_step_sums import Requests
 
 
@@ -151,11 +151,7 @@ def test_forward_pass_metrics_are_the_sums_of_step_records(engine: Engine, conte
 def test_context_and_queue_are_followed_through_a_preemption() -> None:
     def step(entries: list[EntryRecord], waiting: int, **more: Any) -> ForwardPassMetrics:
         tokens = {"prompt_tokens": sum(e.prompt_tokens for e in entries), "decode_tokens": sum(e[2] for e in entries)}
-        names = [name for name in StepRecord.__dataclass_fields__ if name not in ("host_ns", "block_copies")]
-        zeros = dict.fromkeys(names[: names.index("entries")], 0)
-        metrics = sums.take(
-            StepEvent(StepRecord(**{**zeros, **tokens, "waiting": waiting, "entries": entries, **more}), [])
-        )
+        metrics = sums.take(StepEvent(blank(waiting=waiting, entries=entries, **tokens, **more), []))
         assert metrics is not None
         return metrics
 
@@ -163,7 +159,7 @@ def test_context_and_queue_are_followed_through_a_preemption() -> None:
     request = Requests(sums)
     for request_id in (1, 2):
         request("submitted", request_id)
-    assert sums.take(StepEvent(StepRecord(*[0] * 18), [])) is None
+    assert sums.take(StepEvent(blank(), [])) is None
     first = step([EntryRecord(1, 8, 0, 8, 10, 0, 0), EntryRecord(2, 2, 0, 6, 6, 4, 0)], 0, admitted=[1, 2])
     assert first.scheduled_requests == ScheduledRequests(2, 10, 4.0, 4, 0, 0, 0.0)
     second = step([EntryRecord(2, 0, 1, 6, 6, 4, 0), EntryRecord(1, 2, 0, 10, 10, 0, 0)], 0)
@@ -216,11 +212,11 @@ def test_a_subscriber_that_never_reads_holds_up_nobody(engine: Engine, context: 
 def test_what_the_telemetry_has_dropped_is_counted_and_leaves_a_gap(engine: Engine) -> None:
     small = Telemetry(capacity=4)
     fake: Any = SimpleNamespace(telemetry=small, config=engine.config, info=engine.info)
-    blank = StepRecord(*[0] * 18, cache_events=[Stored(1, None, (1, 2, 3, 4))])
+    record = blank(cache_events=[Stored(1, None, (1, 2, 3, 4))])
     with Publishers(fake, kv_events_port=0, forward_pass_port=0) as publishers:
         assert publishers.kv is not None
         with small._lock:  # the publishers cannot read meanwhile
-            small._events.extend(StepEvent(blank, [], seq=number) for number in range(10))
+            small._events.extend(StepEvent(record, [], seq=number) for number in range(10))
             small._next = 10
         wait_until(lambda: publishers._cursor == 10, "all is published")
         assert publishers.dropped == 6
@@ -233,7 +229,7 @@ def test_an_event_that_cannot_be_published_leaves_a_gap_and_the_others_are(engin
     fake: Any = SimpleNamespace(telemetry=telemetry, config=engine.config, info=engine.info)
     odd: Any = "no hash"
     for number in (1, odd, 3):
-        telemetry.add(StepEvent(StepRecord(*[0] * 18, cache_events=[Stored(number, None, (1, 2, 3, 4))]), []))
+        telemetry.add(StepEvent(blank(cache_events=[Stored(number, None, (1, 2, 3, 4))]), []))
     with Publishers(fake, kv_events_port=0) as publishers:
         assert publishers.kv is not None
         wait_until(lambda: publishers._cursor == 3, "all is published")
@@ -246,7 +242,7 @@ def test_steps_from_before_are_not_published(engine: Engine) -> None:
     telemetry, count = Telemetry(capacity=1000), 1000
     fake: Any = SimpleNamespace(telemetry=telemetry, config=engine.config, info=engine.info)
     for _ in range(count):
-        telemetry.add(StepEvent(StepRecord(*[0] * 18, entries=[EntryRecord(1, 8, 0, 8, 8, 0, 0)]), []))
+        telemetry.add(StepEvent(blank(entries=[EntryRecord(1, 8, 0, 8, 8, 0, 0)]), []))
     with Publishers(fake, forward_pass_port=0) as publishers:
         assert publishers.forward_pass is not None
         wait_until(lambda: publishers._cursor == count, "all has been looked at")

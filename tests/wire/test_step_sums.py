@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from roseplay.engine.messages import EntryRecord, StepRecord
+from roseplay.engine.records import EntryRecord, StepRecord
 from roseplay.engine.telemetry import RequestEvent, StepEvent, TokenEvent
 from roseplay.wire.forward_pass import QueuedRequests
 from roseplay.wire.step_sums import StepSums
@@ -43,7 +43,7 @@ def decode(request_id: int, prompt: int) -> EntryRecord:
 
 
 def record_of(waiting: int, *entries: EntryRecord, **more: Any) -> StepRecord:
-    return StepRecord(*[0] * 8, waiting, *[0] * 8, 2_500_000_000, entries=[*entries], **more)
+    return StepRecord(0, start_ns=0, end_ns=0, waiting=waiting, device_ns=2_500_000_000, entries=[*entries], **more)
 
 
 def queued(sums: StepSums, waiting: int, *entries: EntryRecord, **more: Any) -> QueuedRequests:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
+from roseplay.engine.records import StepRow
 from roseplay.play.story.requests import Seen, SeenRequests
-from roseplay.recording.frame_rows import StepRow
 from roseplay.traffic.metrics import percentile
 
 PAUSE_RATIO, PAUSE_MS = 2.0, 5.0  # a gap is a pause if it exceeds the usual one by both

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from roseplay.recording.frame_rows import TokenRow
+from roseplay.engine.records import TokenRow
 
 KEEP_MS = 60_000.0
 _RECENT = 4096  # tokens whose gaps are kept

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from roseplay.core.info import EngineInfo
-from roseplay.engine.messages import StepRecord
+from roseplay.engine.records import StepRecord
 from roseplay.engine.telemetry import RequestEvent, StepEvent, TelemetryEvent
 
 

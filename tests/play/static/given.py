@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from roseplay.engine.records import COLUMNS
 from roseplay.play.terms import SETTINGS
-from roseplay.recording.frame_rows import COLUMNS
 
 
 def given(settings: Any = SETTINGS) -> dict[str, Any]:

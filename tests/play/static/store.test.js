@@ -8,8 +8,8 @@ const { steps, tokens } = store;
 
 test("a request is put together from its events", () => {
   tellStory();
-  const { lane, submitted, first, ttft, finished, reason, tokens, computed } = store.requests.get(1);
-  assert.deepEqual([lane, submitted, first, ttft, finished, reason, tokens, computed], [
+  const { lane, submitted, first, ttft_ms, finished, reason, tokens, computed } = store.requests.get(1);
+  assert.deepEqual([lane, submitted, first, ttft_ms, finished, reason, tokens, computed], [
     2,
     0,
     12,

@@ -1,13 +1,18 @@
 /* Made-up deltas in the server's format. */
+import { given } from "./page.js";
 import { apply } from "../../../roseplay/play/static/shared/reduce.js";
 
+const EMPTY = { entries: [], preempted: [], copied: [], graph: null, limit: null };
 const INFO = { num_blocks: 9, block_size: 16, max_model_len: 64, model: "m" };
 
-/** The row of a step with these parts: [request, prompt, decode, computed, target, cached, shared]. */
-export function step(number, t0, t1, parts = [], preempted = []) {
-  const sum = (place) => parts.reduce((total, part) => total + part[place], 0);
-  const counts = [sum(1), sum(2), 0, 0, parts.length, 0, 4, 1, 2, 1];
-  return [number, t0, t1, ...counts, 0.5, 0.25, 0, parts, preempted, [], null];
+/** The row of a step with these values. */
+export const stepRow = (values) => given.columns.steps.map((name) => values[name] ?? (name in EMPTY ? EMPTY[name] : 0));
+
+/** The same for a step with these parts: [request, prompt, decode, computed, target, cached, shared]. */
+export function step(step_id, t0, t1, entries = [], preempted = []) {
+  const sum = (place) => entries.reduce((total, part) => total + part[place], 0);
+  const counts = { prompt_tokens: sum(1), decode_tokens: sum(2), running: entries.length, blocks_free: 4 };
+  return stepRow({ step_id, t0, t1, ...counts, blocks_cached: 1, blocks_active: 2, entries, preempted });
 }
 
 export const submitted = (rid, t, more = {}) => [rid, "submitted", t, { prompt_tokens: 8, ...more }];

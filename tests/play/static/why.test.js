@@ -2,7 +2,7 @@ import "./page.js";
 import assert from "node:assert/strict";
 import test from "node:test";
 import { why } from "../../../roseplay/play/static/live/why.js";
-import { startAnew, take, tellStory } from "./traffic.js";
+import { startAnew, stepRow, take, tellStory } from "./traffic.js";
 
 let boots = 0;
 
@@ -24,13 +24,15 @@ class Story {
   step({ ms = 20, decode = [1, 2], prompt = {}, copies = 0, preempted = [], graph = null, swapped = [] } = {}) {
     const t0 = this.t, number = this.number++, prompts = Object.entries(prompt);
     this.t += ms;
-    const parts = [
+    const entries = [
       ...decode.map((rid) => [rid, 0, 1, 8, 8, 0, 0]),
       ...prompts.map(([rid, n]) => [Number(rid), n, 0, n, n, 0, 0]),
     ];
-    const computed = prompts.reduce((sum, [, n]) => sum + n, 0);
-    const counts = [computed, decode.length, 5, 6, parts.length, 0, 400, 0, 48, 0, ms - 2, 1.5, copies];
-    this.frame.steps.push([number, t0, this.t, ...counts, parts, preempted, [], graph, null, 0, 0, 0, ...swapped]);
+    const [swapped_out, swapped_in] = swapped, times = { t0, t1: this.t, device_ms: ms - 2, host_ms: 1.5 };
+    const prompt_tokens = prompts.reduce((sum, [, n]) => sum + n, 0), decode_tokens = decode.length;
+    const counts = { prompt_tokens, decode_tokens, cached_tokens: 5, shared_tokens: 6, swapped_out, swapped_in };
+    const state = { running: entries.length, blocks_free: 400, blocks_active: 48, block_copies: copies, graph };
+    this.frame.steps.push(stepRow({ step_id: number, ...times, ...counts, ...state, entries, preempted }));
     for (const rid of decode) {
       const itl = this.last.has(rid) ? this.t - this.last.get(rid) : null;
       this.frame.tokens.push([rid, this.t, itl, number]);

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from roseplay.recording.frame_rows import StepRow
+from roseplay.engine.records import COLUMNS
 from tests.suites.soak.client import TIMEOUT_S
 from tests.suites.soak.journal import Journal
 
 _POLL_S = 0.25
-_PREEMPTED = StepRow._fields.index("preempted")
+_PREEMPTED = COLUMNS["steps"].index("preempted")
 _SETTLE_S = 1.5  # after the lab ran or a knob was reset, gaps are still affected
 
 

@@ -71,7 +71,7 @@ function told(rid, answer) {
   const known = store.requests.get(rid), block = store.info?.block_size || BLOCK;
   if (!answer && !known) return [make("p", "", "It ended too long ago: the reason is no longer known.")];
   if (!answer && known.first === null) return [make("p", "", "The reason is known only after its first token.")];
-  const about = answer || { prompt: known.prompt, cached: known.cached + known.shared, miss: known.miss };
+  const about = answer || { prompt: known.prompt_tokens, cached: known.cached + known.shared, miss: known.miss };
   const help = helps(about.cached < about.prompt ? about.miss : null);
   return [
     paragraph(sentenceOf({ ...about, block })),

@@ -30,10 +30,11 @@ export function asked(burst) {
   const stays = ({ reason, finished }) => reason !== "abort" || finished > t + SOON_MS;
   const total = (count) => requests.reduce((sum, one) => sum + count(one), 0);
   noteOthers(burst);
-  const prompt = total((one) => one.prompt), saved = total((one) => one.cached + one.shared) / Math.max(1, prompt);
+  const prompt = total((one) => one.prompt_tokens),
+    saved = total((one) => one.cached + one.shared) / Math.max(1, prompt);
   return {
     ...{ size: requests.length, kind, answer, prompt, others: others.get(burst).filter(stays).length },
-    saved: requests.every((one) => one.ttft !== null) ? saved : null, // unknown before
+    saved: requests.every((one) => one.ttft_ms !== null) ? saved : null, // unknown before
     sharing: `${settingAt("prefix_cache", t)} ${settingAt("same_step_sharing", t)}`,
     slow: factors(t, Math.max(...requests.map((one) => one.first))).join(),
   };

@@ -36,6 +36,7 @@ export function gapsIn({ x0, x1 }) {
  * @param {{x0: number, x1: number}} window
  */
 export function begunIn({ x0, x1 }) {
-  const begun = ({ first, ttft }) => first !== null && ttft !== null && time.x(first) >= x0 && time.x(first) <= x1;
+  const begun = ({ first, ttft_ms: ttft }) =>
+    first !== null && ttft !== null && time.x(first) >= x0 && time.x(first) <= x1;
   return [...store.requests.values()].filter(begun);
 }

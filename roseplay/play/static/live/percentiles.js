@@ -9,7 +9,10 @@ import { knobMarks } from "./knobmarks.js";
 /** The figures of a cell of the header: which times, and which of their quantiles. */
 const OF = {
   itl: { times: (window) => gapsIn(window).sorted, quantiles: [0.5, 0.99] },
-  ttft: { times: (window) => Float32Array.from(begunIn(window), ({ ttft }) => ttft).sort(), quantiles: [0.5, 0.95] },
+  ttft: {
+    times: (window) => Float32Array.from(begunIn(window), ({ ttft_ms: ttft }) => ttft).sort(),
+    quantiles: [0.5, 0.95],
+  },
 };
 
 /**

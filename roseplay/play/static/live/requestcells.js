@@ -39,9 +39,9 @@ export function makeRow(known) {
 
 /** Draw the parts of a request's TTFT in its row. @param {Request} known @param {HTMLTableRowElement} tr */
 export function showParts(known, tr) {
-  const cell = tr.cells[PARTS], total = (known.parts || []).reduce((sum, ms) => sum + ms, 0);
+  const cell = tr.cells[PARTS], total = (known.ttft_parts || []).reduce((sum, ms) => sum + ms, 0);
   let done = 0;
-  const stops = (known.parts || []).map((ms, i) => {
+  const stops = (known.ttft_parts || []).map((ms, i) => {
     const from = 100 * done / total, to = 100 * (done += ms) / total;
     return `var(--rp-${PART_COLORS[i]}) ${from}% ${to}%`;
   });

@@ -43,12 +43,12 @@ const tpot = ({ first, last, tokens }) =>
 
 const some = (n) => (n === null ? NONE : n ? format.count(n) : ZERO);
 const whole = (ms) => (ms === null ? NONE : format.count(ms));
-const waits = (known) => (known.scheduled === null && !known.computed && !store.absent.steps ? null : known.queue);
+const waits = (known) => (known.scheduled === null && !known.computed && !store.absent.steps ? null : known.queue_ms);
 /** ms of its TTFT in which no step worked on it. @param {Request} known */
-const idle = (known) => known.parts && known.ttft - known.parts[known.parts.length - 1];
+const idle = (known) => known.ttft_parts && known.ttft_ms - known.ttft_parts[known.ttft_parts.length - 1];
 const ifCounted = (tokens) => (store.absent.cached_tokens ? null : tokens);
 const reused = (known) => ifCounted(known.cached + known.shared);
-const preemptions = (known) => (store.absent.steps ? null : known.preempted_before + known.preempted.length);
+const preemptions = (known) => (store.absent.steps ? null : known.preemptions);
 
 /**
  * @param {string} name
@@ -84,7 +84,7 @@ export const COLUMNS = [
     ...words("state", "state", "What it is doing, and the slow motion in which its times were measured.", stateOf),
     show: (known) => stateOf(known) + format.slowed(factorsOf(known)),
   },
-  figure("prompt", "prompt", "Prompt tokens.", ({ prompt }) => prompt, format.count),
+  figure("prompt", "prompt", "Prompt tokens.", ({ prompt_tokens: prompt }) => prompt, format.count),
   figure(
     "cached",
     "cached",
@@ -97,7 +97,7 @@ export const COLUMNS = [
     ...figure("queue", "queue", "From submit to the first step that works on it, ms; before, its place.", waits, whole),
     show: (known) => lineText(known.rid) || whole(waits(known)),
   },
-  figure("ttft", "TTFT", "Time to first token, ms.", ({ ttft }) => ttft, whole),
+  figure("ttft", "TTFT", "Time to first token, ms.", ({ ttft_ms: ttft }) => ttft, whole),
   {
     ...words(
       "parts",
@@ -157,16 +157,16 @@ const CSV = [
   ["lane", ({ lane }) => lane],
   ["burst", ({ burst }) => burst],
   ["state", stateOf],
-  ["prompt_tokens", ({ prompt }) => prompt],
+  ["prompt_tokens", ({ prompt_tokens: prompt }) => prompt],
   ["cached_tokens", ({ cached }) => ifCounted(cached)],
   ["shared_tokens", ({ shared }) => ifCounted(shared)],
   ["answer_tokens", ({ tokens }) => tokens],
   ["queue_ms", waits],
-  ["ttft_ms", ({ ttft }) => ttft],
-  ["ttft_queue_ms", ({ parts }) => parts && parts[0]],
-  ["ttft_blocks_ms", ({ parts }) => parts && parts[1]],
-  ["ttft_budget_ms", ({ parts }) => parts && parts[2]],
-  ["ttft_computing_ms", ({ parts }) => parts && parts[3]],
+  ["ttft_ms", ({ ttft_ms: ttft }) => ttft],
+  ["ttft_queue_ms", ({ ttft_parts: parts }) => parts && parts[0]],
+  ["ttft_blocks_ms", ({ ttft_parts: parts }) => parts && parts[1]],
+  ["ttft_budget_ms", ({ ttft_parts: parts }) => parts && parts[2]],
+  ["ttft_computing_ms", ({ ttft_parts: parts }) => parts && parts[3]],
   ["tpot_ms", tpot],
   ["worst_gap_ms", ({ itl_max: worst }) => worst],
   ["preemptions", preemptions],

@@ -197,7 +197,7 @@ function waiting() {
 }
 
 /* When a request was first computed. Another server reports only at the end how long it waited. */
-function begun({ scheduled, submitted, queue }) {
+function begun({ scheduled, submitted, queue_ms: queue }) {
   return scheduled ?? (store.absent.steps && queue !== null ? submitted + queue : null);
 }
 
@@ -232,7 +232,7 @@ function streams() {
   }
   for (const [rid, run] of open) stretch(rid, run);
   for (const known of rows.visible) {
-    if (!shown(known) || known.queue === null || known.first === null) continue;
+    if (!shown(known) || known.queue_ms === null || known.first === null) continue;
     const [x0, x1] = [begun(known), known.first].map((t) => timeline.x(time.x(t)));
     if (x1 > LEFT) chunk(known.rid, rows.of(known), Math.max(LEFT, x0), x1, rows.color(known.rid), true);
   }

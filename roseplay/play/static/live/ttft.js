@@ -52,7 +52,7 @@ function account({ name, slow, ttft }) {
 
 /* [{name, ttft (sorted, ms)}], the newest last. */
 function collect() {
-  const begun = ({ requests }) => requests.some(({ ttft }) => ttft !== null);
+  const begun = ({ requests }) => requests.some(({ ttft_ms }) => ttft_ms !== null);
   const bursts = [...store.bursts.values()].filter(begun).sort((a, b) => a.id - b.id), last = bursts.pop();
   const reasons = bursts.map((burst) => whyNot(asked(burst), asked(last))), shown = reasons.lastIndexOf("");
   const reason = reasons[reasons.length - 1];
@@ -65,8 +65,8 @@ function collect() {
 }
 
 function curve(name, requests) {
-  const done = requests.filter((request) => request.ttft !== null);
-  return { name, slow: slowedFirst(done), ttft: Float64Array.from(done, ({ ttft }) => ttft).sort() };
+  const done = requests.filter((request) => request.ttft_ms !== null);
+  return { name, slow: slowedFirst(done), ttft: Float64Array.from(done, ({ ttft_ms }) => ttft_ms).sort() };
 }
 
 function axes(most, slow, { width, T }) {

@@ -182,13 +182,13 @@ function sentenceOf(found) {
 }
 
 function ofFirst({ known, step }) {
-  if (!known || known.ttft === null) {
+  if (!known || known.ttft_ms === null) {
     const took = bold(milliseconds(step.t1 - step.t0)), prompt = bold(many(step.prompt_tokens, "prompt token"));
     return say`It is the first token of its answer: its step took ${took} and computed ${prompt}.`;
   }
-  const ttft = bold(milliseconds(known.ttft));
+  const ttft = bold(milliseconds(known.ttft_ms));
   const parts = partsOf(known).filter(({ words }) => words !== COMPUTING);
-  if (!known.parts && known.queue !== null) parts.push({ words: "in line", ms: known.queue });
+  if (!known.ttft_parts && known.queue_ms !== null) parts.push({ words: "in line", ms: known.queue_ms });
   if (!parts.length) return say`The first token came after ${ttft}.`;
   const waits = parts.flatMap(({ words, ms }, i) => [i ? " and " : "", bold(milliseconds(ms)), ` ${words}`]);
   return say`The first token came after ${ttft}, of which it waited ${waits}.`;
@@ -229,8 +229,8 @@ function factsOf({ rid, token, known, step, entries, factor }) {
     [`step ${count(step.id)}`, [
       `${count(step.decode_tokens)} decode${prompts ? ` + ${many(prompts, "prompt")}` : ""}`,
     ]],
-    ["queue wait", [known && known.queue !== null ? milliseconds(known.queue) : "–"]],
-    ...(known && known.parts ? [["TTFT", [partsText(known)]]] : []),
+    ["queue wait", [known && known.queue_ms !== null ? milliseconds(known.queue_ms) : "–"]],
+    ...(known && known.ttft_parts ? [["TTFT", [partsText(known)]]] : []),
     ["preempted", [times ? (times === 1 ? "once" : `${times} times`) : "no"]],
     ["cached, shared", [`${count(step.cached_tokens)}, ${count(step.shared_tokens)} prompt tokens`]],
     [factor > 1 ? "host + sleep, device" : "host, device", [`${host}, ${milliseconds(step.device_ms)}`]],

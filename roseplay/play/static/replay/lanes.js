@@ -102,19 +102,19 @@ function figures(turn, known) {
   return {
     ...aboutRequest(known),
     tokens: known.finished === null ? turn.first + turn.times.length : known.tokens,
-    ttft_ms: known.ttft,
+    ttft_ms: known.ttft_ms,
     itl_p50: gaps.length ? median(gaps) : null,
     tok_s: rate(turn.times),
     waiting_ms: known.finished === null ? Math.max(0, clock() - known.submitted) : null,
     computed: known.computed,
-    target: known.target || known.prompt,
+    target: known.target || known.prompt_tokens,
     reason: known.reason,
   };
 }
 
 const aboutRequest = (known) => ({
   state: stateOf(known),
-  prompt: known.prompt,
+  prompt: known.prompt_tokens,
   cached: known.cached + known.shared,
   error: known.error,
 });

@@ -4,7 +4,7 @@ import { given } from "../shared/given.js";
 import { firstWhere } from "../shared/numbers.js";
 import { check, frameShape, isObject } from "./shape.js";
 
-const FORMAT = 2, OLDEST_FORMAT = 1, MARK = "roseplay_recording";
+const FORMAT = 2, MARK = "roseplay_recording";
 const LONG_IDLE_MS = 2000, IDLE_MS = 1000, TAIL_MS = 600; // what is left of a pause, and what follows the last frame
 const KEEP_BYTES = 32e6; // a larger recording is not kept parsed
 const LARGEST = 400e6; // characters; browsers' strings cannot be much longer
@@ -28,7 +28,7 @@ export class Recording {
     if (whole) this.lines.pop();
     if (!this.lines.length) throw new Error(`${name} is empty.`);
     this.header = headerOf(this.lines.shift(), name);
-    this.columns = this.header.columns || given.columns;
+    this.columns = this.header.columns;
     this.shape = damaged(name, "the header", () => frameShape(this.columns, given.recordingShape));
     this.kept = text.length < KEEP_BYTES ? [] : null; // the frames, parsed
     this.due = []; // the position of each frame
@@ -90,9 +90,8 @@ function headerOf(line, name) {
   const header = json(line);
   if (!isObject(header) || !(MARK in header)) throw new Error(`${name} is not a recording of roseplay.`);
   const format = header[MARK];
-  if (!Number.isInteger(format) || format < OLDEST_FORMAT || format > FORMAT) {
-    const found = String(format).slice(0, 40);
-    throw new Error(`${name} has format ${found}, and this page reads formats ${OLDEST_FORMAT} to ${FORMAT}.`);
+  if (format !== FORMAT) {
+    throw new Error(`${name} has format ${String(format).slice(0, 40)}, and this page reads format ${FORMAT}.`);
   }
   damaged(name, "the header", () => {
     check(header, given.recordingShape.header, "");

@@ -48,7 +48,7 @@ const IS = {
 /** The shape of frames whose rows have these columns; throws an Error if a column is missing. */
 export function frameShape(columns, { frame, rows }) {
   const row = (kind) => rowShape(kind, columns[kind], rows[kind]), steps = row("steps");
-  steps.columns.entries = { type: "list", of: row("entries") };
+  if (steps.columns.entries) steps.columns.entries = { type: "list", of: row("entries") };
   const fields = { steps: { type: "list", of: steps }, tokens: { type: "list", of: row("tokens") } };
   return { ...frame, fields: { ...frame.fields, ...fields } };
 }
@@ -59,8 +59,7 @@ function rowShape(kind, names, known) {
     if (times !== 1 && !(optional && times === 0)) throw new Error(`columns, ${kind} should have '${name}' once`);
   }
   const shape = (name) => (Object.hasOwn(known, name) ? known[name] : { type: "any" });
-  const missing = names.length - 1 - names.findLastIndex((name) => !shape(name).optional);
-  return { type: "row", columns: Object.fromEntries(names.map((name) => [name, shape(name)])), missing };
+  return { type: "row", columns: Object.fromEntries(names.map((name) => [name, shape(name)])), missing: 0 };
 }
 
 /** Throws an Error that says where a value has another shape. */

@@ -2,6 +2,7 @@
  * "frame". */
 import { emit } from "./events.js";
 import { given } from "./given.js";
+import { newRequest } from "./records.js";
 import { store } from "./store.js";
 import { time } from "./time.js";
 
@@ -10,7 +11,7 @@ import { time } from "./time.js";
 const KEEP_MS = 120000; // of view time: finished requests stay this long
 const KEEP_REQUESTS = 4096, KEEP_BURSTS = 4, KEEP_MARKS = 256, KEEP_LOADS = 2048;
 
-const PROGRESS = ["computed", "target", "cached", "shared"];
+const FIELDS = Object.keys(newRequest()), PROGRESS = ["computed", "target", "cached", "shared"];
 
 const { steps, tokens, entries, request } = store;
 let rows = reader(given.columns);
@@ -64,30 +65,30 @@ function reset(delta) {
   if (snapshot.load) takeLoad(snapshot.load);
   store.stats = snapshot.stats || null;
   store.knobs = { ...snapshot.knobs };
-  for (const [rid, fields] of snapshot.requests || []) applyFields(rid, fields);
+  for (const [rid, about] of snapshot.requests || []) {
+    const known = request(rid);
+    learn(known, about);
+    enter(known);
+  }
   emit("reset", delta);
 }
 
-/* A snapshot's request: the same fields as its events, and the times of those that have happened. */
-function applyFields(rid, fields) {
-  const known = request(rid);
-  for (const [name, value] of Object.entries(fields)) {
-    if (name !== "rid" && Object.hasOwn(known, name) && !Array.isArray(known[name])) known[name] = value;
-  }
-  known.prompt = fields.prompt_tokens ?? known.prompt;
-  known.queue = fields.queue_ms ?? known.queue;
-  known.ttft = fields.ttft_ms ?? known.ttft;
-  known.parts = fields.ttft_parts ?? known.parts;
-  known.e2e = fields.e2e_ms ?? known.e2e;
-  if (known.reason === null && known.finished === null) store.open.add(rid);
-  if (known.burst !== null) addToBurst(known);
+/** Take what a snapshot or an event tells of a request. */
+function learn(known, about) {
+  for (const name of FIELDS) if (Object.hasOwn(about, name)) known[name] = about[name];
 }
 
-/* Preemptions that a snapshot counts but its frames do not contain. */
+/* Note a request that has arrived, and is open unless its end is known, too. */
+function enter(known) {
+  if (known.burst !== null) addToBurst(known);
+  if (known.reason === null && known.finished === null) store.open.add(known.rid);
+}
+
+/* A snapshot may count preemptions that its frames do not contain, and its frames contain others again. */
 function countEarlier(snapshot) {
   for (const [rid, { preemptions = 0 }] of snapshot.requests || []) {
     const known = request(rid);
-    known.preempted_before = Math.max(0, preemptions - known.preempted.length);
+    known.preemptions = Math.max(preemptions, known.preempted.length);
   }
 }
 
@@ -115,37 +116,14 @@ function takeLoad(load) {
 }
 
 /** @param {Frame["requests"][number]} event */
-function applyEvent([rid, event, t, more = {}]) {
+function applyEvent([rid, event, t, about = {}]) {
   const known = request(rid);
+  known[event] = t;
+  learn(known, about);
   if (event === "submitted") {
-    known.submitted = t;
-    known.kind = more.kind ?? known.kind;
-    known.lane = more.lane ?? null;
-    known.burst = more.burst ?? null;
-    known.prompt = more.prompt_tokens ?? 0;
-    if (known.burst !== null) addToBurst(known);
     time.work(t, t);
-    if (known.finished === null) store.open.add(rid);
-  } else if (event === "scheduled") {
-    known.scheduled = t;
-    known.queue = more.queue_ms ?? null;
-  } else if (event === "first") {
-    known.first = t;
-    known.ttft = more.ttft_ms ?? null;
-    known.parts = more.ttft_parts ?? null;
-    known.miss = more.miss ?? null;
-  } else if (event === "finished") {
-    known.finished = t;
-    known.reason = more.reason ?? null;
-    known.tokens = more.tokens ?? known.tokens;
-    known.prompt = more.prompt_tokens ?? known.prompt; // another server reports this and the next two only now
-    known.cached = more.cached ?? known.cached;
-    known.queue = more.queue_ms ?? known.queue;
-    known.ttft = more.ttft_ms ?? known.ttft;
-    known.e2e = more.e2e_ms ?? null;
-    known.error = more.error ?? null;
-    store.open.delete(rid);
-  }
+    enter(known);
+  } else if (event === "finished") store.open.delete(rid);
 }
 
 /** @param {any[]} row */
@@ -163,6 +141,7 @@ function applyStep(row) {
     const known = request(rid);
     ran(known, t0);
     known.preempted.push(t0);
+    known.preemptions++;
   }
   for (const rid of row[at.copied] || []) request(rid).copied.push(t0);
 }

@@ -3,6 +3,7 @@
  * All times are in milliseconds on the engine's clock since it started; time.js has the current time, and maps times to
  * those of views. */
 import { firstWhere } from "./numbers.js";
+import { ENTRIES, newRequest, STEPS, TOKENS } from "./records.js";
 
 /**
  * Rows of typed columns, numbered from 0 without end; row i is in slot i & mask. Rows before `first` are overwritten.
@@ -58,8 +59,6 @@ class Ring {
   }
 }
 
-const F64 = Float64Array, F32 = Float32Array, I32 = Int32Array;
-
 /**
  * @template {Record<string, new (size: number) => any>} C
  * @param {number} capacity a power of two
@@ -68,112 +67,25 @@ const F64 = Float64Array, F32 = Float32Array, I32 = Int32Array;
  */
 const ring = (capacity, columns) => /** @type {any} */ (new Ring(capacity, columns));
 
-const tokens = ring(1 << 16, { request_id: I32, step_id: I32, t: F64, itl_ms: F32 }); // itl_ms: NaN for a first
-// token, 0 for one that came with the one before
+const tokens = ring(1 << 16, TOKENS);
 
 const steps = ring(1 << 14, {
-  step_id: I32,
-  t0: F64,
-  t1: F64,
-  prompt_tokens: I32,
-  decode_tokens: I32,
-  cached_tokens: I32,
-  shared_tokens: I32,
-  running: I32,
-  waiting: I32,
-  blocks_free: I32,
-  blocks_cached: I32,
-  blocks_active: I32,
-  blocks_shared: I32,
-  device_ms: F32,
-  host_ms: F32,
-  block_copies: I32,
-  graph: Array, // true where it was replayed, false where it ran eagerly, null where that is not known
-  limit: Array, // what stopped the next admission or token, or null where that is not known
-  state_slots: I32, // that requests have, of a model with recurrent layers
-  states_kept: I32,
-  recomputed_tokens: I32, // of preempted requests
-  swapped_out: I32, // blocks, to host memory
-  swapped_in: I32,
-  draft_tokens: I32, // of the decode tokens
-  accepted_tokens: I32, // of the draft tokens
-  first_entry: F64, // its entries are `entry_count` rows from here on
-  entry_count: I32,
+  ...STEPS,
+  first_entry: Float64Array, // its entries are `entry_count` rows from here on
+  entry_count: Int32Array,
   preempted: Array, // requests, or null
 });
 
-/** A request's part in a step. */
-const entries = ring(1 << 18, {
-  request_id: I32,
-  prompt_tokens: I32,
-  decode_tokens: I32,
-  computed: I32,
-  target: I32,
-  cached: I32,
-  shared: I32,
-});
+const entries = ring(1 << 18, ENTRIES);
 
+/** @import { RequestRecord } from "./records.js" */
 /**
- * @typedef {object} Request
- * @property {number} rid
- * @property {string} kind
- * @property {number | null} lane
- * @property {number | null} burst
- * @property {number} prompt tokens
- * @property {number | null} submitted
- * @property {number | null} scheduled
- * @property {number | null} first
- * @property {number | null} last when its newest token came
- * @property {number | null} finished
- * @property {number | null} queue ms
- * @property {number[] | null} parts of its TTFT in ms: in line, for blocks, for budget, computing
- * @property {number | null} ttft ms
- * @property {number | null} e2e ms
- * @property {string | null} reason
- * @property {number} tokens generated so far
- * @property {number | null} itl_max ms, its longest gap between two tokens
- * @property {string | null} error
- * @property {number} computed of its prompt
- * @property {number} target
- * @property {number} cached
- * @property {number} shared
- * @property {import("./types.js").Miss | null} miss why not more; known from its first token on
- * @property {number[]} preempted when it was
- * @property {number} preempted_before how often before the first of these
- * @property {number[]} resumed when it ran again
- * @property {number[]} copied when it copied a block before writing
+ * A request, and the times at which it was preempted, ran again, and copied a block before it wrote to it.
+ * @typedef {RequestRecord & Record<"preempted" | "resumed" | "copied", number[]> & {rid: number}} Request
  */
 
 /** @returns {Request} */
-const unknown = (rid) => ({
-  rid,
-  kind: "api",
-  lane: null,
-  burst: null,
-  prompt: 0,
-  submitted: null,
-  scheduled: null,
-  first: null,
-  last: null,
-  finished: null,
-  queue: null,
-  parts: null,
-  ttft: null,
-  e2e: null,
-  reason: null,
-  tokens: 0,
-  itl_max: null,
-  error: null,
-  computed: 0,
-  target: 0,
-  cached: 0,
-  shared: 0,
-  miss: null,
-  preempted: [],
-  preempted_before: 0,
-  resumed: [],
-  copied: [],
-});
+const unknown = (rid) => ({ rid, ...newRequest(), preempted: [], resumed: [], copied: [] });
 
 export const store = {
   steps,

@@ -1,6 +1,10 @@
 /* Types of the data between server and page, store and views, and a view and its panel. Only for the type checker. */
 
 /** @typedef {import("./store.js").Request} Request */
+/** @typedef {import("./records.js").Info} Info `EngineInfo` of the engine, or of the one that was recorded */
+/** @typedef {import("./records.js").Choice} Choice */
+/** @typedef {import("./records.js").LoadFigures} LoadFigures */
+/** @typedef {import("./records.js").Miss} Miss */
 /** @typedef {import("./theme.js").Palette} Palette */
 
 /**
@@ -133,16 +137,6 @@
  *   name, where there are several behind the server's address
  */
 
-/**
- * @typedef {object} LoadFigures
- * @property {number | null} running
- * @property {number | null} waiting
- * @property {number | null} kv_usage 0 to 1
- * @property {number | null} prefix_queries prompt tokens looked up in its prefix cache since it started
- * @property {number | null} prefix_hits and found there
- * @property {number | null} preemptions since it started
- */
-
 /** @typedef {[text: string, style: "" | "bold" | "value"][]} Sentence */
 /**
  * What happened, in one or two lines.
@@ -169,18 +163,9 @@
  * @typedef {[block: number, references: number, owner: number, findable: number, count?: number]} BlockRow `count`
  *   blocks from this one on
  */
-/** @typedef {[slot: number, request: number, tokens: number]} StateRow as `StateChange` in messages.py */
+/** @typedef {[slot: number, request: number, tokens: number]} StateRow as `StateChange` in records.py */
 /** @typedef {Record<"steps" | "entries" | "tokens", string[]>} Columns names of the columns of these rows */
 /** @typedef {Record<string, any>} Stats */
-/** @typedef {{part: string, chosen: string, why: string, slow: string | null}} Choice how a part of a step runs */
-/**
- * `EngineInfo` of the engine, or of the one that was recorded.
- * @typedef {Record<"num_blocks" | "block_size" | "kv_bytes_per_token" | "max_model_len" | "num_parameters", number> &
- *   Record<"model" | "device" | "dtype", string> &
- *   {choices?: Choice[], server?: string | null, simulated?: string | null, evidence?: string | null,
- *    state_slots?: number, state_snapshots?: number}} Info
- */
-
 /**
  * What a tab lacks of one of its lanes; the figures are the newest turn's.
  * @typedef {object} LaneNews
@@ -221,16 +206,6 @@
  * @property {number} [prompt]
  * @property {number} [cached]
  * @property {string | null} [error]
- */
-
-/**
- * Why part of a request's prompt was not cached; core/cache_miss.py.
- * @typedef {object} Miss
- * @property {string} reason
- * @property {number} found tokens that were there
- * @property {number | null} position of the first token that differs, from 0; null: this tab may not know it
- * @property {number | null} request the one that it is compared with
- * @property {number | null} step when it was lost
  */
 
 /**

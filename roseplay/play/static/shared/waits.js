@@ -5,7 +5,7 @@ import { store } from "./store.js";
 
 /** @import { Request } from "./store.js" */
 
-/** The parts of a time to first token, in the order of `Request.parts`. */
+/** The parts of a time to first token, in the order of `ttft_parts`. */
 export const COMPUTING = "computing";
 const PARTS = ["in line", "for blocks", "for budget", COMPUTING];
 const LEAST_MS = 0.5; // shorter parts are left out
@@ -24,7 +24,7 @@ export const isWaiting = (known) =>
  * @returns {{words: string, ms: number}[]}
  */
 export function partsOf(known) {
-  return (known.parts || []).map((ms, i) => ({ words: PARTS[i], ms })).filter(({ ms }) => ms >= LEAST_MS);
+  return (known.ttft_parts || []).map((ms, i) => ({ words: PARTS[i], ms })).filter(({ ms }) => ms >= LEAST_MS);
 }
 
 /** The same as one text, such as "12 in line · 90 computing". @param {Request} known */

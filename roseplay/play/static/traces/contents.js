@@ -27,7 +27,7 @@ export function mountContents(element) {
 function found() {
   const changes = knobMarks().map(({ t, text }) => ({ t, knob: true, cells: [text, "", "", ""] }));
   const bursts = [...store.bursts.values()].filter(({ requests }) => requests.length).map(({ id, requests }) => {
-    const ttft = requests.map((request) => request.ttft).filter((ms) => ms !== null).sort((a, b) => a - b);
+    const ttft = requests.map((request) => request.ttft_ms).filter((ms) => ms !== null).sort((a, b) => a - b);
     const figures = ttft.length ? [0.5, 0.95].map((q) => `${format.ms(quantile(ttft, q))} ms`) : ["–", "–"];
     const t = Math.min(...requests.map(({ submitted }) => submitted ?? Infinity));
     const of = `burst ${id}, ${format.many(requests.length, "request")}${slowedFirst(requests)}`;

@@ -1,0 +1,111 @@
+"""What the page gets of steps and requests, in times of its own clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from roseplay.clock import Clock
+from roseplay.engine.records import FIGURES, RequestRecord, StepRecord, StepRow, columns_of
+from roseplay.play.prompt_cache import miss_of
+from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
+from roseplay.recording.step_limit import limit_of
+from roseplay.traffic.metrics import ms, percentile
+
+# What is told of a request with its events: figures that steps and tokens do not tell. Another server reports some only
+# at the end.
+TOLD = {
+    "submitted": ("kind", "lane", "burst", "tenant", "priority", "thinking", "prompt_tokens", "arrived"),
+    "scheduled": ("queue_ms",),
+    "first": ("ttft_ms", "ttft_parts", "miss"),
+    "finished": ("prompt_tokens", "cached", "queue_ms", "sent_ms", "ttft_ms", "ttft_parts",
+                 "e2e_ms", "itl_p50", "tokens", "reason", "error"),
+}  # fmt: skip
+_NAMES = list(columns_of(RequestRecord))
+_UNKNOWN = RequestRecord()
+
+
+class PageTime:
+    """Converts times of the engine's clock to milliseconds since the page's server started."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.zero_ns = clock.now_ns()
+
+    def ms(self, time_ns: int) -> float:
+        return round((time_ns - self.zero_ns) / 1e6, 2)
+
+    def now_ns(self) -> int:
+        return self._clock.now_ns()
+
+    def now(self) -> float:
+        return self.ms(self._clock.now_ns())
+
+
+def step_row(record: StepRecord, page_time: PageTime, max_waiting: int) -> StepRow:
+    """Returns a step as the page has it.
+
+    Args:
+        max_waiting: the length of the engine's queue.
+    """
+    return StepRow(
+        **{name: getattr(record, name) for name in FIGURES},
+        t0=page_time.ms(record.start_ns),
+        t1=page_time.ms(record.end_ns),
+        device_ms=round(record.device_ns / 1e6, 2),
+        host_ms=round(record.host_ns / 1e6, 2),
+        block_copies=len(record.copied),
+        limit=limit_of(record, max_waiting),
+    )
+
+
+def about_request(
+    tracked: TrackedRequest, registry: RequestRegistry, page_time: PageTime, names: Iterable[str] = _NAMES
+) -> dict[str, Any]:
+    """Returns what is known of a request, as in a frame or a snapshot; fields that have their defaults are left out.
+
+    Args:
+        names: of the fields to return.
+    """
+    record = request_record(tracked, registry, page_time)
+    known = {name: getattr(record, name) for name in names}
+    return {name: value for name, value in known.items() if value != getattr(_UNKNOWN, name)}
+
+
+def request_record(tracked: TrackedRequest, registry: RequestRegistry, page_time: PageTime) -> RequestRecord:
+    """Returns what is known of a request now."""
+    stream, metrics = tracked.stream, tracked.stream.metrics
+
+    def at(time_ns: int | None) -> float | None:
+        return None if time_ns is None else page_time.ms(time_ns)
+
+    return RequestRecord(
+        kind=tracked.kind,
+        lane=tracked.lane,
+        burst=tracked.burst,
+        **tracked.scheduling,
+        thinking=tracked.thinking,
+        prompt_tokens=tracked.prompt_tokens,
+        arrived=at(metrics.due_ns),
+        submitted=at(metrics.submitted_ns),
+        scheduled=at(metrics.scheduled_ns),
+        first=at(metrics.first_token_ns),
+        last=at(metrics.last_token_ns),
+        finished=at(metrics.finished_ns) if tracked.finished else None,
+        queue_ms=ms(metrics.queue_s),
+        sent_ms=ms(metrics.sent_s),
+        ttft_ms=ms(metrics.ttft_s),
+        ttft_parts=metrics.ttft_parts_ms,
+        e2e_ms=ms(metrics.e2e_s),
+        itl_p50=ms(percentile(sorted(metrics.itl_s), 50)),
+        itl_max=ms(max(metrics.itl_s, default=None)),
+        tokens=metrics.completion_tokens,
+        preemptions=metrics.num_preemptions,
+        miss=miss_of(tracked, registry),
+        reason=str(stream.finish_reason) if stream.finish_reason else None,
+        error=stream.error,
+        computed=tracked.computed,
+        target=tracked.target,
+        cached=tracked.cached,
+        shared=tracked.shared,
+    )
