@@ -15,7 +15,7 @@ from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.records import StepRecord
 from roseplay.engine.request_metrics import RequestMetrics
 from roseplay.engine.telemetry import StepEvent
-from roseplay.sim.step_rows import StepRow
+from roseplay.sim.step_summaries import StepSummary
 from roseplay.traffic.driver import Driver, Outcome, Played
 from roseplay.traffic.metrics import ms, percentile
 from roseplay.traffic.workload import Workload
@@ -136,7 +136,7 @@ class Run:
     """
 
     answers: Sequence[Answer]
-    steps: Iterable[StepRow]
+    steps: Iterable[StepSummary]
     saturated: bool | None = None
     recomputed_tokens: int | None = None
     moved_blocks: int | None = None
@@ -166,10 +166,10 @@ class Run:
         )
 
 
-def _row(step: StepRecord) -> StepRow:
+def _row(step: StepRecord) -> StepSummary:
     blocks = step.blocks_active + step.blocks_shared
     work = (step.start_ns, step.end_ns, step.prompt_tokens, step.decode_tokens)
-    return StepRow(*work, step.running, step.waiting, blocks)
+    return StepSummary(*work, step.running, step.waiting, blocks)
 
 
 def run_record(
@@ -226,6 +226,6 @@ def _request(index: int, answer: Answer, zero_ns: int) -> dict[str, Any]:
     }
 
 
-def _step(step: StepRow, zero_ns: int) -> list[float]:
+def _step(step: StepSummary, zero_ns: int) -> list[float]:
     start, end = (round((time_ns - zero_ns) / 1e6, 2) for time_ns in step[:2])
     return [start, end, *step[2:]]

@@ -33,10 +33,10 @@ from roseplay.play.stats import Stats
 from roseplay.play.story.story import Story
 from roseplay.recording.block_states import BlockStates, State
 from roseplay.recording.request_registry import RequestRegistry
+from roseplay.recording.state_slots import StateSlots
 
 KEEP_S = 30.0  # how long frames, and requests that have ended, are kept
 STATS_S = 0.25
-_NO_STATE = [-1, 0]
 
 Tap = Callable[[dict[str, Any], bytes], None]
 
@@ -119,7 +119,7 @@ class FrameBuilder:
         self._figures: dict[str, Any] | None = None
         self._figures_at = float("-inf")
         self.blocks = BlockStates()
-        self._states: dict[int, list[int]] = {}
+        self.states = StateSlots()
         self.block_tabs = BlockTabs(registry)
         self.latest: dict[str, Any] = {}
 
@@ -220,20 +220,10 @@ class FrameBuilder:
                 newest[change.block] = (change.references, change.owner, change.findable)
         return self.blocks.change(newest)
 
-    def states(self) -> list[list[int]]:
-        """Returns the used slots of recurrent states, as in a frame: ``[slot, request, tokens]``."""
-        return [[slot, *state] for slot, state in sorted(self._states.items())]
-
     def _add_changed_states(self, records: list[StepRecord], frame: dict[str, Any]) -> None:
-        """Add the newest content of each slot of recurrent states that these steps changed; most models have none."""
-        changes = (change for record in records for change in record.state_changes)
-        newest = {change.slot: [change.request_id, change.tokens] for change in changes}
-        changed = {slot: about for slot, about in newest.items() if about != self._states.get(slot, _NO_STATE)}
-        self._states.update(changed)
-        for slot in [slot for slot, about in changed.items() if about == _NO_STATE]:
-            del self._states[slot]
-        if changed:
-            frame["states"] = [[slot, *about] for slot, about in changed.items()]
+        """Add the slots of recurrent states that these steps changed; most models have none."""
+        if changed := self.states.take(change for record in records for change in record.state_changes):
+            frame["states"] = changed
 
     def _step(self, event: StepEvent, frame: dict[str, Any]) -> None:
         record = event.record

@@ -253,7 +253,7 @@ class Playground:
             "columns": COLUMNS,
             "requests": requests,
             **self._builder.blocks.snapshot(),
-            "states": self._builder.states(),
+            "states": self._builder.states.rows(),
             "stats": self._builder.latest or None,
             "burst": burst.figures() if (burst := self.traffic.newest_burst) else None,
             "story": self._story.latest,

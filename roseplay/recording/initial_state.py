@@ -53,7 +53,7 @@ class InitialState:
             "t": state.t,
             "requests": [[request_id, request.about()] for request_id, request in state.requests.items()],
             **state.blocks.snapshot(),
-            "states": [[slot, *about] for slot, about in sorted(state.states.items())],
+            "states": state.states.rows(),
             "stats": state.stats,
             "burst": state.burst,
             "absent": self._absent,

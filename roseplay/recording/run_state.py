@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from roseplay.engine.records import EntryRecord, RequestRecord, StepRow, TokenRow, columns_of
 from roseplay.recording.block_states import BlockStates
+from roseplay.recording.state_slots import StateSlots
 
-_NO_STATE = [-1, 0]
 _PROGRESS = ("computed", "target", "cached", "shared")
 _ABOUT = list(columns_of(RequestRecord))
 
@@ -101,7 +101,7 @@ class RunState:
         steps: oldest first.
         changes: of the knobs, ``(t, step, {name: [old, new]})``.
         blocks: the KV blocks' states.
-        states: the state slots that are not free, for a model with recurrent layers: ``{slot: [request, tokens]}``.
+        states: the state slots, for a model with recurrent layers.
     """
 
     def __init__(self, snapshot: dict[str, Any], knobs: dict[str, Any], *, history: bool) -> None:
@@ -111,7 +111,7 @@ class RunState:
         self.steps: list[StepRow] = []
         self.changes: list[tuple[float, int, dict[str, list[Any]]]] = []
         self.blocks = BlockStates(snapshot)
-        self.states: dict[int, list[int]] = {slot: state for slot, *state in snapshot.get("states", ())}
+        self.states = StateSlots(snapshot.get("states", ()))
         self.stats: dict[str, Any] | None = snapshot.get("stats")
         self.burst: dict[str, Any] | None = snapshot.get("burst")
         self._history = history
@@ -138,10 +138,7 @@ class RunState:
             if self._history:
                 self.changes.append((t, step_id, changes))
         self.blocks.take(frame["blocks"])
-        for slot, *state in frame.get("states", ()):
-            self.states[slot] = state
-            if state == _NO_STATE:
-                del self.states[slot]
+        self.states.take(frame.get("states", ()))
         self.stats = frame.get("stats") or self.stats
         self.burst = frame.get("burst") or self.burst
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from roseplay.core.request import Request
-from roseplay.sim.step_rows import StepRows
+from roseplay.sim.step_summaries import StepSummaries
 
 
 class SimulatedRequest(NamedTuple):
@@ -84,7 +84,7 @@ class Simulated:
     num_blocks: int
     start_ns: int = 0
     served: list[Request] = field(default_factory=list)
-    steps: StepRows | None = None
+    steps: StepSummaries | None = None
 
     @property
     def seconds(self) -> float:

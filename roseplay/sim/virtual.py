@@ -27,7 +27,7 @@ from roseplay.sim.arrivals import Arrivals
 from roseplay.sim.cost import StepLoad
 from roseplay.sim.outcome import RequestTimes, Simulated, SimulatedRequest
 from roseplay.sim.runner import SimulatedRunner, SimulatedStep
-from roseplay.sim.step_rows import StepRows
+from roseplay.sim.step_summaries import StepSummaries
 
 
 class VirtualServer:
@@ -82,7 +82,7 @@ class VirtualServer:
         self._served: list[Request] = []
         self._scheduled_ns: list[int] = []  # when it was known of each request that it had been scheduled
         self._ends = array("q")
-        self._rows = StepRows() if self._records else None
+        self._rows = StepSummaries() if self._records else None
         self._freed = False  # whether a request ended in the step that landed last
         self._skipped = self._tokens = self._busiest = self._peak_blocks = 0
 

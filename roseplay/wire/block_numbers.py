@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from roseplay.engine.records import BlockChange
 from roseplay.recording.schema import MAX_BLOCKS
 from roseplay.wire.kv_events import BlockHash, BlockRemoved, BlockStored, KvEvent
 from roseplay.wire.problems import Problems
-
-
-class BlockState(NamedTuple):
-    """A row of a frame: whether a block can be found. It has no references or owner, which are unknown."""
-
-    block: int
-    references: int
-    owner: int
-    findable: int
 
 
 class BlockNumbers:
@@ -44,8 +35,8 @@ class BlockNumbers:
         """Blocks that can be found now."""
         return len(self._numbers)
 
-    def take(self, event: KvEvent) -> Iterator[BlockState]:
-        """Apply an event; yields the blocks that it changes."""
+    def take(self, event: KvEvent) -> Iterator[BlockChange]:
+        """Apply an event; yields the blocks that it changes, without references or an owner, which are unknown."""
         if not isinstance(event, BlockStored | BlockRemoved):
             yield from self.clear()
         elif event.medium is not None and event.medium.lower() != "gpu":
@@ -58,12 +49,12 @@ class BlockNumbers:
             for block_hash in event.block_hashes:
                 yield from self._remove((event.group_idx, block_hash))
 
-    def clear(self) -> Iterator[BlockState]:
+    def clear(self) -> Iterator[BlockChange]:
         """Remove all blocks; yields their new states."""
         for key in list(self._numbers):
             yield from self._remove(key)
 
-    def _store(self, key: tuple[int | None, BlockHash]) -> Iterator[BlockState]:
+    def _store(self, key: tuple[int | None, BlockHash]) -> Iterator[BlockChange]:
         if key in self._numbers:
             return
         if not self._free and self.highest + 1 >= self._most:
@@ -74,12 +65,12 @@ class BlockNumbers:
         else:
             number = self.highest = self.highest + 1
         self._numbers[key] = number
-        yield BlockState(number, 0, -1, 1)
+        yield BlockChange(number, 0, -1, 1)
 
-    def _remove(self, key: tuple[int | None, BlockHash]) -> Iterator[BlockState]:
+    def _remove(self, key: tuple[int | None, BlockHash]) -> Iterator[BlockChange]:
         number = self._numbers.pop(key, None)
         if number is None:
             self._problems.skip("KV events: removed blocks that were stored before the import began")
             return
         heapq.heappush(self._free, number)
-        yield BlockState(number, 0, -1, 0)
+        yield BlockChange(number, 0, -1, 0)

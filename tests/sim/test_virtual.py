@@ -18,7 +18,7 @@ from roseplay.sim.gpus import find_gpu
 from roseplay.sim.models import find_shape
 from roseplay.sim.outcome import Simulated, SimulatedRequest
 from roseplay.sim.runner import SimulatedRunner
-from roseplay.sim.step_rows import StepRow
+from roseplay.sim.step_summaries import StepSummary
 from roseplay.sim.summary import grows, summarize
 from roseplay.sim.virtual import VirtualServer
 from roseplay.traffic.metrics import percentile
@@ -50,7 +50,7 @@ class EngineLoop:
     traffic: list[SimulatedRequest]
     clock: VirtualClock = field(default_factory=VirtualClock)
     times: dict[int, list[int]] = field(default_factory=dict)
-    steps: list[StepRow] = field(default_factory=list)
+    steps: list[StepSummary] = field(default_factory=list)
     scheduled_ns: dict[int, int] = field(default_factory=dict)
     sent: int = 0
 
@@ -80,7 +80,7 @@ class EngineLoop:
             if record.entries:
                 work = (record.start_ns, record.end_ns, record.prompt_tokens, record.decode_tokens)
                 blocks = record.blocks_active + record.blocks_shared
-                self.steps.append(StepRow(*work, record.running, record.waiting, blocks))
+                self.steps.append(StepSummary(*work, record.running, record.waiting, blocks))
 
     def run(self, knobs: Knobs, **config: Any) -> None:
         runner = runner_on(self.clock, **config)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 
-class StepRow(NamedTuple):
-    """One step that computed something; the fields are those of ``engine.messages.StepRecord``.
+class StepSummary(NamedTuple):
+    """One step that computed something; the fields are those of ``engine.records.StepRecord``.
 
     Attributes:
         blocks: blocks that requests hold after it.
@@ -25,11 +25,11 @@ class StepRow(NamedTuple):
     blocks: int
 
 
-class StepRows:
+class StepSummaries:
     """The steps in order. With overlap, the state after a step is known only when the next one has been scheduled."""
 
     def __init__(self) -> None:
-        self._columns = [array("q") for _ in StepRow._fields]
+        self._columns = [array("q") for _ in StepSummary._fields]
         self._work, self._state = self._columns[:4], self._columns[4:]
 
     @property
@@ -76,5 +76,5 @@ class StepRows:
     def __len__(self) -> int:
         return len(self._columns[0])
 
-    def __iter__(self) -> Iterator[StepRow]:
-        return map(StepRow, *self._columns)
+    def __iter__(self) -> Iterator[StepSummary]:
+        return map(StepSummary, *self._columns)
