@@ -16,7 +16,9 @@ from roseplay.config import SamplingParams
 from roseplay.engine.client import Engine
 from roseplay.engine.records import StepRecord
 from roseplay.engine.telemetry import StepEvent
+from roseplay.recording.reader import Recording, parse
 from roseplay.wire.forward_pass import ForwardPassMetrics, ScheduledRequests
+from roseplay.wire.imported_run import ImportedRun
 
 TIMEOUT_S = 20.0
 
@@ -40,6 +42,10 @@ def traffic(engine: Engine, requests: int = 12, seed: int = 0) -> None:
 
 def records(engine: Engine) -> list[StepRecord]:
     return [event.record for event in engine.telemetry.since(0)[1] if isinstance(event, StepEvent)]
+
+
+def recorded(run: ImportedRun) -> Recording:
+    return parse(list(run.lines()), "run.jsonl")
 
 
 def blank(**values: Any) -> StepRecord:

@@ -29,22 +29,6 @@ def test_a_file_becomes_a_recording_that_replays(tmp_path: Path, capsys: pytest.
     assert ReplayServer(out).recorded()["steps"] == 1
 
 
-def test_sockets_become_a_recording_that_replays(engine: Engine, tmp_path: Path) -> None:
-    out = tmp_path / "run.jsonl"
-    with Publishers(engine, kv_events_port=0, forward_pass_port=0) as publishers:
-        assert publishers.kv is not None
-        assert publishers.forward_pass is not None
-        command = [sys.executable, "-m", "roseplay", "import", "--out", str(out), "--seconds", "4"]
-        command += ["--kv-events", publishers.kv.publication.endpoint, "--kv-replay", publishers.kv.replay_endpoint]
-        command += ["--forward-pass", publishers.forward_pass.publication.endpoint]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as importing:
-            while importing.poll() is None:
-                traffic(engine, 2)
-            assert importing.returncode == 0, importing.stderr and importing.stderr.read()
-    assert ReplayServer(out).recorded()["steps"] > 5
-    assert read(out).info.num_blocks > 5
-
-
 @pytest.mark.parametrize(
     ("argv", "why"),
     [

@@ -8,18 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from roseplay.recording.reader import Recording, parse
 from roseplay.recording.run import Run
 from roseplay.wire.forward_pass import ForwardPassMetrics, QueuedRequests, ScheduledRequests
 from roseplay.wire.imported_run import ImportedRun, Limits
 from roseplay.wire.kv_events import BlockRemoved, BlockStored, KvEventBatch
 from roseplay.wire.problems import Problems
 from roseplay.wire.reader import read_files
-from tests.wire.common import envelope, step, written
-
-
-def recorded(run: ImportedRun) -> Recording:
-    return parse(list(run.lines()), "run.jsonl")
+from tests.wire.common import envelope, recorded, step, written
 
 
 def stored(*hashes: int) -> KvEventBatch:

@@ -18,14 +18,12 @@ from roseplay.engine.client import Engine
 from roseplay.engine.records import EntryRecord
 from roseplay.engine.telemetry import StepEvent, Telemetry
 from roseplay.wire.extra import zmq
-from roseplay.wire.forward_pass import ForwardPassMetrics, ScheduledRequests, decode_forward_pass
+from roseplay.wire.forward_pass import ForwardPassMetrics, decode_forward_pass
 from roseplay.wire.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, decode_kv_events
 from roseplay.wire.kv_publisher import KvEventPublisher
 from roseplay.wire.publishers import Publishers
-from roseplay.wire.step_sums import StepSums
 from tests.core.invariants import CacheTree
 from tests.wire.common import TIMEOUT_S, blank, records, traffic, wait_until
-from tests.wire.test_step_sums import Requests
 
 
 class Subscriber:
@@ -148,39 +146,11 @@ def test_forward_pass_metrics_are_the_sums_of_step_records(engine: Engine, conte
     assert sum(metrics.queued_requests.sum_prefill_tokens for metrics in got) > 0
 
 
-def test_context_and_queue_are_followed_through_a_preemption() -> None:
-    def step(entries: list[EntryRecord], waiting: int, **more: Any) -> ForwardPassMetrics:
-        tokens = {"prompt_tokens": sum(e.prompt_tokens for e in entries), "decode_tokens": sum(e[2] for e in entries)}
-        metrics = sums.take(StepEvent(blank(waiting=waiting, entries=entries, **tokens, **more), []))
-        assert metrics is not None
-        return metrics
-
-    sums = StepSums("w", "s")
-    request = Requests(sums)
-    for request_id in (1, 2):
-        request("submitted", request_id)
-    assert sums.take(StepEvent(blank(), [])) is None
-    first = step([EntryRecord(1, 8, 0, 8, 10, 0, 0), EntryRecord(2, 2, 0, 6, 6, 4, 0)], 0, admitted=[1, 2])
-    assert first.scheduled_requests == ScheduledRequests(2, 10, 4.0, 4, 0, 0, 0.0)
-    second = step([EntryRecord(2, 0, 1, 6, 6, 4, 0), EntryRecord(1, 2, 0, 10, 10, 0, 0)], 0)
-    assert second.scheduled_requests == ScheduledRequests(1, 2, 0.0, 8, 1, 6, 0.0)
-    third = step([EntryRecord(1, 0, 1, 10, 10, 0, 0)], 1, preempted=[2])
-    assert third.scheduled_requests == ScheduledRequests(0, 0, 0.0, 0, 1, 10, 0.0)
-    queued = third.queued_requests
-    assert (queued.num_decode_requests, queued.sum_decode_kv_tokens, queued.num_prefill_requests) == (1, 7, 0)
-    fourth = step([EntryRecord(1, 0, 1, 10, 10, 0, 0), EntryRecord(2, 4, 0, 8, 8, 4, 0)], 0, admitted=[2])
-    assert fourth.scheduled_requests == ScheduledRequests(1, 4, 0.0, 4, 1, 11, 0.0)
-    assert fourth.queued_requests.num_decode_requests == 0
-
-
 def test_an_idle_engine_shows_signs_of_life(engine: Engine, context: Any) -> None:
     with Publishers(engine, forward_pass_port=0) as publishers:
         assert publishers.forward_pass is not None
         subscriber = Subscriber(context, publishers.forward_pass.publication.endpoint)
-        begun = time.monotonic()
-        beats = [decode_forward_pass(subscriber.next()) for _ in range(3)]
-        assert 1.5 < time.monotonic() - begun < 10
-        assert all(beat.is_heartbeat for beat in beats)
+        assert all(decode_forward_pass(subscriber.next()).is_heartbeat for _ in range(2))
 
 
 def test_a_subscriber_that_never_reads_holds_up_nobody(engine: Engine, context: Any) -> None:

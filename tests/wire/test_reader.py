@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from roseplay.engine.client import Engine
-from roseplay.recording.reader import Recording, parse
+from roseplay.recording.reader import Recording
 from roseplay.recording.run import Run
 from roseplay.recording.run_report import run_report
 from roseplay.wire.extra import WireError, zmq
@@ -28,13 +28,9 @@ from roseplay.wire.problems import Problems
 from roseplay.wire.publishers import Publishers
 from roseplay.wire.reader import SocketReader, read_files
 from tests.core.invariants import CacheTree
-from tests.wire.common import envelope, records, step, traffic, wait_until, written
+from tests.wire.common import envelope, recorded, records, step, traffic, wait_until, written
 
 LOOPBACK = "tcp://127.0.0.1:*"
-
-
-def recorded(run: ImportedRun) -> Recording:
-    return parse(list(run.lines()), "run.jsonl")
 
 
 def blocks_of(recording: Recording) -> dict[int, int]:

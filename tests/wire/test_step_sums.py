@@ -9,7 +9,7 @@ import pytest
 
 from roseplay.engine.records import EntryRecord, StepRecord
 from roseplay.engine.telemetry import RequestEvent, StepEvent, TokenEvent
-from roseplay.wire.forward_pass import QueuedRequests
+from roseplay.wire.forward_pass import QueuedRequests, ScheduledRequests
 from roseplay.wire.step_sums import StepSums
 
 
@@ -124,3 +124,24 @@ def test_the_context_grows_by_the_tokens_of_a_draft_that_were_right(sums: StepSu
     assert [found.sum_decode_kv_tokens for found in read] == [60, (10 + 2) + (20 + 1) + (30 + 1)]
     assert read[0].var_decode_kv_tokens == pytest.approx(200 / 3)
     assert (read[0].num_decode_requests, read[0].num_prefill_requests) == (3, 0)
+
+
+def test_prompts_and_what_decodes_read_are_followed_through_a_preemption(sums: StepSums) -> None:
+    def scheduled(*entries: EntryRecord, **more: Any) -> ScheduledRequests:
+        metrics = sums.take(StepEvent(record_of(0, *entries, **more), []))
+        assert metrics is not None
+        return metrics.scheduled_requests
+
+    def prompt(request_id: int, tokens: int, computed: int, target: int, cached: int = 0) -> EntryRecord:
+        return EntryRecord(request_id, tokens, 0, computed, target, cached, 0)
+
+    request = Requests(sums)
+    for request_id in (1, 2):
+        request("submitted", request_id)
+    assert sums.take(StepEvent(record_of(0), [])) is None, "it computed nothing"
+    entries = prompt(1, 8, 8, 10), prompt(2, 2, 6, 6, cached=4)
+    assert scheduled(*entries, prompt_tokens=10, admitted=[1, 2]) == ScheduledRequests(2, 10, 4.0, 4)
+    assert scheduled(decode(2, 6), prompt(1, 2, 10, 10), prompt_tokens=2) == ScheduledRequests(1, 2, 0.0, 8, 1, 6)
+    assert scheduled(decode(1, 10), preempted=[2]) == ScheduledRequests(num_decode_requests=1, sum_decode_kv_tokens=10)
+    again = scheduled(decode(1, 10), prompt(2, 4, 8, 8, cached=4), prompt_tokens=4, admitted=[2])
+    assert again == ScheduledRequests(1, 4, 0.0, 4, 1, 11)
