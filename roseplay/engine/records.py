@@ -1,4 +1,4 @@
-"""What is recorded of a run: its steps, their entries, its tokens and its requests. Each field is declared once, here or in
+"""What is recorded of a run: steps, their entries, tokens and requests. Each field is declared once, here or in
 ``core.step.StepCounts``, as ``Annotated[type, unit, description]``.
 
 Derived from it are the rows of frames and recordings (``COLUMNS``), their schema (``recording/schema.py``), tables and
@@ -69,9 +69,7 @@ class StepFigures(StepCounts):
     swapped_in: Annotated[int, "blocks", "copied back"] = 0
     state_slots: Annotated[int, "slots", "that requests have after it, of a model with recurrent layers"] = 0
     states_kept: Annotated[int, "states", "that the prefix cache keeps after it"] = 0
-    graph: Annotated[
-        bool | None, "", "whether it was replayed (a CUDA graph, or a recording); null without a choice"
-    ] = None
+    graph: Annotated[bool | None, "", "whether it was replayed; null without CUDA graphs or recordings"] = None
     entries: Annotated[list[EntryRecord], "", "its requests"] = field(default_factory=list)
 
 
@@ -151,25 +149,34 @@ class MissRecord:
 
     reason: Annotated[str, "", "one of MissReason, see core/cache_miss.py"]
     found: Annotated[int, "tokens", "that were there"] = 0
-    position: Annotated[int | None, "", "of the first token that differs, from 0; null: this tab may not know it"] = (
-        None
-    )
+    position: Annotated[int | None, "", "of the first token that differs, from 0; null if unknown"] = None
     request: Annotated[int | None, "", "the one that it is compared with"] = None
     step: Annotated[int | None, "", "number of the step in which it was lost"] = None
 
 
-@dataclass(slots=True, kw_only=True)
-class RequestRecord:
-    """What is known of one request. Times are null for what has not happened."""
+RequestKind = Literal["lane", "burst", "steady", "own", "api"]
 
-    kind: Annotated[Literal["lane", "burst", "steady", "own", "api"], "", "what sent it: a tab, or a program (api)"] = (
-        "api"
-    )
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class RequestFacts:
+    """Where a request comes from, and how far its prompt is."""
+
+    kind: Annotated[RequestKind, "", "what sent it: traffic of a tab, or a program (api)"] = "api"
     lane: Annotated[int | None, "", "number of its lane in the tab, from 1"] = None
     burst: Annotated[int | None, "", "number of its burst"] = None
     tenant: Annotated[int | None, "", "number of its tenant"] = None
     priority: Annotated[int, "", "its priority"] = 0
     thinking: Annotated[bool, "", "its prompt ends where the model begins to think"] = False
+    computed: Annotated[int, "tokens", "of its prompt, in its blocks"] = 0
+    target: Annotated[int, "tokens", "of its prompt, that it needs"] = 0
+    cached: Annotated[int, "tokens", "of those in its blocks, attached from earlier steps"] = 0
+    shared: Annotated[int, "tokens", "of those in its blocks, attached from requests of the same step"] = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestRecord(RequestFacts):
+    """What is known of one request. Times are null for what has not happened."""
+
     prompt_tokens: Annotated[int, "tokens", "in its prompt"] = 0
     arrived: Annotated[float | None, "ms", "when it was due; a busy engine may take it later"] = None
     submitted: Annotated[float | None, "ms", "when it was submitted"] = None
@@ -186,15 +193,9 @@ class RequestRecord:
     itl_max: Annotated[float | None, "ms", "the longest gap between its tokens"] = None
     tokens: Annotated[int, "tokens", "generated so far"] = 0
     preemptions: Annotated[int, "", "how often it lost its blocks"] = 0
-    miss: Annotated[
-        dict[str, Any] | None, "", "why no more of its prompt was cached; known from its first token on"
-    ] = None
+    miss: Annotated[dict[str, Any] | None, "", "why no more of its prompt was cached, from its first token on"] = None
     reason: Annotated[str | None, "", "why it ended"] = None
     error: Annotated[str | None, "", "the error that ended it"] = None
-    computed: Annotated[int, "tokens", "of its prompt, in its blocks"] = 0
-    target: Annotated[int, "tokens", "of its prompt, that it needs"] = 0
-    cached: Annotated[int, "tokens", "of those in its blocks, attached from earlier steps"] = 0
-    shared: Annotated[int, "tokens", "of those in its blocks, attached from requests of the same step"] = 0
 
 
 class Column(NamedTuple):
@@ -222,6 +223,7 @@ def columns_of(record: Any) -> dict[str, Column]:
 
 
 FIGURES = [one.name for one in dataclasses.fields(StepFigures)]
+FACTS = [one.name for one in dataclasses.fields(RequestFacts)]
 COLUMNS: dict[str, list[str]] = {
     "steps": [one.name for one in dataclasses.fields(StepRow)],
     "entries": list(EntryRecord._fields),

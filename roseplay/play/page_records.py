@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from roseplay.clock import Clock
-from roseplay.engine.records import FIGURES, RequestRecord, StepRecord, StepRow, columns_of
+from roseplay.engine.records import FACTS, FIGURES, RequestRecord, StepRecord, StepRow, columns_of
 from roseplay.play.prompt_cache import miss_of
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 from roseplay.recording.step_limit import limit_of
@@ -80,11 +80,7 @@ def request_record(tracked: TrackedRequest, registry: RequestRegistry, page_time
         return None if time_ns is None else page_time.ms(time_ns)
 
     return RequestRecord(
-        kind=tracked.kind,
-        lane=tracked.lane,
-        burst=tracked.burst,
-        **tracked.scheduling,
-        thinking=tracked.thinking,
+        **{name: getattr(tracked, name) for name in FACTS},
         prompt_tokens=tracked.prompt_tokens,
         arrived=at(metrics.due_ns),
         submitted=at(metrics.submitted_ns),
@@ -104,8 +100,4 @@ def request_record(tracked: TrackedRequest, registry: RequestRegistry, page_time
         miss=miss_of(tracked, registry),
         reason=str(stream.finish_reason) if stream.finish_reason else None,
         error=stream.error,
-        computed=tracked.computed,
-        target=tracked.target,
-        cached=tracked.cached,
-        shared=tracked.shared,
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from roseplay.config import SamplingParams
 from roseplay.engine.engine_like import EngineLike, Prompt
+from roseplay.engine.records import RequestKind
 from roseplay.play.chats import title_of
-from roseplay.recording.request_registry import Kind, RequestRegistry, TrackedRequest
+from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 
 
 class Requests:
@@ -25,7 +26,7 @@ class Requests:
         prompt: Prompt,
         params: SamplingParams,
         *,
-        kind: Kind,
+        kind: RequestKind,
         tab: str = "",
         lane: int | None = None,
         burst: int | None = None,

@@ -5,52 +5,33 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import Literal, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
-from roseplay.engine.records import EntryRecord
+from roseplay.engine.records import EntryRecord, RequestFacts
 from roseplay.engine.stream import Stream
 from roseplay.recording.tenant_numbers import TenantNumbers
 
 MOST_SENDERS = 1 << 14  # requests whose sender is remembered
 
-Kind = Literal["lane", "burst", "steady", "own", "api"]
-
 
 @dataclass(slots=True, eq=False)
-class TrackedRequest:
+class TrackedRequest(RequestFacts):
     """One request and its sender.
 
     Attributes:
         stream: the engine's stream (text, token times, metrics).
-        kind: ``lane``, ``burst``, ``steady`` and ``own`` (traffic from a file) were sent from a tab, ``api`` by a program.
-        lane: number of its lane in the tab, from 1; ``None`` for other traffic.
-        burst: id of its burst.
         title: its prompt, as displayed.
-        scheduling: its tenant's number and its priority, see ``TenantNumbers.fields``.
         tab: id of the tab whose lease keeps it alive; "" for programs, which have none.
-        computed, target: prompt tokens in its blocks, and how many it needs.
-        thinking: its prompt ends with ``<think>``, so that its answer begins with the model's thinking.
         stopping: an abort was requested; the current step is finished first.
-        cached, shared: tokens of ``computed`` found in blocks of earlier steps, and those computed by other requests in
-            the same step.
         reached: the most prompt tokens that its blocks ever held; a preemption does not lower it.
         counted: its prompt tokens included in the totals.
     """
 
     stream: Stream
-    kind: Kind = "api"
-    lane: int | None = None
-    burst: int | None = None
     tab: str = ""
     title: str = ""
-    scheduling: dict[str, int] = field(default_factory=dict)
-    thinking: bool = False
     stopping: bool = False
-    computed: int = 0
-    target: int = 0
-    cached: int = 0
-    shared: int = 0
     reached: int = 0
     counted: int = 0
 
@@ -161,7 +142,7 @@ class RequestRegistry:
 
     def submitted(self, tracked: TrackedRequest) -> None:
         """Add a request to the totals and number its tenant; called once for each."""
-        tracked.scheduling = self._tenants.fields(tracked.stream.params)
+        tracked.tenant, tracked.priority = self._tenants.of(tracked.stream.params)
         self.totals.requests += 1
         self.totals.prompt_tokens += tracked.prompt_tokens
         tracked.counted = tracked.prompt_tokens

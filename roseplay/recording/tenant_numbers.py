@@ -16,14 +16,10 @@ class TenantNumbers:
         self._numbers: dict[str, int] = {}
         self._count = 0
 
-    def fields(self, params: SamplingParams) -> dict[str, int]:
-        """Returns the ``tenant`` and the ``priority`` of a request for a frame, as far as it has them."""
-        found = {}
-        if params.tenant is not None:
-            found["tenant"] = self._number(params.tenant)
-        if params.priority:
-            found["priority"] = max(-MOST_PRIORITY, min(MOST_PRIORITY, params.priority))
-        return found
+    def of(self, params: SamplingParams) -> tuple[int | None, int]:
+        """Returns the number of a request's tenant, ``None`` for nobody's, and its priority."""
+        number = None if params.tenant is None else self._number(params.tenant)
+        return number, max(-MOST_PRIORITY, min(MOST_PRIORITY, params.priority))
 
     def _number(self, name: str) -> int:
         if name not in self._numbers:

@@ -9,11 +9,9 @@ from roseplay.recording.tenant_numbers import MOST_PRIORITY, TenantNumbers
 def test_tenants_are_numbered_in_order_of_appearance_and_the_oldest_of_too_many_is_forgotten() -> None:
     numbers = TenantNumbers(most=2)
     names = ("b", "a", "b", None, "c", "a", "b")
-    assert [numbers.fields(SamplingParams(tenant=name)).get("tenant") for name in names] == [1, 2, 1, None, 3, 2, 4]
+    assert [numbers.of(SamplingParams(tenant=name))[0] for name in names] == [1, 2, 1, None, 3, 2, 4]
 
 
-def test_a_priority_is_there_if_it_is_not_the_usual_one_and_fits_a_script() -> None:
-    priorities = (0, -3, 10**30, -(10**30))
-    assert [TenantNumbers().fields(SamplingParams(priority=value)) for value in priorities] == [
-        {}, {"priority": -3}, {"priority": MOST_PRIORITY}, {"priority": -MOST_PRIORITY}
-    ]  # fmt: skip
+def test_a_priority_fits_a_script() -> None:
+    priorities = [TenantNumbers().of(SamplingParams(priority=value))[1] for value in (0, -3, 10**30, -(10**30))]
+    assert priorities == [0, -3, MOST_PRIORITY, -MOST_PRIORITY]

@@ -22,7 +22,7 @@ export const STEPS = {
   swapped_in: I32, // copied back (blocks)
   state_slots: I32, // that requests have after it, of a model with recurrent layers (slots)
   states_kept: I32, // that the prefix cache keeps after it (states)
-  graph: Array, // whether it was replayed (a CUDA graph, or a recording); null without a choice
+  graph: Array, // whether it was replayed; null without CUDA graphs or recordings
   t0: F64, // when it began (ms)
   t1: F64, // when it ended (ms)
   device_ms: F64, // time on the device (ms)
@@ -53,12 +53,16 @@ export const TOKENS = {
 /**
  * What is known of one request. Times are null for what has not happened.
  * @typedef {object} RequestRecord
- * @property {"lane" | "burst" | "steady" | "own" | "api"} kind what sent it: a tab, or a program (api)
+ * @property {"lane" | "burst" | "steady" | "own" | "api"} kind what sent it: traffic of a tab, or a program (api)
  * @property {number | null} lane number of its lane in the tab, from 1
  * @property {number | null} burst number of its burst
  * @property {number | null} tenant number of its tenant
  * @property {number} priority its priority
  * @property {boolean} thinking its prompt ends where the model begins to think
+ * @property {number} computed of its prompt, in its blocks (tokens)
+ * @property {number} target of its prompt, that it needs (tokens)
+ * @property {number} cached of those in its blocks, attached from earlier steps (tokens)
+ * @property {number} shared of those in its blocks, attached from requests of the same step (tokens)
  * @property {number} prompt_tokens in its prompt (tokens)
  * @property {number | null} arrived when it was due; a busy engine may take it later (ms)
  * @property {number | null} submitted when it was submitted (ms)
@@ -75,13 +79,9 @@ export const TOKENS = {
  * @property {number | null} itl_max the longest gap between its tokens (ms)
  * @property {number} tokens generated so far (tokens)
  * @property {number} preemptions how often it lost its blocks
- * @property {Miss | null} miss why no more of its prompt was cached; known from its first token on
+ * @property {Miss | null} miss why no more of its prompt was cached, from its first token on
  * @property {string | null} reason why it ended
  * @property {string | null} error the error that ended it
- * @property {number} computed of its prompt, in its blocks (tokens)
- * @property {number} target of its prompt, that it needs (tokens)
- * @property {number} cached of those in its blocks, attached from earlier steps (tokens)
- * @property {number} shared of those in its blocks, attached from requests of the same step (tokens)
  */
 
 /**
@@ -89,7 +89,7 @@ export const TOKENS = {
  * @typedef {object} Miss
  * @property {string} reason one of MissReason, see core/cache_miss.py
  * @property {number} found that were there (tokens)
- * @property {number | null} position of the first token that differs, from 0; null: this tab may not know it
+ * @property {number | null} position of the first token that differs, from 0; null if unknown
  * @property {number | null} request the one that it is compared with
  * @property {number | null} step number of the step in which it was lost
  */
@@ -154,6 +154,10 @@ export const newRequest = () => ({
   tenant: null,
   priority: 0,
   thinking: false,
+  computed: 0,
+  target: 0,
+  cached: 0,
+  shared: 0,
   prompt_tokens: 0,
   arrived: null,
   submitted: null,
@@ -173,8 +177,4 @@ export const newRequest = () => ({
   miss: null,
   reason: null,
   error: null,
-  computed: 0,
-  target: 0,
-  cached: 0,
-  shared: 0,
 });
