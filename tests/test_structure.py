@@ -245,3 +245,8 @@ def test_a_record_is_declared_once(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout) == {"schema": "whole", "csv": "7", "trace": 7, "store": True}
+
+
+def test_the_page_asks_the_server_in_one_place() -> None:
+    pages = (PACKAGE / "play" / "static").rglob("*.js")
+    assert [path.name for path in pages if "fetch(" in path.read_text(encoding="utf-8")] == ["ask.js"]

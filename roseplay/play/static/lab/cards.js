@@ -1,5 +1,6 @@
 /* The scenarios, each with a small drawing of its load, and a card for a file of requests in place of a scenario's.
  * Only one can be chosen; arrow keys work as in a radio group. */
+import { ask } from "../shared/ask.js";
 import { make, makeButton, svg, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -12,7 +13,6 @@ import { restore } from "./files.js";
 import { followJob, running } from "./job.js";
 import { setMode } from "./mode.js";
 import { adoptCatalogue, chooseScenario } from "./plan.js";
-import { ask } from "./server.js";
 import { ARMS, lab, LAST_SCENARIO, say, scenarioNamed, shownResult, tell } from "./state.js";
 
 // ---- the drawings, 64 x 34 --------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ export function mount(element, events) {
 /* Load the scenarios; returns whether they have come. */
 async function loadCatalogue() {
   try {
-    lab.catalogue = await ask("");
+    lab.catalogue = await ask("/lab");
   } catch (error) {
     say(error);
     return false;

@@ -1,8 +1,8 @@
 /* The result that the Lab shows, of any kind: the document, the limits (SLO) it is judged by, its id on the server, its
  * name and its copy in this browser. */
+import { ask } from "../shared/ask.js";
 import { keep, stored } from "../shared/storage.js";
 import { putKept } from "./database.js";
-import { ask } from "./server.js";
 import { setMode } from "./mode.js";
 import { promisesOf } from "./points/document.js";
 import { armOf, ARMS, lab, planOf, say, scenarioNamed, tell } from "./state.js";
@@ -85,7 +85,7 @@ function asked(arm, { arms }) {
 export async function idOnServer(document) {
   const known = onServer.get(document);
   if (known) return known;
-  const { id } = await ask("/open", document);
+  const { id } = await ask("/lab/open", { body: document });
   onServer.set(document, id);
   return id;
 }
@@ -97,10 +97,10 @@ function isOnServer(document, id) {
 }
 
 /** Fetch the server's result with this id. */
-export const resultOnServer = async (id) => isOnServer(await ask(`/result/${encodeURIComponent(id)}`), id);
+export const resultOnServer = async (id) => isOnServer(await ask(`/lab/result/${encodeURIComponent(id)}`), id);
 
 /** Have the server read a result from a file. */
-export const readResult = async (content) => resultOnServer((await ask("/open", content)).id);
+export const readResult = async (content) => resultOnServer((await ask("/lab/open", { body: content })).id);
 
 /** Note that a result has another name or other limits, so that the server's copy is out of date. */
 export const documentChanged = (document) => onServer.delete(document);
@@ -146,7 +146,7 @@ async function recount() {
   const { document, limits } = lab;
   try {
     const id = onServer.get(document);
-    const summary = await ask("/summary", id ? { id, limits } : { document, limits });
+    const summary = await ask("/lab/summary", { body: id ? { id, limits } : { document, limits } });
     if (lab.document !== document || lab.limits !== limits) return; // overtaken by another one
     Object.assign(document, { limits, summary });
     documentChanged(document);

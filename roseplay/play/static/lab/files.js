@@ -1,5 +1,6 @@
 /* Actions on results: listing and reopening them, and sharing them as a file, a link or a report. A finished run is
  * kept at once; the last one shown is shown again when the page is reopened. */
+import { ask } from "../shared/ask.js";
 import { make, makeButton } from "../shared/dom.js";
 import { saveFile } from "../shared/download.js";
 import { on } from "../shared/events.js";
@@ -154,9 +155,8 @@ function fileName(document, ending) {
 /** Save the table of a sweep or a search. */
 export const exportTable = () =>
   withId(async (id) => {
-    const answer = await fetch(`/ui/lab/result/${encodeURIComponent(id)}/points.csv`);
-    if (!answer.ok) throw new Error("The server could not make the table: run it again.");
-    saveFile(fileName(shownResult(), "csv"), await answer.text(), "text/csv");
+    const table = await ask(`/lab/result/${encodeURIComponent(id)}/points.csv`, { text: true });
+    saveFile(fileName(shownResult(), "csv"), table, "text/csv");
   });
 
 export const openReport = () =>

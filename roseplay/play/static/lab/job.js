@@ -1,4 +1,5 @@
 /* A run, from the button to its result. The server owns the job, and every open page follows it. */
+import { ask } from "../shared/ask.js";
 import { on } from "../shared/events.js";
 import { keep, stored } from "../shared/storage.js";
 import { showPaused } from "./address.js";
@@ -6,7 +7,6 @@ import { keepDocument, resultOnServer, showResult } from "./document.js";
 import { setMode } from "./mode.js";
 import { runOrder } from "./plan.js";
 import { allRows } from "./points/document.js";
-import { ask } from "./server.js";
 import { ARMS, lab, measuring, say, shownResult, tell } from "./state.js";
 
 const ASK_MS = 300, RETRY_MS = 1500, OTHERS_MS = 2000, MOST_RETRIES = 8;
@@ -25,7 +25,7 @@ export async function run() {
   starting = true;
   tell("job");
   try {
-    const { mode } = lab, { job } = await ask("/run", runOrder());
+    const { mode } = lab, { job } = await ask("/lab/run", { body: runOrder() });
     starting = false;
     lab.edited = false;
     if (mode === "compare") lab.document = null;
@@ -44,7 +44,7 @@ export async function run() {
 export async function stop() {
   if (!running()) return;
   try {
-    await ask("/stop", {});
+    await ask("/lab/stop", { body: {} });
     look();
   } catch (error) {
     say(error);
@@ -70,7 +70,7 @@ async function look() {
   const { id } = lab.job;
   try {
     const have = allRows(lab.job.so_far).reduce((runs, { row }) => runs + row.runs, 0);
-    const job = await ask(`/job?id=${encodeURIComponent(id)}&have=${have}`);
+    const job = await ask(`/lab/job?id=${encodeURIComponent(id)}&have=${have}`);
     failures = 0;
     if (lab.job.id !== id || !running()) return; // another poll was faster
     if (job.so_far === undefined) job.so_far = lab.job.so_far; // nothing more was measured
@@ -125,6 +125,6 @@ let askedAt = -Infinity;
 on("frame", async (delta) => {
   if (!delta.lab || !lab.catalogue || running() || performance.now() - askedAt < OTHERS_MS) return;
   askedAt = performance.now();
-  const { state } = await ask("").catch(() => ({ state: null }));
+  const { state } = await ask("/lab").catch(() => ({ state: null }));
   if (state && !running()) followJob(state);
 });

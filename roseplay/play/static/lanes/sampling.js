@@ -2,6 +2,7 @@
  *
  * Input is sent in order, one request at a time, and collected while a request is in progress. An answer moves only
  * controls that have not been used since its request, and is not shown while there is more to send. */
+import { ask } from "../shared/ask.js";
 import { make, set, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { whenReady } from "../shared/ready.js";
@@ -118,17 +119,9 @@ async function post(body) {
   for (;;) {
     await whenReady();
     try {
-      const headers = { "Content-Type": "application/json" }, signal = AbortSignal.timeout(TIMEOUT_MS);
-      /** @type {RequestInit} */
-      const options = { method: "POST", headers, body: JSON.stringify(body), cache: "no-store", signal };
-      const reply = await fetch("/ui/sampling", options);
-      if (reply.ok) return await reply.json();
-      if (reply.status < 500) {
-        refuse((await reply.json().catch(() => ({}))).detail || `The server answered ${reply.status}.`);
-        return null;
-      }
-    } catch {
-      // no answer: the poll shows that
+      return await ask("/sampling", { body, ms: TIMEOUT_MS });
+    } catch ({ status, message }) {
+      if (status >= 400 && status < 500) return refuse(message); // the poll shows that there is no answer
     }
     await new Promise((again) => setTimeout(again, RETRY_MS));
   }
@@ -150,9 +143,9 @@ function sources() {
 }
 
 function refuse(why) {
-  if (typeof why !== "string") why = "The server does not accept this.";
   said.hidden = !why;
   write(said, why);
+  return null;
 }
 
 function button() {

@@ -1,4 +1,5 @@
 /* A popover beside a block with what is known about it; fetched again when the block has changed. */
+import { ask } from "../shared/ask.js";
 import { blocks } from "../shared/blocks.js";
 import { make } from "../shared/dom.js";
 import { on } from "../shared/events.js";
@@ -32,20 +33,20 @@ export function blockInfo(block, x, y, closed) {
       closed();
     },
   });
-  ask(mine);
+  look(mine);
 }
 
-const look = (block) => `${blocks.references[block]} ${blocks.owner[block]} ${blocks.findable[block]}`;
+const state = (block) => `${blocks.references[block]} ${blocks.owner[block]} ${blocks.findable[block]}`;
 
 /* What a recording tells about a block: its frames have the block's holder, but not its content. */
 function recorded(mine) {
   const { references, owner, findable } = blocks, n = mine.block;
-  mine.seen = look(n);
-  const state = ["free", "cached", "active", "shared"][blocks.kind(n)];
+  mine.seen = state(n);
+  const kind = ["free", "cached", "active", "shared"][blocks.kind(n)];
   mine.body.replaceChildren(
     make("p", "", "A recording does not contain what is in blocks, only which requests held them."),
     factList(
-      factRow("state", state),
+      factRow("state", kind),
       factRow("holders", String(references[n])),
       factRow("longest held by", ...holders(owner[n] >= 0 ? [owner[n]] : [])),
       factRow("findable", blocks.isPinned(n) ? "yes, pinned" : findable[n] ? "yes" : "no"),
@@ -53,37 +54,27 @@ function recorded(mine) {
   );
 }
 
-async function ask(mine) {
+async function look(mine) {
   if (poll.held) return recorded(mine);
-  let busy = false;
-  mine.seen = look(mine.block);
-  let answer, problem = "";
-  try {
-    const signal = AbortSignal.timeout(TIMEOUT_MS);
-    const reply = await fetch(`/ui/block/${mine.block}?tab=${encodeURIComponent(tab)}`, { cache: "no-store", signal });
-    answer = await reply.json();
-    busy = reply.status === 503;
-    if (!reply.ok) problem = String(answer.detail || `the server answered ${reply.status}`);
-  } catch {
-    problem = "the server did not answer";
-  }
+  mine.seen = state(mine.block);
+  const answer = await ask(`/block/${mine.block}`, { query: { tab }, ms: TIMEOUT_MS }).catch((error) => error);
   if (open !== mine) return;
-  if (problem) mine.body.replaceChildren(make("p", "", `Not available now: ${problem}.`));
+  if (answer instanceof Error) mine.body.replaceChildren(make("p", "", `Not available now. ${answer.message}`));
   else fill(mine.body, answer);
   popover.fit();
-  if (busy) askAgain(mine, BUSY_MS); // in a long step, say
+  if (answer.status === 503) askAgain(mine, BUSY_MS); // in a long step, say
 }
 
 function askAgain(mine, wait) {
   clearTimeout(mine.timer);
   mine.timer = setTimeout(() => {
     mine.timer = 0;
-    if (open === mine) ask(mine);
+    if (open === mine) look(mine);
   }, wait);
 }
 
 on("frame", () => {
-  if (open && !open.timer && look(open.block) !== open.seen) askAgain(open, AGAIN_MS);
+  if (open && !open.timer && state(open.block) !== open.seen) askAgain(open, AGAIN_MS);
 });
 
 function fill(body, info) {

@@ -1,5 +1,6 @@
 /* The popover "Why was my prompt not cached?", beside the pressed element. The reason is in the store; the prompt's
  * text, for the tab that sent it, comes from the server. */
+import { ask } from "../shared/ask.js";
 import { make } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -47,24 +48,13 @@ on("cached", ({ rid, element }) => {
     },
   });
   if (popover.name !== "cache") return; // it was open for this already
-  ask(rid).then((answer) => {
+  if (poll.held) return; // a recording has the reason, but not the prompts' tokens
+  ask(`/prompt/${rid}`, { query: { tab }, ms: TIMEOUT_MS }).catch(() => null).then((answer) => {
     if (open !== mine || !answer) return;
     body.replaceChildren(...told(rid, answer));
     popover.fit();
   });
 });
-
-/** @returns {Promise<Told | null>} null if the server does not know it, or there is no server */
-async function ask(rid) {
-  if (poll.held) return null; // a recording has the reason, but not the prompts' tokens
-  try {
-    const signal = AbortSignal.timeout(TIMEOUT_MS), address = `/ui/prompt/${rid}?tab=${encodeURIComponent(tab)}`;
-    const reply = await fetch(address, { cache: "no-store", signal });
-    return reply.ok ? await reply.json() : null;
-  } catch {
-    return null;
-  }
-}
 
 /** @param {number} rid @param {Told | null} answer @returns {HTMLElement[]} */
 function told(rid, answer) {

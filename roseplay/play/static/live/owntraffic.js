@@ -1,5 +1,6 @@
 /* The user's own traffic: a file is chosen here, or dropped on the row, and the server plays it. The page keeps the
  * file, so that it can be played again; the tab's polls report the progress. */
+import { ask, sentence } from "../shared/ask.js";
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -26,26 +27,6 @@ let wanted = null;
 const isOn = () => wanted ?? Boolean(figures && figures.on);
 
 // ---- asking -----------------------------------------------------------------------------------------------
-/**
- * Returns the answer to a POST of a file, or of nothing; throws an Error with the reason if it is refused.
- * @param {string} path below /ui/traffic
- * @param {Record<string, string>} query
- * @param {File} [file]
- */
-async function ask(path, query, file) {
-  let answer;
-  try {
-    answer = await fetch(`/ui/traffic${path}?${new URLSearchParams(query)}`, { method: "POST", body: file });
-  } catch {
-    throw new Error(file ? "The file can no longer be read, or the server does not answer." : "The server is gone.");
-  }
-  const found = await answer.json().catch(() => null);
-  if (answer.ok && found) return found;
-  throw new Error(sentence(found?.detail || `the server answered ${answer.status}`));
-}
-
-const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.?!]$/.test(text) ? "" : "."}`;
-
 /** Queue an action; its errors are shown in the row. */
 function attempt(does) {
   underWay++;
@@ -67,7 +48,7 @@ const choose = (file) =>
     const name = file.name.slice(-MOST_NAME);
     try {
       if (file.size > LARGEST) throw new Error("It is larger than 8 MiB: use a part of it.");
-      chosen = { ...await ask("/check", { name }, file), file };
+      chosen = { ...await ask("/traffic/check", { query: { name }, body: file }), file };
       shows = "chosen";
     } catch (error) {
       throw new Error(`${name}: ${error.message}`);
@@ -77,14 +58,14 @@ const choose = (file) =>
 function play() {
   wanted = true;
   attempt(async () => {
-    figures = await ask("/play", { name: chosen.name, tab }, chosen.file);
+    figures = await ask("/traffic/play", { query: { name: chosen.name, tab }, body: chosen.file });
     shows = "played";
   });
 }
 
 function stop() {
   wanted = false;
-  attempt(() => ask("/stop", { tab }));
+  attempt(() => ask("/traffic/stop", { query: { tab }, post: true }));
 }
 
 // ---- following --------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 /* The mark of a simulated engine beside the header's figures: its hardware and the label of its times. It opens a
  * dialog that says where every number comes from, which the server fills. */
+import { ask } from "../shared/ask.js";
 import { make, makeButton, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -133,9 +134,8 @@ function contents(origins) {
 async function fill(body) {
   const said = make("p", { role: "status" }, "Loading…");
   body.replaceChildren(said);
-  const answer = await fetch("/ui/simulation", { cache: "no-store" }).catch(() => null);
-  const found = await answer?.json().catch(() => null);
-  if (answer?.ok && found) body.replaceChildren(...contents(found));
+  const origins = await ask("/simulation").catch(() => null);
+  if (origins) body.replaceChildren(...contents(origins));
   else write(said, `${store.info?.simulated ?? ""}. More is known only while the engine runs.`);
 }
 

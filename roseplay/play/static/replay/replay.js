@@ -1,5 +1,6 @@
 /* Plays a recorded run into the store as the poller would, at the recording's own speed or another. Emits "replay" when
  * its state changes other than by the passing of time. */
+import { ask } from "../shared/ask.js";
 import { emit, on } from "../shared/events.js";
 import { given } from "../shared/given.js";
 import { poll } from "../shared/poll.js";
@@ -123,12 +124,10 @@ function open(text, name) {
   play();
 }
 
-/** Fetch a recording from this server and show it. Returns an error message, or "". */
-async function load(address, name) {
+/** Fetch a recording from this server, below /ui, and show it. Returns an error message, or "". */
+async function load(path, name) {
   try {
-    const answer = await fetch(address);
-    if (!answer.ok) throw new Error(`The server answered ${answer.status} for ${name}.`);
-    open(await answer.text(), name);
+    open(await ask(path, { text: true }), name);
     return "";
   } catch (error) {
     return error.message;
@@ -136,11 +135,11 @@ async function load(address, name) {
 }
 
 /* A view offers the recorded demo that comes with the server. */
-on("recorded demo", () => load("/ui/demo.jsonl", "demo.jsonl"));
+on("recorded demo", () => load("/demo.jsonl", "demo.jsonl"));
 
 /** Show the recording that this server was started for. */
 async function served() {
-  const problem = await load("/ui/recording", given.recording);
+  const problem = await load("/recording", given.recording);
   if (problem) poll.showState("lost", problem);
 }
 

@@ -4,6 +4,7 @@
  *
  * While a replay is shown, it polls only to keep this tab's lease, and drops the answers. Emits "heard" at each answer,
  * "start" with the engine's progress (null: live), and "replaced" at news of another engine or after a replay. */
+import { ask } from "./ask.js";
 import { emit } from "./events.js";
 import { given } from "./given.js";
 import { apply } from "./reduce.js";
@@ -44,28 +45,21 @@ function showState(state, words) {
   indicator.lastElementChild.textContent = words;
 }
 
-function address() {
-  const query = new URLSearchParams({ since: String(store.cursor || 0), boot: store.bootId || "", tab });
-  if (have()) query.set("have", have());
-  return `/ui/delta?${query}`;
-}
-
-async function ask() {
+async function next() {
   if (underWay) return;
   underWay = true;
   clearTimeout(timer);
   if (poll.asked === null) poll.asked = performance.now();
+  const query = { since: store.cursor || 0, boot: store.bootId || "", tab, ...(have() && { have: have() }) };
   let wait;
   try {
-    const answer = await fetch(address(), { cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
-    if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
-    wait = take(await answer.json());
+    wait = take(await ask("/delta", { query, ms: TIMEOUT_MS }));
   } catch {
     wait = RETRY_MS[Math.min(poll.failures++, RETRY_MS.length - 1)];
     if (poll.failures > 1 && !poll.held && !poll.starting?.failed) showState("lost", "reconnecting");
   }
   underWay = false;
-  timer = setTimeout(ask, Math.max(LEAST_MS, wait));
+  timer = setTimeout(next, Math.max(LEAST_MS, wait));
 }
 
 /**
@@ -110,8 +104,8 @@ function start(element, stamps) {
   indicator = element;
   have = stamps;
   if (given.recording) return;
-  document.addEventListener("visibilitychange", () => document.hidden || ask());
-  ask();
+  document.addEventListener("visibilitychange", () => document.hidden || next());
+  next();
 }
 
 /** Set whether something else feeds the store; when it no longer does, everything is fetched again. */
@@ -119,5 +113,5 @@ function hold(held) {
   Object.assign(poll, { held, asked: null });
   if (held) return;
   store.cursor = 0;
-  if (!given.recording) ask();
+  if (!given.recording) next();
 }

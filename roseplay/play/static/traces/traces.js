@@ -1,5 +1,6 @@
 /* The Traces tab: the contents of the current run and its downloads; a recording opened from a file, which only this
  * browser reads; and the demo that comes with the server. */
+import { ask } from "../shared/ask.js";
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -27,24 +28,20 @@ export function mount(element) {
   box.addEventListener("click", (event) => {
     if (event.target.closest && event.target.closest("a[aria-disabled]")) event.preventDefault();
   });
-  on("connection", (trouble) => (trouble && trouble.kind === "server" ? offer(false) : ask()));
-  setInterval(ask, AGAIN_MS);
-  new ResizeObserver(ask).observe(box); // from nothing to something when the tab is shown
+  on("connection", (trouble) => (trouble && trouble.kind === "server" ? offer(false) : look()));
+  setInterval(look, AGAIN_MS);
+  new ResizeObserver(look).observe(box); // from nothing to something when the tab is shown
   const demo = part(".rp-demo");
-  if (demo) demo.onclick = async () => opened(await replay.load("/ui/demo.jsonl", "demo.jsonl"));
+  if (demo) demo.onclick = async () => opened(await replay.load("/demo.jsonl", "demo.jsonl"));
   mountContents(part(".rp-contents-of"));
   takeFiles(part(".rp-choose"), part("input[type=file]"), part(".rp-drop-zone"), take);
 }
 
 // ---- this run -------------------------------------------------------------------------------------------
-async function ask() {
+async function look() {
   if (!box.offsetParent || !ready()) return;
-  try {
-    const answer = await fetch("/ui/export", { cache: "no-store", signal: AbortSignal.timeout(AGAIN_MS * 2) });
-    if (answer.ok) show(await answer.json());
-  } catch {
-    // the header shows that the server does not answer
-  }
+  const run = await ask("/export", { ms: AGAIN_MS * 2 }).catch(() => null); // the header shows a server that is gone
+  if (run) show(run);
 }
 
 function show(run) {
