@@ -3,6 +3,7 @@
 import { blocks } from "./shared/blocks.js";
 import { emit, on } from "./shared/events.js";
 import { given } from "./shared/given.js";
+import { panels } from "./shared/panel.js";
 import { pointing } from "./shared/pointing.js";
 import { poll } from "./shared/poll.js";
 import { popover } from "./shared/popover.js";
@@ -14,7 +15,6 @@ import { clock, time } from "./shared/time.js";
 import { lab } from "./lab/state.js";
 import { stamps } from "./lanes/lanes.js";
 import { knobMarks } from "./live/knobmarks.js";
-import { panels } from "./live/panel.js";
 import { stepSpan } from "./live/span.js";
 import { view } from "./live/view.js";
 import { replay } from "./replay/replay.js";

@@ -1,8 +1,8 @@
 /* The canvas of one view of a result. It is drawn when the result, the limits, the size or the theme has changed;
  * while its tab is hidden it has no size and is not drawn. */
-import { make, write } from "../shared/dom.js";
+import { onKeys, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
-import { createPen } from "../shared/pen.js";
+import { Panel } from "../shared/panel.js";
 import { palette } from "../shared/theme.js";
 import { running } from "./job.js";
 import { RUN_WORDS } from "./mode.js";
@@ -31,82 +31,64 @@ const compared = () => Boolean(lab.document);
  * @property {() => boolean} [has] whether there is something to draw; without it, whether a comparison is shown
  */
 
-class LabView {
+class LabView extends Panel {
   /**
    * @param {HTMLElement} element
    * @param {ViewSpec} spec
    */
   constructor(element, spec) {
-    this.spec = spec;
+    super(element, { .../** @type {any} */ (spec), canvas: "rp-lab-canvas", keys: false });
+    this.keys = spec.keys || {};
     this.has = spec.has || compared;
-    this.box = element.querySelector(".rp-plot");
-    this.subtitle = element.querySelector(".rp-sub");
     this.subtitle.setAttribute("aria-live", "polite");
-    this.canvas = make("canvas", { className: "rp-lab-canvas", tabIndex: 0, role: "img" });
-    this.box.append(this.canvas);
-    this.pen = createPen(this.canvas);
     /** @type {Point | null} */
     this.point = null;
-    this.asked = 0;
-    this.soon = this.soon.bind(this);
     this.listen();
-    this.describe();
   }
 
-  /** Draw at the next frame. */
-  soon() {
-    if (!this.asked) this.asked = requestAnimationFrame(() => this.draw());
-  }
-
-  area() {
-    const { l, r, t, b } = this.spec.margin, x1 = this.box.clientWidth - r, y1 = this.box.clientHeight - b;
+  area(width = this.box.clientWidth, height = this.box.clientHeight) {
+    const { l, r, t, b } = this.spec.margin, x1 = width - r, y1 = height - b;
     return { x0: l, x1, y0: t, y1, width: x1 - l, height: y1 - t };
   }
 
-  draw() {
-    const { pen, box, spec } = this, area = this.area(), T = palette();
-    this.asked = 0;
-    if (area.width < 20 || area.height < 20) return;
-    pen.begin(box.clientWidth, box.clientHeight);
+  /** @override */
+  draw(width, height) {
+    const { pen, spec } = this, area = this.area(width, height), T = palette(), has = this.has();
+    if (area.width < 20 || area.height < 20) return false;
+    pen.begin(width, height);
     spec.draw(pen, area, T);
-    const read = this.has() && this.point ? spec.read(area, this.point) : null;
+    const read = has && this.point ? spec.read(area, this.point) : null;
     if (read && read.marks) read.marks(pen, area, T);
     const empty = running() ? "Measuring." : `Press ${RUN_WORDS[lab.mode]}.`;
-    if (!this.has()) pen.note(empty, (area.x0 + area.x1) / 2, (area.y0 + area.y1) / 2);
+    if (!has) pen.note(empty, (area.x0 + area.x1) / 2, (area.y0 + area.y1) / 2);
     const { subtitle } = spec;
     write(this.subtitle, read ? read.words : typeof subtitle === "string" ? subtitle : subtitle());
   }
 
+  /** @override */
+  words() {
+    return this.has() ? this.spec.describe() : `${this.spec.name}: nothing measured yet.`;
+  }
+
   listen() {
-    const { canvas, spec } = this;
+    const { canvas } = this;
     canvas.addEventListener("pointermove", (event) => this.read({ x: event.offsetX, y: event.offsetY }));
-    canvas.addEventListener("pointerleave", () => this.read(null));
-    canvas.addEventListener("blur", () => this.read(null));
-    canvas.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") return this.read(null);
-      const move = spec.keys && spec.keys[event.key];
-      if (!move || !this.has() || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      this.read(move(this.point, this.area()));
+    for (const name of ["pointerleave", "blur"]) canvas.addEventListener(name, () => this.read(null));
+    onKeys(canvas, ({ key }) => {
+      if (key === "Escape") this.read(null);
+      const move = this.has() && this.keys[key];
+      if (move) this.read(move(this.point, this.area()));
+      return Boolean(move);
     });
     on("lab", (what) => {
       if (["document", "mode"].includes(what)) this.point = null;
       if (["document", "limits", "summary", "job", "mode", "points"].includes(what)) this.soon();
-      if (["document", "limits", "mode", "points"].includes(what)) this.describe();
     });
-    on("theme", this.soon);
-    new ResizeObserver(this.soon).observe(this.box);
-    if (document.fonts) document.fonts.ready.then(this.soon);
   }
 
   read(point) {
     this.point = point;
     this.soon();
-  }
-
-  describe() {
-    const words = this.has() ? this.spec.describe() : `${this.spec.name}: nothing measured yet.`;
-    this.canvas.setAttribute("aria-label", words);
   }
 }
 

@@ -8,7 +8,7 @@ import { make, onKeys, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { segmented } from "../shared/legend.js";
-import { createPen } from "../shared/pen.js";
+import { Panel } from "../shared/panel.js";
 import { pointing } from "../shared/pointing.js";
 import { popover } from "../shared/popover.js";
 import { states } from "../shared/states.js";
@@ -18,11 +18,10 @@ import { isBlock, kindOf, ownerOf, Sheet, slotOf, together } from "./blockcells.
 import { blockInfo } from "./blockinfo.js";
 import { blockLegend } from "./blocklegend.js";
 import { blockOrder } from "./blockorder.js";
-import { blockSentence, blockTable } from "./blocktable.js";
+import { blockSentence, TABLE } from "./blocktable.js";
 import { BlockZoom } from "./blockzoom.js";
 import { cellBeside, KEYS, layOut } from "./cellgrid.js";
 import { cellInfo, cellName, cellWords } from "./cellinfo.js";
-import { createPanel } from "./panel.js";
 import { stateInfo, stateName, stateWords } from "./stateinfo.js";
 
 const NOTHING = "One cell per block: the memory of a few tokens.";
@@ -35,31 +34,33 @@ const KIND_WORDS = ["free", "cached", "one owner", "shared"];
 let layout = { grids: [], order: new Int32Array(0), bar: null, level: 0, most: 0, first: 0 };
 /* `at` and `cursor` are cells, by the first number they stand for. */
 const state = { grouped: false, T: null, at: null, cursor: 0 };
-let canvas = null, said = null, subtitle = null, pen = null, sheet = null, zoom = null, panel = null;
+let canvas = null, pen = null, sheet = null, zoom = null, panel = null;
 let showCounts = null, showStates = null, summary = "";
 
 export function mount(element) {
-  canvas = make("canvas", { className: "rp-blocks", tabIndex: 0 });
-  said = make("span", { className: "rp-said", role: "status" });
-  const plot = element.querySelector(".rp-plot"), table = blockTable();
-  subtitle = element.querySelector(".rp-sub");
-  subtitle.append(make("span"), make("span", "rp-roomy"));
-  plot.append(canvas, said);
-  pen = createPen(canvas);
   sheet = new Sheet();
+  panel = new Panel(element, {
+    name: "blockmap",
+    canvas: "rp-blocks",
+    every: 2,
+    follows: true,
+    keys: true,
+    table: TABLE,
+    draw,
+    describe: () => `KV blocks. ${summary}`,
+  });
+  ({ canvas, pen } = panel);
+  panel.subtitle.append(make("span"), make("span", "rp-roomy"));
   const order = segmented("order of blocks", ["physical", "by request"], (word) => {
     state.grouped = word !== "physical";
     panel.soon();
   });
-  const describe = () => `KV blocks. ${summary}`;
-  panel = createPanel(canvas, { name: "blockmap", every: 2, follows: true, keys: true, draw, describe });
   zoom = new BlockZoom(canvas, () => layout, () => {
     arrange(canvas.clientWidth, canvas.clientHeight);
     panel.soon();
   });
-  element.querySelector(".rp-rt").replaceChildren(zoom.buttons, order, table.button);
-  table.bind(element);
-  [showCounts, showStates] = blockLegend(plot);
+  panel.show(zoom.buttons, order, panel.table.button);
+  [showCounts, showStates] = blockLegend(panel.plot);
   listen();
 }
 
@@ -192,8 +193,8 @@ function outline([x, y, w, h]) {
 function sub() {
   const { info } = store, { count } = format, { total } = blocks, counted = stateCounts();
   const size = info && info.block_size ? ` × ${info.block_size} tokens` : "";
-  write(subtitle.firstElementChild, total ? (zoom.at ? inView() : count(total) + size + perCell()) : "");
-  write(subtitle.lastElementChild, counted && ` · ${counted}`);
+  write(panel.subtitle.firstElementChild, total ? (zoom.at ? inView() : count(total) + size + perCell()) : "");
+  write(panel.subtitle.lastElementChild, counted && ` · ${counted}`);
   showStates(counted);
 }
 
@@ -293,7 +294,7 @@ function move(cell) {
   if (OPENED.includes(popover.name)) popover.close();
   state.cursor = cell;
   point(cell);
-  write(said, wordsOf(cell));
+  write(panel.said, wordsOf(cell));
 }
 
 function wordsOf(cell) {

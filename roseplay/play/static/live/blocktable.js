@@ -4,7 +4,6 @@ import { blocks } from "../shared/blocks.js";
 import { format } from "../shared/format.js";
 import { states } from "../shared/states.js";
 import { requestName } from "../shared/store.js";
-import { AsTable } from "../shared/table.js";
 
 const COLUMNS = [
   ["held by", "The request that has held them longest, and its lane."],
@@ -56,4 +55,4 @@ function read() {
   };
 }
 
-export const blockTable = () => new AsTable({ name: "KV blocks as a table", columns: COLUMNS, read });
+export const TABLE = { name: "KV blocks as a table", columns: COLUMNS, read };

@@ -4,32 +4,57 @@ import { Marks } from "../shared/chart/marks.js";
 import { PlotlyAxes, plotlyLoaded } from "../shared/chart/plotly.js";
 import { make, makeButton, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
+import { Panel } from "../shared/panel.js";
 import { palette } from "../shared/theme.js";
 import { addCuts, addKnobs, nowLine, onHalfPixel, timeAxis } from "./axes.js";
 import { stepColumn } from "./column.js";
-import { createPanel } from "./panel.js";
 import { nothingIn, view } from "./view.js";
 
-/** @import { ChartFrame, ChartSpec, Panel } from "../shared/types.js" */
+/** @import { Palette } from "../shared/theme.js" */
+/** @import { TimeWindow } from "../shared/types.js" */
+
+/**
+ * The frame of a chart: the size of its plot in px, the px beside it, and the position of a time on its x axis.
+ * @typedef {object} ChartFrame
+ * @property {Palette} T
+ * @property {number} width
+ * @property {number} height
+ * @property {number} right
+ * @property {TimeWindow} window null for a chart without a time axis
+ * @property {(ms: number) => number} seconds
+ */
+
+/**
+ * A view with axes that can be zoomed; times in seconds.
+ * @typedef {object} ChartOnly
+ * @property {boolean} [timed] shares the time that `live/view.js` shows
+ * @property {boolean} [small] without the button "back to now"
+ * @property {boolean} [flags] with words above the plot where a setting changed
+ * @property {{l: number, r: number, t: number, b: number}} margin
+ * @property {string} nothing what stands in it while there is nothing to draw
+ * @property {(frame: ChartFrame) => {traces?: any[], layout: any, empty?: boolean}} draw
+ * @property {(point: {curveNumber: number, pointNumber: number}) => any} [hover] what lies at a point
+ * @property {(range: number[]) => void} [zoomedY]
+ */
+/** @typedef {Omit<import("../shared/panel.js").PanelSpec, "draw"> & ChartOnly} ChartSpec */
 
 const CLICK_PX = 4;
 
 const tidy = (seconds) => Math.round(seconds * 1e6) / 1e6;
 
-class Chart {
+export class Chart extends Panel {
   /**
    * @param {HTMLElement} element a panel
    * @param {ChartSpec} spec
    */
   constructor(element, spec) {
-    this.spec = spec;
-    this.plot = element.querySelector(".rp-plot");
+    const values = { className: "rp-back", hidden: true, onclick: view.clear };
+    const back = spec.timed && !spec.small ? makeButton("back to now", values) : null;
+    super(element, { .../** @type {any} */ (spec), head: [...(back ? [back] : []), ...(spec.head || [])] });
+    this.back = back;
     this.marks = new Marks(this.plot, spec.margin);
     this.nothing = make("p", { className: "rp-nothing", hidden: true });
     this.plot.append(this.nothing);
-    const values = { className: "rp-back", hidden: true, onclick: view.clear };
-    this.back = spec.timed && !spec.small ? makeButton("back to now", values) : null;
-    element.querySelector(".rp-rt").replaceChildren(...(this.back ? [this.back] : []), ...(spec.legend || []));
     /** @type {ChartFrame | null} */
     this.shown = null;
     this.axes = new PlotlyAxes(this.plot, {
@@ -39,12 +64,12 @@ class Chart {
       cleared: view.clear,
     });
     this.plot.place = this.place.bind(this);
-    this.panel = createPanel(this.plot, { ...spec, draw: this.draw.bind(this) });
     this.shadeStep = spec.timed ? stepColumn(this.plot, spec.margin, () => this.shown) : () => {};
     if (spec.hover) this.listenToDots();
-    plotlyLoaded.then(this.panel.soon);
+    plotlyLoaded.then(this.soon);
   }
 
+  /** @override */
   draw(width, height, now) {
     if (this.axes.dragging()) return false;
     const { spec } = this, frame = this.frame(width, height, now), drawn = spec.draw(frame);
@@ -132,11 +157,3 @@ class Chart {
     }, true);
   }
 }
-
-/**
- * Keep a chart drawn in a panel's element.
- * @param {HTMLElement} element
- * @param {ChartSpec} spec
- * @returns {Panel}
- */
-export const createChart = (element, spec) => new Chart(element, spec).panel;

@@ -7,7 +7,7 @@ import { pointing } from "../shared/pointing.js";
 import { store } from "../shared/store.js";
 import { stepAt, stepSpan } from "./span.js";
 
-/** @import { ChartFrame } from "../shared/types.js" */
+/** @import { ChartFrame } from "./chart.js" */
 
 const NONE = { window: null, width: 0 };
 

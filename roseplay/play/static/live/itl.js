@@ -15,7 +15,7 @@ import { pointing, standsBack } from "../shared/pointing.js";
 import { laneOf, store } from "../shared/store.js";
 import { colorOf, fade, hueOf } from "../shared/theme.js";
 import { calmAxis } from "./axes.js";
-import { createChart } from "./chart.js";
+import { Chart } from "./chart.js";
 import { gapsIn } from "./gaps.js";
 import { dotTrace, levelLine, lineLabel, verticalLine } from "../shared/chart/shapes.js";
 
@@ -38,12 +38,11 @@ export function mount(element) {
     scale.zoom = null;
     panel.soon();
   });
-  const subtitle = element.querySelector(".rp-sub");
   showScale = (log, slow) => {
-    write(subtitle, `ms${slow}${log ? ", log" : ""}, one dot per token`);
+    write(panel.subtitle, `ms${slow}${log ? ", log" : ""}, one dot per token`);
     [...axis.children].forEach((button, i) => button.setAttribute("aria-pressed", String(Boolean(i) === log)));
   };
-  const panel = createChart(element, {
+  const panel = new Chart(element, {
     name: "itl",
     every: 2,
     timed: true,
@@ -51,7 +50,7 @@ export function mount(element) {
     follows: true,
     margin: { l: 38, r: 48, t: 22, b: 20 },
     nothing: "One dot per token: how long its reader waited for it.",
-    legend: [legendEntry(legendDot("ink2"), "slow, by request", "rp-roomy"), axis],
+    head: [legendEntry(legendDot("ink2"), "slow, by request", "rp-roomy"), axis],
     hover: ({ curveNumber, pointNumber }) => points[curveNumber][pointNumber],
     zoomedY: (range) => (scale.zoom = range),
     draw,

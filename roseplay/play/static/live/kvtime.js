@@ -7,7 +7,7 @@ import { format } from "../shared/format.js";
 import { legendBox, legendEntry } from "../shared/legend.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
-import { createChart } from "./chart.js";
+import { Chart } from "./chart.js";
 import { areaTrace, dotTrace } from "../shared/chart/shapes.js";
 import { stateStrips, stripSentence } from "./statestrips.js";
 
@@ -17,14 +17,14 @@ const SAMPLE_PX = 1.5, APART_PX = 12;
 let summary = "No steps yet.";
 
 export function mount(element) {
-  createChart(element, {
+  new Chart(element, {
     name: "kvtime",
     every: 4,
     timed: true,
     small: true,
     margin: { l: 38, r: 12, t: 8, b: 18 },
     nothing: "How much memory is held.",
-    legend: LAYERS.map(([color, words]) => legendEntry(legendBox(color), words, "rp-roomy")),
+    head: LAYERS.map(([color, words]) => legendEntry(legendBox(color), words, "rp-roomy")),
     draw,
     describe: () => `KV blocks over time. ${summary}`,
   });

@@ -6,11 +6,11 @@ import { saveFile } from "../shared/download.js";
 import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { segmented } from "../shared/legend.js";
+import { Panel } from "../shared/panel.js";
 import { popover } from "../shared/popover.js";
 import { pointing } from "../shared/pointing.js";
 import { time } from "../shared/time.js";
 import { isOver } from "../shared/waits.js";
-import { createPanel } from "./panel.js";
 import { CACHED, makeRow, showParts, unfoldedFacts } from "./requestcells.js";
 import { asCsv, COLUMNS, FILTERS, listed } from "./requestrows.js";
 import { nothingIn, view } from "./view.js";
@@ -33,21 +33,17 @@ let box = null,
   nothing = null,
   more = null,
   unfolded = null,
-  panel = null,
-  subtitle = null;
+  panel = null;
 /** The row that Tab goes to. @type {Request | null} */
 let current = null;
 
 /**
  * Make the table, hidden, in a panel. Returns its box, and the contents of the panel's head while it is shown.
- * @param {HTMLElement} plot
- * @param {HTMLElement} ofTitle the head's second line
+ * @param {HTMLElement} element
  */
-export function requestTable(plot, ofTitle) {
-  subtitle = ofTitle;
+export function requestTable(element) {
   build();
-  plot.append(box);
-  panel = createPanel(box, { name: "requests", every: EVERY, draw });
+  panel = new Panel(element, { name: "requests", box, every: EVERY, draw });
   const filters = segmented("requests shown", Object.keys(FILTERS), (word) => {
     state.filter = /** @type {keyof typeof FILTERS} */ (word);
     again();
@@ -55,7 +51,7 @@ export function requestTable(plot, ofTitle) {
   const csv = makeButton("CSV", { className: "rp-back", title: "These requests as a table for a spreadsheet" });
   csv.onclick = () => saveFile("roseplay-requests.csv", asCsv(all()), "text/csv;charset=utf-8");
   listen();
-  return { box, tools: [filters, csv], again };
+  return { box, filters, csv, again };
 }
 
 // ---- making ---------------------------------------------------------------------------------------------
@@ -184,7 +180,7 @@ function sayHow(list) {
   const { column, down } = state.order, { title, words } = COLUMNS.find(({ name }) => name === column);
   const reversed = down === Boolean(words) ? ", reversed" : "";
   const zoomed = view.zoom ? ` · in ${((view.zoom.x1 - view.zoom.x0) / 1000).toFixed(2)} s` : "";
-  write(subtitle, `sorted by ${title}${reversed}${zoomed}${state.held ? " · order held" : ""}`);
+  write(panel.subtitle, `sorted by ${title}${reversed}${zoomed}${state.held ? " · order held" : ""}`);
   const live = list.filter((known) => !isOver(known)).length;
   write(caption, `${format.many(list.length, "request")}, ${format.count(live)} of them unfinished. Times in ms.`);
   const left = list.length - shown.length;

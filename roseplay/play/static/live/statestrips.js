@@ -3,7 +3,7 @@
 import { store } from "../shared/store.js";
 import { annotation, areaTrace, beside } from "../shared/chart/shapes.js";
 
-/** @import { ChartFrame } from "../shared/types.js" */
+/** @import { ChartFrame } from "./chart.js" */
 
 const HIGH = 13, APART = 6, LABEL_APART = 4; // px
 

@@ -5,7 +5,7 @@ import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 import { lineLabel, lineTrace } from "../shared/chart/shapes.js";
 
-/** @import { ChartFrame } from "../shared/types.js" */
+/** @import { ChartFrame } from "./chart.js" */
 /** @typedef {{x0: number, x1: number, low: number, high: number}} Bar from x0 to x1, in seconds */
 
 const LEAST_PX = 0.8; // steps narrower than this share a bar: the fullest of them

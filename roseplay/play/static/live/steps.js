@@ -6,11 +6,12 @@
  * Pointing at a row emits "hover", a click on a step of it "select"; stepcells.js does the same for the keyboard. */
 import { drawUprights, drawWords } from "../shared/chart/axes.js";
 import { linear } from "../shared/chart/scale.js";
-import { make, svg, write } from "../shared/dom.js";
+import { svg, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { legendEntry, legendLine, segmented } from "../shared/legend.js";
-import { createPen, sharp } from "../shared/pen.js";
+import { Panel } from "../shared/panel.js";
+import { sharp } from "../shared/pen.js";
 import { pointing, standsBack } from "../shared/pointing.js";
 import { store } from "../shared/store.js";
 import { fade, palette, textOn } from "../shared/theme.js";
@@ -22,7 +23,6 @@ import { drawOverview } from "./overview.js";
 import { demoList } from "./demolist.js";
 import { demos } from "./demos.js";
 import { drawAccepted, hasDrafts } from "./drafts.js";
-import { createPanel } from "./panel.js";
 import { requestTable } from "./requests.js";
 import { inkShades, shadesLegend } from "./shades.js";
 import { stepSpan } from "./span.js";
@@ -39,16 +39,22 @@ const ROW = 13, LEAST_ROW = 4, CHUNK = 10, DECODE = 3, LANES_GAP = 8;
 const NOTCH_PX = 3; // steps wider than this stand apart
 const NOTHING = "One row per request: when it waited, and which steps computed it.";
 
-let pen = null, g = null, copyLegend = null, subtitle = null, shades = null, summary = "No steps yet.";
+let panel = null, pen = null, g = null, copyLegend = null, shades = null, summary = "No steps yet.";
 
 export function mount(element) {
-  const canvas = make("canvas", { className: "rp-steps", tabIndex: 0 });
-  const said = make("span", { className: "rp-said", role: "status" });
-  element.querySelector(".rp-plot").append(canvas, said);
-  pen = createPen(canvas);
-  g = pen.g;
-  subtitle = element.querySelector(".rp-sub");
-  const table = requestTable(element.querySelector(".rp-plot"), subtitle), legends = legend();
+  const describe = () => `Step timeline. ${summary}`;
+  panel = new Panel(element, {
+    name: "steps",
+    canvas: "rp-steps",
+    every: 1,
+    follows: true,
+    keys: true,
+    draw,
+    describe,
+  });
+  const { canvas } = panel;
+  ({ pen, pen: { g } } = panel);
+  const table = requestTable(element), legends = legend();
   const list = demoList(), showList = () => (list.hidden = !demos.firstScreen || canvas.hidden);
   const views = segmented("view", ["timeline", "ITL", "requests"], (word) => {
     const asTable = word === "requests";
@@ -56,30 +62,24 @@ export function mount(element) {
     element.classList.toggle("rp-by-itl", timeline.byItl);
     canvas.hidden = asTable;
     table.box.hidden = !asTable;
-    head.replaceChildren(
-      ...(asTable ? table.tools.slice(0, 1) : legends),
-      views,
-      ...(asTable ? table.tools.slice(1) : []),
-    );
+    if (asTable) panel.show(table.filters, views, table.csv);
+    else panel.show(...legends, views);
     showList();
     if (asTable) table.again();
     else panel.soon();
   });
   shades = shadesLegend();
   legends.push(shades.entry);
-  const head = element.querySelector(".rp-rt");
-  head.replaceChildren(...legends, views);
+  panel.show(...legends, views);
   copyLegend = element.querySelector(".rp-copied");
   copyLegend.hidden = true;
-  const describe = () => `Step timeline. ${summary}`;
-  const panel = createPanel(canvas, { name: "steps", every: 1, follows: true, keys: true, draw, describe });
   canvas.after(list);
   showList();
   on("first screen", () => {
     showList();
     panel.soon();
   });
-  watchKeys(canvas, said, panel.soon);
+  watchKeys(canvas, panel.said, panel.soon);
   steer(canvas);
   on("reset", () => {
     rows.clear();
@@ -87,16 +87,13 @@ export function mount(element) {
   });
   on("absent", rename);
   rename(); // the first reply may have come before
-
-  /* Change the title if there are no steps: then it shows requests. */
-  function rename() {
-    const head = element.querySelector("h3"),
-      title = head.querySelector("button") || head,
-      name = store.absent.steps ? "Requests over time" : "Steps";
-    write(title, name.split(" ")[0]);
-    title.dataset.term = name;
-  }
   on("step", panel.soon);
+}
+
+/* Change the title if there are no steps: then it shows requests. */
+function rename() {
+  if (store.absent.steps) panel.rename("Requests", "Requests over time");
+  else panel.rename("Steps");
 }
 
 // ---- drawing --------------------------------------------------------------------------------------------
@@ -369,7 +366,7 @@ function knobs() {
 function sub(span) {
   const { zoom } = view;
   const words = zoom ? `${((zoom.x1 - zoom.x0) / 1000).toFixed(2)} s` : `last ${span / 1000} s`;
-  write(subtitle, words);
+  write(panel.subtitle, words);
 }
 
 function legend() {

@@ -13,7 +13,7 @@ import { store } from "../shared/store.js";
 import { fade } from "../shared/theme.js";
 import { time } from "../shared/time.js";
 import { calmAxis } from "./axes.js";
-import { createChart } from "./chart.js";
+import { Chart } from "./chart.js";
 import { areaTrace } from "../shared/chart/shapes.js";
 import { collectBars, heightOf, lasting, limit, limitLabel, limitLine, outline } from "./stepbars.js";
 import { LOADS } from "./stepload.js";
@@ -40,36 +40,33 @@ const VIEWS = {
 let shown = VIEWS.tokens;
 
 export function mount(element) {
-  const head = element.querySelector("h3"), title = head.querySelector("button") || head;
-  const subtitle = element.querySelector(".rp-sub");
   const entries = Object.values(VIEWS).flatMap((view) => view.legend);
   const show = (view) => {
     shown = view;
     for (const entry of entries) entry.hidden = !view.legend.includes(entry);
-    write(title, view.title);
-    title.dataset.term = view.title;
-    write(subtitle, view.sub);
+    panel.rename(view.title);
+    write(panel.subtitle, view.sub);
   };
   const views = segmented("figures of a step", Object.keys(VIEWS), (word) => {
     show(VIEWS[word]);
     panel.soon();
   });
-  const panel = createChart(element, {
+  const panel = new Chart(element, {
     name: "tokens",
     every: 2,
     timed: true,
     margin: { l: 38, r: 48, t: 6, b: 18 },
     nothing: "One bar per step: how many tokens it computed.",
-    legend: [...entries, views],
+    head: [...entries, views],
     draw: (frame) => {
       const before = shown.sub, drawn = shown.draw(frame);
-      if (shown.sub !== before) write(subtitle, shown.sub);
+      if (shown.sub !== before) write(panel.subtitle, shown.sub);
       return drawn;
     },
     describe: () => `${shown.title}. ${shown.describe ? shown.describe() : summary}`,
   });
   show(shown);
-  on("step", (step) => write(subtitle, inWords(step) ?? shown.sub));
+  on("step", (step) => write(panel.subtitle, inWords(step) ?? shown.sub));
 }
 
 /* The step that is pointed at, in words that replace the subtitle; null if there is none. */

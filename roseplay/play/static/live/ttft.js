@@ -9,21 +9,20 @@ import { niceAxis, quantile } from "../shared/numbers.js";
 import { slowedFirst } from "../shared/past.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
-import { createChart } from "./chart.js";
+import { Chart } from "./chart.js";
 import { asked, whyNot } from "./comparable.js";
 import { begunIn } from "./gaps.js";
 import { knobMarks } from "./knobmarks.js";
 import { annotation, beside, dotTrace, lineTrace } from "../shared/chart/shapes.js";
 import { view } from "./view.js";
 
-let head = null, summary = "No first token yet.", legend = "";
+let panel = null, summary = "No first token yet.", legend = "";
 let leftOut = ""; // why an earlier burst is not drawn
 
 export function mount(element) {
-  head = element.querySelector(".rp-rt");
   const margin = { l: 38, r: 12, t: 8, b: 18 };
   const nothing = "How soon answers begin.", describe = () => `Time to first token. ${summary}`;
-  createChart(element, { name: "ttft", every: 8, margin, nothing, draw, describe });
+  panel = new Chart(element, { name: "ttft", every: 8, margin, nothing, draw, describe });
 }
 
 function draw(frame) {
@@ -107,8 +106,8 @@ function showLegend(curves) {
   const names = curves.map(({ name, slow }) => name + (slow === now ? "" : slow || " at ×1"));
   if (names.join() + leftOut === legend) return;
   legend = names.join() + leftOut;
-  head.title = leftOut;
-  head.replaceChildren(...names.map((name, i) => {
+  panel.head.title = leftOut;
+  panel.show(...names.map((name, i) => {
     const last = i === curves.length - 1;
     return legendEntry(last ? legendLine("ink", 1.5) : legendLine("ink3", 1.5, "4 3"), name, "rp-roomy");
   }));

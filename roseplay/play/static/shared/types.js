@@ -1,11 +1,10 @@
-/* Types of the data between server and page, store and views, and a view and its panel. Only for the type checker. */
+/* Types of the data between server and page, and between store and views. Only for the type checker. */
 
 /** @typedef {import("./store.js").Request} Request */
 /** @typedef {import("./records.js").Info} Info `EngineInfo` of the engine, or of the one that was recorded */
 /** @typedef {import("./records.js").Choice} Choice */
 /** @typedef {import("./records.js").LoadFigures} LoadFigures */
 /** @typedef {import("./records.js").Miss} Miss */
-/** @typedef {import("./theme.js").Palette} Palette */
 
 /**
  * An answer of GET /ui/delta, or what a replay makes of a recording. Times are milliseconds of the engine's clock.
@@ -211,51 +210,6 @@
 /**
  * A stretch of view time in ms; tick labels count from `now`.
  * @typedef {{x0: number, x1: number, now: number, live: boolean}} TimeWindow
- */
-
-/**
- * A view that `live/panel.js` keeps drawn.
- * @typedef {object} PanelSpec
- * @property {string} name
- * @property {number} every drawn at each so many beats
- * @property {boolean} [follows] drawn again when another request is pointed at
- * @property {boolean} [keys] has keys of its own
- * @property {(width: number, height: number, now: number) => boolean | void} draw `now`: the view time of its beat;
- *   returns false where it cannot draw now
- * @property {() => string} [describe] what it shows, for screen readers
- */
-
-/** @typedef {{name: string, box: HTMLElement, soon: () => void, draws: number, cost: number, longest: number}} Panel */
-
-/**
- * The frame of a chart: the size of its plot in px, the px beside it, and the position of a time on its x axis.
- * @typedef {object} ChartFrame
- * @property {Palette} T
- * @property {number} width
- * @property {number} height
- * @property {number} right
- * @property {TimeWindow} window null for a chart without a time axis
- * @property {(ms: number) => number} seconds
- */
-
-/** @typedef {{data: any[], layout: any}} Drawing in Plotly's words */
-
-/**
- * A chart that `live/chart.js` keeps drawn; times in seconds.
- * @typedef {object} ChartSpec
- * @property {string} name
- * @property {number} every
- * @property {boolean} [follows]
- * @property {boolean} [timed] shares the time that `live/view.js` shows
- * @property {boolean} [small] without the button "back to now"
- * @property {boolean} [flags] with words above the plot where a setting changed
- * @property {{l: number, r: number, t: number, b: number}} margin
- * @property {string} nothing what stands in it while there is nothing to draw
- * @property {HTMLElement[]} [legend] for the right side of its head
- * @property {(frame: ChartFrame) => {traces?: any[], layout: any, empty?: boolean}} draw
- * @property {(point: {curveNumber: number, pointNumber: number}) => any} [hover] what lies at a point
- * @property {(range: number[]) => void} [zoomedY]
- * @property {() => string} describe
  */
 
 export {};

@@ -27,7 +27,7 @@ export class Marks {
     this.targets = []; // {x, y, curveNumber, pointNumber} of the dots that can be pointed at
   }
 
-  /** @param {import("../types.js").Drawing} drawing */
+  /** @param {{data: any[], layout: any}} drawing */
   draw({ data, layout }, width, height) {
     const { pen, margin } = this, { g } = pen;
     pen.begin(width, height);
