@@ -250,3 +250,10 @@ def test_a_record_is_declared_once(tmp_path: Path) -> None:
 def test_the_page_asks_the_server_in_one_place() -> None:
     pages = (PACKAGE / "play" / "static").rglob("*.js")
     assert [path.name for path in pages if "fetch(" in path.read_text(encoding="utf-8")] == ["ask.js"]
+
+
+def test_the_page_draws_through_its_own_layer_and_the_public_api_of_others() -> None:
+    pages = {path.relative_to(PACKAGE / "play/static"): path for path in (PACKAGE / "play/static").rglob("*.js")}
+    texts = {name: path.read_text(encoding="utf-8") for name, path in pages.items()}
+    assert {name.parts[0] for name, text in texts.items() if "getContext" in text} == {"shared"}
+    assert [(name, found) for name, text in texts.items() for found in re.findall(r"\w\._[a-z]\w*", text)] == []

@@ -6,7 +6,7 @@ import { flagWords, knobMarks } from "./knobmarks.js";
 import { ABOVE, annotation, beside, polygon, verticalLine } from "../shared/chart/shapes.js";
 
 const minus = (text) => text.replace("-", "−");
-const FLAG = "M-3.5,13 L3.5,13 L3.5,9 L0,5 L-3.5,9 Z";
+const FLAG = [[-3.5, -13], [3.5, -13], [3.5, -9], [0, -5], [-3.5, -9]]; // px
 const LIVE_STEPS = [1, 2, 3, 5, 10, 15, 20]; // seconds
 const CHAR_PX = 6.1, WORTH_SAYING_MS = 2000, CALM_MS = 1500;
 
@@ -48,9 +48,7 @@ export function onHalfPixel(ms, { x0, x1 }, width) {
 }
 
 /** The line at "now". */
-export const nowLine = (T) => {
-  return { ...verticalLine("now", 0.5, T.line2), xref: "paper", xsizemode: "pixel", xanchor: 1, layer: "below" };
-};
+export const nowLine = (T) => ({ ...verticalLine("now", 1, T.line2, { shift: 0.5, below: true }), xref: "paper" });
 
 /**
  * Add a rose line where settings changed; `flags`: with a flag and words above the plot.
@@ -78,7 +76,7 @@ export function addCuts(layout, { window, width, seconds, T }, taken) {
   for (const cut of time.cuts.slice().reverse()) {
     const at = cut.from - cut.before, length = cut.to - cut.from;
     if (at <= window.x0 || at >= window.x1) continue;
-    layout.shapes.push({ ...verticalLine("idle", seconds(at), T.line2, "2px,3px"), layer: "below" });
+    layout.shapes.push(verticalLine("idle", seconds(at), T.line2, { dash: [2, 3], below: true }));
     const words = `idle ${duration(length)}`, half = (words.length * CHAR_PX) / 2 + 4;
     const px = place(at);
     if (!taken || length < WORTH_SAYING_MS || taken.some(([from, to]) => px + half > from && px - half < to)) continue;

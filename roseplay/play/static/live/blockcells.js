@@ -1,6 +1,8 @@
 /* The looks of the block map's cells. They are painted on a persistent sheet: a number encodes how each cell looks, and
  * only cells whose number has changed are painted again. */
 import { blocks } from "../shared/blocks.js";
+import { make } from "../shared/dom.js";
+import { createPen } from "../shared/pen.js";
 import { pointing, standsBack } from "../shared/pointing.js";
 import { states } from "../shared/states.js";
 import { laneOf } from "../shared/store.js";
@@ -89,8 +91,9 @@ function opacityOf(kind, owner) {
 /** A canvas of the map's size with its cells. */
 export class Sheet {
   constructor() {
-    this.canvas = document.createElement("canvas");
-    this.g = this.canvas.getContext("2d");
+    this.canvas = make("canvas");
+    this.pen = createPen(this.canvas);
+    this.g = this.pen.g;
     this.place = ""; // of the cells
     this.T = null;
     /** @type {Int32Array[]} of each grid */
@@ -107,7 +110,7 @@ export class Sheet {
   paint(width, height, grids, idle) {
     const sizes = grids.map(({ left, top, columns, rows, dx, dy, per }) => [left, top, columns, rows, dx, dy, per]);
     const scale = devicePixelRatio || 1, place = `${width} ${height} ${scale} ${sizes.join(" ")}`;
-    if (place !== this.place || this.T !== palette()) this.begin(width, height, scale, grids);
+    if (place !== this.place || this.T !== palette()) this.begin(width, height, grids);
     Object.assign(this, { place, T: palette() });
     return grids.reduce((painted, grid, i) => painted + this.paintGrid(grid, this.looks[i], idle), 0);
   }
@@ -120,9 +123,8 @@ export class Sheet {
     g.restore();
   }
 
-  begin(width, height, scale, grids) {
-    Object.assign(this.canvas, { width: Math.round(width * scale), height: Math.round(height * scale) });
-    this.g.setTransform(scale, 0, 0, scale, 0, 0);
+  begin(width, height, grids) {
+    this.pen.begin(width, height);
     this.mixed.clear();
     this.looks = grids.map(({ columns, rows }) => new Int32Array(columns * rows));
   }

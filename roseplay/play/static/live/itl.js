@@ -22,8 +22,8 @@ import { dotTrace, levelLine, lineLabel, verticalLine } from "../shared/chart/sh
 const MOST_POINTS = 4000, MOST_TICKS = 8;
 const SLOW_OF_P95 = 0.55, SLOW_OF_P50 = 1.5; // a slow token is beyond both
 const LABEL_PX = 25;
-/** @type {[string, number, string][]} */
-const LINES = [["p50", 0.5, "solid"], ["p95", 0.95, "4px,3px"], ["p99", 0.99, "1.5px,2.5px"]];
+/** @type {[string, number, number[]][]} */
+const LINES = [["p50", 0.5, []], ["p95", 0.95, [4, 3]], ["p99", 0.99, [1.5, 2.5]]];
 
 const FAR_OFF = 20; // times the median
 
@@ -183,7 +183,7 @@ function addSelected(traces, layout, dots, { T }) {
   const chosen = selected && dots.find((gap) => gap.rid === selected.rid && gap.step === selected.step);
   if (!chosen) return;
   const y0 = scale.log ? 10 ** layout.yaxis.range[0] : layout.yaxis.range[0];
-  layout.shapes.push({ ...verticalLine("stem", chosen.x, T.ink, "1px,2px"), yref: "y", y0, y1: chosen.itl });
+  layout.shapes.push({ ...verticalLine("stem", chosen.x, T.ink, { dash: [1, 2] }), yref: "y", y0, y1: chosen.itl });
   for (const [color, size, width] of [[T.surface, 11, 1.5], [colorOf(chosen.rid), 5, 0]]) {
     traces.push(dotTrace([chosen.x], [chosen.itl], { color, size, line: { color: T.ink, width } }));
   }

@@ -58,7 +58,7 @@ function drawShare({ window, T }) {
   const newest = samples[samples.length - 1], height = ({ kv_usage: usage }) => 100 * usage;
   const x = [...samples.map((one) => Math.max(one.x, window.x0) / 1000), Math.min(window.x1, time.now()) / 1000];
   summary = `${Math.round(height(newest))} % of the KV cache is held.`;
-  return { traces: [areaTrace(x, [...samples, newest].map(height), T.ink3, "hv")], layout };
+  return { traces: [areaTrace(x, [...samples, newest].map(height), T.ink3, true)], layout };
 }
 
 function draw(frame) {
@@ -80,7 +80,7 @@ function draw(frame) {
     summary = "No steps in view.";
     return { empty: true, layout, traces: strips.traces };
   }
-  const layer = (height, color) => areaTrace(x, all.map(height), color, "hv");
+  const layer = (height, color) => areaTrace(x, all.map(height), color, true);
   const diamond = { symbol: "diamond", size: 8, color: T.surface, line: { color: T.ink, width: 1 } };
   const traces = [
     layer((s) => s.shared + s.active + s.cached, T.cached),

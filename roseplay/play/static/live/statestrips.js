@@ -38,8 +38,8 @@ export function stateStrips({ T, window, height }, x, samples, total) {
   const traces = found.flatMap(({ color, total, count }, i) => {
     const top = -i * pitch * px, base = top - pitch * px;
     const heights = samples.map((sample) => base + Math.min(1, count(sample) / total) * HIGH * px);
-    const gap = areaTrace(ends, [top, top], T.surface, "linear", base + HIGH * px);
-    return [gap, ...(samples.length ? [areaTrace(x, heights, color, "hv", base)] : [])];
+    const gap = areaTrace(ends, [top, top], T.surface, false, base + HIGH * px);
+    return [gap, ...(samples.length ? [areaTrace(x, heights, color, true, base)] : [])];
   });
   const annotations = found.map(({ label }, i) => ({
     ...{ ...annotation(T, "strip", label, T.ink3), bgcolor: null },

@@ -89,7 +89,7 @@ export function lasting({ now, xs, ys }) {
 
 /** The limit as a dashed line. */
 export const limitLine = ({ xs, ys }, T) =>
-  lineTrace(xs.map((x) => x / 1000), ys, { color: T.rose, width: 1.25, dash: "4px,3px" });
+  lineTrace(xs.map((x) => x / 1000), ys, { color: T.rose, width: 1.25, dash: [4, 3] });
 
 /** Its name and value at the right of the plot. */
 export function limitLabel(layout, { now, ys }, name, yaxis, { T, height }) {

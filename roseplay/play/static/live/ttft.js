@@ -36,7 +36,7 @@ function draw(frame) {
   const last = curves[curves.length - 1];
   const layout = axes(Math.max(...curves.map((curve) => curve.ttft[curve.ttft.length - 1])), last.slow, frame);
   const max = layout.xaxis.range[1];
-  const older = { color: T.ink3, width: 1.5, dash: "4px,3px" };
+  const older = { color: T.ink3, width: 1.5, dash: [4, 3] };
   const looks = (curve) => (curve === last ? { color: T.ink, width: 1.5 } : older);
   const traces = curves.map((curve) => lineTrace(...stairs(curve.ttft, max), looks(curve)));
   addMedian(traces, layout, quantile(last.ttft, 0.5), frame);

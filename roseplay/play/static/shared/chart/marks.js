@@ -8,8 +8,6 @@ const NEAR_PX = 12, FONT_PX = 10, LINE_PX = 13, SQUARE_PX = 2.2; // dots smaller
 const MONO = '"RP Mono", ui-monospace, monospace';
 const SHARE = { left: 0, center: 0.5, right: 1, top: 0, middle: 0.5, bottom: 1 };
 
-const dashes = (dash) => (dash && dash !== "solid" ? dash.split(",").map(parseFloat) : []);
-
 export class Marks {
   /**
    * @param {HTMLElement} plot
@@ -38,14 +36,13 @@ export class Marks {
     this.up = linear(y0, y1, box.t + box.h, box.t); // of a logarithmic axis by exponents, as Plotly has it
     this.Y = log ? (v) => this.up(Math.log10(v)) : this.up;
     this.targets = [];
-    const [below, above] = [true, false].map((is) => layout.shapes.filter((shape) => (shape.layer === "below") === is));
     g.save();
     g.beginPath();
     g.rect(box.l, 0, box.w + 1, box.t + box.h + 1);
     g.clip();
-    for (const shape of below) this.drawShape(shape);
-    data.forEach((trace, i) => this.drawTrace(trace, i));
-    for (const shape of above) this.drawShape(shape);
+    for (const shape of layout.shapes) if (shape.below) this.drawShape(shape);
+    data.forEach((trace, i) => (trace.marker ? this.drawDots(trace, i) : this.drawTrace(trace)));
+    for (const shape of layout.shapes) if (!shape.below) this.drawShape(shape);
     g.restore();
     for (const words of layout.annotations) this.drawWords(words);
   }
@@ -55,26 +52,24 @@ export class Marks {
     if (!width) return;
     g.strokeStyle = color;
     g.lineWidth = width;
-    g.setLineDash(dashes(dash));
+    g.setLineDash(dash || []);
     g.stroke();
     g.setLineDash([]);
   }
 
   // ---- traces ---------------------------------------------------------------------------------------------
-  drawTrace(trace, curveNumber) {
-    if (trace.mode === "markers") return this.drawDots(trace, curveNumber);
-    const { g } = this.pen, { Y } = this;
+  drawTrace(trace) {
+    const { g } = this.pen, { area } = trace;
     for (const run of this.pieces(trace)) {
       g.beginPath();
-      if (trace.fill) g.moveTo(run[0][0], Y(trace.base));
+      if (area) g.lineTo(run[0][0], this.Y(area.base));
       run.forEach(([x, y], i) => {
-        if (i && trace.line.shape === "hv") g.lineTo(x, run[i - 1][1]);
-        if (i || trace.fill) g.lineTo(x, y);
-        else g.moveTo(x, y);
+        if (i && area?.steps) g.lineTo(x, run[i - 1][1]);
+        g.lineTo(x, y);
       });
-      if (trace.fill) {
-        g.lineTo(run[run.length - 1][0], Y(trace.base));
-        g.fillStyle = trace.fillcolor;
+      if (area) {
+        g.lineTo(run[run.length - 1][0], this.Y(area.base));
+        g.fillStyle = area.color;
         g.fill();
       } else this.stroke(trace.line);
     }
@@ -90,7 +85,7 @@ export class Marks {
     return runs.filter((run) => run.length);
   }
 
-  drawDots({ x, y, marker, hoverinfo }, curveNumber) {
+  drawDots({ x, y, marker, target }, curveNumber) {
     const { g } = this.pen, { box, X, Y, targets } = this;
     const paint = (i) => (Array.isArray(marker.color) ? marker.color[i] : marker.color);
     for (let from = 0, to; from < x.length; from = to) { // neighbours of one colour are one path
@@ -99,7 +94,7 @@ export class Marks {
         const px = X(x[to]), py = Y(y[to]);
         if (px < box.l - 1 || px > box.l + box.w + 1 || py < box.t - 5 || py > box.t + box.h + 1) continue;
         this.dot(px, py, marker);
-        if (hoverinfo !== "skip") targets.push({ x: px, y: py, curveNumber, pointNumber: to });
+        if (target) targets.push({ x: px, y: py, curveNumber, pointNumber: to });
       }
       g.fillStyle = paint(from);
       g.fill();
@@ -121,24 +116,19 @@ export class Marks {
   }
 
   // ---- shapes: upright and level lines, and polygons of so many px around a point -----------------------------
-  drawShape(shape) {
+  drawShape({ corners, color, line, shift = 0, xref, yref, x0, x1, y0, y1 }) {
     const { g } = this.pen, { box, X, Y } = this;
-    const x = (v) => (shape.xref === "paper" ? box.l + v * box.w : X(v));
-    const y = (v) => (shape.yref === "paper" ? box.t + box.h * (1 - v) : Y(v));
+    const x = (v) => (xref === "paper" ? box.l + v * box.w : X(v)) + shift;
+    const y = (v) => (yref === "paper" ? box.t + box.h * (1 - v) : Y(v));
     g.beginPath();
-    if (shape.type === "path") {
-      const numbers = shape.path.match(/-?[\d.]+/g).map(Number);
-      for (let i = 0; i < numbers.length; i += 2) {
-        g.lineTo(x(shape.xanchor) + numbers[i], y(shape.yanchor) - numbers[i + 1]);
-      }
-      g.closePath();
-      g.fillStyle = shape.fillcolor;
+    if (corners) {
+      for (const [dx, dy] of corners) g.lineTo(x(x0) + dx, y(y0) + dy);
+      g.fillStyle = color;
       return g.fill();
     }
-    const aside = shape.xsizemode === "pixel" ? x(shape.xanchor) : null;
-    g.moveTo(aside === null ? x(shape.x0) : aside + shape.x0, y(shape.y0));
-    g.lineTo(aside === null ? x(shape.x1) : aside + shape.x1, y(shape.y1));
-    this.stroke(shape.line);
+    g.moveTo(x(x0), y(y0));
+    g.lineTo(x(x1), y(y1));
+    this.stroke(line);
   }
 
   // ---- words ----------------------------------------------------------------------------------------------

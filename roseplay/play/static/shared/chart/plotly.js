@@ -40,19 +40,13 @@ export class PlotlyAxes {
     this.plot = plot;
     this.spec = spec;
     this.made = false; // whether Plotly has drawn them
-    this.draggedSince = 0;
+    this.pressed = -Infinity; // when the button went down that is down on them
     this.key = "";
   }
 
-  /* Whether the user is drawing a zoom box, by Plotly's own flag: a redraw now would remove it. */
+  /** Whether the user may be drawing a zoom box: a redraw now would remove it. */
   dragging() {
-    if (!this.plot._dragging || !this.made) this.draggedSince = 0;
-    else {
-      this.draggedSince = this.draggedSince || performance.now();
-      if (performance.now() - this.draggedSince < DRAG_MS) return true;
-      this.draggedSince = 0;
-    }
-    return false;
+    return performance.now() - this.pressed < DRAG_MS;
   }
 
   /**
@@ -109,6 +103,12 @@ export class PlotlyAxes {
 
   listen() {
     const { plot, spec } = this;
+    plot.addEventListener("pointerdown", ({ button }) => {
+      if (spec.zooms && button === 0 && !touch.matches) this.pressed = performance.now();
+    }, true);
+    for (const end of ["pointerup", "pointercancel"]) { // Plotly lays a cover over the page while a button is down
+      document.addEventListener(end, () => (this.pressed = -Infinity), true);
+    }
     plot.on("plotly_relayout", (change) => {
       const names = Object.keys(change);
       const range = (axis) =>

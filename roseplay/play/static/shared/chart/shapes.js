@@ -1,5 +1,9 @@
-/* The elements of charts, in Plotly's format, as far as marks.js draws them. */
+/* The elements of charts that marks.js draws. Places on a "paper" axis are shares of the plot, from its left and its
+ * bottom; all others are values. */
 import { fade } from "../theme.js";
+
+/** @type {number[]} */
+const NO_DASH = [];
 
 /** A line of words on a plot, with a halo; the caller adds its position. */
 export const annotation = (T, name, words, color, bold = false) => ({
@@ -22,38 +26,21 @@ export const lineLabel = (T, y, name, value, color, yshift = 0) => ({
   ...{ xref: "paper", y, yanchor: "middle", yshift },
 });
 
-/** A filled polygon at the top of a plot; its path is in px from there. */
-export const polygon = (name, path, x, color) => ({
-  ...{ name, type: "path", path, fillcolor: color, line: { width: 0 }, layer: "above" },
-  ...{ xsizemode: "pixel", ysizemode: "pixel", xanchor: x, yref: "paper", yanchor: 1 },
-});
+/** A filled polygon at the top of a plot; its corners are in px from there, to the right and down. */
+export const polygon = (name, corners, x, color) => ({ name, corners, x0: x, yref: "paper", y0: 1, color });
 
-/** A line from the bottom of a plot to its top. */
-export const verticalLine = (name, x, color, dash = "solid") => ({
-  name,
-  type: "line",
-  x0: x,
-  x1: x,
-  yref: "paper",
-  y0: 0,
-  y1: 1,
-  line: { color, width: 1, dash },
-  layer: "above",
-});
+/** A line from the bottom of a plot to its top, `shift` px beside its place; `below` what the traces draw. */
+export const verticalLine = (name, x, color, { dash = NO_DASH, shift = 0, below = false } = {}) => {
+  return { name, x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color, width: 1, dash }, shift, below };
+};
 
 /** A line across a plot; `y` is a share of its height. */
 export const levelLine = (name, y, color, dash) => {
-  return { ...verticalLine(name, 0, color, dash), xref: "paper", x1: 1, y0: y, y1: y };
+  return { ...verticalLine(name, 0, color, { dash }), xref: "paper", x1: 1, y0: y, y1: y };
 };
 
-/** Traces: dots, which can be pointed at where they are targets, a line, and the area under one, down to `base`. */
-export const dotTrace = (x, y, marker, target = false) => {
-  return { type: "scatter", mode: "markers", x, y, marker, hoverinfo: target ? "none" : "skip" };
-};
-export const lineTrace = (x, y, line) => ({ type: "scatter", mode: "lines", x, y, line });
-export const areaTrace = (x, y, color, shape = "linear", base = 0) => ({
-  ...lineTrace(x, y, { width: 0, shape }),
-  fill: "tozeroy",
-  fillcolor: color,
-  base,
-});
+/** Traces: dots, which can be pointed at where they are targets, a line, and the area under one, down to `base`; with
+ * `steps`, each value lasts to the next. */
+export const dotTrace = (x, y, marker, target = false) => ({ x, y, marker, target });
+export const lineTrace = (x, y, line) => ({ x, y, line });
+export const areaTrace = (x, y, color, steps = false, base = 0) => ({ x, y, area: { color, steps, base } });
