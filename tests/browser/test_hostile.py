@@ -38,7 +38,7 @@ EVERYWHERE = """async () => {
   if (tokens.end) Rose.emit("select", { rid: tokens.request_id[last], step: tokens.step_id[last] });
   await wait(300);
   Rose.emit("select", null);
-  (await Rose.load("live/blockinfo.js")).blockInfo(1, 700, 400, () => {});
+  Rose.popover.open({ ...(await Rose.load("live/cellinfo.js")).about([1]), x: 700, y: 400 });
   await wait(300);
   Rose.popover.close();
   Rose.panels.forEach((panel) => panel.soon());

@@ -1,7 +1,7 @@
 import "./page.js";
 import assert from "node:assert/strict";
 import test from "node:test";
-import { cellName, ranges } from "../../../roseplay/play/static/live/cellinfo.js";
+import { blocksName, ranges } from "../../../roseplay/play/static/live/cellinfo.js";
 import { blockOrder } from "../../../roseplay/play/static/live/blockorder.js";
 import { blocks } from "../../../roseplay/play/static/shared/blocks.js";
 import { randomNumbers, startAnew, take } from "./traffic.js";
@@ -42,7 +42,7 @@ test("numbers of blocks in few words", () => {
   const lists = [[7], [1, 2, 3, 9], [1, 3, 5, 7, 8, 9], odd];
   const words = ["7", "1–3, 9", "1, 3, 5 and 3 more", "1, 3, 5 and 17 more"];
   assert.deepEqual(lists.map((numbers) => ranges(numbers, 3)), words);
-  assert.deepEqual([[33, 34, 35], [2, 9]].map((numbers) => cellName(Int32Array.from(numbers))), [
+  assert.deepEqual([[33, 34, 35], [2, 9]].map((numbers) => blocksName(Int32Array.from(numbers))), [
     "Blocks 33–35",
     "2 blocks",
   ]);

