@@ -1,6 +1,6 @@
 /* Makes the lanes' tokens selectable: a click, or the arrow keys and Enter in a focused lane, emits "select". A token
  * that was selected anywhere is outlined in its lane. */
-import { onKeys } from "../shared/dom.js";
+import { onKeys, scrollWithin } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { pointing } from "../shared/pointing.js";
 import { store } from "../shared/store.js";
@@ -38,13 +38,10 @@ function outline(where, name) {
   places[name] = where;
 }
 
-/* Scroll to a token within its lane only: the page itself does not scroll. */
+/* Scroll to a token. */
 function show(turn, name) {
   const span = turn.marked(name), box = span && span.closest(".rp-text");
-  if (!box) return;
-  const at = span.getBoundingClientRect(), frame = box.getBoundingClientRect();
-  if (at.top < frame.top) box.scrollTop -= frame.top - at.top + LINE;
-  else if (at.bottom > frame.bottom) box.scrollTop += at.bottom - frame.bottom + LINE;
+  if (box) scrollWithin(box, span, 0, LINE);
 }
 
 on("select", (what) => {

@@ -86,17 +86,17 @@ export function addCuts(layout, { window, width, seconds, T }, taken) {
 }
 
 /**
- * The size of an axis that grows at once, but shrinks only after it could have been smaller for CALM_MS.
- * @template {{max: number}} S
- * @param {S} initial
- * @returns {(wanted: S, live: boolean) => S} its new size; if not `live`, the wanted one
+ * A y axis from 0 with so many parts, for the value that it has to cover. It grows at once, but shrinks only after it
+ * could have been smaller for CALM_MS, or if it is not `live`.
+ * @param {number} parts
  */
-export function calmAxis(initial) {
-  let size = initial, since = 0;
-  return (wanted, live) => {
-    const calm = wanted.max < size.max && live && performance.now() - since < CALM_MS;
-    if (calm) return size;
-    since = performance.now();
-    return size = wanted;
+export function calmAxis(parts) {
+  let size = { max: 0, step: 0 }, since = 0;
+  return (most, live) => {
+    const wanted = niceAxis(most, parts);
+    if (wanted.max >= size.max || !live || performance.now() - since >= CALM_MS) {
+      [size, since] = [wanted, performance.now()];
+    }
+    return { range: [0, size.max], tickmode: "linear", tick0: 0, dtick: size.step };
   };
 }

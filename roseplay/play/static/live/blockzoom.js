@@ -1,6 +1,6 @@
 /* The blocks in view on the block map: all of them, or a window chosen by the wheel, two fingers, the keys or the
  * buttons of its head. Each step in or out halves or doubles their number, around the point where it is made. */
-import { make, makeButton } from "../shared/dom.js";
+import { make, makeButton, pageScrolls } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 
 /** @import { Layout, Zoom } from "./cellgrid.js" */
@@ -93,7 +93,7 @@ export class BlockZoom {
   }
 
   wheel(event) {
-    const stays = scrolls() && document.activeElement !== this.canvas; // where the page itself scrolls
+    const stays = pageScrolls() && document.activeElement !== this.canvas;
     if (event.ctrlKey || stays || this.layout().most === 0) return;
     event.preventDefault();
     this.turned = Math.sign(event.deltaY) === Math.sign(this.turned) ? this.turned + event.deltaY : event.deltaY;
@@ -144,5 +144,3 @@ export class BlockZoom {
     return b ? Math.max(1, Math.hypot(a.x - b.x, a.y - b.y)) : 1;
   }
 }
-
-const scrolls = () => document.documentElement.scrollHeight > innerHeight + 1;

@@ -10,13 +10,8 @@ import { bold, say } from "./why.js";
 
 /** @typedef {{prompt: number, cached: number, miss: Miss | null, block: number}} About a prompt, `block` its size */
 
-const { count, many } = format;
+const { count, many, ordinal } = format;
 const tokens = (n) => many(n, "token");
-
-function ordinal(n) {
-  const end = n % 100 > 10 && n % 100 < 14 ? "th" : { 1: "st", 2: "nd", 3: "rd" }[n % 10] || "th";
-  return `${count(n)}${end}`;
-}
 
 /* How long ago a step was; in steps if its time is no longer known. */
 function ago(step) {

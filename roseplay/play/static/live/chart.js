@@ -99,12 +99,10 @@ export class Chart extends Panel {
    * @returns {{x: number, y: number} | null}
    */
   place(ms, value) {
-    if (!this.shown || !this.plot.drawn) return null;
-    const { window, width, height } = this.shown, { type, range } = this.plot.drawn.layout.yaxis;
-    const along = (ms - window.x0) / (window.x1 - window.x0);
-    const up = ((type === "log" ? Math.log10(value) : value) - range[0]) / (range[1] - range[0]);
-    if (along < 0 || along > 1 || up < 0 || up > 1) return null;
-    return { x: this.spec.margin.l + along * width, y: this.spec.margin.t + (1 - up) * height };
+    const { X, Y, box } = this.marks;
+    if (!box) return null;
+    const x = X(ms / 1000), y = Y(value);
+    return x >= box.l && x <= box.l + box.w && y >= box.t && y <= box.t + box.h ? { x, y } : null;
   }
 
   /** @returns {ChartFrame} */

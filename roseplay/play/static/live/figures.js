@@ -10,6 +10,7 @@ import { store } from "../shared/store.js";
 import { palette } from "../shared/theme.js";
 import { time } from "../shared/time.js";
 import { percentiles } from "./percentiles.js";
+import { hitRate, loadBefore } from "./replicas.js";
 import { view } from "./view.js";
 
 const SPARK = 60; // figures in the small curve: about 15 s of them
@@ -49,10 +50,8 @@ function show(s) {
 function saved(s) {
   const { info, absent, loads } = store, last = loads[loads.length - 1];
   if (!info?.server) return [[format.count(s.saved_tokens)], "tok"];
-  if (absent.prefix_hit_rate || !last) return [["–"], ""];
-  const from = loads.findLast(({ t }) => t < last.t - view.span) || loads[0];
-  const asked = last.prefix_queries - from.prefix_queries, found = last.prefix_hits - from.prefix_hits;
-  return asked > 0 ? [[format.count((100 * found) / asked)], "%"] : [["–"], ""];
+  const rate = absent.prefix_hit_rate || !last ? null : hitRate(loadBefore(last), last);
+  return rate === null ? [["–"], ""] : [[format.count(100 * rate)], "%"];
 }
 
 /* The last cell has another name if the figure is from another server. */

@@ -8,7 +8,7 @@ import { logValues } from "../shared/chart/scale.js";
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
-import { legendDot, legendEntry, segmented } from "../shared/legend.js";
+import { legendDot, legendEntry, press, segmented } from "../shared/legend.js";
 import { firstWhere, niceAxis, quantile } from "../shared/numbers.js";
 import { sharp } from "../shared/pen.js";
 import { pointing, standsBack } from "../shared/pointing.js";
@@ -28,7 +28,7 @@ const LINES = [["p50", 0.5, []], ["p95", 0.95, [4, 3]], ["p99", 0.99, [1.5, 2.5]
 const FAR_OFF = 20; // times the median
 
 /** `chosen`: by the user, "lin" or "log", until Esc; null follows the longest gap. */
-const scale = { chosen: null, log: false, zoom: null }, calm = calmAxis({ max: 0, step: 0 });
+const scale = { chosen: null, log: false, zoom: null }, calm = calmAxis(4);
 let points = []; // by trace: [{rid, …}]
 let summary = "No tokens yet.", showScale = (_log, _slow) => {};
 
@@ -40,7 +40,7 @@ export function mount(element) {
   });
   showScale = (log, slow) => {
     write(panel.subtitle, `ms${slow}${log ? ", log" : ""}, one dot per token`);
-    [...axis.children].forEach((button, i) => button.setAttribute("aria-pressed", String(Boolean(i) === log)));
+    press(axis.children, (_, i) => Boolean(i) === log);
   };
   const panel = new Chart(element, {
     name: "itl",
@@ -68,7 +68,7 @@ function draw(frame) {
   const p = LINES.map(([, q]) => quantile(sorted, q)), least = sorted[0], most = sorted[sorted.length - 1];
   const figures = LINES.map(([name], i) => `${name} ${format.ms(p[i])} ms`).join(", ");
   summary = `${figures}, longest ${format.ms(most)} ms${slowMotion}, of ${sorted.length} gaps.`;
-  const { max } = calm(niceAxis(most * 1.06, 4), frame.window.live);
+  const { range: [, max] } = calm(most * 1.06, frame.window.live);
   scale.log = scale.chosen ? scale.chosen === "log" : most > FAR_OFF * p[0];
   showScale(scale.log, slowMotion);
   const yaxis = yAxis({ max, least, most, p });

@@ -1,5 +1,5 @@
 /* The number of running (area) and waiting (dotted) requests in each step, or as reported by another server, along the
- * top of the step timeline. `eachStep` goes through the steps in view. */
+ * top of the step timeline. `slots` are those of the steps in view, oldest first. */
 import { store } from "../shared/store.js";
 import { fade } from "../shared/theme.js";
 import { time } from "../shared/time.js";
@@ -7,14 +7,14 @@ import { timeline } from "./timeline.js";
 
 const LEAST = 8, IDLE_PX = 20;
 
-export function drawOverview(g, [top, bottom], eachStep) {
+export function drawOverview(g, [top, bottom], slots) {
   const { steps } = store, { T } = timeline, points = [];
   let most = LEAST;
-  eachStep((slot) => {
+  for (const slot of slots) {
     const [x0, x1] = [steps.t0[slot], steps.t1[slot]].map((t) => timeline.x(time.x(t)));
     points.push([x0, x1, steps.running[slot], steps.waiting[slot]]);
     most = Math.max(most, steps.running[slot], steps.waiting[slot]);
-  });
+  }
   for (const point of told()) {
     points.push(point);
     most = Math.max(most, point[2], point[3]);

@@ -4,14 +4,14 @@ import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { store } from "../shared/store.js";
+import { tableHead } from "../shared/table.js";
 import { view } from "./view.js";
 
 /** @import { LoadFigures } from "../shared/types.js" */
 
 const NONE = "–";
-/** @type {[string, string][]} */
 const COLUMNS = [
-  ["replica", ""],
+  ["replica"],
   ["run", "Requests that it computes."],
   ["wait", "Requests that wait for a place in it."],
   ["KV in use", "The share of its KV cache that requests hold."],
@@ -22,8 +22,11 @@ let body = null, subtitle = null;
 
 const percent = (share) => (share === null || share === undefined ? NONE : `${Math.round(100 * share)} %`);
 
-/* The share of prompt tokens found between two times; null where there were none. */
-function hitRate(/** @type {LoadFigures} */ before, /** @type {LoadFigures} */ now) {
+/** The report at the beginning of the time that the charts show. @param {import("../shared/types.js").Load} last */
+export const loadBefore = (last) => store.loads.findLast(({ t }) => t < last.t - view.span) || store.loads[0];
+
+/** The share of prompt tokens found between two reports; null where there were none. */
+export function hitRate(/** @type {LoadFigures} */ before, /** @type {LoadFigures} */ now) {
   if (now.prefix_queries === null || now.prefix_hits === null) return null;
   const asked = now.prefix_queries - (before?.prefix_queries ?? 0),
     found = now.prefix_hits - (before?.prefix_hits ?? 0);
@@ -50,7 +53,7 @@ function show() {
   const last = store.loads[store.loads.length - 1], replicas = Object.entries(last?.replicas ?? {});
   document.body.classList.toggle("rp-replicated", replicas.length > 1);
   if (!body || replicas.length < 2) return;
-  const from = store.loads.findLast(({ t }) => t < last.t - view.span) || store.loads[0];
+  const from = loadBefore(last);
   write(subtitle, `${replicas.length} behind one address`);
   body.replaceChildren(...replicas.map(([name, now]) => row(name, from.replicas?.[name], now)));
 }
@@ -64,9 +67,6 @@ on("frame", ({ frames }) => {
 export function mount(element) {
   subtitle = element.querySelector(".rp-sub");
   body = make("tbody");
-  const heads = COLUMNS.map(([name, title]) => Object.assign(make("th", "", name), { title, scope: "col" }));
-  element.querySelector(".rp-plot").append(
-    make("table", "rp-replicas", make("thead", "", make("tr", "", ...heads)), body),
-  );
+  element.querySelector(".rp-plot").append(make("table", "rp-replicas", tableHead(...COLUMNS), body));
   show();
 }

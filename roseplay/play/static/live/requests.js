@@ -1,7 +1,7 @@
 /* The live table of requests: the accessible equivalent of the step timeline. It has a row for each request; a click or
  * Enter selects it, here and in the other views. It is written only while it is shown. While it has the pointer or the
  * focus, its rows keep their order, and new ones are added below them. */
-import { make, makeButton, onKeys, write } from "../shared/dom.js";
+import { make, makeButton, onKeys, scrollWithin, write } from "../shared/dom.js";
 import { saveFile } from "../shared/download.js";
 import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -247,16 +247,11 @@ function pressed({ key, target }) {
   return true;
 }
 
-/* Scroll what was selected elsewhere into view, within the table only: the page itself does not scroll. */
+/* Scroll what was selected elsewhere into view. */
 function reveal() {
   mark();
   const tr = body.querySelector("tr[aria-current]");
   if (tr && !state.held) scrollTo(tr);
 }
 
-function scrollTo(tr) {
-  const at = tr.getBoundingClientRect(), frame = box.getBoundingClientRect();
-  const head = box.querySelector("thead").offsetHeight;
-  if (at.top < frame.top + head) box.scrollTop -= frame.top + head - at.top;
-  else if (at.bottom > frame.bottom) box.scrollTop += at.bottom - frame.bottom;
-}
+const scrollTo = (tr) => scrollWithin(box, tr, box.querySelector("thead").offsetHeight);

@@ -4,6 +4,7 @@
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
+import { press } from "../shared/legend.js";
 import { factList, factRow, popover } from "../shared/popover.js";
 import { slowedFirst } from "../shared/past.js";
 import { keep, stored } from "../shared/storage.js";
@@ -17,9 +18,7 @@ let box = null;
 let latest = { burst: null, all: null };
 
 function choose(which) {
-  for (const button of box.querySelectorAll(".rp-tg button")) {
-    button.setAttribute("aria-pressed", String(button.dataset.of === which));
-  }
+  press(box.querySelectorAll(".rp-tg button"), ({ dataset }) => dataset.of === which);
   for (const name of WHICH) box.querySelector(`.rp-of-${name}`).hidden = name !== which;
   keep(KEY, which);
 }

@@ -5,6 +5,7 @@ import { make, makeButton, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { store } from "../shared/store.js";
+import { tableHead } from "../shared/table.js";
 
 /**
  * @typedef {object} Origins the answer to GET /ui/simulation
@@ -63,7 +64,7 @@ function table(caption, head, rows) {
     make(
       "table",
       "",
-      make("thead", "", make("tr", "", ...head.map((text) => make("th", { scope: "col" }, text)))),
+      tableHead(...head.map((text) => [text])),
       make("tbody", "", ...rows.map((row) => make("tr", "", ...row.map(cell("td"))))),
     ),
   );

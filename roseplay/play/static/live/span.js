@@ -15,14 +15,24 @@ export function stepSpan(slot) {
 }
 
 /**
+ * The ring slots of the steps that touch a stretch of view time, newest first.
+ * @param {{x0: number, x1: number}} window
+ */
+export function stepsIn({ x0, x1 }) {
+  const { steps } = store, slots = [];
+  for (let i = steps.end - 1; i >= steps.first; i--) {
+    const slot = i & steps.mask;
+    if (time.x(steps.t1[slot]) < x0) break;
+    if (time.x(steps.t0[slot]) <= x1) slots.push(slot);
+  }
+  return slots;
+}
+
+/**
  * The step at a moment of view time, or null.
  * @param {number} ms
  */
 export function stepAt(ms) {
-  const { steps } = store;
-  for (let i = steps.end - 1; i >= steps.first; i--) {
-    const found = stepSpan(i & steps.mask);
-    if (found.x0 <= ms) return ms <= found.x1 ? found : null;
-  }
-  return null;
+  const [slot] = stepsIn({ x0: ms, x1: ms });
+  return slot === undefined ? null : stepSpan(slot);
 }

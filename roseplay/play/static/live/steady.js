@@ -4,6 +4,7 @@ import { make, write } from "../shared/dom.js";
 import { call } from "../shared/endpoints.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
+import { press } from "../shared/legend.js";
 import { poll } from "../shared/poll.js";
 import { tab } from "../shared/tab.js";
 import { nameStop, place } from "./knobs.js";
@@ -79,11 +80,7 @@ function apply() {
   if (isOn() && planned() !== known) ask(true);
 }
 
-function space(chosen) {
-  for (const button of row.querySelectorAll("[data-spacing]")) {
-    button.setAttribute("aria-pressed", String(button.dataset.spacing === chosen));
-  }
-}
+const space = (chosen) => press(row.querySelectorAll("[data-spacing]"), ({ dataset }) => dataset.spacing === chosen);
 
 // ---- following --------------------------------------------------------------------------------------------
 /** @param {Steady | null} now */

@@ -1,5 +1,5 @@
 /* Wheel, drag and keys on the step timeline: they zoom and pan the time that all time charts show. */
-import { onKeys } from "../shared/dom.js";
+import { onKeys, pageScrolls } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
 import { pointing, pointNowhere } from "../shared/pointing.js";
 import { cellAt, stepUnder } from "./stepcells.js";
@@ -13,7 +13,7 @@ let drag = null;
 /** @param {HTMLCanvasElement} canvas the timeline's */
 export function steer(canvas) {
   canvas.addEventListener("wheel", (event) => {
-    if (!timeline.window || event.ctrlKey || (scrolls() && document.activeElement !== canvas)) return;
+    if (!timeline.window || event.ctrlKey || (pageScrolls() && document.activeElement !== canvas)) return;
     event.preventDefault();
     const { x0, x1 } = timeline.window, { plot } = timeline;
     if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) pan(((x1 - x0) / plot) * event.deltaX);
@@ -30,9 +30,6 @@ export function steer(canvas) {
   canvas.addEventListener("pointerleave", pointNowhere);
   onKeys(canvas, pressed);
 }
-
-// Where the page itself scrolls, the wheel scrolls the page until the user has clicked on the canvas.
-const scrolls = () => document.documentElement.scrollHeight > innerHeight + 1;
 
 function zoom(factor, share) {
   const { x0, x1 } = timeline.window, span = Math.max(LEAST_MS, Math.min(MOST_MS, (x1 - x0) * factor));

@@ -3,6 +3,7 @@
 import { format } from "../shared/format.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
+import { stepsIn } from "./span.js";
 import { lineLabel, lineTrace } from "../shared/chart/shapes.js";
 
 /** @import { ChartFrame } from "./chart.js" */
@@ -24,12 +25,9 @@ export function collectBars({ window, width }, read) {
   const { steps } = store, bars = [];
   const least = (LEAST_PX * (window.x1 - window.x0)) / width / 1000;
   let open = null;
-  for (let i = steps.end - 1; i >= steps.first; i--) { // newest first: the time before the window is never looked at
-    const row = i & steps.mask, x1 = time.x(steps.t1[row]) / 1000;
-    if (x1 * 1000 < window.x0) break;
-    const x0 = Math.max(window.x0, time.x(steps.t0[row])) / 1000;
-    if (x0 * 1000 > window.x1) continue;
-    const bar = { x0, x1, ...read(row) };
+  for (const slot of stepsIn(window)) {
+    const x0 = Math.max(window.x0, time.x(steps.t0[slot])) / 1000, x1 = time.x(steps.t1[slot]) / 1000;
+    const bar = { x0, x1, ...read(slot) };
     if (open && open.x1 - bar.x0 < least && open.x0 - bar.x1 < least) {
       if (heightOf(bar) > heightOf(open)) Object.assign(open, { low: bar.low, high: bar.high });
       open.x0 = bar.x0;

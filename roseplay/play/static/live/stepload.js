@@ -2,7 +2,6 @@
  * chart of their tokens shows. */
 import { format } from "../shared/format.js";
 import { legendBox, legendEntry, legendLine } from "../shared/legend.js";
-import { niceAxis } from "../shared/numbers.js";
 import { slowedIn } from "../shared/past.js";
 import { store } from "../shared/store.js";
 import { calmAxis } from "./axes.js";
@@ -14,19 +13,14 @@ let summary = "";
 
 const top = (bars) => bars.reduce((max, bar) => Math.max(max, heightOf(bar)), 0);
 
-function axis(calm, most, live) {
-  const { max, step } = calm(niceAxis(most, 3), live);
-  return { range: [0, max], tickmode: "linear", tick0: 0, dtick: step };
-}
-
 // ---- the batch --------------------------------------------------------------------------------------------
-const calmBatch = calmAxis({ max: 0, step: 0 });
+const batchAxis = calmAxis(3);
 
 function drawBatch(frame) {
   const { window, T } = frame, { steps } = store, limited = limit("max_batch_size", window);
   const bars = collectBars(frame, (i) => ({ low: steps.running[i], high: 0 }));
   const most = top(bars), limits = lasting(limited).filter((v) => v <= FAR * Math.max(LEAST, most));
-  const yaxis = axis(calmBatch, Math.max(LEAST, most, ...limits), window.live);
+  const yaxis = batchAxis(Math.max(LEAST, most, ...limits), window.live);
   const layout = { yaxis, shapes: [], annotations: [] };
   limitLabel(layout, limited, "batch", yaxis, frame);
   summary = bars.length ? `At most ${most} requests ran at once; max batch ${limited.now}.` : "No steps.";
@@ -35,13 +29,13 @@ function drawBatch(frame) {
 }
 
 // ---- host and device --------------------------------------------------------------------------------------
-const calmTime = calmAxis({ max: 0, step: 0 });
+const timeAxis = calmAxis(3);
 
 function drawTime(frame) {
   const { window, T } = frame, { steps } = store;
   const all = collectBars(frame, (i) => ({ low: steps.device_ms[i] || 0, high: steps.host_ms[i] || 0 }));
   const bars = all.filter(heightOf); // older recordings have none
-  const most = top(bars), yaxis = axis(calmTime, Math.max(1, most), window.live);
+  const most = top(bars), yaxis = timeAxis(Math.max(1, most), window.live);
   const layout = { yaxis, shapes: [], annotations: [] };
   const longest = bars.find((bar) => heightOf(bar) === most);
   const parts = longest && `host ${format.ms(longest.high)}, device ${format.ms(longest.low)}`;

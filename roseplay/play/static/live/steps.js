@@ -25,7 +25,7 @@ import { demos } from "./demos.js";
 import { drawAccepted, hasDrafts } from "./drafts.js";
 import { requestTable } from "./requests.js";
 import { inkShades, shadesLegend } from "./shades.js";
-import { stepSpan } from "./span.js";
+import { stepsIn, stepSpan } from "./span.js";
 import { steer } from "./steering.js";
 import { outlineCell, watchKeys } from "./stepcells.js";
 import { LEFT, RIGHT, rows, timeline } from "./timeline.js";
@@ -105,6 +105,7 @@ function draw(width, height, now) {
   const window = view.window(now, span);
   const x = linear(window.x0, window.x1, left, left + plot);
   Object.assign(timeline, { T: palette(), window, width, height, plot, x });
+  const seen = stepsIn(window).reverse(); // the oldest first
   rows.update(window);
   layRows();
   grid();
@@ -113,9 +114,9 @@ function draw(width, height, now) {
   g.beginPath();
   g.rect(left, 0, plot + 1, height);
   g.clip();
-  drawOverview(g, OVERVIEW, eachStep);
+  drawOverview(g, OVERVIEW, seen);
   waiting();
-  const seen = store.absent.steps ? streams() : work();
+  const count = store.absent.steps ? streams() : work(seen);
   marks();
   outlineRequest();
   outlineCell(g);
@@ -128,7 +129,7 @@ function draw(width, height, now) {
   sub(span);
   const unfinished = rows.visible.filter((known) => known.finished === null).length;
   summary =
-    `${seen} ${
+    `${count} ${
       store.absent.steps ? "tokens" : "steps"
     } in view, ${rows.visible.length} requests; ${unfinished} of them unfinished. ` +
     "Arrow keys go from step to step and row to row, Enter opens one.";
@@ -166,17 +167,6 @@ function column() {
   g.fillStyle = fade(timeline.T.ink, 0.1);
   g.fillRect(x0, 0, Math.max(1.5, x1 - x0), timeline.height - BOTTOM);
   pen.text(`step ${format.count(step)}`, left ? x0 - 5 : x1 + 5, 10, timeline.T.ink, left ? "right" : "left", true);
-}
-
-/** Calls fn(slot) for each step that touches the window, oldest first. */
-function eachStep(fn) {
-  const { steps } = store, { x0, x1 } = timeline.window;
-  let first = steps.end;
-  while (first > steps.first && time.x(steps.t1[(first - 1) & steps.mask]) >= x0) first--;
-  for (let i = first; i < steps.end; i++) {
-    if (time.x(steps.t0[i & steps.mask]) > x1) break;
-    fn(i & steps.mask);
-  }
 }
 
 const dim = (rid) => (standsBack(rid) ? 0.25 : 1);
@@ -245,14 +235,11 @@ function stretch(rid, { x0, x1, y, color }) {
 }
 
 /* Chunks and decodes. Neighbouring decode steps are drawn as one stretch where they are too narrow to be told apart. */
-function work() {
+function work(seen) {
   const { steps, entries } = store, open = new Map(), pixel = (timeline.window.x1 - timeline.window.x0) / timeline.plot;
-  const durations = [];
-  if (timeline.byItl) eachStep((slot) => durations.push(steps.t1[slot] - steps.t0[slot]));
-  const shade = timeline.byItl ? inkShades(durations, timeline.T, shades, "step") : null;
-  let seen = 0;
-  eachStep((slot) => {
-    seen++;
+  const durations = () => seen.map((slot) => steps.t1[slot] - steps.t0[slot]);
+  const shade = timeline.byItl ? inkShades(durations(), timeline.T, shades, "step") : null;
+  for (const slot of seen) {
     const t0 = steps.t0[slot], t1 = steps.t1[slot];
     const x0 = Math.max(LEFT, timeline.x(time.x(t0))), x1 = timeline.x(time.x(t1));
     const notch = (t1 - t0) / pixel > NOTCH_PX ? 0.7 : 0;
@@ -270,11 +257,11 @@ function work() {
         open.set(rid, { x0, x1: x1 - notch, y: timeline.y(row), color });
       }
     }
-  });
+  }
   for (const [rid, run] of open) stretch(rid, run);
-  if (hasDrafts()) eachStep((slot) => drawAccepted(g, slot, DECODE, dim));
+  if (hasDrafts()) { for (const slot of seen) drawAccepted(g, slot, DECODE, dim); }
   g.globalAlpha = 1;
-  return seen;
+  return seen.length;
 }
 
 function chunk(rid, row, x0, x1, color, computed) {

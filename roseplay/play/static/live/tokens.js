@@ -7,21 +7,20 @@ import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { legendBox, legendEntry, legendLine, segmented } from "../shared/legend.js";
-import { niceAxis } from "../shared/numbers.js";
 import { slowed } from "../shared/past.js";
 import { store } from "../shared/store.js";
 import { fade } from "../shared/theme.js";
-import { time } from "../shared/time.js";
 import { calmAxis } from "./axes.js";
 import { Chart } from "./chart.js";
 import { areaTrace } from "../shared/chart/shapes.js";
+import { stepsIn } from "./span.js";
 import { collectBars, heightOf, lasting, limit, limitLabel, limitLine, outline } from "./stepbars.js";
 import { LOADS } from "./stepload.js";
 
 const GAP_PX = 0.6; // between bars with prompt tokens
 const WIDTH = "width = time";
 
-const calm = calmAxis({ max: 0, step: 0 });
+const yAxis = calmAxis(3);
 let summary = "No steps yet.";
 
 const VIEWS = {
@@ -110,13 +109,12 @@ function draw(frame) {
 }
 
 /* How many of the draft tokens in a window were accepted, in words; "" without any. */
-function drafts({ x0, x1 }) {
+function drafts(window) {
   const { steps } = store;
   let drafted = 0, accepted = 0;
-  for (let i = steps.end - 1; i >= steps.first && time.x(steps.t1[i & steps.mask]) >= x0; i--) {
-    if (time.x(steps.t0[i & steps.mask]) > x1) continue;
-    drafted += steps.draft_tokens[i & steps.mask];
-    accepted += steps.accepted_tokens[i & steps.mask];
+  for (const slot of stepsIn(window)) {
+    drafted += steps.draft_tokens[slot];
+    accepted += steps.accepted_tokens[slot];
   }
   const share = drafted ? `${Math.round((100 * accepted) / drafted)} % of drafts right` : "";
   VIEWS.tokens.sub = share || WIDTH;
@@ -150,9 +148,4 @@ function overDecode(line, bars, { window, width }) {
     else put(x, to, ys[ys.length - 1]);
   }
   return { now: line.now, xs, ys };
-}
-
-function yAxis(most, live) {
-  const { max, step } = calm(niceAxis(most, 3), live);
-  return { range: [0, max], tickmode: "linear", tick0: 0, dtick: step };
 }

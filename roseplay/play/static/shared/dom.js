@@ -82,6 +82,16 @@ export function onKeys(element, pressed) {
   });
 }
 
+/** Scroll an element into view within a box, whose first `above` px are covered; the page itself does not scroll. */
+export function scrollWithin(box, element, above = 0, apart = 0) {
+  const at = element.getBoundingClientRect(), frame = box.getBoundingClientRect();
+  if (at.top < frame.top + above) box.scrollTop -= frame.top + above - at.top + apart;
+  else if (at.bottom > frame.bottom) box.scrollTop += at.bottom - frame.bottom + apart;
+}
+
+/** Whether the page scrolls: then the wheel scrolls it, over an element too, until that has the focus. */
+export const pageScrolls = () => document.documentElement.scrollHeight > innerHeight + 1;
+
 /** Write text if it has changed; keeping the text node preserves selections and saves a layout. */
 export function write(element, text) {
   if (element.textContent !== text) element.textContent = text;

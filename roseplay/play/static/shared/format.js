@@ -6,8 +6,13 @@ const THIN = "\u202f"; // a narrow no-break space
 /** 1936 as "1 936". */
 const count = (n) => (n == null ? "–" : Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, THIN));
 
+const ordinals = new Intl.PluralRules("en", { type: "ordinal" });
+const ENDINGS = { one: "st", two: "nd", few: "rd", other: "th" };
+
 export const format = {
   count,
+  /** "3rd". */
+  ordinal: (n) => count(n) + ENDINGS[ordinals.select(n)],
   /** For an axis, from 10,000 on in thousands: "9 999", "15.5k", "200k". */
   short: (n) => (n < 1e4 ? count(n) : `${+(n / 1e3).toFixed(1)}k`),
   /** "1 request", "2 requests". */

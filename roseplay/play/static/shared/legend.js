@@ -14,6 +14,14 @@ export function legendLine(name, width, dash = "", length = 14) {
 }
 
 /**
+ * Show which of some buttons are on.
+ * @param {Iterable<Element>} buttons
+ * @param {(button: any, i: number) => boolean} on
+ */
+export const press = (buttons, on) =>
+  [...buttons].forEach((button, i) => button.setAttribute("aria-pressed", String(on(button, i))));
+
+/**
  * A few words of which one is on.
  * @param {string} label
  * @param {string[]} words
@@ -21,10 +29,10 @@ export function legendLine(name, width, dash = "", length = 14) {
  * @param {number} [at] which is on at first
  */
 export function segmented(label, words, chosen, at = 0) {
-  const buttons = words.map((word, i) => makeButton(word, { "aria-pressed": i === at, onclick: press }));
+  const buttons = words.map((word, i) => makeButton(word, { "aria-pressed": i === at, onclick }));
 
-  function press({ currentTarget }) {
-    for (const button of buttons) button.setAttribute("aria-pressed", String(button === currentTarget));
+  function onclick({ currentTarget }) {
+    press(buttons, (button) => button === currentTarget);
     chosen(currentTarget.textContent);
   }
 

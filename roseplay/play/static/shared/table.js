@@ -43,8 +43,7 @@ export class AsTable {
 
   build() {
     const { name, columns } = this.spec;
-    const heads = columns.map(([title, meaning = ""]) => make("th", { scope: "col", title: meaning }, title));
-    const parts = [make("caption"), make("thead", "", make("tr", "", ...heads)), make("tbody")];
+    const parts = [make("caption"), tableHead(...columns), make("tbody")];
     // It can have the focus, so that the keys scroll it.
     const values = { className: "rp-table", tabIndex: 0, role: "region", "aria-label": name, hidden: true };
     return make("div", values, make("table", "", ...parts));
@@ -76,8 +75,22 @@ export class AsTable {
   }
 }
 
+/** The head of a table, by its columns: their titles, and what they mean. @param {...any[]} columns */
+export const tableHead = (...columns) =>
+  make(
+    "thead",
+    "",
+    make(
+      "tr",
+      "",
+      ...columns.map(([title, meaning]) => {
+        return make("th", { scope: "col", ...(meaning && { title: meaning }) }, title);
+      }),
+    ),
+  );
+
 /** The head of a table with a column for A and one for B behind the first. */
 export function abHead(first, ...more) {
   const cells = [first, make("i", "rp-ab", "A"), make("i", "rp-ab b", "B"), ...more];
-  return make("thead", "", make("tr", "", ...cells.map((inside) => make("th", { scope: "col" }, inside))));
+  return tableHead(...cells.map((inside) => [inside]));
 }

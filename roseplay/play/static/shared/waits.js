@@ -30,9 +30,6 @@ export function partsOf(known) {
 /** The same as one text, such as "12 in line · 90 computing". @param {Request} known */
 export const partsText = (known) => partsOf(known).map(({ words, ms }) => `${format.count(ms)} ${words}`).join(" · ");
 
-const ordinals = new Intl.PluralRules("en", { type: "ordinal" });
-const ENDINGS = { one: "st", two: "nd", few: "rd", other: "th" };
-
 /* When a preempted request first entered the batch; beyond all times for one that never has. */
 const first = (known) => (isPreempted(known) && known.scheduled !== null ? known.scheduled : Number.MAX_VALUE);
 
@@ -59,5 +56,5 @@ function placeInLine(rid) {
 /** The same as words, such as "3rd in line", or "". @param {number} rid */
 export function lineText(rid) {
   const place = placeInLine(rid);
-  return place === null ? "" : `${format.count(place)}${ENDINGS[ordinals.select(place)]} in line`;
+  return place === null ? "" : `${format.ordinal(place)} in line`;
 }

@@ -5,10 +5,11 @@ import { format } from "../shared/format.js";
 import { quantile } from "../shared/numbers.js";
 import { slowedFirst } from "../shared/past.js";
 import { store } from "../shared/store.js";
+import { tableHead } from "../shared/table.js";
 import { knobMarks } from "../live/knobmarks.js";
 
 const EVERY_MS = 1000, MOST = 200;
-const HEAD = ["at", "what", "answered", "TTFT p50", "p95"];
+const HEAD = [["at"], ["what"], ["answered"], ["TTFT p50"], ["p95"]];
 
 let box = null, rows = null, said = null, key = "";
 
@@ -17,8 +18,7 @@ export function mountContents(element) {
   box = element;
   rows = make("tbody");
   said = make("p", "rp-contents-none", "Nothing yet: bursts and changed settings are listed here.");
-  const head = make("tr", "", ...HEAD.map((word) => make("th", { scope: "col" }, word)));
-  box.append(make("table", "rp-contents", make("thead", "", head), rows), said);
+  box.append(make("table", "rp-contents", tableHead(...HEAD), rows), said);
   on("reset", () => (key = ""));
   setInterval(show, EVERY_MS);
 }
