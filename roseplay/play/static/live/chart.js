@@ -1,13 +1,16 @@
 /* One chart of live figures. All charts share the time axis, knob marks and pointing; each one's own module draws its
  * contents. */
 import { Marks } from "../shared/chart/marks.js";
+import { linear } from "../shared/chart/scale.js";
 import { PlotlyAxes, plotlyLoaded } from "../shared/chart/plotly.js";
 import { make, makeButton, write } from "../shared/dom.js";
-import { emit } from "../shared/events.js";
+import { emit, on } from "../shared/events.js";
 import { Panel } from "../shared/panel.js";
+import { pointing } from "../shared/pointing.js";
+import { store } from "../shared/store.js";
 import { palette } from "../shared/theme.js";
 import { addCuts, addKnobs, nowLine, onHalfPixel, timeAxis } from "./axes.js";
-import { stepColumn } from "./column.js";
+import { stepAt, stepSpan } from "./span.js";
 import { nothingIn, view } from "./view.js";
 
 /** @import { Palette } from "../shared/theme.js" */
@@ -64,7 +67,7 @@ export class Chart extends Panel {
       cleared: view.clear,
     });
     this.plot.place = this.place.bind(this);
-    this.shadeStep = spec.timed ? stepColumn(this.plot, spec.margin, () => this.shown) : () => {};
+    if (spec.timed) this.listenToSteps();
     if (spec.hover) this.listenToDots();
     plotlyLoaded.then(this.soon);
   }
@@ -88,7 +91,7 @@ export class Chart extends Panel {
     this.showAxes(axes, width, height);
     this.plot.drawn = { data: drawn.traces || [], layout };
     this.marks.draw(this.plot.drawn, width, height);
-    this.shadeStep();
+    if (spec.timed) this.shadeStep();
     return true;
   }
 
@@ -124,6 +127,38 @@ export class Chart extends Panel {
     const { shown, spec } = this;
     if (x && spec.timed) view.set(x[0] * 1000 + shown.window.now, x[1] * 1000 + shown.window.now);
     if (y && spec.zoomedY) spec.zoomedY(y);
+  }
+
+  /* The step that is pointed at is shaded in all charts, by an overlay: a redraw would be too slow for a pointer. */
+  listenToSteps() {
+    const { plot, spec: { margin } } = this;
+    this.shade = make("i", { className: "rp-column", hidden: true });
+    plot.append(this.shade);
+    on("step", () => this.shadeStep());
+    plot.addEventListener("pointermove", (event) => {
+      if (!this.shown || event.pointerType === "touch") return;
+      const { window, width } = this.shown;
+      const share = (event.clientX - plot.getBoundingClientRect().left - margin.l) / width;
+      const found = share >= 0 && share <= 1 ? stepAt(window.x0 + share * (window.x1 - window.x0)) : null;
+      if ((found && found.step) !== pointing.step) emit("step", found && found.step);
+    });
+    plot.addEventListener("pointerleave", () => emit("step", null));
+  }
+
+  shadeStep() {
+    const { steps } = store, { shade, shown, spec: { margin } } = this;
+    const row = pointing.step === null || !shown ? -1 : store.stepRow(pointing.step);
+    shade.hidden = row < 0;
+    if (shade.hidden) return;
+    const { window, width } = shown, { x0, x1 } = stepSpan(row & steps.mask);
+    const place = linear(window.x0, window.x1, 0, width), px = (ms) => Math.max(0, Math.min(width, place(ms)));
+    Object.assign(shade.style, {
+      left: `${margin.l + px(x0)}px`,
+      width: `${Math.max(1.5, px(x1) - px(x0))}px`,
+      top: `${margin.t}px`,
+      bottom: `${margin.b}px`,
+    });
+    shade.hidden = px(x1) <= 0 || px(x0) >= width;
   }
 
   /* Dots can be pointed at and clicked. */

@@ -90,8 +90,8 @@ export const limitLine = ({ xs, ys }, T) =>
   lineTrace(xs.map((x) => x / 1000), ys, { color: T.rose, width: 1.25, dash: [4, 3] });
 
 /** Its name and value at the right of the plot. */
-export function limitLabel(layout, { now, ys }, name, yaxis, { T, height }) {
-  const max = yaxis.range[1], at = ys[ys.length - 1], beyond = now === null || at > max;
+export function limitLabel(layout, { now, ys }, name, { T, height }) {
+  const max = layout.yaxis.range[1], at = ys[ys.length - 1], beyond = now === null || at > max;
   const words = now === null ? "∞" : beyond ? `${format.count(now)} ↑` : format.count(now);
   const y = beyond ? max : at;
   const shift = Math.min(0, (1 - y / max) * height - 6) || 0;

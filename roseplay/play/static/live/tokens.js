@@ -2,12 +2,12 @@
  *
  * A bar is as wide as its step lasted, so its area is not its work, but time is true to scale. The dashed rose line is
  * the limit of a bar's height: the prefill budget, above the decode tokens, which do not count against it; it steps
- * where the budget was changed. A switch shows other figures of the same steps instead: see stepload.js. */
+ * where the budget was changed. A switch shows other figures of the same steps instead. */
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { legendBox, legendEntry, legendLine, segmented } from "../shared/legend.js";
-import { slowed } from "../shared/past.js";
+import { slowed, slowedIn } from "../shared/past.js";
 import { store } from "../shared/store.js";
 import { fade } from "../shared/theme.js";
 import { calmAxis } from "./axes.js";
@@ -15,28 +15,43 @@ import { Chart } from "./chart.js";
 import { areaTrace } from "../shared/chart/shapes.js";
 import { stepsIn } from "./span.js";
 import { collectBars, heightOf, lasting, limit, limitLabel, limitLine, outline } from "./stepbars.js";
-import { LOADS } from "./stepload.js";
 
 const GAP_PX = 0.6; // between bars with prompt tokens
+const LEAST = 8, FAR = 4; // a limit that is this many times as high as all bars does not stretch the axis
 const WIDTH = "width = time";
 
-const yAxis = calmAxis(3);
-let summary = "No steps yet.";
-
+/* What the chart can show of each step. `draw` returns its drawing and a `summary` for screen readers. */
 const VIEWS = {
   tokens: {
     title: "Tokens per step",
     sub: WIDTH,
-    draw,
+    axis: calmAxis(3),
+    draw: drawTokens,
     legend: [
       legendEntry(legendBox("prompt"), "prompt"),
       legendEntry(legendBox("decode"), "decode"),
       legendEntry(legendLine("rose", 1.25, "4 3"), "budget", "rp-hand rp-roomy"),
     ],
   },
-  ...LOADS,
+  batch: {
+    title: "Batch per step",
+    sub: "requests",
+    axis: calmAxis(3),
+    draw: drawBatch,
+    legend: [
+      legendEntry(legendBox("decode"), "running"),
+      legendEntry(legendLine("rose", 1.25, "4 3"), "max batch", "rp-hand rp-roomy"),
+    ],
+  },
+  ms: {
+    title: "Time per step",
+    sub: "ms",
+    axis: calmAxis(3),
+    draw: drawTime,
+    legend: [legendEntry(legendBox("prompt"), "host"), legendEntry(legendBox("decode"), "device")],
+  },
 };
-let shown = VIEWS.tokens;
+let shown = VIEWS.tokens, summary = "No steps yet.";
 
 export function mount(element) {
   const entries = Object.values(VIEWS).flatMap((view) => view.legend);
@@ -60,9 +75,10 @@ export function mount(element) {
     draw: (frame) => {
       const before = shown.sub, drawn = shown.draw(frame);
       if (shown.sub !== before) write(panel.subtitle, shown.sub);
+      summary = drawn.summary;
       return drawn;
     },
-    describe: () => `${shown.title}. ${shown.describe ? shown.describe() : summary}`,
+    describe: () => `${shown.title}. ${summary}`,
   });
   show(shown);
   on("step", (step) => write(panel.subtitle, inWords(step) ?? shown.sub));
@@ -85,17 +101,17 @@ function parts(i) {
   return host[i] || device[i] ? ` (host ${format.ms(host[i])}, device ${format.ms(device[i])}${how})` : how;
 }
 
-function draw(frame) {
+const top = (bars) => bars.reduce((max, bar) => Math.max(max, heightOf(bar)), 0);
+
+function drawTokens(frame) {
   const { window, T } = frame;
   const bars = collectBars(frame, (i) => ({ low: store.steps.decode_tokens[i], high: store.steps.prompt_tokens[i] }));
   const budget = overDecode(limit("prefill_max_tokens", window), bars, frame), total = limit("step_max_tokens", window);
-  const most = bars.reduce((max, bar) => Math.max(max, heightOf(bar)), 0);
-  const limits = [...lasting(budget), ...lasting(total)].filter((v) => v !== null && v <= most * 4);
-  const ceiling = bars.length ? Math.max(8, most, ...limits) : budget.now || 512;
-  const yaxis = yAxis(ceiling, window.live);
-  const layout = { yaxis, shapes: [], annotations: [] };
-  limitLabel(layout, budget, "budget", yaxis, frame);
-  if (total.now !== null) limitLabel(layout, total, "step", yaxis, frame);
+  const most = top(bars), limits = [...lasting(budget), ...lasting(total)].filter((v) => v !== null && v <= most * FAR);
+  const ceiling = bars.length ? Math.max(LEAST, most, ...limits) : budget.now || 512;
+  const layout = { yaxis: VIEWS.tokens.axis(ceiling, window.live), shapes: [], annotations: [] };
+  limitLabel(layout, budget, "budget", frame);
+  if (total.now !== null) limitLabel(layout, total, "step", frame);
   const prompts = bars.filter((bar) => bar.high);
   const traces = [
     areaTrace(...outline(prompts, heightOf, GAP_PX, frame), fade(T.prompt, 0.9)),
@@ -103,9 +119,36 @@ function draw(frame) {
     limitLine(budget, T),
     limitLine(total, T),
   ];
-  summary = `At most ${most} tokens in a step; budget ${budget.now ?? "unlimited"}; ` +
+  const summary = `At most ${most} tokens in a step; budget ${budget.now ?? "unlimited"}; ` +
     `${prompts.length || "no"} steps with prompt tokens in view.${drafts(window)}`;
-  return { traces, layout, empty: !bars.length };
+  return { traces, layout, empty: !bars.length, summary };
+}
+
+/* How full the batch was in each step. */
+function drawBatch(frame) {
+  const { window, T } = frame, limited = limit("max_batch_size", window);
+  const bars = collectBars(frame, (i) => ({ low: store.steps.running[i], high: 0 })), most = top(bars);
+  const limits = lasting(limited).filter((v) => v <= FAR * Math.max(LEAST, most));
+  const yaxis = VIEWS.batch.axis(Math.max(LEAST, most, ...limits), window.live);
+  const layout = { yaxis, shapes: [], annotations: [] };
+  limitLabel(layout, limited, "batch", frame);
+  const summary = bars.length ? `At most ${most} requests ran at once; max batch ${limited.now}.` : "No steps.";
+  const area = areaTrace(...outline(bars, heightOf, 0, frame), T.decode);
+  return { traces: [area, limitLine(limited, T)], layout, empty: !bars.length, summary };
+}
+
+/* How long host and device worked on each step. */
+function drawTime(frame) {
+  const { window, T } = frame, { steps } = store;
+  const all = collectBars(frame, (i) => ({ low: steps.device_ms[i] || 0, high: steps.host_ms[i] || 0 }));
+  const bars = all.filter(heightOf), most = top(bars), longest = bars.find((bar) => heightOf(bar) === most);
+  const parts = longest && `host ${format.ms(longest.high)}, device ${format.ms(longest.low)}`;
+  const summary = longest ? `The longest step took ${format.ms(most)} ms${slowedIn(window)}: ${parts}.` : "No steps.";
+  const traces = [
+    areaTrace(...outline(bars, heightOf, 0, frame), T.prompt),
+    areaTrace(...outline(bars, (bar) => bar.low, 0, frame), T.decode),
+  ];
+  return { traces, layout: { yaxis: VIEWS.ms.axis(Math.max(1, most), window.live) }, empty: !bars.length, summary };
 }
 
 /* How many of the draft tokens in a window were accepted, in words; "" without any. */
