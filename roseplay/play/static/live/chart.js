@@ -27,6 +27,8 @@ import { nothingIn, view } from "./view.js";
  * @property {(ms: number) => number} seconds
  */
 
+/** @typedef {{traces?: any[], layout: any, empty?: boolean, summary: string}} Drawn `summary`: for screen readers */
+
 /**
  * A view with axes that can be zoomed; times in seconds.
  * @typedef {object} ChartOnly
@@ -35,11 +37,11 @@ import { nothingIn, view } from "./view.js";
  * @property {boolean} [flags] with words above the plot where a setting changed
  * @property {{l: number, r: number, t: number, b: number}} margin
  * @property {string} nothing what stands in it while there is nothing to draw
- * @property {(frame: ChartFrame) => {traces?: any[], layout: any, empty?: boolean}} draw
+ * @property {(frame: ChartFrame) => Drawn} draw
  * @property {(point: {curveNumber: number, pointNumber: number}) => any} [hover] what lies at a point
  * @property {(range: number[]) => void} [zoomedY]
  */
-/** @typedef {Omit<import("../shared/panel.js").PanelSpec, "draw"> & ChartOnly} ChartSpec */
+/** @typedef {Omit<import("../shared/panel.js").PanelSpec, "draw" | "describe"> & ChartOnly} ChartSpec */
 
 const CLICK_PX = 4;
 
@@ -53,8 +55,12 @@ export class Chart extends Panel {
   constructor(element, spec) {
     const values = { className: "rp-back", hidden: true, onclick: view.clear };
     const back = spec.timed && !spec.small ? makeButton("back to now", values) : null;
-    super(element, { .../** @type {any} */ (spec), head: [...(back ? [back] : []), ...(spec.head || [])] });
+    super(element, {
+      .../** @type {any} */ (spec),
+      head: [...(back ? [back] : []), ...(spec.head || [])],
+    });
     this.back = back;
+    this.summary = "";
     this.marks = new Marks(this.plot, spec.margin);
     this.nothing = make("p", { className: "rp-nothing", hidden: true });
     this.plot.append(this.nothing);
@@ -87,12 +93,18 @@ export class Chart extends Panel {
     if (drawn.empty) write(this.nothing, nothingIn(frame.window, spec.nothing));
     if (this.back) this.back.hidden = !view.zoom;
     this.shown = frame;
+    this.summary = drawn.summary;
     const { shapes: _shapes, annotations: _annotations, ...axes } = layout;
     this.showAxes(axes, width, height);
     this.plot.drawn = { data: drawn.traces || [], layout };
     this.marks.draw(this.plot.drawn, width, height);
     if (spec.timed) this.shadeStep();
     return true;
+  }
+
+  /** @override */
+  words() {
+    return this.summary;
   }
 
   /**

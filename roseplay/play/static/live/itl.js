@@ -30,7 +30,7 @@ const FAR_OFF = 20; // times the median
 /** `chosen`: by the user, "lin" or "log", until Esc; null follows the longest gap. */
 const scale = { chosen: null, log: false, zoom: null }, calm = calmAxis(4);
 let points = []; // by trace: [{rid, …}]
-let summary = "No tokens yet.", showScale = (_log, _slow) => {};
+let showScale = (_log, _slow) => {};
 
 export function mount(element) {
   const axis = segmented("y axis", ["lin", "log"], (word) => {
@@ -54,7 +54,6 @@ export function mount(element) {
     hover: ({ curveNumber, pointNumber }) => points[curveNumber][pointNumber],
     zoomedY: (range) => (scale.zoom = range),
     draw,
-    describe: () => `Inter-token latency. ${summary}`,
   });
   on("unzoom", () => (scale.zoom = scale.chosen = null));
 }
@@ -62,12 +61,12 @@ export function mount(element) {
 function draw(frame) {
   const { runs, sorted, slow: slowMotion } = gapsIn(frame.window);
   if (!sorted.length) {
-    summary = "No tokens in view.";
-    return { empty: true, traces: [], layout: { yaxis: yAxis({ max: 160, least: 0, most: 0, p: [] }) } };
+    const layout = { yaxis: yAxis({ max: 160, least: 0, most: 0, p: [] }) };
+    return { empty: true, layout, summary: "Inter-token latency. No tokens in view." };
   }
   const p = LINES.map(([, q]) => quantile(sorted, q)), least = sorted[0], most = sorted[sorted.length - 1];
   const figures = LINES.map(([name], i) => `${name} ${format.ms(p[i])} ms`).join(", ");
-  summary = `${figures}, longest ${format.ms(most)} ms${slowMotion}, of ${sorted.length} gaps.`;
+  const summary = `${figures}, longest ${format.ms(most)} ms${slowMotion}, of ${sorted.length} gaps.`;
   const { range: [, max] } = calm(most * 1.06, frame.window.live);
   scale.log = scale.chosen ? scale.chosen === "log" : most > FAR_OFF * p[0];
   showScale(scale.log, slowMotion);
@@ -83,7 +82,7 @@ function draw(frame) {
   points = [usual, slow];
   const traces = [trace(usual, false, frame.T), trace(slow, true, frame.T)];
   addSelected(traces, layout, [...slow, ...usual], frame);
-  return { traces, layout };
+  return { traces, layout, summary: `Inter-token latency. ${summary}` };
 }
 
 /* A token as a dot: slots of a step are spread over four fifths of it. */

@@ -12,9 +12,7 @@ import { areaTrace, dotTrace } from "../shared/chart/shapes.js";
 import { stateStrips, stripSentence } from "./statestrips.js";
 
 const LAYERS = [["shared", "shared"], ["ink3", "active"], ["cached", "cached"]]; // colour and words, from the bottom up
-const SAMPLE_PX = 1.5, APART_PX = 12;
-
-let summary = "No steps yet.";
+const TITLE = "KV blocks over time.", SAMPLE_PX = 1.5, APART_PX = 12;
 
 export function mount(element) {
   new Chart(element, {
@@ -26,7 +24,6 @@ export function mount(element) {
     nothing: "How much memory is held.",
     head: LAYERS.map(([color, words]) => legendEntry(legendBox(color), words, "rp-roomy")),
     draw,
-    describe: () => `KV blocks over time. ${summary}`,
   });
 }
 
@@ -52,13 +49,12 @@ function drawShare({ window, T }) {
     inside = told.filter(({ x }) => x >= window.x0 && x <= window.x1);
   const samples = before ? [before, ...inside] : inside;
   if (!samples.length) {
-    summary = "Nothing reported yet.";
-    return { empty: true, layout };
+    return { empty: true, layout, summary: `${TITLE} Nothing reported yet.` };
   }
   const newest = samples[samples.length - 1], height = ({ kv_usage: usage }) => 100 * usage;
   const x = [...samples.map((one) => Math.max(one.x, window.x0) / 1000), Math.min(window.x1, time.now()) / 1000];
-  summary = `${Math.round(height(newest))} % of the KV cache is held.`;
-  return { traces: [areaTrace(x, [...samples, newest].map(height), T.ink3, true)], layout };
+  const summary = `${TITLE} ${Math.round(height(newest))} % of the KV cache is held.`;
+  return { traces: [areaTrace(x, [...samples, newest].map(height), T.ink3, true)], layout, summary };
 }
 
 function draw(frame) {
@@ -77,8 +73,7 @@ function draw(frame) {
     annotations: strips.annotations,
   };
   if (!newest) {
-    summary = "No steps in view.";
-    return { empty: true, layout, traces: strips.traces };
+    return { empty: true, layout, traces: strips.traces, summary: `${TITLE} No steps in view.` };
   }
   const layer = (height, color) => areaTrace(x, all.map(height), color, true);
   const diamond = { symbol: "diamond", size: 8, color: T.surface, line: { color: T.ink, width: 1 } };
@@ -90,9 +85,8 @@ function draw(frame) {
     dotTrace(preemptions, preemptions.map(() => total * 0.97), diamond),
   ];
   const { shared, active, cached, free } = newest;
-  summary = `Of ${total} blocks ${shared} are shared, ${active} active, ${cached} cached, ${free} free.`;
-  summary += stripSentence(newest);
-  return { traces, layout };
+  const held = `Of ${total} blocks ${shared} are shared, ${active} active, ${cached} cached, ${free} free.`;
+  return { traces, layout, summary: `${TITLE} ${held}${stripSentence(newest)}` };
 }
 
 /* Counts after each step of the window, about one sample per pixel (the fullest), oldest first. */

@@ -51,7 +51,7 @@ const VIEWS = {
     legend: [legendEntry(legendBox("prompt"), "host"), legendEntry(legendBox("decode"), "device")],
   },
 };
-let shown = VIEWS.tokens, summary = "No steps yet.";
+let shown = VIEWS.tokens;
 
 export function mount(element) {
   const entries = Object.values(VIEWS).flatMap((view) => view.legend);
@@ -75,10 +75,8 @@ export function mount(element) {
     draw: (frame) => {
       const before = shown.sub, drawn = shown.draw(frame);
       if (shown.sub !== before) write(panel.subtitle, shown.sub);
-      summary = drawn.summary;
-      return drawn;
+      return { ...drawn, summary: `${shown.title}. ${drawn.summary}` };
     },
-    describe: () => `${shown.title}. ${summary}`,
   });
   show(shown);
   on("step", (step) => write(panel.subtitle, inWords(step) ?? shown.sub));

@@ -16,21 +16,19 @@ import { knobMarks } from "./knobmarks.js";
 import { annotation, beside, dotTrace, lineTrace } from "../shared/chart/shapes.js";
 import { view } from "./view.js";
 
-let panel = null, summary = "No first token yet.", legend = "";
+let panel = null, legend = "";
 let leftOut = ""; // why an earlier burst is not drawn
 
 export function mount(element) {
   const margin = { l: 38, r: 12, t: 8, b: 18 };
-  const nothing = "How soon answers begin.", describe = () => `Time to first token. ${summary}`;
-  panel = new Chart(element, { name: "ttft", every: 8, margin, nothing, draw, describe });
+  panel = new Chart(element, { name: "ttft", every: 8, margin, nothing: "How soon answers begin.", draw });
 }
 
 function draw(frame) {
   const curves = collect();
   showLegend(curves);
   if (!curves.length) {
-    summary = "No first token yet.";
-    return { empty: true, layout: axes(100, "", frame) };
+    return { empty: true, layout: axes(100, "", frame), summary: "Time to first token. No first token yet." };
   }
   const { T } = frame;
   const last = curves[curves.length - 1];
@@ -40,8 +38,7 @@ function draw(frame) {
   const looks = (curve) => (curve === last ? { color: T.ink, width: 1.5 } : older);
   const traces = curves.map((curve) => lineTrace(...stairs(curve.ttft, max), looks(curve)));
   addMedian(traces, layout, quantile(last.ttft, 0.5), frame);
-  summary = [...curves.map(account), leftOut].join(" ").trim();
-  return { traces, layout };
+  return { traces, layout, summary: ["Time to first token.", ...curves.map(account), leftOut].join(" ").trim() };
 }
 
 function account({ name, slow, ttft }) {

@@ -4,7 +4,7 @@
  * Views are drawn on a common beat and with the time of that beat, so that those that share an axis end at the same
  * "now" and a knob's line runs straight through all of them. A view is not drawn while it is hidden or unchanged. To
  * leave the main thread free in between, one view is drawn per tick. */
-import { make, write } from "./dom.js";
+import { make, set, write } from "./dom.js";
 import { on } from "./events.js";
 import { createPen } from "./pen.js";
 import { store } from "./store.js";
@@ -70,7 +70,7 @@ export class Panel {
   }
 
   /** @param {PanelSpec} spec */
-  build({ canvas, box, keys, describe, table, head = [] }) {
+  build({ canvas, box, keys, table, head = [] }) {
     this.canvas = canvas ? make("canvas", { className: canvas, tabIndex: 0 }) : null;
     this.pen = this.canvas && createPen(this.canvas);
     this.said = keys ? make("span", { className: "rp-said", role: "status" }) : null; // what the keys have chosen
@@ -78,8 +78,6 @@ export class Panel {
     this.box = this.canvas || box || this.plot;
     if (this.box !== this.plot) this.plot.append(this.box, ...(this.said ? [this.said] : []));
     this.table?.bind(this.element);
-    // An application gets the arrow keys; views without a description are read as they are.
-    if (describe) this.box.setAttribute("role", keys ? "application" : "img");
     if (head.length || this.table) this.show(...head, ...(this.table ? [this.table.button] : []));
   }
 
@@ -141,9 +139,11 @@ export class Panel {
    * due again. */
   describe() {
     const now = performance.now(), least = this.spec.every ? DESCRIBE_MS : 0;
-    if (!this.spec.describe || this.drawn <= this.described || now - this.described < least) return;
+    if (!this.draws || this.drawn <= this.described || now - this.described < least) return;
+    const words = this.words();
+    if (words === undefined) return;
     this.described = now;
-    this.box.setAttribute("aria-label", this.words());
+    set(this.box, { role: this.said ? "application" : "img", "aria-label": words }); // applications get arrow keys
   }
 
   measure(took) {
