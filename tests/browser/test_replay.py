@@ -308,7 +308,9 @@ def test_views_work_from_a_recording(run_on_disk: Path, mock: Served, open_page:
     page.evaluate("([rid, step]) => Rose.emit('select', { rid, step })", slow)
     expect(page.locator(".rp-pop h4")).to_contain_text("slow")
     page.locator(".rp-pop header button").click()
-    page.evaluate("Rose.load('live/cellinfo.js').then(({ about }) => Rose.popover.open({ ...about([3]), x: 700, y: 400 }))")
+    page.evaluate(
+        "Rose.load('live/cellinfo.js').then(({ about }) => Rose.popover.open({ ...about([3]), x: 700, y: 400 }))"
+    )
     expect(page.locator(".rp-pop")).to_contain_text("A recording does not contain what is in blocks")
 
 
