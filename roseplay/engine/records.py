@@ -5,7 +5,7 @@ Derived from it are the rows of frames and recordings (``COLUMNS``), their schem
 traces (``recording/tables.py``, ``trace.py``), and the page's store and types (``static/shared/records.js``, written by
 ``python docs/records.py``). A field with a default may be missing in a recording.
 
-Times in ms are those of the page's clock, or durations.
+The unit ``time`` is ms of the page's clock; ``ms`` is a duration.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class StepRecord(StepFigures):
 class StepRow(StepFigures):
     """One step as the page and recordings have it."""
 
-    t0: Annotated[float, "ms", "when it began"]
-    t1: Annotated[float, "ms", "when it ended"]
+    t0: Annotated[float, "time", "when it began"]
+    t1: Annotated[float, "time", "when it ended"]
     device_ms: Annotated[float, "ms", "time on the device"] = 0.0
     host_ms: Annotated[float, "ms", "time on the host"] = 0.0
     block_copies: Annotated[int, "blocks", "copied because a request wrote to them"] = 0
@@ -138,7 +138,7 @@ class TokenRow(NamedTuple):
     """
 
     request_id: int
-    t: Annotated[float, "ms", "when it was published"]
+    t: Annotated[float, "time", "when it was published"]
     itl_ms: Annotated[float | None, "ms", "since the one before; null for a first token, 0 if they arrived together"]
     step_id: Annotated[int, "", "number of the step that made it"]
 
@@ -178,12 +178,12 @@ class RequestRecord(RequestFacts):
     """What is known of one request. Times are null for what has not happened."""
 
     prompt_tokens: Annotated[int, "tokens", "in its prompt"] = 0
-    arrived: Annotated[float | None, "ms", "when it was due; a busy engine may take it later"] = None
-    submitted: Annotated[float | None, "ms", "when it was submitted"] = None
-    scheduled: Annotated[float | None, "ms", "when a step first worked on it"] = None
-    first: Annotated[float | None, "ms", "when its first token came"] = None
-    last: Annotated[float | None, "ms", "when its newest token came"] = None
-    finished: Annotated[float | None, "ms", "when it ended"] = None
+    arrived: Annotated[float | None, "time", "when it was due; a busy engine may take it later"] = None
+    submitted: Annotated[float | None, "time", "when it was submitted"] = None
+    scheduled: Annotated[float | None, "time", "when a step first worked on it"] = None
+    first: Annotated[float | None, "time", "when its first token came"] = None
+    last: Annotated[float | None, "time", "when its newest token came"] = None
+    finished: Annotated[float | None, "time", "when it ended"] = None
     queue_ms: Annotated[float | None, "ms", "from its submission until it was scheduled"] = None
     sent_ms: Annotated[float | None, "ms", "until its last byte was sent to another server"] = None
     ttft_ms: Annotated[float | None, "ms", "from its submission until its first token"] = None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from roseplay.engine.records import COLUMNS, StepRow
+from roseplay.engine.records import Column, RequestRecord, StepRow, columns_of
 from roseplay.engine.ttft_causes import TTFTCauses
 from roseplay.formats.spreadsheet import cell, spreadsheet
 from roseplay.recording.reader import Recording
 from roseplay.recording.run import Run
+from roseplay.recording.run_state import RequestRun
 from roseplay.traffic.own import (
     MAX_ANSWER_TOKENS,
     MAX_ARRIVAL_S,
@@ -24,12 +24,8 @@ TOKEN_COLUMNS = (
     "request", "kind", "lane", "burst", "token", "text", "time_ms", "itl_ms", "step", "step_prompt_tokens",
     "step_decode_tokens", "slow_motion", "device",
 )  # fmt: skip
-REQUEST_COLUMNS = (
-    "request", "kind", "lane", "burst", "tenant", "priority", "title", "prompt_tokens", "cached_tokens", "shared_tokens", "cache_miss", "answer_tokens",
-    "submitted_ms", "late_ms", "sent_ms", "queue_ms", "ttft_ms",
-    "ttft_queue_ms", "ttft_blocks_ms", "ttft_budget_ms", "ttft_computing_ms", "tpot_ms", "worst_gap_ms", "e2e_ms", "preemptions", "slow_motion", "finish_reason",
-    "device",
-)  # fmt: skip
+_PARTS = [f"ttft_{cause.removesuffix('_s')}_ms" for cause in TTFTCauses._fields]
+_STEP, _REQUEST = columns_of(StepRow), columns_of(RequestRecord)
 
 
 def tokens(recording: Recording) -> bytes:
@@ -57,43 +53,51 @@ def steps(recording: Recording) -> bytes:
     """Returns CSV in UTF-8 of each step's figures, the oldest first; of lists, their lengths. Times count from the run's
     first event."""
     run = Run(recording)
-
-    def figure(step: StepRow, name: str) -> Any:
-        value = getattr(step, name)
-        if isinstance(value, list):
-            return len(value)
-        return round(value - run.start, 2) if name in ("t0", "t1") else value
-
-    return spreadsheet(COLUMNS["steps"], [[figure(step, name) for name in COLUMNS["steps"]] for step in run.steps])
+    rows = [[_value(run, column, getattr(step, name)) for name, column in _STEP.items()] for step in run.steps]
+    return spreadsheet(list(_STEP), rows)
 
 
 def requests(recording: Recording) -> bytes:
-    """Returns CSV in UTF-8, requests in order of arrival.
+    """Returns CSV in UTF-8 of what is known of each request (see ``RequestRecord``), in order of arrival.
 
-    ``submitted_ms`` counts from the run's first event. ``late_ms`` is the time from the intended arrival to submission,
-    ``sent_ms`` from submission until the last byte was sent to another server, and ``worst_gap_ms`` the longest between
-    two tokens of the answer; ``ttft_queue_ms`` and the three after it are the parts of ``ttft_ms`` (see
-    ``TTFTCauses``); ``tenant`` is a number if its name was not recorded; ``cache_miss`` is why part of the prompt was not
-    cached; ``slow_motion`` has the factors by which steps were stretched meanwhile, separated by spaces. Unknown values are
-    empty, such as titles that were not recorded, what another server did not report, and the
-    finish reason of a request that is still running. ``device`` says whether times are simulated.
+    Times count from the run's first event. ``late_ms`` is the time from the intended arrival to submission;
+    ``ttft_queue_ms`` and the three after it are the parts of ``ttft_ms`` (see ``TTFTCauses``); ``tenant`` is a number if
+    its name was not recorded; ``miss`` is why part of the prompt was not cached; ``slow_motion`` has the factors by which
+    steps were stretched meanwhile, separated by spaces. Unknown values are empty, such as titles that were not recorded,
+    what another server did not report, and the reason of a request that is still running. ``device`` says whether times
+    are simulated.
     """
     run = Run(recording)
-    rows = []
-    for r in run.requests.values():
-        submitted = None if r.submitted is None else round(r.submitted - run.start, 2)
-        late = None if r.arrived is None or r.submitted is None else round(r.submitted - r.arrived, 2)
-        e2e = None if r.finished is None or r.submitted is None else round(r.finished - r.submitted, 2)
-        tpot = None if r.tpot_ms is None else round(r.tpot_ms, 3)
-        about = (r.request_id, r.kind, r.lane, r.burst, cell(r.tenant_text), r.priority, cell(r.title))
-        reused = (None, None) if "cached_tokens" in run.absent else (r.cached, r.shared)
-        counts = (r.prompt_tokens, *reused, r.miss and r.miss["reason"], r.tokens)
-        parts: Sequence[float | None] = r.ttft_parts or [None] * len(TTFTCauses._fields)
-        times = (submitted, late, r.sent_ms, r.queue_ms, r.ttft_ms, *parts, tpot, r.itl_max, e2e)
-        preemptions = None if "steps" in run.absent else r.preemptions
-        factors = " ".join(f"{factor:g}" for factor in run.factors(r.submitted, r.finished))
-        rows.append((*about, *counts, *times, preemptions, factors, r.reason, recording.info.device))
-    return spreadsheet(REQUEST_COLUMNS, rows)
+    rows = [_request(run, request) for request in run.requests.values()]
+    return spreadsheet(list(_request(run, RequestRun(0))), [list(row.values()) for row in rows])
+
+
+def _request(run: Run, r: RequestRun) -> dict[str, Any]:
+    cells: dict[str, Any] = {"request": r.request_id}
+    for name, column in _REQUEST.items():
+        value = getattr(r, name)
+        if name == "ttft_parts":
+            cells |= dict.fromkeys(_PARTS) if value is None else zip(_PARTS, value, strict=True)
+        else:
+            suffix = {"time": "_ms", "ms": "_ms", "tokens": "_tokens"}.get(column.unit, "")
+            cells[name if f"_{name}".endswith(suffix) else name + suffix] = _value(run, column, value)
+    cells |= {"tenant": cell(r.tenant_text), "title": cell(r.title), "miss": r.miss and r.miss["reason"]}
+    if "cached_tokens" in run.absent:
+        cells |= {"cached_tokens": None, "shared_tokens": None}
+    if "steps" in run.absent:
+        cells["preemptions"] = None
+    late = None if r.arrived is None or r.submitted is None else round(r.submitted - r.arrived, 2)
+    tpot = None if r.tpot_ms is None else round(r.tpot_ms, 3)
+    factors = " ".join(f"{factor:g}" for factor in run.factors(r.submitted, r.finished))
+    return {**cells, "late_ms": late, "tpot_ms": tpot, "slow_motion": factors, "device": run.recording.info.device}
+
+
+def _value(run: Run, column: Column, value: Any) -> Any:
+    if isinstance(value, list):
+        return len(value)
+    if column.unit == "time" and value is not None:
+        return round(value - run.start, 2)
+    return cell(value) if isinstance(value, str) else value
 
 
 def traffic(recording: Recording) -> bytes:

@@ -322,7 +322,7 @@ def test_a_bad_file(run_on_disk: Path, mock: Served, open_page: Callable[..., Pa
         (
             ("notes", "is not a recording"),
             ("", "is empty"),
-            ('{"roseplay_recording":1,"info":{},"knobs":{}}\n', "info, model is missing"),
+            ('{"roseplay_recording":2,"info":{},"knobs":{}}\n', "info, model is missing"),
             ('{"roseplay_recording":7}\n', "format 7"),
             ("".join([*lines[:3], "{}\n", *lines[4:]]), "line 4: t is missing"),
         )

@@ -116,7 +116,7 @@ def test_a_recording_says_why_as_well(engine: FakeEngine, playground: Playground
     assert requests[first].miss is None
     assert requests[second].miss == {"reason": "differs", "found": 4, "position": 6, "request": first, "step": None}
     table = csv.DictReader(exports.export("requests", lines).decode().splitlines())
-    assert [row["cache_miss"] for row in table] == ["", "differs"]
+    assert [row["miss"] for row in table] == ["", "differs"]
 
 
 def test_a_long_prompt_is_cut_at_both_ends(engine: FakeEngine, playground: Playground) -> None:

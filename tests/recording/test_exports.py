@@ -289,10 +289,10 @@ def test_the_table_of_requests_says_what_their_tokens_say(lines: list[bytes], re
     assert list(rows) == list(run.requests)
     for rid, request in run.requests.items():
         row, times = rows[rid], [token.t for token in request.token_runs]
-        assert (int(row["answer_tokens"]), row["finish_reason"]) == (len(times), request.reason or "")
+        assert (int(row["tokens"]), row["reason"]) == (len(times), request.reason or "")
         if len(times) > 1:
             assert float(row["tpot_ms"]) == pytest.approx((times[-1] - times[0]) / (len(times) - 1), abs=0.02)
-            assert float(row["worst_gap_ms"]) == pytest.approx(max(b - a for a, b in pairwise(times)), abs=0.02)
+            assert float(row["itl_max_ms"]) == pytest.approx(max(b - a for a, b in pairwise(times)), abs=0.02)
     assert [int(row["preemptions"]) for row in rows.values()] == [1, *(0 for _ in list(rows)[1:])]
     assert [row["title"] for row in rows.values()][:2] == ["What? <b>", "What? <b>"]
     assert {row["kind"] for row in rows.values()} == {"lane", "burst", "api"}
@@ -383,7 +383,7 @@ def test_a_table_of_requests_that_begins_in_their_midst(lines: list[bytes]) -> N
     header = {**document[0], "snapshot": whole.snapshot(lambda tab: True)}
     cut = [json.dumps(part).encode() for part in (header, *document[late:])]
     tables = [list(csv.DictReader(io.StringIO(exports.export("requests", part).decode()))) for part in (lines, cut)]
-    alike = ("request", "answer_tokens", "tpot_ms", "worst_gap_ms", "preemptions", "finish_reason")
+    alike = ("request", "tokens", "tpot_ms", "itl_max_ms", "preemptions", "reason")
     before, after = ({row["request"]: [row[name] for name in alike] for row in table} for table in tables)
     assert after
     assert after.items() <= before.items()

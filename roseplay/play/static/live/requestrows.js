@@ -160,7 +160,7 @@ const CSV = [
   ["prompt_tokens", ({ prompt_tokens: prompt }) => prompt],
   ["cached_tokens", ({ cached }) => ifCounted(cached)],
   ["shared_tokens", ({ shared }) => ifCounted(shared)],
-  ["answer_tokens", ({ tokens }) => tokens],
+  ["tokens", ({ tokens }) => tokens],
   ["queue_ms", waits],
   ["ttft_ms", ({ ttft_ms: ttft }) => ttft],
   ["ttft_queue_ms", ({ ttft_parts: parts }) => parts && parts[0]],
@@ -168,10 +168,10 @@ const CSV = [
   ["ttft_budget_ms", ({ ttft_parts: parts }) => parts && parts[2]],
   ["ttft_computing_ms", ({ ttft_parts: parts }) => parts && parts[3]],
   ["tpot_ms", tpot],
-  ["worst_gap_ms", ({ itl_max: worst }) => worst],
+  ["itl_max_ms", ({ itl_max: worst }) => worst],
   ["preemptions", preemptions],
   ["slow_motion", (known) => factorsOf(known).join(" ")],
-  ["finish_reason", ({ reason }) => reason],
+  ["reason", ({ reason }) => reason],
   ["device", () => store.info?.device],
 ];
 

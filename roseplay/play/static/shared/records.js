@@ -23,8 +23,8 @@ export const STEPS = {
   state_slots: I32, // that requests have after it, of a model with recurrent layers (slots)
   states_kept: I32, // that the prefix cache keeps after it (states)
   graph: Array, // whether it was replayed; null without CUDA graphs or recordings
-  t0: F64, // when it began (ms)
-  t1: F64, // when it ended (ms)
+  t0: F64, // when it began (time)
+  t1: F64, // when it ended (time)
   device_ms: F64, // time on the device (ms)
   host_ms: F64, // time on the host (ms)
   block_copies: I32, // copied because a request wrote to them (blocks)
@@ -45,7 +45,7 @@ export const ENTRIES = {
 /** One token as it was published. */
 export const TOKENS = {
   request_id: I32,
-  t: F64, // when it was published (ms)
+  t: F64, // when it was published (time)
   itl_ms: F64, // since the one before; null for a first token, 0 if they arrived together (ms)
   step_id: I32, // number of the step that made it
 };
@@ -64,12 +64,12 @@ export const TOKENS = {
  * @property {number} cached of those in its blocks, attached from earlier steps (tokens)
  * @property {number} shared of those in its blocks, attached from requests of the same step (tokens)
  * @property {number} prompt_tokens in its prompt (tokens)
- * @property {number | null} arrived when it was due; a busy engine may take it later (ms)
- * @property {number | null} submitted when it was submitted (ms)
- * @property {number | null} scheduled when a step first worked on it (ms)
- * @property {number | null} first when its first token came (ms)
- * @property {number | null} last when its newest token came (ms)
- * @property {number | null} finished when it ended (ms)
+ * @property {number | null} arrived when it was due; a busy engine may take it later (time)
+ * @property {number | null} submitted when it was submitted (time)
+ * @property {number | null} scheduled when a step first worked on it (time)
+ * @property {number | null} first when its first token came (time)
+ * @property {number | null} last when its newest token came (time)
+ * @property {number | null} finished when it ended (time)
  * @property {number | null} queue_ms from its submission until it was scheduled (ms)
  * @property {number | null} sent_ms until its last byte was sent to another server (ms)
  * @property {number | null} ttft_ms from its submission until its first token (ms)
