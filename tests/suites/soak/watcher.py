@@ -128,13 +128,13 @@ class Watcher(threading.Thread):
             if request_id in self.shown:
                 self._journal.complain(f"the page showed request {request_id} twice")
             rows = self.early_rows.pop(request_id, 0)
-            self.shown[request_id] = Shown(about["kind"], about["prompt_tokens"], rows)
+            self.shown[request_id] = Shown(about.get("kind", "api"), about.get("prompt_tokens", 0), rows)
         elif kind == "finished":
             shown = self.shown.get(request_id)
             if shown is None or shown.reason is not None:
                 self._journal.complain(f"the page showed the end of request {request_id}, which had none")
                 return
-            shown.tokens, shown.reason, shown.error = about["tokens"], about["reason"], about["error"]
+            shown.tokens, shown.reason, shown.error = about.get("tokens", 0), about["reason"], about.get("error")
             shown.seen_finished_s = time.monotonic()
 
     def unfinished(self) -> list[int]:
