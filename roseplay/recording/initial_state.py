@@ -23,32 +23,26 @@ class InitialState:
     """
 
     def __init__(self, knobs: dict[str, Any], t: float, absent: Mapping[str, str] | None = None) -> None:
-        self._absent = dict(absent or {})
-        self._load: dict[str, Any] | None = None
-        self.state = RunState({"t": t}, knobs, history=False)
-        self._words: dict[int, list[Any]] = {}  # request -> [tab, title, text, tenant]
+        self.state = RunState({"t": t, "absent": absent or {}}, knobs, history=False)
+        self._tabs: dict[int, str] = {}  # by request with words
 
     def fold(self, frame: dict[str, Any], words: Iterable[tuple[str, list[Any], list[Any], list[Any]]] = ()) -> None:
         """Apply a dropped frame, with its texts as (tab, titles, texts, tenants)."""
-        self.state.take(with_rows(frame))
-        self._absent = frame.get("absent", self._absent)
-        self._load = (frame.get("loads") or [self._load])[-1]
-        for tab, titles, texts, tenants in words:
-            named = dict(tenants)
-            for request_id, title in titles:
-                self._words[request_id] = [tab, title, "", named.get(request_id)]
-            for request_id, _, text in texts:
-                if request_id in self._words:
-                    self._words[request_id][2] += text
-        for request_id in self._words.keys() - self.state.requests.keys():
-            del self._words[request_id]
+        lists: dict[str, list[Any]] = {"titles": [], "texts": [], "tenants": []}
+        for tab, *more in words:
+            self._tabs.update((request_id, tab) for request_id, _ in more[0])
+            for rows, of_tab in zip(lists.values(), more, strict=True):
+                rows += of_tab
+        self.state.take(with_rows({**frame, **lists}))
+        self._tabs = {request_id: tab for request_id, tab in self._tabs.items() if request_id in self.state.requests}
 
     def snapshot(self, may_read: Callable[[str], bool]) -> dict[str, Any]:
         """Returns a snapshot as for a poll, with the words of readable tabs.
 
         These are ``words``, ``[request id, title, text so far]``, and ``tenants``, ``[request id, tenant]``.
         """
-        state, readable = self.state, {rid: about for rid, (tab, *about) in self._words.items() if may_read(tab)}
+        state = self.state
+        readable = [state.requests[request_id] for request_id, tab in self._tabs.items() if may_read(tab)]
         return {
             "t": state.t,
             "requests": [[request_id, request.about()] for request_id, request in state.requests.items()],
@@ -56,8 +50,8 @@ class InitialState:
             "states": state.states.rows(),
             "stats": state.stats,
             "burst": state.burst,
-            "absent": self._absent,
-            **({"load": self._load} if self._load else {}),
-            "words": [[rid, title, text] for rid, (title, text, _) in readable.items()],
-            "tenants": [[rid, tenant] for rid, (*_, tenant) in readable.items() if tenant is not None],
+            "absent": state.absent,
+            **({"load": state.load} if state.load else {}),
+            "words": [[request.request_id, request.title, "".join(request.texts.values())] for request in readable],
+            "tenants": [[request.request_id, request.tenant_name] for request in readable if request.tenant_name],
         }

@@ -27,9 +27,7 @@ class Run:
         for frame in recording.frames:
             state.take(frame)
         self.requests, self.steps, self.knobs = state.requests, state.steps, state.changes
-        reported = [header["snapshot"], *recording.frames]
-        self.absent = set(next((state["absent"] for state in reversed(reported) if "absent" in state), ()))
-        self._take_words()
+        self.absent = set(state.absent)
         times = [t for step in self.steps for t in (step.t0, step.t1)]
         times += [request.submitted for request in self.requests.values() if request.submitted is not None]
         times += [t for t, _, _ in self.knobs]
@@ -37,25 +35,6 @@ class Run:
         self.end = max(times, default=0.0)
         factors = [(t, changes["slow_motion"][1]) for t, _, changes in self.knobs if "slow_motion" in changes]
         self._slow_motion = [(float("-inf"), header["knobs"]["slow_motion"]), *factors]
-
-    def _take_words(self) -> None:
-        """Set the requests' titles, texts and tenants' names, if they were recorded."""
-        snapshot = self.recording.header["snapshot"]
-        titles = [(request_id, title) for request_id, title, _ in snapshot.get("words", ())]
-        tenants = list(snapshot.get("tenants", ()))
-        for frame in self.recording.frames:
-            titles += frame["titles"]
-            tenants += frame["tenants"]
-            for request_id, index, text in frame["texts"]:
-                texts = self._request(request_id).texts
-                texts[index] = texts.get(index, "") + text
-        for request_id, title in titles:
-            self._request(request_id).title = title
-        for request_id, tenant in tenants:
-            self._request(request_id).tenant_name = tenant
-
-    def _request(self, request_id: int) -> RequestRun:
-        return self.requests.setdefault(request_id, RequestRun(request_id))
 
     def slow_motion(self, t: float) -> float:
         """Returns the factor by which steps were stretched at time ``t``; 1 if they were not."""

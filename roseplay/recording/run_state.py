@@ -6,7 +6,7 @@ recording begins after its oldest frames were dropped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from roseplay.recording.block_states import BlockStates
 from roseplay.recording.state_slots import StateSlots
 
 _PROGRESS = ("computed", "target", "cached", "shared")
-_ABOUT = list(columns_of(RequestRecord))
+_ABOUT = columns_of(RequestRecord)
 
 
 class TokenRun(NamedTuple):
@@ -73,9 +73,9 @@ class RequestRun(RequestRecord):
 
     def update(self, about: dict[str, Any]) -> None:
         """Copy the fields that an event or a snapshot has."""
-        for name in _ABOUT:
-            if name in about:
-                setattr(self, name, about[name])
+        for name, value in about.items():
+            if name in _ABOUT:
+                setattr(self, name, value)
 
     def about(self) -> dict[str, Any]:
         """Returns its fields as in a snapshot."""
@@ -102,6 +102,8 @@ class RunState:
         changes: of the knobs, ``(t, step, {name: [old, new]})``.
         blocks: the KV blocks' states.
         states: the state slots, for a model with recurrent layers.
+        absent: what another server does not report, by name with the reasons (see ``Capabilities``).
+        load: what it reported last of its load.
     """
 
     def __init__(self, snapshot: dict[str, Any], knobs: dict[str, Any], *, history: bool) -> None:
@@ -114,11 +116,15 @@ class RunState:
         self.states = StateSlots(snapshot.get("states", ()))
         self.stats: dict[str, Any] | None = snapshot.get("stats")
         self.burst: dict[str, Any] | None = snapshot.get("burst")
+        self.absent: dict[str, str] = snapshot.get("absent", {})
+        self.load: dict[str, Any] | None = snapshot.get("load")
         self._history = history
         self._latest: dict[int, StepRow] = {}  # by step id; a restarted worker counts from 0 again
         for request_id, about in snapshot.get("requests", ()):
             request = self.requests[request_id] = RequestRun(request_id, skipped=about.get("tokens", 0))
             request.update(about)
+        titles = [(request_id, title) for request_id, title, _ in snapshot.get("words", ())]
+        self._take_words({"titles": titles, "tenants": snapshot.get("tenants", ())})
 
     def take(self, frame: dict[str, Any]) -> None:
         """Apply a frame whose steps and tokens are records, as ``reader.with_rows`` makes them."""
@@ -126,6 +132,7 @@ class RunState:
         for event in frame["requests"]:
             if event[1] == "submitted":
                 self._event(*event)
+        self._take_words(frame)
         for step in frame["steps"]:
             self._step(step)
         for token in frame["tokens"]:
@@ -141,6 +148,18 @@ class RunState:
         self.states.take(frame.get("states", ()))
         self.stats = frame.get("stats") or self.stats
         self.burst = frame.get("burst") or self.burst
+        self.absent = frame.get("absent", self.absent)
+        self.load = (frame.get("loads") or [self.load])[-1]
+
+    def _take_words(self, words: Mapping[str, Any]) -> None:
+        """Take the titles and texts of requests and the names of their tenants, if they were recorded."""
+        for name, attribute in (("titles", "title"), ("tenants", "tenant_name")):
+            for request_id, text in words.get(name, ()):
+                for request in self._known([request_id]):
+                    setattr(request, attribute, text)
+        for request_id, index, text in words.get("texts", ()):
+            for request in self._known([request_id]):
+                request.texts[index] = request.texts.get(index, "") + text
 
     def _event(self, request_id: int, kind: str, t: float, about: dict[str, Any]) -> None:
         if kind == "submitted":
@@ -171,7 +190,8 @@ class RunState:
 
     def _entry(self, entry: EntryRecord, t: float) -> None:
         for request in self._known([entry.request_id]):
-            request.update({name: getattr(entry, name) for name in _PROGRESS})
+            for name in _PROGRESS:
+                setattr(request, name, getattr(entry, name))
             request.ran(t)
 
     def _token(self, token: TokenRow) -> None:
