@@ -4,7 +4,7 @@ import { given } from "../shared/given.js";
 import { firstWhere } from "../shared/numbers.js";
 import { check, frameShape, isObject } from "./shape.js";
 
-const FORMAT = 2, MARK = "roseplay_recording";
+const MARK = "roseplay_recording";
 const LONG_IDLE_MS = 2000, IDLE_MS = 1000, TAIL_MS = 600; // what is left of a pause, and what follows the last frame
 const KEEP_BYTES = 32e6; // a larger recording is not kept parsed
 const LARGEST = 400e6; // characters; browsers' strings cannot be much longer
@@ -89,9 +89,9 @@ function json(line) {
 function headerOf(line, name) {
   const header = json(line);
   if (!isObject(header) || !(MARK in header)) throw new Error(`${name} is not a recording of roseplay.`);
-  const format = header[MARK];
-  if (format !== FORMAT) {
-    throw new Error(`${name} has format ${String(format).slice(0, 40)}, and this page reads format ${FORMAT}.`);
+  const format = header[MARK], { format: read } = given.recordingShape;
+  if (format !== read) {
+    throw new Error(`${name} has format ${String(format).slice(0, 40)}, and this page reads format ${read}.`);
   }
   damaged(name, "the header", () => {
     check(header, given.recordingShape.header, "");

@@ -47,8 +47,8 @@ import { setTitle } from "./lock.js";
  * @property {Record<string, string>} controls element ids of the knobs' controls, from top to bottom
  * @property {Record<string, (number | null)[]>} stops the values of sliders whose places are not even, by element id
  * @property {string | null} plotly the address of the plotly bundle
- * @property {{header: any, frame: any, rows: any, most_blocks: number}} recordingShape of a recording's lines, of their
- *   rows, and how many blocks a pool may have
+ * @property {{format: number, header: any, frame: any, rows: any, most_blocks: number}} recordingShape the format of
+ *   recordings, the shapes of their lines and rows, and how many blocks a pool may have
  * @property {import("./types.js").Columns} columns of rows that come without their columns' names
  * @property {{name: string, title: string, shows: string}[]} demos
  * @property {boolean} recordedDemo whether a recording of the first demo came along
