@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from roseplay.clock import SYSTEM_CLOCK
 from roseplay.config import SamplingParams
-from roseplay.engine.records import COLUMNS, BlockChange
+from roseplay.engine.records import COLUMNS, BlockChange, StepRecord
 from roseplay.formats.json_text import strict_json
 from roseplay.play import frames
 from roseplay.play.frames import FrameRing
+from roseplay.play.page_records import PageTime, step_row
 from roseplay.play.playground import Playground
 from tests.play.fake_engine import FakeEngine
 
@@ -63,6 +65,16 @@ def test_steps_and_tokens_have_the_columns_that_the_snapshot_names(engine: FakeE
     one, other = [dict(zip(columns["tokens"], row, strict=True)) for row in frame["tokens"]]
     assert (one["request_id"], one["itl_ms"], one["step_id"], other["step_id"]) == (request_id, None, 0, 1)
     assert other["itl_ms"] == pytest.approx(other["t"] - one["t"], abs=0.02)
+
+
+def test_a_step_has_times_of_the_page_and_what_follows_from_its_record() -> None:
+    page_time = PageTime(SYSTEM_CLOCK)
+    start = page_time.zero_ns + 5_000_000
+    spent = {"start_ns": start, "end_ns": start + 8_000_000, "forward_ns": 6_000_000, "device_ns": 6_000_000}
+    row = step_row(StepRecord(3, **spent, waiting=2, held_by="blocks", copied=[7, 9]), page_time, max_waiting=4)
+    assert (row.t0, row.t1, row.device_ms, row.host_ms) == (5.0, 13.0, 6.0, 2.0)
+    assert (row.step_id, row.waiting, row.limit, row.copied, row.block_copies) == (3, 2, "blocks", [7, 9], 2)
+    assert dict(zip(COLUMNS["steps"], row.values(), strict=True))["block_copies"] == 2
 
 
 def test_an_idle_engine_makes_no_frames(engine: FakeEngine, playground: Playground) -> None:

@@ -1,6 +1,7 @@
 import "./page.js";
 import assert from "node:assert/strict";
 import test from "node:test";
+import { apply } from "../../../roseplay/play/static/shared/reduce.js";
 import { store } from "../../../roseplay/play/static/shared/store.js";
 import { startAnew, step, take, tellStory } from "./traffic.js";
 
@@ -22,6 +23,16 @@ test("a request is put together from its events", () => {
   const other = store.requests.get(2);
   assert.deepEqual([other.finished, other.burst, other.preempted, other.resumed], [null, 5, [12], [20]]);
   assert.deepEqual([[...store.open], [...store.bursts.keys()]], [[2], [5]]);
+});
+
+test("a snapshot counts the preemptions of the frames that come with it, too", () => {
+  const requests = [[1, { preemptions: 3, tenant: 2, preempted: 5 }], [2, {}]];
+  const frames = [{ steps: [step(1, 2, 12, [], [1, 2])] }];
+  apply(/** @type {any} */ ({ boot_id: "late", next: 7, now: 20, reset: true, frames, snapshot: { requests } }));
+  take([{ steps: [step(2, 12, 20, [], [1])] }], { boot: "late" });
+  const [one, two] = [1, 2].map((rid) => store.requests.get(rid));
+  assert.deepEqual([one.preemptions, two.preemptions, one.tenant], [4, 1, 2]);
+  assert.deepEqual(one.preempted, [2, 12], "what only the page knows is not the server's to tell");
 });
 
 test("steps, tokens and knobs are kept", () => {
