@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from roseplay.core.block_pool import BlockPool
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step, StepCounts, StepEntry, StepResult
 from roseplay.engine.messages import BlockInfo, NewToken, PromptLogprobs
-from roseplay.engine.records import BlockChange, EntryRecord, StateChange, StepRecord
+from roseplay.engine.records import BlockChange, EntryRecord, StateChange, StepRecord, names_of
 
-_COUNTED = [*(one.name for one in dataclasses.fields(StepCounts)), "admitted", "held_by", "misses"]
+_COUNTED = [*names_of(StepCounts), "admitted", "held_by", "misses"]
 
 
 def entry_record(entry: StepEntry) -> EntryRecord:

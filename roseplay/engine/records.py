@@ -11,8 +11,8 @@ The unit ``time`` is ms of the page's clock; ``ms`` is a duration.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
+from dataclasses import MISSING, dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from roseplay.core.cache_events import CacheEvent
 from roseplay.core.cache_miss import Miss
@@ -199,7 +199,7 @@ class RequestRecord(RequestFacts):
 
 
 class Column(NamedTuple):
-    """A field of a record: its type, unit, description, and its default, or ``dataclasses.MISSING``."""
+    """A field of a record: its type, unit, description, and its default, or ``MISSING``."""
 
     kind: Any
     unit: str
@@ -209,23 +209,28 @@ class Column(NamedTuple):
 
 def columns_of(record: Any) -> dict[str, Column]:
     """Returns the fields of a record's type, by name and in order."""
-    if dataclasses.is_dataclass(record):
-        defaults = {one.name: one.default_factory() if callable(one.default_factory) else one.default
-                    for one in dataclasses.fields(record)}  # fmt: skip
-    else:
-        defaults = {name: record._field_defaults.get(name, dataclasses.MISSING) for name in record._fields}
     hints = get_type_hints(record, include_extras=True)
     columns = {}
-    for name, default in defaults.items():
-        kind, unit, meaning = get_args(hints[name]) if hasattr(hints[name], "__metadata__") else (hints[name], "", "")
+    for name, default in _defaults(record).items():
+        hint = hints[name]
+        kind, unit, meaning = get_args(hint) if get_origin(hint) is Annotated else (hint, "", "")
         columns[name] = Column(kind, unit, meaning, default)
     return columns
 
 
-FIGURES = [one.name for one in dataclasses.fields(StepFigures)]
-FACTS = [one.name for one in dataclasses.fields(RequestFacts)]
-COLUMNS: dict[str, list[str]] = {
-    "steps": [one.name for one in dataclasses.fields(StepRow)],
-    "entries": list(EntryRecord._fields),
-    "tokens": list(TokenRow._fields),
-}
+def _defaults(record: Any) -> dict[str, Any]:
+    if not dataclasses.is_dataclass(record):
+        return {name: record._field_defaults.get(name, MISSING) for name in record._fields}
+    return {
+        declared.name: declared.default if declared.default_factory is MISSING else declared.default_factory()
+        for declared in dataclasses.fields(record)
+    }
+
+
+def names_of(record: Any) -> list[str]:
+    """Returns the names of a record type's fields, in order."""
+    return list(_defaults(record))
+
+
+FIGURES, FACTS = names_of(StepFigures), names_of(RequestFacts)
+COLUMNS = {"steps": names_of(StepRow), "entries": names_of(EntryRecord), "tokens": names_of(TokenRow)}

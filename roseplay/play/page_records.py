@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from roseplay.clock import Clock
-from roseplay.engine.records import FACTS, FIGURES, RequestRecord, StepRecord, StepRow, columns_of
+from roseplay.engine.records import FACTS, FIGURES, RequestRecord, StepRecord, StepRow, names_of
 from roseplay.play.prompt_cache import miss_of
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 from roseplay.recording.step_limit import limit_of
@@ -21,7 +21,7 @@ TOLD = {
     "finished": ("prompt_tokens", "cached", "queue_ms", "sent_ms", "ttft_ms", "ttft_parts",
                  "e2e_ms", "itl_p50", "tokens", "reason", "error"),
 }  # fmt: skip
-_NAMES = list(columns_of(RequestRecord))
+_NAMES = names_of(RequestRecord)
 _UNKNOWN = RequestRecord()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 import roseplay
 from roseplay.config import Knobs
 from roseplay.core.info import EngineInfo
-from roseplay.engine.records import COLUMNS, EntryRecord, StepRow, TokenRow
+from roseplay.engine.records import COLUMNS, EntryRecord, StepRow, TokenRow, names_of
 from roseplay.formats.json_schema import Schema, check
 from roseplay.formats.json_text import RepeatedNameError, unique_names
 from roseplay.recording.schema import FORMAT, HEADER, MARK, MAX_BLOCKS, frame_schema
@@ -112,8 +111,8 @@ def _header(line: bytes, name: str) -> dict[str, Any]:
     except ValueError as error:
         raise RecordingError(f"{name}: the header: {error}: the file is damaged") from None
     header["knobs"] = {**defaults_of(Knobs), **header["knobs"]}
-    fields = {field.name for field in dataclasses.fields(EngineInfo)}
-    header["info"] = {field: value for field, value in header["info"].items() if field in fields}
+    known = names_of(EngineInfo)
+    header["info"] = {name: value for name, value in header["info"].items() if name in known}
     return header
 
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from roseplay.engine.records import EntryRecord, RequestRecord, StepRow, TokenRow, columns_of
+from roseplay.engine.records import EntryRecord, RequestRecord, StepRow, TokenRow, names_of
 from roseplay.recording.block_states import BlockStates
 from roseplay.recording.state_slots import StateSlots
 
 _PROGRESS = ("computed", "target", "cached", "shared")
-_ABOUT = columns_of(RequestRecord)
+_ABOUT = names_of(RequestRecord)
 
 
 class TokenRun(NamedTuple):
