@@ -10,8 +10,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from roseplay.core.info import Choice, EngineInfo
-from roseplay.engine import records
-from roseplay.engine.records import Column, columns_of
+from roseplay.engine.records import ROWS, Column, MissRecord, RequestRecord, columns_of
 from roseplay.engine.telemetry import Load
 
 SCRIPT = Path(__file__).parents[1] / "roseplay" / "play" / "static" / "shared" / "records.js"
@@ -20,9 +19,7 @@ _INTRODUCTION = """\
  * from roseplay/engine/records.py. */
 const F64 = Float64Array, I32 = Int32Array;
 """
-_ROWS = {"steps": "StepRow", "entries": "EntryRecord", "tokens": "TokenRow"}
-_TYPES = {"RequestRecord": "RequestRecord", "MissRecord": "Miss", "Load": "LoadFigures", "EngineInfo": "Info"}
-_TYPES |= {"Choice": "Choice"}
+_TYPES = {RequestRecord: "RequestRecord", MissRecord: "Miss", Load: "LoadFigures", EngineInfo: "Info", Choice: "Choice"}
 _ELSEWHERE = {"miss": "Miss | null"}  # types that annotations do not give
 
 
@@ -32,8 +29,7 @@ def script() -> str:
 
 def _columns() -> Iterator[str]:
     """Yields the columns that the store keeps; lists are read by ``reduce.js``."""
-    for rows, name in _ROWS.items():
-        record = getattr(records, name)
+    for rows, record in ROWS.items():
         yield f"/** {_summary(record)} */\nexport const {rows.upper()} = {{"
         for column, about in columns_of(record).items():
             if get_origin(about.kind) is not list:
@@ -46,8 +42,7 @@ def _array(kind: Any) -> str:
 
 
 def _types() -> Iterator[str]:
-    for record in (records.RequestRecord, records.MissRecord, Load, EngineInfo, Choice):
-        name = _TYPES[record.__name__]
+    for record, name in _TYPES.items():
         yield f"/**\n * {_summary(record)}\n * @typedef {{object}} {name}"
         for field, about in columns_of(record).items():
             shown = field if about.default is MISSING or record not in (EngineInfo, Choice) else f"[{field}]"
@@ -57,7 +52,7 @@ def _types() -> Iterator[str]:
 
 def _new_request() -> Iterator[str]:
     yield "/** A request of which nothing is known. @returns {RequestRecord} */\nexport const newRequest = () => ({"
-    for field, about in columns_of(records.RequestRecord).items():
+    for field, about in columns_of(RequestRecord).items():
         yield f"  {field}: {json.dumps(about.default)},"
     yield "});"
 

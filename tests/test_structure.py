@@ -222,7 +222,7 @@ names, values = (line.split(",") for line in exports.export("steps", lines).deco
 (step,) = (event for event in json.loads(exports.export("trace", lines))["traceEvents"] if event["name"] == "step 0")
 page = runpy.run_path("docs/records.py")["script"]()
 print(json.dumps({
-    "schema": schema.ROWS["steps"]["made_up"]["type"], "csv": dict(zip(names, values))["made_up"],
+    "schema": schema.ROW_FIELDS["steps"]["made_up"]["type"], "csv": dict(zip(names, values))["made_up"],
     "trace": step["args"]["made_up"], "store": "  made_up: I32, // for the test (pages)" in page,
 }))
 """

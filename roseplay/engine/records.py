@@ -233,4 +233,5 @@ def names_of(record: Any) -> list[str]:
 
 
 FIGURES, FACTS = names_of(StepFigures), names_of(RequestFacts)
-COLUMNS = {"steps": names_of(StepRow), "entries": names_of(EntryRecord), "tokens": names_of(TokenRow)}
+ROWS: dict[str, Any] = {"steps": StepRow, "entries": EntryRecord, "tokens": TokenRow}
+COLUMNS = {rows: names_of(record) for rows, record in ROWS.items()}

@@ -12,7 +12,7 @@ from typing import Any
 import roseplay
 from roseplay.config import Knobs
 from roseplay.core.info import EngineInfo
-from roseplay.engine.records import COLUMNS, EntryRecord, StepRow, TokenRow, names_of
+from roseplay.engine.records import COLUMNS, ROWS, names_of
 from roseplay.formats.json_schema import Schema, check
 from roseplay.formats.json_text import RepeatedNameError, unique_names
 from roseplay.recording.schema import FORMAT, HEADER, MARK, MAX_BLOCKS, frame_schema
@@ -144,7 +144,7 @@ def with_rows(frame: dict[str, Any], columns: dict[str, list[str]] = COLUMNS) ->
 
 def _row_maker(rows: str, names: list[str]) -> Callable[[list[Any]], Any]:
     """Returns a function that makes a record of a list with these columns, ignoring unknown columns."""
-    kind: Any = {"steps": StepRow, "entries": EntryRecord, "tokens": TokenRow}[rows]
+    kind = ROWS[rows]
     if rows != "steps" and names == COLUMNS[rows]:
         return lambda row: kind(*row)
     known = [(place, name) for place, name in enumerate(names) if name in COLUMNS[rows]]

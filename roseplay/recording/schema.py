@@ -7,7 +7,7 @@ from typing import Any
 
 from roseplay.config import MAX_TENANT_CHARACTERS, Knobs
 from roseplay.core.info import Choice, EngineInfo
-from roseplay.engine.records import COLUMNS, EntryRecord, MissRecord, RequestRecord, StepRow, TokenRow, columns_of
+from roseplay.engine.records import COLUMNS, ROWS, MissRecord, RequestRecord, columns_of
 from roseplay.engine.telemetry import Load
 from roseplay.engine.ttft_causes import TTFTCauses
 from roseplay.formats.json_schema import (
@@ -173,11 +173,8 @@ _SNAPSHOT = object_of(
     }
 )
 # Schemas of rows with named columns; a recording's header may name further columns, in any order.
-ROWS: dict[str, dict[str, Schema]] = {
-    "steps": _fields(StepRow, {"entries": list_of({})}),  # set by ``frame_schema``
-    "entries": _fields(EntryRecord, {}),
-    "tokens": _fields(TokenRow, {}),
-}
+_ROW_LIMITS: dict[str, dict[str, Schema]] = {"steps": {"entries": list_of({})}}  # set by ``frame_schema``
+ROW_FIELDS = {rows: _fields(record, _ROW_LIMITS.get(rows, {})) for rows, record in ROWS.items()}
 _EVENT = row(
     {
         "request": _REQUEST_ID,
@@ -228,12 +225,14 @@ def frame_schema(columns: dict[str, list[str]]) -> Schema:
     Raises:
         ValueError: a required column is missing, or a known one is repeated.
     """
-    for name, known in ROWS.items():
+    for name, known in ROW_FIELDS.items():
         for column, schema in known.items():
             count = columns[name].count(column)
             if count != 1 and not (schema.get("optional") and count == 0):
                 raise ValueError(f"columns, {name} should have {column!r} once")
-    rows = {name: row({column: known.get(column, ANY) for column in columns[name]}) for name, known in ROWS.items()}
+    rows = {
+        name: row({column: known.get(column, ANY) for column in columns[name]}) for name, known in ROW_FIELDS.items()
+    }
     if "entries" in rows["steps"]["columns"]:
         rows["steps"]["columns"]["entries"] = list_of(rows["entries"])
     return {**FRAME, "fields": {**FRAME["fields"], "steps": list_of(rows["steps"]), "tokens": list_of(rows["tokens"])}}
