@@ -50,11 +50,17 @@ def tokens(recording: Recording) -> bytes:
 
 
 def steps(recording: Recording) -> bytes:
-    """Returns CSV in UTF-8 of each step's figures, the oldest first; of lists, their lengths. Times count from the run's
-    first event."""
+    """Returns CSV in UTF-8 of each step's figures, the oldest first; of lists, their lengths.
+
+    Times count from the run's first event. ``slow_motion`` is the factor by which the step was stretched; ``device`` says
+    whether times are simulated.
+    """
     run = Run(recording)
-    rows = [[_value(run, column, getattr(step, name)) for name, column in _STEP.items()] for step in run.steps]
-    return spreadsheet(list(_STEP), rows)
+    rows = []
+    for step in run.steps:
+        figures = [_value(run, column, getattr(step, name)) for name, column in _STEP.items()]
+        rows.append([*figures, f"{run.slow_motion(step.t1):g}", recording.info.device])
+    return spreadsheet([*_STEP, "slow_motion", "device"], rows)
 
 
 def requests(recording: Recording) -> bytes:

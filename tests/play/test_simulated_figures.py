@@ -80,12 +80,12 @@ def test_every_export_of_times_says_that_they_are_simulated(simulated: Playgroun
     lines = list(simulated.recording())
     recording = parse(iter(lines), "a run")
     assert recording.info.evidence == simulated.engine.info.evidence
-    for kind in ("tokens", "requests"):
-        rows = exports.make(kind, recording).decode().splitlines()
+    for kind in ("steps", "tokens", "requests"):
+        rows = exports.export(kind, lines).decode().splitlines()
         assert rows[0].endswith(",device")
         assert len(rows) > 1 and all(row.endswith(",simulated H100 SXM") for row in rows[1:])
-    assert b"engine (qwen3-8b, simulated H100 SXM)" in exports.make("trace", recording)
-    assert b"times are simulated: H100 SXM, calibrated on" in exports.make("report", recording)
+    assert b"engine (qwen3-8b, simulated H100 SXM)" in exports.export("trace", lines)
+    assert b"times are simulated: H100 SXM, calibrated on" in exports.export("report", lines)
 
 
 def stats_of(
