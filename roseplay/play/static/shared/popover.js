@@ -89,9 +89,13 @@ function toggle(spec) {
   else open(spec);
 }
 
-/* Fill it with its owner's contents, or with others; those that are there already stay: they may be being pressed. */
-function refill(contents = current.fill()) {
+function refill() {
   seen = current.news?.();
+  show(current.fill());
+}
+
+/* Put contents into it; those that are there already stay, because they may be being pressed. */
+function show(contents) {
   for (const node of [...body.childNodes]) if (!contents.includes(node)) node.remove();
   contents.forEach((node, i) => body.childNodes[i] === node || body.insertBefore(node, body.childNodes[i] ?? null));
   fit();
@@ -103,8 +107,8 @@ async function ask() {
   seen = spec.news?.();
   const answer = await spec.asks().catch((error) => error);
   if (current !== spec || !answer) return;
-  refill(answer instanceof Error ? [make("p", { role: "status" }, answer.message)] : answer);
-  body.querySelector("input:checked")?.focus({ preventScroll: true });
+  show(answer instanceof Error ? [make("p", { role: "status" }, answer.message)] : answer);
+  body.querySelector("input:checked")?.focus({ preventScroll: true }); // what is chosen in it
   if (answer.status === BUSY) timer = setTimeout(ask, BUSY_MS); // in a long step, say
 }
 
