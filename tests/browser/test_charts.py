@@ -433,9 +433,7 @@ def test_idle_time_is_cut_out_and_marked(views: Views) -> None:
     views.apply(traffic)
     assert views.range("itl")[1] - first < 5, "an idle minute takes no room"
     assert "idle" in views.names("itl")
-    assert len(set(views.plot("ttft", "data.map((trace) => trace.line && trace.line.dash)"))) > 1, (
-        "both bursts are drawn"
-    )
+    assert len(set(views.plot("ttft", "data.map((trace) => String(trace.line?.dash))"))) > 1, "both bursts are drawn"
 
 
 def test_a_stall_with_requests_waiting_is_not_idle(views: Views) -> None:

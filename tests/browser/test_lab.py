@@ -266,8 +266,9 @@ def test_charts_are_read_by_pointer_and_keys(live: Served, open_page: Open) -> N
 def test_hidden_views_are_not_drawn(live: Served, open_page: Open) -> None:
     page = open_page(live)
     open_lab(page)
-    page.wait_for_function("() => Rose.panels.every((panel) => !panel.onScreen)")
-    drawn = "() => Rose.panels.map((panel) => panel.draws)"
+    views = "Rose.panels.filter((panel) => panel.element.closest('#rp-live'))"
+    page.wait_for_function(f"() => {views}.length > 5 && {views}.every((panel) => !panel.onScreen)")
+    drawn = f"() => {views}.map((panel) => panel.draws)"
     before, polls = page.evaluate(drawn), page.evaluate("() => Rose.poll.count")
     bursts = page.evaluate("() => Rose.store.bursts.size")
     ask(page, "What is a KV block?") if page.locator("#prompt input").is_visible() else live.engine.submit("Hello")
