@@ -2,6 +2,7 @@
 import { make } from "./shared/dom.js";
 import { on } from "./shared/events.js";
 import { explain, given } from "./shared/given.js";
+import { chosenIn, inputOf } from "./shared/gradio.js";
 import { store } from "./shared/store.js";
 import { focusLane } from "./lanes/lanes.js";
 import { demos } from "./live/demos.js";
@@ -66,9 +67,8 @@ document.addEventListener("keydown", (event) => {
 // ---- words ------------------------------------------------------------------------------------------------
 /* Make the Burst button's text say what it would send: on a phone its settings are hidden. */
 function showBurst() {
-  const burst = document.getElementById("burst"), size = document.querySelector("#burst-size input[type=number]");
-  const kind = document.querySelector("#mix label.selected");
-  if (burst && size && kind) burst.dataset.what = `${size.value} × ${kind.textContent.trim()}`;
+  const burst = document.getElementById("burst"), size = inputOf("burst-size", "number"), kind = chosenIn("mix");
+  if (burst && size && kind) burst.dataset.what = `${size.value} × ${kind}`;
 }
 document.addEventListener("input", () => setTimeout(showBurst, 50));
 on("own", showBurst); // with each poll: Gradio moves controls without an event

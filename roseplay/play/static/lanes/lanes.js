@@ -3,6 +3,7 @@
 import { set, write } from "../shared/dom.js";
 import { call } from "../shared/endpoints.js";
 import { on } from "../shared/events.js";
+import { inputOf, update } from "../shared/gradio.js";
 import { pointing } from "../shared/pointing.js";
 import { keep, ofTab, stored } from "../shared/storage.js";
 import { Lane } from "./lane.js";
@@ -128,14 +129,14 @@ export const lanesShown = () => String(count);
 /* Call an endpoint once the server knows the settings typed so far. */
 const ask = (endpoint, values) => sent().then(() => call(endpoint, values));
 
-const promptBox = () => /** @type {HTMLInputElement | null} */ (document.querySelector("#prompt input"));
+const promptBox = () => inputOf("prompt");
 
 /** For Enter and Send: empties the prompt bar; returns a refused prompt to it, before what was typed meanwhile. */
 export async function send(prompt, sendTo, shown) {
   const bar = promptBox(), all = Array.from({ length: Number(shown) }, (_, i) => i + 1);
   const lane = sendTo === ALL ? all : Number(String(sendTo).replace("lane ", ""));
   set(bar, { value: "" }).dispatchEvent(new Event("input", { bubbles: true })); // Gradio keeps the text, too
-  if (await ask("submit", { prompt, lane }) !== undefined) return { __type__: "update" };
+  if (await ask("submit", { prompt, lane }) !== undefined) return update();
   return [prompt, bar.value].filter(Boolean).join(" ");
 }
 

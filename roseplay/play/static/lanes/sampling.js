@@ -5,6 +5,7 @@
 import { ask } from "../shared/ask.js";
 import { make, set, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
+import { inputOf, update } from "../shared/gradio.js";
 import { whenReady } from "../shared/ready.js";
 import { store } from "../shared/store.js";
 import { tab } from "../shared/tab.js";
@@ -57,7 +58,7 @@ const numberOf = (words) => Number((/\d+$/.exec(words) || [0])[0]); // of a lane
 
 /* The lane that the list of lanes shows. */
 function lane() {
-  const list = document.querySelector("#sampling-lane input");
+  const list = inputOf("sampling-lane");
   return list ? numberOf(list.value) : 0;
 }
 
@@ -151,7 +152,7 @@ function refuse(why) {
 function button() {
   const words = answer.lane ? "As all lanes" : "Defaults";
   const value = answer.own ? `${words} (${answer.own} changed)` : words;
-  return { __type__: "update", value, interactive: answer.own > 0 };
+  return update({ value, interactive: answer.own > 0 });
 }
 
 /** Open or close the panel. */
@@ -165,7 +166,7 @@ export function shown() {
   const values = Object.keys(FIELDS).map((name) => {
     const keep = touched.has(name) || !answer.fields.includes(name);
     const value = keep ? {} : { value: inControl(name, answer.values[name]) };
-    return { __type__: "update", ...value, ...(name === "max_new_tokens" && longest()) };
+    return update({ ...value, ...(name === "max_new_tokens" && longest()) });
   });
   return [...values, button()];
 }

@@ -4,6 +4,7 @@ import { make, makeButton, write } from "../shared/dom.js";
 import { vllmFlag } from "../shared/flags.js";
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
+import { chosenIn, inputOf } from "../shared/gradio.js";
 import { popover } from "../shared/popover.js";
 import { store } from "../shared/store.js";
 import { lacks } from "./knobs.js";
@@ -21,11 +22,7 @@ function vllmFlags() {
 
 const lines = (title, rows) => [title, ...rows.map(([name, value]) => `  ${name}: ${value}`), ""];
 
-function input(id) {
-  /** @type {HTMLInputElement | null} */
-  const box = document.querySelector(`#${id} input`);
-  return box ? box.value : "–";
-}
+const input = (id) => inputOf(id)?.value ?? "–";
 
 /** Settings, traffic and the header's figures as text. */
 function asText() {
@@ -43,7 +40,7 @@ function asText() {
     ...lines("Traffic", [
       ["burst size", input("burst-size")],
       ["answer length", input("answer-length")],
-      ["prompts", document.querySelector("#mix label.selected")?.textContent.trim() || "–"],
+      ["prompts", chosenIn("mix") || "–"],
       [
         "steady requests/s",
         document.querySelector("#rp-steady [aria-checked=true]") ? input("steady-rate-value") : "off",

@@ -5,6 +5,7 @@ import { call } from "../shared/endpoints.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { given, isGpu } from "../shared/given.js";
+import { inputOf, update } from "../shared/gradio.js";
 import { poll } from "../shared/poll.js";
 import { store } from "../shared/store.js";
 import { knobMarks } from "./knobmarks.js";
@@ -45,7 +46,7 @@ function busy() {
 function sync() {
   clearTimeout(timer);
   if (!ask || !Object.keys(store.knobs).length) return; // called again when there is one and the other
-  if (busy() || !document.querySelector("#slow-factor input")) timer = setTimeout(sync, AGAIN_MS);
+  if (busy() || !inputOf("slow-factor")) timer = setTimeout(sync, AGAIN_MS);
   else {
     ask();
     show();
@@ -150,8 +151,7 @@ export async function factorTyped(text) {
 /** The text of the value at an index of a slider; screen readers hear it instead of the index. */
 export function nameStop(name, i) {
   const value = given.stops[name][i], text = value % 1 ? String(value) : format.limit(value);
-  const range = document.querySelector(`#${name} input[type=range]`);
-  if (range) range.setAttribute("aria-valuetext", text === "∞" ? "unlimited" : text);
+  inputOf(name, "range")?.setAttribute("aria-valuetext", text === "∞" ? "unlimited" : text);
   return text;
 }
 
@@ -166,8 +166,8 @@ export function place(name, value) {
 /* How far along its track a value stands, 0 to 1. */
 function along(name, value) {
   if (given.stops[name]) return place(name, value) / (given.stops[name].length - 1);
-  const range = document.querySelector(`#${name} input[type=range]`);
-  return range ? (value - range.min) / (range.max - range.min) : 0;
+  const range = inputOf(name, "range");
+  return range ? (value - Number(range.min)) / (Number(range.max) - Number(range.min)) : 0;
 }
 
 /* A control's value, unless somebody types into it: Gradio calls `controlValues` a while after `ask`. */
@@ -175,7 +175,7 @@ function unlessTyped(name, value) {
   /** @type {any} */
   const at = document.activeElement;
   const typing = at && at.dataset.typed && /^(text|number)$/.test(at.type) && at.closest(`#${name}`);
-  return typing ? { __type__: "update" } : value;
+  return typing ? update() : value;
 }
 
 /** The values for the controls, in the order of Controls.wire(). */
@@ -186,7 +186,7 @@ export function controlValues() {
     if (!given.stops[name]) return [unlessTyped(name, value)];
     return [place(name, value), unlessTyped(`${name}-value`, value === null ? "∞" : String(value))];
   });
-  const factor = slow ? unlessTyped("slow-factor", `×${knobs.slow_motion}`) : { __type__: "update" };
+  const factor = slow ? unlessTyped("slow-factor", `×${knobs.slow_motion}`) : update();
   const chosen = CHOICES.map((knob) => knobs[knob]);
   return [...sliders, ...chosen, ...SWITCHES.map(switchState), slow, factor, ...traffic()];
 }
@@ -202,10 +202,10 @@ const isOn = (knob) => store.knobs[knob] && !lacks(knob);
 function switchState(knob) {
   const { needs, hint } = given.settings.knobs[knob], lacking = lacks(knob);
   if (!needs) return isOn(knob);
-  return { __type__: "update", value: isOn(knob), interactive: !lacking, info: lacking ? `needs ${lacking}` : hint };
+  return update({ value: isOn(knob), interactive: !lacking, info: lacking ? `needs ${lacking}` : hint });
 }
 
-const UNCHANGED = { __type__: "update" };
+const UNCHANGED = update();
 let pacedFor = ""; // the model
 /** The steady traffic that runs. @type {Steady | null} */
 let steady = null;
@@ -220,11 +220,11 @@ function traffic() {
   if (pace && pacedFor !== info.model) {
     pacedFor = info.model;
     const { rate, max_new_tokens: length } = steady || { rate: pace.rate, max_new_tokens: pace.answer };
-    const answer = { __type__: "update", maximum, value: Math.min(length, maximum) };
+    const answer = update({ maximum, value: Math.min(length, maximum) });
     return [answer, pace.burst, place("steady-rate", rate), String(rate)];
   }
-  const now = Number(document.querySelector("#answer-length input[type=number]")?.value);
-  return [{ __type__: "update", maximum, ...(now > maximum && { value: maximum }) }, UNCHANGED, UNCHANGED, UNCHANGED];
+  const now = Number(inputOf("answer-length", "number")?.value);
+  return [update({ maximum, ...(now > maximum && { value: maximum }) }), UNCHANGED, UNCHANGED, UNCHANGED];
 }
 
 // ---- what follows from the knobs --------------------------------------------------------------------------
@@ -242,8 +242,8 @@ function show() {
   summary(knobs, count);
   for (const knob of SLIDERS) {
     const name = controls[knob], stops = given.stops[name];
-    const range = document.querySelector(`#${name} input[type=range]`);
-    if (stops && range) range.setAttribute("aria-valuetext", knobs[knob] === null ? "unlimited" : String(knobs[knob]));
+    const words = knobs[knob] === null ? "unlimited" : String(knobs[knob]);
+    if (stops) inputOf(name, "range")?.setAttribute("aria-valuetext", words);
   }
 }
 
@@ -282,8 +282,7 @@ on("reset", () => {
 on("lock", () => { // a lock that ends enables every control
   if (!store.info) return;
   for (const knob of SWITCHES.filter(lacks)) {
-    /** @type {HTMLInputElement | null} */
-    const box = document.querySelector(`#${controls[knob]} input`);
+    const box = inputOf(controls[knob]);
     if (box) box.disabled = true;
   }
 });

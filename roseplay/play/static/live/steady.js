@@ -4,6 +4,7 @@ import { make, write } from "../shared/dom.js";
 import { call } from "../shared/endpoints.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
+import { chosenIn, inputOf } from "../shared/gradio.js";
 import { press } from "../shared/legend.js";
 import { poll } from "../shared/poll.js";
 import { tab } from "../shared/tab.js";
@@ -26,16 +27,12 @@ let told = null; // the seed of the traffic whose end was reported
 
 const isOn = () => wanted ?? Boolean(figures && figures.on);
 
-/** @param {string} selector */
-const input = (selector) => /** @type {HTMLInputElement | null} */ (document.querySelector(selector));
-
-const rate = () => input("#steady-rate-value input")?.value || "";
+const rate = () => inputOf("steady-rate-value")?.value || "";
 const spacing = () => row.querySelector("[aria-pressed=true]").dataset.spacing;
 
 function plan() {
-  const kind = document.querySelector("#mix label.selected")?.textContent.trim();
-  const length = input("#answer-length input[type=number]")?.value;
-  return { rate: Number(rate()) || rate(), spacing: spacing(), kind, max_new_tokens: length };
+  const length = inputOf("answer-length", "number")?.value;
+  return { rate: Number(rate()) || rate(), spacing: spacing(), kind: chosenIn("mix"), max_new_tokens: length };
 }
 
 const planned = () => Object.values(plan()).join();
