@@ -485,7 +485,7 @@ def test_the_map_as_a_table(blocks: Map) -> None:
 def test_a_refusal_is_said(blocks: Map) -> None:
     answer(blocks.page, {"detail": "the engine is closed"}, 503)
     blocks.page.locator("canvas").click(position=blocks.cell(0))
-    expect(blocks.page.get_by_role("dialog")).to_contain_text("the engine is closed")
+    expect(blocks.page.get_by_role("dialog")).to_contain_text("The engine is closed.")
 
 
 def test_the_real_engine_says_what_is_in_a_block(live: Served, open_page: Callable[..., Page]) -> None:
