@@ -6,6 +6,7 @@ import base64
 import functools
 import importlib.util
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -14,50 +15,26 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:  # plotly takes half a second to import
     import plotly.graph_objects as go
 
-# The light theme of the page (``tokens.css``; a test keeps them equal).
-COLOURS: Mapping[str, str] = {
-    "surface": "#FFFFFF",
-    "well": "#EEF0F3",
-    "raised": "#FFFFFF",
-    "line": "#DFE3E8",
-    "line2": "#C9CFD7",
-    "grid": "#EDEFF2",
-    "ink": "#14181F",
-    "ink2": "#434B58",
-    "ink3": "#626C7A",
-    "rose": "#C2184F",
-    "rosewash": "#FBEAF0",
-    "prompt": "#3D4656",
-    "decode": "#A9B3C1",
-    "shared": "#14181F",
-    "cached": "#C3CAD3",
-    "free": "#F0F2F4",
-    "c0": "#0B4FA8",
-    "c1": "#C96600",
-    "c2": "#12805E",
-    "c3": "#7A2E73",
-    "c4": "#3A9BDD",
-    "c5": "#8C2F0A",
-    "c6": "#A5973A",
-    "c7": "#74839A",
-}
-SANS, MONO = '"RP Sans", system-ui, sans-serif', '"RP Mono", ui-monospace, monospace'  # as on the page
+TOKENS = Path(__file__).with_name("tokens.css")
+_LIGHT = TOKENS.read_text(encoding="utf-8").partition("body.dark")[0]
+COLOURS: Mapping[str, str] = dict(re.findall(r"--rp-(\w+): (#\w{6});", _LIGHT))  # by name, as #rrggbb
+SANS, MONO = re.findall(r"--rp-(?:sans|mono): (.*);", _LIGHT)
 _STYLE = """
-body { margin: 0 auto; max-width: 1120px; padding: 24px 16px 48px; background: VAR(surface); color: VAR(ink);
-  font: 13px/20px VAR(sans); }
-h1 { font: 700 16px/20px VAR(sans); margin: 0; }
-h2 { font: 700 12px/16px VAR(sans); margin: 24px 0 0; padding-top: 10px; border-top: 1px solid VAR(line); }
-h2 small { font: 400 11px/16px VAR(sans); margin-left: 4px; }
-h2 small, p, th, .quiet { color: VAR(ink3); font-weight: 400; }
-p { margin: 2px 0 0; } ol { margin: 8px 0; padding-left: 20px; color: VAR(ink2); }
-table { border-collapse: collapse; width: 100%; margin-top: 6px; font-size: 12px; line-height: 16px; }
-th, td { padding: 3px 12px 3px 0; border-bottom: 1px solid VAR(grid); vertical-align: top; overflow-wrap: anywhere; }
+body { margin: 0 auto; max-width: 1120px; padding: 24px 16px 48px; background: var(--rp-surface); color: var(--rp-ink);
+  font: 400 var(--rp-lg)/20px var(--rp-sans); }
+h1 { font: 700 var(--rp-touch)/20px var(--rp-sans); margin: 0; }
+h2 { font: var(--rp-strong); margin: 24px 0 0; padding-top: 10px; border-top: 1px solid var(--rp-line); }
+h2 small { font: var(--rp-small); margin-left: 4px; }
+h2 small, p, th, .quiet { color: var(--rp-ink3); font-weight: 400; }
+p { margin: 2px 0 0; } ol { margin: 8px 0; padding-left: 20px; color: var(--rp-ink2); }
+table { border-collapse: collapse; width: 100%; margin-top: 6px; font-size: var(--rp-md); line-height: 16px; }
+th, td { padding: 3px 12px 3px 0; border-bottom: 1px solid var(--rp-grid); vertical-align: top; overflow-wrap: anywhere; }
 th:first-child, td:first-child { overflow-wrap: break-word; }  /* names keep their width beside long values */
 th, td { text-align: right; } th:first-child, td:first-child, .notes td:last-child { text-align: left; }
-th { font-size: 11px; } td { font-family: VAR(mono); }
-td:first-child, .notes td:last-child { font-family: VAR(sans); color: VAR(ink2); }
-.notes td:last-child { color: VAR(ink3); } tr.differs td { background: VAR(rosewash); }
-.b { color: VAR(rose); } .better { font-weight: 700; }
+th { font-size: var(--rp-sm); } td { font-family: var(--rp-mono); }
+td:first-child, .notes td:last-child { font-family: var(--rp-sans); color: var(--rp-ink2); }
+.notes td:last-child { color: var(--rp-ink3); } tr.differs td { background: var(--rp-rosewash); }
+.b { color: var(--rp-rose); } .better { font-weight: 700; }
 @media (max-width: 600px) { td .quiet { display: block; } td:not(:first-child) { overflow-wrap: normal; } }
 .two { display: grid; grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); gap: 0 32px; }
 """
@@ -65,10 +42,7 @@ td:first-child, .notes td:last-child { font-family: VAR(sans); color: VAR(ink2);
 
 def report_page(title: str, parts: Iterable[str]) -> str:
     """Returns a page of these parts, which must be HTML."""
-    style = _STYLE
-    for name, value in {**COLOURS, "sans": SANS, "mono": MONO}.items():
-        style = style.replace(f"VAR({name})", value)
-    style = _fonts() + style
+    style = _fonts() + _LIGHT + _STYLE
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     icon = '<link rel="icon" href="data:,">'  # otherwise a browser requests one
     return f'<!doctype html><html lang="en"><head>{head}{icon}<style>{style}</style></head><body>{"".join(parts)}</body></html>'

@@ -112,16 +112,13 @@ class Map:
 
 @pytest.fixture(scope="module")
 def page(browser: Browser) -> Iterator[Page]:
-    colors = (assets.STATIC / "tokens.css").read_text(encoding="utf-8")
     page = bare_page(
         browser,
-        f"<style>{colors[colors.index('body {') :]}</style><body style='margin:0'>"
+        f"<style>{assets.styles()}</style><body style='margin:0'>"
         '<section style="width:556px;height:172px;display:flex;flex-direction:column"><div class="rp-ph" style="height:30px">'
         '<span class="rp-sub"></span><span class="rp-rt"></span></div><div class="rp-plot"></div></section>',
         viewport={"width": 600, "height": 500},
     )
-    for name in ("shell.css", "charts.css", "popover.css"):
-        page.add_style_tag(path=assets.STATIC / name)
     page.evaluate("Rose.load('live/blockmap.js').then(({ mount }) => mount(document.querySelector('section')))")
     yield page
     page.close()

@@ -185,16 +185,12 @@ def page(browser: Browser) -> Iterator[Page]:
         '<div class="rp-plot"></div></section>'
         for name, (width, height) in PANELS.items()
     )
-    colors = (assets.STATIC / "tokens.css").read_text(encoding="utf-8")
-    colors = colors[colors.index("body {") :]  # without the fonts, which need a server
     page = bare_page(
         browser,
-        f"<style>{colors}</style><body>{boxes}</body>",
+        f"<style>{assets.styles()}</style><body>{boxes}</body>",
         viewport={"width": 1240, "height": 900},
         reduced_motion="no-preference",
     )
-    for name in ("shell.css", "charts.css"):
-        page.add_style_tag(path=assets.STATIC / name)
     page.add_script_tag(path=assets.plotly_bundle()[0])
     for name in PANELS:
         page.evaluate(f"Rose.load('live/{name}.js').then(({{ mount }}) => mount(document.getElementById('{name}')))")

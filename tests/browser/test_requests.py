@@ -29,8 +29,7 @@ def page(browser: Browser) -> Iterator[Page]:
         '<div class="rp-plot"></div></section>'
         for name, height in {"steps": 463, "blockmap": 172}.items()
     )
-    styles = "".join((assets.STATIC / name).read_text() for name in assets.STYLES)
-    page = bare_page(browser, f"<style>{styles}</style><body>{boxes}</body>", **DESKTOP)
+    page = bare_page(browser, f"<style>{assets.styles()}</style><body>{boxes}</body>", **DESKTOP)
     mount = "async ([id, module]) => (await Rose.load(`live/${module}.js`)).mount(document.getElementById(id))"
     for name, module in (("steps", "steps"), ("blockmap", "blockmap")):
         page.evaluate(mount, [name, module])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import mimetypes
+import re
 from functools import cache
 from pathlib import Path
 
@@ -14,11 +15,19 @@ import plotly
 from fastapi import APIRouter, HTTPException, Response
 from fastapi.responses import FileResponse
 
+from roseplay.formats.report_page import TOKENS
 from roseplay.play.web.scripts import PAGE, joined
 
 STATIC = Path(__file__).parents[1] / "static"
 STYLES = (
-    "tokens.css",
+    "base.css",
+    "components/text.css",
+    "components/button.css",
+    "components/field.css",
+    "components/slider.css",
+    "components/meter.css",
+    "components/popover.css",
+    "components/table.css",
     "shell.css",
     "story.css",
     "start.css",
@@ -28,12 +37,12 @@ STYLES = (
     "sampling.css",
     "charts.css",
     "requests.css",
-    "popover.css",
     "models.css",
     "simulation.css",
     "lab.css",
     "points.css",
     "replay.css",
+    "components/tone.css",
     "connection.css",
     "narrow.css",
     "absent.css",
@@ -107,9 +116,14 @@ def _load(module: str) -> str:
 def head() -> str:
     """Returns markup for the document's head: the page's styles, and its script, fetched while Gradio's scripts run."""
     boot = (STATIC / "boot.js").read_text(encoding="utf-8")
-    # Inserted verbatim: Gradio rewrites styles that are passed as ``css=``.
-    styles = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES)
-    return f"<style>{styles}</style>{preload(PAGE)}<script>{boot}</script>"
+    return f"<style>{styles()}</style>{preload(PAGE)}<script>{boot}</script>"  # Gradio rewrites styles given as ``css=``
+
+
+@cache
+def styles() -> str:
+    """Returns the page's styles as one text, without comments and indentation."""
+    text = "".join(path.read_text(encoding="utf-8") for path in (TOKENS, *(STATIC / name for name in STYLES)))
+    return re.sub(r"/\*.*?\*/|\s+", " ", text, flags=re.DOTALL)
 
 
 def preload(script: str) -> str:
