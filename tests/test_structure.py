@@ -257,6 +257,8 @@ def test_the_page_draws_through_its_own_layer_and_the_public_api_of_others() -> 
     texts = {name: path.read_text(encoding="utf-8") for name, path in pages.items()}
     assert {name.parts[0] for name, text in texts.items() if "getContext" in text} == {"shared"}
     assert [(name, found) for name, text in texts.items() for found in re.findall(r"\w\._[a-z]\w*", text)] == []
+
+
 STYLES_AT_MOST = 5450  # lines
 
 
@@ -264,6 +266,8 @@ def test_a_look_is_declared_once() -> None:
     """Colours and sizes of type are tokens, which reports share; what two views look alike in is one rule."""
     sheets = {path: path.read_text() for path in PACKAGE.rglob("*.css")}
     assert sum(text.count("\n") for text in sheets.values()) <= STYLES_AT_MOST
-    literal = re.compile(r": [^;{]*(?:#[0-9a-fA-F]{3,8}\b|\b(?:rgb|hsl)a?\()|\bfont(?:-size)?: (?:\d+ )?[\d.]*[1-9]\w*[^\d ]")
+    literal = re.compile(
+        r": [^;{]*(?:#[0-9a-fA-F]{3,8}\b|\b(?:rgb|hsl)a?\()|\bfont(?:-size)?: (?:\d+ )?[\d.]*[1-9]\w*[^\d ]"
+    )
     for path, text in sheets.items():
         assert path.name == "tokens.css" or literal.findall(text) == [], path

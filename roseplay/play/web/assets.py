@@ -116,7 +116,8 @@ def _load(module: str) -> str:
 def head() -> str:
     """Returns markup for the document's head: the page's styles, and its script, fetched while Gradio's scripts run."""
     boot = (STATIC / "boot.js").read_text(encoding="utf-8")
-    return f"<style>{styles()}</style>{preload(PAGE)}<script>{boot}</script>"  # Gradio rewrites styles given as ``css=``
+    # Gradio rewrites styles that are passed as ``css=``.
+    return f"<style>{styles()}</style>{preload(PAGE)}<script>{boot}</script>"
 
 
 @cache
