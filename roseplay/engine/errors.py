@@ -6,7 +6,15 @@ class EngineError(RuntimeError):
 
 
 class EngineStartError(ValueError):
-    """The engine could not start: model not found or not supported, too little memory, …; a message of one line."""
+    """The engine could not start: model not found or not supported, too little memory, …; a message of one line.
+
+    Attributes:
+        reason: the message without the model's name, where that is said beside it.
+    """
+
+    def __init__(self, message: str, *, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason or message
 
 
 class EngineBusyError(RuntimeError):

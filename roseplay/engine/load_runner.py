@@ -30,7 +30,7 @@ def load_model_runner(model: Any, config: EngineConfig, reporter: Reporter, cloc
 
         found = too_small_for_kernel(error) or error
         if isinstance(found, (UnsupportedModelError, KVCacheSizeError, StateSlotsError)):
-            raise EngineStartError(str(found)) from error
+            raise EngineStartError(str(found), reason=getattr(found, "reason", None)) from error
         raise
 
 

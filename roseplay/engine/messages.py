@@ -187,10 +187,16 @@ class KnobsApplied:
 
 @dataclass(slots=True)
 class Failed:
-    """The worker could not start or cannot continue. ``user_error``: the user can fix it (say, model not found)."""
+    """The worker could not start or cannot continue.
+
+    Attributes:
+        user_error: the user can fix it (say, the model was not found).
+        reason: of an ``EngineStartError``.
+    """
 
     message: str
     user_error: bool = False
+    reason: str | None = None
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Makes an engine's parts where it runs as hardware that is not here (``EngineConfig.run_as``), and lists its models."""
+"""Makes an engine's parts where it runs as hardware that is not here (``EngineConfig.run_as``)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from roseplay.config import EngineConfig
 from roseplay.core.info import EngineInfo
 from roseplay.core.progress import Reporter
 from roseplay.engine.errors import EngineStartError
-from roseplay.engine.model_entry import ModelEntry
 from roseplay.engine.runner import Runner
 from roseplay.own_models import EMBEDDED, SMOLLM2
 
@@ -57,7 +56,7 @@ def simulated_runner(model: Any, config: EngineConfig, clock: Clock, tokenizer: 
 
 
 def evidence_of(model: Any, config: EngineConfig) -> Evidence:
-    """Returns what stands behind the durations of ``config.run_as``; raises ``ValueError`` as ``check_simulated`` does."""
+    """Returns what stands behind the durations of ``config.run_as``; raises ``ValueError`` as ``deployment`` does."""
     return deployment(model, config)[1]
 
 
@@ -114,46 +113,6 @@ def waits_grow(ttft_s: Sequence[float]) -> bool:
     from roseplay.sim.summary import grows
 
     return grows(np.asarray(ttft_s))
-
-
-def check_simulated(model: str, config: EngineConfig) -> ModelEntry:
-    """Returns the entry of a model that ``config.run_as`` can simulate.
-
-    Raises:
-        ValueError: it is not found, cannot be simulated or does not fit; one line.
-    """
-    from roseplay.sim.memory import choose_num_blocks
-
-    cost, _ = deployment(model, config)
-    shape = cost.shape
-    choose_num_blocks(cost, config, config.max_model_len or shape.max_len)
-    return _entry(model, shape)
-
-
-def simulated_models() -> list[ModelEntry]:
-    """Returns the bundled models that can be simulated, the smallest first."""
-    from roseplay.model import shapes
-    from roseplay.sim.gpus import SimulationError
-
-    found = []
-    for name in shapes.names():
-        try:
-            found.append(_entry(name, simulated_shape(name)))
-        except SimulationError:  # a model with recurrent layers
-            continue
-    return sorted(found, key=lambda entry: entry.parameters or 0)
-
-
-def _entry(model: str, shape: ModelShape) -> ModelEntry:
-    return ModelEntry(
-        name=shape.name,
-        model=model,
-        source="simulated",
-        type=shape.weights,
-        architecture=shape.architecture,
-        parameters=shape.num_parameters,
-        context=shape.max_len,
-    )
 
 
 def simulated_shape(model: Any, weights: str | None = None, kv: str | None = None) -> ModelShape:

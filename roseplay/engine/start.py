@@ -61,7 +61,7 @@ def open_tokenizer(model: Any, config: EngineConfig) -> Any | None:
     try:
         return load_tokenizer(model, config)
     except UnsupportedModelError as error:
-        raise EngineStartError(str(error)) from None
+        raise EngineStartError(str(error), reason=error.reason) from None
 
 
 class OpeningTokenizer:
@@ -133,7 +133,7 @@ def wait_until_ready(
         if isinstance(event, Ready):
             return event.info
         if isinstance(event, Failed):
-            raise EngineStartError(event.message)
+            raise EngineStartError(event.message, reason=event.reason)
         if isinstance(event, Progress):
             waited = 0.0
             if on_progress is not None:

@@ -7,14 +7,17 @@ class UnsupportedModelError(ValueError):
     """The model was not found or cannot be served; the message is one line and says what to do.
 
     Attributes:
+        reason: the message without the model's name, where that is said beside it.
         untried: the model is refused only because it could not be probed, not because its family is known to fail.
     """
 
-    untried = False
+    def __init__(self, message: str, *, reason: str | None = None, untried: bool = False) -> None:
+        super().__init__(message)
+        self.reason = reason or message
+        self.untried = untried
 
 
 def refuse(name: str, why: str, *, untried: bool = False) -> UnsupportedModelError:
     """Returns the error to raise for a model that cannot be served."""
-    error = UnsupportedModelError(f"{name} cannot be served: {' '.join(why.split())}")
-    error.untried = untried
-    return error
+    reason = " ".join(why.split())
+    return UnsupportedModelError(f"{name} cannot be served: {reason}", reason=reason, untried=untried)

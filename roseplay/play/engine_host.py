@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from roseplay.config import EngineConfig
-from roseplay.engine.errors import EngineError
+from roseplay.engine.errors import EngineError, EngineStartError
 from roseplay.formats.text import one_line
 from roseplay.play.start_status import StartStatus
 
@@ -266,8 +266,7 @@ class EngineHost:
         with self._lock:
             given_up = failed.cancelled.is_set()
             again = self._next(before, before.model, before.name, before.config, failed.knobs)
-            why = failure.removeprefix(f"{failed.model} cannot be served: ")
-            again.status.note = "" if given_up else f"{failed.name} could not be loaded: {why}"
+            again.status.note = "" if given_up else f"{failed.name} could not be loaded: {failure}"
             self._before, self._start = None, again
             if self._closing.is_set():
                 return
@@ -283,7 +282,7 @@ class EngineHost:
         )  # fmt: skip
 
     def _attempt(self, start: Start) -> str | None:
-        """Make the playground of a start; returns the error message if that failed."""
+        """Make the playground of a start; returns why that failed, without the model's name, or None."""
         try:
             playground = self._make(start)
             try:
@@ -299,11 +298,12 @@ class EngineHost:
             return None
         except (ValueError, OSError, ImportError, RuntimeError) as error:
             failure = one_line(error) or type(error).__name__
+            reason = error.reason if isinstance(error, EngineStartError) else failure
         except BaseException as error:  # a panic in an extension is not an Exception
             _log.exception("the engine could not be started")
-            failure = f"{type(error).__name__}: {one_line(error)}"
+            failure = reason = f"{type(error).__name__}: {one_line(error)}"
         start.status.fail(failure, self._command if start.after is None else "")
-        return failure
+        return reason
 
     # -- pages that are open
 

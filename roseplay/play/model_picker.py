@@ -11,10 +11,10 @@ from typing import Any
 from roseplay.config import EngineConfig
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.engine.errors import EngineError
-from roseplay.engine.model_catalog import ModelCatalog, check_download, given
-from roseplay.engine.model_entry import ModelEntry
-from roseplay.engine.simulated import check_simulated, simulated_models
 from roseplay.formats.text import shown
+from roseplay.models.catalog import ModelCatalog, check_download, given
+from roseplay.models.entry import ModelEntry
+from roseplay.models.simulated import check_simulated, simulated_models
 from roseplay.play.engine_host import EngineHost
 from roseplay.play.options import engine_settings
 from roseplay.settings import settings_of

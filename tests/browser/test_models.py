@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from roseplay.core.info import FreeMemory
-from roseplay.engine.model_catalog import describe
-from roseplay.engine.model_entry import ModelEntry
+from roseplay.models.catalog import describe
+from roseplay.models.entry import ModelEntry
 from roseplay.play.model_picker import ModelPicker
 from tests.browser.conftest import PHONE, ask, state, text
 from tests.browser.test_lab import open_lab

@@ -200,15 +200,20 @@ def test_the_receiver_does_not_keep_a_program_from_ending(engine):
 
 
 @pytest.mark.parametrize(
-    ("event", "message"),
-    [(Failed("no such model"), "^no such model$"), (WorkerGoneError("it ended"), "^it ended while it started$")],
+    ("event", "message", "reason"),
+    [
+        (Failed("no such model"), "no such model", "no such model"),
+        (Failed("x cannot be served: no weights", reason="no weights"), "x cannot be served: no weights", "no weights"),
+        (WorkerGoneError("it ended"), "it ended while it started", "it ended while it started"),
+    ],
 )
-def test_a_worker_that_does_not_start_is_ended(transports, event, message):
+def test_a_worker_that_does_not_start_is_ended(transports, event, message, reason):
     transport = transports.coming[0]
     transport.events.get()
     transport.events.put(event)
-    with pytest.raises(EngineStartError, match=message):
+    with pytest.raises(EngineStartError) as error:
         Engine("a model")
+    assert (str(error.value), error.value.reason) == (message, reason)
     assert transport.ended == ["killed"]
 
 
@@ -734,10 +739,10 @@ def test_a_tokenizer_that_cannot_be_had_is_said_in_one_line(tmp_path):
 
 
 def test_a_model_that_cannot_be_loaded_is_told(model, caplog):
-    from roseplay.model.errors import UnsupportedModelError
+    from roseplay.model.errors import refuse
 
-    model.error = UnsupportedModelError("no such family")
-    assert worked(model) == [Failed("no such family", user_error=True)]
+    model.error = refuse("x", "no such family")
+    assert worked(model) == [Failed("x cannot be served: no such family", True, "no such family")]
     model.error = RuntimeError("broken\nfile")
     with caplog.at_level(logging.CRITICAL):
         assert worked(model) == [Failed("the engine could not start: RuntimeError: broken")]

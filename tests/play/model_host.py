@@ -44,7 +44,7 @@ class ModelHost:
             if start.cancelled.wait(0.01):
                 raise EngineStartError("the start was cancelled")
         if start.model in self.broken:
-            raise EngineStartError(f"{start.model} cannot be served: {BROKEN}")
+            raise EngineStartError(f"{start.model} cannot be served: {BROKEN}", reason=BROKEN)
         engine = FakeEngine(run=True, step_s=0.02, model=start.model, ids=start.ids)
         engine.set_knobs(**start.knobs)
         self.engines.append(engine)

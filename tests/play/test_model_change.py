@@ -17,8 +17,8 @@ from fastapi.testclient import TestClient
 
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.engine.errors import EngineError
-from roseplay.engine.model_entry import ModelEntry
 from roseplay.model.source import embedded_model
+from roseplay.models.entry import ModelEntry
 from roseplay.play import engine_host
 from roseplay.play.engine_host import LoadBusyError
 from roseplay.play.engine_start import host_engine

@@ -13,14 +13,14 @@ from huggingface_hub import constants
 
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.info import FreeMemory
-from roseplay.engine.model_catalog import ModelCatalog, Places
+from roseplay.models.catalog import ModelCatalog, Places
 from roseplay.play.engine_start import record_name
 from roseplay.play.model_picker import ModelPicker
 from roseplay.play.options import parse
 from roseplay.play.web.server import create_app
 from roseplay.recording.reader import read
 from roseplay.serve.guard import allowed_hosts
-from tests.engine.test_model_catalog import write_gguf
+from tests.models.test_catalog import write_gguf
 from tests.play.conftest import wait_until
 from tests.play.model_host import FIRST, ModelHost, model_host
 

@@ -70,7 +70,7 @@ def of_directory(folder: Path, *, name: str, model: str, source: str) -> ModelEn
     try:
         return _of_checkpoint(folder, name=name, model=model, source=source)
     except UnsupportedModelError as error:
-        return ModelEntry(name, model, source, refused=str(error))
+        return ModelEntry(name, model, source, refused=error.reason)
 
 
 def _of_checkpoint(folder: Path, *, name: str, model: str, source: str) -> ModelEntry | None:
@@ -143,7 +143,7 @@ def _gguf_refused(file: Path, architecture: str) -> str | None:
     try:
         open_gguf(file, name="")
     except UnsupportedModelError as error:
-        return _reason(error)
+        return error.reason
     return None
 
 
@@ -154,11 +154,6 @@ def _gguf_type(header: GgufHeader) -> str:
         return LlamaFileType(header.get("general.file_type")).name.removeprefix("MOSTLY_").removeprefix("ALL_")
     except (ImportError, ValueError):  # a type that it does not know
         return "GGUF"
-
-
-def _reason(error: Exception) -> str:
-    """Returns the reason alone, from the message of a refusal with an empty name."""
-    return str(error).removeprefix(" cannot be served: ")
 
 
 # -- directories

@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from roseplay.engine.model_entry import ModelEntry, of_directory, of_gguf
 from roseplay.model.checkpoint_json import read_object
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.gguf_names import first_part
 from roseplay.model.source import Source, find_source, hub_answers
+from roseplay.models.entry import ModelEntry, of_directory, of_gguf
 from roseplay.own_models import EMBEDDED, SMOLLM2
 
 MOST_MODELS = 500

@@ -12,11 +12,11 @@ import gguf
 import numpy as np
 import pytest
 
-from roseplay.engine import model_catalog
-from roseplay.engine.model_catalog import ModelCatalog, Places, Search, describe, given
-from roseplay.engine.model_entry import ModelEntry
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.source import find_source
+from roseplay.models import catalog
+from roseplay.models.catalog import ModelCatalog, Places, Search, describe, given
+from roseplay.models.entry import ModelEntry
 from tests.test_structure import modules_after
 
 LLAMA = {
@@ -169,13 +169,13 @@ def test_a_split_model_is_one_entry(tmp_path: Path) -> None:
 def test_folders_are_searched_to_a_depth_and_links_to_them_are_not_followed(tmp_path: Path) -> None:
     place, other = tmp_path / "place", tmp_path / "other"
     folder = place
-    for depth in range(model_catalog.DEPTH + 2):
+    for depth in range(catalog.DEPTH + 2):
         write_gguf(folder / f"at-{depth}.gguf")
         folder /= "folder"
     write_gguf(other / "behind-a-link.gguf")
     (place / "link").symlink_to(other, target_is_directory=True)
     (place / "linked.gguf").symlink_to(other / "behind-a-link.gguf")
-    names = {f"at-{depth}" for depth in range(model_catalog.DEPTH + 1)}
+    names = {f"at-{depth}" for depth in range(catalog.DEPTH + 1)}
     assert set(found(Places(llama_cpp=[place]))) == names | {"linked"}
 
 
@@ -185,7 +185,7 @@ def test_a_search_has_limits(limit: str, most: float, tmp_path: Path, monkeypatc
     for number in range(1, 30):
         (tmp_path / f"{number}.gguf").write_bytes(content)
     assert len(found(Places(llama_cpp=[tmp_path]))) == 30
-    monkeypatch.setattr(model_catalog, limit, most)
+    monkeypatch.setattr(catalog, limit, most)
     search = Search(Places(llama_cpp=[tmp_path]))
     search.run()
     assert not search.complete and len(search.entries) <= 10
@@ -207,14 +207,14 @@ def test_a_bad_model_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "general.alignment" in (entries["text"].refused or "")
     assert "rope_scaling.factor" in (entries["org/m"].refused or "")
 
-    of_gguf = model_catalog.of_gguf
+    of_gguf = catalog.of_gguf
 
     def broken(file: Path, **about: Any) -> ModelEntry | None:
         if file.name.startswith("m-"):
             raise IndexError("list index out of range")
         return of_gguf(file, **about)
 
-    monkeypatch.setattr(model_catalog, "of_gguf", broken)
+    monkeypatch.setattr(catalog, "of_gguf", broken)
     search = Search(places)
     search.run()
     assert {"a", "z"} <= {entry.name for entry in search.entries} and not search.complete
@@ -252,11 +252,11 @@ def test_files_of_weights_that_the_index_names_have_to_be_there(tmp_path: Path) 
 
 def test_a_search_is_used_again_while_it_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[Search] = []
-    catalog, run = ModelCatalog(Places), Search.run
+    listed, run = ModelCatalog(Places), Search.run
     monkeypatch.setattr(Search, "run", lambda search: (searches.append(search), run(search)))
-    assert catalog.entries() == catalog.entries() and len(searches) == 1
-    monkeypatch.setattr(model_catalog, "FRESH_S", -1.0)
-    catalog.entries()
+    assert listed.entries() == listed.entries() and len(searches) == 1
+    monkeypatch.setattr(catalog, "FRESH_S", -1.0)
+    listed.entries()
     assert len(searches) == 2
 
 
@@ -293,6 +293,6 @@ def test_a_name_that_no_library_accepts_is_an_entry_that_is_refused() -> None:
 
 def test_listing_loads_no_torch() -> None:
     loaded = modules_after(
-        "from roseplay.engine.model_catalog import ModelCatalog\nassert ModelCatalog().entries()[0][0].name == 'tiny-chat'"
+        "from roseplay.models.catalog import ModelCatalog\nassert ModelCatalog().entries()[0][0].name == 'tiny-chat'"
     )
     assert not loaded & {"torch", "numba", "gradio"}
