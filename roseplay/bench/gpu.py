@@ -16,8 +16,10 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from roseplay.bench import flags, gpu_rows
 from roseplay.bench.gpu_machine import Figures, Group, Machine, Part, Row, measure
@@ -42,7 +44,7 @@ def parts() -> list[Part]:
     goals |= {(large, batch): (_EIGHT_BILLION, "vLLM 0.30 on an H100: 66 to 67%") for batch in (1, 32)}
     decodes = {
         shape: [
-            gpu_rows.decode_row(f"{shape} batch {batch}", batch, 1024, *goals.get((shape, batch), ()))
+            Row(f"{shape} batch {batch}", partial(gpu_rows.decode, batch, 1024), *goals.get((shape, batch), ()))
             for batch in _BATCHES
         ]
         for shape in (small, large)
@@ -59,27 +61,28 @@ def parts() -> list[Part]:
         Row("gpt2 steady 512,1,1,1", gpu_rows.steady_arrivals),
     ]
     half = {"dtype": "float16", "max_model_len": 1024}
+    contest = Group([Row("gpt2 64 x 512", gpu_rows.against_generate_batch)])
+    starts = {shape: _each("{} start", gpu_steps.start, [shape]) for shape in (small, large)}
+    of_8b, mixed, prompt = gpu_kernels.DECODES[0], gpu_kernels.DECODES[-1], gpu_kernels.PREFILLS[0]
+    kernels = (of_8b, gpu_kernels.DECODES[2], mixed, *gpu_kernels.PREFILLS[:2])
     return [
         Part("device", 120, [Group([Row("device", gpu_checks.device)])]),
-        Part("kernels", 240, [Group(gpu_checks.kernel_rows())]),
+        Part("kernels", 240, [_each("kernels, {.name}", gpu_checks.against_torch, kernels)]),
         Part("sanitizer", 320, [Group([Row("compute-sanitizer", gpu_checks.sanitized)])]),
-        Part("answers", 240, [Group(gpu_checks.answer_rows())]),
+        Part("answers", 240, [_each("answers, {}", gpu_checks.greedy_answers, gpu_checks.FAMILIES)]),
         Part("rates", 180, [Group(rates)]),
-        Part(small, 240, [Group([gpu_steps.start_row(small)]), Group(decodes[small], small)]),
-        Part(
-            large,
-            420,
-            [Group([gpu_steps.start_row(large)]), Group([*decodes[large], prefill], large, {"max_model_len": 9216})],
-        ),
-        Part("replay", 180, [Group([gpu_steps.replay_row(shape) for shape in (small, large)])]),
-        Part("tiles", 180, [Group(gpu_tiles.rows())]),
+        Part(small, 240, [starts[small], Group(decodes[small], small)]),
+        Part(large, 420, [starts[large], Group([*decodes[large], prefill], large, {"max_model_len": 9216})]),
+        Part("replay", 180, [_each("{} replay", gpu_steps.replay, (small, large))]),
+        Part("tiles", 180, [_each("tiles, {.name}", gpu_tiles.tiles, (of_8b, mixed, prompt))]),
         Part("checks", 240, [Group(checks)]),
-        Part(
-            "traffic",
-            240,
-            [Group(traffic, "gpt2-124m", half), Group([Row("gpt2 64 x 512", gpu_rows.against_generate_batch)])],
-        ),
+        Part("traffic", 240, [Group(traffic, "gpt2-124m", half), contest]),
     ]
+
+
+def _each(title: str, measure: Callable[..., Figures], subjects: Iterable[Any]) -> Group:
+    """Returns a row for each subject, which is the measurement's first argument."""
+    return Group([Row(title.format(subject), partial(measure, subject)) for subject in subjects])
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

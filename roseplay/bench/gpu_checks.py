@@ -15,8 +15,8 @@ import torch
 import roseplay.kernels  # noqa: F401
 from roseplay.bench import answers
 from roseplay.bench.ceilings import matmul_flops, median_seconds, read_bandwidth
-from roseplay.bench.gpu_kernels import DECODES, PREFILLS, TINY, Layers, Shape, replayed
-from roseplay.bench.gpu_machine import Figures, Machine, Row
+from roseplay.bench.gpu_kernels import TINY, Layers, Shape, replayed
+from roseplay.bench.gpu_machine import Figures, Machine
 from roseplay.config import Knobs
 from roseplay.engine.client import Engine
 from roseplay.model.attention import make_backend
@@ -26,13 +26,13 @@ from roseplay.traffic.environment import environment, version
 _TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
 _SANITIZER_CODE = 86
 _SANITIZE_S = 150
-_GRAPHS_FOR_SURE = ("llama", "qwen3_5_text", "lfm2", "bamba")
 _SMALL = {
     "vocab_size": 512, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 512, "bos_token_id": 0, "eos_token_id": 1,
     "pad_token_id": 0, "initializer_range": 0.15,
 }  # fmt: skip
-_OF_FAMILY: dict[str, dict[str, Any]] = {
+# Families whose steps a GPU must replay.
+FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},
     "qwen3_5_text": {
         "layer_types": ["linear_attention", "full_attention", "linear_attention"], "linear_num_key_heads": 2,
@@ -75,41 +75,33 @@ def _driver() -> str | None:
         return None
 
 
-def kernel_rows() -> list[Row]:
-    """Returns rows for some shapes: the Triton kernels against plain torch, graphs against launches."""
-    shapes = (DECODES[0], DECODES[2], DECODES[-1], *PREFILLS[:2])
-    return [Row(f"kernels, {shape.name}", _against_torch(shape)) for shape in shapes]
-
-
-def _against_torch(shape: Shape) -> Any:
-    def measure(machine: Machine, engine: None) -> Figures:
-        chosen = TINY if machine.tiny else shape
-        layers = Layers(chosen, torch.device(machine.device))
-        fast, plain = (make_backend(name, layers.cache) for name in ("triton", "gather"))
-        layers.append(fast)  # plain attention takes the keys and values of a whole prompt from its arguments
-        eager, right = (layers.attend(backend).clone() for backend in (fast, plain))
-        graph, replay = replayed(lambda: layers.attend(fast), layers.device)
-        replay()
-        difference = _relative_error(eager, right)
-        seconds = {
-            name: median_seconds(run, machine.device) / layers.count
-            for name, run in {
-                "graph": replay,
-                "eager": lambda: layers.attend(fast),
-                "gather": lambda: layers.attend(plain),
-            }.items()
-        }
-        same = torch.equal(graph, eager)
-        times = ", ".join(f"{name} {took * 1e6:,.0f} µs" for name, took in seconds.items())
-        return {
-            "difference": difference,
-            "graph_is_eager": same,
-            "seconds": seconds,
-            "wrong": difference > _TOLERANCES[chosen.dtype] or not same,
-            "figure": f"{difference:.1g} from plain torch, graph {'the same' if same else 'DIFFERS'}; {times}",
-        }
-
-    return measure
+def against_torch(shape: Shape, machine: Machine, engine: None) -> Figures:
+    """A shape's attention: the Triton kernels against plain torch, and a graph against launches."""
+    chosen = TINY if machine.tiny else shape
+    layers = Layers(chosen, torch.device(machine.device))
+    fast, plain = (make_backend(name, layers.cache) for name in ("triton", "gather"))
+    layers.append(fast)  # plain attention takes the keys and values of a whole prompt from its arguments
+    eager, right = (layers.attend(backend).clone() for backend in (fast, plain))
+    graph, replay = replayed(lambda: layers.attend(fast), layers.device)
+    replay()
+    difference = _relative_error(eager, right)
+    seconds = {
+        name: median_seconds(run, machine.device) / layers.count
+        for name, run in {
+            "graph": replay,
+            "eager": lambda: layers.attend(fast),
+            "gather": lambda: layers.attend(plain),
+        }.items()
+    }
+    same = torch.equal(graph, eager)
+    times = ", ".join(f"{name} {took * 1e6:,.0f} µs" for name, took in seconds.items())
+    return {
+        "difference": difference,
+        "graph_is_eager": same,
+        "seconds": seconds,
+        "wrong": difference > _TOLERANCES[chosen.dtype] or not same,
+        "figure": f"{difference:.1g} from plain torch, graph {'the same' if same else 'DIFFERS'}; {times}",
+    }
 
 
 def _relative_error(found: torch.Tensor, right: torch.Tensor) -> float:
@@ -149,33 +141,26 @@ def exercise(device: str, replay: bool) -> None:
         torch.cuda.synchronize()
 
 
-def answer_rows() -> list[Row]:
-    """Returns a row for each family whose steps a GPU must replay: greedy answers against plain torch's."""
-    return [Row(f"answers, {family}", _answers_of(family)) for family in _GRAPHS_FOR_SURE]
-
-
-def _answers_of(family: str) -> Any:
-    def measure(machine: Machine, engine: None) -> Figures:
-        model = machine.small_model({"model_type": family, **_SMALL, **_OF_FAMILY[family]})
-        common: dict[str, Any] = {
-            "device": machine.device, "dtype": "float32", "num_blocks": 400, "max_model_len": 512, "random_weights": True,
-        }  # fmt: skip
-        # A CPU's own attention and state updates are not a GPU's.
-        settings = {} if machine.on_gpu else {"attention": "reference", "fuse_ops": False}
-        plainly: dict[str, Any] = {**common, **answers.PLAIN, "knobs": Knobs(cuda_graphs=False, overlap=False)}
-        with Engine(model, **plainly) as plain:
-            right = answers.ask(plain)
-        with Engine(model, **{**common, **settings}) as fast:
-            found, info = answers.ask(fast), fast.info
-        check = answers.compare(machine.device, "float32", right, found)
-        graphs = info.no_cuda_graphs or f"{info.cuda_graphs} graphs"
-        return {
-            "ok": check.ok,
-            "difference": check.difference,
-            "graphs": info.cuda_graphs,
-            "no_graphs": info.no_cuda_graphs,
-            "wrong": not check.ok or not info.cuda_graphs,
-            "figure": f"{check}; {graphs}",
-        }
-
-    return measure
+def greedy_answers(family: str, machine: Machine, engine: None) -> Figures:
+    """Greedy answers of a family whose steps a GPU must replay, against plain torch's."""
+    model = machine.small_model({"model_type": family, **_SMALL, **FAMILIES[family]})
+    common: dict[str, Any] = {
+        "device": machine.device, "dtype": "float32", "num_blocks": 400, "max_model_len": 512, "random_weights": True,
+    }  # fmt: skip
+    # A CPU's own attention and state updates are not a GPU's.
+    settings = {} if machine.on_gpu else {"attention": "reference", "fuse_ops": False}
+    plainly: dict[str, Any] = {**common, **answers.PLAIN, "knobs": Knobs(cuda_graphs=False, overlap=False)}
+    with Engine(model, **plainly) as plain:
+        right = answers.ask(plain)
+    with Engine(model, **{**common, **settings}) as fast:
+        found, info = answers.ask(fast), fast.info
+    check = answers.compare(machine.device, "float32", right, found)
+    graphs = info.no_cuda_graphs or f"{info.cuda_graphs} graphs"
+    return {
+        "ok": check.ok,
+        "difference": check.difference,
+        "graphs": info.cuda_graphs,
+        "no_graphs": info.no_cuda_graphs,
+        "wrong": not check.ok or not info.cuda_graphs,
+        "figure": f"{check}; {graphs}",
+    }

@@ -35,7 +35,7 @@ def measure_apart(part: Part, machine: Machine, limit_s: float, context: Any = N
     """
     context = context or _context()
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_run, args=(part.name, machine, theirs), name=f"roseplay-bench-{part.name}")
+    process = context.Process(target=_run, args=(part, machine, theirs), name=f"roseplay-bench-{part.name}")
     process.start()
     theirs.close()  # else the pipe would stay open after the process has ended
     deadline = time.monotonic() + limit_s
@@ -64,13 +64,10 @@ def _context() -> Any:
     return context
 
 
-def _run(name: str, machine: Machine, connection: Connection) -> None:
-    """Measure the part with this name and send its rows."""
-    from roseplay.bench.gpu import parts
-
+def _run(part: Part, machine: Machine, connection: Connection) -> None:
+    """Measure a part and send its rows."""
     if hasattr(os, "setsid"):
         os.setsid()  # so that the processes of its engines can be ended with it
-    (part,) = (part for part in parts() if part.name == name)
     try:
         with emulated(machine):
             for row in measure(part, machine):

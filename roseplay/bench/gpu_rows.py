@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from roseplay.bench.compare import play_in_turn, random_prompts
 from roseplay.bench.decode import bytes_per_step, decode_batch
-from roseplay.bench.gpu_machine import Machine, Row
+from roseplay.bench.gpu_machine import Machine
 from roseplay.bench.peers import Contest
 from roseplay.bench.runs import BenchmarkError, play_once
 from roseplay.config import SamplingParams
@@ -47,43 +47,39 @@ def _prompts(engine: Engine, lengths: Iterable[int], seed: int = 7) -> list[list
 # -- decodes against the time to read their bytes
 
 
-def decode_row(title: str, batch_size: int, context: int, goal: float | None = None, published: str = "") -> Row:
-    """Returns a row for a decode step's share of its roofline: the bytes of weights and KV over the copy bandwidth."""
-
-    def measure(machine: Machine, engine: Engine) -> dict[str, Any]:
-        batch, length = machine.size(batch_size, min(batch_size, 3)), machine.size(context, 20)
-        prefill_steps = -(-batch * length // (engine.info.max_step_tokens or 1 << 30))
-        new_tokens = machine.size(72 + prefill_steps, 12)
-        found = in_turn(machine, engine, lambda: decode_batch(engine, batch, length, new_tokens))
-        step_bytes = bytes_per_step(engine.info, batch, length, new_tokens)
-        floor_ms = step_bytes / machine.bandwidth * 1e3
-        figures = {}
-        for name, runs in found.items():
-            step_ms = statistics.median(period for run in runs for period in run.period_ms)
-            figures[name] = {
-                "step_ms": step_ms,
-                "device_ms": statistics.median(took for run in runs for took in run.device_ms),
-                "host_gap_ms": step_ms - statistics.median(took for run in runs for took in run.device_ms),
-                "roofline": floor_ms / step_ms,
-                "output_tokens_per_s": batch / step_ms * 1e3,
-                "replayed": statistics.mean(run.replayed for run in runs),
-                "runs_ms": [statistics.median(run.period_ms) for run in runs],
-                "stages_ms": runs[-1].stages_ms,
-            }
-        best = figures["all on"]
-        return {
-            "batch": batch,
-            "context": length,
-            "bytes_per_step": step_bytes,
-            "floor_ms": floor_ms,
-            "settings": figures,
-            "share": best["roofline"],
-            "figure": f"{best['roofline']:.0%} of roofline, {best['step_ms']:.3f} ms, {best['output_tokens_per_s']:,.0f} tok/s,"
-            f" host gap {best['host_gap_ms']:.3f} ms, {best['replayed']:.0%} replayed;"
-            f" without graphs {figures['graphs off']['step_ms']:.3f} ms",
+def decode(batch_size: int, context: int, machine: Machine, engine: Engine) -> dict[str, Any]:
+    """A decode step's share of its roofline: the bytes of weights and KV over the copy bandwidth."""
+    batch, length = machine.size(batch_size, min(batch_size, 3)), machine.size(context, 20)
+    prefill_steps = -(-batch * length // (engine.info.max_step_tokens or 1 << 30))
+    new_tokens = machine.size(72 + prefill_steps, 12)
+    found = in_turn(machine, engine, lambda: decode_batch(engine, batch, length, new_tokens))
+    step_bytes = bytes_per_step(engine.info, batch, length, new_tokens)
+    floor_ms = step_bytes / machine.bandwidth * 1e3
+    figures = {}
+    for name, runs in found.items():
+        step_ms = statistics.median(period for run in runs for period in run.period_ms)
+        figures[name] = {
+            "step_ms": step_ms,
+            "device_ms": statistics.median(took for run in runs for took in run.device_ms),
+            "host_gap_ms": step_ms - statistics.median(took for run in runs for took in run.device_ms),
+            "roofline": floor_ms / step_ms,
+            "output_tokens_per_s": batch / step_ms * 1e3,
+            "replayed": statistics.mean(run.replayed for run in runs),
+            "runs_ms": [statistics.median(run.period_ms) for run in runs],
+            "stages_ms": runs[-1].stages_ms,
         }
-
-    return Row(title, measure, goal, published)
+    best = figures["all on"]
+    return {
+        "batch": batch,
+        "context": length,
+        "bytes_per_step": step_bytes,
+        "floor_ms": floor_ms,
+        "settings": figures,
+        "share": best["roofline"],
+        "figure": f"{best['roofline']:.0%} of roofline, {best['step_ms']:.3f} ms, {best['output_tokens_per_s']:,.0f} tok/s,"
+        f" host gap {best['host_gap_ms']:.3f} ms, {best['replayed']:.0%} replayed;"
+        f" without graphs {figures['graphs off']['step_ms']:.3f} ms",
+    }
 
 
 # -- throughput

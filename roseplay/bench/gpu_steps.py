@@ -13,7 +13,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import roseplay.kernels  # noqa: F401
-from roseplay.bench.gpu_machine import Figures, Machine, Row
+from roseplay.bench.gpu_machine import Figures, Machine
 from roseplay.config import SamplingParams
 from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry
@@ -86,31 +86,27 @@ def running(machine: Machine, shape: str) -> Iterator[tuple[ModelRunner, Figures
             gpu_memory.empty_cache()
 
 
-def start_row(shape: str) -> Row:
-    """Returns a row for the start of a model, and for the kernels that are compiled while it serves: there must be none."""
-
-    def measure(machine: Machine, engine: None) -> Figures:
-        with compilations() as names, running(machine, shape) as (runner, found):
-            at_start = len(names)
-            steps = serve(runner)
-            late = names[at_start:]
-        figure = (
-            f"{found['load_s']:.1f} s to load, {found['compile_s']:.1f} s to compile {at_start} kernels,"
-            f" {found['capture_s']:.1f} s to capture {found['graphs']} graphs of {found['graph_bytes'] / 2**20:,.0f} MiB;"
-            f" {len(late)} compiled in {steps} steps"
-        )
-        wrong = bool(late) or found["graphs"] == 0
-        return {
-            **found,
-            "compiled_at_start": at_start,
-            "compiled_while_serving": late,
-            "counted": machine.on_gpu,
-            "steps": steps,
-            "wrong": wrong,
-            "figure": figure,
-        }
-
-    return Row(f"{shape} start", measure)
+def start(shape: str, machine: Machine, engine: None) -> Figures:
+    """The start of a model, and the kernels that are compiled while it serves: there must be none."""
+    with compilations() as names, running(machine, shape) as (runner, found):
+        at_start = len(names)
+        steps = serve(runner)
+        late = names[at_start:]
+    figure = (
+        f"{found['load_s']:.1f} s to load, {found['compile_s']:.1f} s to compile {at_start} kernels,"
+        f" {found['capture_s']:.1f} s to capture {found['graphs']} graphs of {found['graph_bytes'] / 2**20:,.0f} MiB;"
+        f" {len(late)} compiled in {steps} steps"
+    )
+    wrong = bool(late) or found["graphs"] == 0
+    return {
+        **found,
+        "compiled_at_start": at_start,
+        "compiled_while_serving": late,
+        "counted": machine.on_gpu,
+        "steps": steps,
+        "wrong": wrong,
+        "figure": figure,
+    }
 
 
 def serve(runner: ModelRunner) -> int:
@@ -146,27 +142,23 @@ def _step(runner: ModelRunner, rows: list[tuple[int, int]], number: int, graphs:
 # -- what a replay runs
 
 
-def replay_row(shape: str) -> Row:
-    """Returns a row for the kernels of one replay: their names, how often they run, and for how long."""
-
-    def measure(machine: Machine, engine: None) -> Figures:
-        tables, figures = {}, []
-        with running(machine, shape) as (runner, about):
-            if about["no_graphs"]:
-                return {"wrong": True, "figure": f"no graphs: {about['no_graphs']}"}
-            for batch in (1, machine.size(32, 2)):
-                host = _decodes(runner, batch, machine.size(1024, 20))
-                for _ in range(2):  # the first warms the profiler up
-                    table = _kernels_of_replay(runner, host, machine.on_gpu)
-                count, took = sum(kernel["count"] for kernel in table), sum(kernel["us"] for kernel in table)
-                tables[batch] = {"kernels": count, "us": took, "table": table}
-                first = ", ".join(
-                    f"{kernel['count']} x {kernel['name'][:40]} {kernel['us']:,.0f}" for kernel in table[:_SHOWN]
-                )
-                figures.append(f"batch {batch}: {count} kernels, {took:,.0f} µs: {first}")
-        return {"batches": tables, "figure": "\n".join(figures)}
-
-    return Row(f"{shape} replay", measure)
+def replay(shape: str, machine: Machine, engine: None) -> Figures:
+    """The kernels of one replay: their names, how often they run, and for how long."""
+    tables, figures = {}, []
+    with running(machine, shape) as (runner, about):
+        if about["no_graphs"]:
+            return {"wrong": True, "figure": f"no graphs: {about['no_graphs']}"}
+        for batch in (1, machine.size(32, 2)):
+            host = _decodes(runner, batch, machine.size(1024, 20))
+            for _ in range(2):  # the first warms the profiler up
+                table = _kernels_of_replay(runner, host, machine.on_gpu)
+            count, took = sum(kernel["count"] for kernel in table), sum(kernel["us"] for kernel in table)
+            tables[batch] = {"kernels": count, "us": took, "table": table}
+            first = ", ".join(
+                f"{kernel['count']} x {kernel['name'][:40]} {kernel['us']:,.0f}" for kernel in table[:_SHOWN]
+            )
+            figures.append(f"batch {batch}: {count} kernels, {took:,.0f} µs: {first}")
+    return {"batches": tables, "figure": "\n".join(figures)}
 
 
 def _decodes(runner: ModelRunner, batch: int, context: int) -> HostBatch:

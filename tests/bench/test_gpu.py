@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from roseplay.bench import gpu, gpu_checks
+from roseplay.bench.gpu_kernels import TINY as TINY_SHAPE
 from roseplay.bench.gpu_kernels import attention
 from roseplay.bench.gpu_machine import Group, Machine, Part, Row, measure
 from roseplay.bench.gpu_process import measure_apart
@@ -193,7 +194,7 @@ def test_what_the_sanitizer_watches_runs():
 def test_a_wrong_kernel_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     attend = TritonBackend.attend
     monkeypatch.setattr(TritonBackend, "attend", lambda *args: 1.1 * attend(*args))
-    found = gpu_checks.kernel_rows()[0].measure(Machine("cpu", True, tmp_path), None)
+    found = gpu_checks.against_torch(TINY_SHAPE, Machine("cpu", True, tmp_path), None)
     assert found["wrong"] and found["difference"] == pytest.approx(0.1, rel=1e-3) and found["graph_is_eager"]
 
 
