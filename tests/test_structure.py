@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import json
 import re
 import shutil
@@ -272,3 +273,14 @@ def test_a_look_is_declared_once() -> None:
     )
     for path, text in sheets.items():
         assert path.name == "tokens.css" or literal.findall(text) == [], path
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside functions count, and those for type checking."""
+    modules = {f"roseplay.{'.'.join(path.relative_to(PACKAGE).with_suffix('').parts)}": path for path in sources()}
+    modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
+    needs: dict[str, set[str]] = {name: set() for name in modules}
+    for name, path in modules.items():
+        for node in ast.walk(ast.parse(path.read_text(), str(path))):
+            for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+                inside = f"{node.module}.{alias.name}"
+                needs[name] |= {inside if inside in modules else str(node.module)} & modules.keys() - {name}
+    graphlib.TopologicalSorter(needs).prepare()  # raises CycleError, which names the modules

@@ -9,11 +9,10 @@ position, not on the step that draws it, the answer is the same as without draft
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
-
-from roseplay.core.request import Request, RequestStatus
-from roseplay.core.step import StepEntry
+import operator
+from collections.abc import Sequence
 
 # The estimate of how many guesses are right: its first value, the weight of each new guess, and its largest value.
 _FIRST, _WEIGHT, _MOST = 0.5, 0.15, 0.98
@@ -91,17 +90,11 @@ def least_likely(token_cost: float, num_decodes: int) -> float:
     return _MARGIN * token_cost * num_decodes / (1 + token_cost * num_decodes)
 
 
-def accepted(entry: StepEntry, drawn: Sequence[int]) -> Iterator[int]:
-    """Yields the drawn tokens that plain decoding would draw: up to the first that is not what the draft says.
-
-    Counts each token of the draft that was right as computed. Stops if the request ends with the token before.
+def accepted(draft: Sequence[int], drawn: Sequence[int]) -> Sequence[int]:
+    """Returns the drawn tokens that plain decoding would draw: up to the first that is not what the draft says.
 
     Args:
-        drawn: the tokens drawn after the entry's last known token and after the tokens of its draft.
+        drawn: the tokens drawn after the last known token and after each token of the draft.
     """
-    request: Request = entry.request
-    for count, token in enumerate(drawn):
-        request.num_computed_tokens += count > 0
-        yield token
-        if request.status is RequestStatus.FINISHED or count == len(entry.draft) or token != entry.draft[count]:
-            return
+    right = sum(1 for _ in itertools.takewhile(bool, map(operator.eq, draft, drawn)))
+    return drawn[: right + 1]

@@ -217,10 +217,13 @@ class Scheduler:
             if token is None:
                 raise ValueError(f"the step's result has no token for request {request.request_id}")
             drawn = [token, *(after for after, _ in result.after_draft.get(index, ()))]
-            for count, token in enumerate(accepted(entry, drawn) if entry.draft else drawn):
+            for count, token in enumerate(accepted(entry.draft, drawn) if entry.draft else drawn):
+                if request.finish_reason is not None:
+                    break
+                request.num_computed_tokens += count > 0  # the token before, of the draft, was right
+                step.accepted_tokens += count > 0
                 new_tokens.append((entry, token))
                 self._append_token(request, token, late=count > 0 or self.in_flight.is_writing_for(request))
-                step.accepted_tokens += count > 0
         if step.accepted_tokens:  # the blocks that these fill became findable only now
             self.cache.commit(keep=self.knobs.prefix_cache)
             self.cache.confirm()

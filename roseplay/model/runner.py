@@ -56,8 +56,6 @@ class ModelRunner:
         times: predicts how long steps take.
     """
 
-    memory_limit: int | None
-
     def __init__(self, loaded: LoadedModel, config: EngineConfig, reporter: Reporter | None = None) -> None:
         with exclusive.loading:
             self._start(loaded, config, reporter or Reporter())
@@ -84,7 +82,7 @@ class ModelRunner:
         if self._on_gpu:
             profile = self._profile(attention, accelerator)
             reserved = profile.activation_bytes + accelerator.reserved_bytes(loaded, attention, config, profile)
-            self.memory_limit = profile.tokens
+            self.memory_limit: int | None = profile.tokens
             free = self._kv_cache_bytes(config.gpu_memory_utilization, reserved)
         else:
             self.memory_limit, free = None, free_memory()
