@@ -19,12 +19,12 @@ from roseplay.clock import VirtualClock
 from roseplay.config import Knobs, SamplingParams
 from roseplay.core.ahead import is_last
 from roseplay.core.cache_entries import SAVED_LOGITS_BYTES
-from roseplay.core.decode_run import DecodeRun, last_tokens_unknown
 from roseplay.core.request import Request
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step
 from roseplay.sim.arrivals import Arrivals
 from roseplay.sim.cost import StepLoad
+from roseplay.sim.decode_run import DecodeRun, last_tokens_unknown
 from roseplay.sim.outcome import RequestTimes, Simulated, SimulatedRequest
 from roseplay.sim.runner import SimulatedRunner, SimulatedStep
 from roseplay.sim.step_summaries import StepSummaries
