@@ -1,8 +1,9 @@
-"""Makes command-line flags from the catalogue of settings: each field of a settings class becomes a flag."""
+"""What commands share: flags made from the catalogue of settings, and errors as one line with an exit code."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
 
@@ -18,6 +19,37 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (--help lists the flags)\n")
+
+
+def exit_code(name: str, work: Callable[[], int], *failures: type[Exception]) -> int:
+    """Runs a command and returns its exit code; an error becomes one line on standard error, after the command's name.
+
+    A user's mistake (``ValueError``, ``OSError``, or ``ImportError`` for an extra that is not installed) is exit code 2, one
+    of the ``failures`` 1, and an interruption 130.
+    """
+    try:
+        return work()
+    except failures as error:
+        said, code = str(error) or type(error).__name__, 1
+    except OSError as error:
+        said, code = f"{error.filename}: {error.strerror}" if error.filename else str(error), 2
+    except (ValueError, ImportError) as error:
+        said, code = str(error), 2
+    except KeyboardInterrupt:
+        said, code = "interrupted", 130
+    print(f"{name}: {said}", file=sys.stderr)
+    return code
+
+
+def list_of_integers(text: str) -> list[int]:
+    """Parses integers of at least 1, such as ``1,8,32``."""
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of integers of at least 1, such as 1,8,32")
+    return numbers
 
 
 def add_model_flag(parser: Any) -> None:

@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roseplay.arguments import add_field_flags, given_fields
+from roseplay.arguments import add_field_flags, given_fields, list_of_integers
 from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.model import shapes
@@ -137,17 +137,6 @@ def at_least(least: int) -> Any:
         return value
 
     return integer
-
-
-def list_of_integers(text: str) -> list[int]:
-    """Parses integers of at least 1, such as ``1,8,32``."""
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of integers of at least 1, such as 1,1,1,64")
-    return numbers
 
 
 def writable_file(text: str) -> Path:

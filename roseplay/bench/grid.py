@@ -10,6 +10,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+from roseplay.arguments import list_of_integers
 from roseplay.bench import flags
 from roseplay.bench.decode import measure
 from roseplay.traffic.environment import environment
@@ -17,7 +18,7 @@ from roseplay.traffic.environment import environment
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("grid")
-    sizes = {"type": flags.list_of_integers, "metavar": "N,N,..."}
+    sizes = {"type": list_of_integers, "metavar": "N,N,..."}
     flags.add(group, "--batch-sizes", "1,2,4,8,16,32,64", "requests that decode together", **sizes)
     flags.add(group, "--contexts", "64,256,512,1024", "tokens in each prompt", **sizes)
     flags.add(group, "--max-new-tokens", 24, "tokens each request decodes", type=flags.at_least(8))

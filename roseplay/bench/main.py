@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 
-from roseplay.arguments import Parser
+from roseplay.arguments import Parser, exit_code
 from roseplay.bench import api, browser, compare, decode, gpu, grid, page, ray, simulate, streaming
 from roseplay.bench.runs import BenchmarkError
 
@@ -17,16 +16,13 @@ BENCHMARKS = (streaming, decode, grid, compare, page, browser, api, ray, gpu, si
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one benchmark; returns 0 if it has figures, 1 if it failed, 2 for bad arguments, 130 if interrupted."""
     args = _parser().parse_args(argv)
-    try:
-        document = args.run(args)
-        if args.json is not None:
-            args.json.write_text(json.dumps(document, indent=2) + "\n")
-    except (BenchmarkError, TimeoutError) as error:  # TimeoutError is an OSError
-        return _say(args, str(error) or "it took too long", 1)
-    except (ValueError, OSError) as error:  # EngineStartError is a ValueError
-        return _say(args, error, 2)
-    except KeyboardInterrupt:
-        return _say(args, "interrupted", 130)
+    return exit_code(f"roseplay bench {args.benchmark}", lambda: _run(args), BenchmarkError, TimeoutError)
+
+
+def _run(args: argparse.Namespace) -> int:
+    document = args.run(args)
+    if args.json is not None:
+        args.json.write_text(json.dumps(document, indent=2) + "\n")
     return 0
 
 
@@ -41,8 +37,3 @@ def _parser() -> Parser:
         module.add_flags(command)
         command.set_defaults(run=module.run)
     return parser
-
-
-def _say(args: argparse.Namespace, what: object, code: int) -> int:
-    print(f"roseplay bench {args.benchmark}: {what}", file=sys.stderr)
-    return code

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from roseplay.arguments import Parser
+from roseplay.arguments import Parser, exit_code, list_of_integers
 from roseplay.calibrate.result_files import FORMATS, read_results
 from roseplay.calibrate.server_points import LEAST_ANSWER, loads, measure_server
 from roseplay.engine.errors import EngineError
@@ -26,26 +26,16 @@ CPU = "cpu"
 def main(argv: Sequence[str] | None = None) -> int:
     """Calibrate. Returns 0, 1 if a server cannot be measured, 2 for invalid arguments or results."""
     options = _parser().parse_args(argv)
-    try:
-        _check(options)
-        calibration = _calibrate(options)
-        print("\n".join(_table(calibration)))
-        calibration.write(options.out)
-    except EngineError as error:
-        return _say(error, 1)
-    except ValueError as error:  # SimulationError and EngineStartError are
-        return _say(error, 2)
-    except OSError as error:
-        return _say(f"{options.out}: {error.strerror}", 2)
-    except KeyboardInterrupt:
-        return _say("interrupted", 130)
+    return exit_code("roseplay calibrate", lambda: _run(options), EngineError)
+
+
+def _run(options: argparse.Namespace) -> int:
+    _check(options)
+    calibration = _calibrate(options)
+    print("\n".join(_table(calibration)))
+    calibration.write(options.out)
     print(f"Written: roseplay play --run-as {options.out} --model {options.model or calibration.model}")
     return 0
-
-
-def _say(what: object, code: int) -> int:
-    print(f"roseplay calibrate: {what}", file=sys.stderr)
-    return code
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -115,16 +105,6 @@ def _table(found: Calibration) -> Iterator[str]:
     )
 
 
-def _numbers(text: str) -> list[int]:
-    try:
-        found = [int(part) for part in text.split(",")]
-    except ValueError:
-        found = []
-    if not found or min(found) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of integers of at least 1, such as 1,8,32")
-    return found
-
-
 def _parser() -> Parser:
     parser = Parser(
         prog="roseplay calibrate",
@@ -152,7 +132,7 @@ def _parser() -> Parser:
     )
     group.add_argument(
         "--clients",
-        type=_numbers,
+        type=list_of_integers,
         default=[1, 8, 32],
         metavar="N,N,...",
         help="requests at once (default: 1,8,32); the least and the middle number are measured with long prompts as well",

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from roseplay.arguments import Parser
+from roseplay.arguments import Parser, exit_code
 from roseplay.bench import flags
 from roseplay.config import Knobs
 from roseplay.own_models import choose_model
@@ -23,14 +23,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.model, said = choose_model(args.model)
     if said:
         print(f"roseplay doctor: {said}", file=sys.stderr)
-    try:
-        flags.engine_config(args)  # to report bad values before torch is loaded
-        findings = _examine(args)
-    except (ValueError, OSError) as error:  # EngineStartError is a ValueError
-        print(f"roseplay doctor: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    return exit_code("roseplay doctor", lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> int:
+    flags.engine_config(args)  # to report bad values before torch is loaded
+    findings = _examine(args)
     print(json.dumps(findings.document(), indent=2) if args.json else findings.text())
     return 0 if findings.ok else 1
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from roseplay.arguments import Parser, add_field_flags, given_fields
+from roseplay.arguments import Parser, add_field_flags, exit_code, given_fields
 from roseplay.config import EngineConfig
 from roseplay.plan import text
 from roseplay.plan.load import read_load, uniform_load
@@ -30,14 +30,7 @@ _ROUND_TO = 1024  # tokens, to which the longest request is rounded up
 def main(argv: Sequence[str] | None = None) -> int:
     """Plan a deployment. Returns 0 if a setting holds the limits, 1 if none does, 2 for invalid arguments."""
     options = _parser().parse_args(argv)
-    try:
-        return _plan(options)
-    except ValueError as error:  # SimulationError is one
-        print(f"roseplay plan: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("roseplay plan: interrupted", file=sys.stderr)
-        return 130
+    return exit_code("roseplay plan", lambda: _plan(options))
 
 
 def _plan(options: argparse.Namespace) -> int:

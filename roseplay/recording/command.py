@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from roseplay.arguments import Parser
+from roseplay.arguments import Parser, exit_code
 from roseplay.recording.exports import KINDS
-from roseplay.recording.reader import RecordingError, parse
+from roseplay.recording.reader import parse
 
 _FLAGS = {"csv" if name == "tokens" else name: kind for name, kind in KINDS.items() if kind.make}
 
@@ -23,23 +22,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     wanted = {flag: Path(options[flag]) for flag in _FLAGS if options[flag]}
     if not wanted:
         parser.error("nothing to make: use " + ", ".join(f"--{flag} FILE" for flag in _FLAGS))
-    source = Path(options["recording"])
-    try:
-        with source.open("rb") as lines:
-            recording = parse(lines, source.name)
-        for flag, path in wanted.items():
-            make = _FLAGS[flag].make
-            assert make is not None
-            made = make(recording)
-            path.write_bytes(made)
-            print(f"{path}: {len(made):,} bytes")
-    except RecordingError as error:
-        return _refuse(str(error))
-    except OSError as error:
-        return _refuse(f"{error.filename}: {error.strerror}")
+    return exit_code("roseplay export", lambda: _export(Path(options["recording"]), wanted))
+
+
+def _export(source: Path, wanted: Mapping[str, Path]) -> int:
+    with source.open("rb") as lines:
+        recording = parse(lines, source.name)
+    for flag, path in wanted.items():
+        make = _FLAGS[flag].make
+        assert make is not None
+        made = make(recording)
+        path.write_bytes(made)
+        print(f"{path}: {len(made):,} bytes")
     return 0
-
-
-def _refuse(message: str) -> int:
-    print(f"roseplay export: {message}", file=sys.stderr)
-    return 2

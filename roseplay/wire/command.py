@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roseplay.arguments import Parser
+from roseplay.arguments import Parser, exit_code
 
 if TYPE_CHECKING:
     from roseplay.wire.imported_run import ImportedRun
@@ -24,23 +24,21 @@ _DESCRIPTION = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the recording; returns 2 if that fails."""
     options = _parser().parse_args(argv)
-    endpoints = [options.kv_events, options.forward_pass]
-    if bool(options.files) == any(endpoints):
-        return _refuse("name files, or endpoints with --kv-events and --forward-pass")
+    return exit_code("roseplay import", lambda: _import(options))
+
+
+def _import(options: argparse.Namespace) -> int:
+    if bool(options.files) == any([options.kv_events, options.forward_pass]):
+        raise ValueError("name files, or endpoints with --kv-events and --forward-pass")
     if options.kv_replay and not options.kv_events:
-        return _refuse("--kv-replay needs --kv-events")
+        raise ValueError("--kv-replay needs --kv-events")
     if options.out.exists():
-        return _refuse(f"{options.out} exists: choose another name")
-    try:
-        run = _run(options)
-        if not run.steps and not run.blocks:
-            raise ValueError("; ".join(["nothing to show was found", *run.problems.lines()]))
-        with options.out.open("xb") as file:
-            file.writelines(run.lines())
-    except (ImportError, ValueError) as error:  # ImportError: the extra is not installed
-        return _refuse(str(error))
-    except OSError as error:
-        return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        raise ValueError(f"{options.out} exists: choose another name")
+    run = _run(options)
+    if not run.steps and not run.blocks:
+        raise ValueError("; ".join(["nothing to show was found", *run.problems.lines()]))
+    with options.out.open("xb") as file:
+        file.writelines(run.lines())
     print(f"{options.out}: {run.steps:,} steps, at most {run.blocks:,} cached blocks, {run.seconds:.1f} s")
     for line in run.problems.lines():
         print(f"roseplay import: {line}", file=sys.stderr)
@@ -79,8 +77,3 @@ def _run(options: Any) -> ImportedRun:
     finally:
         reader.close()
     return reader.run
-
-
-def _refuse(message: str) -> int:
-    print(f"roseplay import: {message}", file=sys.stderr)
-    return 2
