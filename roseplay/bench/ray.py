@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import http.client
-import json
 import random
 import statistics
 import time
@@ -140,12 +138,7 @@ def _hit_rate(given: list[str], args: argparse.Namespace, seed: int) -> float:
 
 def _usage(server: ServedApi, prompt: list[int], timeout_s: float) -> dict[str, Any]:
     asked = {"model": server.model, "prompt": prompt, "max_tokens": ANSWER_TOKENS, "ignore_eos": True}
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=timeout_s)
-    try:
-        connection.request("POST", "/v1/completions", json.dumps(asked), {"Content-Type": "application/json"})
-        reply = json.loads(connection.getresponse().read())
-    finally:
-        connection.close()
+    reply = server.http.post("/v1/completions", json=asked, timeout=timeout_s).json()
     if "usage" not in reply:
         raise BenchmarkError(f"a request was refused: {reply}")
     usage: dict[str, Any] = reply["usage"]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 from typing import Any
 
 from roseplay.bench.runs import BenchmarkError
 from roseplay.bench.server_process import ServerProcess
-
-_GIVE_UP_S = 120.0
 
 
 class ServedPage(ServerProcess):
@@ -28,7 +24,7 @@ class ServedPage(ServerProcess):
         data = [arguments.pop(name, default) for name, default in self._parameters[endpoint]]
         if arguments:
             raise TypeError(f"/{endpoint} takes no {', '.join(arguments)}")
-        reply = json.loads(self._exchange("POST", f"/gradio_api/run/{endpoint}", json.dumps({"data": data})))
+        reply = self.http.post(f"/gradio_api/run/{endpoint}", json={"data": data}).json()
         if "data" not in reply:
             raise BenchmarkError(f"the page refused /{endpoint}: {reply.get('error', reply)}")
         return reply["data"][0]
@@ -51,16 +47,8 @@ class ServedPage(ServerProcess):
 
     def _named_endpoints(self) -> dict[str, list[tuple[str, Any]]]:
         """Returns each endpoint's parameters in order, with their defaults."""
-        described = json.loads(self._exchange("GET", "/gradio_api/info"))["named_endpoints"]
+        described = self.http.get("/gradio_api/info").json()["named_endpoints"]
         return {
             name.removeprefix("/"): [(p["parameter_name"], p["parameter_default"]) for p in about["parameters"]]
             for name, about in described.items()
         }
-
-    def _exchange(self, method: str, path: str, body: str | None = None) -> bytes:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_GIVE_UP_S)
-        try:
-            connection.request(method, path, body, {"Content-Type": "application/json"})
-            return connection.getresponse().read()
-        finally:
-            connection.close()

@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 from typing import Self
 
+import httpx
+
 from roseplay.bench.runs import BenchmarkError
 
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _END_WITHIN_S = 30.0
+_ANSWERS_WITHIN_S = 120.0
 
 
 class ServerProcess:
@@ -23,6 +26,7 @@ class ServerProcess:
 
     Attributes:
         said: the line in which it prints its address.
+        http: sends it requests.
 
     Raises:
         BenchmarkError: the server did not start.
@@ -39,6 +43,10 @@ class ServerProcess:
         self.pid = self._process.pid
         self.address = self.said.split(" is live at ")[1].split(" ")[0]
         self.port = int(self.address.split("/")[2].rsplit(":", 1)[1])
+        self.http = httpx.Client(
+            base_url=f"http://127.0.0.1:{self.port}", timeout=_ANSWERS_WITHIN_S, trust_env=False,  # no proxy
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )  # fmt: skip
 
     def __enter__(self) -> Self:
         return self
@@ -48,6 +56,7 @@ class ServerProcess:
 
     def close(self) -> None:
         """End the server."""
+        self.http.close()
         self._process.terminate()
         try:
             self._process.wait(_END_WITHIN_S)
