@@ -1,7 +1,8 @@
 """A model runner whose model is split over several processes (tensor parallelism).
 
 Rank 0 has the ``ParallelRunner``, which plans, packs and samples like any runner. The other ranks each have a
-``Follower``: the runner sends them each operation on its model or KV cache, and they perform it on theirs. Small data
+``Follower``: the runner sends them each operation on its model or KV cache, the name of one of the follower's methods
+and its arguments, and they perform it on theirs. Small data
 is sent from host to host. Data that may exist only on a GPU, such as tokens that the last step drew and the host has
 not read, is broadcast from device to device. So only rank 0 needs to know about requests, seeds and saved logits, and
 rounding differences between the processes cannot make them draw different tokens.
@@ -34,40 +35,8 @@ from roseplay.model.upload import pack_ints
 
 
 @dataclass(frozen=True, slots=True)
-class MakeCache:
-    """Tells a follower to replace its KV cache by a new one."""
-
-    num_blocks: int
-    num_host_blocks: int
-
-
-@dataclass(frozen=True, slots=True)
-class CopyBlocks:
-    """Tells a follower to call ``KVCache.copy_blocks``."""
-
-    copies: list[tuple[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class SwapBlocks:
-    """Tells a follower to call ``KVCache.swap``."""
-
-    out: list[tuple[int, int]]
-    into: list[tuple[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class AskMemory:
-    """Asks a follower for the result of ``gpu_memory.kv_cache_bytes``."""
-
-    utilization: float
-    activation_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Forward:
-    """Tells a follower to run the model on a batch. Token ids, positions, slots and logits rows are broadcast
-    separately.
+    """A batch to run the model on. Token ids, positions, slots and logits rows are broadcast separately.
 
     Attributes:
         num_logits: number of rows of logits that are wanted; None for all.
@@ -93,18 +62,18 @@ class Followers:
         self._connections = connections
         self._gone = gone
 
-    def tell(self, message: Any) -> None:
-        """Send a message to all followers. Raises ``DeviceLostError`` if one has ended."""
-        data = pickle.dumps(message)
+    def tell(self, operation: str, *arguments: Any) -> None:
+        """Make all followers call one of their methods. Raises ``DeviceLostError`` if one has ended."""
+        data = pickle.dumps((operation, arguments))
         try:
             for connection in self._connections:
                 connection.send_bytes(data)
         except OSError as error:
             raise self.lost(error) from error
 
-    def ask(self, question: Any) -> list[Any]:
-        """Send a question to all followers and return their replies. Raises ``DeviceLostError`` if one has ended."""
-        self.tell(question)
+    def ask(self, operation: str, *arguments: Any) -> list[Any]:
+        """The same for a method that returns something; returns what they return."""
+        self.tell(operation, *arguments)
         try:
             return [connection.recv() for connection in self._connections]
         except (EOFError, OSError) as error:
@@ -128,7 +97,7 @@ class LeadingForward(PackedForward):
         tables, count = batch.host_block_tables, None if rows is None else rows.shape[0]
         parts = [batch.input_ids, batch.positions, batch.slot_mapping, *([] if rows is None else [rows])]
         message = Forward(batch.host_cu_seqlens_q, batch.host_seq_lens, tables, count, batch.batched_append)
-        self._followers.tell(message)
+        self._followers.tell("forward", message)
         try:
             self._followers.ranks.broadcast(torch.cat(parts))
             return super().__call__(paged)
@@ -146,12 +115,12 @@ class LeadingCache(KVCache):
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
         super().copy_blocks(copies)
         if copies:
-            self._followers.tell(CopyBlocks(copies))
+            self._followers.tell("copy_blocks", copies)
 
     def swap(self, out: list[tuple[int, int]], into: list[tuple[int, int]]) -> None:
         super().swap(out, into)
         if out or into:
-            self._followers.tell(SwapBlocks(out, into))
+            self._followers.tell("swap", out, into)
 
 
 class ParallelRunner(ModelRunner):
@@ -187,11 +156,10 @@ class ParallelRunner(ModelRunner):
         return LeadingForward(self.loaded.model, self._followers)
 
     def _make_cache(self, num_blocks: int) -> KVCache:
-        message = MakeCache(num_blocks, self.num_host_blocks)
-        self._followers.tell(message)
-        return LeadingCache(
-            self._followers, self.loaded.kv_shapes, **cache_sizes(self.loaded, message, self.block_size)
-        )
+        loaded, sizes = self.loaded, {"num_blocks": num_blocks, "num_host_blocks": self.num_host_blocks}
+        sizes["block_size"] = self.block_size
+        self._followers.tell("make_cache", sizes)
+        return LeadingCache(self._followers, loaded.kv_shapes, **sizes, dtype=loaded.dtype, device=loaded.device)
 
     def _kv_bytes_per_token(self) -> int:
         """Returns the bytes per token in the memory that rank 0 sees: on a CPU that of all ranks, on a GPU its own."""
@@ -199,11 +167,11 @@ class ParallelRunner(ModelRunner):
 
     def _kv_cache_bytes(self, utilization: float, activation_bytes: int) -> int:
         own = super()._kv_cache_bytes(utilization, activation_bytes)
-        return min(own, *self._followers.ask(AskMemory(utilization, activation_bytes)))
+        return min(own, *self._followers.ask("kv_cache_bytes", utilization, activation_bytes))
 
 
 class Follower:
-    """Follows rank 0's messages: runs this rank's part of the model on this rank's part of the KV cache."""
+    """Does what rank 0 says: runs this rank's part of the model on this rank's part of the KV cache."""
 
     def __init__(self, loaded: LoadedModel, config: EngineConfig, ranks: Ranks) -> None:
         self._loaded, self._config, self._ranks = loaded, config, ranks
@@ -214,33 +182,31 @@ class Follower:
         """Handle messages until rank 0 closes the connection; raises whatever handling one raises."""
         while True:
             try:
-                message = pickle.loads(connection.recv_bytes())
+                operation, arguments = pickle.loads(connection.recv_bytes())
             except (EOFError, OSError):
                 return
-            reply = self._handle(message)
+            reply = getattr(self, operation)(*arguments)
             if reply is not None:
                 connection.send(reply)
 
-    def _handle(self, message: Any) -> int | None:
-        match message:
-            case MakeCache():
-                self._make_cache(message)
-            case CopyBlocks(copies):
-                self._cache.copy_blocks(copies)
-            case SwapBlocks(out, into):
-                self._cache.swap(out, into)
-            case AskMemory(utilization, activation_bytes):
-                gpu_memory.empty_cache()
-                return gpu_memory.kv_cache_bytes(utilization, activation_bytes, self._loaded.device)
-            case Forward():
-                self._forward(Paged(self._backend, self._receive(message)))
-        return None
+    def make_cache(self, sizes: dict[str, int]) -> None:
+        """Replace the KV cache by a new one of these sizes."""
+        loaded, asked = self._loaded, self._config.attention
+        self._cache = KVCache(loaded.kv_shapes, **sizes, dtype=loaded.dtype, device=loaded.device)
+        self._backend = make_backend(default_backend(loaded.device) if asked == "auto" else asked, self._cache)
 
-    def _make_cache(self, message: MakeCache) -> None:
-        loaded, config = self._loaded, self._config
-        self._cache = KVCache(loaded.kv_shapes, **cache_sizes(loaded, message, config.block_size))
-        attention = default_backend(loaded.device) if config.attention == "auto" else config.attention
-        self._backend = make_backend(attention, self._cache)
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        self._cache.copy_blocks(copies)
+
+    def swap(self, out: list[tuple[int, int]], into: list[tuple[int, int]]) -> None:
+        self._cache.swap(out, into)
+
+    def kv_cache_bytes(self, utilization: float, activation_bytes: int) -> int:
+        gpu_memory.empty_cache()
+        return gpu_memory.kv_cache_bytes(utilization, activation_bytes, self._loaded.device)
+
+    def forward(self, batch: Forward) -> None:
+        self._forward(Paged(self._backend, self._receive(batch)))
 
     def _receive(self, forward: Forward) -> PagedBatch:
         device, tables = self._loaded.device, forward.block_tables
@@ -265,9 +231,3 @@ class Follower:
             host_block_tables=tables,
             batched_append=forward.batched_append,
         )
-
-
-def cache_sizes(loaded: LoadedModel, sizes: MakeCache, block_size: int) -> dict[str, Any]:
-    """Returns the arguments of ``KVCache`` for a loaded model."""
-    where = {"dtype": loaded.dtype, "device": loaded.device}
-    return {**dataclasses.asdict(sizes), "block_size": block_size, **where}
