@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -64,25 +65,20 @@ def tiles(**changes: Any) -> Tiles:
     [(HOPPER, "wgmma"), (HOPPER, "tcgen05"), (ADA, "mma"), (64 * 1024, "mfma")],
     ids=["Hopper", "Blackwell", "Ada", "CDNA"],
 )
-@pytest.mark.parametrize("itemsize", [2, 4])
-@pytest.mark.parametrize("group", [1, 3, 4, 8, 71])
-@pytest.mark.parametrize("dims", [*DIMS, (576, 512)], ids=str)
-def test_tiles_fit_and_hold_whole_tokens(
-    dims: tuple[int, int], group: int, itemsize: int, shared_memory: int, cores: TensorCores
-):
-    latents = dims == (576, 512)
-    if dims[1] == 512 and itemsize == 4 and shared_memory < HOPPER:
-        pytest.skip("float32 heads of 512 need a data centre's GPU")
-    for decode_only, num_tokens in ((True, 4), (False, 8), (False, 4096)):
+def test_tiles_fit_and_hold_whole_tokens(shared_memory: int, cores: TensorCores):
+    loads = ((True, 4), (False, 8), (False, 4096))
+    for dims, group, itemsize, load in product([*DIMS, (576, 512)], [1, 3, 4, 8, 71], [2, 4], loads):
+        if dims[1] == 512 and itemsize == 4 and shared_memory < HOPPER:
+            continue  # float32 heads of 512 need a data centre's GPU
         given = launch(
-            decode_only=decode_only, num_tokens=num_tokens, num_rows=4, group=group, k_dim=dims[0], v_dim=dims[1],
-            values_in_keys=latents, itemsize=itemsize, shared_memory=shared_memory, tensor_cores=cores,
+            decode_only=load[0], num_tokens=load[1], num_rows=4, group=group, k_dim=dims[0], v_dim=dims[1],
+            values_in_keys=dims == (576, 512), itemsize=itemsize, shared_memory=shared_memory, tensor_cores=cores,
         )  # fmt: skip
         found = choose_tiles(given)
-        assert shared_bytes(found, given) <= shared_memory
-        assert found.block_q >= 1
-        assert found.block_q * found.heads <= found.block_m
-        assert min(found.block_m, found.block_n) >= 16  # the minimum for a matrix product
+        assert shared_bytes(found, given) <= shared_memory, given
+        assert found.block_q >= 1, given
+        assert found.block_q * found.heads <= found.block_m, given
+        assert min(found.block_m, found.block_n) >= 16, given  # the minimum for a matrix product
 
 
 def test_a_decode_takes_as_many_rows_as_a_kv_head_has_queries():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -297,17 +298,16 @@ def test_logprobs_are_of_the_raw_logits():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("wait", [True, False])
-@pytest.mark.parametrize("params", MIXED)
-def test_a_row_without_a_distribution_has_no_token(params: dict[str, Any], wait: bool, dtype: torch.dtype):
-    logits = random_logits(7).to(dtype)
-    requests = [request(**params) for _ in range(7)]
-    expected = sampler.draw(logits, requests, wait=wait)
-    logits[1, 5] = torch.nan
-    logits[2] = torch.nan
-    logits[3, 7] = torch.inf
-    logits[4] = -torch.inf
-    logits[5, 9] = -torch.tensor(torch.nan)
-    logits[6, 1:] = -torch.inf  # only one token is left
-    found = sampler.draw(logits, requests, wait=wait).tolist()
-    assert found == [int(expected[0]), -1, -1, -1, -1, -1, 0]
+def test_a_row_without_a_distribution_has_no_token(dtype: torch.dtype):
+    for params, wait in itertools.product(MIXED, (True, False)):
+        logits = random_logits(7).to(dtype)
+        requests = [request(**params) for _ in range(7)]
+        expected = sampler.draw(logits, requests, wait=wait)
+        logits[1, 5] = torch.nan
+        logits[2] = torch.nan
+        logits[3, 7] = torch.inf
+        logits[4] = -torch.inf
+        logits[5, 9] = -torch.tensor(torch.nan)
+        logits[6, 1:] = -torch.inf  # only one token is left
+        found = sampler.draw(logits, requests, wait=wait).tolist()
+        assert found == [int(expected[0]), -1, -1, -1, -1, -1, 0], (params, wait)
