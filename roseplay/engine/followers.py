@@ -45,10 +45,11 @@ def load_parallel_runner(model: str, config: EngineConfig, reporter: Reporter) -
     _stay_on_this_machine()
     processes = FollowerProcesses(model, config)
     try:
+        register_kernels()
+
         from roseplay.model.loader import load_model
         from roseplay.model.parallel_runner import Followers, ParallelRunner
 
-        register_kernels()
         config, ranks = _open_rank(config, 0)
         loaded = load_model(model, config, reporter, ranks)
         processes.join(ranks)
@@ -160,10 +161,11 @@ def _follow(model: str, config: EngineConfig, rank: int, store: str, leader: Con
     logging.basicConfig(level=log_level)
     threading.Thread(target=_end_with_leader, daemon=True).start()
     try:
+        register_kernels()
+
         from roseplay.model.loader import load_model
         from roseplay.model.parallel_runner import Follower
 
-        register_kernels()
         config, ranks = _open_rank(config, rank)
         follower = Follower(load_model(model, config, ranks=ranks), config, ranks)
     except BaseException as error:  # a panic in an extension is not an Exception

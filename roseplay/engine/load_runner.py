@@ -35,8 +35,9 @@ def load_model_runner(model: Any, config: EngineConfig, reporter: Reporter, cloc
 
 
 def _load_whole(model: Any, config: EngineConfig, reporter: Reporter) -> Runner:
+    register_kernels()
+
     from roseplay.model.loader import load_model
     from roseplay.model.runner import ModelRunner
 
-    register_kernels()
     return ModelRunner(load_model(model, config, reporter), config, reporter)
