@@ -692,7 +692,8 @@ def test_a_thread_serves_until_it_is_stopped(model):
 
 
 def test_a_process_tells_why_it_cannot_start_and_ends(tmp_path):
-    transport = start_transport(str(tmp_path / "nothing"), EngineConfig(worker="process"), Knobs())
+    config = EngineConfig(worker="process", run_as="h100")  # which needs no torch
+    transport = start_transport(str(tmp_path / "nothing"), config, Knobs())
     process = transport._process
     assert transport.replaceable
     assert transport.pid == process.pid

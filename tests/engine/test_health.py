@@ -171,13 +171,14 @@ def test_a_closed_engine_is_not_well(tiny_llama):
     assert "closed" in engine.overdue
 
 
-def test_a_stopped_process_shows_and_is_replaced(tmp_path, tiny_llama, monkeypatch):
+def test_a_stopped_process_shows_and_is_replaced(monkeypatch):
+    """Its GPU is simulated: two workers that import torch would take most of the test's time."""
     monkeypatch.setattr("roseplay.engine.client.OVERDUE_S", 1.0)
     monkeypatch.setattr("roseplay.engine.client.STOPPED_S", 3.0)
-    tiny_llama.save_pretrained(tmp_path)
     feeders = lambda: [thread for thread in threading.enumerate() if thread.name == "QueueFeederThread"]  # noqa: E731
     others = len(feeders())
-    with Engine(str(tmp_path), worker="process", block_size=4, num_blocks=50, slow_motion=100) as engine:
+    simulated = {"run_as": "h100", "worker": "process", "block_size": 4, "num_blocks": 50}
+    with Engine("qwen3-0.6b", **simulated, max_model_len=64, slow_motion=100) as engine:
         stream = engine.submit([3, 4], LONG)
         wait_until(lambda: stream.token_ids)
         os.kill(engine.worker_pid, signal.SIGSTOP)

@@ -123,18 +123,6 @@ def test_rows_are_taken_a_few_at_a_time(
         check(tiny_llama, stream.result(60))
 
 
-def test_a_worker_in_a_process_sends_them(chat_engine: Engine) -> None:
-    prompt = "The KV cache holds keys and values, so that "
-    ours = chat_engine.submit(prompt, asking()).result(60)
-    with Engine("tiny-chat", num_blocks=100, worker="process") as engine:
-        theirs = engine.submit(prompt, asking()).result(60)
-    assert len(ours.prompt_logprobs) == len(ours.prompt_token_ids) > 5
-    for one, other in zip(ours.prompt_logprobs[1:], theirs.prompt_logprobs[1:], strict=True):
-        assert one is not None and other is not None
-        assert one.logprob == pytest.approx(other.logprob, abs=0.1)  # bfloat16
-        assert one.logprob <= one.top[0][1] + 1e-6
-
-
 def test_a_token_that_the_model_never_predicts_is_impossible(tiny_llama: torch.nn.Module) -> None:
     """The logits may cover fewer tokens than the model accepts, and so may the tokenizer."""
     logits = torch.randn(3, VOCABULARY)

@@ -22,9 +22,9 @@ def lives(pid: int) -> bool:
 
 @needs_proc
 def test_streams_outlive_ctrl_c_and_a_worker_does_not_outlive_its_killed_parent(
-    start: Callable[..., Program], model_directory: Path
+    start: Callable[..., Program],
 ) -> None:
-    program = start(PROGRAMS / "streaming.py", model_directory)
+    program = start(PROGRAMS / "streaming.py")
     said, worker = program.line().split()
     assert said == "streams"
     program.signal_group(signal.SIGINT)

@@ -14,6 +14,7 @@ from roseplay import Engine, SamplingParams
 from tests.suites.lifecycle.processes import wait_until
 
 CHEAP = {"block_size": 4, "num_blocks": 50, "pack_weights": False, "fuse_ops": False, "record_steps": False}
+SIMULATED = {"run_as": "h100", "block_size": 4, "num_blocks": 50, "max_model_len": 64}  # its process imports no torch
 ANSWER = SamplingParams(max_new_tokens=50, ignore_eos=True)
 
 
@@ -26,7 +27,8 @@ def running() -> set[Any]:
 @pytest.mark.parametrize("worker", ["thread", "process"])
 def test_an_engine_that_nobody_holds_ends_by_itself(model_directory: Path, worker: str) -> None:
     before = running()
-    engine = Engine(str(model_directory), worker=worker, **CHEAP)
+    model, settings = (str(model_directory), CHEAP) if worker == "thread" else ("qwen3-0.6b", SIMULATED)
+    engine = Engine(model, worker=worker, **settings)
     assert engine.submit([3, 4], ANSWER).result(60).finish_reason == "length"
     assert len(running() - before) == 2  # its receiver and its worker
     del engine

@@ -1,15 +1,15 @@
-"""A program that continues when it is interrupted. Argument: a model's directory.
+"""A program that continues when it is interrupted. Its GPU is simulated, so that neither process imports torch.
 
 Prints its worker's process id, streams a long answer, and reports its state on each interrupt and at the end.
 """
 
 import multiprocessing
-import sys
 
 from roseplay import Engine, SamplingParams
 
 if __name__ == "__main__":
-    with Engine(sys.argv[1], worker="process", block_size=4, num_blocks=50, slow_motion=20) as engine:
+    simulated = {"run_as": "h100", "worker": "process", "block_size": 4, "num_blocks": 50, "max_model_len": 64}
+    with Engine("qwen3-0.6b", **simulated, slow_motion=20) as engine:
         (worker,) = multiprocessing.active_children()
         stream = engine.submit([3, 4, 5], SamplingParams(max_new_tokens=50, ignore_eos=True))
         chunks = iter(stream)
