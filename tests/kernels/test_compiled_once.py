@@ -25,9 +25,9 @@ with Engine("tiny-chat", worker="thread") as engine:
 KERNEL = "from roseplay.kernels.cpu.attention import decode_loops; decode_loops.append(False)"
 
 
-def run(program: str, cache: Path, package: Path | None = None) -> str:
-    """Numba's cache log; ``package`` is the folder from which roseplay is imported."""
-    environment = {**os.environ, "NUMBA_DEBUG_CACHE": "1", "NUMBA_CACHE_DIR": str(cache)}
+def run(program: str, package: Path | None = None) -> str:
+    """Numba's cache log; ``package`` is the folder from which roseplay is imported, which also has the cache."""
+    environment = {**os.environ, "NUMBA_DEBUG_CACHE": "1"}
     if package is not None:
         environment["PYTHONPATH"] = str(package)
     command = [sys.executable, "-c", program]
@@ -36,11 +36,13 @@ def run(program: str, cache: Path, package: Path | None = None) -> str:
     ).stdout
 
 
-def test_nothing_is_compiled_twice(tmp_path: Path):
-    runs = [run(ANSWER, tmp_path) for _ in range(2)]
-    assert "data saved" in runs[0]
-    assert "data loaded" in runs[1]
-    assert "data saved" not in runs[1]
+def test_nothing_is_compiled_twice():
+    """The cache is that of all tests, so that usually nothing is compiled here; others may be writing to it."""
+    runs = [run(ANSWER)]
+    while "data saved" in runs[-1] and len(runs) < 4:
+        runs.append(run(ANSWER))
+    assert "data loaded" in runs[-1]
+    assert "data saved" not in runs[-1]
 
 
 @pytest.mark.parametrize("changed", [pytest.param("rows.py", marks=pytest.mark.slow), "attention/decode_vectors.py"])
@@ -49,8 +51,8 @@ def test_a_kernel_is_compiled_again_when_a_file_that_helps_to_make_it_changes(tm
     shutil.copytree(
         Path(roseplay.__file__).parent, package / "roseplay", ignore=shutil.ignore_patterns("play", "__pycache__")
     )
-    assert "data saved" in run(KERNEL, tmp_path / "cache", package)
+    assert "data saved" in run(KERNEL, package)
     with (package / "roseplay" / "kernels" / "cpu" / changed).open("a") as file:
         file.write("# changed")
-    again = run(KERNEL, tmp_path / "cache", package)
+    again = run(KERNEL, package)
     assert "data saved" in again and "data loaded" not in again
