@@ -156,21 +156,113 @@ def forget(context: BrowserContext) -> None:
     context.clear_permissions()
 
 
+def watch(page: Page, address: str, complaints: list[str], expected: str = "") -> None:
+    """Collect what a page reports as errors, except on its console what contains the text ``expected``, if any."""
+    # Software rendering logs warnings of its own; any error on the console is the page's.
+    ours = lambda m: m.type == "error" and not (expected and expected in m.text)  # noqa: E731
+    page.on("console", lambda m: ours(m) and complaints.append(f"console: {m.text} {m.location['url']}"))
+    page.on("pageerror", lambda error: complaints.append(f"pageerror: {error}"))
+    page.add_init_script(WATCH.replace("ADDRESS", json.dumps(address)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.failed = True  # type: ignore[attr-defined]
+    return report
+
+
+class SharedPage:
+    """A page that the tests of a file use one after another: loading one takes two seconds of CPU time.
+
+    Attributes:
+        complaints: the errors it has reported.
+    """
+
+    def __init__(self) -> None:
+        self.complaints: list[str] = []
+        self._page: Page | None = None
+        self._knobs = ""
+
+    def get(self, context: BrowserContext, address: str) -> Page:
+        """Returns the page without chats and with nothing open; loads it if it is not there."""
+        if self._page is None:
+            page = context.new_page()
+            watch(page, address, self.complaints)
+            page.goto(address)
+            ready(page)
+            self._page, self._knobs = page, page.evaluate("JSON.stringify(Rose.store.knobs)")
+            return page
+        try:
+            self._reset(self._page)
+        except BaseException:  # only this test fails
+            self.close()
+            raise
+        return self._page
+
+    def _reset(self, page: Page) -> None:
+        page.evaluate(
+            """async () => {
+              if (Rose.replay.on) document.querySelector(".rp-leave").click();
+              Rose.popover.close();
+              const { call } = await Rose.load("shared/endpoints.js");
+              for (const lane of [1, 2, 3, 4]) await call("new_chat", { lane });
+            }"""
+        )
+        page.get_by_role("tab", name="Live").click()
+        page.locator("#prompt input").fill("")
+        page.wait_for_function(
+            "(knobs) => JSON.stringify(Rose.store.knobs) === knobs && !document.querySelector('.rp-turn')",
+            arg=self._knobs,
+        )
+
+    def close(self) -> None:
+        if self._page is not None:
+            forget(self._page.context)
+            self._page = None
+
+
+@pytest.fixture(scope="module")
+def _shared_page() -> Iterator[SharedPage]:
+    shared = SharedPage()
+    yield shared
+    shared.close()
+
+
+@pytest.fixture
+def page_of(mock: Served) -> Served:
+    """The server of ``page``; a file may override it with another that lasts as long as the file's tests."""
+    return mock
+
+
+@pytest.fixture
+def page(
+    request: pytest.FixtureRequest,
+    page_of: Served,
+    visitors: Callable[[bool], BrowserContext],
+    _shared_page: SharedPage,
+) -> Iterator[Page]:
+    """A page that the tests of a file share, with empty lanes and the usual knobs.
+
+    What else a test changes stays: settings of answers, traffic and charts, the number of lanes, and which of them are
+    asked. A test that depends on these, or has an ``open_page``, loads a page of its own.
+    """
+    yield _shared_page.get(visitors(False), page_of.address)
+    complaints, _shared_page.complaints[:] = [*_shared_page.complaints], []
+    if complaints or getattr(request.node, "failed", False):
+        _shared_page.close()
+    assert complaints == []
+
+
 @pytest.fixture
 def open_page(
-    request: pytest.FixtureRequest, visitors: Callable[[bool], BrowserContext]
+    request: pytest.FixtureRequest, visitors: Callable[[bool], BrowserContext], _shared_page: SharedPage
 ) -> Iterator[Callable[..., Page]]:
     """Opens the page of a server as a new visitor. Fails the test afterwards if the page reported an error."""
     contexts: list[BrowserContext] = []
     second: list[BrowserContext] = []  # those of them that no other test uses
     complaints: list[str] = []
-
-    def watch(page: Page, address: str, expected: str) -> None:
-        # Software rendering logs warnings of its own; any error on the console is the page's.
-        ours = lambda m: m.type == "error" and not (expected and expected in m.text)  # noqa: E731
-        page.on("console", lambda m: ours(m) and complaints.append(f"console: {m.text} {m.location['url']}"))
-        page.on("pageerror", lambda error: complaints.append(f"pageerror: {error}"))
-        page.add_init_script(WATCH.replace("ADDRESS", json.dumps(address)))
 
     def open_page(
         served: Any,
@@ -184,6 +276,8 @@ def open_page(
     ) -> Page:
         """``expected``: text that allowed console errors contain. ``live``: wait until the page is live."""
         assert screen in ({}, DESKTOP, PHONE)
+        if screen != PHONE:
+            _shared_page.close()  # its storage is that of the new visitor
         context = visitors(screen == PHONE)
         if context in contexts:  # a second visitor
             context = request.getfixturevalue("browser").new_context(**{**USUAL, **screen})
@@ -193,7 +287,7 @@ def open_page(
         context.grant_permissions(list(permissions))
         page = context.new_page()
         page.emulate_media(color_scheme=color_scheme)
-        watch(page, served.address, expected)
+        watch(page, served.address, complaints, expected)
         page.goto(served.address + path)
         if live:
             ready(page)

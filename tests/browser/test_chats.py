@@ -76,8 +76,7 @@ def test_a_conversation_uses_the_cache_and_survives_a_reload(live: Served, open_
     page.wait_for_function(at_end, arg=page.query_selector("#rp-lane-1 .rp-text"))
 
 
-def test_what_no_longer_fits_is_said(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_what_no_longer_fits_is_said(page: Page) -> None:
     ask_lane_1(page, "a" * 900, tokens=4)
     expect(state(page, 1)).to_have_text(ENDED)
     say(page, "b" * 900)
@@ -88,8 +87,7 @@ def test_what_no_longer_fits_is_said(mock: Served, open_page: Open) -> None:
     expect(turns(page).nth(1).locator(".rp-left")).to_be_empty()
 
 
-def test_a_long_prompt_shows_how_far_it_is(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_a_long_prompt_shows_how_far_it_is(mock: Served, page: Page) -> None:
     mock.engine.set_knobs(prefill_max_tokens=4)
     ask_lane_1(page, "word " * 150)
     expect(state(page, 1)).to_have_text(re.compile(r"prefill \d+/749"))
@@ -102,8 +100,7 @@ def test_a_long_prompt_shows_how_far_it_is(mock: Served, open_page: Open) -> Non
 # ---- the lane's buttons
 
 
-def test_edit_regenerate_and_new_chat(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_edit_regenerate_and_new_chat(mock: Served, page: Page) -> None:
     ask_lane_1(page, "one", tokens=5)
     expect(state(page, 1)).to_have_text(ENDED)
     say(page, "two")
@@ -145,21 +142,7 @@ def test_edit_regenerate_and_new_chat(mock: Served, open_page: Open) -> None:
     expect(turns(page)).to_have_count(1)
 
 
-def test_copy(mock: Served, open_page: Open) -> None:
-    page = open_page(mock, permissions=["clipboard-read", "clipboard-write"])
-    ask_lane_1(page, "<b>one</b>", tokens=8)
-    expect(state(page, 1)).to_have_text(ENDED)
-    page.locator("#rp-lane-1").hover()
-    tool(page, "Copy").click()
-    expect(page.locator("#rp-lanes .rp-said")).to_have_text("Lane 1: copied the answer.")
-    assert page.evaluate("navigator.clipboard.readText()") == "".join(WORDS)
-    tool(page, "Copy").click(modifiers=["Shift"])
-    expect(page.locator("#rp-lanes .rp-said")).to_have_text("Lane 1: copied the chat.")
-    assert page.evaluate("navigator.clipboard.readText()") == "> <b>one</b>\n\n" + "".join(WORDS)
-
-
-def test_the_buttons_show_when_they_are_wanted(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_the_buttons_show_when_they_are_wanted(page: Page) -> None:
     ask_lane_1(page, "one", tokens=5)
     page.mouse.move(700, 800)
     tools = page.locator("#rp-lane-1 .rp-tools")
@@ -173,6 +156,19 @@ def test_the_buttons_show_when_they_are_wanted(mock: Served, open_page: Open) ->
         box = button.bounding_box()
         assert box and box["width"] >= 24 and box["height"] >= 24
         assert button.get_attribute("title")
+
+
+def test_copy(mock: Served, open_page: Open) -> None:
+    page = open_page(mock, permissions=["clipboard-read", "clipboard-write"])
+    ask_lane_1(page, "<b>one</b>", tokens=8)
+    expect(state(page, 1)).to_have_text(ENDED)
+    page.locator("#rp-lane-1").hover()
+    tool(page, "Copy").click()
+    expect(page.locator("#rp-lanes .rp-said")).to_have_text("Lane 1: copied the answer.")
+    assert page.evaluate("navigator.clipboard.readText()") == "".join(WORDS)
+    tool(page, "Copy").click(modifiers=["Shift"])
+    expect(page.locator("#rp-lanes .rp-said")).to_have_text("Lane 1: copied the chat.")
+    assert page.evaluate("navigator.clipboard.readText()") == "> <b>one</b>\n\n" + "".join(WORDS)
 
 
 def test_a_phone(open_page: Open) -> None:
@@ -446,8 +442,7 @@ def click_text(page: Page, text: Locator) -> None:
     page.mouse.click(*text.evaluate("(e) => { const [r] = e.getClientRects(); return [r.x + 6, r.y + 6]; }"))
 
 
-def test_a_click_on_a_slow_token_asks_why(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_a_click_on_a_slow_token_asks_why(mock: Served, page: Page) -> None:
     slow_answer(mock, page)
     worst = slowest(page)
     word = WORDS[worst["token"] % len(WORDS)].strip()
@@ -478,8 +473,7 @@ def test_a_click_on_a_slow_token_asks_why(mock: Served, open_page: Open) -> None
     expect(strongest.last).to_be_visible()
 
 
-def test_another_selection_takes_its_place(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_another_selection_takes_its_place(mock: Served, page: Page) -> None:
     slow_answer(mock, page)
     click_text(page, page.locator("#rp-lane-1 .rp-slow").first)
     expect(page.locator(".rp-chosen")).to_have_count(1)
@@ -493,8 +487,7 @@ def test_another_selection_takes_its_place(mock: Served, open_page: Open) -> Non
     expect(page.locator(".rp-chosen")).to_have_count(0)
 
 
-def test_arrow_keys_and_enter(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_arrow_keys_and_enter(page: Page) -> None:
     ask_lane_1(page, "hello", tokens=12)
     expect(state(page, 1)).to_have_text(ENDED)
     page.locator("#rp-lane-1").focus()
@@ -510,21 +503,19 @@ def test_arrow_keys_and_enter(mock: Served, open_page: Open) -> None:
     expect(page.get_by_role("dialog", name=re.compile("token"))).to_be_visible()
 
 
-def test_an_old_token_says_what_is_left_of_it(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
-    slow_answer(mock, page)
-    page.evaluate("Rose.store.tokens.clear()")
-    page.locator('#rp-lane-1 .rp-slow[style*="30%"]').first.click(position={"x": 6, "y": 6})
-    expect(page.locator(".rp-pop")).to_contain_text("Its step is no longer kept")
-    expect(page.locator(".rp-pop")).to_contain_text(re.compile(r"It took [\d\s.]+\sms; the median of its answer is"))
-    expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_count(1)
-
-
-def test_two_turns_do_not_disturb_each_other(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_two_turns_do_not_disturb_each_other(mock: Served, page: Page) -> None:
     slow_answer(mock, page)
     page.evaluate("() => { window.kept = [...document.querySelector('.rp-turn .rp-a').childNodes]; }")
     say(page, "again")
     expect(state(page, 1)).to_have_text(ENDED)
     assert page.evaluate("() => kept.every((node) => node.isConnected)"), "the history was rebuilt"
     expect(text(page, 1)).to_contain_text("again")
+
+
+def test_an_old_token_says_what_is_left_of_it(mock: Served, page: Page) -> None:
+    slow_answer(mock, page)
+    page.evaluate("Rose.store.tokens.clear()")
+    page.locator('#rp-lane-1 .rp-slow[style*="30%"]').first.click(position={"x": 6, "y": 6})
+    expect(page.locator(".rp-pop")).to_contain_text("Its step is no longer kept")
+    expect(page.locator(".rp-pop")).to_contain_text(re.compile(r"It took [\d\s.]+\sms; the median of its answer is"))
+    expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_count(1)

@@ -114,74 +114,6 @@ def test_the_budget_slider_acts_and_marks_every_chart(live: Served, open_page: O
     expect(page.locator("#budget-value input")).to_have_value("∞")
 
 
-def test_values_between_the_places_can_be_typed(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
-    box = page.locator("#budget-value input")
-    box.fill("300")
-    box.press("Enter")
-    until(lambda: mock.engine.knobs.prefill_max_tokens == 300)
-    expect(page.locator("#budget input[type=range]")).to_have_js_property("value", "4")
-    box.fill("unlimited")
-    box.press("Enter")
-    until(lambda: mock.engine.knobs.prefill_max_tokens is None)
-    expect(box).to_have_value("∞")
-    box.fill("nonsense")
-    box.press("Enter")
-    expect(page.get_by_text("must be at least 1")).to_be_visible()
-    expect(box).to_have_value("∞")
-    page.locator("#prefill-requests-value input").fill("5")
-    page.locator("#prefill-requests-value input").press("Enter")
-    until(lambda: mock.engine.knobs.prefill_max_batch_size == 5)
-
-
-def test_the_policy_is_chosen_in_a_section_that_opens(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
-    button = page.locator("#rp-more-button")
-    expect(page.locator("#policy")).to_be_hidden()
-    button.click()
-    expect(button).to_have_attribute("aria-expanded", "true")
-    page.locator("#policy label", has_text="fair").click()
-    until(lambda: mock.engine.knobs.scheduling_policy == "fair")
-    expect(button).to_contain_text("fair")
-    mock.engine.set_knobs(scheduling_policy="priority")
-    expect(page.locator("#policy input:checked")).to_have_value("priority")
-    page.locator("#policy .rp-term").click()
-    expect(page.get_by_role("dialog", name="Policy")).to_contain_text("--scheduling-policy")
-
-
-def test_a_number_beyond_the_range_is_clamped(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
-    page.locator("#max-batch input[type=number]").fill("999")
-    until(lambda: mock.engine.knobs.max_batch_size == 64)
-    page.locator("#max-batch input[type=range]").press("Home")
-    until(lambda: mock.engine.knobs.max_batch_size == 1)
-
-
-def test_switches_act(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
-    for name, knob in {
-        "prefix-cache": "prefix_cache", "sharing": "same_step_sharing", "chunked": "chunked_prefill", "append": "batched_append",
-    }.items():  # fmt: skip
-        page.locator(f"#{name} input").press("Space")
-        until(lambda knob=knob: getattr(mock.engine.knobs, knob) is False)
-    expect(page.locator("#rp-opt-head h3 span")).to_have_text("0 of 5 on")
-    expect(page.locator("#graphs input")).to_be_disabled()
-
-
-def test_slow_motion_is_labelled_while_it_is_on(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
-    chip = page.locator(".rp-slow-chip")
-    expect(chip).to_be_hidden()
-    page.locator("#slow input").press("Space")
-    expect(chip).to_have_text("slow motion ×10")
-    page.locator("#slow-factor input").fill("4")
-    page.locator("#slow-factor input").press("Enter")
-    expect(chip).to_have_text("slow motion ×4")
-    assert mock.engine.knobs.slow_motion == 4
-    page.locator("#slow input").press("Space")
-    expect(chip).to_be_hidden()
-
-
 def test_knobs_turned_elsewhere_show_here(mock: Served, open_page: Open) -> None:
     page = open_page(mock)
     mock.engine.set_knobs(prefill_max_tokens=100, prefix_cache=False, max_batch_size=7, slow_motion=3)
@@ -193,23 +125,6 @@ def test_knobs_turned_elsewhere_show_here(mock: Served, open_page: Open) -> None
     late = open_page(mock)
     expect(late.locator("#budget-value input")).to_have_value("100")
     expect(late.locator("#prefix-cache input")).not_to_be_checked()
-
-
-def test_the_hand_on_a_slider_goes_first(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
-    track = page.locator("#max-batch input[type=range]").bounding_box()
-    assert track
-    page.mouse.move(track["x"] + track["width"] / 2, track["y"] + 8)
-    page.mouse.down()
-    page.mouse.move(track["x"] + track["width"] / 4, track["y"] + 8, steps=4)
-    held = page.locator("#max-batch input[type=range]").input_value()
-    until(lambda: mock.engine.knobs.max_batch_size == int(held))
-    mock.engine.set_knobs(max_batch_size=60)
-    page.wait_for_function("() => Rose.store.knobs.max_batch_size === 60")
-    page.wait_for_timeout(1000)
-    assert page.locator("#max-batch input[type=range]").input_value() == held
-    page.mouse.up()
-    expect(page.locator("#max-batch input[type=range]")).to_have_js_property("value", "60")
 
 
 def test_keys(mock: Served, open_page: Open) -> None:
@@ -231,8 +146,86 @@ def test_keys(mock: Served, open_page: Open) -> None:
     until(lambda: all(stream.finished for stream in mock.engine.streams.values()))
 
 
-def test_every_control_says_what_it_is(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_values_between_the_places_can_be_typed(mock: Served, page: Page) -> None:
+    box = page.locator("#budget-value input")
+    box.fill("300")
+    box.press("Enter")
+    until(lambda: mock.engine.knobs.prefill_max_tokens == 300)
+    expect(page.locator("#budget input[type=range]")).to_have_js_property("value", "4")
+    box.fill("unlimited")
+    box.press("Enter")
+    until(lambda: mock.engine.knobs.prefill_max_tokens is None)
+    expect(box).to_have_value("∞")
+    box.fill("nonsense")
+    box.press("Enter")
+    expect(page.get_by_text("must be at least 1")).to_be_visible()
+    expect(box).to_have_value("∞")
+    page.locator("#prefill-requests-value input").fill("5")
+    page.locator("#prefill-requests-value input").press("Enter")
+    until(lambda: mock.engine.knobs.prefill_max_batch_size == 5)
+
+
+def test_the_policy_is_chosen_in_a_section_that_opens(mock: Served, page: Page) -> None:
+    button = page.locator("#rp-more-button")
+    expect(page.locator("#policy")).to_be_hidden()
+    button.click()
+    expect(button).to_have_attribute("aria-expanded", "true")
+    page.locator("#policy label", has_text="fair").click()
+    until(lambda: mock.engine.knobs.scheduling_policy == "fair")
+    expect(button).to_contain_text("fair")
+    mock.engine.set_knobs(scheduling_policy="priority")
+    expect(page.locator("#policy input:checked")).to_have_value("priority")
+    page.locator("#policy .rp-term").click()
+    expect(page.get_by_role("dialog", name="Policy")).to_contain_text("--scheduling-policy")
+
+
+def test_a_number_beyond_the_range_is_clamped(mock: Served, page: Page) -> None:
+    page.locator("#max-batch input[type=number]").fill("999")
+    until(lambda: mock.engine.knobs.max_batch_size == 64)
+    page.locator("#max-batch input[type=range]").press("Home")
+    until(lambda: mock.engine.knobs.max_batch_size == 1)
+
+
+def test_switches_act(mock: Served, page: Page) -> None:
+    for name, knob in {
+        "prefix-cache": "prefix_cache", "sharing": "same_step_sharing", "chunked": "chunked_prefill", "append": "batched_append",
+    }.items():  # fmt: skip
+        page.locator(f"#{name} input").press("Space")
+        until(lambda knob=knob: getattr(mock.engine.knobs, knob) is False)
+    expect(page.locator("#rp-opt-head h3 span")).to_have_text("0 of 5 on")
+    expect(page.locator("#graphs input")).to_be_disabled()
+
+
+def test_slow_motion_is_labelled_while_it_is_on(mock: Served, page: Page) -> None:
+    chip = page.locator(".rp-slow-chip")
+    expect(chip).to_be_hidden()
+    page.locator("#slow input").press("Space")
+    expect(chip).to_have_text("slow motion ×10")
+    page.locator("#slow-factor input").fill("4")
+    page.locator("#slow-factor input").press("Enter")
+    expect(chip).to_have_text("slow motion ×4")
+    assert mock.engine.knobs.slow_motion == 4
+    page.locator("#slow input").press("Space")
+    expect(chip).to_be_hidden()
+
+
+def test_the_hand_on_a_slider_goes_first(mock: Served, page: Page) -> None:
+    track = page.locator("#max-batch input[type=range]").bounding_box()
+    assert track
+    page.mouse.move(track["x"] + track["width"] / 2, track["y"] + 8)
+    page.mouse.down()
+    page.mouse.move(track["x"] + track["width"] / 4, track["y"] + 8, steps=4)
+    held = page.locator("#max-batch input[type=range]").input_value()
+    until(lambda: mock.engine.knobs.max_batch_size == int(held))
+    mock.engine.set_knobs(max_batch_size=60)
+    page.wait_for_function("() => Rose.store.knobs.max_batch_size === 60")
+    page.wait_for_timeout(1000)
+    assert page.locator("#max-batch input[type=range]").input_value() == held
+    page.mouse.up()
+    expect(page.locator("#max-batch input[type=range]")).to_have_js_property("value", "60")
+
+
+def test_every_control_says_what_it_is(page: Page) -> None:
     terms = "() => Object.keys(JSON.parse(document.getElementById('rose-given').textContent).terms).filter((id) => !document.getElementById(id)?.title)"
     page.wait_for_function(f"() => ({terms})().length === 0")
     untold = """() => [...document.querySelectorAll('.rp-kpi, .rp-ph h3, .rp-sechead h3, #rp-last h3, #rp-rail .rp-slider, #rp-rail .rp-switch')]

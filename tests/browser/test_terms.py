@@ -58,8 +58,7 @@ def test_a_knob_says_what_it_is_what_to_watch_and_how_it_stands(untouched: Serve
     assert rows(page)["now"] == "∞"
 
 
-def test_by_keyboard(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_by_keyboard(mock: Served, page: Page) -> None:
     label = term(page, "Prefix cache")
     for key in ("Enter", "Space"):
         label.press(key)
@@ -73,8 +72,7 @@ def test_by_keyboard(mock: Served, open_page: Open) -> None:
     expect(page.get_by_role("checkbox", name="Prefix cache")).to_be_checked()  # still labelled by the term
 
 
-def test_every_word_has_one_and_none_covers_its_word(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_every_word_has_one_and_none_covers_its_word(page: Page) -> None:
     expect(term(page, "Rate")).to_be_visible()
     expect(page.get_by_role("button", name="What is shared head?")).to_be_visible()
     terms = page.locator(".rp-term:visible")
@@ -105,8 +103,7 @@ def test_every_word_has_one_and_none_covers_its_word(mock: Served, open_page: Op
         expect(box).to_be_hidden()
 
 
-def test_the_kind_of_prompts_that_is_chosen(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_the_kind_of_prompts_that_is_chosen(page: Page) -> None:
     page.locator("#mix label", has_text="equal").click()
     page.get_by_role("button", name="What is equal?").click()
     expect(popover(page, "equal")).to_contain_text("one of them is computed")
