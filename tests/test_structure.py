@@ -284,6 +284,8 @@ def test_a_look_is_declared_once() -> None:
     )
     for path, text in sheets.items():
         assert path.name == "tokens.css" or literal.findall(text) == [], path
+
+
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Imports inside functions count, and those for type checking."""
     modules = {f"roseplay.{'.'.join(path.relative_to(PACKAGE).with_suffix('').parts)}": path for path in sources()}
