@@ -334,3 +334,6 @@ def test_rooms_stay_within_their_budgets() -> None:
             lines[room if path.suffix == ".py" else room + path.suffix] += path.read_text().count("\n")
     assert lines.keys() == BUDGETS.keys()
     assert {room: count for room, count in lines.items() if count > BUDGETS[room]} == {}
+def test_one_class_reads_telemetry() -> None:
+    readers = {path.name for path in sources() if ".since(" in path.read_text()}
+    assert readers == {"telemetry.py", "playground.py"}, "use a TelemetryReader; the playground's is of frames"

@@ -135,7 +135,7 @@ def decode_batch(
     """Decodes one batch to its end; raises ``BenchmarkError`` if a request fails or no two steps in a row are full."""
     engine.clear_cache()
     rng = random.Random(_PROMPTS_SEED)
-    cursor = engine.telemetry.since(0)[0]
+    reader = engine.telemetry.reader()
     params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
     prompts = [[rng.randrange(engine.info.vocab_size) for _ in range(context)] for _ in range(batch_size)]
     engine.pause()  # so that all begin in one step and decode together to the end
@@ -145,8 +145,7 @@ def decode_batch(
         result = stream.result(timeout=time_limit_s)
         if result.error:
             raise BenchmarkError(f"a request failed: {result.error}")
-    events = engine.telemetry.since(cursor)[1]
-    return _steady([event.record for event in events if hasattr(event, "record")], batch_size)
+    return _steady(reader.steps(), batch_size)
 
 
 def _steady(records: list[StepRecord], batch_size: int) -> DecodeSteps:

@@ -17,7 +17,6 @@ from roseplay.bench.gpu_machine import Machine
 from roseplay.bench.peers import Contest
 from roseplay.bench.runs import BenchmarkError, play_once
 from roseplay.config import SamplingParams
-from roseplay.engine.telemetry import StepEvent
 from roseplay.own_models import EMBEDDED
 from roseplay.traffic.workload import Arrival
 
@@ -173,13 +172,12 @@ def long_prompt(machine: Machine, engine: Engine) -> dict[str, Any]:
     took = []
     for number in range(machine.repeats + 1):
         engine.clear_cache()
-        cursor = engine.telemetry.next_cursor
+        reader = engine.telemetry.reader()
         (prompt,) = _prompts(engine, [length], seed=number)
         stream = engine.submit(prompt, SamplingParams(max_new_tokens=1, ignore_eos=True)).result(120)
         if stream.error:
             raise RuntimeError(stream.error)
-        records = [event.record for event in engine.telemetry.since(cursor)[1] if isinstance(event, StepEvent)]
-        took.append(sum(record.device_ns for record in records if record.prompt_tokens) / 1e9)
+        took.append(sum(record.device_ns for record in reader.steps() if record.prompt_tokens) / 1e9)
     median = statistics.median(took[1:])
     share = flops / median / machine.matmul_flops
     return {

@@ -168,3 +168,33 @@ class Telemetry:
             self._release()
             oldest = self._next - len(self._events)
             return self._next, list(islice(self._events, max(0, cursor - oldest), None))
+
+    def reader(self, *, from_start: bool = False) -> TelemetryReader:
+        """Returns a reader of the events from now on, or of those that are still kept as well."""
+        return TelemetryReader(self, 0 if from_start else self.next_cursor)
+
+
+class TelemetryReader:
+    """Reads each event once, in order. Only one thread at a time may use it.
+
+    Args:
+        cursor: the number of the first event to read.
+
+    Attributes:
+        missed: how many events were no longer kept when it came to them.
+    """
+
+    def __init__(self, telemetry: Telemetry, cursor: int) -> None:
+        self._telemetry, self._cursor = telemetry, cursor
+        self.missed = 0
+
+    def read(self) -> list[TelemetryEvent]:
+        """Returns the events since the last call."""
+        cursor, events = self._telemetry.since(self._cursor)
+        self.missed += cursor - self._cursor - len(events)
+        self._cursor = cursor
+        return events
+
+    def steps(self) -> list[StepRecord]:
+        """Returns the records of the steps since the last call; other events are skipped."""
+        return [event.record for event in self.read() if isinstance(event, StepEvent)]

@@ -14,7 +14,6 @@ from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.records import StepRecord
 from roseplay.engine.request_metrics import RequestMetrics
-from roseplay.engine.telemetry import StepEvent
 from roseplay.sim.step_summaries import StepSummary
 from roseplay.traffic.driver import Driver, Outcome, Played
 from roseplay.traffic.metrics import ms, percentile
@@ -48,14 +47,8 @@ def measure_run(
     """
     if not keep_cache:
         workload = _from_cold(engine, workload)
-    cursor = engine.telemetry.next_cursor
-    steps: list[StepRecord] = []
-
-    def collect(cursor: int) -> int:
-        following, events = engine.telemetry.since(cursor)
-        steps.extend(event.record for event in events if isinstance(event, StepEvent) and event.record.entries)
-        return int(following)
-
+    reader = engine.telemetry.reader()
+    records: list[StepRecord] = []
     driver = Driver(engine, workload, time_limit_s=time_limit_s, on_sent=on_sent)
     driver.start()
     while True:
@@ -63,7 +56,7 @@ def measure_run(
             played = driver.wait(POLL_S)
             break
         except TimeoutError:
-            cursor = collect(cursor)
+            records += reader.steps()
         if stop.is_set():
             driver.stop()
             raise StoppedError
@@ -72,8 +65,8 @@ def measure_run(
     _check(played, time_limit_s)
     if engine.capabilities.inspect:
         engine.inspect_block(1)  # returns after the record of the last step has arrived
-    collect(cursor)
-    return played, steps
+    records += reader.steps()
+    return played, [record for record in records if record.entries]
 
 
 def _from_cold(engine: EngineLike, workload: Workload) -> Workload:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
-import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.records import COLUMNS
+from roseplay.engine.ticker import Ticker
 from roseplay.formats.json_text import encode
 from roseplay.lab.lab import Lab
 from roseplay.play.blocks import INSPECT_S, describe_block
@@ -38,7 +37,6 @@ from roseplay.traffic.measured_speed import MeasuredSpeed
 
 FRAME_S = 0.1
 SNAPSHOT_MS = 20_000.0
-_log = logging.getLogger(__name__)
 
 
 class Playground:
@@ -101,8 +99,8 @@ class Playground:
             stats=lambda: self._builder.latest,
         )
         self.demos = DemoPlayer(stage)
-        self._cursor, self._stopped = 0, threading.Event()
-        self._thread = threading.Thread(target=self._run, name="roseplay-frames", daemon=True)
+        self._events = engine.telemetry.reader(from_start=True)
+        self._ticker = Ticker("roseplay-frames", self.tick, FRAME_S, "a frame could not be made")
 
     @property
     def playground(self) -> Playground:
@@ -111,7 +109,7 @@ class Playground:
 
     def start(self) -> None:
         """Start making frames."""
-        self._thread.start()
+        self._ticker.start()
 
     def close(self) -> None:
         """Stop the lab, all traffic and making frames. The engine stays open."""
@@ -120,22 +118,21 @@ class Playground:
 
     def end(self, reason: str) -> None:
         """Close it and its engine: unfinished answers and the recording end with ``reason``; chats keep their texts."""
-        self._stop_all()
+        stopped = self._stop_all()
         self.engine.close(reason=reason)
-        if not self._thread.is_alive():
+        if stopped:
             self._story.say("model", self._time.now(), [segments(f"**{reason[0].upper()}{reason[1:]}.**")])
             with contextlib.suppress(Exception):
                 self.tick()  # the last frame shows how each request ended
         self._recorder.close()
         self.tabs.leave_engine()
 
-    def _stop_all(self) -> None:
+    def _stop_all(self) -> bool:
+        """Stop everything that this has started; returns whether no frame is being made any more."""
         self.lab.close()
         self.demos.stop()
         self._stop_traffic()
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=5)
+        return self._ticker.close()
 
     # -- actions of people and programs
 
@@ -269,22 +266,11 @@ class Playground:
         for kind in LOOPS:
             self.traffic.stop(kind, tab_id, abort=True)
 
-    def _run(self) -> None:
-        failing = False
-        while not self._stopped.wait(FRAME_S):
-            try:
-                self.tick()
-                failing = False
-            except BaseException:  # even a panic in an extension: without this thread the page would freeze
-                if not failing:  # one traceback for a persistent error, not ten a second
-                    _log.exception("a frame could not be made")
-                failing = True
-
     def tick(self) -> bool:
         """Make the next frame, and abort the requests of tabs whose lease has expired."""
         for tracked in self.tabs.expire():
             self.engine.abort(tracked.request_id)
-        self._cursor, events = self.engine.telemetry.since(self._cursor)
+        events = self._events.read()
         self._speed.take(events)
         if self.lab.running:
             self.demos.interrupt()

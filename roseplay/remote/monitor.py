@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable
 
 import httpx
@@ -12,6 +10,7 @@ from roseplay.clock import Clock
 from roseplay.core.request import FinishReason
 from roseplay.engine.health import Health
 from roseplay.engine.telemetry import LoadEvent, Telemetry
+from roseplay.engine.ticker import Ticker
 from roseplay.formats.text import one_line
 from roseplay.remote.connection import Connection
 from roseplay.remote.control import Control
@@ -21,8 +20,6 @@ from roseplay.remote.questions import Reply
 from roseplay.remote.sentences import failure, refusal
 from roseplay.remote.server import Server, reported
 from roseplay.remote.timings import Timings
-
-logger = logging.getLogger(__name__)
 
 
 class Monitor:
@@ -56,14 +53,12 @@ class Monitor:
         self._silent_since: int | None = None
         self._last_load: LoadEvent | None = None
         self._names: LoadNames | None = server.names
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="roseplay-http-monitor", daemon=True)
-        self._thread.start()
+        self._idle = 0  # polls since the last request ended
+        self._ticker = Ticker("roseplay-http-monitor", self._tick, timings.look_s, "the server could not be monitored")
+        self._ticker.start()
 
     def close(self) -> None:
-        self._closing.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join(2 * self._timings.look_reply_s)
+        self._ticker.close(2 * self._timings.look_reply_s)
 
     def ask(self, timeout: float) -> Health:
         """Check the server's health. May be called from any thread."""
@@ -79,15 +74,10 @@ class Monitor:
 
     # -- its thread
 
-    def _run(self) -> None:
-        idle = 0
-        while not self._closing.wait(self._timings.look_s):
-            idle = 0 if self._live.count else idle + 1
-            if not idle or idle % self._timings.idle_looks == 1:  # 1: shows that nothing runs after the last request
-                try:
-                    self._look()
-                except Exception:
-                    logger.exception("the server could not be monitored")
+    def _tick(self) -> None:
+        self._idle = 0 if self._live.count else self._idle + 1
+        if not self._idle or self._idle % self._timings.idle_looks == 1:  # 1: shows that nothing runs any more
+            self._look()
 
     def _look(self) -> None:
         began_ns = self._clock.now_ns()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.errors import EngineError
 from roseplay.engine.telemetry import Telemetry, TelemetryEvent
+from roseplay.engine.ticker import Ticker
 
 FOLLOW_S = 0.25  # far less than the telemetry's log takes to overflow
 _log = logging.getLogger(__name__)
@@ -32,45 +34,49 @@ class Follower:
 
     Args:
         begin: called with each engine, before its first event.
+        every_s: seconds between two readings.
     """
 
     def __init__(
-        self, followed: Followed, *takers: Taker, begin: Callable[[EngineLike], object] = lambda engine: None
+        self,
+        followed: Followed,
+        *takers: Taker,
+        begin: Callable[[EngineLike], object] = lambda engine: None,
+        every_s: float = FOLLOW_S,
     ) -> None:
         self._followed, self._takers, self._begin = followed, takers, begin
         self._telemetry: Telemetry | None = None
-        self._cursor = 0
+        self._reader = Telemetry(1).reader()  # of that telemetry, once there is one
         self._failed: set[Taker] = set()
         self._lock = threading.Lock()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="roseplay-follower", daemon=True)
+        failure = "the engine's telemetry could not be read"
+        self._ticker = Ticker("roseplay-follower", self._look, every_s, failure, at_end=self._look)
 
     def start(self) -> None:
-        self._thread.start()
+        self._ticker.start()
 
     def close(self) -> None:
         """Stop after the events so far."""
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=5)
+        self._ticker.close()
 
     def catch_up(self) -> None:
         """Read all events so far. Raises ``EngineError`` while the engine is starting."""
         with self._lock:
-            if self._telemetry is not None:
-                self._read(self._telemetry)  # even if its engine has ended
+            self._read()  # even if its engine has ended
             engine = self._followed.engine
             if engine.telemetry is self._telemetry:
                 return
-            if self._telemetry is not None:
-                self._read(self._telemetry)  # it may have ended just now
+            self._read()  # it may have ended just now
             self._begin(engine)
-            self._telemetry, self._cursor = engine.telemetry, 0
-            self._read(engine.telemetry)
+            self._telemetry, self._reader = engine.telemetry, engine.telemetry.reader(from_start=True)
+            self._read()
 
-    def _read(self, telemetry: Telemetry) -> None:
-        self._cursor, events = telemetry.since(self._cursor)
-        for event in events:
+    def _look(self) -> None:
+        with suppress(EngineError):  # it is starting
+            self.catch_up()
+
+    def _read(self) -> None:
+        for event in self._reader.read():
             for take in self._takers:
                 self._give(event, take)
 
@@ -81,17 +87,3 @@ class Follower:
             if take not in self._failed:  # one traceback for a persistent error, not one for each event
                 _log.exception("an event of the engine's telemetry could not be taken")
             self._failed.add(take)
-
-    def _run(self) -> None:
-        failed = False
-        ended = False
-        while not ended:
-            ended = self._stopped.wait(FOLLOW_S)  # and once more at the end
-            try:
-                self.catch_up()
-            except EngineError:  # it is starting
-                continue
-            except Exception:
-                if not failed:  # as above
-                    _log.exception("the engine's telemetry could not be read")
-                failed = True

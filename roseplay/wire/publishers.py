@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 import uuid
 from contextlib import AbstractContextManager
@@ -12,6 +10,7 @@ from typing import Any
 
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.telemetry import StepEvent, TelemetryEvent
+from roseplay.engine.ticker import Ticker
 from roseplay.wire.extra import msgspec, zmq
 from roseplay.wire.forward_pass import ForwardPassMetrics, encode_forward_pass
 from roseplay.wire.kv_publisher import KvEventPublisher
@@ -22,7 +21,7 @@ POLL_S = 0.02
 HEARTBEAT_S = 1.0  # without steps
 CLOSE_TIMEOUT_S = 5.0
 LINGER_MS = 200  # time to send the last messages when closing
-logger = logging.getLogger(__name__)
+_FAILURE = "telemetry could not be published"
 
 
 class Publishers(AbstractContextManager["Publishers"]):
@@ -69,11 +68,10 @@ class Publishers(AbstractContextManager["Publishers"]):
         self.kv: KvEventPublisher | None = None
         self.forward_pass: ForwardPassPublisher | None = None
         self.dropped = 0
-        self._telemetry = engine.telemetry
+        self._events = engine.telemetry.reader(from_start=True)
         scope = "step_cuda" if engine.info.device.startswith("cuda") else "execute_model_cpu"
         self._sums = StepSums(worker_id, scope)
-        self._failed = False
-        self._cursor, self._steps_from = 0, engine.telemetry.next_cursor
+        self._steps_from = engine.telemetry.next_cursor
         self._context = zmq.Context()
         try:
             if kv_events_port is not None:
@@ -88,9 +86,9 @@ class Publishers(AbstractContextManager["Publishers"]):
         except BaseException:
             self._context.destroy(linger=0)
             raise
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="roseplay-publishers", daemon=True)
-        self._thread.start()
+        # From here on only its thread uses the sockets.
+        self._ticker = Ticker("roseplay-publishers", self._follow, POLL_S, _FAILURE, at_end=self._end)
+        self._ticker.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -99,43 +97,31 @@ class Publishers(AbstractContextManager["Publishers"]):
 
     def close(self) -> None:
         """Publish the remaining events and stop; closing twice is allowed."""
-        self._closing.set()
-        self._thread.join(CLOSE_TIMEOUT_S)
-
-    def _run(self) -> None:
-        """The thread's loop; once it runs, only this thread uses the sockets."""
-        try:
-            open_ = True
-            while open_:
-                open_ = not self._closing.wait(POLL_S)
-                try:
-                    self._follow()
-                except Exception:
-                    self._note_failure()
-        finally:
-            self._context.destroy(linger=LINGER_MS)
-
-    def _note_failure(self) -> None:
-        """Log the current exception, but only the first: a lasting fault recurs fifty times a second."""
-        if not self._failed:
-            logger.exception("telemetry could not be published")
-        self._failed = True
+        self._ticker.close(CLOSE_TIMEOUT_S)
 
     def _follow(self) -> None:
-        """Publish the events since the last call."""
-        cursor, events = self._telemetry.since(self._cursor)
-        self._note_missing(cursor - self._cursor - len(events))
+        """Publish the events since the last call; raises the first exception once all others are published."""
+        missed, failures = self._events.missed, list[Exception]()
+        events = self._events.read()
+        self._note_missing(self._events.missed - missed)
         for event in events:
             try:
                 self._publish(event)
-            except Exception:  # publish the others all the same
-                self._note_failure()
+            except Exception as error:
+                failures.append(error)
                 self._note_missing(1)
-        self._cursor = cursor
         if self.kv is not None:
             self.kv.serve_replays()
         if self.forward_pass is not None:
             self.forward_pass.beat()
+        if failures:
+            raise failures[0]
+
+    def _end(self) -> None:
+        try:
+            self._follow()
+        finally:
+            self._context.destroy(linger=LINGER_MS)
 
     def _note_missing(self, count: int) -> None:
         """Count events that were not published, and leave a gap in the messages' numbers."""

@@ -73,15 +73,14 @@ def test_a_message_has_a_name_only_if_it_was_given() -> None:
     }  # fmt: skip
 
 
-def test_a_lasting_fault_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(follower, "FOLLOW_S", 0.01)
+def test_a_lasting_fault_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     engine, tries = FakeEngine(), threading.Semaphore(0)
 
     def fails(event: object) -> None:
         tries.release()
         raise RuntimeError("a taker that fails")
 
-    following = Follower(SimpleNamespace(engine=engine), fails)
+    following = Follower(SimpleNamespace(engine=engine), fails, every_s=0.01)
     with caplog.at_level(logging.ERROR):
         following.start()
         for _ in range(3):

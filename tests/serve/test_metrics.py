@@ -23,7 +23,7 @@ from roseplay.core.request import FinishReason
 from roseplay.engine.client import Engine
 from roseplay.engine.records import StepRecord
 from roseplay.engine.telemetry import LoadEvent, StepEvent, Telemetry
-from roseplay.serve import follower
+from roseplay.serve.follower import Follower
 from roseplay.serve.metrics import Metrics
 from roseplay.serve.monitor import Monitor
 from tests.play.fake_engine import FakeEngine
@@ -60,10 +60,10 @@ def fresh() -> Iterator[tuple[Engine, str]]:
         yield engine, address
 
 
-def test_what_comes_just_before_the_end_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "FOLLOW_S", 60.0)  # so that it reads only when it is closed
+def test_what_comes_just_before_the_end_is_followed() -> None:
     telemetry, taken = Telemetry(10), list[Any]()
-    following = follower.Follower(SimpleNamespace(engine=SimpleNamespace(telemetry=telemetry)), taken.append)
+    followed = SimpleNamespace(engine=SimpleNamespace(telemetry=telemetry))
+    following = Follower(followed, taken.append, every_s=60.0)  # so that it reads only when it is closed
     following.start()
     telemetry.add(LoadEvent(5))
     following.close()

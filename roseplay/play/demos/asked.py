@@ -8,7 +8,6 @@ from statistics import median
 
 from roseplay.config import SamplingParams
 from roseplay.engine.engine_like import EngineLike
-from roseplay.engine.telemetry import StepEvent
 from roseplay.play.chat_service import ChatService
 from roseplay.play.demos.script import DemoChats
 from roseplay.play.requests import Requests
@@ -51,7 +50,7 @@ class Asked:
 
     def __init__(self, wanted: DemoChats, chats: ChatService, requests: Requests, tab_id: str) -> None:
         self._engine = requests.engine
-        self._cursor = self._engine.telemetry.next_cursor
+        self._steps, self._drafted = self._engine.telemetry.reader(), 0
         self._factor = self._engine.knobs.slow_motion  # whoever changes a setting ends the demo
         if wanted.turn == "new":
             chats.new_chat(lanes=wanted.lanes, tab_id=tab_id)
@@ -85,20 +84,20 @@ class Asked:
             cached=sum(one.cached_tokens for one in metrics),
             computed=sum(one.prompt_tokens - one.cached_tokens - one.shared_tokens for one in metrics),
             per_step=tokens / together if together else None,
-            drafted=self._drafted(),
+            drafted=self._count_drafted(),
             accepted=tokens - together,
             texts=tuple(tracked.stream.text for tracked in self._tracked),
             factors=(self._factor,),
         )
 
-    def _drafted(self) -> int:
-        """Returns the number of tokens that steps computed for these prompts beyond one each."""
-        own, drafted = set(self.request_ids), 0
-        for event in self._engine.telemetry.since(self._cursor)[1]:
-            if isinstance(event, StepEvent) and event.record.draft_tokens:
-                entries = (entry for entry in event.record.entries if entry.request_id in own)
-                drafted += sum(max(0, entry.decode_tokens - 1) for entry in entries)
-        return drafted
+    def _count_drafted(self) -> int:
+        """Returns the number of tokens that steps computed for these prompts beyond one each, so far."""
+        own = set(self.request_ids)
+        for record in self._steps.steps():
+            if record.draft_tokens:
+                entries = (entry for entry in record.entries if entry.request_id in own)
+                self._drafted += sum(max(0, entry.decode_tokens - 1) for entry in entries)
+        return self._drafted
 
 
 def _system_prompt(engine: EngineLike, tokens: int) -> str:
