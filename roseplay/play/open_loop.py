@@ -1,4 +1,4 @@
-"""Open-loop traffic: a thread sends requests when they are due, whether or not earlier ones have been answered."""
+"""Open-loop traffic of a tab, sent by a thread of its own, and how far it has got."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.formats.text import one_line
 from roseplay.recording.request_registry import TrackedRequest
+from roseplay.traffic.sending import send_when_due
 
 MOST_WAITING = 64  # queued requests at which a traffic stops
 _LOOK_S = 0.5  # interval of checks whether its tab is still there
@@ -87,29 +88,23 @@ class OpenLoop(ABC):
 
     def _run(self) -> None:
         try:
-            self._reason = self._send_all()
+            self._reason = send_when_due(
+                *(self._clock, self._stopping, self._due, self._submit),
+                start_ns=self._begun_ns,
+                limit=self._limit,
+                look_s=_LOOK_S,
+            )
         except (EngineBusyError, EngineError, ValueError) as error:
             self._reason = one_line(error)
         finally:
             self._ended_ns = self._clock.now_ns()
 
-    def _send_all(self) -> str | None:
-        """Send requests until it has to stop; returns why, ``None`` if all were sent or ``stop`` was called."""
-        while not self._stopping.is_set():
-            reason = self._limit()
-            due = self._due()
-            if reason or due is None:
-                return reason
-            delay = due - self._seconds()
-            if delay > 0:
-                self._clock.wait(self._stopping, min(delay, _LOOK_S))
-                continue
-            tracked = self._send()(self._sent, self._begun_ns + int(due * 1e9))
-            if self._abort or not self._is_watched():  # while it was being submitted
-                tracked.stream.cancel()
-            self._unfinished = [*(one for one in self._unfinished if not one.finished), tracked]
-            self._sent += 1
-        return None
+    def _submit(self, due_ns: int) -> None:
+        tracked = self._send()(self._sent, due_ns)
+        if self._abort or not self._is_watched():  # while it was being submitted
+            tracked.stream.cancel()
+        self._unfinished = [*(one for one in self._unfinished if not one.finished), tracked]
+        self._sent += 1
 
 
 def _waiting(requests: list[TrackedRequest]) -> int:

@@ -32,7 +32,7 @@ class FileTraffic(OpenLoop):
         self, file: OwnTraffic, seed: int, send: Send, is_watched: Callable[[], bool], clock: Clock = SYSTEM_CLOCK
     ) -> None:
         super().__init__("roseplay-own", is_watched, clock)
-        self._file, self._seed, self._submit = file, seed, send
+        self._file, self._seed, self._sender = file, seed, send
 
     def figures(self) -> dict[str, Any]:
         """Returns the loop's figures with the file's and the seed."""
@@ -43,4 +43,4 @@ class FileTraffic(OpenLoop):
         return requests[self._sent].arrival_s if self._sent < len(requests) else None
 
     def _send(self) -> Send:
-        return self._submit
+        return self._sender

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.errors import EngineBusyError
+from roseplay.traffic.sending import send_when_due
 from roseplay.traffic.workload import Arrival, Workload
 
 if TYPE_CHECKING:
@@ -101,7 +103,7 @@ class Driver:
         self._engine = engine
         self._clock = engine.clock
         self._workload = workload
-        self._time_limit_s = time_limit_s
+        self._time_limit_s, self._deadline_s = time_limit_s, math.inf
         self._on_sent = on_sent
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -110,9 +112,16 @@ class Driver:
 
     def run(self) -> Played:
         """Play the workload to its end on the calling thread."""
-        deadline = self._now_s() + self._time_limit_s
-        self._send(deadline)
-        self._await_answers(deadline)
+        start_ns = self._clock.now_ns()
+        self._deadline_s = start_ns / 1e9 + self._time_limit_s
+        send_when_due(
+            *(self._clock, self._stop, self._due_s, self._send),
+            start_ns=start_ns,
+            limit=self._limit,
+            look_s=min(POLL_S, self._time_limit_s),
+        )
+        self._played.not_sent = len(self._workload) - len(self._played.outcomes)
+        self._await_answers()
         return self._played
 
     def start(self) -> None:
@@ -150,22 +159,21 @@ class Driver:
         except BaseException as error:  # raised by wait()
             self._error = error
 
-    def _send(self, deadline: float) -> None:
-        start_ns = self._clock.now_ns()
-        for sent, arrival in enumerate(self._workload):
-            due_ns = start_ns + round(arrival.at_s * 1e9)
-            # Skip the call if there is nothing to wait for: in a burst it would cost time.
-            pause = min(due_ns / 1e9, deadline) - self._now_s()
-            if pause > 0:
-                self._clock.wait(self._stop, pause)
-            if self._stop.is_set() or self._now_s() >= deadline:
-                self._played.stopped = "stopped" if self._stop.is_set() else "time limit"
-                self._played.not_sent = len(self._workload) - sent
-                return
-            outcome = self._submit(arrival, due_ns)
-            self._played.outcomes.append(outcome)
-            if self._on_sent is not None:
-                self._on_sent(outcome)
+    def _due_s(self) -> float | None:
+        sent = len(self._played.outcomes)
+        return self._workload[sent].at_s if sent < len(self._workload) else None
+
+    def _limit(self) -> str | None:
+        """Returns why it has to end early; ``None`` while it does not."""
+        if self._stop.is_set():
+            return "stopped"
+        return "time limit" if self._now_s() >= self._deadline_s else None
+
+    def _send(self, due_ns: int) -> None:
+        outcome = self._submit(self._workload[len(self._played.outcomes)], due_ns)
+        self._played.outcomes.append(outcome)
+        if self._on_sent is not None:
+            self._on_sent(outcome)
 
     def _submit(self, arrival: Arrival, due_ns: int) -> Outcome:
         start_ns = self._clock.now_ns()
@@ -175,16 +183,16 @@ class Driver:
             return Outcome(arrival, None, due_ns, start_ns, self._clock.now_ns(), refused=str(error))
         return Outcome(arrival, stream, due_ns, start_ns, self._clock.now_ns())
 
-    def _await_answers(self, deadline: float) -> None:
+    def _await_answers(self) -> None:
         streams = [outcome.stream for outcome in self._played.outcomes if outcome.stream is not None]
+        if self._played.not_sent:
+            self._played.stopped = self._limit()
         for stream in streams:
             while not stream.finished and self._played.stopped is None:
-                left = deadline - self._now_s()
-                if self._stop.is_set() or left <= 0:
-                    self._played.stopped = "stopped" if self._stop.is_set() else "time limit"
-                    break
+                self._played.stopped = self._limit()
+                left_s = self._deadline_s - self._now_s()
                 with suppress(TimeoutError):
-                    stream.result(timeout=min(left, POLL_S))
+                    stream.result(timeout=max(0.0, min(left_s, POLL_S)))
         if self._played.stopped is not None:
             self._abort(streams)
 
