@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import Knobs
 from roseplay.core.request import FinishReason
+from roseplay.engine.live_streams import LiveStreams
 from roseplay.engine.messages import Abort, Command, Finish, KnobsApplied, NewToken, StepOutput
 from roseplay.engine.records import StepRecord
 from roseplay.engine.stream import Stream, decoding_failed
-from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, Telemetry, TokenEvent
+from roseplay.engine.telemetry import KnobEvent, StepEvent, Telemetry, TokenEvent
 from roseplay.engine.ttft_causes import CauseCounter
 
 logger = logging.getLogger(__name__)
 
 
-class Receiver:
-    """The live streams, fed by one thread.
+class Receiver(LiveStreams[Stream]):
+    """The live streams of a worker.
 
     Args:
         knobs: the worker's initial knobs; the first change is reported relative to these.
@@ -30,51 +30,21 @@ class Receiver:
     def __init__(
         self, telemetry: Telemetry, knobs: Knobs, send: Callable[[Command], None], clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self._clock = clock
-        self._telemetry = telemetry
+        super().__init__(telemetry, clock)
         self._knobs = knobs
         self._send = send
-        self._streams: dict[int, Stream] = {}
-        self._lock = threading.Lock()
-        self._num_scheduled = 0
         self._causes = CauseCounter()
         self.overrun_tokens = 0
 
     # -- any thread
 
     def add(self, stream: Stream) -> None:
-        with self._lock:
-            self._streams[stream.request_id] = stream
         self._causes.submitted(stream.request_id, stream.metrics.submitted_ns)
-        self._telemetry.add(RequestEvent("submitted", stream.request_id, stream.metrics.submitted_ns, stream))
+        super().add(stream)
 
-    def get(self, request_id: int) -> Stream | None:
-        return self._streams.get(request_id)
-
-    def live(self) -> list[Stream]:
-        with self._lock:
-            return list(self._streams.values())
-
-    @property
-    def num_live(self) -> int:
-        return len(self._streams)
-
-    @property
-    def num_waiting(self) -> int:
-        """The number of requests that no step has scheduled yet."""
-        return max(0, len(self._streams) - self._num_scheduled)
-
-    def end(self, stream: Stream, reason: FinishReason, error: str) -> None:
-        """End one stream now; its worker will publish nothing for it."""
-        self._end(stream, reason, self._clock.now_ns(), error)
-
-    def end_all(self, reason: FinishReason, error: str) -> None:
-        """End every live stream now."""
-        for stream in self.live():
-            try:
-                self._end(stream, reason, self._clock.now_ns(), error)
-            except BaseException:  # the readers of other streams must not wait forever
-                logger.exception("request %d was ended, but not all of its readers were notified", stream.request_id)
+    def leave(self, stream: Stream) -> bool:
+        self._causes.forget(stream.request_id)
+        return super().leave(stream)
 
     # -- the receiver thread
 
@@ -91,7 +61,7 @@ class Receiver:
         for finished in output.finished:
             stream = self._streams.get(finished.request_id)
             if stream is not None:
-                self._end(stream, finished.reason, time_ns, finished.error)
+                self.end(stream, finished.reason, finished.error, time_ns=time_ns)
 
     def take_knobs(self, event: KnobsApplied) -> None:
         before, self._knobs = self._knobs, event.knobs
@@ -112,33 +82,28 @@ class Receiver:
             logger.exception("request %d could not be decoded", stream.request_id)
             if token.finish_reason is None:
                 self._send(Abort(token.request_id))
-            self._end(stream, FinishReason.ERROR, time_ns, decoding_failed(error))
+            self.end(stream, FinishReason.ERROR, decoding_failed(error), time_ns=time_ns)
             return None
         if last_ns is None:
-            self._note_first(stream)
-            self._telemetry.add(RequestEvent("first_token", stream.request_id, time_ns, stream))
+            if (ttft_s := stream.metrics.ttft_s) is not None:
+                stream.metrics.ttft_causes = self._causes.first_token(stream.request_id, ttft_s)
+            self.first_token(stream, time_ns)
         if hit_stop:
             if token.finish_reason is None:
                 self._send(Finish(token.request_id))
-            self._end(stream, FinishReason.STOP, time_ns)
+            self.end(stream, FinishReason.STOP, time_ns=time_ns)
         elif token.finish_reason is not None:
-            self._end(stream, token.finish_reason, time_ns)
+            self.end(stream, token.finish_reason, time_ns=time_ns)
         else:
             stream.notify()
         return TokenEvent(token.request_id, token.token_id, time_ns, None if last_ns is None else time_ns - last_ns)
-
-    def _note_first(self, stream: Stream) -> None:
-        if (ttft_s := stream.metrics.ttft_s) is not None:
-            stream.metrics.ttft_causes = self._causes.first_token(stream.request_id, ttft_s)
 
     def _note_progress(self, record: StepRecord) -> None:
         self._causes.take(record)
         for request_id in record.admitted:
             stream = self._streams.get(request_id)
-            if stream is not None and stream.metrics.scheduled_ns is None:
-                stream.metrics.scheduled_ns = record.start_ns
-                self._num_scheduled += 1
-                self._telemetry.add(RequestEvent("scheduled", request_id, record.start_ns, stream))
+            if stream is not None:
+                self.scheduled(stream, record.start_ns)
         for request_id in record.preempted:
             stream = self._streams.get(request_id)
             if stream is not None:
@@ -157,13 +122,3 @@ class Receiver:
                 stream.metrics.shared_tokens = entry.shared
                 if not stream.token_ids:
                     stream.notify()
-
-    def _end(self, stream: Stream, reason: FinishReason, time_ns: int, error: str | None = None) -> None:
-        with self._lock:
-            if self._streams.pop(stream.request_id, None) is None:
-                return
-            if stream.metrics.scheduled_ns is not None:
-                self._num_scheduled -= 1
-        self._causes.forget(stream.request_id)
-        stream.finish(reason, time_ns, error)
-        self._telemetry.add(RequestEvent("finished", stream.request_id, time_ns, stream))

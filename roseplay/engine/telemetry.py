@@ -37,6 +37,9 @@ class TokenEvent(NamedTuple):
     itl_ns: int | None
 
 
+RequestKind = Literal["submitted", "scheduled", "first_token", "finished"]
+
+
 class RequestEvent:
     """A request was submitted, scheduled, got its first token, or ended.
 
@@ -47,13 +50,7 @@ class RequestEvent:
 
     __slots__ = ("_stream", "kind", "request_id", "seq", "time_ns")
 
-    def __init__(
-        self,
-        kind: Literal["submitted", "scheduled", "first_token", "finished"],
-        request_id: int,
-        time_ns: int,
-        stream: Stream,
-    ) -> None:
+    def __init__(self, kind: RequestKind, request_id: int, time_ns: int, stream: Stream) -> None:
         self.kind = kind
         self.request_id = request_id
         self.time_ns = time_ns

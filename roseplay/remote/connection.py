@@ -16,7 +16,7 @@ from roseplay.core.request import FinishReason
 from roseplay.remote.control import Control
 from roseplay.remote.exchange import Exchanges
 from roseplay.remote.lateness import Lateness
-from roseplay.remote.live import LiveStreams
+from roseplay.remote.live import RemoteStreams
 from roseplay.remote.stream import HttpStream
 from roseplay.remote.timings import Timings
 
@@ -34,7 +34,7 @@ class Connection:
     """
 
     def __init__(
-        self, control: Control, live: LiveStreams, clock: Clock, timings: Timings, *, counts_chunks: bool = False
+        self, control: Control, live: RemoteStreams, clock: Clock, timings: Timings, *, counts_chunks: bool = False
     ) -> None:
         self._live = live
         self.lateness = Lateness(clock)

@@ -27,7 +27,7 @@ from roseplay.remote.connection import Connection
 from roseplay.remote.control import Control
 from roseplay.remote.dialects import UNKNOWN
 from roseplay.remote.fields import request_of
-from roseplay.remote.live import LiveStreams
+from roseplay.remote.live import RemoteStreams
 from roseplay.remote.monitor import Monitor
 from roseplay.remote.sentences import RefusedError, failure, refusal
 from roseplay.remote.server import KNOBS_PATH, attach, knobs_in
@@ -94,7 +94,7 @@ class HttpEngine(NotInspectable):
         self._lock = threading.Lock()
         self._knob_lock = threading.Lock()
         self._closed = False
-        self._live = LiveStreams(self.telemetry, self.clock, self.server.capabilities)
+        self._live = RemoteStreams(self.telemetry, self.clock, self.server.capabilities)
         counts_chunks = self.server.dialect.counts_chunks
         self._connection = Connection(self._control, self._live, self.clock, timings, counts_chunks=counts_chunks)
         self._monitor = Monitor(
@@ -154,17 +154,17 @@ class HttpEngine(NotInspectable):
 
     def abort_all(self) -> int:
         """End all unfinished requests; returns their number."""
-        return sum(self.abort(stream.request_id) for stream in self._live.all())
+        return sum(self.abort(stream.request_id) for stream in self._live.live())
 
     @property
     def room(self) -> int:
         """Number of further requests that may wait, given the assumed length of the server's queue."""
-        return max(0, self.config.max_waiting - self._live.count)
+        return max(0, self.config.max_waiting - self._live.num_live)
 
     @property
     def num_unfinished(self) -> int:
         """Number of requests that were submitted here and have not ended; the server may have others."""
-        return self._live.count
+        return self._live.num_live
 
     # -- steering
 

@@ -15,7 +15,7 @@ from roseplay.core.request import FinishReason
 from roseplay.engine.request_metrics import ServerTimes
 from roseplay.remote.chunk import REQUEST_FAILED, AnswerChunk, Usage, parse_chunk
 from roseplay.remote.lateness import Lateness
-from roseplay.remote.live import LiveStreams
+from roseplay.remote.live import RemoteStreams
 from roseplay.remote.sentences import MOST_REFUSAL, RefusedError, failure, refusal
 from roseplay.remote.sse import LONGEST_EVENT, EventParser
 from roseplay.remote.stream import HttpStream
@@ -40,7 +40,7 @@ class Exchanges:
         self,
         client: httpx.AsyncClient,
         root: str,
-        live: LiveStreams,
+        live: RemoteStreams,
         clock: Clock,
         lateness: Lateness,
         *,
@@ -140,7 +140,7 @@ def _endless(most: str, tokens: int) -> RefusedError:
 class _Reading:
     """The part of an answer that has been read; ``reason`` is None until it says why it ends."""
 
-    def __init__(self, stream: HttpStream, live: LiveStreams) -> None:
+    def __init__(self, stream: HttpStream, live: RemoteStreams) -> None:
         self._stream, self._live = stream, live
         self._tokens = stream.params.max_new_tokens
         self._events = 0

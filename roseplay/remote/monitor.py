@@ -14,7 +14,7 @@ from roseplay.engine.ticker import Ticker
 from roseplay.formats.text import one_line
 from roseplay.remote.connection import Connection
 from roseplay.remote.control import Control
-from roseplay.remote.live import LiveStreams
+from roseplay.remote.live import RemoteStreams
 from roseplay.remote.load import LoadNames, load_names, read_load
 from roseplay.remote.questions import Reply
 from roseplay.remote.sentences import failure, refusal
@@ -39,7 +39,7 @@ class Monitor:
         self,
         server: Server,
         control: Control,
-        live: LiveStreams,
+        live: RemoteStreams,
         connection: Connection,
         telemetry: Telemetry,
         clock: Clock,
@@ -75,7 +75,7 @@ class Monitor:
     # -- its thread
 
     def _tick(self) -> None:
-        self._idle = 0 if self._live.count else self._idle + 1
+        self._idle = 0 if self._live.num_live else self._idle + 1
         if not self._idle or self._idle % self._timings.idle_looks == 1:  # 1: shows that nothing runs any more
             self._look()
 
@@ -126,6 +126,6 @@ class Monitor:
         if silent_s > self._timings.overdue_s:
             self.wrong = f"{self._control.root} has not answered for {silent_s:.0f} s"
         stopped_s = self._timings.stopped_s
-        if silent_s > stopped_s and self._live.count:
+        if silent_s > stopped_s and self._live.num_live:
             sentence = f"{self._control.root} gave no sign of life for {stopped_s:g} s"
             self._connection.end_all(FinishReason.ERROR, sentence)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from roseplay.config import SamplingParams
-from roseplay.engine.detokenizer import NoDecoder
 from roseplay.engine.request_metrics import ServerTimes
-from roseplay.engine.stream import Listener, Stream
+from roseplay.engine.stream import DecodedStream
 from roseplay.remote.chunk import Usage
 
 
-class HttpStream(Stream):
+class HttpStream(DecodedStream):
     """A server's answer.
 
     It arrives in pieces of text. If the server reports how many tokens a piece has, all of them get the piece's time in
@@ -19,17 +15,6 @@ class HttpStream(Stream):
     At the end ``metrics.completion_tokens`` has the server's own number, if it reports one; until then
     ``metrics.prompt_tokens`` is 0 unless the prompt was token ids.
     """
-
-    def __init__(
-        self,
-        request_id: int,
-        prompt_token_ids: list[int],
-        params: SamplingParams,
-        cancel: Callable[[int], bool],
-        submitted_ns: int,
-        listener: Listener | None = None,
-    ) -> None:
-        super().__init__(request_id, prompt_token_ids, params, NoDecoder(), cancel, submitted_ns, listener)
 
     def push_piece(self, text: str, time_ns: int, tokens: int) -> None:
         """Take a piece of the answer."""

@@ -98,9 +98,10 @@ def test_an_answer(engine: RayEngine, handle: Handle) -> None:
     stream = engine.submit([1, 2, 3]).result(5)
     assert (stream.token_ids, stream.finish_reason, stream.error) == ([5, 6, 7], FinishReason.LENGTH, None)
     assert engine.num_unfinished == 0 and not stream.cancel()
-    wait_until(lambda: len(engine.telemetry.since(0)[1]) == 3)
+    wait_until(lambda: len(engine.telemetry.since(0)[1]) == 4)
     kinds = [event.kind for event in engine.telemetry.since(0)[1]]  # type: ignore[union-attr]
-    assert kinds == ["submitted", "first_token", "finished"]
+    assert kinds == ["submitted", "scheduled", "first_token", "finished"]
+    assert stream.metrics.queue_s <= stream.metrics.ttft_s <= stream.metrics.e2e_s
 
 
 def test_parts_come_with_any_call(engine: RayEngine, handle: Handle) -> None:

@@ -121,7 +121,7 @@ def test_a_stream_in_parts_is_the_same_stream(engine: Engine, stop: tuple[str, .
     assert remote.metrics.completion_tokens == len(remote.metrics.itl_ns) + 1 == len(remote.token_times_ns)
     assert remote.metrics.cached_tokens == stream.metrics.cached_tokens
     assert remote.token_times_ns == sorted(remote.token_times_ns)
-    assert remote.metrics.queue_s <= remote.metrics.ttft_s <= remote.metrics.e2e_s
+    assert remote.metrics.ttft_s <= remote.metrics.e2e_s
 
 
 @pytest.mark.usefixtures("in_slow_motion")

@@ -21,9 +21,10 @@ from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.engine_like import NotInspectable, Prompt
 from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.engine.health import Health
+from roseplay.engine.live_streams import LiveStreams
 from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.stream import Listener
-from roseplay.engine.telemetry import RequestEvent, Telemetry
+from roseplay.engine.telemetry import Telemetry
 from roseplay.formats.text import one_line
 from roseplay.serve.ray.messages import NO_CHANGES, About, KnobChanges, Part
 from roseplay.serve.ray.remote_stream import RemoteStream
@@ -68,11 +69,9 @@ class RayEngine(NotInspectable):
         self._generate = handle.options(stream=True).generate
         self._knobs, self._changes = about.knobs, NO_CHANGES
         self._max_waiting = config.max_waiting * most_replicas
-        self._waiting: set[int] = set()
         self._ids = itertools.count()
         self._name = uuid.uuid4().hex
-        self._streams: dict[int, RemoteStream] = {}
-        self._calls: dict[int, Future[None]] = {}
+        self._live = LiveStreams[RemoteStream](self.telemetry, self.clock)
         self._heard_at = float("-inf")
         self._closed = False
         self._lock = threading.Lock()
@@ -102,33 +101,32 @@ class RayEngine(NotInspectable):
             if self.room <= 0:
                 raise EngineBusyError(f"{self._max_waiting} requests are already waiting: try again later")
             stream = RemoteStream(next(self._ids), token_ids, params, self.abort, submitted_ns, on_update)
-            self._streams[stream.request_id] = stream
-            self._waiting.add(stream.request_id)
-            self.telemetry.add(RequestEvent("submitted", stream.request_id, submitted_ns, stream))
-            call = asyncio.run_coroutine_threadsafe(self._follow(stream), self._loop)
-            self._calls[stream.request_id] = call
-        call.add_done_callback(partial(self._ended, stream))  # a call that is cancelled early does not even begin
+            self._live.add(stream)
+            stream.call = asyncio.run_coroutine_threadsafe(self._follow(stream), self._loop)
+        stream.call.add_done_callback(
+            partial(self._ended, stream)
+        )  # a call that is cancelled early does not even begin
         stream.metrics.due_ns, stream.metrics.accepted_ns = due_ns, self.clock.now_ns()
         return stream
 
     @property
     def room(self) -> int:
         """Number of further requests that may wait."""
-        return max(0, self._max_waiting - len(self._waiting))
+        return max(0, self._max_waiting - self._live.num_waiting)
 
     def abort(self, request_id: int) -> bool:
         """End a request with ``abort``; returns false if it is unknown or has ended."""
-        call = self._calls.get(request_id)
-        return call is not None and call.cancel()
+        stream = self._live.get(request_id)
+        return stream is not None and stream.call is not None and stream.call.cancel()
 
     def abort_all(self) -> int:
         """End all unfinished requests; returns their number."""
-        return sum(self.abort(request_id) for request_id in list(self._calls))
+        return sum(self.abort(stream.request_id) for stream in self._live.live())
 
     @property
     def num_unfinished(self) -> int:
         """Number of requests that have been submitted and have not ended."""
-        return len(self._calls)
+        return self._live.num_live
 
     async def _follow(self, stream: RemoteStream) -> None:
         """Read the parts that a replica sends, for this stream and others. The stream has ended when this returns; if
@@ -147,10 +145,10 @@ class RayEngine(NotInspectable):
         except Exception as failure:
             error = what_failed(failure)
             logger.warning("request %d failed: %s", stream.request_id, error)
-        self._end(stream, FinishReason.ERROR, error)  # has no effect if the last part has come
+        self._live.end(stream, FinishReason.ERROR, error)  # has no effect if the last part has come
 
     def _take(self, request_id: int, part: Part) -> None:
-        stream = self._streams.get(request_id)
+        stream = self._live.get(request_id)
         if stream is None:  # aborted
             return
         is_first = not stream.token_ids and bool(part.token_ids)
@@ -158,35 +156,21 @@ class RayEngine(NotInspectable):
         now_ns = self.clock.now_ns()
         self._heard_at = time.monotonic()
         if part.scheduled_ns is not None:
-            self._waiting.discard(request_id)
-        if is_last and not self._forget(request_id):  # before its listeners learn of the end
+            self._live.scheduled(stream, max(stream.metrics.submitted_ns, now_ns - part.scheduled_ns))
+        if is_last and not self._live.leave(stream):  # before its listeners learn of the end
             return
         stream.take(part, now_ns)
         if is_first:
-            self.telemetry.add(RequestEvent("first_token", request_id, now_ns, stream))
+            self._live.first_token(stream, now_ns)
         if is_last:
-            self.telemetry.add(RequestEvent("finished", request_id, now_ns, stream))
+            self._live.ended(stream, now_ns)
 
     def _ended(self, stream: RemoteStream, call: Future[None]) -> None:
         """Called on any thread when a call has ended; ends the stream if the call has not done so."""
         if call.cancelled():
-            self._end(stream, FinishReason.ABORT, "the engine was closed" if self._closed else None)
+            self._live.end(stream, FinishReason.ABORT, "the engine was closed" if self._closed else None)
         elif (failure := call.exception()) is not None:  # the call could not be sent
-            self._end(stream, FinishReason.ERROR, what_failed(failure))
-
-    def _end(self, stream: RemoteStream, reason: FinishReason, error: str | None) -> None:
-        if not self._forget(stream.request_id):
-            return
-        now_ns = self.clock.now_ns()
-        stream.finish(reason, now_ns, error)
-        self.telemetry.add(RequestEvent("finished", stream.request_id, now_ns, stream))
-
-    def _forget(self, request_id: int) -> bool:
-        """Remove a request; returns false if it had already ended."""
-        with self._lock:
-            self._waiting.discard(request_id)
-            self._streams.pop(request_id, None)
-            return self._calls.pop(request_id, None) is not None
+            self._live.end(stream, FinishReason.ERROR, what_failed(failure))
 
     # -- steering and health
 
@@ -268,12 +252,12 @@ class RayEngine(NotInspectable):
         """End all requests with ``abort``, or with ``reason`` as the error. Replicas keep running. Idempotent."""
         with self._lock:
             self._closed = True
-            calls, streams = list(self._calls.values()), list(self._streams.values())
-        if reason is not None:
-            for stream in streams:
-                self._end(stream, FinishReason.ERROR, reason)
-        for call in calls:
-            call.cancel()
+            streams = self._live.live()
+        for stream in streams:
+            if reason is not None:
+                self._live.end(stream, FinishReason.ERROR, reason)
+            if stream.call is not None:
+                stream.call.cancel()
         if self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
             self._thread.join(timeout)

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from concurrent.futures import Future
 
-from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
-from roseplay.engine.detokenizer import NoDecoder
-from roseplay.engine.stream import Listener, Stream
+from roseplay.engine.stream import DecodedStream
 from roseplay.serve.ray.messages import Part
 
 
-class RemoteStream(Stream):
+class RemoteStream(DecodedStream):
     """A stream made of parts. The replica has already decoded the text and looked for stop strings.
 
     Its times are on this process's clock: a part's arrival minus the age of its content. They include the network hop.
+
+    Attributes:
+        call: the call of the replica that computes it.
     """
 
-    def __init__(
-        self,
-        request_id: int,
-        prompt_token_ids: list[int],
-        params: SamplingParams,
-        cancel: Callable[[int], bool],
-        submitted_ns: int,
-        listener: Listener | None = None,
-    ) -> None:
-        super().__init__(request_id, prompt_token_ids, params, NoDecoder(), cancel, submitted_ns, listener)
+    call: Future[None] | None = None
 
     def take(self, part: Part, now_ns: int) -> None:
         """Append what is new in a part that arrived at ``now_ns``; the last part ends the stream."""
@@ -37,8 +29,6 @@ class RemoteStream(Stream):
         metrics.cached_tokens, metrics.shared_tokens = part.cached_tokens, part.shared_tokens
         metrics.num_preemptions = part.num_preemptions
         self.computed_prompt_tokens = part.computed_prompt_tokens
-        if metrics.scheduled_ns is None and part.scheduled_ns is not None:
-            metrics.scheduled_ns = max(metrics.submitted_ns, now_ns - part.scheduled_ns)
         if not self.token_ids:
             self.prompt_logprobs = part.prompt_logprobs
         self.logprobs += part.logprobs[known:]
