@@ -54,6 +54,10 @@ MAY_IMPORT = {
     "bench": SHARED | {"core", "model", "kernels", "sim", "engine", "traffic", "lab"},
     "calibrate": SHARED | {"sim", "engine", "remote", "traffic", "bench"},
     "doctor": SHARED | {"core", "kernels", "engine", "traffic", "bench"},
+    "play": SHARED | {"core", "engine", "remote", "traffic", "recording", "wire", "lab", "serve"},
+    "doctor": SHARED | {"core", "kernels", "sim", "engine", "traffic"},
+    "bench": SHARED | {"core", "model", "kernels", "sim", "engine", "traffic", "lab", "doctor"},
+    "calibrate": SHARED | {"sim", "engine", "remote", "traffic", "doctor"},
     "cli": {"plan", "calibrate", "recording", "wire", "lab", "play", "serve", "bench", "remote", "doctor"},
     "__main__": {"cli"},
     "__init__": {"config", "engine"},
@@ -337,3 +341,19 @@ def test_rooms_stay_within_their_budgets() -> None:
 def test_one_class_reads_telemetry() -> None:
     readers = {path.name for path in sources() if ".since(" in path.read_text()}
     assert readers == {"telemetry.py", "playground.py"}, "use a TelemetryReader; the playground's is of frames"
+
+
+OPTIONAL = ("bench", "calibrate", "serve/ray", "wire")
+COMMAND_LINES = {"cli.py", "serve/main.py", "serve/options.py"}
+
+
+def test_optional_rooms_are_imported_by_command_lines_only() -> None:
+    for room in OPTIONAL:
+        inside = f"roseplay.{room.replace('/', '.')}"
+        users = [path for path in sources() if not path.is_relative_to(PACKAGE / room)]
+        importing = {
+            str(path.relative_to(PACKAGE))
+            for path in users
+            if any(name.startswith(inside) for name, _ in imported(path))
+        }
+        assert importing <= COMMAND_LINES, f"{room} is optional, and {importing - COMMAND_LINES} need it"

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from roseplay.bench import flags
-from roseplay.bench.ceilings import read_bandwidth
 from roseplay.bench.runs import BenchmarkError
 from roseplay.config import Knobs, SamplingParams
+from roseplay.doctor.ceilings import read_bandwidth
 from roseplay.traffic.environment import environment
 from roseplay.traffic.metrics import Percentiles
 

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 import roseplay.kernels  # noqa: F401
-from roseplay.bench import answers
-from roseplay.bench.ceilings import matmul_flops, median_seconds, read_bandwidth
 from roseplay.bench.gpu_kernels import TINY, Layers, Shape, replayed
 from roseplay.bench.gpu_machine import Figures, Machine
 from roseplay.config import Knobs
+from roseplay.doctor import answers
+from roseplay.doctor.ceilings import matmul_flops, median_seconds, read_bandwidth
 from roseplay.engine.client import Engine
 from roseplay.model.attention import make_backend
 from roseplay.traffic.environment import environment, version

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 import torch
 import torch.nn.functional as F
 
-from roseplay.bench.ceilings import median_seconds
 from roseplay.bench.gpu_machine import Figures, Machine
 from roseplay.config import SamplingParams
 from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry
+from roseplay.doctor.ceilings import median_seconds
 from roseplay.kernels.cuda.attention.backend import TritonBackend
 from roseplay.kernels.cuda.attention.tiles import ChooseTiles, choose_tiles
 from roseplay.model.accelerator import accelerator_for

@@ -8,7 +8,6 @@ with the measured ones within 10%, TTFT p50 within 20%.
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import statistics
 from collections.abc import Mapping, Sequence
@@ -16,11 +15,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from roseplay.bench import flags
-from roseplay.bench.ceilings import matmul_flops, read_bandwidth
 from roseplay.bench.decode import DecodeSteps, decode_batch
 from roseplay.bench.runs import play_once
 from roseplay.clock import SYSTEM_CLOCK, CpuClock, VirtualClock
 from roseplay.config import EngineConfig, Knobs
+from roseplay.doctor.machine import this_cpu
 from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.simulated import simulated_shape
 from roseplay.lab.load import Load, make_load
@@ -28,7 +27,6 @@ from roseplay.sim.calibrated import Calibration
 from roseplay.sim.calibration import LEAST_POINTS
 from roseplay.sim.cost import CostModel
 from roseplay.sim.evidence import cost_model
-from roseplay.sim.gpus import GPU
 from roseplay.sim.outcome import Simulated, SimulatedRequest
 from roseplay.sim.points import Measurement
 from roseplay.sim.runner import SimulatedRunner
@@ -49,7 +47,6 @@ _SUBMIT_S = 50e-6  # between two requests of a burst: the engine begins with the
 LIMITS: Mapping[str, float] = {"tpot": 0.10, "itl": 0.10, "ttft": 0.20}
 # Scenarios whose settings the simulation has: no blocking admission, and no pool of another size.
 _SCENARIOS = "batched-prefill,shared-head,token-budget,long-context,poisson"
-_MATRIX = 384
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,21 +136,6 @@ def _arms(engine: Engine, args: argparse.Namespace) -> list[Arm]:
         encoded = [replace(one, prompt=ids) for one, ids in zip(workload, token_ids, strict=True)]
         found += [Arm(name, side, knobs, encoded, token_ids) for side, knobs in scenario.arms().items()]
     return found
-
-
-def this_cpu() -> GPU:
-    """Returns this machine's CPU as simulated hardware, with its measured bandwidth and rate of matrix products."""
-    about = environment(threads=0, device="cpu")
-    flops = max(matmul_flops("cpu", _MATRIX, dtype) for dtype in ("float32", "bfloat16"))
-    return GPU(
-        name="cpu",
-        title=f"{about['cpu']}, {about['cores']} cores",
-        memory_gib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
-        bandwidth_tb_s=read_bandwidth("cpu") / 1e12,
-        bf16_tflops=flops / 1e12,
-        cpu=True,
-        source="measured on this machine",
-    )
 
 
 def _measure(

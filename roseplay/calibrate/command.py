@@ -70,7 +70,7 @@ def _hardware(name: str) -> GPU:
     """Returns a GPU, or this machine's CPU with its measured rates."""
     if name.strip().lower() != CPU:
         return find_gpu(name)
-    from roseplay.bench.simulate import this_cpu
+    from roseplay.doctor.machine import this_cpu
 
     return this_cpu()
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 
-from roseplay.bench.ceilings import matmul_flops, read_bandwidth
+from roseplay.doctor.ceilings import matmul_flops, read_bandwidth
+from roseplay.sim.gpus import GPU
 from roseplay.traffic.environment import environment, version
 
 PACKAGES = ("torch", "transformers", "numba", "triton", "gradio")
 # Instruction sets that the kernels look for, by LLVM's names.
 FEATURES = ("avx2", "fma", "avx512f", "avx512bf16", "avx512vnni", "amx-tile", "amx-bf16")
 _CPU_MATRIX, _GPU_MATRIX = 1024, 8192
+_SIMULATED_MATRIX = 384  # rows and columns of the product whose rate a simulation of this CPU uses
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,21 @@ def missing_gpu() -> str | None:
     if torch.cuda.is_available() or shutil.which("nvidia-smi") is None:
         return None
     return f"There is an NVIDIA driver, but torch {torch.__version__} cannot use it: install a CUDA build of torch"
+
+
+def this_cpu() -> GPU:
+    """Returns this machine's CPU as simulated hardware, with its measured bandwidth and rate of matrix products."""
+    about = environment(threads=0, device="cpu")
+    flops = max(matmul_flops("cpu", _SIMULATED_MATRIX, dtype) for dtype in ("float32", "bfloat16"))
+    return GPU(
+        name="cpu",
+        title=f"{about['cpu']}, {about['cores']} cores",
+        memory_gib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
+        bandwidth_tb_s=read_bandwidth("cpu") / 1e12,
+        bf16_tflops=flops / 1e12,
+        cpu=True,
+        source="measured on this machine",
+    )
 
 
 def _measure(name: str, device: str, dtypes: tuple[str, ...], size: int) -> Device:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from roseplay.arguments import Parser, exit_code
-from roseplay.bench import flags
-from roseplay.config import Knobs
+from roseplay.arguments import Parser, add_field_flags, add_model_flag, exit_code, given_fields
+from roseplay.config import EngineConfig
 from roseplay.own_models import choose_model
 
 if TYPE_CHECKING:
@@ -27,8 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    flags.engine_config(args)  # to report bad values before torch is loaded
-    findings = _examine(args)
+    config = EngineConfig(**{**given_fields(EngineConfig, vars(args)), "worker": "thread"})
+    findings = _examine(args.model, config)
     print(json.dumps(findings.document(), indent=2) if args.json else findings.text())
     return 0 if findings.ok else 1
 
@@ -40,16 +38,18 @@ def _parser() -> Parser:
         "match those of plain torch, and what is missing. Takes about half a minute and needs no network.",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-    flags.add_engine_flags(parser, model=None)
+    add_model_flag(parser)
+    add_field_flags(parser.add_argument_group("engine"), EngineConfig, leave_out=("worker",))
     return parser
 
 
-def _examine(args: argparse.Namespace) -> Findings:
-    from roseplay.bench.answers import TOLERANCES, check
+def _examine(model: str, config: EngineConfig) -> Findings:
     from roseplay.doctor import machine
+    from roseplay.doctor.answers import TOLERANCES, check
     from roseplay.doctor.report import Findings
+    from roseplay.engine.client import Engine
 
-    with flags.open_engine(args, Knobs(), worker="thread") as engine:
+    with Engine(model, config=config) as engine:
         info = engine.info
     devices = machine.devices()
     checks = [check(device.device, dtype) for device in devices for dtype in TOLERANCES if dtype in device.matmul_flops]

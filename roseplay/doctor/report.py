@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from roseplay.bench.answers import Check
 from roseplay.core.info import EngineInfo
+from roseplay.doctor.answers import Check
 from roseplay.doctor.machine import Device
 
 _WIDTH, _LABEL = 118, 30

@@ -9,5 +9,5 @@ import pytest
 def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     # A test session has so many objects alive that collecting garbage before each run would dominate the test's time.
     monkeypatch.setattr("roseplay.bench.runs.gc.collect", lambda: 0)
-    monkeypatch.setattr("roseplay.bench.ceilings._BYTES", 2**20)
-    monkeypatch.setattr("roseplay.bench.ceilings._REPEATS", 1)
+    monkeypatch.setattr("roseplay.doctor.ceilings._BYTES", 2**20)
+    monkeypatch.setattr("roseplay.doctor.ceilings._REPEATS", 1)

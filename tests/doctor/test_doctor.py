@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from roseplay.bench import answers as checks
 from roseplay.cli import main
 from roseplay.core.step import TokenLogprobs
+from roseplay.doctor import answers as checks
 from roseplay.doctor import machine
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.bench.ceilings._BYTES", 2**20)
+    monkeypatch.setattr("roseplay.doctor.ceilings._BYTES", 2**20)
     monkeypatch.setattr(machine, "_CPU_MATRIX", 64)
 
 
