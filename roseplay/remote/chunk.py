@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
 from roseplay.core.request import FinishReason
 from roseplay.engine.request_metrics import ServerTimes
-from roseplay.formats.json_schema import FAR
 from roseplay.remote.sentences import RefusedError, object_in, sentence_in, with_text
+from roseplay.remote.shapes import Count, Maybe, Milliseconds, Text
 
 # All other finish reasons (eos_token, content_filter, …) count as a stop.
 _REASONS = {
@@ -20,7 +21,6 @@ _REASONS = {
 
 
 REQUEST_FAILED = "the server says that the request failed"
-_MOST = 2**31 - 1  # tokens: the most that columns of the page and of recordings can hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,86 @@ class AnswerChunk:
     times: ServerTimes | None = None
 
 
+class _Details(BaseModel):
+    cached_tokens: Count = None
+
+
+class _Usage(BaseModel):
+    prompt_tokens: Count = None
+    completion_tokens: Count = None
+    prompt_tokens_details: Maybe[_Details] = None
+
+
+class _Metrics(BaseModel):
+    """vLLM's times (``--enable-per-request-metrics``)."""
+
+    queue_time_ms: Milliseconds = None
+    time_to_first_token_ms: Milliseconds = None
+    generation_time_ms: Milliseconds = None
+
+
+class _Timings(BaseModel):
+    """llama.cpp's times, and its number of cached tokens."""
+
+    prompt_ms: Milliseconds = None
+    predicted_ms: Milliseconds = None
+    cache_n: Count = None
+
+
+class _Message(BaseModel):
+    role: Any = None
+    content: Text = None
+    reasoning: Text = None
+    reasoning_content: Text = None  # some servers give the same reasoning under both names
+
+
+_NO_MESSAGE = _Message()
+
+
+class _Choice(BaseModel):
+    text: Text = None
+    delta: Maybe[_Message] = None
+    message: Maybe[_Message] = None
+    finish_reason: Text = None
+
+    def content(self) -> str | None:
+        """Returns its text; None if it only ends or begins an answer, as a chat's first chunk with the role does."""
+        message = self.delta or self.message or _NO_MESSAGE
+        text = (self.text or "") + (message.reasoning_content or message.reasoning or "") + (message.content or "")
+        only_marks = self.finish_reason is not None or "role" in message.model_fields_set
+        return text if text or not only_marks else None
+
+
+class _Chunk(BaseModel):
+    error: Any = None
+    choices: Maybe[list[Maybe[_Choice]]] = None
+    usage: Maybe[_Usage] = None
+    metrics: Maybe[_Metrics] = None
+    timings: Maybe[_Timings] = None
+
+    def counts(self) -> Usage | None:
+        usage = self.usage
+        if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
+            return None
+        details = usage.prompt_tokens_details
+        cached = None if details is None else details.cached_tokens
+        if cached is None and self.timings is not None:
+            cached = self.timings.cache_n
+        return Usage(usage.prompt_tokens, usage.completion_tokens, cached)
+
+    def times(self) -> ServerTimes | None:
+        if self.timings is not None:
+            times = ServerTimes(None, _seconds(self.timings.prompt_ms), _seconds(self.timings.predicted_ms))
+        elif self.metrics is not None:
+            metrics = self.metrics
+            queue_s, first_s = _seconds(metrics.queue_time_ms), _seconds(metrics.time_to_first_token_ms)
+            prefill_s = None if queue_s is None or first_s is None else max(0.0, first_s - queue_s)
+            times = ServerTimes(queue_s, prefill_s, _seconds(metrics.generation_time_ms))
+        else:
+            return None
+        return None if times == ServerTimes() else times
+
+
 def parse_chunk(data: bytes, *, whole: bool = False) -> AnswerChunk:
     """Parse the JSON of an event, or of a whole answer.
 
@@ -57,70 +137,22 @@ def parse_chunk(data: bytes, *, whole: bool = False) -> AnswerChunk:
     document = object_in(data)
     if document is None:
         raise RefusedError(200, with_text(f"the server sent {what} that is not a JSON object", data))
-    if document.get("error"):
+    chunk = _Chunk.model_validate(document)
+    if chunk.error:
         raise RefusedError(200, sentence_in(document) or REQUEST_FAILED)
-    if "choices" not in document:
+    if "choices" not in chunk.model_fields_set:
         reason = sentence_in(document)
         if whole or reason:
             raise RefusedError(200, reason or with_text("the server sent an answer without choices", data))
-    choices = document.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
-    reason = choice.get("finish_reason") if choice else None
+    choice = chunk.choices[0] if chunk.choices else None
+    reason = choice.finish_reason if choice else None
     return AnswerChunk(
-        _text(choice, ended=reason is not None) if choice else None,
-        _REASONS.get(reason, FinishReason.STOP) if isinstance(reason, str) else None,
-        _usage(document),
-        _times(document),
+        choice.content() if choice else None,
+        None if reason is None else _REASONS.get(reason, FinishReason.STOP),
+        chunk.counts(),
+        chunk.times(),
     )
 
 
-def _text(choice: Mapping[str, Any], *, ended: bool) -> str | None:
-    """Returns a chunk's text; None if it only ends or begins an answer, as a chat's first chunk with the role does."""
-    part = choice.get("delta") or choice.get("message") or {}
-    found = [choice.get("text")]
-    if isinstance(part, dict):
-        # Some servers give the same reasoning under both names.
-        found += [part.get("reasoning_content") or part.get("reasoning"), part.get("content")]
-        ended = ended or "role" in part
-    text = "".join(one for one in found if isinstance(one, str))
-    return text if text or not ended else None
-
-
-def _usage(document: Mapping[str, Any]) -> Usage | None:
-    usage = document.get("usage")
-    if not isinstance(usage, dict):
-        return None
-    prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
-    if prompt is None or completion is None:
-        return None
-    cached = _count(_within(usage, "prompt_tokens_details").get("cached_tokens"))
-    if cached is None:
-        cached = _count(_within(document, "timings").get("cache_n"))  # llama.cpp
-    return Usage(prompt, completion, cached)
-
-
-def _times(document: Mapping[str, Any]) -> ServerTimes | None:
-    """Returns times given under vLLM's names (``--enable-per-request-metrics``) or llama.cpp's."""
-    metrics, timings = _within(document, "metrics"), _within(document, "timings")
-    queue, first = _seconds(metrics.get("queue_time_ms")), _seconds(metrics.get("time_to_first_token_ms"))
-    prefill, decode = None, _seconds(metrics.get("generation_time_ms"))
-    if queue is not None and first is not None:
-        prefill = max(0.0, first - queue)
-    if timings:
-        prefill, decode = _seconds(timings.get("prompt_ms")), _seconds(timings.get("predicted_ms"))
-    times = ServerTimes(queue, prefill, decode)
-    return None if times == ServerTimes() else times
-
-
-def _within(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = document.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST else None
-
-
-def _seconds(value: Any) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value / 1000 if is_number and 0 <= value <= FAR else None
+def _seconds(ms: float | None) -> float | None:
+    return None if ms is None else ms / 1000

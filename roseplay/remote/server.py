@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
+from pydantic import BaseModel, Field
 
 from roseplay.config import Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.errors import EngineStartError
 from roseplay.engine.telemetry import Load, LoadEvent
-from roseplay.formats.text import is_name
 from roseplay.remote.control import Control
 from roseplay.remote.dialects import DIALECTS, UNKNOWN, Dialect
 from roseplay.remote.load import LoadNames, load_names, read_blocks, read_load
 from roseplay.remote.questions import Reply
 from roseplay.remote.sentences import failure, refusal
+from roseplay.remote.shapes import Maybe, Name, Text
 from roseplay.settings import settings_of
 
 KNOBS_PATH = "/v1/runtime_config"
@@ -30,7 +31,33 @@ ASSUMED_MODEL_LEN = 1 << 17
 _LONGEST = 1 << 27  # most credible tokens of a request: the page draws something for each block
 ASSUMED_BLOCK_SIZE = 16
 
-_LENGTHS = ("max_model_len", "context_length", "max_context_length")
+_Length = Maybe[Annotated[int, Field(strict=True, gt=0, le=_LONGEST)]]
+
+
+class _Meta(BaseModel):
+    n_ctx: _Length = None  # llama.cpp's
+
+
+class ModelCard(BaseModel):
+    """A model in a server's list."""
+
+    id: Name
+    owned_by: Text = None
+    max_model_len: _Length = None
+    context_length: _Length = None
+    max_context_length: _Length = None
+    meta: Maybe[_Meta] = None
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens of a prompt and its answer; None if the server does not say."""
+        in_meta = None if self.meta is None else self.meta.n_ctx
+        lengths = (self.max_model_len, self.context_length, self.max_context_length, in_meta)
+        return next((length for length in lengths if length is not None), None)
+
+
+class _Models(BaseModel):
+    data: Maybe[list[Maybe[ModelCard]]] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +168,12 @@ def attach(control: Control, model: str | None, time_ns: int) -> Server:
         card = _choose(control, listed, model)
         metrics_path, metrics = _metrics(control)
         names = load_names(metrics)
-        owner = str(card.get("owned_by", ""))
+        owner = card.owned_by or ""
         return Server(
-            model=card["id"],
-            models=tuple(one["id"] for one in listed),
+            model=card.id,
+            models=tuple(listed_card.id for listed_card in listed),
             dialect=DIALECTS.get(owner) or (DIALECTS[names.dialect] if names else UNKNOWN),
-            max_model_len=_max_model_len(card),
+            max_model_len=card.longest,
             metrics_path=metrics_path,
             names=names,
             load=read_load(metrics, names, time_ns) if names else LoadEvent(time_ns),
@@ -161,7 +188,7 @@ def attach(control: Control, model: str | None, time_ns: int) -> Server:
         ) from None
 
 
-def _list_models(control: Control) -> list[dict[str, Any]]:
+def _list_models(control: Control) -> list[ModelCard]:
     reply = control.get("/v1/models")
     if reply.status in (401, 403):
         has_key = "Authorization" in control.headers
@@ -173,31 +200,25 @@ def _list_models(control: Control) -> list[dict[str, Any]]:
     return models_in(reply)
 
 
-def models_in(reply: Reply) -> list[dict[str, Any]]:
-    """Returns the entries of a list of models whose ``id`` can be displayed."""
-    found = (reply.document or {}).get("data") if reply.status == 200 else None
-    return [one for one in found if isinstance(one, dict) and is_name(one.get("id"))] if isinstance(found, list) else []
+def models_in(reply: Reply) -> list[ModelCard]:
+    """Returns the models in a reply whose ``id`` can be displayed."""
+    models = _Models.model_validate(reply.document or {} if reply.status == 200 else {})
+    return [card for card in models.data or [] if card is not None]
 
 
-def _choose(control: Control, listed: list[dict[str, Any]], model: str | None) -> dict[str, Any]:
+def _choose(control: Control, listed: list[ModelCard], model: str | None) -> ModelCard:
     """Returns the server's entry for the model. A model that it does not list is accepted only if it lists none."""
     for card in listed:
-        if model in (None, card["id"]):
+        if model in (None, card.id):
             return card
     if listed:
-        names = ", ".join(card["id"] for card in listed[:10])
+        names = ", ".join(card.id for card in listed[:10])
         raise EngineStartError(f"{control.root} has no model {model!r}: use one of {names}")
     if model is None:
         raise EngineStartError(
             f"{control.root}/v1/models lists no model: check that this is the address of the API, or name a model"
         )
-    return {"id": model}
-
-
-def _max_model_len(card: Mapping[str, Any]) -> int | None:
-    meta = card.get("meta") if isinstance(card.get("meta"), dict) else None
-    found = [card.get(name) for name in _LENGTHS] + [(meta or {}).get("n_ctx")]  # the last is llama.cpp's
-    return next((value for value in found if isinstance(value, int) and 0 < value <= _LONGEST), None)
+    return ModelCard.model_construct(id=model)
 
 
 def _metrics(control: Control) -> tuple[str | None, str]:

@@ -76,7 +76,7 @@ class Server:
         reply = self.get("/v1/models", MODEL_WITHIN_S)
         if reply.status in (401, 403):
             raise ServerError(f"{self.root} asks for a key: give it with --api-key")
-        return [card["id"] for card in models_in(reply)]
+        return [card.id for card in models_in(reply)]
 
     def get(self, path: str, timeout: float | None = None) -> Reply:
         return self._questions.ask("GET", path, timeout or self._timeout)
