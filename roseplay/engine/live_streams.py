@@ -52,11 +52,13 @@ class LiveStreams(Generic[AnyStream]):
         return max(0, len(self._streams) - self._num_scheduled)
 
     def scheduled(self, stream: AnyStream, time_ns: int) -> None:
-        """Note that a step has scheduled a request, unless an earlier one has."""
-        if stream.metrics.scheduled_ns is None:
+        """Note that a step has scheduled a request, unless an earlier one has or the request has ended."""
+        with self._lock:
+            if stream.metrics.scheduled_ns is not None or stream.request_id not in self._streams:
+                return
             stream.metrics.scheduled_ns = time_ns
             self._num_scheduled += 1
-            self._note("scheduled", stream, time_ns)
+        self._note("scheduled", stream, time_ns)
 
     def first_token(self, stream: AnyStream, time_ns: int) -> None:
         self._note("first_token", stream, time_ns)

@@ -32,21 +32,6 @@ class Usage:
     cached: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerChunk:
-    """The content of a chunk.
-
-    Attributes:
-        text: a piece of the answer or its reasoning; "" for a token without text; None if there is no token.
-        finish_reason: set in the last chunk that has a choice.
-    """
-
-    text: str | None = None
-    finish_reason: FinishReason | None = None
-    usage: Usage | None = None
-    times: ServerTimes | None = None
-
-
 class _Details(BaseModel):
     cached_tokens: Count = None
 
@@ -80,54 +65,74 @@ class _Message(BaseModel):
     reasoning_content: Text = None  # some servers give the same reasoning under both names
 
 
-_NO_MESSAGE = _Message()
-
-
 class _Choice(BaseModel):
     text: Text = None
     delta: Maybe[_Message] = None
     message: Maybe[_Message] = None
     finish_reason: Text = None
 
-    def content(self) -> str | None:
-        """Returns its text; None if it only ends or begins an answer, as a chat's first chunk with the role does."""
-        message = self.delta or self.message or _NO_MESSAGE
-        text = (self.text or "") + (message.reasoning_content or message.reasoning or "") + (message.content or "")
-        only_marks = self.finish_reason is not None or "role" in message.model_fields_set
-        return text if text or not only_marks else None
 
+class Chunk(BaseModel):
+    """The content of a chunk."""
 
-class _Chunk(BaseModel):
     error: Any = None
     choices: Maybe[list[Maybe[_Choice]]] = None
     usage: Maybe[_Usage] = None
     metrics: Maybe[_Metrics] = None
     timings: Maybe[_Timings] = None
 
+    @property
+    def _choice(self) -> _Choice | None:
+        return self.choices[0] if self.choices else None
+
+    @property
+    def text(self) -> str | None:
+        """A piece of the answer or its reasoning; "" for a token without text. None if the chunk only begins or ends an
+        answer, as a chat's first chunk with the role does."""
+        choice = self._choice
+        if choice is None:
+            return None
+        message = choice.delta or choice.message or _NO_MESSAGE
+        text = (choice.text or "") + (message.reasoning_content or message.reasoning or "") + (message.content or "")
+        only_marks = choice.finish_reason is not None or "role" in message.model_fields_set
+        return text if text or not only_marks else None
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Set in the last chunk that has a choice."""
+        choice = self._choice
+        if choice is None or choice.finish_reason is None:
+            return None
+        return _REASONS.get(choice.finish_reason, FinishReason.STOP)
+
+    @property
     def counts(self) -> Usage | None:
+        """The request's tokens so far."""
         usage = self.usage
         if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
             return None
-        details = usage.prompt_tokens_details
-        cached = None if details is None else details.cached_tokens
+        cached = None if usage.prompt_tokens_details is None else usage.prompt_tokens_details.cached_tokens
         if cached is None and self.timings is not None:
             cached = self.timings.cache_n
         return Usage(usage.prompt_tokens, usage.completion_tokens, cached)
 
+    @property
     def times(self) -> ServerTimes | None:
+        """What the server measured."""
+        times = ServerTimes()
         if self.timings is not None:
             times = ServerTimes(None, _seconds(self.timings.prompt_ms), _seconds(self.timings.predicted_ms))
         elif self.metrics is not None:
-            metrics = self.metrics
-            queue_s, first_s = _seconds(metrics.queue_time_ms), _seconds(metrics.time_to_first_token_ms)
+            queue_s, first_s = _seconds(self.metrics.queue_time_ms), _seconds(self.metrics.time_to_first_token_ms)
             prefill_s = None if queue_s is None or first_s is None else max(0.0, first_s - queue_s)
-            times = ServerTimes(queue_s, prefill_s, _seconds(metrics.generation_time_ms))
-        else:
-            return None
+            times = ServerTimes(queue_s, prefill_s, _seconds(self.metrics.generation_time_ms))
         return None if times == ServerTimes() else times
 
 
-def parse_chunk(data: bytes, *, whole: bool = False) -> AnswerChunk:
+_NO_MESSAGE = _Message()
+
+
+def parse_chunk(data: bytes, *, whole: bool = False) -> Chunk:
     """Parse the JSON of an event, or of a whole answer.
 
     Raises:
@@ -137,21 +142,14 @@ def parse_chunk(data: bytes, *, whole: bool = False) -> AnswerChunk:
     document = object_in(data)
     if document is None:
         raise RefusedError(200, with_text(f"the server sent {what} that is not a JSON object", data))
-    chunk = _Chunk.model_validate(document)
+    chunk = Chunk.model_validate(document)
     if chunk.error:
         raise RefusedError(200, sentence_in(document) or REQUEST_FAILED)
-    if "choices" not in chunk.model_fields_set:
+    if "choices" not in document:
         reason = sentence_in(document)
         if whole or reason:
             raise RefusedError(200, reason or with_text("the server sent an answer without choices", data))
-    choice = chunk.choices[0] if chunk.choices else None
-    reason = choice.finish_reason if choice else None
-    return AnswerChunk(
-        choice.content() if choice else None,
-        None if reason is None else _REASONS.get(reason, FinishReason.STOP),
-        chunk.counts(),
-        chunk.times(),
-    )
+    return chunk
 
 
 def _seconds(ms: float | None) -> float | None:

@@ -13,7 +13,7 @@ import httpx
 from roseplay.clock import Clock
 from roseplay.core.request import FinishReason
 from roseplay.engine.request_metrics import ServerTimes
-from roseplay.remote.chunk import REQUEST_FAILED, AnswerChunk, Usage, parse_chunk
+from roseplay.remote.chunk import REQUEST_FAILED, Chunk, Usage, parse_chunk
 from roseplay.remote.lateness import Lateness
 from roseplay.remote.live import RemoteStreams
 from roseplay.remote.sentences import MOST_REFUSAL, RefusedError, failure, refusal
@@ -159,15 +159,16 @@ class _Reading:
         elif data:
             self.take(parse_chunk(data), time_ns)
 
-    def take(self, chunk: AnswerChunk, time_ns: int) -> None:
-        if chunk.text is not None:
+    def take(self, chunk: Chunk, time_ns: int) -> None:
+        text, counts = chunk.text, chunk.counts
+        if text is not None:
             known = self._stream.num_tokens
-            new = 1 if chunk.usage is None else chunk.usage.completion - known
+            new = 1 if counts is None else counts.completion - known
             counted = min(max(1, new), self._tokens - known)  # text beyond the tokens asked for has none
-            if chunk.text or (new > 0 and counted > 0):
-                self._live.push(self._stream, chunk.text, time_ns, counted)
+            if text or (new > 0 and counted > 0):
+                self._live.push(self._stream, text, time_ns, counted)
         self.reason = chunk.finish_reason or self.reason
-        self._usage = chunk.usage or self._usage
+        self._usage = counts or self._usage
         self._times = chunk.times or self._times
 
     def end(self) -> FinishReason:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +12,8 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+
+from tests.waiting import wait_until
 
 
 @contextmanager
@@ -29,13 +30,6 @@ def at_a_port(app: Any) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join(timeout=10)
-
-
-def wait_until(true: Callable[[], Any], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not become true"
-        time.sleep(0.02)
 
 
 def event(document: Any) -> bytes:

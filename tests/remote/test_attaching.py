@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import subprocess
 import sys
@@ -22,9 +23,12 @@ from roseplay.engine.client import Engine
 from roseplay.engine.errors import EngineStartError
 from roseplay.remote.control import Control
 from roseplay.remote.engine import HttpEngine
+from roseplay.remote.questions import Reply
+from roseplay.remote.server import ModelCard, models_in
 from roseplay.remote.timings import Timings
-from tests.remote.servers import Script, at_a_port, wait_until, words
+from tests.remote.servers import Script, at_a_port, words
 from tests.serve.conftest import serving
+from tests.waiting import wait_until
 
 
 def start_error(url: str, **options: Any) -> str:
@@ -170,29 +174,22 @@ def test_a_hint_where_metrics_are_switched_off() -> None:
         ({"max_model_len": 1 << 27}, 1 << 27),
         ({"max_model_len": 1 << 40, "context_length": 8192}, 8192),
         ({"max_model_len": 0, "context_length": "8192"}, None),
+        ({"max_model_len": True, "meta": {"n_ctx": 4096}}, 4096),
     ],
 )
 def test_a_length_that_no_model_has_is_left_out(card: dict[str, Any], longest: int | None) -> None:
-    with at_a_port(Script(words("Hi"), card=card).app) as address, HttpEngine(address) as remote:
-        assert remote.server.max_model_len == longest
+    assert ModelCard.model_validate({"id": "m", **card}).longest == longest
+
+
+def test_models_without_names_that_can_be_printed_are_skipped() -> None:
+    data = [7, {"object": "model"}, {"id": 5}, {"id": "\x1b]0;x\x07"}, {"id": "x" * 999}, {"id": "named"}]
+    assert [card.id for card in models_in(Reply(200, json.dumps({"data": data}).encode()))] == ["named"]
+    assert models_in(Reply(200, b"[]")) == models_in(Reply(404, b'{"data": [{"id": "named"}]}')) == []
 
 
 def test_it_needs_no_torch() -> None:
     code = "import sys; import roseplay.remote.engine; print({'torch', 'transformers', 'gradio'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
-
-
-def test_models_without_names_that_can_be_printed_are_skipped() -> None:
-    app = FastAPI()
-
-    @app.get("/v1/models")
-    def models() -> Response:
-        return JSONResponse(
-            {"data": [7, {"object": "model"}, {"id": 5}, {"id": "\x1b]0;x\x07"}, {"id": "x" * 999}, {"id": "named"}]}
-        )
-
-    with at_a_port(app) as address, HttpEngine(address) as remote:
-        assert remote.server.models == ("named",)
 
 
 @pytest.mark.parametrize(
@@ -214,17 +211,6 @@ def test_a_key_that_cannot_be_sent_is_not_repeated(address: str, key: str) -> No
 def test_a_key_from_a_file_may_end_with_a_line_feed(engine: Engine) -> None:
     with serving(engine, key="right") as address, HttpEngine(address, api_key="right\n") as remote:
         assert remote.health().ok
-
-
-def test_closing_leaves_no_thread() -> None:
-    def ours() -> set[threading.Thread]:
-        return {thread for thread in threading.enumerate() if thread.name.startswith("roseplay")}
-
-    with at_a_port(Script(words("Hi")).app) as address:
-        before = ours()
-        with HttpEngine(address):
-            assert len(ours() - before) > 1
-        assert ours() <= before
 
 
 def test_bad_health_is_said_in_the_servers_words() -> None:

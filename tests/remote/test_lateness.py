@@ -10,7 +10,8 @@ from roseplay.clock import SYSTEM_CLOCK
 from roseplay.config import SamplingParams
 from roseplay.remote.engine import HttpEngine
 from roseplay.remote.lateness import Lateness
-from tests.remote.servers import Script, at_a_port, wait_until, words
+from tests.remote.servers import Script, at_a_port, words
+from tests.waiting import wait_until
 
 CHAT = [{"role": "user", "content": "Hello"}]
 
@@ -57,7 +58,7 @@ def test_a_loop_that_is_held_up_is_noticed() -> None:
         # The thread that reads all streams calls the listeners, so a slow listener delays the reading of all streams.
         held = [remote.submit(CHAT, SamplingParams(), on_update=lambda _: time.sleep(0.3)) for _ in range(4)]
         wait_until(lambda: all(stream.finished for stream in held))
-        wait_until(lambda: remote.client_delay is not None, seconds=5)
+        wait_until(lambda: remote.client_delay is not None, timeout=5)
         assert "tokens are read" in str(remote.client_delay)
 
 

@@ -25,10 +25,11 @@ from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import LoadEvent, TokensEvent
 from roseplay.remote import exchange
 from roseplay.remote.engine import HttpEngine
-from roseplay.remote.sentences import MOST_REFUSAL, failure, refusal
+from roseplay.remote.sentences import MOST_REFUSAL
 from roseplay.remote.stream import HttpStream
 from roseplay.remote.timings import Timings
-from tests.remote.servers import Script, at_a_port, error, event, wait_until, words
+from tests.remote.servers import Script, at_a_port, error, event, words
+from tests.waiting import wait_until
 
 CHAT = [{"role": "user", "content": "Hi"}]
 DONE = event(b"[DONE]")
@@ -60,35 +61,6 @@ def test_pieces_of_several_tokens_are_counted_by_the_server() -> None:
     assert len(stream.token_times_ns) == 2 and len(stream.metrics.itl_ns) == 1
 
 
-@pytest.mark.parametrize(("queue_ms", "prefill_s"), [(20.0, 0.03), (60.0, 0.0)])
-def test_vllms_times(queue_ms: float, prefill_s: float) -> None:
-    metrics = {"time_to_first_token_ms": 50.0, "queue_time_ms": queue_ms, "generation_time_ms": 400.0}
-    usage = {"prompt_tokens": 2, "completion_tokens": 1, "prompt_tokens_details": None}
-    times = ask(Script(words("Yes", usage=usage, metrics=metrics))).metrics.server
-    assert times is not None
-    assert (times.queue_s, times.prefill_s, times.decode_s) == (queue_ms / 1e3, pytest.approx(prefill_s), 0.4)
-
-
-def test_llama_cpps_times() -> None:
-    timings = {"cache_n": 30, "prompt_n": 2, "prompt_ms": 12.5, "predicted_n": 1, "predicted_ms": 70}
-    usage = {"prompt_tokens": 32, "completion_tokens": 1}
-    stream = ask(Script(words("Yes", usage=usage, timings=timings), card={"owned_by": "llamacpp"}))
-    times = stream.metrics.server
-    assert times is not None and (times.queue_s, times.prefill_s, times.decode_s) == (None, 0.0125, 0.07)
-    assert stream.metrics.cached_tokens == 30
-
-
-@pytest.mark.parametrize("count", [True, -1, 1.0, "1", 2**31, None])
-def test_a_count_that_cannot_be_true_is_left_out(count: Any) -> None:
-    usage = {"prompt_tokens": count, "completion_tokens": 1}
-    assert ask(Script(words("Yes", usage=usage))).metrics.prompt_tokens == 0
-
-
-def test_cached_tokens_of_usage_come_first() -> None:
-    usage = {"prompt_tokens": 32, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 0}}
-    assert ask(Script(words("Yes", usage=usage, timings={"cache_n": 30}))).metrics.cached_tokens == 0
-
-
 @pytest.mark.parametrize("owner", ["roseplay", "vllm", "sglang"])
 def test_servers_that_can_count_the_tokens_of_chunks_are_asked_to(owner: str) -> None:
     script = Script(words("Yes"), card={"owned_by": owner})
@@ -109,20 +81,6 @@ def test_no_request_waits_here_for_another() -> None:
         wait_until(lambda: len(script.bodies) == len(streams))
         remote.abort_all()
         assert {stream.result(timeout=30).finish_reason for stream in streams} == {FinishReason.ABORT}
-
-
-def test_reasoning_is_text() -> None:
-    deltas = [{"role": "assistant", "content": None}, {"reasoning_content": "Hm. "}, {"content": "Yes"}]
-    events = [event({"choices": [{"delta": delta, "finish_reason": None}]}) for delta in deltas]
-    stream = ask(Script([*events, event({"choices": [{"delta": {}, "finish_reason": "length"}]})]))
-    assert (stream.text, stream.finish_reason, stream.error) == ("Hm. Yes", FinishReason.LENGTH, None)
-    assert len(stream.token_times_ns) == 2
-
-
-def test_reasoning_under_two_names_is_taken_once() -> None:
-    delta = {"reasoning": "Hm. ", "reasoning_content": "Hm. "}
-    events = [event({"choices": [{"delta": one, "finish_reason": None}]}) for one in (delta, {"content": "Yes"})]
-    assert ask(Script([*events, event({"choices": [{"delta": {}, "finish_reason": "stop"}]})])).text == "Hm. Yes"
 
 
 def counting(*pieces: tuple[str, int]) -> list[bytes]:
@@ -339,26 +297,8 @@ def test_usage_is_left_out_where_it_is_refused() -> None:
     assert ["stream_options" in body for body in script.bodies] == [True, False, False]
 
 
-@pytest.mark.parametrize(
-    ("refused", "says"),
-    [
-        (error(429, "too many requests wait"), "too many requests wait"),
-        (JSONResponse({"object": "error", "message": "top_k: not\nhere"}, 400), "top_k: not here"),
-        (JSONResponse({"detail": [{"msg": "Field required"}]}, 422), "Field required"),
-        (JSONResponse({"error": "context full"}, 500), "context full"),
-        (Response("<html>", 502), "the server replied with status 502"),
-        (Response("<p>It is\n<b>full</b>", 502), "the server replied with status 502: It is full"),
-        (Response("It is full", 503), "the server replied with status 503: It is full"),
-        (Response("", 403), "the server does not accept the key"),
-        (
-            Response("[1]", 200, media_type="application/json"),
-            "the server sent an answer that is not a JSON object: [1]",
-        ),
-        (Response("", 200), "the server ended the stream without saying why: the answer may not be whole"),
-    ],
-)
-def test_refusals_are_the_servers_sentences(refused: Response, says: str) -> None:
-    assert failed(ask(Script([], refuse=lambda body: refused))) == says
+def test_a_refusal_is_the_servers_sentence() -> None:
+    assert failed(ask(Script([], refuse=lambda body: error(429, "too many requests wait")))) == "too many requests wait"
 
 
 PAGE = "<!doctype html><html><head><title lang=en>502 Bad &amp; Gateway</title><style>p {}</style></head><p>nginx</p>"
@@ -372,6 +312,8 @@ PAGE = "<!doctype html><html><head><title lang=en>502 Bad &amp; Gateway</title><
         ('{\n  "error": "The model loads."\n}\n', "The model loads."),
         ('{"detail": "The model loads."}', "The model loads."),
         ('"The model loads."', 'the server sent an answer that is not a JSON object: "The model loads."'),
+        ("", "the server ended the stream without saying why: the answer may not be whole"),
+        ("[1]", "the server sent an answer that is not a JSON object: [1]"),
         ('{"state": "loading"}', 'the server sent an answer without choices: {"state": "loading"}'),
         (PAGE, "the server sent an answer that is not a JSON object: 502 Bad & Gateway"),
         ("The model loads.", "the server sent an answer that is not a JSON object: The model loads."),
@@ -387,38 +329,6 @@ def test_an_error_with_status_200_keeps_its_reason(kind: str, body: str, says: s
 def test_a_whole_answer_is_read_whatever_its_type_says(kind: str) -> None:
     body = json.dumps({"choices": [{"text": "Yes", "finish_reason": "stop"}]}, indent=2)
     assert ask(Script([], refuse=lambda _: Response(body, 200, media_type=kind))).text == "Yes"
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "said"),
-    [
-        (401, b"", "the server does not accept the key"),
-        (403, b"<html>", "the server does not accept the key"),
-        (402, b"", "the server replied with status 402"),
-        (401, b'{"error": {"message": "Pay first."}}', "Pay first."),
-    ],
-)
-def test_a_refusal_without_a_sentence_of_the_server_s_gets_one(status: int, body: bytes, said: str) -> None:
-    refused = refusal(status, body)
-    assert (refused.status, str(refused)) == (status, said)
-
-
-def test_what_a_server_adds_to_its_chunks_is_no_refusal() -> None:
-    piece = {
-        "choices": [{"index": 0, "delta": {"content": "Yes"}, "finish_reason": "stop"}],
-        "message": "from the cache",
-    }
-    usage = {"usage": {"prompt_tokens": 9, "completion_tokens": 1}}  # a chunk without choices
-    stream = ask(Script([event(piece), event(usage), DONE]))
-    assert (stream.text, stream.error, stream.metrics.prompt_tokens) == ("Yes", None, 9)
-
-
-@pytest.mark.parametrize(
-    ("place", "says"), [(["body", "temperature"], "temperature: too hot"), (["body"], "too hot"), (None, "too hot")]
-)
-def test_a_fault_names_its_field(place: list[str] | None, says: str) -> None:
-    refused = JSONResponse({"detail": [{"loc": place, "msg": "too hot"}]}, 422)
-    assert failed(ask(Script([], refuse=lambda body: refused))) == says
 
 
 def test_a_mistake_of_the_client_ends_its_own_stream_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -614,12 +524,6 @@ def test_load_is_followed_while_requests_run() -> None:
         assert stream.result(timeout=5).finish_reason is FinishReason.ABORT
 
 
-def test_a_failure_of_no_known_kind_is_named() -> None:
-    said = failure(httpx.DecodingError("not\ngzip"), "http://host")
-    assert said == "the request to http://host failed (DecodingError: not gzip)"
-    assert "Bearer" not in failure(httpx.LocalProtocolError("Illegal header value b'Bearer key'"), "http://host")
-
-
 def test_the_first_look_after_the_last_request_tells_that_nothing_runs() -> None:
     timings = Timings(look_s=0.1, idle_looks=10**9)  # no other poll while it is idle
     remotes: list[HttpEngine] = []
@@ -664,7 +568,7 @@ def test_an_answer_that_comes_at_once_has_a_time() -> None:
 def test_a_request_that_has_ended_before_it_is_sent_is_not_sent() -> None:
     script, begin = Script(words("Yes")), threading.Event()
     with at_a_port(script.app) as address, HttpEngine(address) as remote:
-        remote._connection._loop.call_soon_threadsafe(begin.wait)
+        remote._connection._loop.call(begin.wait)
         ended = remote.submit("First")
         remote._live.end(ended, FinishReason.ERROR, "it took too long")
         begin.set()

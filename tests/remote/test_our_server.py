@@ -13,7 +13,7 @@ from roseplay.engine.client import Engine
 from roseplay.engine.errors import EngineError
 from roseplay.engine.telemetry import KnobEvent, LoadEvent, RequestEvent, TokensEvent
 from roseplay.remote.engine import HttpEngine
-from tests.remote.servers import wait_until
+from tests.waiting import wait_until
 
 CHAT = [{"role": "user", "content": "What is a cache?"}]
 ENDLESS = SamplingParams(max_new_tokens=1500, ignore_eos=True)
@@ -75,7 +75,7 @@ def test_an_abort_reaches_the_server(engine: Engine, address: str, of: str) -> N
             "close": remote.close,
         }[of]()
         assert stream.result(timeout=5).finish_reason is FinishReason.ABORT
-        wait_until(lambda: engine.num_unfinished == 0, seconds=5)
+        wait_until(lambda: engine.num_unfinished == 0, timeout=5)
         theirs = [event for event in engine.telemetry.since(cursor)[1] if isinstance(event, RequestEvent)][-1].stream
         assert theirs is not None and theirs.finish_reason is FinishReason.ABORT  # it had not finished by itself
         assert (remote.num_unfinished, remote.abort(stream.request_id), stream.cancel()) == (0, False, False)
@@ -109,7 +109,7 @@ def test_listeners_hear_of_each_piece_and_the_end(remote: HttpEngine) -> None:
     remote.submit(CHAT, params, on_update=lambda s: heard.append((len(s.token_times_ns), s.finished))).result(
         timeout=60
     )
-    wait_until(lambda: heard and heard[-1][1], seconds=5)
+    wait_until(lambda: heard and heard[-1][1], timeout=5)
     assert [count for count, _ in heard] == sorted(count for count, _ in heard)
 
 
@@ -120,7 +120,7 @@ def test_the_telemetry_tells_of_requests_tokens_and_load(remote: HttpEngine) -> 
     def of_kind(kind: type) -> list[Any]:
         return [event for event in remote.telemetry.since(cursor)[1] if isinstance(event, kind)]
 
-    wait_until(lambda: any(event.total.running == 0 for event in of_kind(LoadEvent)), seconds=30)
+    wait_until(lambda: any(event.total.running == 0 for event in of_kind(LoadEvent)), timeout=30)
     assert [event.kind for event in of_kind(RequestEvent)] == ["submitted", "first_token", "finished"]
     tokens = [token for event in of_kind(TokensEvent) for token in event.tokens]
     assert [token.time_ns for token in tokens] == stream.token_times_ns
