@@ -24,6 +24,9 @@ from roseplay.settings import (
     setting,
     settings_of,
 )
+from roseplay.settings import (
+    SettingError as SettingError,
+)
 
 # All stop strings are searched for after every token, in the one thread that serves all streams.
 MAX_STOP_STRINGS = 16

@@ -16,6 +16,22 @@ from typing import Any, Literal, Protocol
 _NONE = ("", "none", "null", "unlimited", "∞")
 
 
+class SettingError(ValueError):
+    """A setting cannot have a value. The message is one line: the name, and the problem.
+
+    Args:
+        name: of the setting.
+        problem: what is wrong and what to use instead, as in "is 0: use an integer of at least 1".
+    """
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(name, problem)
+        self.name, self.problem = name, problem
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.problem}"
+
+
 class Values(Protocol):
     """The values that a setting accepts."""
 
@@ -254,11 +270,11 @@ class Setting:
         return f"{self.vllm} (inverted)" if self.opposite else self.vllm
 
     def check(self, name: str, value: object) -> None:
-        """Raises ``ValueError``, saying what to use instead, for a value that is not accepted."""
+        """Raises ``SettingError``, saying what to use instead, for a value that is not accepted."""
         if value is None and self.values.none:
             return
         if not self.values.allows(value):
-            raise ValueError(f"{name} is {_short.repr(value)}: use {self.takes}")
+            raise SettingError(name, f"is {_short.repr(value)}: use {self.takes}")
 
     def read(self, text: str) -> Any:
         """Returns a value from the command line; ``none`` and ``unlimited`` are None where that is allowed.
@@ -318,6 +334,6 @@ def defaults_of(kind: type) -> dict[str, Any]:
 
 
 def check_all(settings: Any) -> None:
-    """Check every field of a settings object; raises ``ValueError`` for the first bad value."""
+    """Check every field of a settings object; raises ``SettingError`` for the first bad value."""
     for name, described in settings_of(type(settings)).items():
         described.check(name, getattr(settings, name))

@@ -12,9 +12,18 @@ class RequestTooLargeError(ValueError):
 
 
 def check_fits(
-    num_prompt_tokens: int, max_new_tokens: int, max_model_len: int, num_usable: int, block_size: int
+    num_prompt_tokens: int,
+    max_new_tokens: int,
+    max_model_len: int,
+    num_usable: int,
+    block_size: int,
+    *,
+    limit: str = "max_new_tokens",
 ) -> None:
     """Check that a request fits the context length and the KV blocks of an idle engine.
+
+    Args:
+        limit: the sender's name for the number of new tokens.
 
     Raises:
         RequestTooLargeError: it does not; the message gives the numbers and says what to change.
@@ -23,13 +32,13 @@ def check_fits(
     if total > max_model_len:
         raise RequestTooLargeError(
             f"{num_prompt_tokens} prompt tokens + {max_new_tokens} new tokens = {total}, but the model's limit is "
-            f"{max_model_len}: shorten the prompt or lower max_new_tokens"
+            f"{max_model_len}: shorten the prompt or lower {limit}"
         )
     needed = -(-total // block_size)
     if needed > num_usable:
         raise RequestTooLargeError(
             f"{num_prompt_tokens} prompt tokens + {max_new_tokens} new tokens need {needed} KV blocks of {block_size} "
-            f"tokens, but the pool has {num_usable}: lower max_new_tokens or start with more num_blocks"
+            f"tokens, but the pool has {num_usable}: lower {limit} or start with more num_blocks"
         )
 
 

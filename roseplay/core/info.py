@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from roseplay.config import GPU_KNOBS, Knobs, SamplingParams
+from roseplay.config import GPU_KNOBS, Knobs, SamplingParams, SettingError
 from roseplay.core.budget import check_fits
 
 _BRIEF = 300  # characters
@@ -35,8 +35,8 @@ class Choice:
         return why.strip().partition("\n")[0][:_BRIEF]
 
 
-class UnsupportedKnobError(ValueError):
-    """An engine cannot have this knob's value; the message is one line and says what to use instead."""
+class UnsupportedKnobError(SettingError):
+    """An engine cannot have this knob's value."""
 
 
 @dataclass(slots=True)
@@ -109,15 +109,16 @@ class EngineInfo:
         """Whether prompts are tokenized here; another server receives them as text or messages."""
         return self.server is None
 
-    def check_fits(self, num_prompt_tokens: int, max_new_tokens: int) -> None:
-        """Raises ``RequestTooLargeError`` for a request that could never be served."""
-        check_fits(num_prompt_tokens, max_new_tokens, self.max_model_len, self.num_blocks - 1, self.block_size)
+    def check_fits(self, num_prompt_tokens: int, max_new_tokens: int, limit: str = "max_new_tokens") -> None:
+        """Raises ``RequestTooLargeError`` for a request that could never be served; ``limit``: see ``check_fits``."""
+        pool = (self.max_model_len, self.num_blocks - 1, self.block_size)
+        check_fits(num_prompt_tokens, max_new_tokens, *pool, limit=limit)
 
     def check_stop_tokens(self, params: SamplingParams) -> None:
-        """Raises ``ValueError`` for a stop token beyond the vocabulary, if that is known."""
+        """Raises ``SettingError`` for a stop token beyond the vocabulary, if that is known."""
         largest = max(params.stop_token_ids, default=0)
         if 0 < self.vocab_size <= largest:
-            raise ValueError(f"stop_token_ids has {largest}: use ids from 0 to {self.vocab_size - 1}")
+            raise SettingError("stop_token_ids", f"has {largest}: use ids from 0 to {self.vocab_size - 1}")
 
     def check_knobs(self, knobs: Knobs, before: Knobs | None = None) -> None:
         """Raises ``UnsupportedKnobError`` for knobs that this engine cannot have.
@@ -128,23 +129,27 @@ class EngineInfo:
         has_gpu = self.device.startswith("cuda") or self.cuda_graphs > 0
         for name in GPU_KNOBS if before is not None and not has_gpu else ():
             if getattr(knobs, name) != getattr(before, name):
-                raise UnsupportedKnobError(f"{name} needs a CUDA device; this engine runs on {self.device}")
+                raise UnsupportedKnobError(name, f"needs a CUDA device; this engine runs on {self.device}")
         most = (self.num_blocks - 1) // 2
         if self.server is None and knobs.pinned_blocks > most:
             raise UnsupportedKnobError(
-                f"pinned_blocks is {knobs.pinned_blocks:,}, but at most half of the KV pool can be pinned: use 0 to"
-                f" {most:,}, or start with more num_blocks"
+                "pinned_blocks",
+                f"is {knobs.pinned_blocks:,}, but at most half of the KV pool can be pinned: use 0 to {most:,}, or start"
+                " with more num_blocks",
             )
         if self.server is None and knobs.preemption_mode == "swap" and not self.host_blocks:
-            raise UnsupportedKnobError(f"preemption_mode swap is not possible: {self._why_not_swapped}; use recompute")
+            raise UnsupportedKnobError(
+                "preemption_mode", f"swap is not possible: {self._why_not_swapped}; use recompute"
+            )
         if knobs.speculative_tokens and self.state_slots:
             raise UnsupportedKnobError(
-                "speculative_tokens needs a model without recurrent layers, whose states cannot go back to before a token"
-                f" that was wrong; {self.model} has some: set it to 0"
+                "speculative_tokens",
+                "needs a model without recurrent layers, whose states cannot go back to before a token that was wrong;"
+                f" {self.model} has some: set it to 0",
             )
         if knobs.speculative_tokens and self.simulated is not None:
             raise UnsupportedKnobError(
-                "speculative_tokens cannot be simulated, as answers are a fixed text: set it to 0"
+                "speculative_tokens", "cannot be simulated, as answers are a fixed text: set it to 0"
             )
 
     @property

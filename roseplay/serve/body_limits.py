@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from contextlib import suppress
 
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from roseplay.serve.errors import refusal
 
 MAX_BODY = 1 << 20  # bytes, for routes without a limit of their own
-BODY_WITHIN_S = 30.0
-DISCARDED = 64 << 20  # bytes that are still read of a refused body, so that its sender sees the refusal
-DISCARD_WITHIN_S = 5.0
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 
 
@@ -24,7 +21,15 @@ class BodyLimits:
 
     Args:
         max_bytes: returns the limit for a path.
+
+    Attributes:
+        within_s: how long a body may take.
+        discarded, discard_within_s: how many bytes of a refused body are still read, and for how long, so that its sender
+            sees the refusal.
     """
+
+    within_s = 30.0
+    discarded, discard_within_s = 64 << 20, 5.0
 
     def __init__(self, app: ASGIApp, max_bytes: Callable[[str], int] = lambda path: MAX_BODY) -> None:
         self._app = app
@@ -36,19 +41,30 @@ class BodyLimits:
             return
         limit = self._max_bytes(scope["path"])
         try:
-            async with asyncio.timeout(BODY_WITHIN_S):
+            async with asyncio.timeout(self.within_s):
                 if _announced(scope) > limit:
                     raise TooLargeError
                 body = await read_body(receive, limit)
         except ClientLeftError:
             return
         except TimeoutError:
-            await _refuse(408, f"the body did not arrive within {BODY_WITHIN_S:g} s", scope, receive, send)
+            await _refuse(408, f"the body did not arrive within {self.within_s:g} s", scope, receive, send)
         except TooLargeError:
-            await _discard(receive)
+            await self._discard(receive)
             await _refuse(413, f"the body is too large: send at most {limit:,} bytes", scope, receive, send)
         else:
             await self._app(scope, replayed(body, receive), send)
+
+    async def _discard(self, receive: Receive) -> None:
+        """Keep reading for a while: a client that is still sending would not see the refusal."""
+        size = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.discard_within_s):
+                while size < self.discarded:
+                    message = await receive()
+                    size += len(message.get("body", b""))
+                    if message["type"] != "http.request" or not message.get("more_body"):
+                        return
 
 
 class ClientLeftError(Exception):
@@ -65,7 +81,7 @@ def _announced(scope: Scope) -> int:
 
 
 async def _refuse(status: int, line: str, scope: Scope, receive: Receive, send: Send) -> None:
-    await JSONResponse(refusal(scope["path"], status, line), status, {"Connection": "close"})(scope, receive, send)
+    await refusal(scope["path"], status, line, headers={"Connection": "close"})(scope, receive, send)
 
 
 async def read_body(receive: Receive, limit: float = math.inf) -> bytes:
@@ -86,20 +102,6 @@ async def read_body(receive: Receive, limit: float = math.inf) -> bytes:
             raise TooLargeError
         if not message.get("more_body"):
             return b"".join(parts)
-
-
-async def _discard(receive: Receive) -> None:
-    """Keep reading for a while: a client that is still sending would not see the refusal."""
-    size = 0
-    try:
-        async with asyncio.timeout(DISCARD_WITHIN_S):
-            while size < DISCARDED:
-                message = await receive()
-                size += len(message.get("body", b""))
-                if message["type"] != "http.request" or not message.get("more_body"):
-                    return
-    except TimeoutError:
-        return
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from roseplay.serve.errors import PREFIX, refusal
@@ -44,9 +43,9 @@ class DrainGate:
         if not asks:
             await self._app(scope, receive, send)
         elif self._drain.began:
-            body = refusal(scope["path"], 503, "the server is shutting down: try later, or another server", "draining")
+            message = "the server is shutting down: try later, or another server"
             headers = {"Retry-After": str(_RETRY_AFTER_S), "Connection": "close"}
-            await JSONResponse(body, 503, headers)(scope, receive, send)
+            await refusal(scope["path"], 503, message, "draining", headers)(scope, receive, send)
         else:
             self._drain.running += 1
             try:

@@ -16,6 +16,7 @@ from roseplay.core.budget import RequestTooLargeError
 from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.formats.json_text import strict_json
 from roseplay.formats.text import one_line, shown
+from roseplay.settings import SettingError
 
 logger = logging.getLogger(__name__)
 
@@ -51,22 +52,18 @@ class ApiError(Exception):
         return JSONResponse(self.document(), self.status, headers)
 
 
-def refusal(path: str, status: int, message: str, code: str | None = None) -> dict[str, Any]:
-    """Returns the body of a refusal ahead of all routes: in OpenAI's format below ``/v1``, otherwise in FastAPI's."""
-    if path.startswith(f"{PREFIX}/"):
-        return ApiError(status, message, code=code).document()
-    return {"detail": message}
+def refusal(
+    path: str, status: int, message: str, code: str | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Returns a refusal ahead of all routes: in OpenAI's format below ``/v1``, otherwise in FastAPI's."""
+    in_v1 = path.startswith(f"{PREFIX}/")
+    body = ApiError(status, message, code=code).document() if in_v1 else {"detail": message}
+    return JSONResponse(body, status, headers)
 
 
-def under_their_name(error: ValueError, names: Mapping[str, str]) -> ApiError:
-    """Returns the refusal of a setting, under the client's name for it.
-
-    Args:
-        error: its message begins with our name of the setting, as in ``Setting.check``.
-        names: maps our names to the client's.
-    """
-    ours, _, rest = str(error).partition(" ")
-    return ApiError(400, f"{names.get(ours, ours)} {rest}", param=names.get(ours))
+def under_their_name(error: SettingError, names: Mapping[str, str]) -> ApiError:
+    """Returns the refusal of a setting, under the client's name for it, which ``names`` maps from ours."""
+    return ApiError(400, f"{names.get(error.name, error.name)} {error.problem}", param=names.get(error.name))
 
 
 class _StrictRequest(Request):
@@ -141,12 +138,10 @@ def _invalid(error: RequestValidationError) -> ApiError:
     param = ".".join(places) or None
     if not places and fault["type"] == "model_attributes_type":
         return ApiError(400, "the body is not a JSON object: send one, with Content-Type: application/json")
-    message = fault["msg"].removeprefix("Value error, ")
+    message = fault["msg"]
     if fault["type"] == "extra_forbidden":
         return ApiError(400, f"{param} is not a parameter of this API: leave it out", param=param, code="unsupported")
     if fault["type"] == REFUSED:
         return ApiError(400, message, param=".".join([*places, fault["ctx"]["field"]]))
-    if fault["type"] == "value_error":
-        return ApiError(400, message, param=param)
     value = "" if fault["type"] == "missing" else f", not {shown(fault.get('input'))}"
     return ApiError(400, f"{param or 'the body'}: {message}{value}", param=param)

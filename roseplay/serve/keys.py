@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from roseplay.serve.body_limits import ClientLeftError, TooLargeError, read_body
@@ -71,8 +71,8 @@ class KeyGate:
         if "text/html" in headers.get("accept", ""):
             return _form(path, "")
         line = "this server requires a key: send it as 'Authorization: Bearer KEY'"
-        body = refusal(path, 401, line, "invalid_api_key")
-        return JSONResponse(body, 401, {"WWW-Authenticate": "Bearer", "Cache-Control": "no-store"})
+        more = {"WWW-Authenticate": "Bearer", "Cache-Control": "no-store"}
+        return refusal(path, 401, line, "invalid_api_key", more)
 
     async def _take_form(self, scope: Scope, receive: Receive) -> Response | None:
         """Returns the answer to ``PATH``: the form, or a redirect back with the cookie; None if the client left."""

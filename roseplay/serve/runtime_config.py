@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body
 from roseplay.config import Knobs
 from roseplay.serve.errors import PREFIX, ApiError, OpenAIRoute, refuse_other_methods, under_their_name
 from roseplay.serve.served import Served
-from roseplay.settings import settings_of
+from roseplay.settings import SettingError, settings_of
 
 # vLLM's settings that mean the opposite of our knob.
 _OPPOSITES = ("enforce_eager",)
@@ -29,10 +29,9 @@ def runtime_config_router(served: Served) -> APIRouter:
     @router.patch("/runtime_config")
     def change(changes: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
         """Change any of them, under either name; all or none. They act from the next step on."""
-        ours = _under_our_names(changes)
         try:
-            return _document(served.set_knobs(ours))
-        except ValueError as error:
+            return _document(served.set_knobs(_under_our_names(changes)))
+        except SettingError as error:
             raise under_their_name(error, {_OURS.get(given, given): given for given in changes}) from None
 
     refuse_other_methods(router)
@@ -46,7 +45,11 @@ def _document(knobs: Knobs | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _under_our_names(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns changes by our names; raises ``ApiError`` for an unknown name and for two values of one knob."""
+    """Returns changes by our names.
+
+    Raises:
+        ApiError: an unknown name, or two values of one knob. SettingError: a value that cannot be turned round.
+    """
     ours: dict[str, Any] = {}
     known = settings_of(Knobs)
     for given, value in changes.items():
@@ -55,8 +58,7 @@ def _under_our_names(changes: Mapping[str, Any]) -> dict[str, Any]:
             names = ", ".join([*known, *_OURS])
             raise ApiError(400, f"there is no knob {given!r}: use {names}", param=given)
         if given in _OPPOSITES:
-            if not isinstance(value, bool):
-                raise ApiError(400, f"{given} must be true or false, not {value!r}", param=given)
+            known[name].check(name, value)
             value = not value
         if name in ours and ours[name] != value:
             raise ApiError(400, f"{given} and {name} are two names of one knob: send one", param=given)

@@ -14,6 +14,7 @@ from roseplay.engine.stream import Stream
 from roseplay.serve.bodies import MOST_ANSWERS, MOST_PROMPT_LOGPROBS, ChatBody, CompletionBody, Sampling
 from roseplay.serve.errors import ApiError, under_their_name
 from roseplay.serve.prompt_text import PromptText, prompt_text
+from roseplay.settings import SettingError
 
 _UNCHANGED = ("presence_penalty", "frequency_penalty", "stop", "stop_token_ids", "ignore_eos", "priority")
 # Parameters that the model's author may recommend.
@@ -107,11 +108,10 @@ def _prepare(
         info, recommended = engine.info, engine.info.sampling_defaults
         room = min(info.max_model_len, (info.num_blocks - 1) * info.block_size) - len(token_ids)
         try:
-            info.check_fits(len(token_ids), max(1, room) if most is None else most)
+            info.check_fits(len(token_ids), max(1, room) if most is None else most, body.limit)
         except RequestTooLargeError as error:
-            message = str(error).replace("max_new_tokens", body.limit)
             param = body.limit if room > 0 and body.limit in body.model_fields_set else body.prompt_field
-            raise ApiError(400, message, param=param, code="context_length_exceeded") from None
+            raise ApiError(400, str(error), param=param, code="context_length_exceeded") from None
         at_most = min(room, recommended.get("max_new_tokens", room)) if most is None else most
         more = {"max_new_tokens": int(at_most), **logprobs}
         requests += [Prepared(token_ids, _params(body, info, number, more)) for number in range(body.n)]
@@ -136,7 +136,7 @@ def _params(body: Sampling, info: EngineInfo, number: int, more: Mapping[str, in
         params = SamplingParams(**given)
         info.check_stop_tokens(params)
         return params
-    except ValueError as error:
+    except SettingError as error:
         raise under_their_name(
             error, {**{name: name for name in given}, "max_new_tokens": body.limit, "tenant": "user"}
         ) from None

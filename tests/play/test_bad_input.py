@@ -25,7 +25,7 @@ from roseplay.engine.errors import EngineStartError
 from roseplay.lab.lab import Lab
 from roseplay.play.playground import Playground
 from roseplay.play.web.server import create_app
-from roseplay.serve import body_limits
+from roseplay.serve.body_limits import BodyLimits
 from roseplay.serve.guard import allowed_hosts
 from tests.play.app_routes import Place, places
 from tests.play.conftest import serving
@@ -393,8 +393,8 @@ HEAD = b"Host: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\
     ],
 )  # fmt: skip
 def test_bytes_that_are_no_request(served: Served, sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_limits, "BODY_WITHIN_S", 0.5)
-    monkeypatch.setattr(body_limits, "DISCARD_WITHIN_S", 0.5)
+    monkeypatch.setattr(BodyLimits, "within_s", 0.5)
+    monkeypatch.setattr(BodyLimits, "discard_within_s", 0.5)
     answer = raw(served.address, sent)
     assert not answer or answer.startswith(b"HTTP/1.1 ")
     assert not answer.startswith(b"HTTP/1.1 5"), answer[:500]
@@ -403,7 +403,7 @@ def test_bytes_that_are_no_request(served: Served, sent: bytes, monkeypatch: pyt
 @pytest.mark.parametrize("length", [b"Content-Length: 100000\r\n", b"Transfer-Encoding: chunked\r\n"])
 @pytest.mark.parametrize("path", [b"/gradio_api/run/chat", b"/gradio_api/queue/join", b"/ui/sampling", b"/ui/lab/run"])
 def test_a_body_that_never_ends(served: Served, path: bytes, length: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_limits, "BODY_WITHIN_S", 0.3)
+    monkeypatch.setattr(BodyLimits, "within_s", 0.3)
     begun = b'5\r\n{"dat\r\n' if b"chunked" in length else b'{"dat'
     answer = raw(served.address, b"POST " + path + b" HTTP/1.1\r\n" + HEAD + length + b"\r\n", then=begun)
     assert answer.startswith(b"HTTP/1.1 408"), answer[:300]

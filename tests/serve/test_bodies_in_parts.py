@@ -11,7 +11,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from roseplay.serve import body_limits
 from roseplay.serve.body_limits import BodyLimits
 
 
@@ -27,7 +26,12 @@ def part(body: bytes, more: bool = False) -> Message:
 
 
 def asked(
-    *parts: Message, method: str = "POST", path: str = "/v1/x", length: str = "", hangs: bool = False
+    *parts: Message,
+    method: str = "POST",
+    path: str = "/v1/x",
+    length: str = "",
+    hangs: bool = False,
+    **limits: Any,
 ) -> tuple[int, bytes, list[Message]]:
     """Status and body of the reply, and the parts that were not read; the limit is ten bytes."""
     left, sent = list(parts), list[Message]()
@@ -42,7 +46,9 @@ def asked(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    asyncio.run(BodyLimits(repeat, lambda path: 10)(scope, receive, send))
+    app = BodyLimits(repeat, lambda path: 10)
+    vars(app).update(limits)
+    asyncio.run(app(scope, receive, send))
     if not sent:
         return 0, b"", left
     assert (sent[0]["status"] >= 400) == ((b"connection", b"close") in sent[0]["headers"])
@@ -71,18 +77,15 @@ def test_an_announced_length_is_enough_to_refuse() -> None:
     }
 
 
-def test_no_more_of_a_refused_body_is_read_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_limits, "DISCARDED", 8)
-    status, _, left = asked(part(b"x" * 11, True), *[part(b"1234", True)] * 5)
+def test_no_more_of_a_refused_body_is_read_than_allowed() -> None:
+    status, _, left = asked(part(b"x" * 11, True), *[part(b"1234", True)] * 5, discarded=8)
     assert (status, len(left)) == (413, 3)
 
 
-def test_a_slow_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_limits, "BODY_WITHIN_S", 0.01)
-    status, body, _ = asked(part(b"0", True), hangs=True)
+def test_a_slow_body_is_refused() -> None:
+    status, body, _ = asked(part(b"0", True), hangs=True, within_s=0.01)
     assert (status, json.loads(body)["error"]["message"]) == (408, "the body did not arrive within 0.01 s")
-    monkeypatch.setattr(body_limits, "DISCARD_WITHIN_S", 0.01)
-    assert asked(part(b"x" * 11, True), hangs=True)[0] == 413
+    assert asked(part(b"x" * 11, True), hangs=True, discard_within_s=0.01)[0] == 413
 
 
 def test_a_client_that_leaves_is_not_answered() -> None:

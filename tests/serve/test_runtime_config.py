@@ -47,7 +47,7 @@ def test_either_name_changes_them(api: httpx.Client, engine: Engine) -> None:
         ({"max_batch_size": "\ud800"}, "half of a surrogate pair", None),
         ({"slow_motion": float("nan")}, "a number that JSON does not have", None),
         ({"max_num_seqs": 2, "max_batch_size": 3}, "two names of one knob", "max_batch_size"),
-        ({"enforce_eager": "yes"}, "enforce_eager must be true or false", "enforce_eager"),
+        ({"enforce_eager": "yes"}, "enforce_eager is 'yes': use true or false", "enforce_eager"),
         ({"enforce_eager": True}, "enforce_eager needs a CUDA device", "enforce_eager"),
         ([1], "the body", None),
     ],

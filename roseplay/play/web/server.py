@@ -196,7 +196,7 @@ async def _say_what_is_invalid(request: Request, error: Exception) -> Response:
 
 async def _say_that_none_is_live(request: Request, error: Exception) -> Response:
     """Answers requests that were admitted just before the engine ended because another model is loaded."""
-    return JSONResponse(refusal(request.url.path, 503, one_line(error), "starting"), 503)
+    return refusal(request.url.path, 503, one_line(error), "starting")
 
 
 async def _say_in_one_line(request: Request, error: Exception) -> Response:

@@ -53,8 +53,7 @@ class StartGate:
             await JSONResponse(said, 503, _FRESH)(scope, receive, send)
         elif scope["type"] == "http" and (not reading or path.startswith(_NEEDS_ENGINE)):
             headers = {**_FRESH, "Retry-After": str(_RETRY_AFTER_S)}
-            body = refusal(path, 503, status.sentence, "starting")
-            await JSONResponse(body, 503, headers)(scope, receive, send)
+            await refusal(path, 503, status.sentence, "starting", headers)(scope, receive, send)
         else:
             if path == "/" and "text/html" in Headers(scope=scope).get("accept", ""):
                 host.asked()
