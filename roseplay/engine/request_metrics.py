@@ -64,7 +64,7 @@ class RequestMetrics:
         self.completion_tokens += 1
 
     def _since_submit(self, time_ns: int | None) -> float | None:
-        return None if time_ns is None else (time_ns - self.submitted_ns) / 1e9
+        return _between(self.submitted_ns, time_ns)
 
     @property
     def submit_s(self) -> float | None:
@@ -96,6 +96,23 @@ class RequestMetrics:
         return self._since_submit(self.finished_ns)
 
     @property
+    def saved_tokens(self) -> int:
+        """Prompt tokens that were not computed for it: found in the cache, or shared within a step."""
+        return self.cached_tokens + self.shared_tokens
+
+    @property
+    def prefill_s(self) -> float | None:
+        return _between(self.scheduled_ns, self.first_token_ns)
+
+    @property
+    def decode_s(self) -> float | None:
+        return _between(self.first_token_ns, self.last_token_ns)
+
+    @property
+    def inference_s(self) -> float | None:
+        return _between(self.scheduled_ns, self.last_token_ns)
+
+    @property
     def tpot_s(self) -> float | None:
         """Mean time per output token after the first; undefined for fewer than two tokens."""
         if self.completion_tokens < 2 or self.first_token_ns is None or self.last_token_ns is None:
@@ -106,3 +123,7 @@ class RequestMetrics:
     def itl_s(self) -> list[float]:
         """The gaps between arrivals: tokens that arrive together are one arrival, as their reader waits only once."""
         return [gap / 1e9 for gap in self.itl_ns if gap]
+
+
+def _between(begin_ns: int | None, end_ns: int | None) -> float | None:
+    return None if begin_ns is None or end_ns is None else (end_ns - begin_ns) / 1e9

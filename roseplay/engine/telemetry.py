@@ -13,7 +13,7 @@ import weakref
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 from roseplay.config import Knobs
 from roseplay.engine.records import StepRecord
@@ -98,6 +98,20 @@ class Load:
     prefix_queries: Annotated[int | None, "tokens", "of prompts, looked up in the prefix cache since the start"] = None
     prefix_hits: Annotated[int | None, "tokens", "of those, found there"] = None
     preemptions: Annotated[int | None, "", "since the start"] = None
+
+    @classmethod
+    def after(cls, step: StepRecord | None, unfinished: int, num_blocks: int) -> Self:
+        """Returns the load of an engine after its last step, if it has had one.
+
+        Requests that were submitted since then count as waiting.
+
+        Args:
+            unfinished: number of requests.
+            num_blocks: those that requests can hold.
+        """
+        running = 0 if step is None else min(unfinished, step.running)
+        held = 0 if step is None or not unfinished else step.blocks_active + step.blocks_shared
+        return cls(running, unfinished - running, held / num_blocks)
 
 
 @dataclass(slots=True)

@@ -188,7 +188,7 @@ def run_record(
         "itl_ms": [round(gap / 1e6, 2) for m in metrics for gap in m.itl_ns if gap],
         "steps": [_step(step, zero_ns) for step in run.steps],
         "tokens_sha256": hashlib.sha256(tokens.encode()).hexdigest(),
-        "saved_tokens": sum(m.cached_tokens + m.shared_tokens for m in metrics) if told.cached_tokens else None,
+        "saved_tokens": sum(m.saved_tokens for m in metrics) if told.cached_tokens else None,
         "preemptions": sum(m.num_preemptions for m in metrics) if told.steps else None,
         "recomputed_tokens": None if moved_blocks is None else run.recomputed_tokens,
         "moved_mb": None if moved_blocks is None else moved_blocks * block_bytes / 1e6,

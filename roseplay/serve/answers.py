@@ -20,6 +20,7 @@ from roseplay.serve.errors import ApiError
 from roseplay.serve.logprobs import TokenTexts, chat_logprobs, completion_logprobs, prompt_logprobs
 from roseplay.serve.prompt_text import PromptText
 from roseplay.serve.submitting import cancel_all
+from roseplay.traffic.metrics import ms
 
 _DONE = b"data: [DONE]\n\n"
 _IN_THREAD_FROM = 2000  # log-probabilities of an answer; encoding this many takes a few milliseconds
@@ -143,7 +144,7 @@ class Answer:
         firsts = [stream.metrics for stream in self.streams[:: self.answers_each]]
         prompt = sum(metrics.prompt_tokens for metrics in firsts)
         completion = 0 if self.prompt_only else sum(stream.metrics.completion_tokens for stream in self.streams)
-        cached = sum(metrics.cached_tokens + metrics.shared_tokens for metrics in firsts)
+        cached = sum(metrics.saved_tokens for metrics in firsts)
         return {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
@@ -154,19 +155,12 @@ class Answer:
 
 def metrics_of(metrics: RequestMetrics) -> dict[str, float | None]:
     """Returns a request's times under vLLM's names (``--enable-per-request-metrics``)."""
-
-    def ms(seconds: float | None) -> float | None:
-        return None if seconds is None else round(seconds * 1e3, 3)
-
-    generation = None
-    if metrics.first_token_ns is not None and metrics.last_token_ns is not None:
-        generation = (metrics.last_token_ns - metrics.first_token_ns) / 1e9
     rate = metrics.completion_tokens / metrics.e2e_s if metrics.e2e_s else None
     return {
-        "time_to_first_token_ms": ms(metrics.ttft_s),
-        "generation_time_ms": ms(generation),
-        "queue_time_ms": ms(metrics.queue_s),
-        "mean_itl_ms": ms(metrics.tpot_s),
+        "time_to_first_token_ms": ms(metrics.ttft_s, 3),
+        "generation_time_ms": ms(metrics.decode_s, 3),
+        "queue_time_ms": ms(metrics.queue_s, 3),
+        "mean_itl_ms": ms(metrics.tpot_s, 3),
         "tokens_per_second": None if rate is None else round(rate, 3),
     }
 

@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.errors import EngineError
@@ -19,13 +18,6 @@ _log = logging.getLogger(__name__)
 Taker = Callable[[TelemetryEvent], None]
 
 
-class Followed(Protocol):
-    """Something with an engine; while that is starting, the attribute raises ``EngineError``."""
-
-    @property
-    def engine(self) -> EngineLike: ...
-
-
 class Follower:
     """Calls functions with each event, once and in order, on a thread of its own.
 
@@ -33,18 +25,19 @@ class Follower:
     engine takes the place of the first one, the rest of the first one's events come before those of the other.
 
     Args:
+        engine: returns the engine; raises ``EngineError`` while it is starting.
         begin: called with each engine, before its first event.
         every_s: seconds between two readings.
     """
 
     def __init__(
         self,
-        followed: Followed,
+        engine: Callable[[], EngineLike],
         *takers: Taker,
         begin: Callable[[EngineLike], object] = lambda engine: None,
         every_s: float = FOLLOW_S,
     ) -> None:
-        self._followed, self._takers, self._begin = followed, takers, begin
+        self._engine, self._takers, self._begin = engine, takers, begin
         self._telemetry: Telemetry | None = None
         self._reader = Telemetry(1).reader()  # of that telemetry, once there is one
         self._failed: set[Taker] = set()
@@ -63,7 +56,7 @@ class Follower:
         """Read all events so far. Raises ``EngineError`` while the engine is starting."""
         with self._lock:
             self._read()  # even if its engine has ended
-            engine = self._followed.engine
+            engine = self._engine()
             if engine.telemetry is self._telemetry:
                 return
             self._read()  # it may have ended just now

@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+from typing import Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Request, Response
 
-from roseplay.engine.engine_like import EngineLike
 from roseplay.serve.drain import Drain
 from roseplay.serve.keys import without_key
+from roseplay.serve.served import Served
 
 HEALTH_S = 1.0  # timeout of the engine's health check
 HEALTH_WITHIN_S = 2.0  # the route answers within this time in any case
 
 
-class Checked(Protocol):
-    """What is checked: an engine, with an ID that changes with each engine."""
-
-    @property
-    def engine(self) -> EngineLike: ...
-
-    @property
-    def boot_id(self) -> str: ...
-
-
-def health_router(checked: Checked, drain: Drain) -> APIRouter:
+def health_router(served: Served, drain: Drain) -> APIRouter:
     """Returns the two routes. A client without the server's key receives only their status."""
     router = APIRouter()
-    check = HealthCheck(checked)
+    check = HealthCheck(served)
 
     async def report(request: Request, response: Response, *, draining: bool) -> dict[str, str]:
         ok, detail = await check()
@@ -39,11 +29,11 @@ def health_router(checked: Checked, drain: Drain) -> APIRouter:
         response.headers["Cache-Control"] = "no-store"
         if without_key(request.scope):
             return {"status": "ok" if ok else "unavailable"}
-        info = checked.engine.info
+        info = served.engine.info
         return {
             "status": "ok" if ok else detail,
             "detail": detail,
-            "boot_id": checked.boot_id,
+            "boot_id": served.boot_id,
             "model": info.model,
             "device": info.device,
             "dtype": info.dtype,
@@ -67,8 +57,8 @@ def health_router(checked: Checked, drain: Drain) -> APIRouter:
 class HealthCheck:
     """Checks the engine's health in a thread of its own, once for all concurrent requests."""
 
-    def __init__(self, checked: Checked) -> None:
-        self._checked = checked
+    def __init__(self, served: Served) -> None:
+        self._served = served
         self._thread: anyio.CapacityLimiter | None = None  # can only be made while an event loop runs
         self._asking: asyncio.Future[Any] | None = None
 
@@ -77,7 +67,7 @@ class HealthCheck:
         if self._thread is None:
             self._thread = anyio.CapacityLimiter(1)
         if self._asking is None or self._asking.done():
-            asking = anyio.to_thread.run_sync(self._checked.engine.health, HEALTH_S, limiter=self._thread)
+            asking = anyio.to_thread.run_sync(self._served.engine.health, HEALTH_S, limiter=self._thread)
             self._asking = asyncio.ensure_future(asking)
         try:
             async with asyncio.timeout(HEALTH_WITHIN_S):

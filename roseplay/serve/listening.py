@@ -44,19 +44,19 @@ def address_of(listener: socket.socket, host: str) -> str:
     return f"http://{name}:{listener.getsockname()[1]}"
 
 
-def announce(address: str, paths: Sequence[str], said: str, server: Any) -> None:
+def announce(address: str, paths: Sequence[str], said: str, server: Any, *, within_s: float = STARTS_WITHIN_S) -> None:
     """Report that a server is ready once it answers; end it if it does not answer in time."""
-    if all(answers(address + path, server) for path in paths):
+    if all(answers(address + path, server, within_s) for path in paths):
         print(f"roseplay {said}", flush=True)
     elif not server.should_exit:
-        print(f"roseplay: the server did not answer within {STARTS_WITHIN_S:g} s", file=sys.stderr)
+        print(f"roseplay: the server did not answer within {within_s:g} s", file=sys.stderr)
         server.should_exit = True
 
 
-def answers(address: str, server: Any) -> bool:
-    """Wait until an address answers; returns whether it did before the timeout and before the server ended."""
+def answers(address: str, server: Any, within_s: float = STARTS_WITHIN_S) -> bool:
+    """Wait until an address answers; returns whether it did within that time and before the server ended."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    deadline = time.monotonic() + STARTS_WITHIN_S
+    deadline = time.monotonic() + within_s
     while time.monotonic() < deadline and not server.should_exit:
         try:
             opener.open(address, timeout=10).read()

@@ -20,7 +20,7 @@ from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
 from roseplay.engine.records import StepRecord
 from roseplay.engine.stream import Stream
-from roseplay.engine.telemetry import RequestEvent, StepEvent, TelemetryEvent
+from roseplay.engine.telemetry import Load, RequestEvent, StepEvent, TelemetryEvent
 from roseplay.engine.ttft_causes import TTFTCauses
 from roseplay.serve import decode_stalls
 from roseplay.serve.gap_histogram import GapHistogram
@@ -187,17 +187,12 @@ class Metrics:
         self._rejected.inc()
 
     def look(self, unfinished: int) -> None:
-        """Set the gauges of an engine with ``unfinished`` requests.
-
-        The last step's record has the number of requests still running; those submitted since then count as waiting.
-        """
-        last = self._last
-        running = min(unfinished, last.running) if last is not None else 0
-        self._running.set(running)
-        self._waiting.set(unfinished - running)
-        self._for_capacity.set(unfinished - running)
-        held = last.blocks_active + last.blocks_shared if last is not None and unfinished else 0
-        self._kv.set(held / (self._info.num_blocks - 1))
+        """Set the gauges of an engine with ``unfinished`` requests."""
+        load = Load.after(self._last, unfinished, self._info.num_blocks - 1)
+        self._running.set(load.running)
+        self._waiting.set(load.waiting)
+        self._for_capacity.set(load.waiting)
+        self._kv.set(load.kv_usage)
 
     def _take_step(self, event: StepEvent) -> None:
         self._last = record = event.record
@@ -230,7 +225,7 @@ class Metrics:
 
     def _take_prompt(self, stream: Stream) -> None:
         metrics = stream.metrics
-        found = metrics.cached_tokens + metrics.shared_tokens
+        found = metrics.saved_tokens
         self._prompt.inc(metrics.prompt_tokens)
         self._queries.inc(metrics.prompt_tokens)
         for counter in (self._cached, self._hits, self._found, self._on_device):
@@ -249,11 +244,10 @@ class Metrics:
         _observe(self._tpot, metrics.tpot_s)
         _observe(self._e2e, metrics.e2e_s)
         _observe(self._queue, metrics.queue_s)
-        scheduled, first, last = metrics.scheduled_ns, metrics.first_token_ns, metrics.last_token_ns
-        if scheduled is not None and first is not None and last is not None:
-            self._inference.observe((last - scheduled) / 1e9)
-            self._prefill.observe((first - scheduled) / 1e9)
-            self._decode.observe((last - first) / 1e9)
+        if metrics.inference_s is not None:
+            self._inference.observe(metrics.inference_s)
+            _observe(self._prefill, metrics.prefill_s)
+            _observe(self._decode, metrics.decode_s)
         self._prompt_size.observe(metrics.prompt_tokens)
         for size in (self._answer_size, self._most_size):
             size.observe(metrics.completion_tokens)

@@ -64,7 +64,7 @@ class Monitor:
             takers.append(log_request)
         if traces is not None:
             takers.append(traces.take)
-        self._follower = Follower(served, *takers, begin=self._begin)
+        self._follower = Follower(lambda: served.engine, *takers, begin=self._begin)
 
     def start(self) -> None:
         self._follower.start()

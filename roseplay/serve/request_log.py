@@ -15,11 +15,10 @@ def log_request(event: TelemetryEvent) -> None:
         return
     stream = event.stream
     metrics, reason = stream.metrics, stream.finish_reason
-    cached = metrics.cached_tokens + metrics.shared_tokens
     why = f" ({stream.error})" if stream.error else ""
     _log.info(
         "request %d: %s%s, prompt %d tokens (%d cached), answer %d, queue %s, TTFT %s, TPOT %s, E2E %s",
-        *(event.request_id, reason, why, metrics.prompt_tokens, cached, metrics.completion_tokens),
+        *(event.request_id, reason, why, metrics.prompt_tokens, metrics.saved_tokens, metrics.completion_tokens),
         *map(_ms, (metrics.queue_s, metrics.ttft_s, metrics.tpot_s, metrics.e2e_s)),
     )
 

@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from roseplay.core.request import FinishReason
+from roseplay.engine.request_metrics import RequestMetrics
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import RequestEvent, TelemetryEvent
 from roseplay.serve.answers import Answer
@@ -34,12 +35,10 @@ except ImportError as error:
     raise ImportError(f"{error.name} is not installed: pip install 'roseplay[otel]'", name=error.name) from None
 
 SPAN = "llm_request"
-# Timeouts when the server ends:
-ABORT_S = 1.0  # for aborted requests to end
-FLUSH_S = 3.0  # for spans to be sent
+ABORT_S = 1.0
+FLUSH_S = 3.0  # for spans to be sent when the server ends
 _PATH = "/v1/traces"  # for endpoints without a path
 _HEADERS = ("traceparent", "tracestate")
-_Times = dict[str, float | None]
 
 
 class Traces:
@@ -49,9 +48,11 @@ class Traces:
         endpoint: of a collector that takes OTLP over HTTP: ``http://host:4318``, or with a path. OpenTelemetry's
             variables set the rest (``OTEL_SERVICE_NAME``, ``OTEL_EXPORTER_OTLP_HEADERS``, ``OTEL_TRACES_SAMPLER`` and
             so on).
+        abort_s: how long ``close`` waits for aborted requests to end.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, *, abort_s: float = ABORT_S) -> None:
+        self._abort_s = abort_s
         # A service name in the variables takes precedence over ours.
         resource = Resource.create({"service.name": "roseplay"}).merge(OTELResourceDetector().detect())
         # Not the global provider: libraries would find that one and add spans of their own.
@@ -80,7 +81,7 @@ class Traces:
 
     def close(self) -> None:
         """Send the remaining spans, within a few seconds."""
-        deadline = time.monotonic() + ABORT_S
+        deadline = time.monotonic() + self._abort_s
         for stream in list(self._running):
             with contextlib.suppress(TimeoutError):
                 stream.result(max(0.0, deadline - time.monotonic()))
@@ -101,21 +102,19 @@ class Traces:
 
     def _send(self, answer: Answer, parent: Mapping[str, str]) -> None:
         to_epoch_ns = time.time_ns() - time.perf_counter_ns()  # the engine's clock is the latter
-        metrics = [stream.metrics for stream in answer.streams]
-        began = min(one.submitted_ns for one in metrics)
-        ended = max(one.finished_ns or one.submitted_ns for one in metrics)
+        times = _times_of(answer.streams)
         span = self._tracer.start_span(
             SPAN,
             context=self._propagator.extract(parent),
             kind=SpanKind.SERVER,
             attributes=_attributes(answer),
-            start_time=began + to_epoch_ns,
+            start_time=times.submitted_ns + to_epoch_ns,
         )
         failed = next((stream for stream in answer.streams if stream.finish_reason in _FAILURES), None)
         if failed is not None:
             span.set_attribute("error.type", str(failed.finish_reason))
             span.set_status(StatusCode.ERROR, failed.error or _FAILURES[failed.finish_reason])
-        span.end(ended + to_epoch_ns)
+        span.end((times.finished_ns or times.submitted_ns) + to_epoch_ns)
 
 
 _FAILURES: dict[FinishReason | None, str] = {FinishReason.ERROR: "the request failed", FinishReason.ABORT: "aborted"}
@@ -127,7 +126,7 @@ def _with_path(endpoint: str) -> str:
 
 def _attributes(answer: Answer) -> dict[str, Any]:
     """Returns a span's attributes, without undefined ones such as the times of a request that had no token."""
-    params, usage = answer.streams[0].params, answer.usage()
+    params, usage, times = answer.streams[0].params, answer.usage(), _times_of(answer.streams)
     found = {
         "gen_ai.operation.name": "chat" if answer.chat else "text_completion",
         "gen_ai.request.id": answer.completion_id,
@@ -146,28 +145,24 @@ def _attributes(answer: Answer) -> dict[str, Any]:
         "gen_ai.usage.completion_tokens": usage["completion_tokens"],
         "gen_ai.usage.cache_read.input_tokens": usage["prompt_tokens_details"]["cached_tokens"],
         "gen_ai.usage.num_sequences": len(answer.streams),
-        **{f"gen_ai.latency.{name}": seconds for name, seconds in _latencies(answer.streams).items()},
+        "gen_ai.latency.time_in_queue": times.queue_s,
+        "gen_ai.latency.time_to_first_token": times.ttft_s,
+        "gen_ai.latency.e2e": times.e2e_s,
+        "gen_ai.latency.time_in_model_prefill": times.prefill_s,
+        "gen_ai.latency.time_in_model_decode": times.decode_s,
+        "gen_ai.latency.time_in_model_inference": times.inference_s,
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _latencies(streams: Iterable[Stream]) -> _Times:
-    """Returns latencies in seconds. Of several answers, the earliest start and first token and the last end count."""
+def _times_of(streams: Iterable[Stream]) -> RequestMetrics:
+    """Returns the times of several answers together: the earliest start and first token, and the last end."""
     metrics = [stream.metrics for stream in streams]
-    began = min(one.submitted_ns for one in metrics)
-    scheduled = min((one.scheduled_ns for one in metrics if one.scheduled_ns is not None), default=None)
-    first = min((one.first_token_ns for one in metrics if one.first_token_ns is not None), default=None)
-    last = max((one.last_token_ns for one in metrics if one.last_token_ns is not None), default=None)
-    ended = max((one.finished_ns for one in metrics if one.finished_ns is not None), default=None)
-    return {
-        "time_in_queue": _between(began, scheduled),
-        "time_to_first_token": _between(began, first),
-        "e2e": _between(began, ended),
-        "time_in_model_prefill": _between(scheduled, first),
-        "time_in_model_decode": _between(first, last),
-        "time_in_model_inference": _between(scheduled, last),
-    }
-
-
-def _between(begin_ns: int | None, end_ns: int | None) -> float | None:
-    return None if begin_ns is None or end_ns is None else (end_ns - begin_ns) / 1e9
+    return RequestMetrics(
+        min(one.submitted_ns for one in metrics),
+        metrics[0].prompt_tokens,
+        scheduled_ns=min((one.scheduled_ns for one in metrics if one.scheduled_ns is not None), default=None),
+        first_token_ns=min((one.first_token_ns for one in metrics if one.first_token_ns is not None), default=None),
+        last_token_ns=max((one.last_token_ns for one in metrics if one.last_token_ns is not None), default=None),
+        finished_ns=max((one.finished_ns for one in metrics if one.finished_ns is not None), default=None),
+    )

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-import logging
-import threading
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from starlette.exceptions import HTTPException
 
-from roseplay.config import SamplingParams
 from roseplay.core.budget import RequestTooLargeError
 from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.engine.request_metrics import RequestMetrics
-from roseplay.serve import follower
 from roseplay.serve.answers import metrics_of
 from roseplay.serve.bodies import Message
 from roseplay.serve.errors import ApiError, api_error
-from roseplay.serve.follower import Follower
-from tests.play.fake_engine import FakeEngine
 
 
 @pytest.mark.parametrize(
@@ -71,20 +64,3 @@ def test_a_message_has_a_name_only_if_it_was_given() -> None:
     assert Message(role="developer", content=parts, name="N").as_prompt() == {
         "role": "system", "content": "ab", "name": "N",
     }  # fmt: skip
-
-
-def test_a_lasting_fault_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    engine, tries = FakeEngine(), threading.Semaphore(0)
-
-    def fails(event: object) -> None:
-        tries.release()
-        raise RuntimeError("a taker that fails")
-
-    following = Follower(SimpleNamespace(engine=engine), fails, every_s=0.01)
-    with caplog.at_level(logging.ERROR):
-        following.start()
-        for _ in range(3):
-            engine.submit([1, 2], SamplingParams(max_new_tokens=1))
-            assert tries.acquire(timeout=30)
-        following.close()
-    assert len([record for record in caplog.records if record.name == follower.__name__]) == 1

@@ -30,7 +30,9 @@ def test_another_engine_in_the_place_of_one_that_has_ended() -> None:
 
     followed = Followed()
     follower = Follower(
-        followed, lambda event: taken.append(event.time_ns), begin=lambda engine: taken.append(engine.telemetry)
+        lambda: followed.engine,
+        lambda event: taken.append(event.time_ns),
+        begin=lambda engine: taken.append(engine.telemetry),
     )
     first.add(LoadEvent(1))
     follower.catch_up()
@@ -53,9 +55,7 @@ def test_a_taker_that_fails_costs_nobody_an_event(caplog: pytest.LogCaptureFixtu
         tried.append(event.seq)
         raise KeyError("a bug")
 
-    follower = Follower(
-        SimpleNamespace(engine=SimpleNamespace(telemetry=telemetry)), fail, lambda event: taken.append(event.seq)
-    )
+    follower = Follower(lambda: SimpleNamespace(telemetry=telemetry), fail, lambda event: taken.append(event.seq))
     for time_ns in range(5):
         telemetry.add(LoadEvent(time_ns))
     with caplog.at_level(logging.ERROR):

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from roseplay.serve import listening
 from roseplay.serve.listening import address_of, announce, answers, listen
 
 
@@ -96,14 +95,11 @@ def test_what_answers_is_announced(address: str, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_what_does_not_answer_is_ended(
-    ended: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(listening, "STARTS_WITHIN_S", 0.05)
+def test_what_does_not_answer_is_ended(ended: bool, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         server = SimpleNamespace(should_exit=ended)
-        announce(f"http://127.0.0.1:{silent.getsockname()[1]}", ["/"], "is live", server)
+        announce(f"http://127.0.0.1:{silent.getsockname()[1]}", ["/"], "is live", server, within_s=0.05)
     out, said = capsys.readouterr()
     assert (out, server.should_exit) == ("", True)
     assert said == ("" if ended else "roseplay: the server did not answer within 0.05 s\n")

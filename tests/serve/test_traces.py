@@ -287,9 +287,8 @@ def test_a_replay_has_no_requests_to_trace(capsys: pytest.CaptureFixture[str]) -
     assert ServerOptions().traces() is None
 
 
-def test_a_request_that_runs_on_does_not_hold_up_the_end(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.serve.traces.ABORT_S", 0.05)
-    engine, traces = FakeEngine(), Traces(collector.address)
+def test_a_request_that_runs_on_does_not_hold_up_the_end(collector: Collector) -> None:
+    engine, traces = FakeEngine(), Traces(collector.address, abort_s=0.05)
     stream = engine.submit([1, 2, 3], SamplingParams(max_new_tokens=4))
     traces.follow(Answer([stream], "tiny-chat", False, 1, None), {})
     closing = threading.Thread(target=traces.close, daemon=True)

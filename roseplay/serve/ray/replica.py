@@ -44,7 +44,8 @@ class Replica:
         self._resident = ResidentBlocks()
         rank = _rank()
         self._metrics, self._figures = Metrics(self.engine.info, rank), FigureCounter(self.engine.info, rank)
-        self._follower = Follower(self, self._resident.take, self._metrics.take, self._figures.take)
+        takers = (self._resident.take, self._metrics.take, self._figures.take)
+        self._follower = Follower(lambda: self.engine, *takers)
         self._follower.start()
 
     # -- requests

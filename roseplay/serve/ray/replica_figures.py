@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from roseplay.core.info import EngineInfo
 from roseplay.engine.records import StepRecord
-from roseplay.engine.telemetry import RequestEvent, StepEvent, TelemetryEvent
+from roseplay.engine.telemetry import Load, RequestEvent, StepEvent, TelemetryEvent
 
 
 class ReplicaFigures(NamedTuple):
@@ -53,21 +53,17 @@ class FigureCounter:
         elif isinstance(event, RequestEvent) and event.kind == "first_token" and event.stream is not None:
             metrics = event.stream.metrics
             self._prompt += metrics.prompt_tokens
-            self._cached += metrics.cached_tokens + metrics.shared_tokens
+            self._cached += metrics.saved_tokens
 
     def look(self, unfinished: int) -> ReplicaFigures:
-        """Returns the figures of an engine with ``unfinished`` requests.
-
-        The last step's record has the number of requests still running; those submitted since then count as waiting.
-        """
-        last = self._last
-        running = min(unfinished, last.running) if last is not None else 0
+        """Returns the figures of an engine with ``unfinished`` requests."""
+        last, load = self._last, Load.after(self._last, unfinished, self._num_blocks)
         held = last.blocks_active + last.blocks_shared if last is not None else 0
         return ReplicaFigures(
             engine=self._engine,
-            running=running,
-            waiting=unfinished - running,
-            kv_usage=held / self._num_blocks if unfinished else 0.0,
+            running=load.running or 0,
+            waiting=load.waiting or 0,
+            kv_usage=load.kv_usage or 0.0,
             num_blocks=self._num_blocks,
             cached_blocks=0 if last is None else last.blocks_cached + (0 if unfinished else held),
             prompt_tokens=self._prompt,
