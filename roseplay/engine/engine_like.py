@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from roseplay.clock import Clock
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.engine.capabilities import Capabilities
+from roseplay.engine.errors import EngineError
 from roseplay.engine.health import Health
+from roseplay.engine.live_streams import LiveStreams
 from roseplay.engine.messages import BlockInfo
 from roseplay.engine.stream import Listener, Stream
 from roseplay.engine.telemetry import Telemetry
@@ -160,3 +162,40 @@ class NotInspectable(ABC):
 
     def inspect_block(self, block: int, timeout: float = 10.0) -> BlockInfo:
         self.capabilities.refuse("inspect")
+
+
+class EngineElsewhere(NotInspectable):
+    """An engine whose requests another program computes, as streams that are fed here."""
+
+    _live: LiveStreams[Any]
+    _closed = False
+
+    @abstractmethod
+    def abort(self, request_id: int) -> bool: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def abort_all(self) -> int:
+        """End all unfinished requests; returns their number."""
+        return sum(self.abort(stream.request_id) for stream in self._live.live())
+
+    @property
+    def num_unfinished(self) -> int:
+        """Number of requests that were submitted here and have not ended; the other program may have more."""
+        return self._live.num_live
+
+    @property
+    def alive(self) -> bool:
+        """Whether requests are accepted; a program that cannot be reached may come back."""
+        return not self._closed
+
+    def _check_alive(self) -> None:
+        if self._closed:
+            raise EngineError("the engine is closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

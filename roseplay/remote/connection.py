@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,6 +11,7 @@ import httpx
 
 from roseplay.clock import Clock
 from roseplay.core.request import FinishReason
+from roseplay.engine.loop_thread import LoopThread
 from roseplay.remote.control import Control
 from roseplay.remote.exchange import Exchanges
 from roseplay.remote.lateness import Lateness
@@ -21,10 +20,11 @@ from roseplay.remote.stream import HttpStream
 from roseplay.remote.timings import Timings
 
 CONNECT_S = 10.0
+_CLOSED = "the engine was closed"
 
 
 class Connection:
-    """An event loop in a thread of its own, which ends with ``close``.
+    """The requests to a server, on an event loop in a thread of its own, which ends with ``close``.
 
     Each request has a connection of its own, however many there are, and never waits here for another to end. A stream
     may be silent for any length of time: ``Monitor`` checks whether the server is still there.
@@ -46,10 +46,8 @@ class Connection:
             counts_chunks=counts_chunks,
             refusal_s=timings.refusal_s,
         )
-        self._loop = asyncio.new_event_loop()
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name="roseplay-http", daemon=True)
-        self._thread.start()
+        self._loop = LoopThread("roseplay-http", self._client.aclose)
+        self._loop.start(self.lateness.watch())
 
     # -- any thread
 
@@ -67,44 +65,23 @@ class Connection:
 
     def close(self, timeout: float) -> None:
         """End every stream with ``abort``, and end the thread."""
-        if self._closed:
-            return
-        self._closed = True
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._loop.stop)
-        if self._thread is not threading.current_thread():
-            self._thread.join(timeout)
-        self._live.end_all(FinishReason.ABORT, "the engine was closed")
+        self.end_all(FinishReason.ABORT, _CLOSED)
+        self._loop.close(timeout)
+        self._live.end_all(FinishReason.ABORT, _CLOSED)  # if the thread has not ended in time
         self._control.close()
 
     def _call(self, do: partial[None]) -> None:
         try:
-            self._loop.call_soon_threadsafe(do)
+            self._loop.call(do)
         except RuntimeError:  # the loop was closed meanwhile
-            self._live.end_all(FinishReason.ABORT, "the engine was closed")
+            self._live.end_all(FinishReason.ABORT, _CLOSED)
 
     # -- the loop's thread
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        watch = self._loop.create_task(self.lateness.watch())
-        try:
-            self._loop.run_forever()
-            watch.cancel()
-            self._end_all(FinishReason.ABORT, "the engine was closed")
-            self._loop.run_until_complete(self._finish())
-        finally:
-            self._loop.close()
-
-    async def _finish(self) -> None:
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        await self._client.aclose()
-        await self._loop.shutdown_asyncgens()
 
     def _start(self, stream: HttpStream, path: str, body: dict[str, Any]) -> None:
         if stream.finished:
             return
-        task = self._loop.create_task(self._exchanges.run(stream, path, body))
+        task = asyncio.get_running_loop().create_task(self._exchanges.run(stream, path, body))
         self._tasks[stream.request_id] = task
         task.add_done_callback(partial(self._ended, stream))
 

@@ -54,9 +54,9 @@ class Control:
         reply = self.get(path)
         return (reply.document or {}) if reply.status == 200 else {}
 
-    def post(self, path: str) -> Reply:
-        """Returns the reply to an empty request, whatever its status; raises ``httpx.HTTPError`` if there is none."""
-        return self._questions.ask("POST", path, self._reply_s)
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Reply:
+        """Returns the reply to a request, whatever its status; raises ``httpx.HTTPError`` if there is none."""
+        return self._questions.ask("POST", path, self._reply_s, json=None if body is None else dict(body))
 
     def patch(self, path: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Send changes and return the reply; raises ``RefusedError`` with the server's message."""

@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import httpx
 
@@ -17,7 +17,7 @@ from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import FreeMemory
 from roseplay.core.request import FinishReason
 from roseplay.engine.capabilities import Capabilities
-from roseplay.engine.engine_like import NotInspectable, Prompt
+from roseplay.engine.engine_like import EngineElsewhere, Prompt
 from roseplay.engine.errors import EngineError, EngineStartError
 from roseplay.engine.health import Health
 from roseplay.engine.stream import Listener
@@ -38,7 +38,7 @@ CLOSE_TIMEOUT_S = 5.0
 CLEAR_ATTEMPTS = 6
 
 
-class HttpEngine(NotInspectable):
+class HttpEngine(EngineElsewhere):
     """A model that a server serves, with the interface of ``Engine``.
 
     All times are on this process's clock: TTFT is from ``submit`` to the first piece of text that arrived here.
@@ -93,8 +93,7 @@ class HttpEngine(NotInspectable):
         self._ids = itertools.count()
         self._lock = threading.Lock()
         self._knob_lock = threading.Lock()
-        self._closed = False
-        self._live = RemoteStreams(self.telemetry, self.clock, self.server.capabilities)
+        self._live: RemoteStreams = RemoteStreams(self.telemetry, self.clock, self.server.capabilities)
         counts_chunks = self.server.dialect.counts_chunks
         self._connection = Connection(self._control, self._live, self.clock, timings, counts_chunks=counts_chunks)
         self._monitor = Monitor(
@@ -152,19 +151,10 @@ class HttpEngine(NotInspectable):
         self._connection.cancel(stream)
         return True
 
-    def abort_all(self) -> int:
-        """End all unfinished requests; returns their number."""
-        return sum(self.abort(stream.request_id) for stream in self._live.live())
-
     @property
     def room(self) -> int:
         """Number of further requests that may wait, given the assumed length of the server's queue."""
         return max(0, self.config.max_waiting - self._live.num_live)
-
-    @property
-    def num_unfinished(self) -> int:
-        """Number of requests that were submitted here and have not ended; the server may have others."""
-        return self._live.num_live
 
     # -- steering
 
@@ -254,15 +244,6 @@ class HttpEngine(NotInspectable):
         """One line on why this process, not the server, increases latencies; ``None`` while it does not."""
         return self._connection.lateness.words
 
-    @property
-    def alive(self) -> bool:
-        """Whether the engine accepts requests; a server that is unreachable may come back."""
-        return not self._closed
-
-    def _check_alive(self) -> None:
-        if self._closed:
-            raise EngineError("the engine is closed")
-
     def close(self, timeout: float = CLOSE_TIMEOUT_S, *, reason: str | None = None) -> None:
         """End all requests with ``abort``, or with ``reason`` as the error, and end the threads. Idempotent.
 
@@ -276,12 +257,6 @@ class HttpEngine(NotInspectable):
         if reason is not None:
             self._connection.end_all(FinishReason.ERROR, reason)
         _end(self._monitor, self._connection, timeout)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def _weakly(method: Any) -> Callable[[], object]:

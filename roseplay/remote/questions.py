@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 import httpx
 
+from roseplay.engine.loop_thread import LoopThread
 from roseplay.remote.sentences import object_in
 
 MOST_REPLY = 8 << 20  # bytes
@@ -47,10 +47,8 @@ class Questions:
     def __init__(self, root: str, headers: Mapping[str, str]) -> None:
         # Ignores the environment's proxies: they cannot reach a server on this machine.
         self._client = httpx.AsyncClient(base_url=root, headers=dict(headers), timeout=None, trust_env=False)
-        self._loop = asyncio.new_event_loop()
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="roseplay-http-questions", daemon=True)
-        self._thread.start()
+        self._loop = LoopThread("roseplay-http-questions", self._finish)
 
     def ask(self, method: str, path: str, timeout: float, **options: Any) -> Reply:
         """Returns the reply, whatever its status.
@@ -65,7 +63,7 @@ class Questions:
         """
         if self._closed:
             raise RuntimeError("no more questions can be asked: the client is closed")
-        question = asyncio.run_coroutine_threadsafe(self._ask(method, path, timeout, options), self._loop)
+        question = self._loop.start(self._ask(method, path, timeout, options))
         try:
             return question.result(timeout + _CLOSE_S)  # ends by itself, unless its loop is blocked or ends meanwhile
         except TimeoutError:
@@ -76,12 +74,8 @@ class Questions:
 
     def close(self) -> None:
         """End the thread, and all requests with ``RuntimeError``. Idempotent."""
-        if self._closed:
-            return
         self._closed = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        if self._thread is not threading.current_thread():
-            self._thread.join(_CLOSE_S)
+        self._loop.close(_CLOSE_S)
 
     # -- the loop's thread
 
@@ -97,18 +91,6 @@ class Questions:
         except TimeoutError:
             raise httpx.ReadTimeout(f"no whole reply within {timeout:g} s") from None
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-            self._loop.run_until_complete(self._finish())
-        finally:
-            self._loop.close()
-
     async def _finish(self) -> None:
-        questions = asyncio.all_tasks() - {asyncio.current_task()}
-        for question in questions:
-            question.cancel()
-        await asyncio.gather(*questions, return_exceptions=True)
         with suppress(httpx.HTTPError):
             await self._client.aclose()

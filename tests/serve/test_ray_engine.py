@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +17,7 @@ from roseplay.core.request import FinishReason
 from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.serve.ray.engine import RayEngine
 from roseplay.serve.ray.messages import About, Part
+from tests.waiting import wait_until
 
 INFO = EngineInfo("m", "M", "cpu", "float32", "cpu", 1, 1, 100, 16, 50, 512, 1, 1)
 INFO_OF_A_SERVER = dataclasses.replace(INFO, vocab_size=0, server="vLLM at a.example")
@@ -63,13 +63,6 @@ class Handle:
 async def never() -> AsyncIterator[Item]:
     yield part(5)
     await asyncio.sleep(60)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def iter_of(*answers: Callable[[], AsyncIterator[Item]]) -> Callable[[], AsyncIterator[Item]]:
@@ -119,11 +112,11 @@ def test_parts_come_with_any_call(engine: RayEngine, handle: Handle) -> None:
 
     handle.answer = iter_of(carries, last)
     first, second = (engine.submit([1, 2, 3]) for _ in range(2))
-    engine._loop.call_soon_threadsafe(both_there.set)
+    engine._loop.call(both_there.set)
     wait_until(lambda: second.token_ids == [7, 8])
     assert first.token_ids == [5] and not second.finished
     first.cancel()
-    engine._loop.call_soon_threadsafe(ended.set)
+    engine._loop.call(ended.set)
     assert second.result(5).token_ids == [7, 8, 9] and second.error is None
 
 
@@ -137,7 +130,7 @@ def test_an_abort_ends_the_stream_and_tells_the_replica(engine: RayEngine, handl
 
 def test_an_abort_before_the_call_has_begun(engine: RayEngine) -> None:
     held = threading.Event()
-    engine._loop.call_soon_threadsafe(held.wait)
+    engine._loop.call(held.wait)
     stream = engine.submit([1, 2, 3])
     assert stream.cancel()
     held.set()

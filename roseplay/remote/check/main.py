@@ -29,11 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(sys.argv[1:] if argv is None else list(argv))
 
     from roseplay.remote.check.probes import NEEDED, findings
-    from roseplay.remote.check.server import Server, ServerError
+    from roseplay.remote.check.server import Server
 
     try:
         server = Server(arguments.url, api_key=arguments.api_key, model=arguments.model)
-    except ServerError as error:
+    except ValueError as error:
         print(f"roseplay: {one_line(error)}", file=sys.stderr)
         return 2
     if not arguments.json:

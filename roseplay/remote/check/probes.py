@@ -29,6 +29,12 @@ class Finding:
     detail: str = ""
 
 
+Probe = Callable[[Server], Finding]
+Look = Callable[[dict[str, Any]], Finding]
+PROBES: dict[str, Probe] = {}  # by feature, in the order in which they run
+NEEDED = ("chats", "streams")  # without these, nothing else can be checked
+
+
 def findings(server: Server) -> Iterator[tuple[str, Finding]]:
     """Run all probes in sequence; yields each feature's name and result."""
     for name, probe in PROBES.items():
@@ -42,8 +48,28 @@ def findings(server: Server) -> Iterator[tuple[str, Finding]]:
             yield name, Finding("no", f"the answer has another shape ({type(error).__name__}: {error})")
 
 
-def _refused_or(reply: Reply, found: Callable[[dict[str, Any]], Finding]) -> Finding:
-    return found(reply.document or {}) if _answers(reply) else Finding("no", _refusal(reply))
+def _probe(name: str) -> Callable[[Probe], Probe]:
+    """Registers a function as the probe of a feature."""
+
+    def register(probe: Probe) -> Probe:
+        PROBES[name] = probe
+        return probe
+
+    return register
+
+
+def _of_answer(name: str, ask: Callable[[Server], Reply]) -> Callable[[Look], Look]:
+    """Registers a function that looks at the answer to one request as the probe of a feature."""
+
+    def register(look: Look) -> Look:
+        PROBES[name] = lambda server: _of_reply(ask(server), look)
+        return look
+
+    return register
+
+
+def _of_reply(reply: Reply, look: Look) -> Finding:
+    return look(reply.document or {}) if _answers(reply) else Finding("no", _refusal(reply))
 
 
 def _answers(reply: Reply) -> bool:
@@ -63,14 +89,17 @@ def _yes_if(condition: object, detail: str = "", otherwise: str = "") -> Finding
 # -- answers
 
 
-def _chats(server: Server) -> Finding:
-    return _refused_or(server.chat(), lambda body: _yes_if(body["choices"][0]["message"]["content"] is not None))
+@_of_answer("chats", lambda server: server.chat())
+def _chats(body: dict[str, Any]) -> Finding:
+    return _yes_if(body["choices"][0]["message"]["content"] is not None)
 
 
-def _completions(server: Server) -> Finding:
-    return _refused_or(server.complete(), lambda body: _yes_if("text" in body["choices"][0]))
+@_of_answer("completions", lambda server: server.complete())
+def _completions(body: dict[str, Any]) -> Finding:
+    return _yes_if("text" in body["choices"][0])
 
 
+@_probe("streams")
 def _streams(server: Server) -> Finding:
     events = server.stream_chat(max_tokens=24)
     if events.status != 200 or not events.chunks:
@@ -82,26 +111,23 @@ def _streams(server: Server) -> Finding:
     return Finding("yes", first) if events.done else Finding("partly", f"{first}, but no [DONE]")
 
 
-def _finish_reason(server: Server) -> Finding:
-    def look(body: dict[str, Any]) -> Finding:
-        reason = body["choices"][0]["finish_reason"]
-        return _yes_if(reason == "length", otherwise=f"{reason!r} where the limit of tokens was reached")
-
-    return _refused_or(server.chat(_LONG, max_tokens=2), look)
+@_of_answer("finish_reason", lambda server: server.chat(_LONG, max_tokens=2))
+def _finish_reason(body: dict[str, Any]) -> Finding:
+    reason = body["choices"][0]["finish_reason"]
+    return _yes_if(reason == "length", otherwise=f"{reason!r} where the limit of tokens was reached")
 
 
 # -- usage
 
 
-def _usage(server: Server) -> Finding:
-    def look(body: dict[str, Any]) -> Finding:
-        usage = body["usage"]
-        whole = usage["prompt_tokens"] + usage["completion_tokens"] == usage["total_tokens"]
-        return _yes_if(whole, otherwise=f"{usage['total_tokens']} total tokens are not prompt plus completion")
-
-    return _refused_or(server.chat(), look)
+@_of_answer("usage", lambda server: server.chat())
+def _usage(body: dict[str, Any]) -> Finding:
+    usage = body["usage"]
+    whole = usage["prompt_tokens"] + usage["completion_tokens"] == usage["total_tokens"]
+    return _yes_if(whole, otherwise=f"{usage['total_tokens']} total tokens are not prompt plus completion")
 
 
+@_probe("usage of streams")
 def _usage_of_streams(server: Server) -> Finding:
     events = server.stream_chat(stream_options={"include_usage": True})
     if events.status != 200:
@@ -109,37 +135,32 @@ def _usage_of_streams(server: Server) -> Finding:
     return _yes_if(any(chunk.get("usage") for chunk in events.chunks[-1:]), otherwise="the last chunk has none")
 
 
-def _cached_tokens(server: Server) -> Finding:
-    server.chat(_LONG)
-
-    def look(body: dict[str, Any]) -> Finding:
-        details = body["usage"].get("prompt_tokens_details") or {}
-        cached = details.get("cached_tokens") or (body.get("timings") or {}).get("cache_n")
-        if cached is None:
-            return Finding("no", "usage does not include them")
-        of = body["usage"]["prompt_tokens"]
-        return Finding("yes" if cached else "partly", f"{cached} of {of} when a prompt is sent again")
-
-    return _refused_or(server.chat(_LONG), look)
+@_of_answer("cached tokens", lambda server: (server.chat(_LONG), server.chat(_LONG))[1])
+def _cached_tokens(body: dict[str, Any]) -> Finding:
+    details = body["usage"].get("prompt_tokens_details") or {}
+    cached = details.get("cached_tokens") or (body.get("timings") or {}).get("cache_n")
+    if cached is None:
+        return Finding("no", "usage does not include them")
+    of = body["usage"]["prompt_tokens"]
+    return Finding("yes" if cached else "partly", f"{cached} of {of} when a prompt is sent again")
 
 
-def _timings(server: Server) -> Finding:
-    def look(body: dict[str, Any]) -> Finding:
-        whose = {"metrics": "vLLM's metrics", "timings": "llama.cpp's timings"}
-        given = [name for name in whose if isinstance(body.get(name), dict)]
-        return _yes_if(given, ", ".join(whose[name] for name in given), "an answer has none")
-
-    return _refused_or(server.chat(), look)
+@_of_answer("times of a request", lambda server: server.chat())
+def _timings(body: dict[str, Any]) -> Finding:
+    whose = {"metrics": "vLLM's metrics", "timings": "llama.cpp's timings"}
+    given = [name for name in whose if isinstance(body.get(name), dict)]
+    return _yes_if(given, ", ".join(whose[name] for name in given), "an answer has none")
 
 
 # -- parameters
 
 
-def _several(server: Server) -> Finding:
-    reply = server.chat(n=2, temperature=1)
-    return _refused_or(reply, lambda body: _yes_if(len(body["choices"]) == 2, otherwise="n is ignored"))
+@_of_answer("n", lambda server: server.chat(n=2, temperature=1))
+def _several(body: dict[str, Any]) -> Finding:
+    return _yes_if(len(body["choices"]) == 2, otherwise="n is ignored")
 
 
+@_probe("seed")
 def _seed(server: Server) -> Finding:
     def asked(seed: int) -> str:
         reply = server.chat("Tell me a story.", seed=seed, temperature=1, max_tokens=16)
@@ -153,6 +174,7 @@ def _seed(server: Server) -> Finding:
     return _yes_if(any(other != one for other in others), otherwise="other seeds gave the same answer")
 
 
+@_probe("stop")
 def _stop(server: Server) -> Finding:
     text = server.chat(temperature=0, max_tokens=12).document["choices"][0]["message"]["content"]  # type: ignore[index]
     word = next((word for word in re.findall(r"\w{2,}", text)[1:]), None)
@@ -168,46 +190,39 @@ def _stop(server: Server) -> Finding:
             otherwise=f"an answer that should end before {word!r} ended with {choice['finish_reason']!r}",
         )
 
-    return _refused_or(server.chat(temperature=0, max_tokens=12, stop=[word]), look)
+    return _of_reply(server.chat(temperature=0, max_tokens=12, stop=[word]), look)
 
 
-def _logprobs(server: Server) -> Finding:
-    def look(body: dict[str, Any]) -> Finding:
-        content = (body["choices"][0].get("logprobs") or {}).get("content")
-        if not content:
-            return Finding("no", "logprobs are ignored")
-        return _yes_if(len(content[0]["top_logprobs"]) == 2, otherwise="top_logprobs are ignored")
-
-    return _refused_or(server.chat(logprobs=True, top_logprobs=2), look)
+@_of_answer("logprobs", lambda server: server.chat(logprobs=True, top_logprobs=2))
+def _logprobs(body: dict[str, Any]) -> Finding:
+    content = (body["choices"][0].get("logprobs") or {}).get("content")
+    if not content:
+        return Finding("no", "logprobs are ignored")
+    return _yes_if(len(content[0]["top_logprobs"]) == 2, otherwise="top_logprobs are ignored")
 
 
-def _echo(server: Server) -> Finding:
-    def look(body: dict[str, Any]) -> Finding:
-        choice = body["choices"][0]
-        if not choice["text"].startswith("Once upon a time"):
-            return Finding("no", "echo is ignored")
-        values = (choice.get("logprobs") or {}).get("token_logprobs") or []
-        return _yes_if(len(values) > 2 and values[0] is None, otherwise="without log-probabilities of the prompt")
-
-    return _refused_or(server.complete(echo=True, logprobs=1, max_tokens=1), look)
+@_of_answer("echo with logprobs", lambda server: server.complete(echo=True, logprobs=1, max_tokens=1))
+def _echo(body: dict[str, Any]) -> Finding:
+    choice = body["choices"][0]
+    if not choice["text"].startswith("Once upon a time"):
+        return Finding("no", "echo is ignored")
+    values = (choice.get("logprobs") or {}).get("token_logprobs") or []
+    return _yes_if(len(values) > 2 and values[0] is None, otherwise="without log-probabilities of the prompt")
 
 
-def _token_ids(server: Server) -> Finding:
-    def look(body: dict[str, Any]) -> Finding:
-        count = (body.get("usage") or {}).get("prompt_tokens")
-        return _yes_if(count in (3, 4), otherwise=f"3 token ids counted as {count}")  # some add a BOS token
-
-    return _refused_or(server.complete([10, 11, 12]), look)
+@_of_answer("token ids as prompt", lambda server: server.complete([10, 11, 12]))
+def _token_ids(body: dict[str, Any]) -> Finding:
+    count = (body.get("usage") or {}).get("prompt_tokens")
+    return _yes_if(count in (3, 4), otherwise=f"3 token ids counted as {count}")  # some add a BOS token
 
 
-def _ignore_eos(server: Server) -> Finding:
-    def look(body: dict[str, Any]) -> Finding:
-        count = body["usage"]["completion_tokens"]
-        return _yes_if(count == 200, otherwise=f"the answer ended after {count} of 200 tokens")
-
-    return _refused_or(server.chat(ignore_eos=True, max_tokens=200), look)
+@_of_answer("ignore_eos", lambda server: server.chat(ignore_eos=True, max_tokens=200))
+def _ignore_eos(body: dict[str, Any]) -> Finding:
+    count = body["usage"]["completion_tokens"]
+    return _yes_if(count == 200, otherwise=f"the answer ended after {count} of 200 tokens")
 
 
+@_probe("refuses what it does not know")
 def _unknown_parameter(server: Server) -> Finding:
     reply = server.chat(no_such_parameter=1)
     return Finding("no", "it is ignored") if _answers(reply) else Finding("yes", _refusal(reply))
@@ -216,6 +231,7 @@ def _unknown_parameter(server: Server) -> Finding:
 # -- errors and the server itself
 
 
+@_probe("errors in OpenAI's shape")
 def _errors(server: Server) -> Finding:
     reply = server.chat(temperature=-5)
     if _answers(reply):
@@ -225,6 +241,7 @@ def _errors(server: Server) -> Finding:
     return _yes_if(shaped and 400 <= reply.status < 500, _refusal(reply), f"{_refusal(reply)}, in another shape")
 
 
+@_probe("404 for another model")
 def _unknown_model(server: Server) -> Finding:
     body = {"model": "no-such-model", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
     reply = server.post("/v1/chat/completions", body)
@@ -233,6 +250,13 @@ def _unknown_model(server: Server) -> Finding:
     return _yes_if(reply.status == 404, _refusal(reply), _refusal(reply))
 
 
+@_probe("health")
+def _health(server: Server) -> Finding:
+    reply = server.get("/health")
+    return _yes_if(reply.status == 200, otherwise=_refusal(reply))
+
+
+@_probe("metrics")
 def _metrics(server: Server) -> Finding:
     reply = server.get("/metrics")
     if reply.status != 200:
@@ -243,6 +267,12 @@ def _metrics(server: Server) -> Finding:
     return Finding("yes", f"{DIALECTS[names.dialect].title}'s names")
 
 
+@_of_answer("runtime_config", lambda server: server.get("/v1/runtime_config"))
+def _runtime_config(body: dict[str, Any]) -> Finding:
+    return Finding("yes", f"{len(body.get('knobs', body))} knobs")
+
+
+@_probe("aborts when a client leaves")
 def _leaving(server: Server) -> Finding:
     if _running(server) is None:
         return Finding("unknown", "its metrics do not report how many requests are running")
@@ -271,41 +301,3 @@ def _running(server: Server) -> int | None:
     reply = server.get("/metrics")
     names = load_names(reply.text) if reply.status == 200 else None
     return read_load(reply.text, names, 0).total.running if names else None
-
-
-def _health(server: Server) -> Finding:
-    reply = server.get("/health")
-    return _yes_if(reply.status == 200, otherwise=_refusal(reply))
-
-
-def _runtime_config(server: Server) -> Finding:
-    reply = server.get("/v1/runtime_config")
-    return _refused_or(reply, lambda body: Finding("yes", f"{len(body.get('knobs', body))} knobs"))
-
-
-PROBES: dict[str, Callable[[Server], Finding]] = {
-    "chats": _chats,
-    "completions": _completions,
-    "streams": _streams,
-    "finish_reason": _finish_reason,
-    "usage": _usage,
-    "usage of streams": _usage_of_streams,
-    "cached tokens": _cached_tokens,
-    "times of a request": _timings,
-    "n": _several,
-    "seed": _seed,
-    "stop": _stop,
-    "logprobs": _logprobs,
-    "echo with logprobs": _echo,
-    "token ids as prompt": _token_ids,
-    "ignore_eos": _ignore_eos,
-    "refuses what it does not know": _unknown_parameter,
-    "errors in OpenAI's shape": _errors,
-    "404 for another model": _unknown_model,
-    "health": _health,
-    "metrics": _metrics,
-    "runtime_config": _runtime_config,
-    "aborts when a client leaves": _leaving,
-}
-# Without these, nothing else can be checked.
-NEEDED = ("chats", "streams")

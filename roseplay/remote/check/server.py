@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 
 from roseplay.formats.json_text import tolerant_json
-from roseplay.remote.questions import Questions, Reply
+from roseplay.remote.control import Control
+from roseplay.remote.questions import Reply
 from roseplay.remote.server import models_in
 from roseplay.remote.sse import EventParser
 
@@ -19,7 +20,7 @@ MODEL_WITHIN_S = 10.0
 MOST_OF_STREAM = 4 << 20  # bytes
 
 
-class ServerError(Exception):
+class ServerError(ValueError):
     """The server cannot be reached, or its answers cannot be checked. The message is one line for the user."""
 
 
@@ -39,7 +40,7 @@ class Events:
     done: bool = False
 
 
-class Server:
+class Server(Control):
     """A server and the model to be checked.
 
     Args:
@@ -48,21 +49,19 @@ class Server:
         timeout: seconds after which a request that has not ended has failed.
 
     Raises:
-        ServerError: nothing answers there.
+        ValueError: the address or the key cannot be used. ServerError: nothing answers there.
     """
 
     def __init__(self, url: str, *, api_key: str | None = None, model: str | None = None, timeout: float = 60) -> None:
+        super().__init__(url, api_key, timeout)
         self._timeout = timeout
-        self.root = url.rstrip("/").removesuffix("/v1")
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         with ExitStack() as opened:
+            opened.callback(super().close)
+            # Ignores the environment's proxies: they cannot reach a server on this machine.
+            self._client = opened.enter_context(httpx.Client(headers=self.headers, timeout=timeout, trust_env=False))
             try:
-                self._questions = Questions(self.root, headers)
-                opened.callback(self._questions.close)
-                # Ignores the environment's proxies: they cannot reach a server on this machine.
-                self._client = opened.enter_context(httpx.Client(headers=headers, timeout=timeout, trust_env=False))
                 self.models = self._list_models()
-            except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
+            except httpx.HTTPError as error:
                 raise ServerError(f"nothing answers at {self.root}/v1: {error}") from None
             if model is None and not self.models:
                 raise ServerError(f"{self.root}/v1/models lists no model: name one with --model")
@@ -77,12 +76,6 @@ class Server:
         if reply.status in (401, 403):
             raise ServerError(f"{self.root} asks for a key: give it with --api-key")
         return [card.id for card in models_in(reply)]
-
-    def get(self, path: str, timeout: float | None = None) -> Reply:
-        return self._questions.ask("GET", path, timeout or self._timeout)
-
-    def post(self, path: str, body: Mapping[str, Any]) -> Reply:
-        return self._questions.ask("POST", path, self._timeout, json=dict(body))
 
     def chat(self, content: str = "What is a cache?", **fields: Any) -> Reply:
         """Ask one question."""

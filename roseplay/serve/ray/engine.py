@@ -11,17 +11,18 @@ import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 from roseplay.clock import SYSTEM_CLOCK
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import FreeMemory
 from roseplay.core.request import FinishReason
 from roseplay.engine.capabilities import Capabilities
-from roseplay.engine.engine_like import NotInspectable, Prompt
+from roseplay.engine.engine_like import EngineElsewhere, Prompt
 from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.engine.health import Health
 from roseplay.engine.live_streams import LiveStreams
+from roseplay.engine.loop_thread import LoopThread
 from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.stream import Listener
 from roseplay.engine.telemetry import Telemetry
@@ -36,7 +37,7 @@ ANSWER_S = 10.0  # timeout of commands to all replicas
 HEARD_S = 3.0  # a part that came this recently shows that a replica is running
 
 
-class RayEngine(NotInspectable):
+class RayEngine(EngineElsewhere):
     """Takes requests as an ``Engine`` does and passes them to replicas.
 
     Prompts are encoded here, so that the router can compare them with the replicas' caches; answers come decoded. A
@@ -73,11 +74,8 @@ class RayEngine(NotInspectable):
         self._name = uuid.uuid4().hex
         self._live = LiveStreams[RemoteStream](self.telemetry, self.clock)
         self._heard_at = float("-inf")
-        self._closed = False
         self._lock = threading.Lock()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="roseplay-ray", daemon=True)
-        self._thread.start()
+        self._loop = LoopThread("roseplay-ray")
 
     # -- requests
 
@@ -96,16 +94,13 @@ class RayEngine(NotInspectable):
         self.info.check_fits(len(token_ids), params.max_new_tokens)
         self.info.check_stop_tokens(params)
         with self._lock:
-            if self._closed:
-                raise EngineError("the engine is closed")
+            self._check_alive()
             if self.room <= 0:
                 raise EngineBusyError(f"{self._max_waiting} requests are already waiting: try again later")
             stream = RemoteStream(next(self._ids), token_ids, params, self.abort, submitted_ns, on_update)
             self._live.add(stream)
-            stream.call = asyncio.run_coroutine_threadsafe(self._follow(stream), self._loop)
-        stream.call.add_done_callback(
-            partial(self._ended, stream)
-        )  # a call that is cancelled early does not even begin
+            stream.call = self._loop.start(self._follow(stream))
+        stream.call.add_done_callback(partial(self._ended, stream))  # one that is cancelled early does not even begin
         stream.metrics.due_ns, stream.metrics.accepted_ns = due_ns, self.clock.now_ns()
         return stream
 
@@ -118,15 +113,6 @@ class RayEngine(NotInspectable):
         """End a request with ``abort``; returns false if it is unknown or has ended."""
         stream = self._live.get(request_id)
         return stream is not None and stream.call is not None and stream.call.cancel()
-
-    def abort_all(self) -> int:
-        """End all unfinished requests; returns their number."""
-        return sum(self.abort(stream.request_id) for stream in self._live.live())
-
-    @property
-    def num_unfinished(self) -> int:
-        """Number of requests that have been submitted and have not ended."""
-        return self._live.num_live
 
     async def _follow(self, stream: RemoteStream) -> None:
         """Read the parts that a replica sends, for this stream and others. The stream has ended when this returns; if
@@ -203,11 +189,6 @@ class RayEngine(NotInspectable):
         raise ValueError("replicas do not say how much memory is free")
 
     @property
-    def alive(self) -> bool:
-        """Whether requests are accepted; a replica that has died may be replaced."""
-        return not self._closed
-
-    @property
     def overdue(self) -> str | None:
         return "the engine is closed" if self._closed else None
 
@@ -258,22 +239,7 @@ class RayEngine(NotInspectable):
                 self._live.end(stream, FinishReason.ERROR, reason)
             if stream.call is not None:
                 stream.call.cancel()
-        if self._thread.is_alive():
-            asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
-            self._thread.join(timeout)
-
-    async def _stop(self) -> None:
-        """Let cancelled calls notify their replicas, then stop the loop."""
-        calls = asyncio.all_tasks() - {asyncio.current_task()}
-        if calls:
-            await asyncio.wait(calls, timeout=1.0)
-        self._loop.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+        self._loop.close(timeout)  # once cancelled calls have notified their replicas
 
 
 def what_failed(error: BaseException) -> str:
