@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
@@ -98,7 +97,7 @@ class FakeEngine:
 
     def submit(self, prompt: Any, params: SamplingParams | None = None, *, on_update: Any = None) -> FakeStream:
         self.calls.append("submit")
-        stream = FakeStream(len(self.streams), prompt, params or SamplingParams(), time.perf_counter_ns())
+        stream = FakeStream(len(self.streams), prompt, params or SamplingParams(), self.clock.now_ns())
         self.streams.append(stream)
         self.prompts.append(prompt)
         self._answer(stream)

@@ -14,7 +14,6 @@ from roseplay.recording.request_registry import TrackedRequest
 from roseplay.traffic.sending import send_when_due
 
 MOST_WAITING = 64  # queued requests at which a traffic stops
-_LOOK_S = 0.5  # interval of checks whether its tab is still there
 
 # Submits request ``index``, which was due at this time of the engine's clock.
 Send = Callable[[int, int], TrackedRequest]
@@ -88,12 +87,8 @@ class OpenLoop(ABC):
 
     def _run(self) -> None:
         try:
-            self._reason = send_when_due(
-                *(self._clock, self._stopping, self._due, self._submit),
-                start_ns=self._begun_ns,
-                limit=self._limit,
-                look_s=_LOOK_S,
-            )
+            loop = (self._clock, self._stopping, self._due, self._submit)
+            self._reason = send_when_due(*loop, start_ns=self._begun_ns, limit=self._limit)
         except (EngineBusyError, EngineError, ValueError) as error:
             self._reason = one_line(error)
         finally:

@@ -114,12 +114,7 @@ class Driver:
         """Play the workload to its end on the calling thread."""
         start_ns = self._clock.now_ns()
         self._deadline_s = start_ns / 1e9 + self._time_limit_s
-        send_when_due(
-            *(self._clock, self._stop, self._due_s, self._send),
-            start_ns=start_ns,
-            limit=self._limit,
-            look_s=min(POLL_S, self._time_limit_s),
-        )
+        send_when_due(self._clock, self._stop, self._due_s, self._send, start_ns=start_ns, limit=self._limit)
         self._played.not_sent = len(self._workload) - len(self._played.outcomes)
         self._await_answers()
         return self._played

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from roseplay.clock import Clock
 
+LOOK_S = 0.25  # the longest wait between two calls of ``due_s`` and ``limit``
+
 
 def send_when_due(
     clock: Clock,
@@ -16,9 +18,8 @@ def send_when_due(
     *,
     start_ns: int,
     limit: Callable[[], str | None],
-    look_s: float,
 ) -> str | None:
-    """Send each request at its time, late ones at once, on the calling thread.
+    """Send each request at its time, late ones at once, on the calling thread; returns why ``limit`` ended it, if it did.
 
     Args:
         clock: in whose time requests are due; it may be virtual.
@@ -26,12 +27,7 @@ def send_when_due(
         due_s: returns when the next request is due, in seconds after ``start_ns``; ``None`` if there are no more. The
             time may change while it is waited for.
         send: sends the next request; its argument is when that was due, in ns.
-        start_ns: the beginning.
         limit: returns why no more may be sent; ``None`` while they may.
-        look_s: the longest wait between two calls of ``due_s`` and ``limit``.
-
-    Returns:
-        what ``limit`` returned; ``None`` if all were sent, or ``stopping`` was set.
     """
     while not stopping.is_set():
         reason, at_s = limit(), due_s()
@@ -40,7 +36,7 @@ def send_when_due(
         due_ns = start_ns + round(at_s * 1e9)
         wait_s = (due_ns - clock.now_ns()) / 1e9
         if wait_s > 0:
-            clock.wait(stopping, min(wait_s, look_s))
+            clock.wait(stopping, min(wait_s, LOOK_S))
         else:
             send(due_ns)
     return None

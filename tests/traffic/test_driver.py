@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from roseplay.clock import VirtualClock
 from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.engine.errors import EngineBusyError
@@ -13,6 +14,7 @@ from roseplay.traffic.driver import MAX_REQUESTS, Driver
 from roseplay.traffic.prompts import TextPrompts
 from roseplay.traffic.workload import Arrival, make_workload
 from tests.fake_engine import FakeEngine, FakeStream
+from tests.waiting import wait_until
 
 
 def workload(times_s: list[float]):
@@ -35,11 +37,10 @@ def test_every_arrival_is_sent_in_order_with_its_prompt_and_params() -> None:
 
 
 def test_arrivals_keep_their_times() -> None:
-    started = time.perf_counter_ns()
-    played = Driver(FakeEngine(), workload(fixed_interval(4, 0.03))).run()
-    for outcome in played.outcomes:
-        assert (outcome.submit_start_ns - started) / 1e9 >= outcome.arrival.at_s - 0.001
-    assert 0.085 < played.submit_wall_s < 1.0
+    played = Driver(FakeEngine(clock=VirtualClock(5)), workload(fixed_interval(4, 0.7))).run()
+    assert [outcome.due_ns for outcome in played.outcomes] == [5, 700_000_005, 1_400_000_005, 2_100_000_005]
+    assert all(outcome.submit_start_ns == outcome.due_ns for outcome in played.outcomes)
+    assert played.submit_wall_s == 2.1
 
 
 def test_a_call_that_returns_late_delays_the_next_ones_but_not_their_intended_arrival() -> None:
@@ -47,27 +48,23 @@ def test_a_call_that_returns_late_delays_the_next_ones_but_not_their_intended_ar
         """``submit`` returns only once the prompt is computed, as with blocking admission."""
 
         def submit(self, *request):
-            time.sleep(0.03)
+            clock.advance_to(clock.now_ns() + 30)
             return super().submit(*request)
 
-    first, second, third = Driver(Blocking(), workload([0.0, 0.0, 0.01])).run().outcomes
-    assert second.due_ns == first.due_ns <= first.submit_start_ns
-    assert third.due_ns - first.due_ns == 10_000_000
-    for earlier, later in ((first, second), (second, third)):
-        assert later.submit_start_ns >= earlier.submit_end_ns
-        waited_s = (later.submit_start_ns - later.due_ns) / 1e9
-        assert waited_s > 0.01
-        assert later.ttft_from_arrival_s > waited_s + later.stream.metrics.ttft_s
+    clock = VirtualClock()
+    outcomes = Driver(Blocking(clock=clock), workload([0.0, 0.0, 10e-9])).run().outcomes
+    assert [(one.due_ns, one.submit_start_ns, one.submit_end_ns) for one in outcomes] == [
+        (0, 0, 30), (0, 30, 60), (10, 60, 90),
+    ]  # fmt: skip
+    ttft_s = outcomes[2].stream.metrics.ttft_s
+    assert outcomes[2].ttft_from_arrival_s == pytest.approx(80e-9 + ttft_s)
 
 
 def test_traffic_does_not_wait_for_answers() -> None:
     engine = FakeEngine(answer=never)
     driver = Driver(engine, workload(burst(3)))
     driver.start()
-    deadline = time.monotonic() + 5
-    while len(engine.streams) < 3 and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert len(engine.streams) == 3
+    wait_until(lambda: len(engine.streams) == 3)
     with pytest.raises(TimeoutError):
         driver.wait(0.01)
     for stream in engine.streams:
@@ -79,8 +76,7 @@ def test_a_stop_aborts_what_runs_and_sends_nothing_more() -> None:
     engine = FakeEngine(answer=never)
     driver = Driver(engine, workload([0.0, 0.0, 60.0]))
     driver.start()
-    while len(engine.streams) < 2:
-        time.sleep(0.005)
+    wait_until(lambda: len(engine.streams) == 2)
     driver.stop()
     driver.stop()
     played = driver.wait(5)
@@ -89,7 +85,7 @@ def test_a_stop_aborts_what_runs_and_sends_nothing_more() -> None:
 
 
 def test_the_time_limit_ends_it_while_sending() -> None:
-    played = Driver(FakeEngine(), workload([0.0, 60.0]), time_limit_s=0.05).run()
+    played = Driver(FakeEngine(clock=VirtualClock()), workload([0.0, 60.0]), time_limit_s=5.0).run()
     assert (len(played.outcomes), played.not_sent, played.stopped) == (1, 1, "time limit")
 
 
