@@ -348,12 +348,9 @@ COMMAND_LINES = {"cli.py", "serve/main.py", "serve/options.py"}
 
 
 def test_optional_rooms_are_imported_by_command_lines_only() -> None:
-    for room in OPTIONAL:
-        inside = f"roseplay.{room.replace('/', '.')}"
-        users = [path for path in sources() if not path.is_relative_to(PACKAGE / room)]
-        importing = {
-            str(path.relative_to(PACKAGE))
-            for path in users
-            if any(name.startswith(inside) for name, _ in imported(path))
-        }
-        assert importing <= COMMAND_LINES, f"{room} is optional, and {importing - COMMAND_LINES} need it"
+    for path in sources():
+        file = path.relative_to(PACKAGE)
+        for name, line in imported(path) if str(file) not in COMMAND_LINES else ():
+            for room in OPTIONAL:
+                needed = name.startswith(f"roseplay.{room.replace('/', '.')}") and not file.is_relative_to(room)
+                assert not needed, f"{path}:{line}: {name} is optional"

@@ -14,8 +14,8 @@ from roseplay.config import SamplingParams
 from roseplay.play.demos import player
 from roseplay.play.demos.catalog import BUDGET, DEMOS
 from tests.browser.conftest import DESKTOP, PHONE, Served, answer_at_most, ask, serving
-from tests.play.conftest import wait_until
 from tests.play.fake_engine import FakeEngine
+from tests.waiting import wait_until
 
 Open = Callable[..., Page]
 READER = SamplingParams(max_new_tokens=900, ignore_eos=True)

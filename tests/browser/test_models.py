@@ -16,8 +16,9 @@ from roseplay.models.entry import ModelEntry
 from roseplay.play.model_picker import ModelPicker
 from tests.browser.conftest import PHONE, ask, state, text
 from tests.browser.test_lab import open_lab
-from tests.play.conftest import serving, wait_until
+from tests.play.conftest import serving
 from tests.play.model_host import BROKEN, FIRST, ModelHost, model_host
+from tests.waiting import wait_until
 
 ENTRIES = [
     ModelEntry(FIRST, FIRST, "roseplay", 4_727_864, "bfloat16", "llama", 2_361_408, 2048, 4_722_816),

@@ -45,6 +45,7 @@ from roseplay.engine.messages import (
 from roseplay.engine.run_worker import run_worker
 from roseplay.engine.transport import ThreadTransport, WorkerGoneError, start_transport
 from tests.engine.fake_runner import MEMORY, FakeRunner, Loop, submit
+from tests.waiting import wait_until
 
 PATIENCE_S = 120.0
 
@@ -125,13 +126,6 @@ def engine(transports):
 @pytest.fixture
 def worker(engine, transports):
     return transports.taken[0]
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.002)
 
 
 def answered(worker, question):

@@ -14,15 +14,9 @@ from roseplay.core.budget import RequestTooLargeError
 from roseplay.engine.errors import EngineBusyError, EngineError, EngineStartError
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent
 from roseplay.model.runner import ModelRunner
+from tests.waiting import wait_until
 
 LONG = SamplingParams(max_new_tokens=50, ignore_eos=True)
-
-
-def wait_until(condition, timeout=20.0):
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
 
 
 def test_a_stream_gives_tokens_times_a_reason_and_metrics(engine):

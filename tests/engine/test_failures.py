@@ -15,7 +15,8 @@ import pytest
 from roseplay import Engine, SamplingParams
 from roseplay.engine.errors import EngineError
 from roseplay.model.runner import ModelRunner
-from tests.engine.test_engine import LONG, wait_until
+from tests.engine.test_engine import LONG
+from tests.waiting import wait_until
 
 
 def break_next_step(monkeypatch, error):

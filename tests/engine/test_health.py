@@ -13,7 +13,8 @@ from roseplay.engine.errors import EngineBusyError
 from roseplay.engine.health import Watchdog
 from roseplay.engine.transport import Heartbeat
 from roseplay.model.runner import ModelRunner
-from tests.engine.test_engine import LONG, wait_until
+from tests.engine.test_engine import LONG
+from tests.waiting import wait_until
 
 ONE = SamplingParams(max_new_tokens=1, ignore_eos=True)
 

@@ -10,8 +10,9 @@ import pytest
 from roseplay import Engine, SamplingParams
 from roseplay.model.kv_cache import KVCache
 from roseplay.model.runner import ModelRunner
-from tests.engine.test_engine import LONG, wait_until
+from tests.engine.test_engine import LONG
 from tests.model.families import FAMILIES, tiny_model
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ import torch
 
 from roseplay import Engine, SamplingParams
 from roseplay.kernels.cuda.emulation import emulate_gpu
-from tests.engine.test_engine import wait_until
 from tests.engine.test_overlap import records
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
+from tests.waiting import wait_until
 
 PARAMS = {
     "greedy": {},

@@ -17,9 +17,10 @@ from roseplay.engine.telemetry import StepEvent
 from roseplay.kernels.cuda.emulation import emulate_gpu
 from roseplay.model.launch import LaunchedStep
 from roseplay.model.runner import ModelRunner
-from tests.engine.test_engine import LONG, wait_until
+from tests.engine.test_engine import LONG
 from tests.engine.test_equality import prompts
 from tests.model.families import STATEFUL, tiny_model
+from tests.waiting import wait_until
 
 PARAMS = [
     SamplingParams(max_new_tokens=12, ignore_eos=True),

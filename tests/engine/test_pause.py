@@ -12,7 +12,8 @@ import pytest
 from roseplay import Engine, SamplingParams
 from roseplay.engine.errors import EngineError, EngineStartError
 from roseplay.engine.telemetry import StepEvent
-from tests.engine.test_engine import LONG, wait_until
+from tests.engine.test_engine import LONG
+from tests.waiting import wait_until
 
 PAUSE_S = 0.2
 

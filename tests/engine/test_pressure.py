@@ -22,8 +22,8 @@ from roseplay.config import POLICIES
 from roseplay.core.budget import RequestTooLargeError
 from roseplay.engine.telemetry import StepEvent
 from tests.engine.greedy import assert_same_until_a_tie
-from tests.engine.test_engine import wait_until
 from tests.model.families import LENGTH, VOCABULARY
+from tests.waiting import wait_until
 
 BLOCK_SIZE = 4
 LEAST_BLOCKS = LENGTH // BLOCK_SIZE + 1  # one request of the whole context, and the block that is never handed out

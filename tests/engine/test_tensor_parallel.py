@@ -19,9 +19,10 @@ from roseplay.config import EngineConfig
 from roseplay.engine.errors import EngineStartError
 from roseplay.model.devices import rank_device
 from roseplay.model.errors import UnsupportedModelError
-from tests.engine.test_engine import LONG, wait_until
+from tests.engine.test_engine import LONG
 from tests.engine.test_equality import prompts
 from tests.model.families import FAMILIES, tiny_model
+from tests.waiting import wait_until
 
 SETTINGS = {"block_size": 4, "num_blocks": 24, "dtype": "float32", "device": "cpu", "threads": 1}
 PLAIN = {"pack_weights": False, "fuse_ops": False, "record_steps": False}  # starts faster

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -41,13 +40,6 @@ class FakeArms:
 
 def fake_lab(live: FakeEngine, arms: FakeArms | None = None) -> Lab:
     return Lab(live, open_engine=arms or FakeArms())
-
-
-def wait_until(condition: Callable[[], Any], timeout: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
 
 
 def ended(job: Job, timeout: float = 60.0) -> dict[str, Any]:

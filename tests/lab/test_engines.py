@@ -17,8 +17,9 @@ from roseplay.lab.arms import open_engine
 from roseplay.lab.job import Job
 from roseplay.lab.lab import Lab, parse_experiment
 from roseplay.traffic.scenarios import SCENARIOS
-from tests.lab.fake_arms import ended, wait_until
+from tests.lab.fake_arms import ended
 from tests.model.families import FAMILIES, tiny_model
+from tests.waiting import wait_until
 
 FEW = {"num_requests": 6, "max_new_tokens": 8}
 
@@ -198,9 +199,9 @@ def test_processes_are_gone_when_it_is_done(live_process: Engine) -> None:
 def test_processes_are_gone_when_it_is_stopped(live_process: Engine, moment: str) -> None:
     lab = Lab(live_process)
     job = lab.start({"scenario": "poisson", "params": {"num_requests": 200, "max_new_tokens": 8, "rate_per_s": 2}})
-    wait_until(multiprocessing.active_children, 60)
+    wait_until(multiprocessing.active_children)
     if moment == "running":
-        wait_until(lambda: job.status()["progress"][0]["done"] > 0, 120)
+        wait_until(lambda: job.status()["progress"][0]["done"] > 0, timeout=120)
     pressed = time.monotonic()
     lab.stop()
     assert ended(job, 30)["state"] == "stopped"

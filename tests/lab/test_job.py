@@ -18,8 +18,9 @@ from roseplay.lab.measuring import RunError, measure_run
 from roseplay.lab.progress import RunProgress, seconds_left
 from roseplay.traffic.driver import Outcome
 from roseplay.traffic.workload import Arrival
-from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab, wait_until
+from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab
 from tests.play.fake_engine import FakeEngine
+from tests.waiting import wait_until
 
 BODY = {"scenario": "token-budget", "repeats": 2, "seed": 3, "params": QUICK}
 LONG = {"scenario": "token-budget", "params": {"num_requests": 2, "max_new_tokens": 512}}

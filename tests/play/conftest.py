@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -78,15 +78,6 @@ def _bind(listener: socket.socket) -> None:
     with suppress(IndexError, OSError):  # no port is left, or another program has taken it
         return listener.bind(("127.0.0.1", _free_ports.pop()))
     listener.bind(("127.0.0.1", 0))
-
-
-def wait_until(condition: Callable[[], T], timeout: float = 60) -> T:
-    """Wait until the condition is true, and return its value."""
-    deadline = time.monotonic() + timeout
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.01)
-    return found
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from roseplay.play.demos.script import DemoBurst, DemoChats, Scene
 from roseplay.play.playground import Playground
 from roseplay.play.story.text import plain
 from roseplay.traffic.prompts import PromptMix
-from tests.play.conftest import wait_until
+from tests.waiting import wait_until
 
 TAB = "tab-of-mine"
 BLOCKS = 128  # few, so that little fills them

@@ -21,8 +21,8 @@ from roseplay.play.demos.clients import FEW, MANY, client_size
 from roseplay.play.demos.plan import ACT_S, plan
 from roseplay.play.playground import Playground
 from roseplay.play.story.text import plain
-from tests.play.conftest import wait_until
 from tests.play.fake_engine import INFO
+from tests.waiting import wait_until
 
 TAB = "tab-of-clients"
 KNOBS = Knobs().to_dict()

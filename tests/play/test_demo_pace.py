@@ -18,9 +18,9 @@ from roseplay.play.demos.plan import ACT_S, plan
 from roseplay.play.playground import Playground
 from roseplay.play.story.text import plain
 from roseplay.traffic.pace import Speed
-from tests.play.conftest import wait_until
 from tests.play.fake_engine import INFO
 from tests.play.paced_engine import PacedEngine
+from tests.waiting import wait_until
 
 TAB, FRAME_NS = "tab-of-mine", 100_000_000
 # Measured with the embedded model and with SmolLM2-135M on two cores; the third is ten times slower than that.

@@ -27,9 +27,9 @@ from roseplay.play.story.burst_facts import BurstFacts, Gap, LongestStep
 from roseplay.play.story.story import Story
 from roseplay.play.story.text import plain
 from roseplay.traffic.difference import difference
-from tests.play.conftest import wait_until
 from tests.play.fake_engine import INFO, FakeEngine
 from tests.play.test_story import frame, step, submitted
+from tests.waiting import wait_until
 
 MINE, YOURS = "tab-of-mine", "tab-of-yours"
 SHORT = Demo(

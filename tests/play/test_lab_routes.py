@@ -18,8 +18,9 @@ from roseplay.play.web.server import create_app
 from roseplay.serve.guard import allowed_hosts
 from roseplay.traffic.run_figures import FIGURES
 from roseplay.traffic.scenarios import SCENARIOS
-from tests.lab.fake_arms import QUICK, ended, fake_lab, wait_until
+from tests.lab.fake_arms import QUICK, ended, fake_lab
 from tests.play.fake_engine import FakeEngine
+from tests.waiting import wait_until
 
 FILE = Path(__file__).parents[1] / "lab" / "result.json"
 PAGE = Path(__file__).with_name("lab_page.json")

@@ -12,7 +12,7 @@ from roseplay.play.playground import Playground
 from roseplay.recording.reader import parse
 from roseplay.serve.metrics import Metrics
 from tests.model.families import FAMILIES, tiny_model
-from tests.play.conftest import wait_until
+from tests.waiting import wait_until
 
 PARAMS = SamplingParams(max_new_tokens=24, ignore_eos=True)
 

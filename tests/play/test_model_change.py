@@ -28,8 +28,8 @@ from roseplay.play.playground import Playground
 from roseplay.play.start_status import StartStatus
 from roseplay.play.web.server import create_app
 from roseplay.serve.guard import allowed_hosts
-from tests.play.conftest import wait_until
 from tests.play.model_host import BROKEN, FIRST, ModelHost, model_host
+from tests.waiting import wait_until
 
 TAB = "tab-of-a-test"
 REASON = "the model was changed to other"

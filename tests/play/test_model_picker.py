@@ -21,8 +21,8 @@ from roseplay.play.web.server import create_app
 from roseplay.recording.reader import read
 from roseplay.serve.guard import allowed_hosts
 from tests.models.test_catalog import write_gguf
-from tests.play.conftest import wait_until
 from tests.play.model_host import FIRST, ModelHost, model_host
+from tests.waiting import wait_until
 
 GB = 10**9
 

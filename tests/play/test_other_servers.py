@@ -20,9 +20,9 @@ from roseplay.recording.run import Run
 from roseplay.remote.engine import HttpEngine
 from roseplay.remote.timings import Timings
 from tests.play.conftest import serving as serving_page
-from tests.play.conftest import wait_until
 from tests.remote.servers import Script, at_a_port, event, words
 from tests.serve.conftest import serving
+from tests.waiting import wait_until
 
 TAB = "tab-of-a-server"
 TGI = "tgi_queue_size 3\ntgi_batch_current_size 8\n"

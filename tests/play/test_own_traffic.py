@@ -20,9 +20,9 @@ from roseplay.recording.reader import parse
 from roseplay.recording.run import Run
 from roseplay.recording.tables import requests as as_table
 from roseplay.traffic.own import OwnRequest, from_first, parse_traffic, to_jsonl
-from tests.play.conftest import wait_until
 from tests.play.fake_engine import FakeEngine
 from tests.play.test_steady import FakeTime, Requests
+from tests.waiting import wait_until
 
 MINE, YOURS = "tab-of-mine", "tab-of-yours"
 ENDLESS = [OwnRequest(0.0, 4, 3), OwnRequest(0.0, "Why is that?", 5), OwnRequest(600.0, 4, 3)]

@@ -10,8 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.play.conftest import serving, wait_until
+from tests.play.conftest import serving
 from tests.play.fake_engine import FakeEngine
+from tests.waiting import wait_until
 
 HOME = "roseplay.play.requests"
 

@@ -25,8 +25,9 @@ from roseplay.play.web import assets
 from roseplay.play.web.server import create_app
 from roseplay.recording.exports import KINDS
 from roseplay.serve.guard import allowed_hosts
-from tests.play.conftest import serving, wait_until
+from tests.play.conftest import serving
 from tests.play.fake_engine import WORDS, FakeEngine
+from tests.waiting import wait_until
 
 TAB = "tab-of-a-test"
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,6 +19,7 @@ from roseplay.serve import submissions
 from tests.play.conftest import connect, serving
 from tests.play.fake_engine import FakeEngine
 from tests.play.inputs import tried
+from tests.waiting import wait_until
 
 TAB = "tab-of-a-test"
 BAD = [
@@ -71,13 +71,6 @@ def held() -> Iterator[tuple[str, HeldEngine]]:
         yield address, engine
         engine.free.set()
     engine.close()
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 def test_everything_else_answers_while_submits_wait(

@@ -16,7 +16,7 @@ from roseplay.recording.initial_state import InitialState
 from roseplay.recording.reader import parse
 from roseplay.recording.trace import trace
 from tests.model.families import STATEFUL, tiny_model
-from tests.play.conftest import wait_until
+from tests.waiting import wait_until
 
 SLOTS = 3
 

@@ -15,8 +15,8 @@ from roseplay.play.playground import Playground
 from roseplay.play.session import LEASE_S, Tabs
 from roseplay.play.steady import MOST_S, SteadyPlan, SteadyTraffic
 from roseplay.traffic.arrivals import endless, poisson
-from tests.play.conftest import wait_until
 from tests.play.fake_engine import FakeEngine
+from tests.waiting import wait_until
 
 MINE, YOURS = "tab-of-mine", "tab-of-yours"
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import uvicorn
 
 from roseplay.config import Knobs
 from roseplay.engine.client import Engine
 from roseplay.serve.app import ServedEngine, create_app
 from roseplay.serve.drain import Drain
 from roseplay.serve.guard import allowed_hosts
+from tests.remote.servers import at_a_port
 
 
 @pytest.fixture(scope="package")
@@ -37,20 +34,8 @@ def in_slow_motion(engine: Engine) -> Iterator[None]:
 def serving(engine: Any, **options: Any) -> Iterator[str]:
     """Serve the API of an engine at a free port; yields its address."""
     app = create_app(ServedEngine(engine), allowed_hosts("127.0.0.1"), drain=Drain(), **options)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        deadline = time.monotonic() + 30
-        while not server.started:
-            assert time.monotonic() < deadline, "the server did not start"
-            time.sleep(0.02)
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join(timeout=10)
+    with at_a_port(app) as address:
+        yield address
 
 
 @pytest.fixture(scope="package")

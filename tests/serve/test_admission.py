@@ -18,6 +18,7 @@ from roseplay.engine.client import Engine
 from roseplay.engine.stream import Stream
 from tests.play.fake_engine import FakeEngine
 from tests.serve.conftest import serving
+from tests.waiting import wait_until
 
 BODY: dict[str, Any] = {"model": "tiny-chat", "prompt": "Once", "max_tokens": 6, "ignore_eos": True}
 LIMITS = httpx.Limits(max_connections=None)
@@ -82,11 +83,8 @@ def test_a_request_takes_one_place_while_it_is_submitted() -> None:
         try:
             for count in (1, 2):
                 asked = pool.submit(httpx.post, f"{address}/v1/completions", json=body, timeout=60)
-                deadline = time.monotonic() + 30
-                while engine.num_unfinished < count:
-                    assert not asked.done(), asked.result().text
-                    assert time.monotonic() < deadline
-                    time.sleep(0.005)
+                wait_until(lambda: asked.done() or engine.num_unfinished >= count)  # noqa: B023
+                assert not asked.done(), asked.result().text
             assert httpx.post(f"{address}/v1/completions", json=body, timeout=60).status_code == 429
         finally:
             engine.returns.set()

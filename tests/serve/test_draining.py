@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from roseplay.serve.app import ServedEngine, create_app
 from roseplay.serve.drain import Drain, DrainGate, DrainingServer
 from roseplay.serve.interrupts import Interrupts
 from tests.play.fake_engine import FakeEngine
+from tests.waiting import wait_until
 
 
 def test_the_gate_counts_the_apis_requests_and_refuses_new_ones() -> None:
@@ -86,10 +86,7 @@ def test_the_server_ends_after_its_requests_or_its_grace_time(
     if grace_s:
         assert not ending.should_exit
         drain.running = 0
-    deadline = time.monotonic() + 30
-    while not ending.should_exit:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: ending.should_exit)
     assert "for 1 request of the API to finish" in capsys.readouterr().err
 
 

@@ -29,6 +29,7 @@ from roseplay.serve.monitor import Monitor
 from tests.play.fake_engine import FakeEngine
 from tests.serve.conftest import serving
 from tests.serve.dashboards import DOES_NOT_APPLY, LIMITS, QUERIED
+from tests.waiting import wait_until
 
 # The newer dashboards' templates list models and engines from these labels.
 NAMED = {"model_name": "tiny-chat", "engine": "0"}
@@ -62,8 +63,8 @@ def fresh() -> Iterator[tuple[Engine, str]]:
 
 def test_what_comes_just_before_the_end_is_followed() -> None:
     telemetry, taken = Telemetry(10), list[Any]()
-    followed = SimpleNamespace(engine=SimpleNamespace(telemetry=telemetry))
-    following = Follower(followed, taken.append, every_s=60.0)  # so that it reads only when it is closed
+    engine = SimpleNamespace(telemetry=telemetry)
+    following = Follower(lambda: engine, taken.append, every_s=60.0)  # so that it reads only when it is closed
     following.start()
     telemetry.add(LoadEvent(5))
     following.close()
@@ -268,10 +269,7 @@ def test_a_refusal_of_a_full_queue_is_counted(fresh: tuple[Engine, str]) -> None
     body = {"model": "tiny-chat", "prompt": "Hi", "max_tokens": 1}
     with ThreadPoolExecutor(10) as pool:
         asked = [pool.submit(httpx.post, f"{address}/v1/completions", json=body, timeout=60) for _ in range(10)]
-        deadline = time.monotonic() + 30
-        while sum(one.done() for one in asked) < 6:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: sum(one.done() for one in asked) >= 6)
         assert Scrape(address).value("admission_rejections_total", reason="queue_full") == 6
         engine.resume()
         statuses = sorted(one.result().status_code for one in asked)

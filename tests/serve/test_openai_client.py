@@ -6,8 +6,7 @@ import asyncio
 import dataclasses
 import json
 import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import openai
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from roseplay.config import SamplingParams
 from roseplay.engine.client import Engine
 from roseplay.serve.bodies import ChatBody, CompletionBody
+from tests.waiting import wait_until
 
 MODEL = "tiny-chat"
 QUESTION: list[Any] = [{"role": "user", "content": "What is a KV cache?"}]
@@ -33,14 +33,6 @@ def client(address: str) -> Iterator[openai.OpenAI]:
 def expected(engine: Engine, prompt: Any, most: int, **params: Any) -> Any:
     """The engine's own answer."""
     return engine.submit(prompt, SamplingParams(max_new_tokens=most, **params)).result(60)
-
-
-def wait_until(condition: Callable[[], bool], timeout: float = 20) -> float:
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < timeout, "it did not come true in time"
-        time.sleep(0.01)
-    return time.monotonic() - began
 
 
 def running(engine: Engine) -> int:

@@ -280,26 +280,6 @@ def test_threads_are_shared_out() -> None:
         RaySettings("m", replicas=3, most_replicas=2)
 
 
-@pytest.mark.parametrize(
-    ("flags", "told"),
-    [
-        ("--replicas 2", "needs --ray"),
-        ("--ray --tensor-parallel-size 2", "a replica is one process"),
-        ("--routing prefix", "needs --ray"),
-        ("--ray --routing random", "invalid choice"),
-        ("--ray --replicas 0", "not a number of replicas"),
-        ("--ray --autoscale 3", "A..B"),
-        ("--ray --autoscale 3..2", "A..B"),
-        ("--ray --replicas 2 --autoscale 1..2", "not both"),
-    ],
-)
-def test_flags_that_do_not_go_together(flags: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main.parse(flags.split())
-    assert ended.value.code == 2
-    assert told in capsys.readouterr().err.splitlines()[-1]
-
-
 def test_ray_that_is_missing_is_told_in_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import random
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +19,6 @@ from roseplay.wire.forward_pass import ForwardPassMetrics, ScheduledRequests
 from roseplay.wire.imported_run import ImportedRun
 
 TIMEOUT_S = 20.0
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {TIMEOUT_S:g} s: {what}"
-        time.sleep(0.01)
 
 
 def traffic(engine: Engine, requests: int = 12, seed: int = 0) -> None:
@@ -51,6 +42,11 @@ def recorded(run: ImportedRun) -> Recording:
 def blank(**values: Any) -> StepRecord:
     """A record that has only these values."""
     return StepRecord(0, start_ns=0, end_ns=0, **values)
+
+
+def batches(engine: Engine) -> int:
+    """The number of steps so far that changed the cache."""
+    return sum(bool(record.cache_events) for record in records(engine))
 
 
 def step(wall_s: float, prompt: int = 0, decodes: int = 0, **more: Any) -> ForwardPassMetrics:

@@ -12,7 +12,8 @@ from roseplay.wire.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
 from roseplay.wire.kv_publisher import MEDIUM, KvEventPublisher, kv_events_of
 from roseplay.wire.problems import MOST_REASONS, Problems
 from roseplay.wire.sockets import endpoint_of, sequence_bytes
-from tests.wire.common import TIMEOUT_S, wait_until
+from tests.waiting import wait_until
+from tests.wire.common import TIMEOUT_S
 
 LOOPBACK = "tcp://127.0.0.1:*"
 

@@ -23,7 +23,8 @@ from roseplay.wire.kv_events import AllBlocksCleared, BlockRemoved, BlockStored,
 from roseplay.wire.kv_publisher import KvEventPublisher
 from roseplay.wire.publishers import Publishers
 from tests.core.invariants import CacheTree
-from tests.wire.common import TIMEOUT_S, blank, records, traffic, wait_until
+from tests.waiting import wait_until
+from tests.wire.common import TIMEOUT_S, batches, blank, records, traffic
 
 
 class Subscriber:
@@ -77,11 +78,6 @@ def contents(events: list[Any], block_size: int) -> dict[Any, tuple[Any, tuple[i
             assert isinstance(event, AllBlocksCleared)
             cached.clear()
     return cached
-
-
-def batches(engine: Engine) -> int:
-    """The number of steps so far that changed the cache."""
-    return sum(bool(record.cache_events) for record in records(engine))
 
 
 @pytest.mark.parametrize("array_like", [False, True])

@@ -28,7 +28,8 @@ from roseplay.wire.problems import Problems
 from roseplay.wire.publishers import Publishers
 from roseplay.wire.reader import SocketReader, read_files
 from tests.core.invariants import CacheTree
-from tests.wire.common import envelope, recorded, records, step, traffic, wait_until, written
+from tests.waiting import wait_until
+from tests.wire.common import batches, envelope, recorded, records, step, traffic, written
 
 LOOPBACK = "tcp://127.0.0.1:*"
 
@@ -111,7 +112,7 @@ def test_a_reader_that_comes_late_asks_for_what_was_before(engine: Engine) -> No
     traffic(engine, 3)
     with Publishers(engine, kv_events_port=0) as publishers:
         assert publishers.kv is not None
-        wait_until(lambda: publishers._cursor == engine.telemetry.next_cursor, "all is published")
+        wait_until(lambda: publishers.kv.publication.next == batches(engine), "all is published")
         reading = Reading(SocketReader(publishers.kv.publication.endpoint, None, publishers.kv.replay_endpoint))
         run = reading.until(lambda run: run.blocks > 3)
         assert not run.problems.lines()

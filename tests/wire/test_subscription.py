@@ -15,7 +15,7 @@ from roseplay.wire.extra import zmq
 from roseplay.wire.kv_publisher import KvEventPublisher
 from roseplay.wire.problems import Problems
 from roseplay.wire.subscription import Subscription
-from tests.wire.common import wait_until
+from tests.waiting import wait_until
 from tests.wire.test_reader import Lossy, stored
 
 
