@@ -341,6 +341,17 @@ def test_rooms_stay_within_their_budgets() -> None:
 def test_one_class_reads_telemetry() -> None:
     readers = {path.name for path in sources() if ".since(" in path.read_text()}
     assert readers == {"telemetry.py", "playground.py"}, "use a TelemetryReader; the playground's is of frames"
+@pytest.mark.parametrize(
+    ("call", "files"),
+    [
+        (".since(", {"engine/telemetry.py", "play/playground.py"}),  # the second reads frames
+        ("RequestEvent(", {"engine/live_streams.py"}),
+        ("clock.wait(", {"traffic/sending.py", "sim/runner.py", "play/demos/player.py"}),
+    ],
+    ids=["reader of telemetry", "receiver", "open-loop sender"],
+)
+def test_there_is_one_of_each_mover(call: str, files: set[str]) -> None:
+    assert {str(path.relative_to(PACKAGE)) for path in sources() if call in path.read_text()} == files
 
 
 OPTIONAL = ("bench", "calibrate", "serve/ray", "wire")
