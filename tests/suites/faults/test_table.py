@@ -123,7 +123,7 @@ def _check_page_says_so(page: Page, streams: dict[str, Stream]) -> None:
         outcomes = page.outcomes()
         return all(
             outcomes.get(stream.request_id, {}).get("reason") == str(stream.finish_reason)
-            and outcomes[stream.request_id]["error"] == stream.error
+            and outcomes[stream.request_id].get("error") == stream.error
             and outcomes[stream.request_id]["finished"] is not None
             for stream in streams.values()
         )
