@@ -14,7 +14,7 @@ from roseplay.config import SamplingParams
 from roseplay.core.cache_miss import Miss
 from roseplay.core.request import FinishReason
 from roseplay.core.step import TokenLogprobs
-from roseplay.engine.detokenizer import Decoder, NoDecoder, StopStrings
+from roseplay.engine.detokenizer import Decoder, StopStrings
 from roseplay.engine.request_metrics import RequestMetrics
 from roseplay.engine.wakeups import wakeups
 
@@ -199,21 +199,6 @@ class Stream:
 
     def __repr__(self) -> str:
         return f"Stream({self.request_id}, {len(self.token_ids)} tokens, {self.finish_reason or 'running'})"
-
-
-class DecodedStream(Stream):
-    """A stream whose text was decoded elsewhere."""
-
-    def __init__(
-        self,
-        request_id: int,
-        prompt_token_ids: list[int],
-        params: SamplingParams,
-        cancel: Callable[[int], bool],
-        submitted_ns: int,
-        listener: Listener | None = None,
-    ) -> None:
-        super().__init__(request_id, prompt_token_ids, params, NoDecoder(), cancel, submitted_ns, listener)
 
 
 def decoding_failed(error: BaseException) -> str:

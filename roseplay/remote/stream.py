@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from roseplay.engine.live_streams import DecodedStream
 from roseplay.engine.request_metrics import ServerTimes
-from roseplay.engine.stream import DecodedStream
 from roseplay.remote.chunk import Usage
 
 

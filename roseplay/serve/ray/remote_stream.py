@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from roseplay.core.request import FinishReason
-from roseplay.engine.stream import DecodedStream
+from roseplay.engine.live_streams import DecodedStream
 from roseplay.serve.ray.messages import Part
 
 
