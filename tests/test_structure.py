@@ -319,7 +319,7 @@ BUDGETS = {
     "plan": 480,
     "serve": 4_790,
     "play": 10_040,
-    "play.js": 15_830,
+    "play.js": 15_650,
     "play.css": 6_130,
     "bench": 3_680,
     "calibrate": 450,
