@@ -22,7 +22,7 @@ MUTATION := $(VENV)/.stamp-mutation
 RAY := $(VENV)/.stamp-ray
 
 .DEFAULT_GOAL := help
-.PHONY: help setup play test conformance servers fuzz mutate families soak ray lint format bench tiny-chat clean
+.PHONY: help setup play check test conformance servers fuzz mutate families soak ray lint format bench tiny-chat clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -31,6 +31,9 @@ setup: $(BASE) $(SMOLLM2) ## make .venv and install what running needs, and Smol
 
 play: $(BASE) $(SMOLLM2) ## open the page with SmolLM2 or, without it, tiny-chat; ARGS="--model gpt2 --port 0" reaches app.py
 	@$(BIN)/python app.py $(ARGS)
+
+check: $(TEST) $(LINT) ## in under a minute: lint of the changed files and tests of their rooms; ARGS="--since COMMIT" compares with another than main
+	@$(BIN)/python -m tests.check $(ARGS)
 
 # Tests start many processes, which would compile all modules anew without bytecode files.
 test: $(TEST) ## run all tests but slow ones, those in a browser too; ARGS reaches pytest
