@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from roseplay.config import SamplingParams
 from roseplay.play.replay_server import ReplayServer
@@ -24,7 +24,7 @@ from roseplay.recording.exports import export
 from roseplay.recording.reader import read
 from roseplay.recording.run import Run
 from roseplay.serve.guard import allowed_hosts
-from tests.browser.conftest import PHONE, TIMEOUT_MS, Served, answer_at_most, ask, serving, state, text
+from tests.browser.conftest import PHONE, Served, answer_at_most, ask, forget, ready, serving, state, text
 from tests.play.fake_engine import FakeEngine
 
 # What the store holds at the end of a run. A recording leaves out requests that ended before its snapshot.
@@ -100,16 +100,18 @@ def run_on_disk(mock_run: tuple[Path, dict[str, Any]]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def mock_run(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> tuple[Path, dict[str, Any]]:
+def mock_run(
+    tmp_path_factory: pytest.TempPathFactory, visitors: Callable[[bool], BrowserContext]
+) -> tuple[Path, dict[str, Any]]:
     """A recorded run of lanes, a burst and a knob change, and what the page held at its end.
 
     On a server of its own: a recording reaches further back than a page that has just been opened.
     """
     with serving(FakeEngine(run=True, step_s=0.02)) as served:
-        context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
+        context = visitors(False)
         page = context.new_page()
         page.goto(served.address)
-        page.wait_for_function("() => window.Rose && Rose.panels && Rose.panels.length >= 4 && Rose.store.bootId")
+        ready(page)
         answer_at_most(page, 100)
         ask(page, "What is <i>this</i>?")
         page.wait_for_function("() => Rose.store.tokens.end > 20")
@@ -120,7 +122,7 @@ def mock_run(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> tupl
         span = page.evaluate(SPAN)
         held = {"store": json.loads(page.evaluate(HOLDS)), "span": span, "canvas": page.evaluate(CANVAS, span)}
         path = download(page, "recording.jsonl", tmp_path_factory.mktemp("run"))
-        context.close()
+        forget(context)
     return path, held
 
 
@@ -163,8 +165,7 @@ def test_a_replay_ends_where_the_run_did(
         assert again[what] == value, what
 
 
-def test_the_bar_and_its_keys(run_on_disk: Path, mock: Served, open_page: Callable[..., Page]) -> None:
-    page = open_page(mock)
+def test_the_bar_and_its_keys(run_on_disk: Path, page: Page) -> None:
     open_recording(page, run_on_disk)
     bar = page.locator("#rp-replay")
     expect(bar).to_contain_text("roseplay-recording.jsonl")
@@ -290,16 +291,14 @@ def test_the_lab_does_not_take_a_replays_settings_for_the_engines(
     expect(page.locator("#rp-lab-base .rp-sub")).to_have_text("as the engine runs now")
 
 
-def test_there_is_nothing_to_fork_at_the_end(run_on_disk: Path, mock: Served, open_page: Callable[..., Page]) -> None:
-    page = open_page(mock)
+def test_there_is_nothing_to_fork_at_the_end(run_on_disk: Path, page: Page) -> None:
     open_recording(page, run_on_disk)
     page.evaluate("Rose.replay.seek(1e9)")
     page.get_by_role("button", name="Fork here").click()
     expect(page.locator("#rp-replay")).to_contain_text("Nothing runs or arrives after this moment.")
 
 
-def test_views_work_from_a_recording(run_on_disk: Path, mock: Served, open_page: Callable[..., Page]) -> None:
-    page = open_page(mock)
+def test_views_work_from_a_recording(run_on_disk: Path, page: Page) -> None:
     open_recording(page, run_on_disk)
     to_the_end(page)
     slow = page.evaluate(
@@ -314,9 +313,8 @@ def test_views_work_from_a_recording(run_on_disk: Path, mock: Served, open_page:
     expect(page.locator(".rp-pop")).to_contain_text("A recording does not contain what is in blocks")
 
 
-def test_a_bad_file(run_on_disk: Path, mock: Served, open_page: Callable[..., Page], tmp_path: Path) -> None:
+def test_a_bad_file(run_on_disk: Path, page: Page, tmp_path: Path) -> None:
     lines = run_on_disk.read_text().splitlines(keepends=True)
-    page = open_page(mock)
     page.get_by_role("tab", name="Traces").click()
     for number, (content, said) in enumerate(
         (
@@ -335,9 +333,7 @@ def test_a_bad_file(run_on_disk: Path, mock: Served, open_page: Callable[..., Pa
         expect(page.locator(".rp-live")).to_have_text("live")
 
 
-def test_a_recording_of_a_large_pool(
-    run_on_disk: Path, mock: Served, open_page: Callable[..., Page], tmp_path: Path
-) -> None:
+def test_a_recording_of_a_large_pool(run_on_disk: Path, page: Page, tmp_path: Path) -> None:
     """The beginning was dropped, and one row of the rest says that most blocks are cached."""
     header, *lines = run_on_disk.read_text().splitlines(keepends=True)
     about, last = json.loads(header), json.loads(lines[-1])
@@ -347,7 +343,6 @@ def test_a_recording_of_a_large_pool(
     path = tmp_path / "large.jsonl"
     path.write_text("".join([json.dumps(about) + "\n", *lines[:-1], json.dumps(last) + "\n"]))
     assert read(path).header["snapshot"]["blocks_used"] == 180_000
-    page = open_page(mock)
     open_recording(page, path)
     to_the_end(page)
     counts = {"free": 49_501, "cached": 150_497, "active": 2, "shared": 0, "pinned": 0, "unused": 19_500, "saved": 0}
@@ -357,28 +352,19 @@ def test_a_recording_of_a_large_pool(
     assert page.evaluate("Rose.blocks.counts()") == counts
 
 
-def test_a_cut_off_file_plays_as_far_as_it_goes(
-    run_on_disk: Path, mock: Served, open_page: Callable[..., Page], tmp_path: Path
-) -> None:
+def test_a_cut_off_file_plays_as_far_as_it_goes(run_on_disk: Path, page: Page, tmp_path: Path) -> None:
     path = tmp_path / "cut.jsonl"
     whole = run_on_disk.read_bytes()
     path.write_bytes(whole[:-30])
-    page = open_page(mock)
     open_recording(page, path)
     assert page.evaluate("Rose.replay.recording.count") == whole.count(b"\n") - 2
 
 
-def test_a_page_without_an_engine(mock_run: tuple[Path, dict[str, Any]], browser: Browser) -> None:
+def test_a_page_without_an_engine(mock_run: tuple[Path, dict[str, Any]], open_page: Callable[..., Page]) -> None:
     path, held = mock_run
-    complaints: list[str] = []
     with theatre(path) as served:
-        for options in ({"viewport": {"width": 1440, "height": 900}}, PHONE):
-            context = browser.new_context(**options)
-            page = context.new_page()
-            page.on("console", lambda m: m.type == "error" and complaints.append(m.text))
-            page.on("pageerror", lambda error: complaints.append(str(error)))
-            page.on("request", lambda r: "/ui/delta" in r.url and complaints.append(r.url))
-            page.goto(served.address)
+        for screen in ({}, PHONE):
+            page = open_page(served, live=False, **screen)
             page.wait_for_function("() => window.Rose && Rose.panels && Rose.panels.length >= 4 && Rose.replay.on")
             expect(page.locator(".rp-live")).to_have_attribute("data-state", "replay")
             for control in (
@@ -397,19 +383,18 @@ def test_a_page_without_an_engine(mock_run: tuple[Path, dict[str, Any]], browser
             page.get_by_role("tab", name="Traces").click()
             expect(page.locator("#rp-traces-all")).to_contain_text("This recording")
             assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
-            context.close()
-    assert complaints == []
+            asked = page.evaluate("performance.getEntriesByType('resource').map(({ name }) => name)")
+            assert asked and not [address for address in asked if "/ui/delta" in address]
+            page.close()
 
 
 def test_the_report_opens_from_a_file_and_shows_every_point(
-    run_on_disk: Path, browser: Browser, tmp_path: Path
+    run_on_disk: Path, visitors: Callable[[bool], BrowserContext], tmp_path: Path
 ) -> None:
     path = tmp_path / "report.html"
     path.write_bytes(export("report", run_on_disk.read_bytes().splitlines(keepends=True)))
     run = Run(read(run_on_disk))
-    context = browser.new_context()
-    context.set_default_timeout(TIMEOUT_MS)
-    page = context.new_page()
+    page = visitors(False).new_page()
     complaints: list[str] = []
     page.on("console", lambda m: m.type == "error" and complaints.append(m.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -424,19 +409,14 @@ def test_the_report_opens_from_a_file_and_shows_every_point(
     assert sum(n - 1 for n in page.evaluate(count, 3)) == first_tokens
     assert "prefill_max_tokens ∞ → 128" in page.inner_text("body")
     assert page.locator("#chart-0 .main-svg").first.is_visible()
-    context.close()
+    page.close()
     assert complaints == []
 
 
-def test_traces_say_what_to_press_and_then_what_there_is(browser: Browser) -> None:
-    from tests.browser.conftest import serving
-    from tests.play.fake_engine import FakeEngine
-
+def test_traces_say_what_to_press_and_then_what_there_is(open_page: Callable[..., Page]) -> None:
     engine = FakeEngine(run=True, step_s=0.01)
     with serving(engine) as served:
-        context = browser.new_context()
-        page = context.new_page()
-        page.goto(served.address)
+        page = open_page(served)
         page.get_by_role("tab", name="Traces").click()
         expect(page.locator(".rp-empty")).to_have_text("Nothing yet: press Burst on Live.")
         expect(page.locator(".rp-empty")).to_be_visible()
@@ -448,4 +428,4 @@ def test_traces_say_what_to_press_and_then_what_there_is(browser: Browser) -> No
             link = page.locator(f'a[data-file="{kind}"]')
             expect(link).not_to_have_attribute("aria-disabled", "true")
             assert httpx.get(served.address + (link.get_attribute("href") or ""), timeout=60).status_code == 200
-        context.close()
+        page.close()
