@@ -34,6 +34,11 @@ def ours() -> Iterator[Served]:
             yield Served(page, engine, playground)
 
 
+@pytest.fixture
+def page_of(ours: Served) -> Served:
+    return ours
+
+
 @pytest.fixture(scope="module")
 def plain() -> Iterator[Served]:
     """The page of a server that reports load metrics and nothing else."""
@@ -65,39 +70,6 @@ def test_chats_and_bursts_stream(ours: Served, open_page: Callable[..., Page]) -
     page.wait_for_function("() => /\\d+%/.test(document.querySelector('.rp-kpi.saved b').textContent)")
 
 
-def test_what_it_does_not_report_is_absent_with_the_reason(ours: Served, open_page: Callable[..., Page]) -> None:
-    page = open_page(ours)
-    for gone in ("#rp-tokens", "#rp-blockmap"):
-        expect(page.locator(gone)).to_be_hidden()
-    for there in ("#rp-itl", "#rp-ttft", "#rp-kvtime", "#rp-sched", "#rp-opt"):
-        expect(page.locator(there)).to_be_visible()
-    expect(page.locator("#rp-absent")).to_contain_text("roseplay does not report single steps")
-    expect(page.locator("#rp-steps h3")).to_have_text("Requests")
-
-
-def test_a_slider_acts_on_the_server(ours: Served, open_page: Callable[..., Page]) -> None:
-    page = open_page(ours)
-    page.locator("#budget-value input").fill("64")
-    page.locator("#budget-value input").press("Enter")
-    page.wait_for_function("() => Rose.store.knobs.prefill_max_tokens === 64")
-    assert ours.engine.knobs.prefill_max_tokens == 64
-    ours.rest()
-
-
-def test_a_token_says_that_its_step_is_not_known(ours: Served, open_page: Callable[..., Page]) -> None:
-    page = open_page(ours)
-    answer_at_most(page, 24)
-    ask(page, "Why?")
-    expect(state(page, 1)).to_have_text(ENDED)
-    page.evaluate("""() => {
-      const { tokens } = Rose.store, slot = (tokens.end - 1) & tokens.mask;
-      Rose.emit("select", { rid: tokens.request_id[slot], step: tokens.step_id[slot], itl: tokens.itl_ms[slot] });
-    }""")
-    expect(page.locator(".rp-pop")).to_contain_text(
-        "roseplay does not report single steps, so the reason is not known."
-    )
-
-
 @pytest.mark.parametrize(
     "size", [pytest.param({}, id="desktop"), pytest.param(PHONE, id="phone", marks=pytest.mark.slow)]
 )
@@ -113,6 +85,48 @@ def test_without_knobs_there_are_no_controls_for_them(
     ask(page, "Hello")
     expect(page.locator("#rp-lane-1 .rp-text")).to_contain_text("Some words only.")
     expect(page.locator(".rp-kpi.rw b")).to_have_text("8/3")
+
+
+def test_what_it_does_not_report_is_absent_with_the_reason(page: Page) -> None:
+    for gone in ("#rp-tokens", "#rp-blockmap"):
+        expect(page.locator(gone)).to_be_hidden()
+    for there in ("#rp-itl", "#rp-ttft", "#rp-kvtime", "#rp-sched", "#rp-opt"):
+        expect(page.locator(there)).to_be_visible()
+    expect(page.locator("#rp-absent")).to_contain_text("roseplay does not report single steps")
+    expect(page.locator("#rp-steps h3")).to_have_text("Requests")
+
+
+def test_a_slider_acts_on_the_server(ours: Served, page: Page) -> None:
+    page.locator("#budget-value input").fill("64")
+    page.locator("#budget-value input").press("Enter")
+    page.wait_for_function("() => Rose.store.knobs.prefill_max_tokens === 64")
+    assert ours.engine.knobs.prefill_max_tokens == 64
+    ours.rest()
+
+
+def test_a_token_says_that_its_step_is_not_known(page: Page) -> None:
+    answer_at_most(page, 24)
+    ask(page, "Why?")
+    expect(state(page, 1)).to_have_text(ENDED)
+    page.evaluate("""() => {
+      const { tokens } = Rose.store, slot = (tokens.end - 1) & tokens.mask;
+      Rose.emit("select", { rid: tokens.request_id[slot], step: tokens.step_id[slot], itl: tokens.itl_ms[slot] });
+    }""")
+    expect(page.locator(".rp-pop")).to_contain_text(
+        "roseplay does not report single steps, so the reason is not known."
+    )
+
+
+def test_the_lab_compares_the_server_with_itself(page: Page) -> None:
+    page.get_by_role("tab", name="Lab").click()
+    page.locator(".rp-lab-card[data-name=token-budget]").click()
+    page.locator("#lab-num_requests input").fill("3")
+    page.locator("#lab-num_requests input").blur()
+    page.locator("#lab-repeats input").fill("1")
+    page.locator("#lab-repeats input").blur()
+    page.locator("#lab-run").click()
+    page.wait_for_function("() => Rose.lab.job && Rose.lab.job.state === 'done'")
+    expect(page.locator("#rp-lab-result")).to_contain_text("TTFT p50")
 
 
 def replicas(queries: int) -> str:
@@ -144,19 +158,6 @@ def test_replicas_stand_side_by_side(replicated: tuple[Served, Script], open_pag
     expect(rows.nth(0)).to_have_text("03025 %90 %")
     expect(rows.nth(1)).to_have_text("15050 %10 %")
     expect(page.locator(".rp-kpi.rw b")).to_have_text("8/0")
-
-
-def test_the_lab_compares_the_server_with_itself(ours: Served, open_page: Callable[..., Page]) -> None:
-    page = open_page(ours)
-    page.get_by_role("tab", name="Lab").click()
-    page.locator(".rp-lab-card[data-name=token-budget]").click()
-    page.locator("#lab-num_requests input").fill("3")
-    page.locator("#lab-num_requests input").blur()
-    page.locator("#lab-repeats input").fill("1")
-    page.locator("#lab-repeats input").blur()
-    page.locator("#lab-run").click()
-    page.wait_for_function("() => Rose.lab.job && Rose.lab.job.state === 'done'")
-    expect(page.locator("#rp-lab-result")).to_contain_text("TTFT p50")
 
 
 @pytest.mark.slow

@@ -88,28 +88,6 @@ def test_it_ends_when_all_are_sent_and_plays_again(mock: Served, open_page: Open
     page.wait_for_function(f"() => ({OWN})().length === 4")
 
 
-def test_stop_pressed_before_the_server_has_answered_stops(mock: Served, open_page: Open, tmp_path: Path) -> None:
-    sparse = tmp_path / "sparse.jsonl"
-    sparse.write_text("".join(line(600 * index) for index in range(3)))
-    page = open_page(mock)
-    choose(page, sparse)
-    player(page).evaluate("(button) => { button.click(); button.click(); }")
-    expect(row(page)).to_have_attribute("aria-busy", "false")
-    expect(said(page)).to_have_text(re.compile(r"^[01] of 3 sent$"))
-    expect(player(page)).to_have_text("Play")
-
-
-def test_stop_all_ends_it(mock: Served, open_page: Open, file: Path) -> None:
-    page = open_page(mock)
-    choose(page, file)
-    player(page).click()
-    expect(said(page)).to_have_text(re.compile(r"^([2-9]|[123]\d) of 40 sent$"))
-    page.locator("#stop").click()
-    expect(player(page)).to_have_text("Play")
-    page.wait_for_function("() => [...Rose.store.requests.values()].every((one) => one.finished !== null)")
-    expect(row(page).locator(".rp-refused")).to_be_empty()  # no message is needed
-
-
 def test_a_bad_file_is_refused_by_its_line_and_the_file_before_it_stays(
     mock: Served, open_page: Open, file: Path, tmp_path: Path
 ) -> None:
@@ -131,20 +109,6 @@ def test_a_bad_file_is_refused_by_its_line_and_the_file_before_it_stays(
     expect(said(page)).to_have_text("40 requests, 20 s")
     choose(page, file)
     expect(refused).to_be_empty()
-
-
-def test_a_file_can_be_dropped_on_the_row(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
-    carried = page.evaluate_handle(
-        """(text) => { const carried = new DataTransfer(); carried.items.add(new File([text], "dropped.jsonl"));
-             return carried; }""",
-        line(0) + line(12),
-    )
-    row(page).dispatch_event("dragover", {"dataTransfer": carried})
-    expect(row(page)).to_have_class(re.compile("rp-over"))
-    row(page).dispatch_event("drop", {"dataTransfer": carried})
-    expect(said(page)).to_have_text("2 requests, 12 s")
-    expect(row(page).locator("b")).to_have_text("dropped.jsonl")
 
 
 def test_why_it_stopped_stands_in_the_row_and_after_a_reload(open_page: Open, tmp_path: Path) -> None:
@@ -175,8 +139,40 @@ def test_a_page_that_is_loaded_again_shows_what_plays(mock: Served, open_page: O
     expect(player(page)).to_be_hidden()  # the reloaded page has no file to play
 
 
-def test_the_word_says_what_a_file_is(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_stop_pressed_before_the_server_has_answered_stops(page: Page, tmp_path: Path) -> None:
+    sparse = tmp_path / "sparse.jsonl"
+    sparse.write_text("".join(line(600 * index) for index in range(3)))
+    choose(page, sparse)
+    player(page).evaluate("(button) => { button.click(); button.click(); }")
+    expect(row(page)).to_have_attribute("aria-busy", "false")
+    expect(said(page)).to_have_text(re.compile(r"^[01] of 3 sent$"))
+    expect(player(page)).to_have_text("Play")
+
+
+def test_stop_all_ends_it(page: Page, file: Path) -> None:
+    choose(page, file)
+    player(page).click()
+    expect(said(page)).to_have_text(re.compile(r"^([2-9]|[123]\d) of 40 sent$"))
+    page.locator("#stop").click()
+    expect(player(page)).to_have_text("Play")
+    page.wait_for_function("() => [...Rose.store.requests.values()].every((one) => one.finished !== null)")
+    expect(row(page).locator(".rp-refused")).to_be_empty()  # no message is needed
+
+
+def test_a_file_can_be_dropped_on_the_row(page: Page) -> None:
+    carried = page.evaluate_handle(
+        """(text) => { const carried = new DataTransfer(); carried.items.add(new File([text], "dropped.jsonl"));
+             return carried; }""",
+        line(0) + line(12),
+    )
+    row(page).dispatch_event("dragover", {"dataTransfer": carried})
+    expect(row(page)).to_have_class(re.compile("rp-over"))
+    row(page).dispatch_event("drop", {"dataTransfer": carried})
+    expect(said(page)).to_have_text("2 requests, 12 s")
+    expect(row(page).locator("b")).to_have_text("dropped.jsonl")
+
+
+def test_the_word_says_what_a_file_is(page: Page) -> None:
     row(page).get_by_role("button", name="Your own traffic", exact=True).click()
     dialog = page.get_by_role("dialog", name="Your own traffic")
     expect(dialog.locator("code")).to_have_text('{"arrival_s": 0.5, "prompt": "Why?", "answer_tokens": 32}')
@@ -184,8 +180,7 @@ def test_the_word_says_what_a_file_is(mock: Served, open_page: Open) -> None:
     expect(dialog).to_be_hidden()
 
 
-def test_the_rail_has_room_for_it(mock: Served, open_page: Open, file: Path) -> None:
-    page = open_page(mock)
+def test_the_rail_has_room_for_it(page: Page, file: Path) -> None:
     fits = (
         "() => { const rail = document.querySelector('#rp-rail'); return rail.scrollHeight - rail.clientHeight <= 1; }"
     )
