@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, Route, expect
 
+from roseplay.engine.records import COLUMNS
 from tests.browser.conftest import Served, answer_at_most, ask, ready, reload, settled, state, text
 
 Open = Callable[..., Page]
@@ -25,13 +26,6 @@ def test_a_prompt_streams_in_all_lanes(live: Served, open_page: Open) -> None:
     expect(page.locator("#prompt input")).to_have_value("")
 
 
-def test_a_question_in_an_empty_lane_can_be_asked(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
-    page.locator("#rp-lane-2 .rp-hint button").first.click()
-    expect(state(page, 2)).to_have_text(RUNNING)
-    expect(state(page, 1)).to_be_empty()
-
-
 def test_one_lane_can_be_asked_and_stopped(mock: Served, open_page: Open) -> None:
     page = open_page(mock)
     page.locator("#to input").click()
@@ -41,20 +35,6 @@ def test_one_lane_can_be_asked_and_stopped(mock: Served, open_page: Open) -> Non
     expect(state(page, 1)).to_be_empty()
     page.get_by_role("button", name="Stop lane 3").click()
     expect(state(page, 3)).to_have_text(re.compile(r"stopped · \d+\+\d+ tok"))
-
-
-def test_reload_keeps_the_text(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
-    ask(page, "hello")
-    expect(state(page, 4)).to_have_text(RUNNING)
-    expect(text(page, 4)).to_contain_text("packs prompts")
-    expect(page.locator("#prompt input")).to_have_value("")  # Gradio reports an error for a call that a reload cuts off
-    before = page.locator("#rp-lane-4 .rp-a").inner_text()
-    reload(page)
-    ready(page)
-    expect(text(page, 4)).to_contain_text(before[:40])
-    expect(state(page, 4)).to_have_text(re.compile(r"(decode|length) · 5\+[1-9]\d* tok"))
-    expect(page.locator("#rp-lane-4 h4")).to_have_text("hello")
 
 
 def test_two_tabs_do_not_fight(mock: Served, open_page: Open) -> None:
@@ -71,31 +51,6 @@ def test_two_tabs_do_not_fight(mock: Served, open_page: Open) -> None:
     expect(state(yours, 1)).to_have_text(RUNNING)
     expect(mine.locator("#rp-lane-1 h4")).to_have_text("mine")
     expect(yours.locator("#rp-lane-1 h4")).to_have_text("yours")
-
-
-def test_html_of_a_model_is_text(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
-    ask(page, "<img src=x onerror=alert(1)> & <b>bold</b>")
-    expect(text(page, 1)).to_contain_text("waits <b>long</b> für 🌹")
-    expect(page.locator("#rp-lane-1 h4")).to_have_text("<img src=x onerror=alert(1)> & <b>bold</b>")
-    assert page.locator(".rp-lanes :is(img, .rp-text b, h4 b)").count() == 0
-
-
-def test_the_text_stays_where_the_reader_scrolled(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
-    answer_at_most(page, 1800)  # still growing when the reader has scrolled, even on a busy machine
-    ask(page, "hello")
-    box = text(page, 1)
-    expect(box).to_have_js_property("scrollTop", 0)
-    page.wait_for_function(
-        "() => { const t = document.querySelector('#rp-lane-1 .rp-text'); return t.scrollHeight > t.clientHeight + 100; }"
-    )
-    follows = "() => { const t = document.querySelector('#rp-lane-1 .rp-text'); return t.scrollHeight - t.scrollTop - t.clientHeight < 30; }"
-    page.wait_for_function(follows)
-    box.evaluate("t => t.scrollTo(0, 10)")
-    length = len(box.inner_text())
-    page.wait_for_function("n => document.querySelector('#rp-lane-1 .rp-text').textContent.length > n + 50", arg=length)
-    assert box.evaluate("t => t.scrollTop") == 10
 
 
 def test_one_to_eight_lanes(mock: Served, open_page: Open) -> None:
@@ -117,8 +72,49 @@ def test_one_to_eight_lanes(mock: Served, open_page: Open) -> None:
     expect(page.locator("#lane-count input")).to_have_value("8 lanes")
 
 
-def test_an_empty_prompt_is_told_and_nothing_is_lost(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_a_question_in_an_empty_lane_can_be_asked(page: Page) -> None:
+    page.locator("#rp-lane-2 .rp-hint button").first.click()
+    expect(state(page, 2)).to_have_text(RUNNING)
+    expect(state(page, 1)).to_be_empty()
+
+
+def test_reload_keeps_the_text(page: Page) -> None:
+    ask(page, "hello")
+    expect(state(page, 4)).to_have_text(RUNNING)
+    expect(text(page, 4)).to_contain_text("packs prompts")
+    expect(page.locator("#prompt input")).to_have_value("")  # Gradio reports an error for a call that a reload cuts off
+    before = page.locator("#rp-lane-4 .rp-a").inner_text()
+    reload(page)
+    ready(page)
+    expect(text(page, 4)).to_contain_text(before[:40])
+    expect(state(page, 4)).to_have_text(re.compile(r"(decode|length) · 5\+[1-9]\d* tok"))
+    expect(page.locator("#rp-lane-4 h4")).to_have_text("hello")
+
+
+def test_html_of_a_model_is_text(page: Page) -> None:
+    ask(page, "<img src=x onerror=alert(1)> & <b>bold</b>")
+    expect(text(page, 1)).to_contain_text("waits <b>long</b> für 🌹")
+    expect(page.locator("#rp-lane-1 h4")).to_have_text("<img src=x onerror=alert(1)> & <b>bold</b>")
+    assert page.locator(".rp-lanes :is(img, .rp-text b, h4 b)").count() == 0
+
+
+def test_the_text_stays_where_the_reader_scrolled(page: Page) -> None:
+    answer_at_most(page, 1800)  # still growing when the reader has scrolled, even on a busy machine
+    ask(page, "hello")
+    box = text(page, 1)
+    expect(box).to_have_js_property("scrollTop", 0)
+    page.wait_for_function(
+        "() => { const t = document.querySelector('#rp-lane-1 .rp-text'); return t.scrollHeight > t.clientHeight + 100; }"
+    )
+    follows = "() => { const t = document.querySelector('#rp-lane-1 .rp-text'); return t.scrollHeight - t.scrollTop - t.clientHeight < 30; }"
+    page.wait_for_function(follows)
+    box.evaluate("t => t.scrollTo(0, 10)")
+    length = len(box.inner_text())
+    page.wait_for_function("n => document.querySelector('#rp-lane-1 .rp-text').textContent.length > n + 50", arg=length)
+    assert box.evaluate("t => t.scrollTop") == 10
+
+
+def test_an_empty_prompt_is_told_and_nothing_is_lost(page: Page) -> None:
     ask(page, "   ")
     expect(page.get_by_text("the prompt is empty")).to_be_visible()
     ask(page, "x" * 4000)
@@ -185,7 +181,7 @@ def test_a_prompt_sent_during_an_answer_keeps_its_lane_s_row(mock: Served, open_
 def test_header_and_chart_have_the_same_gaps_after_slow_motion(mock: Served, open_page: Open) -> None:
     page = open_page(mock)
     for gap in (300.0, 5.0):  # a slow answer long before a fast one, as slow motion leaves them
-        page.evaluate(SLOW_FRAMES, gap)
+        page.evaluate(SLOW_FRAMES, [gap, COLUMNS["steps"]])
     page.wait_for_function("() => Rose.time.idle()")
     chart = page.locator("#rp-itl .rp-plot")
     expect(chart).to_have_attribute("aria-label", re.compile("p99"), timeout=20_000)
@@ -204,7 +200,7 @@ def test_header_and_chart_have_the_same_gaps_after_slow_motion(mock: Served, ope
 
 
 # A frame of 20 tokens with this gap, 20 s after everything before it.
-SLOW_FRAMES = """(gap) => {
+SLOW_FRAMES = """([gap, columns]) => {
   Rose.poll.hold(true);
   const { steps } = Rose.store, from = (window.madeUp = (window.madeUp || Rose.clock()) + 20000), frame = { steps: [], tokens: [], requests: [], knobs: [] };
   const rid = 1e6 + Math.round(from), lane = { kind: "api", lane: null, burst: null, prompt_tokens: 10 };
@@ -212,7 +208,10 @@ SLOW_FRAMES = """(gap) => {
   let t = from;
   for (let n = 0; n < 20; n++) {
     const number = 1e6 + steps.end + n;
-    frame.steps.push([number, t, t + gap, 0, 1, 0, 0, 1, 0, 440, 0, 8, 0, gap, 1, 0, [[rid, 0, 1, 10, 10, 0, 0]], []]);
+    const empty = { preempted: [], copied: [], graph: null, limit: null }, entries = [[rid, 0, 1, 10, 10, 0, 0]];
+    const busy = { decode_tokens: 1, running: 1, blocks_free: 440, blocks_active: 8, device_ms: gap, host_ms: 1 };
+    const step = { ...empty, ...busy, step_id: number, t0: t, t1: t + gap, entries };
+    frame.steps.push(columns.map((name) => (name in step ? step[name] : 0)));
     t += gap;
     frame.tokens.push([rid, t, n ? gap : null, number]);
   }

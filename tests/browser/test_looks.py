@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PHONE, Served, ask, ready, reload, serving, state
+from tests.browser.conftest import DESKTOP, PHONE, Served, ask, ready, reload, serving, state
 from tests.play.fake_engine import FakeEngine
 
 Open = Callable[..., Page]
@@ -54,13 +54,20 @@ def first_screen(page: Page) -> None:
         expect(page.locator(f"#{chart} .rp-nothing")).to_be_visible()
 
 
-def test_no_size_overflows_sideways(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_no_size_overflows_sideways(page: Page) -> None:
     for width, height in ((1920, 1080), (1100, 800), (760, 1000), (1440, 720)):
         page.set_viewport_size({"width": width, "height": height})
         page.wait_for_function("width => innerWidth === width", arg=width)
         assert page.evaluate(OVERFLOW)[0] == 0, width
         assert page.locator("#rp-lanes").bounding_box()["width"] > 300, width  # type: ignore[index]
+    page.set_viewport_size(DESKTOP["viewport"])
+
+
+def test_a_lost_server_is_said(page: Page) -> None:
+    page.route("**/ui/delta*", lambda route: route.fulfill(status=200, body="not json"))
+    expect(page.locator(".rp-live")).to_have_text("reconnecting")
+    page.unroute("**/ui/delta*")
+    expect(page.locator(".rp-live")).to_have_text("live")
 
 
 def test_a_phone(mock: Served, open_page: Open) -> None:
@@ -115,14 +122,6 @@ def test_the_dark_theme_is_chosen_and_kept(mock: Served, open_page: Open) -> Non
 def test_the_system_chooses_the_theme_of_a_first_visit(mock: Served, open_page: Open) -> None:
     page = open_page(mock, color_scheme="dark")
     expect(page.locator("body")).to_have_class(re.compile("dark"))
-
-
-def test_a_lost_server_is_said(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
-    page.route("**/ui/delta*", lambda route: route.fulfill(status=200, body="not json"))
-    expect(page.locator(".rp-live")).to_have_text("reconnecting")
-    page.unroute("**/ui/delta*")
-    expect(page.locator(".rp-live")).to_have_text("live")
 
 
 def test_a_dead_engine_is_said(open_page: Open) -> None:
