@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, Page, Route
 
 from roseplay.play.terms import SETTINGS
-from roseplay.play.web import scripts
+from roseplay.play.web import assets, scripts
 from tests.play.static.given import given
 
 SITE = "http://page.test"
+STYLES = re.sub(r"@font-face {.*?}", "", assets.styles())  # without the fonts, which need a server
 
 
 def bare_page(browser: Browser, content: str, *, settings: Any = SETTINGS, **options: Any) -> Page:

@@ -15,9 +15,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from roseplay.config import SamplingParams
 from roseplay.engine.records import BlockChange, StepRecord
-from roseplay.play.web import assets
 from tests.browser.conftest import Served, ask, serving, state
-from tests.browser.modules import bare_page
+from tests.browser.modules import STYLES, bare_page
 from tests.play.fake_engine import FakeEngine
 
 # The first findable block whose text contains the words; a pool in use hands out its blocks in any order.
@@ -114,7 +113,7 @@ class Map:
 def page(browser: Browser) -> Iterator[Page]:
     page = bare_page(
         browser,
-        f"<style>{assets.styles()}</style><body style='margin:0'>"
+        f"<style>{STYLES}</style><body style='margin:0'>"
         '<section style="width:556px;height:172px;display:flex;flex-direction:column"><div class="rp-ph" style="height:30px">'
         '<span class="rp-sub"></span><span class="rp-rt"></span></div><div class="rp-plot"></div></section>',
         viewport={"width": 600, "height": 500},

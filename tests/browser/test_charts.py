@@ -16,7 +16,7 @@ from roseplay.config import SamplingParams
 from roseplay.engine.records import COLUMNS, StepRow
 from roseplay.play.web import assets
 from tests.browser.conftest import Served, reload
-from tests.browser.modules import bare_page
+from tests.browser.modules import STYLES, bare_page
 
 PANELS = {"itl": (556, 330), "tokens": (556, 160), "ttft": (278, 186), "kvtime": (278, 186), "steps": (652, 463)}
 TIMED = ("itl", "tokens", "kvtime")
@@ -187,7 +187,7 @@ def page(browser: Browser) -> Iterator[Page]:
     )
     page = bare_page(
         browser,
-        f"<style>{assets.styles()}</style><body>{boxes}</body>",
+        f"<style>{STYLES}</style><body>{boxes}</body>",
         viewport={"width": 1240, "height": 900},
         reduced_motion="no-preference",
     )

@@ -14,9 +14,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from roseplay.config import SamplingParams
 from roseplay.engine.records import StepRow
-from roseplay.play.web import assets
 from tests.browser.conftest import DESKTOP, PHONE, Served, answer_at_most, ask, reload, state
-from tests.browser.modules import bare_page
+from tests.browser.modules import STYLES, bare_page
 from tests.browser.test_charts import Traffic, Views
 
 
@@ -29,7 +28,7 @@ def page(browser: Browser) -> Iterator[Page]:
         '<div class="rp-plot"></div></section>'
         for name, height in {"steps": 463, "blockmap": 172}.items()
     )
-    page = bare_page(browser, f"<style>{assets.styles()}</style><body>{boxes}</body>", **DESKTOP)
+    page = bare_page(browser, f"<style>{STYLES}</style><body>{boxes}</body>", **DESKTOP)
     mount = "async ([id, module]) => (await Rose.load(`live/${module}.js`)).mount(document.getElementById(id))"
     for name, module in (("steps", "steps"), ("blockmap", "blockmap")):
         page.evaluate(mount, [name, module])
