@@ -299,52 +299,6 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     graphlib.TopologicalSorter(needs).prepare()  # raises CycleError, which names the modules
 
 
-# The lines that each room may have: of Python, of the page's scripts and of its styles; "root" are the modules beside the
-# rooms. A room that has to grow gets more here, so that growth is a decision.
-BUDGETS = {
-    "root": 1_580,
-    "formats": 660,
-    "formats.css": 100,
-    "formats": 720,
-    "core": 3_640,
-    "model": 7_410,
-    "kernels": 10_180,
-    "sim": 2_770,
-    "engine": 4_390,
-    "engine": 4_090,
-    "models": 560,
-    "remote": 2_620,
-    "traffic": 2_150,
-    "recording": 2_280,
-    "wire": 1_520,
-    "lab": 5_290,
-    "plan": 480,
-    "serve": 4_790,
-    "play": 10_040,
-    "play.js": 15_650,
-    "play.css": 6_130,
-    "bench": 3_680,
-    "serve": 4_900,
-    "play": 10_060,
-    "play.js": 15_850,
-    "play.css": 5_450,
-    "bench": 3_830,
-    "calibrate": 450,
-    "doctor": 370,
-}
-
-
-def test_rooms_stay_within_their_budgets() -> None:
-    lines: Counter[str] = Counter()
-    for path in PACKAGE.rglob("*.*"):
-        if path.suffix in (".py", ".js", ".css"):
-            room = path.relative_to(PACKAGE).parts[0] if path.parent != PACKAGE else "root"
-            apart = room == "play" and path.suffix != ".py"
-            lines[room + path.suffix if apart else room] += path.read_text().count("\n")
-    assert lines.keys() == BUDGETS.keys()
-    assert {room: count for room, count in lines.items() if count > BUDGETS[room]} == {}
-
-
 def test_there_is_one_of_each_mover() -> None:
     """One class reads telemetry (the playground reads frames), one feeds streams, and one loop sends on a schedule."""
     for call, files in {
@@ -366,3 +320,41 @@ def test_optional_rooms_are_imported_by_command_lines_only() -> None:
             for room in OPTIONAL:
                 needed = name.startswith(f"roseplay.{room.replace('/', '.')}") and not file.is_relative_to(room)
                 assert not needed, f"{path}:{line}: {name} is optional"
+
+
+# The lines that each room may have: of Python, of the page's scripts and of its styles; "root" are the modules beside the
+# rooms. A room that has to grow gets more here, so that growth is a decision.
+BUDGETS = {
+    "root": 1_600,
+    "formats": 720,
+    "core": 3_650,
+    "model": 7_410,
+    "kernels": 10_180,
+    "sim": 2_770,
+    "engine": 4_400,
+    "models": 560,
+    "remote": 2_620,
+    "traffic": 2_190,
+    "recording": 2_280,
+    "wire": 1_530,
+    "lab": 5_280,
+    "plan": 480,
+    "serve": 4_790,
+    "play": 10_030,
+    "play.js": 15_850,
+    "play.css": 5_450,
+    "bench": 3_670,
+    "calibrate": 450,
+    "doctor": 370,
+}
+
+
+def test_rooms_stay_within_their_budgets() -> None:
+    lines: Counter[str] = Counter()
+    for path in PACKAGE.rglob("*.*"):
+        if path.suffix in (".py", ".js", ".css"):
+            room = path.relative_to(PACKAGE).parts[0] if path.parent != PACKAGE else "root"
+            apart = room == "play" and path.suffix != ".py"
+            lines[room + path.suffix if apart else room] += path.read_text().count("\n")
+    assert lines.keys() == BUDGETS.keys()
+    assert {room: count for room, count in lines.items() if count > BUDGETS[room]} == {}
