@@ -358,3 +358,19 @@ def test_rooms_stay_within_their_budgets() -> None:
             lines[room + path.suffix if apart else room] += path.read_text().count("\n")
     assert lines.keys() == BUDGETS.keys()
     assert {room: count for room, count in lines.items() if count > BUDGETS[room]} == {}
+def test_the_routes_of_the_page_know_nothing_of_its_parts() -> None:
+    """What is built on ``play/web`` is not imported by it, not even by way of other modules."""
+    users = {path: set(_imported_files(path)) for path in (PACKAGE / "play").rglob("*.py")}
+    web = {path for path in users if path.parent.name == "web"}
+    below, added = set(web), web
+    while added := {path for lower in added for path in users.get(lower, ())} - below:
+        below |= added
+    built = {path for path, lower in users.items() if lower & web} - web
+    assert not below & built, f"play/web imports {sorted(map(str, below & built))}"
+
+
+def _imported_files(path: Path) -> Iterator[Path]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
+                yield PACKAGE.parent.joinpath(*name.split(".")).with_suffix(".py")

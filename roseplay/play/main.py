@@ -190,7 +190,7 @@ def make_server(host: PageHost, options: Options, interrupts: Interrupts) -> Any
     """Returns a page's server, a ``uvicorn.Server`` that has not started."""
     import uvicorn
 
-    from roseplay.play.web.server import create_app
+    from roseplay.play.server import create_app
     from roseplay.serve.drain import Drain, DrainingServer
     from roseplay.serve.guard import allowed_hosts
 

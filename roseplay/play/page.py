@@ -11,6 +11,7 @@ from roseplay.play.controls import IDS, Controls, slider_stops
 from roseplay.play.demos.catalog import DEMOS
 from roseplay.play.lab_tab import LabTab
 from roseplay.play.markup import CHIPS, FOOT, HELP, KNOBS_BUTTON, LAST_BURST, LOGO, THEME_ICON, html, kpi, panel
+from roseplay.play.page_events import add_events
 from roseplay.play.page_host import PageHost
 from roseplay.play.prompt_bar import PromptBar
 from roseplay.play.sampling import SamplingPanel
@@ -72,7 +73,8 @@ def build_page(host: PageHost, *, picks: bool = False) -> gr.Blocks:
                 traces(host)
         controls.wire(traffic.paced)
         traffic.wire()
-        api.add_endpoints(host)
+        add_events(api.endpoints(host))
+        api.add_chat(host)
     return page
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import gradio as gr
 
+from roseplay.play.session import DEFAULT_LANES
 from roseplay.play.web import assets
 from roseplay.play.web.calls import EVENT
 from roseplay.recording.schema import MAX_LANES
 
-DEFAULT_LANES = 4
 ALL_LANES = "all lanes"
 
 

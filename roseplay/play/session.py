@@ -18,6 +18,7 @@ from roseplay.play.open_loop import OpenLoop
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.recording.schema import MAX_LANES
 
+DEFAULT_LANES = 4  # that a tab shows at first
 LEASE_S = 300.0  # browsers throttle hidden pages to one poll a minute
 _TAB_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 

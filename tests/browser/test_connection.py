@@ -14,7 +14,7 @@ import uvicorn
 from playwright.sync_api import Page, Route, expect
 
 from roseplay.play.playground import Playground
-from roseplay.play.web.server import create_app
+from roseplay.play.server import create_app
 from roseplay.serve.guard import allowed_hosts
 from tests.browser.conftest import PHONE, Served, answer_at_most, ask, state, text
 from tests.play.fake_engine import FakeEngine

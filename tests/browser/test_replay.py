@@ -19,7 +19,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from roseplay.config import SamplingParams
 from roseplay.play.replay_server import ReplayServer
-from roseplay.play.web.server import create_app
+from roseplay.play.server import create_app
 from roseplay.recording.exports import export
 from roseplay.recording.reader import read
 from roseplay.recording.run import Run

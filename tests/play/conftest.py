@@ -16,7 +16,7 @@ from gradio_client import Client
 from roseplay.config import Knobs
 from roseplay.play.engine_host import EngineHost
 from roseplay.play.playground import Playground
-from roseplay.play.web.server import create_app
+from roseplay.play.server import create_app
 from roseplay.serve.guard import allowed_hosts
 from tests.play import inputs
 from tests.play.fake_engine import FakeEngine

@@ -25,7 +25,7 @@ from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.loader import load_model
 from roseplay.model.source import embedded_model
 from roseplay.play.playground import Playground
-from roseplay.play.web.server import create_app
+from roseplay.play.server import create_app
 from roseplay.serve.guard import allowed_hosts
 from tests.play.app_routes import Place, places
 from tests.play.conftest import connect

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from roseplay.engine.errors import EngineStartError
 from roseplay.lab.lab import Lab
 from roseplay.play.playground import Playground
-from roseplay.play.web.server import create_app
+from roseplay.play.server import create_app
 from roseplay.serve.body_limits import BodyLimits
 from roseplay.serve.guard import allowed_hosts
 from tests.play.app_routes import Place, places

@@ -11,7 +11,7 @@ from roseplay.config import SamplingParams
 from roseplay.engine.messages import BlockInfo
 from roseplay.engine.records import BlockChange
 from roseplay.play.playground import Playground
-from roseplay.play.web.server import create_app
+from roseplay.play.server import create_app
 from roseplay.serve.guard import allowed_hosts
 from tests.play.fake_engine import FakeEngine
 

@@ -12,8 +12,8 @@ import pytest
 from roseplay.config import Knobs
 from roseplay.play.answer_settings import NAMES
 from roseplay.play.model_picker import ModelPicker
+from roseplay.play.server import create_app
 from roseplay.play.web import assets
-from roseplay.play.web.server import create_app
 from roseplay.serve.guard import allowed_hosts
 from roseplay.settings import settings_of
 from tests.play.app_routes import places

@@ -15,9 +15,9 @@ from roseplay.engine.errors import EngineError
 from roseplay.play import engine_host
 from roseplay.play.engine_host import EngineHost, Start
 from roseplay.play.playground import Playground
+from roseplay.play.server import create_app
 from roseplay.play.start_console import AGAIN_S, LOOK_S, StartConsole
 from roseplay.play.start_status import StartStatus
-from roseplay.play.web.server import create_app
 from roseplay.serve.guard import allowed_hosts
 from tests.play.slow_start import COMMAND, PATIENCE_S, SlowStart
 

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from roseplay.config import EngineConfig, Knobs
 from roseplay.lab.results import parse_result
 from roseplay.play.playground import Playground
-from roseplay.play.web.server import create_app
+from roseplay.play.server import create_app
 from roseplay.serve.guard import allowed_hosts
 from roseplay.traffic.run_figures import FIGURES
 from roseplay.traffic.scenarios import SCENARIOS
@@ -222,8 +222,8 @@ def test_bad_limits_are_refused(client: TestClient) -> None:
 
 
 def test_a_file_that_is_too_large_is_413(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.play.web.server.MAX_BYTES", 1000)
-    monkeypatch.setattr("roseplay.play.web.server.MAX_BODY", 1000)
+    monkeypatch.setattr("roseplay.play.server.MAX_BYTES", 1000)
+    monkeypatch.setattr("roseplay.play.server.MAX_BODY", 1000)
     for path, size in (("open", 1001), ("summary", 1001), ("run", 1_000_000)):
         answer = client.post(f"/ui/lab/{path}", content=b" " * size)
         assert answer.status_code == 413

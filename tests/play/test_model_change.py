@@ -25,8 +25,8 @@ from roseplay.play.engine_start import host_engine
 from roseplay.play.model_picker import ModelPicker
 from roseplay.play.options import parse
 from roseplay.play.playground import Playground
+from roseplay.play.server import create_app
 from roseplay.play.start_status import StartStatus
-from roseplay.play.web.server import create_app
 from roseplay.serve.guard import allowed_hosts
 from tests.play.model_host import BROKEN, FIRST, ModelHost, model_host
 from tests.waiting import wait_until

@@ -17,7 +17,7 @@ from roseplay.models.catalog import ModelCatalog, Places
 from roseplay.play.engine_start import record_name
 from roseplay.play.model_picker import ModelPicker
 from roseplay.play.options import parse
-from roseplay.play.web.server import create_app
+from roseplay.play.server import create_app
 from roseplay.recording.reader import read
 from roseplay.serve.guard import allowed_hosts
 from tests.models.test_catalog import write_gguf

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from roseplay.config import SamplingParams
 from roseplay.core.cache_miss import Miss, MissReason
 from roseplay.play.playground import Playground
-from roseplay.play.web.server import create_app
+from roseplay.play.server import create_app
 from roseplay.recording import exports
 from roseplay.recording.reader import parse
 from roseplay.recording.run import Run

@@ -21,8 +21,8 @@ from starlette.testclient import TestClient
 from roseplay.config import SamplingParams
 from roseplay.play.demos.catalog import DEMOS
 from roseplay.play.playground import Playground
+from roseplay.play.server import create_app
 from roseplay.play.web import assets
-from roseplay.play.web.server import create_app
 from roseplay.recording.exports import KINDS
 from roseplay.serve.guard import allowed_hosts
 from tests.play.conftest import serving

@@ -24,7 +24,7 @@ from starlette.testclient import TestClient
 from roseplay.config import SamplingParams
 from roseplay.play.playground import Playground
 from roseplay.play.replay_server import ReplayServer
-from roseplay.play.web.server import create_app
+from roseplay.play.server import create_app
 from roseplay.recording import charts, exports
 from roseplay.recording.command import main
 from roseplay.recording.initial_state import InitialState

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from roseplay.play.playground import Playground
-from roseplay.play.web.server import create_app as create_page
+from roseplay.play.server import create_app as create_page
 from roseplay.serve.app import ServedEngine, create_app
 from roseplay.serve.drain import Drain
 from roseplay.serve.guard import allowed_hosts

@@ -28,11 +28,9 @@ from roseplay.play.bursts import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_RATE
 from roseplay.play.chats import Message
 from roseplay.play.demos.catalog import DEMOS
 from roseplay.play.page_host import PageHost
-from roseplay.play.prompt_bar import DEFAULT_LANES
-from roseplay.play.session import check_tab_id
+from roseplay.play.session import DEFAULT_LANES, check_tab_id
 from roseplay.play.stops import read_knob
 from roseplay.play.web.calls import Endpoints, refusal, refusals_as_errors, warn
-from roseplay.play.web.page_events import add_events
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.recording.schema import MAX_LANES
 from roseplay.settings import Setting, defaults_of, settings_of
@@ -42,14 +40,19 @@ LOOK_S = 0.5  # how often /chat sends the text so far and checks whether the cli
 MAX_IDS = 10_000  # per call of /stop
 
 
-def add_endpoints(host: PageHost) -> None:
-    """Add the endpoints to the page that is being built; all but ``/chat`` are also events of its controls."""
+def endpoints(host: PageHost) -> dict[Callable[..., Any], str]:
+    """Returns the endpoints that are also events of the page's controls, which are all but ``/chat``, with descriptions."""
     requests, lanes, engine, demos = Requests(host), Lanes(host), Steering(host), Demos(host)
     of_page: list[Callable[..., Any]] = [requests.submit, lanes.new_chat, lanes.regenerate]
     of_page += [engine.burst, engine.steady, engine.set_knobs, engine.stop]
     of_page += [demos.start_demo, demos.next_caption, demos.end_demo]
-    add_events({endpoint: _about(endpoint) for endpoint in of_page})
-    gr.api(requests.chat, api_name="chat", api_description=_about(requests.chat), concurrency_limit=None)
+    return {endpoint: _about(endpoint) for endpoint in of_page}
+
+
+def add_chat(host: PageHost) -> None:
+    """Add ``/chat`` to the page that is being built."""
+    chat = Requests(host).chat
+    gr.api(chat, api_name="chat", api_description=_about(chat), concurrency_limit=None)
 
 
 def _about(endpoint: Callable[..., Any]) -> str:

@@ -21,7 +21,7 @@ from roseplay.engine.telemetry import StepEvent
 from roseplay.kernels.cuda.emulation import emulate_gpu
 from roseplay.model.runner import ModelRunner
 from roseplay.play.playground import Playground
-from roseplay.play.web.server import create_app
+from roseplay.play.server import create_app
 from roseplay.serve.guard import allowed_hosts
 
 WAIT_S = 60.0  # for any event, as the machine may be busy
