@@ -1,1 +1,1 @@
-"""The page's server: routes, named endpoints, and the checks in front of both."""
+"""Routes, named endpoints, the checks in front of both, and the files that browsers fetch."""
