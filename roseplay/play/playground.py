@@ -26,8 +26,8 @@ from roseplay.play.page_records import PageTime, about_request
 from roseplay.play.prompt_cache import describe_prompt
 from roseplay.play.requests import Requests
 from roseplay.play.session import Tabs
+from roseplay.play.story.caption import caption
 from roseplay.play.story.story import Story
-from roseplay.play.story.text import segments
 from roseplay.play.traffic_service import LOOPS, TrafficService
 from roseplay.recording.recorder import Recorder
 from roseplay.remote.address import ServerAddress
@@ -121,7 +121,8 @@ class Playground:
         stopped = self._stop_all()
         self.engine.close(reason=reason)
         if stopped:
-            self._story.say("model", self._time.now(), [segments(f"**{reason[0].upper()}{reason[1:]}.**")])
+            ended = {"reason": f"{reason[0].upper()}{reason[1:]}"}
+            self._story.say("model", self._time.now(), [caption(["**{reason}.**"], ended)])
             with contextlib.suppress(Exception):
                 self.tick()  # the last frame shows how each request ended
         self._recorder.close()

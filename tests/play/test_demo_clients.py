@@ -16,11 +16,11 @@ from roseplay import Engine
 from roseplay.clock import VirtualClock
 from roseplay.config import EngineConfig, Knobs
 from roseplay.core.info import EngineInfo
+from roseplay.formats.numbers import whole
 from roseplay.play.demos.catalog import APPEND, CLIFF, DEMOS
 from roseplay.play.demos.clients import FEW, MANY, client_size
 from roseplay.play.demos.plan import ACT_S, plan
 from roseplay.play.playground import Playground
-from roseplay.play.story.text import plain
 from tests.play.fake_engine import INFO
 from tests.waiting import wait_until
 
@@ -92,7 +92,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[Playground]:
 def test_its_figures_are_those_of_the_run_and_it_leaves_nothing_behind(small: Playground) -> None:
     size = client_size(small.engine.info, small.engine.config)
     small.start_demo("cliff", TAB)
-    captions: dict[int, str] = {}
+    told: dict[int, dict[str, str]] = {}
     rings: dict[int, list[str]] = {}
     seen: dict[int, list[tuple[int, int]]] = defaultdict(list)
     firsts: Counter[int] = Counter()
@@ -113,7 +113,7 @@ def test_its_figures_are_those_of_the_run_and_it_leaves_nothing_behind(small: Pl
         for frame in reply["frames"]:
             if (frame["demo"] or {}).get("caption"):
                 scene = frame["demo"]["scene"]
-                captions[scene] = plain(frame["demo"]["caption"])
+                told[scene] = frame["demo"]["figures"]
                 rings[scene] = [ring["id"] for ring in frame["demo"]["rings"]]
             firsts[scene] += sum(event[1] == "first" for event in frame["requests"])
             if frame["stats"]:
@@ -121,12 +121,12 @@ def test_its_figures_are_those_of_the_run_and_it_leaves_nothing_behind(small: Pl
         if scene > left and shown():
             left = scene
             small.demos.next(TAB)
-    assert captions[0].startswith(f"32 clients send prompts of {size.prompt} tokens.")
-    assert "First tokens come after" in captions[1] and "% of the KV blocks are in use" in captions[1]
-    assert captions[2] == f"Now there are 128 clients. The KV blocks have room for the requests of {size.fit}."
-    assert "prompts wait for their first tokens" in captions[3]
-    few = captions[1].partition("First tokens come after ")[2].partition(". ")[0]
-    assert captions[4].startswith("First tokens came after") and captions[4].endswith(f"with 32 clients after {few}.")
+    assert told[0] == {"client_prompt": whole(size.prompt)}
+    assert told[1].keys() == {"few_first_token", "few_kv"}
+    assert told[2] == {"client_fit": whole(size.fit)}
+    assert "many_waiting" in told[3]
+    assert told[4].keys() == {"few_first_token", "many_first_token"}
+    assert told[4]["few_first_token"] == told[1]["few_first_token"]
     assert rings[1] == rings[2] == ["rp-blockmap"]
     requests, stories = {scene: [sum(both) for both in counts] for scene, counts in seen.items()}, 4
     assert median(requests[1]) <= FEW + stories  # the last frames of a scene may have clients of the next one

@@ -17,15 +17,15 @@ from roseplay.engine.records import TokenRow
 from roseplay.play.bursts import LABELS, MAX_SIZE
 from roseplay.play.demos import player as playing
 from roseplay.play.demos.asked import ChatFacts
-from roseplay.play.demos.caption_figures import caption, figures_of, ring
+from roseplay.play.demos.caption_figures import figures_of, ring
 from roseplay.play.demos.catalog import BUDGET, CLIFF, DEMOS
 from roseplay.play.demos.plan import ACT_S, plan, reading_s
 from roseplay.play.demos.player import DemoBusyError
-from roseplay.play.demos.script import Demo, DemoBurst, Scene
+from roseplay.play.demos.script import Demo, DemoBurst, Scene, reading
 from roseplay.play.playground import Playground
 from roseplay.play.story.burst_facts import BurstFacts, Gap, LongestStep
+from roseplay.play.story.caption import caption, figures_in, longest, plain
 from roseplay.play.story.story import Story
-from roseplay.play.story.text import plain
 from roseplay.traffic.difference import difference
 from tests.play.fake_engine import INFO, FakeEngine
 from tests.play.test_story import frame, step, submitted
@@ -38,16 +38,14 @@ SHORT = Demo(
     shows="two bursts",
     knobs={"prefill_max_tokens": None},
     scenes=(
-        Scene(caption=(("**Four** stories.",),), read_s=0.4),
-        Scene(caption=(("A burst.",),), read_s=0.4, burst=DemoBurst(name="first", kind="unique", size=3, answer=4)),
-        Scene(caption=(("{first_prompts} prompts, {first_nonsense}.", "{first_prompts} prompts."),), read_s=0.4),
-        Scene(caption=(("A budget of [[16]].",),), read_s=0.4, knobs={"prefill_max_tokens": 16}, rings=("budget",)),
+        reading("**Four** stories.", read_s=0.4),
+        reading("A burst.", read_s=0.4, burst=DemoBurst(name="first", kind="unique", size=3, answer=4)),
+        reading(("{first_prompts} prompts, {first_nonsense}.", "{first_prompts} prompts."), read_s=0.4),
+        reading("A budget of [[16]].", read_s=0.4, knobs={"prefill_max_tokens": 16}, rings=("budget",)),
     ),
     after="Try it.",
 )
-LONG = Demo(
-    **{**vars(SHORT), "name": "long", "scenes": (Scene(caption=(("It takes long.",),), read_s=600), *SHORT.scenes)}
-)
+LONG = replace(SHORT, name="long", scenes=(reading("It takes long.", read_s=600), *SHORT.scenes))
 
 
 @pytest.fixture
@@ -220,6 +218,7 @@ FACTS = BurstFacts(
     preempted=3, own_gap_ms=6.0, ttft_p50=80.0, ttft_p95=100.0, recomputed=900, swapped=40, reader_gap_ms=50.0,
 )  # fmt: skip
 OF_THE_PLAN = {"budget": "64", "half": "24"}  # always known
+OF_SENT = {"size": "20", "long_prompt": "900", "client_prompt": "4000", "client_fit": "72"}  # once it was sent
 # Of demos with clients, see ``clients.py``.
 OF_CLIENTS = {
     *(f"{name}_{of}" for name in ("few", "many") for of in ("clients", "waiting", "first_token", "kv")),
@@ -250,8 +249,10 @@ def known_figures() -> set[str]:
     return {*of_facts, *OF_THE_PLAN, *OF_CLIENTS, "size", "long_prompt", "slow_motion"}
 
 
-def forms_of(demo: Demo) -> list[str]:
-    return [form for scene in demo.scenes for forms in scene.caption for form in forms]
+def forms_of(*scenes: Scene) -> list[str]:
+    """All forms of these scenes' sentences."""
+    sentences = [forms for scene in scenes for forms in scene.caption]
+    return [form for forms in sentences for form in ((forms,) if isinstance(forms, str) else forms)]
 
 
 @pytest.mark.parametrize("demo", DEMOS.values(), ids=lambda demo: demo.name)
@@ -262,9 +263,8 @@ def test_a_demo_names_only_what_there_is(demo: Demo) -> None:
     shape: DemoBurst | None = None
     for scene in demo.scenes:
         Knobs().changed(dict(scene.knobs))
-        longest = sum(max(map(len, forms)) for forms in scene.caption)
-        assert longest <= 170, scene.caption
-        for form in (form for forms in scene.caption for form in forms):
+        assert len(plain(longest(scene.caption))) <= 170, scene.caption
+        for form in forms_of(scene):
             named = set(re.findall(r"\{(\w+)\}", form))
             assert named <= known_figures(), form
             changes = ("falls", "rises", "same")
@@ -274,12 +274,13 @@ def test_a_demo_names_only_what_there_is(demo: Demo) -> None:
             assert all(any(name.startswith(f"{one}_") for one in sent) for name in of_one), form
             assert len(sent) >= 2 or of_traffic == of_one, form
             assert {"before", "after"} <= sent or not any(name.startswith("chats_") for name in named), form
-        said = caption(scene.caption, OF_THE_PLAN)
-        assert said, "it also says something without numbers"
+        said = caption(scene.caption, {**OF_THE_PLAN, **OF_SENT})
+        assert said, "it also says something without numbers of the run"
         assert reading_s(said) <= ACT_S
         for target in scene.rings:
-            of, _, name = target.partition(":")
-            assert not name or (of in ("gap", "step") and name in sent)
+            assert isinstance(target, str) or target[1] in sent
+        if not scene.burst and "first" not in sent:
+            assert not {"{size}", "{long_prompt}"} & set(re.findall(r"\{\w+\}", str(scene.caption)))
         if scene.burst:
             assert scene.burst == replace(shape or scene.burst, name=scene.burst.name), "or they cannot be compared"
             shape = scene.burst
@@ -304,27 +305,19 @@ def test_a_change_is_named_only_where_it_is_clear() -> None:
     assert not [name for name in same if name.endswith(("falls", "rises"))]
     assert same["pause_same"] == "60 and 60 ms"
     last = BUDGET.scenes[-1].caption
-    assert plain(caption(last, figures)) == (
-        "With budget 64 the median pause is 17 ms instead of 60 ms. "
-        "The price: first tokens come after 113 ms instead of 80 ms."
-    )
-    assert plain(caption(last, same)) == (
-        "With budget 64 pauses show no clear difference: 60 and 60 ms. "
-        "First tokens show no clear difference: 80 and 80 ms."
-    )
-    assert plain(caption(last, OF_THE_PLAN)) == "With budget 64 no step computes more than 64 prompt tokens."
+    assert figures_in(caption(last, figures)).keys() == {"budget", "pause_falls", "first_token_rises"}
+    assert figures_in(caption(last, same)).keys() == {"budget", "pause_same", "first_token_same"}
+    assert figures_in(caption(last, OF_THE_PLAN)) == {"budget": "64"}
 
 
 def test_times_in_slow_motion_are_marked_in_captions_and_rings() -> None:
     slow, better = (replace(facts, factors=(5.0,)) for facts in (FACTS, BETTER))
     figures = {**OF_THE_PLAN, **figures_of({"first": slow, "second": better})}
-    assert plain(caption(BUDGET.scenes[-1].caption, figures)) == (
-        "With budget 64 the median pause is 17 ms instead of 60 ms at ×5. "
-        "The price: first tokens come after 113 ms instead of 80 ms at ×5."
-    )
+    assert (figures["pause_falls"], figures["first_worst"]) == ("17 ms instead of 60 ms at ×5", "60 ms at ×5")
     assert figures_of({"first": slow, "second": slow})["pause_same"] == "60 and 60 ms at ×5"
-    label = {"of": "gap", "request": 1, "step": 4, "label": "a pause of 60 ms at ×5"}
-    assert ring("gap:first", {"first": slow}) == label
+    ringed = ring(("gap", "first"), {"first": slow})
+    assert ringed is not None
+    assert ringed["label"].endswith("60 ms at ×5")
     chats = figures_of({}, {"before": replace(CHATS, factors=(2.0,)), "after": replace(DRAFTED, factors=(2.0,))})
     assert (chats["before_first_token"], chats["after_token"]) == ("80 ms at ×2", "5 ms at ×2")
     assert chats["chats_step_rises"] == "30 ms instead of 20 ms at ×2"
@@ -347,26 +340,25 @@ def test_every_time_of_a_caption_has_its_unit_and_mark() -> None:
         "longest", "worst", "first_token", "last_token", "gap", "reader",
     }  # fmt: skip
     assert {"before_first_token", "before_token"} <= times
-    for form in (form for demo in DEMOS.values() for form in forms_of(demo)):
+    for form in (form for demo in DEMOS.values() for form in forms_of(*demo.scenes)):
         assert not re.search(r"\} ?m?s\b", form), "a unit beside a figure would come after its mark"
 
 
 def test_chats_that_were_asked_twice_are_compared() -> None:
     figures = figures_of({}, {"before": CHATS, "after": DRAFTED})
-    last = plain(caption(DEMOS["speculation"].scenes[-1].caption, figures))
-    assert last == (
-        "5.9 tokens per step: the longest answer took 9 steps, not 50. A token takes 5 ms instead of 20 ms."
-    )
-    guessed = plain(caption(DEMOS["speculation"].scenes[-2].caption, figures))
-    assert guessed == (
-        "95 % of the guesses were right, and the 2 answers are the same as before, word for word. "
-        "The price: a step takes 30 ms instead of 20 ms."
-    )
+    guessed, last = (DEMOS["speculation"].scenes[scene].caption for scene in (-2, -1))
+    told = figures_in(caption(last, figures))
+    assert told == {
+        "after_per_step": "5.9", "after_steps": "9", "before_steps": "50", "chats_token_falls": "5 ms instead of 20 ms",
+    }  # fmt: skip
+    told = figures_in(caption(guessed, figures))
+    assert told == {"after_accepted": "95", "chats_same": "2", "chats_step_rises": "30 ms instead of 20 ms"}
     other = figures_of({}, {"before": CHATS, "after": replace(DRAFTED, texts=("It is.", "It is."))})
-    assert "word for word" not in plain(caption(DEMOS["speculation"].scenes[-2].caption, other))
+    assert "chats_same" not in figures_in(caption(guessed, other))
     lost = DEMOS["pinned"].scenes[3].caption
-    assert "pushed the system prompt out" in plain(caption(lost, figures))
-    assert plain(caption(lost, figures_of({}, {"before": DRAFTED}))).startswith("256 of 280 prompt tokens")
+    assert "before_none_cached" in figures_in(caption(lost, figures))
+    kept = figures_in(caption(lost, figures_of({}, {"before": DRAFTED})))
+    assert kept == {"before_cached": "256", "before_prompt": "280"}
 
 
 CLAIMS = {  # claims that a caption may make only if it contains one of these numbers
@@ -384,7 +376,7 @@ CLAIMS = {  # claims that a caption may make only if it contains one of these nu
 
 @pytest.mark.parametrize("demo", DEMOS.values(), ids=lambda demo: demo.name)
 def test_what_depends_on_the_run_is_said_only_with_its_figure(demo: Demo) -> None:
-    for form in forms_of(demo):
+    for form in forms_of(*demo.scenes):
         for claim, figure in CLAIMS.items():
             assert not re.search(claim, form) or re.search(figure, form), form
 
@@ -411,20 +403,20 @@ def test_a_caption_never_contradicts_the_rule(first: BurstFacts, second: BurstFa
         return difference(values[:1], values[1:], better="lower").verdict
 
     figures = {**OF_THE_PLAN, **figures_of({"first": first, "second": second})}
-    said = {demo.name: plain(caption(demo.scenes[-1].caption, figures)) for demo in DEMOS.values()}
-    for sentence, name in (
-        ("budget: pauses", "pause"),
-        ("batch: The last ones", "ttft_p95"),
-        ("batch: The time per token", "own_gap_ms"),
-        ("append: On this machine the time per token", "own_gap_ms"),
+    told = {name: figures_in(caption(demo.scenes[-1].caption, figures)) for name, demo in DEMOS.items()}
+    for demo, figure, name in (
+        ("budget", "pause", "pause"),
+        ("batch", "last_token", "ttft_p95"),
+        ("batch", "gap", "own_gap_ms"),
+        ("append", "gap", "own_gap_ms"),
     ):
-        demo, words = sentence.split(": ")
-        claims = bool(re.search(f"{words}[^.]*no clear difference", said[demo]))
-        assert claims == (verdict(name) == "within"), (said[demo], name)
+        changes = {"better": "falls", "worse": "rises", "within": "same"}
+        expected = {f"{figure}_{changes[verdict(name)]}"} if verdict(name) in changes else set()
+        assert {one for one in told[demo] if one.startswith(f"{figure}_")} == expected
     first_tokens = verdict("ttft_p50"), verdict("ttft_p95")
-    claims = bool(re.search(r"First tokens[^.]*no clear difference", said["budget"]))
-    assert claims == (first_tokens[0] == "within" and first_tokens[1] != "worse"), (said["budget"], first_tokens)
-    assert ("The price" in said["budget"]) == ("worse" in first_tokens), (said["budget"], first_tokens)
+    assert ("first_token_same" in told["budget"]) == (first_tokens[0] == "within" and first_tokens[1] != "worse")
+    price = {"first_token_rises", "last_token_rises"} & told["budget"].keys()
+    assert bool(price) == ("worse" in first_tokens)
 
 
 # -- on a machine that also does other work
@@ -455,13 +447,13 @@ def told(*steps: tuple[int, float]) -> BurstFacts:
     return facts
 
 
-def compared(first: BurstFacts, second: BurstFacts) -> str:
-    """The last caption of the first demo about the pauses of two bursts."""
-    said = plain(caption(BUDGET.scenes[-1].caption, {**OF_THE_PLAN, **figures_of({"first": first, "second": second})}))
-    return said.partition(". ")[0].partition("; the longest")[0]
+def compared(first: BurstFacts, second: BurstFacts) -> dict[str, str]:
+    """How the pauses of two bursts differ."""
+    figures = figures_of({"first": first, "second": second})
+    return {name: text for name, text in figures.items() if name in ("pause_falls", "pause_rises", "pause_same")}
 
 
-FALLS = "With budget 64 the median pause is 17 ms instead of 42 ms"
+FALLS = {"pause_falls": "17 ms instead of 42 ms"}
 
 
 @given(slow=st.lists(st.floats(0, 500), max_size=6), seed=st.randoms(use_true_random=False))
@@ -487,25 +479,25 @@ def test_a_pause_is_that_of_the_steps_that_computed_half_as_many_prompt_tokens_a
 
 
 @pytest.mark.parametrize(
-    ("second", "said"),
+    ("second", "change"),
     [
-        ([42.0] * 13, "With budget 64 pauses show no clear difference: 42 and 42 ms"),
-        ([36.6] * 13, "With budget 64 pauses show no clear difference: 42 and 37 ms"),
-        ([36.4] * 13, "With budget 64 the median pause is 36 ms instead of 42 ms"),
-        ([17.0] * 6 + [85.0] * 7, "With budget 64 the median pause is longer: 85 ms instead of 42 ms"),
+        ([42.0] * 13, {"pause_same": "42 and 42 ms"}),
+        ([36.6] * 13, {"pause_same": "42 and 37 ms"}),
+        ([36.4] * 13, {"pause_falls": "36 ms instead of 42 ms"}),
+        ([17.0] * 6 + [85.0] * 7, {"pause_rises": "85 ms instead of 42 ms"}),
         ([85.0] * 6 + [17.0] * 7, FALLS),
     ],
 )
-def test_a_pause_that_is_not_shorter_is_not_said_to_be(second: list[float], said: str) -> None:
-    assert compared(told((832, 42.0)), told(*zip(PORTIONS, second, strict=True))) == said
+def test_a_pause_that_is_not_shorter_is_not_said_to_be(second: list[float], change: dict[str, str]) -> None:
+    assert compared(told((832, 42.0)), told(*zip(PORTIONS, second, strict=True))) == change
 
 
 def test_the_ring_is_around_the_pause_that_is_spoken_of() -> None:
     facts = told((32, 90.0), (800, 42.0))
-    ringed = ring("gap:first", {"first": facts})
+    ringed = ring(("gap", "first"), {"first": facts})
     assert ringed is not None
     assert ringed.pop("request") in STORIES
-    assert ringed == {"of": "gap", "step": 1, "label": "a pause of 42 ms"}
+    assert (ringed["of"], ringed["step"]) == ("gap", 1)
     alone = replace(facts, pause=None, streaming=0)
-    assert ring("gap:first", {"first": alone}) is None
+    assert ring(("gap", "first"), {"first": alone}) is None
     assert not [name for name in figures_of({"first": alone, "second": facts}) if name.startswith("pause")]

@@ -1,8 +1,7 @@
-"""The page's sentences about what happened, made from frames."""
+"""What the page says about a run, made from frames: its figures, which are fields of the captions."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +12,9 @@ from hypothesis import strategies as st
 from roseplay.config import Knobs
 from roseplay.engine.records import EntryRecord, StepRow, TokenRow
 from roseplay.play.story.burst_facts import NOTICED_MS, BurstFacts, Gap, LongestStep
-from roseplay.play.story.burst_sentences import comparison, what_happened
+from roseplay.play.story.caption import caption, figures_in, for_page, plain
 from roseplay.play.story.story import Story
-from roseplay.play.story.text import knob_text, plain, segments
+from roseplay.play.story.words import comparison, guesses, what_happened
 
 KNOBS = Knobs().to_dict()
 STREAMING, BURST = 1, (10, 11)
@@ -67,22 +66,27 @@ def a_burst_arrives(
     return said
 
 
-def lines(said: dict[str, Any] | None) -> list[str]:
-    assert said is not None
-    return [plain(line) for line in said["lines"]]
+def told(story: Story, burst: int = 1) -> dict[str, str]:
+    """The figures in the caption about a burst."""
+    facts = story.burst(burst)
+    assert facts is not None
+    return figures_in(what_happened(facts))
 
 
 def test_a_burst_that_makes_an_answer_pause() -> None:
     story = Story(KNOBS)
     an_answer_streams(story)
     said = a_burst_arrives(story)
-    assert lines(said) == ["2 prompts arrived. Their prefill took one 58 ms step, so 1 streaming answer paused."]
     assert said == story.latest
+    assert said is not None
     facts = story.burst(1)
     assert facts is not None
     assert (facts.streaming, facts.paused, facts.worst, facts.usual_ms) == (1, 1, Gap(STREAMING, 9, 98, 60), 5.0)
     assert facts.longest == LongestStep(9, 58, 800)
     assert (facts.ttft_p50, facts.prompts, facts.prompt_tokens, facts.steps) == (58, 2, 200, 1)
+    effect = what_happened(facts)
+    assert said["lines"] == [for_page(effect)]
+    assert figures_in(effect) == {"prompts": "2 prompts", "step": "58 ms", "slow": "", "paused": "1 streaming answer"}
 
 
 def test_a_burst_whose_tokens_are_guessed() -> None:
@@ -93,25 +97,20 @@ def test_a_burst_whose_tokens_are_guessed() -> None:
     guessed = replace(step(2, 51, 60), entries=[drafted], decode_tokens=5, draft_tokens=4, accepted_tokens=3)
     tokens = [TokenRow(own, 60, 10.0 if first else 0.0, 2) for first in (True, False, False, False)]
     ended = [[own, "finished", 60, {"reason": "length"}]]
-    said = story.take(frame(61, requests=ended, steps=[guessed], tokens=tokens, burst=figures(size=1)))
-    assert lines(said) == [
-        "1 prompt arrived. No answer was streaming, so none had to wait.",
-        "3 of 4 guessed tokens were right, and took no step of their own.",
-    ]
-    other = Story(KNOBS)
-    a_burst_arrives(other)
-    assert not any("guessed" in line for line in lines(other.latest)), "nothing was guessed"
-
-
-def test_a_burst_while_nobody_streams() -> None:
-    assert lines(a_burst_arrives(Story(KNOBS))) == ["2 prompts arrived. No answer was streaming, so none had to wait."]
+    story.take(frame(61, requests=ended, steps=[guessed], tokens=tokens, burst=figures(size=1)))
+    facts = story.burst(1)
+    assert facts is not None
+    assert figures_in(guesses(facts)) == {"accepted": "3", "drafted": "4 guessed tokens"}
+    assert figures_in(guesses(replace(facts, accepted=1))) == {"one": "1", "drafted": "4 guessed tokens"}
+    assert not guesses(replace(facts, drafted=0)), "nothing was guessed"
 
 
 def test_an_answer_that_ended_before_the_burst_did_not_wait_for_it() -> None:
     story = Story(KNOBS)
     an_answer_streams(story)
     story.take(frame(35, requests=[[STREAMING, "finished", 33, {"reason": "stop", "ttft_ms": 5}]]))
-    assert lines(a_burst_arrives(story))[0].endswith("No answer was streaming, so none had to wait.")
+    a_burst_arrives(story)
+    assert "nothing" in told(story)
 
 
 def test_a_burst_that_is_stopped_is_not_spoken_of() -> None:
@@ -131,8 +130,13 @@ def test_requests_that_wait_for_blocks() -> None:
     story.take(frame(46, requests=[submitted(20, 40, kind="burst", burst=1), waiting], steps=early, burst=figures()))
     events = [[i, "first", 90, {"ttft_ms": 50}] for i in (20, 30)]
     computed = [step(9, 80, 90, (30, 50), (STREAMING, 0))]
-    said = story.take(frame(91, requests=events, steps=computed, tokens=[TokenRow(STREAMING, 90, 60, 9)]))
-    assert lines(said) == ["2 prompts arrived. 1 waited for free KV blocks; the scheduler preempted 1 running answer."]
+    story.take(frame(91, requests=events, steps=computed, tokens=[TokenRow(STREAMING, 90, 60, 9)]))
+    about = {"prompts": "2 prompts", "waited": "1", "place": "free KV blocks", "preempted": "1 running answer"}
+    assert told(story) == about
+    facts = story.burst(1)
+    assert facts is not None
+    assert figures_in(what_happened(replace(facts, recomputed=9))) == {**about, "recomputed": "9 tokens"}
+    assert figures_in(what_happened(replace(facts, recomputed=9, swapped=2))) == {**about, "swapped": "2 blocks"}
 
 
 def test_the_second_burst_is_compared_with_the_first_under_another_budget() -> None:
@@ -141,10 +145,9 @@ def test_the_second_burst_is_compared_with_the_first_under_another_budget() -> N
     a_burst_arrives(story)
     story.take(frame(150, knobs=[[150, 10, {"prefill_max_tokens": [None, 64]}]]))
     said = a_burst_arrives(story, at=200, burst=2, pause=17)
-    assert lines(said)[1] == (
-        "The same burst with no budget: worst pause 60 ms. First tokens after 15 ms instead of 58."
-    )
-    assert [text for text, style in said["lines"][1] if style == "value"] == ["no"]  # type: ignore[index]
+    assert said is not None
+    assert "The same burst with no budget" in plain(said["lines"][1])
+    assert [text for text, style in said["lines"][1] if style == "value"] == ["no"]
 
 
 SLOW = {**KNOBS, "slow_motion": 5.0}
@@ -157,27 +160,21 @@ def slow_motion(t: float, before: float, after: float) -> list[Any]:
 def test_times_measured_in_slow_motion_are_marked() -> None:
     story = Story(SLOW)
     an_answer_streams(story)
-    said = a_burst_arrives(story)
-    assert lines(said) == ["2 prompts arrived. Their prefill took one 58 ms step at ×5, so 1 streaming answer paused."]
+    a_burst_arrives(story)
     facts = story.burst(1)
     assert facts is not None
     assert facts.factors == (5.0,)
-    for change, claim in (
-        ({"steps": 3}, "Their prefill took 3 steps, the longest 58 ms at ×5, so"),
-        ({"paused": 0}, "no answer paused longer than 60 ms at ×5."),
-        ({"paused": 0, "others_ms": 90.0}, "the answer never paused longer than 60 ms at ×5."),
-        ({"paused": 0, "worst": Gap(1, 9, 98, 300)}, "The longest pause was 300 ms, where 5 ms is usual at ×5."),
-    ):
-        assert claim.lower() in plain(what_happened(replace(facts, **change))).lower()
+    for change in ({}, {"steps": 3}, {"paused": 0}, {"paused": 0, "worst": Gap(1, 9, 98, 300)}):
+        assert figures_in(what_happened(replace(facts, **change)))["slow"] == " at ×5"
 
 
 def test_a_burst_measured_partly_in_slow_motion_says_so_and_blames_nothing() -> None:
     story = Story(KNOBS)
     an_answer_streams(story)
-    said = a_burst_arrives(story, knobs=[slow_motion(50, 1.0, 5.0)])
-    assert lines(said) == [
-        "2 prompts arrived while 1 answer streamed. No answer paused longer than 60 ms partly at ×5."
-    ]
+    a_burst_arrives(story, knobs=[slow_motion(50, 1.0, 5.0)])
+    assert told(story) == {
+        "prompts": "2 prompts", "beside": "1 answer", "whom": "No answer", "short": "60 ms", "slow": " partly at ×5",
+    }  # fmt: skip
     facts = story.burst(1)
     assert facts is not None
     assert (facts.factors, facts.paused, facts.usual_ms) == ((1.0, 5.0), 0, None)
@@ -212,29 +209,45 @@ def test_gaps_in_another_slow_motion_are_not_the_usual_ones() -> None:
     assert facts.usual_ms == 3.0, "the one of 6 ms began before the change"
 
 
+COMPARED = {"when": "The same burst", "setting": "budget", "value": "64"}
+PAUSE, NOW, THEN = {"pause": "90 ms"}, {"first_now": "58 ms"}, {"first": "90 ms"}
+
+
 @pytest.mark.parametrize(
-    ("worst", "ttft", "said"),
+    ("worst", "ttft", "about"),
     [
-        (90.0, 58.0, "worst pause 90 ms at ×5. First tokens: no clear difference."),
-        (60.0, 90.0, "first tokens after 90 ms instead of 58 ms at ×5. No clear difference in the worst pause."),
-        (90.0, 90.0, "worst pause 90 ms at ×5. First tokens after 58 ms instead of 90 at ×5."),
-        (90.0, 30.0, "worst pause 90 ms at ×5. The price: first tokens after 58 ms instead of 30 at ×5."),
+        (60.0, 60.0, {"nothing": "no"}),
+        (90.0, 58.0, {**PAUSE, "slow": " at ×5", "unclear": "First tokens"}),
+        (60.0, 90.0, {**THEN, **NOW, "slow": " at ×5", "unclear": "Worst pause"}),
+        (90.0, 90.0, {**PAUSE, **THEN, **NOW, "slow": " at ×5", "first_tokens": "First tokens"}),
+        (90.0, 30.0, {**PAUSE, **NOW, "first": "30 ms", "slow": " at ×5", "first_tokens": "The price: first tokens"}),
+        (30.0, 90.0, {**THEN, **NOW, "pause": "30 ms", "slow": " at ×5", "first_tokens": "In return: first tokens"}),
     ],
 )
-def test_a_comparison_in_slow_motion_is_marked(worst: float, ttft: float, said: str) -> None:
+def test_a_comparison_tells_what_differs_clearly(worst: float, ttft: float, about: dict[str, str]) -> None:
     story = Story(SLOW)
     an_answer_streams(story)
     a_burst_arrives(story)
     facts = story.burst(1)
     assert facts is not None
     other = replace(facts, worst=Gap(1, 9, 98, worst), ttft_p50=ttft, knobs={**SLOW, "prefill_max_tokens": 64})
-    assert plain(comparison(facts, [other])).endswith(f"with budget 64: {said}")
+    assert figures_in(comparison(facts, [other])) == {**COMPARED, **about}
     assert not comparison(facts, [replace(other, knobs={**other.knobs, "slow_motion": 2.0})])
 
 
-def test_a_setting_whose_values_are_words_is_named_with_its_word() -> None:
-    assert knob_text("scheduling_policy", "fair") == "policy [[fair]]"
-    assert knob_text("max_overtakes", None) == "[[no]] max overtakes"
+@pytest.mark.parametrize(
+    ("before", "about"),
+    [
+        ({"scheduling_policy": "fair"}, {"setting": "policy", "value": "fair"}),
+        ({"max_overtakes": None}, {"setting": "max overtakes", "without": "no"}),
+        ({"prefix_cache": False}, {"setting": "prefix cache", "value": "off"}),
+        ({"prefix_cache": False, "max_batch_size": 2}, {"settings": "other settings"}),
+    ],
+)
+def test_a_comparison_names_the_setting_that_differs(before: dict[str, Any], about: dict[str, str]) -> None:
+    other = replace(A_BURST, knobs={**KNOBS, **before})
+    named = figures_in(comparison(A_BURST, [other]))
+    assert {name: text for name, text in named.items() if name not in ("when", "nothing")} == about
 
 
 def test_a_setting_that_changes_while_a_burst_runs_leaves_nothing_to_compare() -> None:
@@ -242,7 +255,9 @@ def test_a_setting_that_changes_while_a_burst_runs_leaves_nothing_to_compare() -
     an_answer_streams(story)
     a_burst_arrives(story)
     changed = [[210, 10, {"prefill_max_tokens": [None, 64]}]]
-    assert len(lines(a_burst_arrives(story, at=200, burst=2, knobs=changed))) == 1
+    said = a_burst_arrives(story, at=200, burst=2, knobs=changed)
+    assert said is not None
+    assert len(said["lines"]) == 1
 
 
 def test_what_a_demo_said_last_is_not_replaced_by_its_own_burst() -> None:
@@ -250,8 +265,8 @@ def test_what_a_demo_said_last_is_not_replaced_by_its_own_burst() -> None:
     an_answer_streams(story)
     arrived = [submitted(i, 40, kind="burst", burst=1) for i in BURST]
     story.take(frame(41, requests=arrived, burst=figures()))
-    story.say("after demo", 50, [segments("The end.")])
-    assert lines(story.take(frame(51, knobs=[[51, 1, {}]]))) == ["The end."]
+    story.say("after demo", 50, [caption(["The end."], {})])
+    assert (story.take(frame(51, knobs=[[51, 1, {}]])) or {})["lines"] == [[["The end.", ""]]]
     answers = [[i, "first", 60, {"ttft_ms": 20}] for i in BURST]
     ended = [[i, "finished", 62, {"reason": "abort"}] for i in BURST]
     assert story.take(frame(63, requests=[*answers, *ended], tokens=[TokenRow(STREAMING, 62, 22, 9)])) is None
@@ -290,34 +305,6 @@ def facts(draw: Any) -> BurstFacts:
     )  # fmt: skip
 
 
-def numbers(sentence: str) -> set[int]:
-    return {int(number) for number in re.findall(r"\d+", sentence.replace("\u202f", ""))}
-
-
-def known(*all_facts: BurstFacts) -> set[int]:
-    found = {1}  # "computed once" and the like contain no digits, but "1 streaming answer" does
-    for one in all_facts:
-        times = [
-            one.ttft_p50,
-            one.worst.ms if one.worst else 0,
-            one.longest.ms if one.longest else 0,
-            one.usual_ms or 0,
-        ]
-        counts = [
-            one.prompts,
-            one.streaming,
-            one.paused,
-            one.steps,
-            one.waited,
-            one.preempted,
-            one.shared_head,
-            one.cached_head,
-        ]
-        settings = [value for value in one.knobs.values() if isinstance(value, int | float)]
-        found |= {round(value) for value in (*times, *counts, *settings)}
-    return found
-
-
 A_BURST = BurstFacts(
     burst=1, kind="mix", seed=1, answer=64, knobs=KNOBS, undisturbed=True, arrived=0.0, done=9.0, prompts=20,
     prompt_tokens=1000, saved_tokens=0, shared_head=0, cached_head=0, steps=1, longest=LongestStep(4, 880.0, 800),
@@ -327,84 +314,73 @@ A_BURST = BurstFacts(
 
 
 @given(facts())
-def test_each_figure_of_the_first_line_is_one_of_the_facts(one: BurstFacts) -> None:
-    sentence = plain(what_happened(one))
-    assert numbers(sentence) <= known(one)
-    assert len(sentence) <= 140
-    assert sentence.startswith(f"{one.prompts} prompt")
-    if not one.streaming and one.waited_for is None:
-        assert "none had to wait" in sentence
-    if not re.search("paused longer than|longest pause was|waited for", sentence):
-        assert not one.streaming or one.paused
-    if "paused longer than" in sentence:
-        assert one.worst and one.worst.ms < NOTICED_MS, "a pause that is long in itself is not praised"
-
-
-def test_a_long_pause_is_not_praised_whatever_was_cached() -> None:
-    cached = replace(A_BURST, prompt_tokens=400, saved_tokens=320, cached_head=16)
-    first = "20 prompts arrived. Their first 16 tokens were computed before"
-    assert plain(what_happened(cached)) == f"{first}: the longest pause was 896 ms, where 450 ms is usual."
-    short = replace(cached, worst=Gap(1, 3, 50.0, 17.0))
-    assert plain(what_happened(short)) == f"{first}, so no answer paused longer than 17 ms."
+def test_the_caption_about_a_burst_is_short_and_praises_no_pause_that_is_long_in_itself(one: BurstFacts) -> None:
+    effect = what_happened(one)
+    named = figures_in(effect)
+    assert len(plain(effect)) <= 140
+    assert len({"waited", "nothing", "paused", "long", "short"} & named.keys()) == 1, "one effect"
+    if "short" in named:
+        assert one.worst and one.worst.ms < NOTICED_MS
+    if "nothing" in named:
+        assert not one.streaming
 
 
 def test_a_pause_is_one_where_no_gap_was_seen_before() -> None:
     """A story that has just begun knows no gaps before the burst."""
     story = Story(KNOBS)
     story.take(frame(10, requests=[submitted(STREAMING, 0), [STREAMING, "first", 5, {"ttft_ms": 5}]]))
-    said = a_burst_arrives(story, pause=900)
-    assert lines(said) == ["2 prompts arrived. Their prefill took one 898 ms step, so 1 streaming answer paused."]
+    a_burst_arrives(story, pause=900)
+    assert told(story)["paused"] == "1 streaming answer"
 
 
-def test_a_gap_that_is_usual_here_is_not_blamed_on_the_burst() -> None:
-    slow = replace(A_BURST, usual_ms=600.0)
-    assert plain(what_happened(slow)) == (
-        "20 prompts arrived while 4 answers streamed. The longest pause was 896 ms, where 600 ms is usual."
-    )
-
-
-def test_the_longest_pause_of_portions_is_told_as_it_is() -> None:
-    portions = replace(A_BURST, knobs={**KNOBS, "prefill_max_tokens": 64}, steps=9, paused=4, usual_ms=110.0)
-    assert plain(what_happened(portions)) == (
-        "20 prompts arrived while 4 answers streamed. With prefill chunks of 64 tokens, the longest pause was 896 ms, "
-        "where 110 ms is usual."
-    )
+@pytest.mark.parametrize(
+    ("changes", "about"),
+    [
+        ({"prompt_tokens": 400, "saved_tokens": 320, "cached_head": 16}, {"cached": "16 tokens"}),
+        ({"prompt_tokens": 400, "saved_tokens": 320, "shared_head": 16}, {"shared": "16 tokens"}),
+        (
+            {"knobs": {**KNOBS, "prefill_max_tokens": 64}, "steps": 9, "paused": 4},
+            {"beside": "4 answers", "portion": "64"},
+        ),
+        ({}, {"beside": "4 answers"}),
+    ],
+)
+def test_the_longest_pause_is_told_as_it_is_whatever_came_before_it(
+    changes: dict[str, Any], about: dict[str, str]
+) -> None:
+    long = figures_in(what_happened(replace(A_BURST, **changes)))
+    assert long == {"prompts": "20 prompts", **about, "long": "896 ms", "usual": "450 ms", "slow": ""}
+    short = figures_in(what_happened(replace(A_BURST, **changes, worst=Gap(1, 3, 50.0, 17.0))))
+    assert short == {"prompts": "20 prompts", **about, "whom": "No answer", "short": "17 ms", "slow": ""}
 
 
 @given(facts(), facts())
 def test_a_comparison_claims_only_what_differs_clearly(one: BurstFacts, other: BurstFacts) -> None:
-    sentence = plain(comparison(one, [other]))
-    assert numbers(sentence) <= known(one, other)
-    if not sentence:
+    named = figures_in(comparison(one, [other]))
+    if not named:
         return
     assert one.knobs != other.knobs
 
     def clear(a: float, b: float) -> bool:
         return max(a, b) >= 1.15 * min(a, b)
 
-    first = clear(one.ttft_p50, other.ttft_p50)
-    pause = one.worst is not None and other.worst is not None and clear(one.worst.ms, other.worst.ms)
-    assert ("first tokens after" in sentence.lower()) == first
-    assert ("worst pause" in sentence and "No clear difference in the" not in sentence) == pause
-    assert ("no clear difference" in sentence.lower()) == (not first or not pause) or not one.worst or not other.worst
-    if "The price" in sentence:
-        assert one.worst and other.worst
-        assert one.worst.ms < other.worst.ms
-        assert one.ttft_p50 > other.ttft_p50
+    assert ("first" in named) == clear(one.ttft_p50, other.ttft_p50)
+    assert ("pause" in named) == bool(one.worst and other.worst and clear(one.worst.ms, other.worst.ms))
+    assert ("nothing" in named) == (not {"first", "pause"} & named.keys())
 
 
 @pytest.mark.parametrize(
-    ("marked", "parts"),
+    ("form", "parts"),
     [
         ("plain", [["plain", ""]]),
         ("**two** words", [["two", "bold"], [" words", ""]]),
-        ("of [[64]] tokens", [["of ", ""], ["64", "value"], [" tokens", ""]]),
-        ("[[of [[64]]", [["[[of ", ""], ["64", "value"]]),
-        ("**to [[64]]:** at most", [["to ", "bold"], ["64", "value"], [":", "bold"], [" at most", ""]]),
+        ("**to [[{budget}]]:** at most", [["to ", "bold"], ["64", "value"], [":", "bold"], [" at most", ""]]),
+        (("{unknown} tokens", "**{prompts} arrived**"), [["**2** [[prompts]] arrived", "bold"]]),
+        ("{unknown}", []),
     ],
 )
-def test_marks_become_segments(marked: str, parts: list[list[str]]) -> None:
-    assert segments(marked) == parts
+def test_a_form_becomes_segments_and_figures_stand_as_they_are(form: Any, parts: list[list[str]]) -> None:
+    assert for_page(caption([form], {"budget": "64", "prompts": "**2** [[prompts]]"})) == parts
 
 
 # -- steady traffic
@@ -426,8 +402,8 @@ def test_steady_traffic_is_reported_every_few_seconds_and_compared_across_a_chan
         knobs = [[t, second, {"prefill_max_tokens": [None, 64]}]] if second == 20 else []
         tokens = [TokenRow(request, t + 90, slow, second)]
         said.append(story.take(frame(t + 100, requests=events, tokens=tokens, knobs=knobs)))
-    spoken = [lines(one) for one in said if one]
+    spoken = [[plain(line) for line in one["lines"]] for one in said if one]
     assert 4 <= len(spoken) <= 8
     assert spoken[0][0].startswith("3")
     assert f"worst pause 50 ms, first token p95 40 ms{mark}." in spoken[0][0]
-    assert spoken[-1][1] == f"Before, with no budget: worst pause 50 ms, no clear difference in first token p95{mark}."
+    assert f"no budget: worst pause 50 ms{mark}." in spoken[-1][1]

@@ -28,12 +28,10 @@ from typing import Any
 from roseplay.formats.numbers import slowed_text, whole
 from roseplay.play.bursts import Burst
 from roseplay.play.demos.asked import ChatFacts
-from roseplay.play.demos.script import Forms
+from roseplay.play.demos.script import Ring
 from roseplay.play.story.burst_facts import BurstFacts
-from roseplay.play.story.text import Segments, segments
 from roseplay.traffic.difference import difference
 
-Figures = Mapping[str, str]
 Values = Mapping[str, float | None]
 Facts = BurstFacts | ChatFacts
 
@@ -57,20 +55,6 @@ def figures_of(bursts: Mapping[str, BurstFacts], chats: Mapping[str, ChatFacts] 
     if chats and "before" in chats and "after" in chats:
         found.update(_of_chats_twice(chats["before"], chats["after"]))
     return found
-
-
-def caption(sentences: tuple[Forms, ...], figures: Figures) -> Segments:
-    """Returns each sentence in its first form whose figures are all known, and leaves out those without one."""
-    return segments(" ".join(filter(None, (_sentence(forms, figures) for forms in sentences))))
-
-
-def _sentence(forms: Forms, figures: Figures) -> str:
-    for form in forms:
-        try:
-            return form.format_map(figures)
-        except KeyError:
-            continue
-    return ""
 
 
 def _of_one(facts: BurstFacts) -> dict[str, str]:
@@ -162,23 +146,17 @@ def _pause(facts: BurstFacts) -> float | None:
     return facts.pause.ms if facts.pause else None
 
 
-def ring(target: str, bursts: Mapping[str, BurstFacts]) -> dict[str, Any] | None:
-    """Returns what a ring surrounds; ``None`` if there is no such thing.
-
-    ``gap:NAME`` is the token after the pause of a burst, ``step:NAME`` the burst's longest step, and anything else the
-    id of an element of the page.
-    """
-    of, _, name = target.partition(":")
-    facts = bursts.get(name)
-    if not name:
+def ring(target: Ring, bursts: Mapping[str, BurstFacts]) -> dict[str, Any] | None:
+    """Returns what a ring surrounds, for the page; ``None`` if there is no such thing."""
+    if isinstance(target, str):
         return {"of": "element", "id": target}
-    if facts is None:
-        return None
-    if of == "gap" and facts.pause:
+    of, name = target
+    facts = bursts.get(name)
+    if of == "gap" and facts and facts.pause:
         gap = facts.pause
         label = f"a pause of {whole(gap.ms)} ms{slowed_text(facts.factors)}"
         return {"of": of, "request": gap.request_id, "step": gap.step_id, "label": label}
-    if of == "step" and facts.longest:
+    if of == "step" and facts and facts.longest:
         step = facts.longest
         return {"of": of, "step": step.step_id, "label": f"{whole(step.prompt_tokens)} prompt tokens in one step"}
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from roseplay.play.demos.chat_demos import FAIR, PINNED, SPECULATION
-from roseplay.play.demos.script import SLOW_MOTION, Demo, DemoBurst, DemoClients, Scene
+from roseplay.play.demos.script import SLOW_MOTION, Demo, DemoBurst, DemoClients, Scene, reading, scene
 from roseplay.traffic.prompts import PromptMix
 
 STORIES = (
@@ -15,19 +15,16 @@ STORIES = (
     "Tell me a story about a cat.",
 )
 
-_READING = Scene(
-    caption=(
-        ("**Four people read along.**",),
-        ("Each dot in Inter-token latency is one token: how long its reader waited for it.",),
-        SLOW_MOTION,
-    ),
+_READING = reading(
+    "**Four people read along.**",
+    "Each dot in Inter-token latency is one token: how long its reader waited for it.",
+    SLOW_MOTION,
 )
 
 
 def _again(burst: DemoBurst, *, stories: bool = True) -> Scene:
     """Returns the scene in which the prompts of the first burst arrive again."""
-    forms = ("**The same {size} prompts arrive again.**", "**The same prompts arrive again.**")
-    return Scene(caption=(forms,), stories=stories, burst=replace(burst, name="second"))
+    return scene("**The same {size} prompts arrive again.**", stories=stories, burst=replace(burst, name="second"))
 
 
 BUDGET = Demo(
@@ -37,73 +34,49 @@ BUDGET = Demo(
     knobs={"prefill_max_tokens": None, "step_max_tokens": None, "max_batch_size": 32},
     scenes=(
         _READING,
-        Scene(
-            caption=(
-                (
-                    "**Now {size} prompts arrive at once.** Every fourth is long: {long_prompt} tokens.",
-                    "**Now many prompts arrive at once.** Every fourth is long.",
-                ),
-            ),
+        reading(
+            "**Now {size} prompts arrive at once.** Every fourth is long: {long_prompt} tokens.",
             burst=DemoBurst(name="first", kind="mix"),
         ),
-        Scene(
-            caption=(
-                (
-                    "**The ringed dots are the pause.** The prompts took a step of {first_longest}, and "
-                    "{first_who_paused} waited for it.",
-                    "**The ringed bar is their prefill,** a step of {first_longest}.",
-                    "**A bar in Tokens per step** is as wide as its step took.",
-                ),
+        scene(
+            (
+                "**The ringed dots are the pause.** The prompts took a step of {first_longest}, and {first_who_paused} waited for it.",
+                "**The ringed bar is their prefill,** a step of {first_longest}.",
+                "**A bar in Tokens per step** is as wide as its step took.",
             ),
-            stories=False,
-            rings=("gap:first", "step:first"),
+            rings=(("gap", "first"), ("step", "first")),
         ),
-        Scene(
-            caption=(
-                (
-                    "**The prefill budget goes down to [[{budget}]]:** no step computes more than {budget} prompt tokens.",
-                ),
-            ),
+        reading(
+            "**The prefill budget goes down to [[{budget}]]:** no step computes more than {budget} prompt tokens.",
             knobs={"prefill_max_tokens": 64},
             rings=("budget",),
         ),
-        Scene(
-            caption=(
-                (
-                    "**The same {size} prompts arrive again.** Now a step computes {budget} of their tokens at most.",
-                    "**The same prompts arrive again.** Now a step computes {budget} of their tokens at most.",
-                ),
-            ),
+        reading(
+            "**The same {size} prompts arrive again.** Now a step computes {budget} of their tokens at most.",
             burst=DemoBurst(name="second", kind="mix"),
         ),
-        Scene(
-            caption=(
-                (
-                    "**The median pause is now {pause_falls};** the longest is {second_worst}.",
-                    "**The median pause grew:** {pause_rises}.",
-                    "**The median pause shows no clear difference here:** {pause_same}.",
-                ),
-                ("Between two chunks of prefill, every story gets its next token.",),
+        scene(
+            (
+                "**The median pause is now {pause_falls};** the longest is {second_worst}.",
+                "**The median pause grew:** {pause_rises}.",
+                "**The median pause shows no clear difference here:** {pause_same}.",
             ),
-            stories=False,
-            rings=("gap:second",),
+            "Between two chunks of prefill, every story gets its next token.",
+            rings=(("gap", "second"),),
         ),
-        Scene(
-            caption=(
-                (
-                    "**With budget [[{budget}]] the median pause is {pause_falls}.**",
-                    "**With budget [[{budget}]] the median pause is longer:** {pause_rises}.",
-                    "**With budget [[{budget}]] pauses show no clear difference:** {pause_same}.",
-                    "**With budget [[{budget}]] no step computes more than {budget} prompt tokens.**",
-                ),
-                (
-                    "The price: first tokens come after {first_token_rises}.",
-                    "The price: the last first tokens come after {last_token_rises}.",
-                    "First tokens come after {first_token_falls}.",
-                    "First tokens show no clear difference: {first_token_same}.",
-                ),
+        scene(
+            (
+                "**With budget [[{budget}]] the median pause is {pause_falls}.**",
+                "**With budget [[{budget}]] the median pause is longer:** {pause_rises}.",
+                "**With budget [[{budget}]] pauses show no clear difference:** {pause_same}.",
+                "**With budget [[{budget}]] no step computes more than {budget} prompt tokens.**",
             ),
-            stories=False,
+            (
+                "The price: first tokens come after {first_token_rises}.",
+                "The price: the last first tokens come after {last_token_rises}.",
+                "First tokens come after {first_token_falls}.",
+                "First tokens show no clear difference: {first_token_same}.",
+            ),
         ),
     ),
     after="Try it yourself: move Prefill budget, press Burst.",
@@ -116,53 +89,37 @@ PREFIX = Demo(
     knobs={"prefix_cache": False, "same_step_sharing": False, "prefill_max_tokens": None},
     scenes=(
         _READING,
-        Scene(
-            caption=(
-                (
-                    "**{size} questions about one document arrive.** The prefix cache is [[off]].",
-                    "**Many questions about one document arrive.** The prefix cache is [[off]].",
-                ),
-            ),
+        reading(
+            "**{size} questions about one document arrive.** The prefix cache is [[off]].",
             burst=DemoBurst(name="first", kind="shared_head"),
         ),
-        Scene(
-            caption=(
-                (
-                    "**{first_computed} prompt tokens were computed,** the document {first_prompts} times over.",
-                    "**Each prompt is computed in full,** the document again for each question.",
-                ),
-                ("First tokens came after {first_first_token}.",),
+        scene(
+            (
+                "**{first_computed} prompt tokens were computed,** the document {first_prompts} times over.",
+                "**Each prompt is computed in full,** the document again for each question.",
             ),
-            stories=False,
-            rings=("step:first",),
+            "First tokens came after {first_first_token}.",
+            rings=(("step", "first"),),
         ),
-        Scene(
-            caption=(("**Prefix cache and same-step sharing go [[on]]:** what prompts share is computed once.",),),
+        reading(
+            "**Prefix cache and same-step sharing go [[on]]:** what prompts share is computed once.",
             knobs={"prefix_cache": True, "same_step_sharing": True},
             rings=("prefix-cache",),
         ),
-        Scene(
-            caption=(
-                (
-                    "**The same {size} questions arrive again,** with nothing cached yet.",
-                    "**The same questions arrive again,** with nothing cached yet.",
-                ),
-            ),
+        reading(
+            "**The same {size} questions arrive again,** with nothing cached yet.",
             burst=DemoBurst(name="second", kind="shared_head"),
         ),
-        Scene(
-            caption=(
-                (
-                    "**{second_saved_percent} % of the prompt tokens were shared.**",
-                    "**Blocks that several requests share** are outlined in the map of KV blocks.",
-                ),
-                (
-                    "First tokens came after {first_token_falls}.",
-                    "First tokens took longer: {first_token_rises}.",
-                    "First tokens show no clear difference: {first_token_same}.",
-                ),
+        scene(
+            (
+                "**{second_saved_percent} % of the prompt tokens were shared.**",
+                "**Blocks that several requests share** are outlined in the map of KV blocks.",
             ),
-            stories=False,
+            (
+                "First tokens came after {first_token_falls}.",
+                "First tokens took longer: {first_token_rises}.",
+                "First tokens show no clear difference: {first_token_same}.",
+            ),
             rings=("rp-blockmap",),
         ),
     ),
@@ -176,47 +133,33 @@ BATCH = Demo(
     knobs={"max_batch_size": 6, "prefill_max_tokens": None},
     scenes=(
         _READING,
-        Scene(
-            caption=(
-                (
-                    "**{size} prompts arrive, and a step has room for [[6]] answers.** The others wait in the queue.",
-                    "**Many prompts arrive, and a step has room for [[6]] answers.** The others wait in the queue.",
-                ),
-            ),
+        reading(
+            "**{size} prompts arrive, and a step has room for [[6]] answers.** The others wait in the queue.",
             burst=DemoBurst(name="first", kind="unique"),
         ),
-        Scene(
-            caption=(
-                (
-                    "**{first_waited_for_batch} prompts waited for a place.**",
-                    "**The queue** is the dotted line in Steps.",
-                ),
-                ("The last ones began after {first_last_token}.",),
-            ),
-            stories=False,
+        scene(
+            ("**{first_waited_for_batch} prompts waited for a place.**", "**The queue** is the dotted line in Steps."),
+            "The last ones began after {first_last_token}.",
             rings=("rp-steps",),
         ),
-        Scene(
-            caption=(("**Max batch goes up to [[32]]:** all of them fit into one step.",),),
+        reading(
+            "**Max batch goes up to [[32]]:** all of them fit into one step.",
             knobs={"max_batch_size": 32},
             rings=("max-batch",),
         ),
         _again(DemoBurst(name="second", kind="unique")),
-        Scene(
-            caption=(
-                (
-                    "**The last ones now begin after {last_token_falls}.**",
-                    "**The last ones now begin later:** after {last_token_rises}.",
-                    "**The last ones begin with no clear difference:** after {last_token_same}.",
-                    "**With max batch [[32]] a step has room for all of them.**",
-                ),
-                (
-                    "The price: a token takes {gap_rises}.",
-                    "A token takes {gap_falls}.",
-                    "The time per token shows no clear difference: {gap_same}.",
-                ),
+        scene(
+            (
+                "**The last ones now begin after {last_token_falls}.**",
+                "**The last ones now begin later:** after {last_token_rises}.",
+                "**The last ones begin with no clear difference:** after {last_token_same}.",
+                "**With max batch [[32]] a step has room for all of them.**",
             ),
-            stories=False,
+            (
+                "The price: a token takes {gap_rises}.",
+                "A token takes {gap_falls}.",
+                "The time per token shows no clear difference: {gap_same}.",
+            ),
         ),
     ),
     after="Try it yourself: move Max batch, press Burst.",
@@ -232,48 +175,36 @@ PRESSURE = Demo(
     knobs={"max_batch_size": 64, "prefill_max_tokens": None, "prefix_cache": False, "same_step_sharing": False},
     scenes=(
         _READING,
-        Scene(
-            caption=(
-                (
-                    "**{size} prompts arrive, and [[64]] may run at once.** Each answer needs more blocks as it grows.",
-                    "**Many prompts arrive, and [[64]] may run at once.** Each answer needs more blocks as it grows.",
-                ),
-            ),
+        reading(
+            "**{size} prompts arrive, and [[64]] may run at once.** Each answer needs more blocks as it grows.",
             burst=replace(_FILLING, name="first"),
             rings=("rp-blockmap",),
         ),
-        Scene(
-            caption=(
-                (
-                    "**Memory ran out: {first_preempted} answers were preempted** and computed again later (the "
-                    "diamonds in Steps).",
-                    "**{first_waited_for_blocks} prompts waited for blocks** until others had ended.",
-                    "**A full map of KV blocks** makes new prompts wait, or preempts running answers.",
-                ),
+        scene(
+            (
+                "**Memory ran out: {first_preempted} answers were preempted** and computed again later (the diamonds in Steps).",
+                "**{first_waited_for_blocks} prompts waited for blocks** until others had ended.",
+                "**A full map of KV blocks** makes new prompts wait, or preempts running answers.",
             ),
-            stories=False,
             rings=("rp-steps",),
         ),
-        Scene(
-            caption=(("**Max batch goes down to [[{half}]]:** fewer answers hold memory at once.",),),
+        reading(
+            "**Max batch goes down to [[{half}]]:** fewer answers hold memory at once.",
             knobs={"max_batch_size": 24},
             rings=("max-batch",),
         ),
         _again(_FILLING),
-        Scene(
-            caption=(
-                (
-                    "**{second_preempted} answers preempted,** against {first_preempted} with max batch [[64]].",
-                    "**{second_preempted} answers preempted** this time.",
-                    "**{second_none_preempted} answers preempted,** against {first_preempted} with max batch [[64]].",
-                    "**With max batch [[{half}]] fewer answers hold memory at once.**",
-                ),
-                (
-                    "{second_waited_for_batch} prompts waited for a place in the batch instead.",
-                    "{second_waited_for_blocks} prompts waited for blocks.",
-                ),
+        scene(
+            (
+                "**{second_preempted} answers preempted,** against {first_preempted} with max batch [[64]].",
+                "**{second_preempted} answers preempted** this time.",
+                "**{second_none_preempted} answers preempted,** against {first_preempted} with max batch [[64]].",
+                "**With max batch [[{half}]] fewer answers hold memory at once.**",
             ),
-            stories=False,
+            (
+                "{second_waited_for_batch} prompts waited for a place in the batch instead.",
+                "{second_waited_for_blocks} prompts waited for blocks.",
+            ),
         ),
     ),
     after="Try it yourself: set Max batch to 64, Burst size to 64, press Burst.",
@@ -287,45 +218,33 @@ SWAP = Demo(
     knobs={**PRESSURE.knobs, "preemption_mode": "recompute"},
     scenes=(
         _READING,
-        Scene(
-            caption=(
-                (
-                    "**{size} prompts arrive, and memory is too small for their answers.** Some will be preempted.",
-                    "**Many prompts arrive, and memory is too small for their answers.**",
-                ),
-            ),
+        reading(
+            "**{size} prompts arrive, and memory is too small for their answers.** Some will be preempted.",
             burst=replace(_FILLING, name="first"),
             rings=("rp-blockmap",),
         ),
-        Scene(
-            caption=(
-                (
-                    "**{first_preempted} answers were preempted:** their blocks went to others, and {first_recomputed} "
-                    "tokens were computed again.",
-                    "**A preempted answer loses its blocks.** All of its tokens are computed again when it goes on.",
-                ),
+        scene(
+            (
+                "**{first_preempted} answers were preempted:** their blocks went to others, and {first_recomputed} tokens were computed again.",
+                "**A preempted answer loses its blocks.** All of its tokens are computed again when it goes on.",
             ),
-            stories=False,
             rings=("rp-steps",),
         ),
-        Scene(
-            caption=(("**Preemption goes to [[swap]]:** lost blocks are copied to the host's memory first.",),),
+        reading(
+            "**Preemption goes to [[swap]]:** lost blocks are copied to the host's memory first.",
             knobs={"preemption_mode": "swap"},
             rings=("rp-more-knobs",),
         ),
         _again(_FILLING),
-        Scene(
-            caption=(
-                (
-                    "**{second_swapped} blocks waited in the host's memory** and were copied back.",
-                    "**With [[swap]] blocks wait in the host's memory** and are copied back.",
-                ),
-                (
-                    "With [[recompute]] it was {first_recomputed} tokens that were computed again.",
-                    "Click a slow token after a diamond in Steps to see what its preemption cost.",
-                ),
+        scene(
+            (
+                "**{second_swapped} blocks waited in the host's memory** and were copied back.",
+                "**With [[swap]] blocks wait in the host's memory** and are copied back.",
             ),
-            stories=False,
+            (
+                "With [[recompute]] it was {first_recomputed} tokens that were computed again.",
+                "Click a slow token after a diamond in Steps to see what its preemption cost.",
+            ),
         ),
     ),
     after="Try it yourself: open More settings, choose a preemption, press Burst with size 64.",
@@ -338,44 +257,31 @@ APPEND = Demo(
     shows="one memory write per layer, not one per request",
     knobs={"batched_append": False, "max_batch_size": 64, "prefill_max_tokens": None},
     scenes=(
-        Scene(
-            caption=(
-                (
-                    "**{size} short prompts arrive.** Each request writes its keys and values by itself, layer by layer.",
-                    "**Short prompts arrive.** Each request writes its keys and values by itself, layer by layer.",
-                ),
-                SLOW_MOTION,
-            ),
-            stories=False,
+        scene(
+            "**{size} short prompts arrive.** Each request writes its keys and values by itself, layer by layer.",
+            SLOW_MOTION,
             burst=DemoBurst(name="first", kind="unique", size=48, answer=96),
         ),
-        Scene(
-            caption=(
-                (
-                    "**Half of their tokens took longer than {first_gap}.**",
-                    "**A bar in Tokens per step** is as wide as its step took.",
-                ),
+        scene(
+            (
+                "**Half of their tokens took longer than {first_gap}.**",
+                "**A bar in Tokens per step** is as wide as its step took.",
             ),
-            stories=False,
             rings=("rp-tokens",),
         ),
-        Scene(
-            caption=(("**Batched append goes [[on]]:** one write per layer for all requests of the step.",),),
-            stories=False,
+        scene(
+            "**Batched append goes [[on]]:** one write per layer for all requests of the step.",
             knobs={"batched_append": True},
             rings=("batched-append",),
         ),
         _again(DemoBurst(name="second", kind="unique", size=48, answer=96), stories=False),
-        Scene(
-            caption=(
-                (
-                    "**A token now takes {gap_falls}.** The gain grows with the number of requests in a step.",
-                    "**A token now takes longer:** {gap_rises}.",
-                    "**On this machine the time per token shows no clear difference:** {gap_same}.",
-                    "**Batched append writes once per layer** for all requests of a step.",
-                ),
-            ),
-            stories=False,
+        scene(
+            (
+                "**A token now takes {gap_falls}.** The gain grows with the number of requests in a step.",
+                "**A token now takes longer:** {gap_rises}.",
+                "**On this machine the time per token shows no clear difference:** {gap_same}.",
+                "**Batched append writes once per layer** for all requests of a step.",
+            )
         ),
     ),
     after="Try it yourself: switch Batched append, press Burst with size 64.",
@@ -396,52 +302,38 @@ POLICY = Demo(
     },
     scenes=(
         _READING,
-        Scene(
-            caption=(
-                (
-                    "**{size} prompts arrive, and a step has room for [[6]] answers.** Every fourth is long: "
-                    "{long_prompt} tokens.",
-                    "**Many prompts arrive, and a step has room for [[6]] answers.** Every fourth is long.",
-                ),
-                ("First come, first served.",),
-            ),
+        reading(
+            "**{size} prompts arrive, and a step has room for [[6]] answers.** Every fourth is long: {long_prompt} tokens.",
+            "First come, first served.",
             burst=DemoBurst(name="first", kind="mix", answer=8),
         ),
-        Scene(
-            caption=(
-                (
-                    "**{first_waited_for_batch} prompts waited for a place,** short ones behind long ones.",
-                    "**The queue** is the dotted line in Steps: short prompts wait behind long ones.",
-                ),
-                ("Half of them had their first token after {first_first_token}.",),
+        scene(
+            (
+                "**{first_waited_for_batch} prompts waited for a place,** short ones behind long ones.",
+                "**The queue** is the dotted line in Steps: short prompts wait behind long ones.",
             ),
-            stories=False,
+            "Half of them had their first token after {first_first_token}.",
             rings=("rp-steps",),
         ),
-        Scene(
-            caption=(
-                ("**The policy is now [[shortest]]:** of the prompts that wait, the shortest is next.",),
-                ("A prompt that 64 others have overtaken is next all the same.",),
-            ),
+        reading(
+            "**The policy is now [[shortest]]:** of the prompts that wait, the shortest is next.",
+            "A prompt that 64 others have overtaken is next all the same.",
             knobs={"scheduling_policy": "shortest"},
             rings=("rp-more-knobs",),
         ),
         _again(DemoBurst(name="second", kind="mix", answer=8)),
-        Scene(
-            caption=(
-                (
-                    "**Half of them now have their first token after {first_token_falls}.**",
-                    "**Half of them now wait longer for their first token:** {first_token_rises}.",
-                    "**The median first token shows no clear difference here:** {first_token_same}.",
-                    "**With shortest first, long prompts wait for short ones.**",
-                ),
-                (
-                    "The price: the last ones, which are long, wait for {last_token_rises}.",
-                    "The last ones wait for {last_token_falls}.",
-                    "The last ones, which are long, show no clear difference: {last_token_same}.",
-                ),
+        scene(
+            (
+                "**Half of them now have their first token after {first_token_falls}.**",
+                "**Half of them now wait longer for their first token:** {first_token_rises}.",
+                "**The median first token shows no clear difference here:** {first_token_same}.",
+                "**With shortest first, long prompts wait for short ones.**",
             ),
-            stories=False,
+            (
+                "The price: the last ones, which are long, wait for {last_token_rises}.",
+                "The last ones wait for {last_token_falls}.",
+                "The last ones, which are long, show no clear difference: {last_token_same}.",
+            ),
         ),
     ),
     after="Try it yourself: open More settings, choose a policy, press Burst with the mix.",
@@ -461,47 +353,35 @@ INTERVAL = Demo(
     watched_s=2.0,
     scenes=(
         _READING,
-        Scene(
-            caption=(
-                (
-                    "**{size} prompts arrive.** Step after step computes [[128]] of their tokens, and readers wait for each.",
-                    "**Many prompts arrive.** Step after step computes [[128]] of their tokens, and readers wait for each.",
-                ),
-            ),
+        reading(
+            "**{size} prompts arrive.** Step after step computes [[128]] of their tokens, and readers wait for each.",
             burst=DemoBurst(name="first", kind="unique", answer=16, mix=PromptMix(repeats=(4,))),
         ),
-        Scene(
-            caption=(
-                (
-                    "**Until all had their first tokens, a reader usually waited {first_reader} for a token:** every step "
-                    "computed prompts.",
-                    "**A dark bar in Tokens per step** computes prompts: they follow each other without a break.",
-                ),
+        scene(
+            (
+                "**Until all had their first tokens, a reader usually waited {first_reader} for a token:** every step computed prompts.",
+                "**A dark bar in Tokens per step** computes prompts: they follow each other without a break.",
             ),
-            stories=False,
-            rings=("step:first",),
+            rings=(("step", "first"),),
         ),
-        Scene(
-            caption=(("**Prefill interval goes to [[4]]:** after a step with prompts, four steps only decode.",),),
+        reading(
+            "**Prefill interval goes to [[4]]:** after a step with prompts, four steps only decode.",
             knobs={"prefill_interval": 4},
             rings=("rp-more-knobs",),
         ),
         _again(DemoBurst(name="second", kind="unique", answer=16, mix=PromptMix(repeats=(4,)))),
-        Scene(
-            caption=(
-                (
-                    "**A reader now usually waits {reader_falls} for a token.**",
-                    "**A reader now usually waits longer:** {reader_rises}.",
-                    "**A reader's usual wait shows no clear difference here:** {reader_same}.",
-                    "**With an interval of [[4]], four of five steps compute no prompts.**",
-                ),
-                (
-                    "The price: first tokens come after {first_token_rises}.",
-                    "First tokens come after {first_token_falls}.",
-                    "First tokens show no clear difference: {first_token_same}.",
-                ),
+        scene(
+            (
+                "**A reader now usually waits {reader_falls} for a token.**",
+                "**A reader now usually waits longer:** {reader_rises}.",
+                "**A reader's usual wait shows no clear difference here:** {reader_same}.",
+                "**With an interval of [[4]], four of five steps compute no prompts.**",
             ),
-            stories=False,
+            (
+                "The price: first tokens come after {first_token_rises}.",
+                "First tokens come after {first_token_falls}.",
+                "First tokens show no clear difference: {first_token_same}.",
+            ),
             rings=("rp-tokens",),
         ),
     ),
@@ -520,55 +400,39 @@ CLIFF = Demo(
         "same_step_sharing": False,
     },
     scenes=(
-        Scene(
-            caption=(
-                (
-                    "**32 clients send prompts of {client_prompt} tokens.** Each sends its next one when it has its answer.",
-                    "**32 clients send long prompts.** Each sends its next one when it has its answer.",
-                ),
-            ),
+        reading(
+            "**32 clients send prompts of {client_prompt} tokens.** Each sends its next one when it has its answer.",
             clients=DemoClients(name="few", count=32),
         ),
-        Scene(
-            caption=(
-                (
-                    "**First tokens come after {few_first_token}.** {few_kv} % of the KV blocks are in use.",
-                    "**The map of KV blocks** shows their memory: there is room for more.",
-                ),
+        reading(
+            (
+                "**First tokens come after {few_first_token}.** {few_kv} % of the KV blocks are in use.",
+                "**The map of KV blocks** shows their memory: there is room for more.",
             ),
             rings=("rp-blockmap",),
         ),
-        Scene(
-            caption=(
-                (
-                    "**Now there are [[128]] clients.** The KV blocks have room for the requests of {client_fit}.",
-                    "**Now there are [[128]] clients,** more than the KV blocks have room for.",
-                ),
-            ),
+        reading(
+            "**Now there are [[128]] clients.** The KV blocks have room for the requests of {client_fit}.",
             clients=DemoClients(name="many", count=128),
             rings=("rp-blockmap",),
         ),
-        Scene(
-            caption=(
-                (
-                    "**{many_kv} % of the KV blocks are in use,** and {many_waiting} prompts wait for their first tokens.",
-                    "**A prompt that finds no free blocks waits** until answers have ended.",
-                ),
-                ("First tokens now come after {many_first_token}.",),
+        reading(
+            (
+                "**{many_kv} % of the KV blocks are in use,** and {many_waiting} prompts wait for their first tokens.",
+                "**A prompt that finds no free blocks waits** until answers have ended.",
             ),
+            "First tokens now come after {many_first_token}.",
             settles=True,
             rings=("rp-kvtime",),
         ),
-        Scene(
-            caption=(
-                (
-                    "**First tokens came after {many_first_token},** with 32 clients after {few_first_token}.",
-                    "**Beyond the cliff, prompts wait** for the answers of others.",
-                ),
-                (
-                    "Published, measured with {published_by}: {published_many} and {published_few}.",
-                    "Published, measured with {published_by}: {published_many}.",
-                ),
+        reading(
+            (
+                "**First tokens came after {many_first_token},** with 32 clients after {few_first_token}.",
+                "**Beyond the cliff, prompts wait** for the answers of others.",
+            ),
+            (
+                "Published, measured with {published_by}: {published_many} and {published_few}.",
+                "Published, measured with {published_by}: {published_many}.",
             ),
             rings=("rp-ttft",),
         ),

@@ -11,7 +11,7 @@ from roseplay.core.info import EngineInfo
 from roseplay.play.demos.catalog import STORIES
 from roseplay.play.demos.clients import ClientSize, client_size
 from roseplay.play.demos.script import Demo, DemoBurst, DemoChats, Scene
-from roseplay.play.story.text import Segments, plain, segments
+from roseplay.play.story.caption import Caption, longest, plain
 from roseplay.traffic.pace import LEAST_ANSWER, SHRINK, Conditions, Size, Speed, answered_s, fitted, slow_motion
 from roseplay.traffic.prompts import PromptMix
 
@@ -53,7 +53,7 @@ class Plan:
         return round(sum(self.seconds))
 
 
-def reading_s(caption: Segments) -> float:
+def reading_s(caption: Caption) -> float:
     """Returns how long people need to read a caption and look at its subject, in seconds."""
     return _NOTICE_S + len(plain(caption)) / _CHARACTERS_PER_S
 
@@ -201,6 +201,5 @@ def _filling(demo: Demo, largest: Size, sharing: bool, info: EngineInfo) -> Size
 
 
 def _lasts_s(scene: Scene, traffic_s: float) -> float:
-    words = segments(" ".join(max(forms, key=len) for forms in scene.caption))
-    read_s = reading_s(words) if scene.read_s is None else scene.read_s
+    read_s = reading_s(longest(scene.caption)) if scene.read_s is None else scene.read_s
     return max(read_s, _STORY_BEGINS_S + traffic_s) if scene.burst or scene.chats else read_s

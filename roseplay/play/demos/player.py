@@ -14,7 +14,7 @@ from roseplay.formats.text import shown
 from roseplay.play.bursts import Burst
 from roseplay.play.chat_service import ChatService
 from roseplay.play.demos.asked import Asked, ChatFacts
-from roseplay.play.demos.caption_figures import caption, figures_of, figures_of_sent, ring
+from roseplay.play.demos.caption_figures import figures_of, figures_of_sent, ring
 from roseplay.play.demos.catalog import DEMOS, STORIES
 from roseplay.play.demos.clients import ClientTraffic, figures_of_size
 from roseplay.play.demos.plan import ACT_S, STORY_TOKENS, Plan, plan, reading_s
@@ -22,8 +22,8 @@ from roseplay.play.demos.script import Demo, DemoBurst, DemoChats, Scene
 from roseplay.play.requests import Requests
 from roseplay.play.session import Tabs
 from roseplay.play.story.burst_facts import BurstFacts
+from roseplay.play.story.caption import Caption, caption, figures_in, for_page
 from roseplay.play.story.story import Story
-from roseplay.play.story.text import Segments, segments
 from roseplay.play.traffic_service import TrafficService
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.traffic.pace import Speed
@@ -212,13 +212,13 @@ class _Play:
 
     def _run(self) -> None:
         before = dict(self._engine.knobs.to_dict())
-        last: Segments = []
+        last: Caption = []
         try:
             self._tab.put_lanes_aside()
             self._set_knobs(self._demo.knobs)
             for number, scene in enumerate(self._demo.scenes):
                 last = self._play(number, scene)
-            self._stage.story.say("after demo", self._stage.now_ms(), [last, segments(self._demo.after)])
+            self._stage.story.say("after demo", self._stage.now_ms(), [last, caption([self._demo.after], {})])
         except (_StoppedError, EngineBusyError, EngineError, ValueError):
             pass  # the caller that stopped it knows; an engine that has ended reports that itself
         finally:
@@ -240,7 +240,7 @@ class _Play:
         self._tab.put_lanes_back()
         self._publish(None)
 
-    def _play(self, number: int, scene: Scene) -> Segments:
+    def _play(self, number: int, scene: Scene) -> Caption:
         """Play one scene; returns its caption."""
         self.skip.clear()
         begun = self._stage.now_ms()
@@ -267,7 +267,7 @@ class _Play:
             self._chats[scene.chats.name] = asked.facts()
         return said
 
-    def _caption(self, number: int, scene: Scene) -> Segments:
+    def _caption(self, number: int, scene: Scene) -> Caption:
         said = caption(scene.caption, {**self._sent, **figures_of(self._bursts, self._chats)})
         rings = [found for target in scene.rings if (found := ring(target, self._bursts))]
         demo = self._demo
@@ -280,7 +280,8 @@ class _Play:
                 "begun": self._begun_ms,
                 "seconds": self._plan.whole_s,
                 "span_ms": self._plan.span_ms,
-                "caption": said,
+                "caption": for_page(said),
+                "figures": figures_in(said),
                 "rings": rings,
             }
         )

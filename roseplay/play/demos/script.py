@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from roseplay.play.story.caption import Forms
 from roseplay.traffic.prompts import KINDS, PromptMix
 
-Forms = tuple[str, ...]
-SLOW_MOTION: Forms = ("The model is fast, so this runs in slow motion, {slow_motion}.",)
+SLOW_MOTION = "The model is fast, so this runs in slow motion, {slow_motion}."
+
+
+Ring = str | tuple[Literal["gap", "step"], str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +87,7 @@ class Scene:
     """One caption, and what happens before it is shown. It lasts until the caption is read and nothing more happens.
 
     Attributes:
-        caption: sentences, each as a list of forms. The first form whose figures are all known is shown; a sentence
-            without such a form is left out. Figures are placeholders such as ``{first_longest}``, listed in
-            ``caption_figures.py``; for ``**`` and ``[[ ]]`` see ``story.text.segments``.
+        caption: its sentences, see ``story.caption``; ``caption_figures.py`` lists the figures.
         knobs: set when it begins.
         stories: whether the lanes are kept streaming; not with ``chats``.
         burst: sent when it begins; the scene then lasts until it is answered, at most ``plan.ACT_S``.
@@ -94,19 +95,30 @@ class Scene:
         clients: send from its beginning to the end of the demo, in place of earlier ones; the scene then lasts as long
             as ``ClientSize.takes_s``, at most ``plan.ACT_S``.
         settles: lasts as long as the last scene with new clients, while these go on.
-        rings: what to highlight, see ``caption_figures.ring``.
+        rings: what to highlight: elements of the page by ID, the token after the pause of a burst (``("gap", name)``), or
+            a burst's longest step (``("step", name)``).
         read_s: reading time of its caption; by default derived from its length.
     """
 
     caption: tuple[Forms, ...]
     knobs: Mapping[str, Any] = field(default_factory=dict)
-    stories: bool = True
+    stories: bool = False
     burst: DemoBurst | None = None
     chats: DemoChats | None = None
     clients: DemoClients | None = None
     settles: bool = False
-    rings: tuple[str, ...] = ()
+    rings: tuple[Ring, ...] = ()
     read_s: float | None = None
+
+
+def scene(*caption: Forms, **parts: Any) -> Scene:
+    """Returns a scene with these sentences."""
+    return Scene(caption=caption, **parts)
+
+
+def reading(*caption: Forms, **parts: Any) -> Scene:
+    """Returns a scene during which people read stories in the lanes."""
+    return Scene(caption=caption, stories=True, **parts)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from roseplay.play.story.burst_facts import BurstFacts, BurstWatch
-from roseplay.play.story.burst_sentences import comparison, guesses, what_happened
+from roseplay.play.story.caption import Caption, figures_in, for_page
 from roseplay.play.story.requests import SeenRequests
 from roseplay.play.story.steady_facts import SteadyFacts, SteadyWatch
-from roseplay.play.story.steady_sentences import compared, how_it_goes
-from roseplay.play.story.text import Segments
+from roseplay.play.story.words import compared, comparison, guesses, how_it_goes, what_happened
 
 STEADY_MS = 5000.0  # between two sentences about steady traffic
 BURST_MS = 8000.0  # a sentence about a burst is shown at least this long
@@ -55,7 +54,7 @@ class Story:
         with self._lock:
             return None if answered and burst in self._watched else self._facts.get(burst)
 
-    def say(self, about: str, t: float, lines: list[Segments]) -> None:
+    def say(self, about: str, t: float, lines: list[Caption]) -> None:
         """Give another message with the next frame, and none about bursts that arrived earlier."""
         with self._lock:
             self._next, self._told_ms = _said(about, t, lines), t
@@ -69,8 +68,8 @@ class Story:
     def take(self, frame: dict[str, Any]) -> dict[str, Any] | None:
         """Take a frame, with its steps and tokens as named tuples.
 
-        Returns a message, if there is one: ``about`` (``burst`` or ``steady``), ``t``, and ``lines``, one or two of
-        ``text.Segments``.
+        Returns a message, if there is one: ``about`` (``burst`` or ``steady``), ``t``, ``lines``, one or two captions
+        as ``for_page`` returns them, and the ``figures`` of each.
         """
         self._requests.take_events(frame)
         said = self._take_bursts(frame)
@@ -158,5 +157,6 @@ class Story:
         return _said("steady", now, [how_it_goes(facts), compared(newest, self._before)])
 
 
-def _said(about: str, t: float, lines: list[Segments], **more: Any) -> dict[str, Any]:
-    return {"about": about, "t": t, "lines": [line for line in lines if line], **more}
+def _said(about: str, t: float, lines: list[Caption], **more: Any) -> dict[str, Any]:
+    told = [line for line in lines if line]
+    return {"about": about, "t": t, "lines": list(map(for_page, told)), "figures": list(map(figures_in, told)), **more}

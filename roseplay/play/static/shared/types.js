@@ -139,7 +139,8 @@
 /** @typedef {[text: string, style: "" | "bold" | "value"][]} Sentence */
 /**
  * What happened, in one or two lines.
- * @typedef {{about: "burst" | "steady" | "after demo", t: number, lines: Sentence[], burst?: number}} Said
+ * @typedef {{about: "burst" | "steady" | "after demo", t: number, lines: Sentence[],
+ *   figures: Record<string, string>[], burst?: number}} Said
  */
 
 /**
@@ -154,6 +155,7 @@
  * @property {number} seconds that it takes, about
  * @property {number} [span_ms] how much time the charts show meanwhile
  * @property {Sentence} caption
+ * @property {Record<string, string>} figures that it names
  * @property {Ring[]} rings
  */
 /** @typedef {{of: "gap" | "step" | "element", id?: string, request?: number, step?: number, label?: string}} Ring */

@@ -1,0 +1,245 @@
+"""What the strip under the header says about a burst and about steady traffic, in one or two captions each.
+
+A function turns facts into the figures that matter, and the forms below have the words. Times get the mark of slow
+motion, ``slow``, once at the end of their sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from roseplay.config import Knobs
+from roseplay.formats.numbers import many, setting_text, slowed_text, whole
+from roseplay.play.story.burst_facts import NOTICED_MS, BurstFacts
+from roseplay.play.story.caption import Caption, Forms, caption
+from roseplay.play.story.steady_facts import SteadyFacts
+from roseplay.settings import settings_of
+from roseplay.traffic.difference import Difference, difference
+
+_MUCH_SAVED = 0.5  # of the prompt tokens
+_MANY_WAITED = 0.25  # of the prompts
+_SAVED_ALIKE = 0.1  # of the prompt tokens: if two bursts differ by more, the cache made the difference
+_SIMILAR_RATE = 1.25
+_KNOBS = settings_of(Knobs)
+
+_BURST: tuple[Forms, ...] = (
+    ("**{prompts} arrived** while {beside} streamed.", "**{prompts} arrived**."),
+    (
+        "**{waited}** waited for {place}; the scheduler preempted **{preempted}** and moved **{swapped}** to host memory.",
+        "**{waited}** waited for {place}; the scheduler preempted **{preempted}**, so **{recomputed}** were computed again.",
+        "**{waited}** waited for {place}; the scheduler preempted **{preempted}**.",
+        "**{waited}** waited for {place}.",
+        "{nothing} was streaming, so none had to wait.",
+        "Their prefill took {steps} steps, the longest **{step}**{slow}, so **{paused} paused**.",
+        "Their prefill took one **{step}** step{slow}, so **{paused} paused**.",
+        "Prefill came in chunks of [[{portion}]] tokens.",
+        "Their first {cached} were computed before.",
+        "They share their first {shared}, computed once.",
+    ),
+    (
+        "The longest pause was **{long}**, where {usual} is usual{slow}.",
+        "The longest pause was **{long}**{slow}.",
+        "{whom} paused longer than **{short}**{slow}.",
+    ),
+)
+_GUESSES: tuple[Forms, ...] = (
+    (
+        "**{accepted}** of {drafted} were right, and took no step of their own.",
+        "**{one}** of {drafted} was right, and took no step of its own.",
+        "**{none}** of {drafted} was right.",
+    ),
+)
+_OTHER_SETTINGS: Forms = (
+    "{when} with [[{without}]] {setting}:",
+    "{when} with {setting} [[{value}]]:",
+    "{when} with {settings}:",
+)
+_COMPARED_BURST: tuple[Forms, ...] = (
+    _OTHER_SETTINGS,
+    (
+        "{nothing} clear difference.",
+        "worst pause **{pause}**{slow}.",
+        "first tokens after {first} instead of **{first_now}**{slow}.",
+    ),
+    ("{first_tokens} after **{first_now}** instead of {first}{slow}.", "{unclear}: no clear difference."),
+)
+_STEADY: tuple[Forms, ...] = (
+    (
+        "**{rate} requests/s** for {seconds} s: {done} answered, worst pause **{pause}**, first token p95 **{first}**{slow}.",
+        "**{rate} requests/s** for {seconds} s: {done} answered, first token p95 **{first}**{slow}.",
+    ),
+)
+_COMPARED_STEADY: tuple[Forms, ...] = (
+    _OTHER_SETTINGS,
+    (
+        "{nothing} clear difference.",
+        "worst pause **{pause}**, first token p95 **{first}**{slow}.",
+        "worst pause **{pause}**{slow}.",
+        "first token p95 **{first}**{slow}.",
+    ),
+    "{unclear}: no clear difference.",
+)
+
+
+def _ms(value: float | None) -> str:
+    return f"{whole(value or 0.0)} ms"
+
+
+# -- a burst
+
+
+def what_happened(facts: BurstFacts) -> Caption:
+    """Returns the burst's effects on the answers that were streaming, and their cause."""
+    return caption(
+        _BURST, {"prompts": many(facts.prompts, "prompt"), "slow": slowed_text(facts.factors), **_effect(facts)}
+    )
+
+
+def _effect(facts: BurstFacts) -> dict[str, str]:
+    """Returns the figures of what mattered most: waiting, pauses that its prefill caused, or that none was long."""
+    if facts.waited_for and (facts.preempted or facts.waited >= _MANY_WAITED * facts.prompts):
+        place = {"blocks": "free KV blocks", "batch": "a place in the batch"}[facts.waited_for]
+        counts = {"preempted": (facts.preempted, "running answer"), "swapped": (facts.swapped, "block")}
+        counts["recomputed"] = facts.recomputed, "token"
+        gave_way = {name: many(count, word) for name, (count, word) in counts.items() if count}
+        return {"waited": whole(facts.waited), "place": place, **gave_way}
+    if not facts.streaming or facts.worst is None:
+        return {"nothing": "No answer"}
+    limits = [facts.knobs.get(name) for name in ("prefill_max_tokens", "step_max_tokens")]
+    portion = min((limit for limit in limits if limit), default=None) if facts.steps > 1 else None
+    if facts.paused and facts.longest and not portion:
+        steps = {"steps": whole(facts.steps)} if facts.steps > 1 else {}
+        return {"step": _ms(facts.longest.ms), "paused": many(facts.paused, "streaming answer"), **steps}
+    if not portion and facts.saved >= _MUCH_SAVED:
+        before = facts.cached_head
+        cause = {"cached" if before else "shared": many(before or facts.shared_head, "token")}
+    else:
+        cause = {"beside": many(facts.streaming, "answer"), **({"portion": whole(portion)} if portion else {})}
+    return {**cause, **_longest_pause(facts)}
+
+
+def _longest_pause(facts: BurstFacts) -> dict[str, str]:
+    """Returns the longest pause; only for one that readers hardly notice does a sentence say that none was longer."""
+    assert facts.worst
+    if facts.worst.ms >= NOTICED_MS:
+        usual = {} if facts.usual_ms is None else {"usual": _ms(facts.usual_ms)}
+        return {"long": _ms(facts.worst.ms), **usual}
+    whom = "No answer"
+    if facts.others_ms is not None and facts.others_ms > facts.worst.ms:
+        whom = f"None of the {whole(facts.streaming)} answers" if facts.streaming > 1 else "The answer never"
+    return {"short": _ms(facts.worst.ms), "whom": whom}
+
+
+def guesses(facts: BurstFacts) -> Caption:
+    """Returns how many of the tokens guessed for its answers were right; empty if none were."""
+    if not facts.drafted:
+        return []
+    right = {0: "none", 1: "one"}.get(facts.accepted, "accepted")
+    text = whole(facts.accepted) if facts.accepted else "None"
+    return caption(_GUESSES, {right: text, "drafted": many(facts.drafted, "guessed token")})
+
+
+def comparison(facts: BurstFacts, before: Sequence[BurstFacts]) -> Caption:
+    """Returns how the last comparable burst with other settings did; empty if there was none.
+
+    Bursts are comparable if they have the same kind, size and answer length, both or neither arrived while answers were
+    streaming, both found about as much in the prefix cache, and no setting was changed during either.
+    """
+    other = next((one for one in reversed(before) if _comparable(facts, one)), None)
+    if other is None:
+        return []
+    worst = [one.worst.ms if one.worst else None for one in (other, facts)]
+    pause = difference(worst[:1], worst[1:], better="lower")
+    first = difference([other.ttft_p50], [facts.ttft_p50], better="lower")
+    figures = {
+        "when": "The same burst" if facts.seed is not None and facts.seed == other.seed else "The last such burst",
+        "slow": slowed_text(facts.factors),
+        **_changed(other.knobs, facts.knobs),
+        **_differences(pause, first, ("Worst pause", "First tokens")),
+    }
+    if first.clear:
+        figures["first_now"] = _ms(facts.ttft_p50)
+        if pause.clear:
+            opposite = {"better": "The price: first tokens", "worse": "In return: first tokens"}
+            figures["first_tokens"] = "First tokens" if first.verdict == pause.verdict else opposite[pause.verdict]
+    return caption(_COMPARED_BURST, figures)
+
+
+def _comparable(facts: BurstFacts, other: BurstFacts) -> bool:
+    alike = (facts.kind, facts.prompts, facts.answer, bool(facts.streaming))
+    cached = any(facts.knobs.get(name) != other.knobs.get(name) for name in ("prefix_cache", "same_step_sharing"))
+    return (
+        facts.kind is not None
+        and alike == (other.kind, other.prompts, other.answer, bool(other.streaming))
+        and (abs(facts.saved - other.saved) <= _SAVED_ALIKE or cached)
+        and facts.undisturbed
+        and other.undisturbed
+        and facts.knobs != other.knobs
+        and facts.knobs.get("slow_motion") == other.knobs.get("slow_motion")
+    )
+
+
+# -- steady traffic
+
+
+def how_it_goes(facts: SteadyFacts) -> Caption:
+    """Returns how the traffic was answered."""
+    figures = {
+        "rate": f"{facts.rate:.2g}",
+        "seconds": whole(facts.seconds),
+        "done": whole(facts.done),
+        "first": _ms(facts.ttft_p95),
+        "slow": _slow(facts),
+    }
+    return caption(_STEADY, figures if facts.worst_ms is None else {**figures, "pause": _ms(facts.worst_ms)})
+
+
+def compared(facts: SteadyFacts | None, before: SteadyFacts | None) -> Caption:
+    """Returns how it was answered with the previous settings, over an equal time; empty if that cannot be compared."""
+    if facts is None or before is None or min(facts.rate, before.rate) * _SIMILAR_RATE < max(facts.rate, before.rate):
+        return []
+    differing = _differing(before.knobs, facts.knobs)
+    if len(differing) != 1 or differing == ["slow_motion"]:
+        return []
+    pause = difference([before.worst_ms], [facts.worst_ms], better="lower")
+    first = difference([before.ttft_p95], [facts.ttft_p95], better="lower")
+    changed, differences = (
+        _changed(before.knobs, facts.knobs),
+        _differences(pause, first, ("Worst pause", "First token p95")),
+    )
+    return caption(_COMPARED_STEADY, {"when": "Before,", "slow": _slow(facts), **changed, **differences})
+
+
+def _slow(facts: SteadyFacts) -> str:
+    return slowed_text([facts.knobs.get("slow_motion", 1)])  # a change of a setting begins another stretch
+
+
+# -- what comparisons have in common
+
+
+def _differences(pause: Difference, first: Difference, names: tuple[str, str]) -> dict[str, str]:
+    """Returns the earlier figures that differ clearly, as ``unclear`` the name of the one that does not if the other one
+    does, or that there is ``nothing`` that differs."""
+    figures = {name: _ms(one.a) for name, one in (("pause", pause), ("first", first)) if one.clear}
+    unclear = [name for name, one in zip(names, (pause, first), strict=True) if one.verdict == "within"]
+    if not figures:
+        return {"nothing": "no"}
+    return figures | ({"unclear": unclear[0]} if unclear else {})
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    return [name for name, value in before.items() if now.get(name) != value]
+
+
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the knob that was changed and its value before; as ``settings``, that there were several."""
+    differing = _differing(before, now)
+    if len(differing) != 1:
+        return {"settings": "other settings"}
+    (name,) = differing
+    setting, value = _KNOBS.get(name), before[name]
+    short = (setting.short or setting.label.lower()) if setting else name.replace("_", " ")
+    if value is None:
+        return {"setting": short, "without": "no"}
+    return {"setting": short, "value": whole(value) if type(value) is int else setting_text(value)}
