@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "arguments": {"settings", "own_models"},
     "own_models": set(),
     "host_memory": set(),
-    "core": {"config"},
+    "core": {"settings", "config"},
     "model": {"config", "core", "own_models", "host_memory"},
     "kernels": {"config", "core", "model"},
     "sim": {"clock", "config", "core", "model", "formats"},

@@ -32,6 +32,10 @@ class LoadBusyError(RuntimeError):
     """A model is being loaded, or there is nothing to cancel; the message is one line."""
 
 
+class NotOfferedError(ValueError):
+    """Visitors of this server may not load that model; the message is one line."""
+
+
 @dataclasses.dataclass(eq=False)
 class Start:
     """One start of an engine.

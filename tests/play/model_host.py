@@ -23,6 +23,7 @@ class ModelHost:
     broken: models that cannot be loaded.
     held: while it is set, a start waits at its weights, unless it is cancelled.
     engines: all that were made.
+    kind: of the playgrounds that are made.
     """
 
     def __init__(self, record: str | None = None, config: EngineConfig | None = None) -> None:
@@ -30,6 +31,7 @@ class ModelHost:
         self.held = threading.Event()
         self.engines: list[FakeEngine] = []
         self.starts: list[Start] = []
+        self.kind = Playground
         self._record = record
         self.host = EngineHost(self._make, FIRST, config or EngineConfig(), Knobs().to_dict(), "roseplay play")
         self.host.page_is_made.set()
@@ -49,7 +51,7 @@ class ModelHost:
         engine.set_knobs(**start.knobs)
         self.engines.append(engine)
         record = self._record and record_name(self._record, start.number)
-        return Playground(engine, record=record, after=start.after)
+        return self.kind(engine, record=record, after=start.after)
 
     @property
     def engine(self) -> FakeEngine:

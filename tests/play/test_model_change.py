@@ -145,16 +145,16 @@ def test_loads_are_one_after_the_other_and_can_be_given_up(models: ModelHost) ->
     assert models.host.playground.notice is None  # no notice, as the user has cancelled it
 
 
-def test_a_cancelled_start_does_not_go_live(models: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_start_does_not_go_live(models: ModelHost) -> None:
     """Whoever is told that a start is cancelled gets the model from before, even if the start had all but ended."""
-    start_playground = Playground.start
 
-    def start(playground: Playground) -> None:
-        start_playground(playground)
-        if playground.engine.info.model == "other":
-            assert models.host.cancel() == FIRST
+    class Cancelled(Playground):
+        def start(self) -> None:
+            super().start()
+            if self.engine.info.model == "other":
+                assert models.host.cancel() == FIRST
 
-    monkeypatch.setattr(Playground, "start", start)
+    models.kind = Cancelled
     models.switch("other")
     assert models.host.engine.info.model == FIRST and models.host.playground.notice is None
     assert [engine.alive for engine in models.engines] == [False, False, True]
@@ -176,7 +176,12 @@ def test_a_start_that_is_live_cannot_be_cancelled(models: ModelHost, monkeypatch
 def test_an_engine_that_starts_after_the_close_is_closed(models: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_host, "CLOSE_WITHIN_S", 0.0)
     going_on = threading.Event()
-    monkeypatch.setattr(Playground, "start", lambda playground: going_on.wait(30))
+
+    class Waiting(Playground):
+        def start(self) -> None:
+            going_on.wait(30)
+
+    models.kind = Waiting
     models.host.switch("other", EngineConfig())
     wait_until(lambda: len(models.engines) == 2)
     models.host.close()
