@@ -286,6 +286,16 @@ class Setting:
             return None
         return self.values.read(text)
 
+    def given(self, name: str, value: Any) -> Any:
+        """Returns a value that a program sent, or that was typed; raises ``SettingError`` if it is text that cannot
+        be read. Other values are for ``check``."""
+        if isinstance(value, float) and isinstance(self.values, Whole) and value.is_integer():
+            return int(value)  # JSON has one kind of numbers
+        try:
+            return self.read(value.strip()) if isinstance(value, str) else value
+        except ValueError:
+            raise SettingError(name, f"is {_short.repr(value)}: use {self.takes}") from None
+
     def show(self, value: object) -> str:
         """Returns a value in words: ``on``, ``unlimited``, ``16``."""
         if value is None:

@@ -374,3 +374,42 @@ def _imported_files(path: Path) -> Iterator[Path]:
         if isinstance(node, ast.ImportFrom) and node.module:
             for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
                 yield PACKAGE.parent.joinpath(*name.split(".")).with_suffix(".py")
+
+
+# Text that the page's server takes apart all the same: in how many lines, and what it is instead of a sentence.
+TAKEN_APART = {
+    "play/allocator.py": (1, "the name of a platform"),
+    "play/answer_settings.py": (1, "the lines of a text box"),
+    "play/chats.py": (1, "a prompt, as its tokenizer writes it"),
+    "play/lanes.py": (2, "what a poll says the page has"),
+    "play/main.py": (1, "the name of the program"),
+    "play/model_picker.py": (1, "a path"),
+    "play/options.py": (2, "an argument, NAME,NAME, and the name of the program"),
+    "play/session.py": (1, "a tab's id"),
+    "play/story/caption.py": (2, "the forms of captions, which are written with marks"),
+    "play/web/assets.py": (1, "style sheets"),
+    "play/web/gradio_gate.py": (10, "paths, ids and a media type"),
+    "play/web/gradio_styles.py": (9, "scripts and style sheets of Gradio"),
+    "play/web/scripts.py": (6, "the page's modules"),
+    "play/web/start_gate.py": (2, "paths"),
+}
+TAKES_APART = re.compile(r"\bre\.\w+\(|\.(startswith|endswith|split|partition|rpartition|removeprefix|removesuffix)\(")
+
+
+def test_nothing_takes_sentences_apart() -> None:
+    """Findings and errors have fields for programs; words are for people."""
+    for path in (PACKAGE / "play").rglob("*.py"):
+        lines = [line for line in path.read_text().splitlines() if TAKES_APART.search(line)]
+        most, _ = TAKEN_APART.get(str(path.relative_to(PACKAGE)), (0, ""))
+        assert len(lines) <= most, f"{path} takes text apart: {lines}"
+
+
+def test_booleans_are_told_from_numbers_where_input_is_declared() -> None:
+    guarded = {path for path in (PACKAGE / "play").rglob("*.py") if "bool" in "".join(_guards(path))}
+    assert guarded == set()
+
+
+def _guards(path: Path) -> list[str]:
+    """The types that a file checks with ``isinstance``, as source."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    return [ast.unparse(call.args[1]) for call in calls if ast.unparse(call.func) == "isinstance"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,10 +13,9 @@ from roseplay.core.info import EngineInfo
 from roseplay.formats.json_text import json_object
 from roseplay.formats.text import shown
 from roseplay.own_models import SMOLLM2_NAME
-from roseplay.settings import Text, Whole, settings_of
+from roseplay.settings import settings_of
 
 MAX_SYSTEM_CHARS = 8000
-_WHOLE_TEXT = re.compile(r"[+-]?[0-9]{1,20}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,36 +93,8 @@ def _read(name: str, value: Any) -> Any:
         return tuple(line.replace("\\n", "\n") if isinstance(line, str) else line for line in lines if line != "")
     if name == "system":
         return "" if value is None else value
-    if isinstance(value, str):
-        value = value.strip()
-    values = settings_of(SamplingParams)[name].values
-    if values.none and value in (None, ""):
-        return None
-    if isinstance(values, Text):
-        return value
-    if isinstance(values, Whole):
-        value = whole_number(value, name)
-    elif isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            raise ValueError(f"{name} is {shown(value)}: use a number") from None
+    value = settings_of(SamplingParams)[name].given(name, value)
     return None if name == "top_k" and value == 0 else value
-
-
-def whole_number(value: Any, name: str) -> int:
-    """Returns a whole number from an integer, a float without a fraction, or decimal digits as text.
-
-    Raises:
-        ValueError: anything else, such as 2.5, true, NaN, an infinity or "1e3"; the message calls it ``name``.
-    """
-    if isinstance(value, str) and _WHOLE_TEXT.fullmatch(value.strip()):
-        return int(value)
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise ValueError(f"{name} is {shown(value)}: use a whole number")
 
 
 class TabSettings:

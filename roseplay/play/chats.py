@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import json
 import threading
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from roseplay.core.budget import RequestTooLargeError
 from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
 from roseplay.engine.engine_like import HasTokenizer
 from roseplay.engine.prompts import encode_prompt, takes_system_role
-from roseplay.formats.text import shown
+from roseplay.formats.invalid import first_fault
+from roseplay.formats.json_text import strict_json
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.traffic.lengths import prompt_length
 from roseplay.traffic.metrics import ms, percentile
@@ -23,13 +26,23 @@ from roseplay.traffic.metrics import ms, percentile
 MAX_TURNS = 64
 MAX_CHARS = 200_000  # per chat, questions and answers together
 MAX_MESSAGES = 256  # in one conversation sent by a program
-ROLES = ("system", "user", "assistant", "tool")
 CHARS_PER_TOKEN = 16
 MAX_PROMPT_CHARS = 1_000_000
 
 _TAG_TOKENS = 12  # at most, for "<think>" and the white space after it
 
 Message = Mapping[str, Any]
+
+
+class CheckedMessage(TypedDict):
+    """Only the usual roles are accepted: many templates write a role verbatim into the prompt, where it could act as a
+    control token."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+
+
+_MESSAGES = TypeAdapter(Annotated[list[CheckedMessage], Field(min_length=1, max_length=MAX_MESSAGES)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,28 +206,13 @@ def checked_prompt(prompt: Any) -> str:
 
 
 def checked_messages(messages: Any) -> list[Message]:
-    """Returns chat messages with only role and content; raises ``ValueError`` if they are invalid.
-
-    Only the usual roles are accepted: many templates write a role verbatim into the prompt, where it could act as a
-    control token.
-    """
+    """Returns chat messages with only role and content, given as such or as JSON; raises ``ValueError``."""
     if isinstance(messages, str):
-        try:
-            messages = json.loads(messages)
-        except (ValueError, RecursionError):
-            raise ValueError("the messages are not JSON") from None
-    form = 'a list of {"role": "user", "content": "…"}, role and content both text'
-    if not isinstance(messages, list) or not messages:
-        raise ValueError(f"the messages must be {form}")
-    if len(messages) > MAX_MESSAGES:
-        raise ValueError(f"there are {len(messages):,} messages: send at most {MAX_MESSAGES}")
-    for message in messages:
-        fields = message if isinstance(message, Mapping) else {}
-        if not all(isinstance(fields.get(name), str) for name in ("role", "content")):
-            raise ValueError(f"the messages must be {form}, not {shown(message)}")
-        if fields["role"] not in ROLES:
-            raise ValueError(f"a message has the role {shown(fields['role'])}: use {', '.join(ROLES)}")
-    return [{"role": message["role"], "content": message["content"]} for message in messages]
+        messages = strict_json(messages.encode("utf-8", "replace"), "the messages")
+    try:
+        return list(_MESSAGES.validate_python(messages))
+    except ValidationError as error:
+        raise ValueError(first_fault(error, "the messages")) from None
 
 
 def as_prompt(messages: Sequence[Message], engine: HasTokenizer) -> Any:

@@ -66,14 +66,14 @@ class LabTab:
             self._rail()
         with gr.Column(elem_id="rp-lab-mid", min_width=0):
             _view("lab-progress", _PROGRESS, "lab/progress.js")
-            panel("lab-itl", "Inter-token latency, tail", "", "lab/itl.js")
-            panel("lab-ttft", "Time to first token, A and B", "", "lab/ttft.js")
+            panel("lab-itl", "Inter-token latency", "", "lab/itl.js", about="Inter-token latency, tail")
+            panel("lab-ttft", "Time to first token", "", "lab/ttft.js", about="Time to first token, A and B")
             panel("lab-goodput", "Goodput", "", "lab/goodput.js")
-            panel("lab-steps", "Tokens per step, A over B", "", "lab/steps.js")
+            panel("lab-steps", "Tokens per step", "", "lab/steps.js", about="Tokens per step, A over B")
             _view("lab-answer", "", "lab/points/answer.js")
-            panel("lab-curve-ttft", "Time to first token, p95", "", "lab/points/ttft.js")
-            panel("lab-curve-itl", "Inter-token latency, p99", "", "lab/points/itl.js")
-            panel("lab-kept", "Goodput, by value", "", "lab/points/kept.js")
+            panel("lab-curve-ttft", "Time to first token", "", "lab/points/ttft.js", about="Time to first token, p95")
+            panel("lab-curve-itl", "Inter-token latency", "", "lab/points/itl.js", about="Inter-token latency, p99")
+            panel("lab-kept", "Goodput", "", "lab/points/kept.js", about="Goodput, by value")
             panel("lab-left", "Where the answer can still be", "", "lab/points/left.js")
         with gr.Column(elem_id="rp-lab-right", min_width=0):
             panel("lab-settings", "Settings", "", "lab/settings.js")
@@ -83,7 +83,7 @@ class LabTab:
                 with gr.Row(elem_id="rp-lab-limits"):
                     self.ttft = number("TTFT ≤", "lab-ttft-limit", minimum=0)
                     self.itl = number("own p99 ITL ≤", "lab-itl-limit", minimum=0)
-            panel("lab-base", "Settings, as the engine runs now", "", "lab/points/base.js")
+            panel("lab-base", "Settings", "", "lab/points/base.js", about="Settings, as the engine runs now")
             panel("lab-look", "What to look for", "", "lab/sentences.js")
             panel("lab-before", "So far", "", "lab/points/before.js")
             with gr.Row(elem_id="rp-lab-foot"):

@@ -125,13 +125,14 @@ def section(title: str, hint: str, name: str) -> gr.HTML:
     )
 
 
-def panel(name: str, title: str, sub: str, module: str) -> gr.HTML:
+def panel(name: str, title: str, sub: str, module: str, *, about: str = "") -> gr.HTML:
     """Returns a view: a head of 30 pixels above a box that a module of the page fills.
 
-    The part of the title after a comma is not shown; it distinguishes views of the same name.
+    Args:
+        about: the term of the glossary that explains it, by default its title.
     """
     return html(
-        f'<div class="rp-ph"><h3>{term(title, title.split(",")[0])}</h3><span class="rp-sub">{sub}</span>'
+        f'<div class="rp-ph"><h3>{term(about or title, title)}</h3><span class="rp-sub">{sub}</span>'
         '<span class="rp-rt"></span></div><div class="rp-plot"></div>',
         elem_id=f"rp-{name}",
         elem_classes="rp-panel",

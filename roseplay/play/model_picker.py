@@ -8,27 +8,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from pydantic import ConfigDict, ValidationError, create_model
+
 from roseplay.config import EngineConfig
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.engine.errors import EngineError
+from roseplay.formats.invalid import first_fault
 from roseplay.formats.text import shown
 from roseplay.models.catalog import ModelCatalog, check_download, given
 from roseplay.models.entry import ModelEntry
 from roseplay.models.simulated import check_simulated, simulated_models
-from roseplay.play.engine_host import EngineHost
+from roseplay.play.engine_host import EngineHost, NotOfferedError
 from roseplay.play.options import engine_settings
 from roseplay.settings import settings_of
 
 # The fields of ``EngineConfig`` that can be chosen with a model; all but the last belong to it.
 SETTINGS = ("run_as", "dtype", "quantization", "num_blocks", "kv_cache_memory", "max_model_len", "tensor_parallel_size")
-_OF_MODEL = SETTINGS[:-1]
+# A model, and those of its settings that are not to have their defaults, as values or as text.
+_FIELDS: dict[str, Any] = {"model": (str, ...), **dict.fromkeys(SETTINGS, (Any, None))}
+LoadOrder = create_model("LoadOrder", __config__=ConfigDict(extra="forbid"), **_FIELDS)
 _POOL = ("num_blocks", "kv_cache_memory")
 MAX_NAME = 4096
 _LOOK_S = 2.0  # timeout for a running engine to report its free memory
-
-
-class NotOfferedError(ValueError):
-    """Visitors of this server may not load that; the message is one line."""
 
 
 class ModelPicker:
@@ -163,12 +164,12 @@ class ModelPicker:
             NotOfferedError: this client may not load it.
             LoadBusyError: another model is being loaded.
         """
-        if not isinstance(body, Mapping):
-            raise ValueError('the body must be a JSON object, such as {"model": "tiny-chat"}')
-        if unknown := sorted(set(map(str, body)) - {"model", *SETTINGS}):
-            raise ValueError(f"there is no field {shown(unknown[0])}: use model, {', '.join(SETTINGS)}")
-        model = self._named(body.get("model"))
-        config = self._config(model, {name: body[name] for name in SETTINGS if name in body})
+        try:
+            changes = LoadOrder.model_validate(body).model_dump(exclude_unset=True)
+        except ValidationError as error:
+            raise ValueError(first_fault(error, "the body")) from None
+        model = self._named(changes.pop("model"))
+        config = self._config(model, changes)
         entry = self._checked(model) if config.run_as is None else check_simulated(model, config)
         longest = config.max_model_len
         if longest is not None and entry.context is not None and longest > entry.context:
@@ -180,8 +181,8 @@ class ModelPicker:
         self._host.switch(entry.model, config, name=entry.name)
         return entry.name
 
-    def _named(self, model: Any) -> str:
-        if not isinstance(model, str) or not model.strip() or len(model) > MAX_NAME or not model.isprintable():
+    def _named(self, model: str) -> str:
+        if not model.strip() or len(model) > MAX_NAME or not model.isprintable():
             raise ValueError(f"model is {shown(model)}: use a path, a hub id, or a name from the list")
         model = model.strip()
         if self._free:
@@ -209,27 +210,18 @@ class ModelPicker:
         if changes and not self._trusted:
             raise NotOfferedError("the engine's settings cannot be chosen here: send only the model")
         of_first = model == self._host.first_model
-        asked = {name: value for name, value in self._asked.items() if of_first or name not in _OF_MODEL}
+        asked = {name: value for name, value in self._asked.items() if of_first or name not in SETTINGS[:-1]}
         if changes.keys() & set(_POOL):  # each replaces the other
             changes = {**dict.fromkeys(_POOL), **changes}
         for name, value in changes.items():
             asked.pop(name, None)
             if value not in (None, ""):
-                asked[name] = _read(name, value)
+                asked[name] = settings_of(EngineConfig)[name].given(name, value)
         return engine_settings(model, asked)
 
     def cancel(self) -> str:
         """Cancel the running load; returns the model that is loaded again. Raises ``LoadBusyError``."""
         return self._host.cancel()
-
-
-def _read(name: str, value: Any) -> Any:
-    """Returns a setting's value, parsed if it is text; raises ``ValueError``."""
-    setting = settings_of(EngineConfig)[name]
-    try:
-        return setting.read(value) if isinstance(value, str) else value
-    except ValueError:
-        raise ValueError(f"{name} is {shown(value)}: use {setting.takes}") from None
 
 
 def _too_large(entry: ModelEntry, room: int | None, on_gpu: bool) -> str | None:

@@ -54,10 +54,7 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     """Parse the command line; exits with code 2 if it is invalid."""
     parser = _parser()
     arguments = vars(parser.parse_args(sys.argv[1:] if argv is None else list(argv)))
-    if arguments["replay"] is not None:
-        _check_replay(parser, arguments)
-    if arguments["url"] is not None:
-        _check_url(parser, arguments)
+    _check_foreign(parser, arguments)
     models = _names(arguments["models"])
     model, said = choose_model(arguments["model"] or next(iter(models), None))
     given = given_fields(EngineConfig, arguments)
@@ -94,25 +91,28 @@ def _names(lists: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for names in lists or () for name in names.split(",") if name.strip()))
 
 
-def _check_replay(parser: Parser, arguments: dict[str, Any]) -> None:
-    """Refuse flags that configure an engine: a replay has none, and ignoring them would mislead."""
-    given = {**given_fields(EngineConfig, arguments), **given_fields(Knobs, arguments)}
-    absent = ("model", "models", "record", "kv_events_port", "forward_pass_port", "otlp_traces_endpoint")
-    given |= {name: 1 for name in absent if arguments[name] is not None}
-    if given:
-        flags = ", ".join("--" + name.replace("_", "-") for name in given)
-        parser.error(f"--replay shows a recording without an engine: leave out {flags}")
+# What needs an engine of one's own, besides its settings, by the flag that leaves it out, and why it does.
+_FOREIGN = {
+    "replay": (
+        "--replay shows a recording without an engine",
+        ("model", "models", "record", "kv_events_port", "forward_pass_port", "otlp_traces_endpoint"),
+    ),
+    "url": (
+        "--url shows a server that runs already",
+        ("replay", "models", "kv_events_port", "forward_pass_port", "otlp_traces_endpoint", "log_requests"),
+    ),
+}
 
 
-def _check_url(parser: Parser, arguments: dict[str, Any]) -> None:
-    """Refuse flags that configure an engine: it runs elsewhere, and ignoring them would mislead."""
-    given: list[str] = [*given_fields(EngineConfig, arguments), *given_fields(Knobs, arguments)]
-    absent = ("replay", "models", "kv_events_port", "forward_pass_port", "otlp_traces_endpoint")
-    given += [name for name in absent if arguments[name] is not None]
-    given += ["log_requests"] if arguments["log_requests"] else []
-    if given:
-        flags = ", ".join("--" + name.replace("_", "-") for name in given)
-        parser.error(f"--url shows a server that runs already: leave out {flags}")
+def _check_foreign(parser: Parser, arguments: dict[str, Any]) -> None:
+    """Refuse flags that configure an engine where there is none: ignoring them would mislead."""
+    for flag, (why, absent) in _FOREIGN.items():
+        if arguments[flag] is None:
+            continue
+        given = [*given_fields(EngineConfig, arguments), *given_fields(Knobs, arguments)]
+        given += [name for name in absent if arguments[name] not in (None, False)]
+        if given:
+            parser.error(f"{why}: leave out {', '.join('--' + name.replace('_', '-') for name in given)}")
 
 
 def _parser() -> Parser:

@@ -82,8 +82,8 @@ def _header(picks: bool) -> None:
     live = '<span class="rp-live" role="status"><i></i><span>connecting</span></span>'
     brand = f'<div class="rp-brand">{LOGO}<b>roseplay</b>{live}</div>'
     html(brand, elem_id="rp-brand", js_on_load=assets.mount("main.js"))
-    tag = 'button type="button" aria-haspopup="dialog" aria-expanded="false"' if picks else "span"
-    chips = f'<{tag} class="rp-chip rp-model-chip" hidden></{tag.split()[0]}>'
+    tag, more = ("button", 'type="button" aria-haspopup="dialog" aria-expanded="false" ') if picks else ("span", "")
+    chips = f'<{tag} {more}class="rp-chip rp-model-chip" hidden></{tag}>'
     html(chips + CHIPS, elem_id="rp-chip", js_on_load=assets.mount("live/modelchip.js"))
     figures = (
         kpi("tokens / s", "tps", spark=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 import gradio as gr
 from gradio.components.api_component import Api
@@ -30,9 +30,10 @@ def add_events(endpoints: Mapping[Callable[..., Any], str]) -> None:
     names = [endpoint.__name__ for endpoint in endpoints]
     caller = html("", elem_id="rp-endpoints", js_on_load=assets.mount(_MODULE, *names))
     for endpoint, about in endpoints.items():
-        name, signature = endpoint.__name__, inspect.signature(endpoint, eval_str=True)
-        result = _value(None, signature.return_annotation, "result")
-        inputs = [_value(one.default, one.annotation, one.name) for one in signature.parameters.values()]
+        name, signature = endpoint.__name__, inspect.signature(endpoint)
+        types = get_type_hints(endpoint)
+        result = _value(None, types["return"], "result")
+        inputs = [_value(one.default, types[one.name], one.name) for one in signature.parameters.values()]
         # Queued, since only then is a refusal a message on the page instead of a failed request.
         event = getattr(caller, name)(
             endpoint,

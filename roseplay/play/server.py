@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 # Set before importing Gradio, which would otherwise report its start to two hosts on the internet.
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
@@ -22,7 +21,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from roseplay.engine.errors import EngineError
-from roseplay.formats.text import one_line, shown
+from roseplay.formats.invalid import fault_text
+from roseplay.formats.text import one_line
 from roseplay.lab.results import MAX_BYTES
 from roseplay.play.chats import max_prompt_chars
 from roseplay.play.engine_host import EngineHost
@@ -30,12 +30,12 @@ from roseplay.play.page import build_page, page_head
 from roseplay.play.page_host import PageHost
 from roseplay.play.playground import Playground
 from roseplay.play.web import assets
+from roseplay.play.web.engine_routes import engine_router, model_router
 from roseplay.play.web.gradio_gate import GradioGate
 from roseplay.play.web.gradio_styles import joined_styles
 from roseplay.play.web.lab_routes import lab_router
 from roseplay.play.web.recording_routes import add_recording_routes
 from roseplay.play.web.sampling_routes import sampling_router
-from roseplay.play.web.simulation_routes import simulation_router
 from roseplay.play.web.start_gate import StartGate
 from roseplay.play.web.traffic_routes import PREFIX as TRAFFIC
 from roseplay.play.web.traffic_routes import traffic_router
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 JOBS, MAX_QUEUED = 512, 1000  # in Gradio's queue: concurrent calls (each chat of a program is one), and queued ones
 SESSIONS = 64  # for each, Gradio keeps a copy of the page's configuration of half a MB; its default is 10,000
-GZIP_FROM = 1000  # bytes of a poll's reply; its rows of numbers shrink to a third in a fraction of a millisecond
 
 
 def create_app(
@@ -113,15 +112,12 @@ def create_app(
     add_gates(app, hosts, key, drain, monitor)
     app.include_router(assets.router)
     app.include_router(health_router(host, drain))
-    _add_routes(app, host)
+    app.include_router(engine_router(host))
     app.include_router(sampling_router(host))
-    app.include_router(simulation_router(host))
     app.include_router(traffic_router(host))
     if not host.replaying:
         app.include_router(lab_router(host))
     if picker is not None:
-        from roseplay.play.web.model_routes import model_router
-
         app.include_router(model_router(picker))
     if monitor is not None:
         add_program_routes(app, host, monitor, traces)
@@ -137,34 +133,6 @@ def create_app(
         ssr_mode=False,
         run_history=False,
     )
-
-
-def _add_routes(app: FastAPI, host: PageHost) -> None:
-    @app.get("/ui/delta")
-    async def delta(request: Request, since: int = 0, boot: str = "", tab: str = "", have: str = "") -> Response:
-        body = host.delta(since, boot=boot, tab_id=tab, have=have)
-        headers = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
-        if len(body) > GZIP_FROM and "gzip" in request.headers.get("accept-encoding", ""):
-            body, headers["Content-Encoding"] = gzip.compress(body, compresslevel=1, mtime=0), "gzip"
-        return Response(body, media_type="application/json", headers=headers)
-
-    @app.get("/ui/block/{number}")
-    def block(number: int, response: Response, tab: str = "") -> dict[str, Any]:
-        response.headers["Cache-Control"] = "no-store"
-        try:
-            return host.playground.block(number, tab)
-        except ValueError as error:
-            raise HTTPException(404, str(error)) from None
-        except (TimeoutError, EngineError) as error:
-            raise HTTPException(503, str(error)) from None
-
-    @app.get("/ui/prompt/{request_id}")
-    def prompt(request_id: int, response: Response, tab: str = "") -> dict[str, Any]:
-        response.headers["Cache-Control"] = "no-store"
-        try:
-            return host.playground.prompt(request_id, tab)
-        except ValueError as error:
-            raise HTTPException(404, str(error)) from None
 
 
 def _max_body(host: PageHost, path: str) -> int:
@@ -188,10 +156,9 @@ def _add_refusals(app: FastAPI) -> None:
 
 
 async def _say_what_is_invalid(request: Request, error: Exception) -> Response:
-    """Returns FastAPI's list of validation errors as one line."""
+    """Returns the first of FastAPI's validation errors as one line."""
     assert isinstance(error, RequestValidationError)
-    faults = (f"{fault['loc'][-1]} is {shown(fault.get('input'))}: {fault['msg']}" for fault in error.errors())
-    return JSONResponse({"detail": "; ".join(faults)}, 422)
+    return JSONResponse({"detail": fault_text(error.errors()[0], skip=1)}, 422)
 
 
 async def _say_that_none_is_live(request: Request, error: Exception) -> Response:

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, get_args
+from typing import Any
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.formats.text import shown
@@ -40,12 +40,15 @@ class SteadyPlan:
     seed: int
 
     def __post_init__(self) -> None:
-        number = isinstance(self.rate, int | float) and not isinstance(self.rate, bool)
-        if not number or not LEAST_RATE <= self.rate <= MOST_RATE:
-            raise ValueError(f"the rate is {shown(self.rate)}: use {LEAST_RATE:g} to {MOST_RATE:g} requests a second")
-        if self.spacing not in get_args(Spacing):
-            raise ValueError(f"the spacing is {shown(self.spacing)}: use {' or '.join(get_args(Spacing))}")
+        check_rate(self.rate)
         object.__setattr__(self, "kind", kind_of(self.kind))
+
+
+def check_rate(rate: float) -> float:
+    """Returns a rate; raises ``ValueError`` if steady traffic cannot have it."""
+    if not LEAST_RATE <= rate <= MOST_RATE:
+        raise ValueError(f"the rate is {shown(rate)}: use {LEAST_RATE:g} to {MOST_RATE:g} requests a second")
+    return rate
 
 
 class SteadyTraffic(OpenLoop):

@@ -178,7 +178,7 @@ LAB = {
     "lab-export": "This result as a JSON file; Results opens it again.",
     "lab-link": "An address that opens this result, as long as this server runs.",
     **DEFINITIONS,
-    "itl": f"{DEFINITIONS['itl'].removesuffix('.')}, all gaps of a run pooled.",
+    "itl": f"{DEFINITIONS['itl']} All gaps of a run are pooled.",
     "same_tokens": "Whether A and B generated exactly the same tokens. Where two tokens are almost equally likely, rounding may decide between them.",
 }
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import gradio as gr
 
-from roseplay.play.answer_settings import whole_number
 from roseplay.play.bursts import (
     ANSWER_STEP,
     DEFAULT_ANSWER,
@@ -20,6 +19,7 @@ from roseplay.play.controls import StopSlider, slider
 from roseplay.play.markup import OWN, STEADY, html, section
 from roseplay.play.page_host import PageHost
 from roseplay.play.session import check_tab_id
+from roseplay.play.steady import LEAST_RATE, MOST_RATE, check_rate
 from roseplay.play.stops import RATE
 from roseplay.play.web import assets
 from roseplay.play.web.calls import EVENT, refusals_as_errors, warn
@@ -66,10 +66,10 @@ class TrafficSection:
     def _typed(self, place: Any, text: Any) -> list[Any]:
         """Returns the rate that was typed or, if that is invalid, the slider's."""
         try:
-            rate: Any = RATE.parse(text)
-        except ValueError as error:
-            warn(str(error))
-            rate = RATE.values[whole_number(place, "the place")]
+            rate: Any = check_rate(float(str(text)))
+        except ValueError:
+            warn(f"The rate must be from {LEAST_RATE:g} to {MOST_RATE:g}.")
+            rate = RATE.values[int(place)]
         return [RATE.place(rate), RATE.text(rate)]
 
     def _tell(self, event: gr.EventData) -> None:

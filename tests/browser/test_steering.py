@@ -158,7 +158,7 @@ def test_values_between_the_places_can_be_typed(mock: Served, page: Page) -> Non
     expect(box).to_have_value("∞")
     box.fill("nonsense")
     box.press("Enter")
-    expect(page.get_by_text("must be at least 1")).to_be_visible()
+    expect(page.get_by_text("use an integer of at least 1")).to_be_visible()
     expect(box).to_have_value("∞")
     page.locator("#prefill-requests-value input").fill("5")
     page.locator("#prefill-requests-value input").press("Enter")

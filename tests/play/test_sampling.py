@@ -44,20 +44,25 @@ def test_a_lane_may_have_a_tenant_and_a_priority(send: Any) -> None:
     lane = send(lane=2, changes={"tenant": " a team ", "priority": "-3"})
     assert (lane["values"]["tenant"], lane["values"]["priority"]) == ("a team", -3)
     assert send(lane=2, changes={"tenant": ""})["values"]["tenant"] is None
-    assert send(lane=2, changes={"priority": "soon"})["refused"]["priority"] == "priority is 'soon': use a whole number"
+    assert send(lane=2, changes={"priority": "soon"})["refused"]["priority"].startswith("priority is 'soon'")
 
 
 def test_what_is_wrong_is_refused_by_itself(send: Any) -> None:
     reply = send(changes={"seed": "twelve", "min_p": 0.3, "colour": 1})
     assert reply["own"] == 1
     assert (reply["values"]["seed"], reply["values"]["min_p"]) == (None, 0.3)
-    assert reply["refused"]["seed"] == "seed is 'twelve': use a whole number"
+    assert reply["refused"]["seed"].startswith("seed is 'twelve'")
     assert "unknown setting colour" in reply["refused"]["colour"]
 
 
 @pytest.mark.parametrize(
     ("asked", "said"),
-    [({"tab": TAB, "lane": 9}, "no lane 9"), ({"lane": 1}, "tab's id"), ({"tab": TAB, "changes": []}, "changes is")],
+    [
+        ({"tab": TAB, "lane": 9}, "lane"),
+        ({"lane": 1}, "tab is missing"),
+        ({"tab": TAB, "changes": []}, "changes"),
+        ([], "the body"),
+    ],
 )
 def test_a_bad_request_is_told(address: str, asked: dict[str, Any], said: str) -> None:
     reply = httpx.post(f"{address}/ui/sampling", json=asked)

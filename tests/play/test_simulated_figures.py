@@ -14,7 +14,7 @@ from roseplay import Engine
 from roseplay.clock import VirtualClock
 from roseplay.play.playground import Playground
 from roseplay.play.stats import Stats
-from roseplay.play.web.simulation_routes import simulation_router
+from roseplay.play.web.engine_routes import engine_router
 from roseplay.recording import exports
 from roseplay.recording.reader import parse
 from roseplay.recording.request_registry import PrefillTotals
@@ -41,7 +41,7 @@ def simulated() -> Iterator[Playground]:
 
 def asked(playground: Playground) -> httpx.Response:
     app = FastAPI()
-    app.include_router(simulation_router(playground))
+    app.include_router(engine_router(playground))
     with TestClient(app) as client:
         return client.get("/ui/simulation")
 

@@ -22,28 +22,28 @@ from roseplay.config import Knobs, SamplingParams
 from roseplay.engine.errors import EngineError
 from roseplay.engine.stream import Stream
 from roseplay.formats.json_text import json_object
-from roseplay.formats.text import shown
-from roseplay.play.answer_settings import NAMES, read, whole_number
+from roseplay.play.answer_settings import NAMES, read
 from roseplay.play.bursts import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_RATE
 from roseplay.play.chats import Message
 from roseplay.play.demos.catalog import DEMOS
+from roseplay.play.inputs import LaneNumber, LaneNumbers, Number, RequestIds, Switch, TabId, TabIdOrNone, Whole
 from roseplay.play.page_host import PageHost
 from roseplay.play.session import DEFAULT_LANES, check_tab_id
-from roseplay.play.stops import read_knob
-from roseplay.play.web.calls import Endpoints, refusal, refusals_as_errors, warn
+from roseplay.play.web.calls import Endpoints, endpoint, refusal, refusals_as_errors, warn
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.recording.schema import MAX_LANES
 from roseplay.settings import Setting, defaults_of, settings_of
+from roseplay.traffic.arrivals import Spacing
 
 DEFAULT_PROMPT = "What is a KV block?"
 LOOK_S = 0.5  # how often /chat sends the text so far and checks whether the client is still connected
-MAX_IDS = 10_000  # per call of /stop
+ALL: Any = 0  # lanes
 
 
 def endpoints(host: PageHost) -> dict[Callable[..., Any], str]:
     """Returns the endpoints that are also events of the page's controls, which are all but ``/chat``, with descriptions."""
-    requests, lanes, engine, demos = Requests(host), Lanes(host), Steering(host), Demos(host)
-    of_page: list[Callable[..., Any]] = [requests.submit, lanes.new_chat, lanes.regenerate]
+    requests, chats, engine, demos = Requests(host), Chats(host), Steering(host), Demos(host)
+    of_page: list[Callable[..., Any]] = [requests.submit, chats.new_chat, chats.regenerate]
     of_page += [engine.burst, engine.steady, engine.set_knobs, engine.stop]
     of_page += [demos.start_demo, demos.next_caption, demos.end_demo]
     return {endpoint: _about(endpoint) for endpoint in of_page}
@@ -78,23 +78,24 @@ def _in_words(settings: Mapping[str, Setting], defaults: Mapping[str, Any]) -> s
 class Requests(Endpoints):
     """Prompts."""
 
+    @endpoint
     async def submit(
         self,
         prompt: str = DEFAULT_PROMPT,
-        lane: int | list[int] = 0,
-        max_new_tokens: int | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        tab: str = "",
-        ignore_eos: bool = False,
+        lane: LaneNumbers = ALL,
+        max_new_tokens: Whole | None = None,
+        temperature: Number | None = None,
+        seed: Whole | None = None,
+        tab: TabIdOrNone = "",
+        ignore_eos: Switch = False,
         system: str | None = None,
-        top_p: float | None = None,
-        top_k: int | None = None,
-        min_p: float | None = None,
-        repetition_penalty: float | None = None,
-        stop: list[str] | None = None,
-        edit: bool = False,
-        priority: int | None = None,
+        top_p: Number | None = None,
+        top_k: Whole | None = None,
+        min_p: Number | None = None,
+        repetition_penalty: Number | None = None,
+        stop: list[str] | str | None = None,
+        edit: Switch = False,
+        priority: Whole | None = None,
         tenant: str | None = None,
     ) -> dict:
         """Submit a prompt and return the ids of its requests at once.
@@ -104,18 +105,15 @@ class Requests(Endpoints):
         it is a request of its own that only the live views show, greedy by default. ``ignore_eos``: answer exactly
         ``max_new_tokens`` tokens.
         """
-        with refusals_as_errors():
-            given = _given(
-                max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, system=system, top_p=top_p,
-                top_k=top_k, min_p=min_p, repetition_penalty=repetition_penalty, stop=stop, priority=priority, tenant=tenant,
-            )  # fmt: skip
-            lanes, tab_id = _lanes(lane), _tab(tab)
-            whole, instead = _switch(ignore_eos, "ignore_eos"), _switch(edit, "edit")
-            if not tab_id:
-                params = dataclasses.replace(_params(given), ignore_eos=whole)
-                return {"ids": [(await self._ask(prompt, params, system=system)).request_id]}
-            send = partial(self._to_lanes, prompt, lanes, tab_id, given, ignore_eos=whole, edit=instead)
-            return {"ids": await self.submissions.run(send)}
+        given = _given(
+            max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, system=system, top_p=top_p,
+            top_k=top_k, min_p=min_p, repetition_penalty=repetition_penalty, stop=stop, priority=priority, tenant=tenant,
+        )  # fmt: skip
+        if not tab:
+            params = dataclasses.replace(_params(given), ignore_eos=ignore_eos)
+            return {"ids": [(await self._ask(prompt, params, system=system)).request_id]}
+        send = partial(self._to_lanes, prompt, _numbers(lane), tab, given, ignore_eos=ignore_eos, edit=edit)
+        return {"ids": await self.submissions.run(send)}
 
     async def chat(
         self,
@@ -173,67 +171,67 @@ class Requests(Endpoints):
         return ids
 
 
-class Lanes(Endpoints):
+class Chats(Endpoints):
     """The chats of a tab."""
 
-    async def new_chat(self, lane: int | list[int] = 0, tab: str = "") -> int:
+    @endpoint
+    async def new_chat(self, lane: LaneNumbers = ALL, tab: TabIdOrNone = "") -> int:
         """Stop and clear the chat in a tab's lane, 0 for all of its lanes; returns how many had one."""
-        with refusals_as_errors():
-            clear = partial(self.playground.chats.new_chat, lanes=_lanes(lane, MAX_LANES), tab_id=_tab(tab))
-            return await self.submissions.run(clear)  # may wait for a submit to the same lane
+        clear = partial(self.playground.chats.new_chat, lanes=_numbers(lane, MAX_LANES), tab_id=tab)
+        return await self.submissions.run(clear)  # may wait for a submit to the same lane
 
-    async def regenerate(self, lane: int | list[int] = 0, tab: str = "") -> dict:
+    @endpoint
+    async def regenerate(self, lane: LaneNumbers = ALL, tab: TabIdOrNone = "") -> dict:
         """Ask the last question of a tab's lane again with another seed, 0 for all of its lanes; returns the ids."""
-        with refusals_as_errors():
-            again = partial(self.playground.chats.regenerate, lanes=_lanes(lane, MAX_LANES), tab_id=_tab(tab))
-            return {"ids": await self.submissions.run(again)}
+        again = partial(self.playground.chats.regenerate, lanes=_numbers(lane, MAX_LANES), tab_id=tab)
+        return {"ids": await self.submissions.run(again)}
 
 
 class Steering(Endpoints):
     """Traffic and knobs."""
 
+    @endpoint
     async def burst(
         self,
-        size: int = DEFAULT_BURST,
+        size: Whole = DEFAULT_BURST,
         kind: str = "shared head",
-        max_new_tokens: int = DEFAULT_ANSWER,
-        seed: int | None = None,
-        tab: str = "",
+        max_new_tokens: Whole = DEFAULT_ANSWER,
+        seed: Whole | None = None,
+        tab: TabIdOrNone = "",
         tenant: str | None = None,
-        priority: int = 0,
+        priority: Whole = 0,
     ) -> dict:
         """Submit many requests at once: unique, equal, shared head, or mix (every fourth 64 times as long).
 
         The same seed submits the same prompts again; without one they differ each time. ``tenant`` and ``priority`` are
         for the scheduling policies.
         """
-        with refusals_as_errors():
-            size = whole_number(size, "size")
-            send = partial(
-                self.playground.traffic.burst,
-                size=size,
-                kind=kind,
-                max_new_tokens=whole_number(max_new_tokens, "max_new_tokens"),
-                seed=None if seed is None else whole_number(seed, "seed"),
-                tab_id=_tab(tab),
-                tenant=tenant or None,
-                priority=whole_number(priority, "priority"),
-            )
-            made = await self.submissions.run(send)
+        send = partial(
+            self.playground.traffic.burst,
+            size=size,
+            kind=kind,
+            max_new_tokens=max_new_tokens,
+            seed=seed,
+            tab_id=tab,
+            tenant=tenant or None,
+            priority=priority,
+        )
+        made = await self.submissions.run(send)
         if made.size < size:
             warn(f"The engine accepted {made.size} of {size} requests: too many are waiting already.")
         return {"burst": made.burst_id, "seed": made.seed, "ids": [tracked.request_id for tracked in made.requests]}
 
+    @endpoint
     async def steady(
         self,
-        rate: float = DEFAULT_RATE,
+        rate: Number = DEFAULT_RATE,
         kind: str = "shared head",
-        max_new_tokens: int = DEFAULT_ANSWER,
-        spacing: str = "poisson",
-        seed: int | None = None,
-        tab: str = "",
+        max_new_tokens: Whole = DEFAULT_ANSWER,
+        spacing: Spacing = "poisson",
+        seed: Whole | None = None,
+        tab: TabIdOrNone = "",
         tenant: str | None = None,
-        priority: int = 0,
+        priority: Whole = 0,
     ) -> dict | None:
         """Send requests at a rate a second until that is stopped, whether or not earlier ones are answered.
 
@@ -242,97 +240,63 @@ class Steering(Endpoints):
         on with its own under the new plan. Returns the traffic's figures, which the tab's polls have too; null where
         there was none to stop.
         """
-        with refusals_as_errors():
-            tab_id = _tab(tab)
-            if rate == 0 and not isinstance(rate, bool) and tab_id:
-                return next((steady.figures() for steady in self.playground.traffic.stop("steady", tab_id)), None)
-            start = partial(
-                self.playground.traffic.start_steady,
-                rate=rate,
-                spacing=spacing,  # type: ignore[arg-type]  # checked
-                kind=kind,
-                max_new_tokens=whole_number(max_new_tokens, "max_new_tokens"),
-                seed=None if seed is None else whole_number(seed, "seed"),
-                tab_id=tab_id,
-                tenant=tenant or None,
-                priority=whole_number(priority, "priority"),
-            )
-            return (await self.submissions.run(start)).figures()
+        if rate == 0 and tab:
+            return next((steady.figures() for steady in self.playground.traffic.stop("steady", tab)), None)
+        start = partial(
+            self.playground.traffic.start_steady,
+            rate=rate,
+            spacing=spacing,
+            kind=kind,
+            max_new_tokens=max_new_tokens,
+            seed=seed,
+            tab_id=tab,
+            tenant=tenant or None,
+            priority=priority,
+        )
+        return (await self.submissions.run(start)).figures()
 
-    def set_knobs(self, knobs: dict | None = None) -> dict:
+    @endpoint
+    def set_knobs(self, knobs: Any = None) -> dict:
         """Change any knobs, as a JSON object; returns all of them. Text is read as what is typed into a knob's box."""
-        with refusals_as_errors():
-            asked = {} if knobs is None else json_object(knobs, "the knobs", '{"prefill_max_tokens": 256}')
-            changes = {
-                name: read_knob(name, value) if isinstance(value, str) else value for name, value in asked.items()
-            }
-            return self.playground.set_knobs(changes)
+        asked = {} if knobs is None else json_object(knobs, "the knobs", '{"prefill_max_tokens": 256}')
+        return self.playground.set_knobs({name: _typed(name, value) for name, value in asked.items()})
 
-    def stop(self, ids: list[int] | None = None, tab: str = "", lane: int = 0) -> int:
+    @endpoint
+    def stop(self, ids: RequestIds | None = None, tab: TabIdOrNone = "", lane: LaneNumber = 0) -> int:
         """Stop requests: those with these ids, those of a tab or of one of its lanes, or else all; returns how many."""
-        with refusals_as_errors():
-            number = _lane(lane) or None
-            tab_id, listed = check_tab_id(tab) if number else _tab(tab), None if ids is None else _ids(ids)
-            return self.playground.stop(tab_id=tab_id, lane=number, ids=listed)
+        return self.playground.stop(tab_id=check_tab_id(tab) if lane else tab, lane=lane or None, ids=ids)
 
 
 class Demos(Endpoints):
     """The guided demos of a tab."""
 
-    def start_demo(self, name: str = next(iter(DEMOS)), tab: str = "") -> str:
+    @endpoint
+    def start_demo(self, name: str = next(iter(DEMOS)), tab: TabId = "") -> str:
         """Play a demo in a tab; returns its title. Whatever is sent from that tab, and any change of a knob, ends it."""
-        with refusals_as_errors():
-            return self.playground.start_demo(name, check_tab_id(tab)).title
+        return self.playground.start_demo(name, tab).title
 
-    def next_caption(self, tab: str = "") -> bool:
+    @endpoint
+    def next_caption(self, tab: TabId = "") -> bool:
         """Go on to the next caption of a tab's demo; returns whether there is one."""
-        with refusals_as_errors():
-            return self.playground.demos.next(check_tab_id(tab))
+        return self.playground.demos.next(tab)
 
-    def end_demo(self, tab: str = "") -> bool:
+    @endpoint
+    def end_demo(self, tab: TabId = "") -> bool:
         """End a tab's demo; returns whether there was one."""
-        with refusals_as_errors():
-            return self.playground.demos.stop(check_tab_id(tab))
+        return self.playground.demos.stop(tab)
 
 
-def _tab(tab: Any) -> str:
-    """Returns a tab's ID, or "" for none."""
-    if tab in (None, ""):
-        return ""
-    check_tab_id(tab)
-    return str(tab)
+def _typed(knob: str, value: Any) -> Any:
+    """Returns a knob's value; of text, as it is typed, what it stands for: ``×4``, ``1 024``, ``unlimited``."""
+    setting = settings_of(Knobs).get(knob)
+    if setting is None or not isinstance(value, str):
+        return value
+    return setting.given(knob, value.strip().lower().lstrip("×").replace("\u202f", "").replace(" ", ""))
 
 
-def _switch(value: Any, name: str) -> bool:
-    if not isinstance(value, bool | None):
-        raise ValueError(f"{name} is {shown(value)}: use true or false")
-    return bool(value)
-
-
-def _ids(ids: Any) -> list[int]:
-    """Returns the IDs of requests, from a list or a single one."""
-    listed = ids if isinstance(ids, list) else [ids]
-    if len(listed) > MAX_IDS:
-        raise ValueError(f"there are {len(listed):,} ids: name at most {MAX_IDS:,} at once, or none to stop all")
-    return [whole_number(number, "a request's id") for number in listed]
-
-
-def _lanes(lane: Any, all_of_them: int = DEFAULT_LANES) -> list[int]:
-    """Returns the lanes meant by a list, a single number, or 0 for the first ``all_of_them``."""
-    if isinstance(lane, list):
-        if not 1 <= len(lane) <= MAX_LANES:
-            raise ValueError(f"there are {len(lane):,} lanes: name 1 to {MAX_LANES} of them, or 0 for all")
-        return [_lane(number, 1) for number in lane]
-    number = _lane(lane)
-    return [number] if number else list(range(1, all_of_them + 1))
-
-
-def _lane(lane: Any, least: int = 0) -> int:
-    """Returns the number of a lane; 0 only if ``least`` allows it."""
-    number = whole_number(lane, "lane")
-    if not least <= number <= MAX_LANES:
-        raise ValueError(f"there is no lane {shown(number)}: use 1 to {MAX_LANES}, or 0 for all")
-    return number
+def _numbers(lanes: list[int], all_of_them: int = DEFAULT_LANES) -> list[int]:
+    """Returns the numbers of lanes, those of the first ``all_of_them`` for 0."""
+    return list(range(1, all_of_them + 1)) if lanes == [0] else lanes
 
 
 def _given(**settings: Any) -> dict[str, Any]:

@@ -204,14 +204,14 @@ def _is_open(method: str, path: str) -> bool:
 def _fits(control: Any, value: Any) -> bool:
     """Whether a control of the page can have this value: for others, Gradio logs a server error."""
     if isinstance(control, gr.Slider):
-        if not isinstance(value, int | float) or isinstance(value, bool):
+        if type(value) not in (int, float):
             return False
         whole = float(control.step).is_integer() and float(control.minimum).is_integer()
         return control.minimum <= value <= control.maximum and not (whole and value % 1)
     if isinstance(control, gr.Dropdown | gr.Radio):
         return isinstance(value, str) and value in [choice for _, choice in control.choices]
     if isinstance(control, gr.Checkbox):
-        return isinstance(value, bool)
+        return type(value) is bool
     return not isinstance(control, gr.Textbox) or isinstance(value, str | None)
 
 

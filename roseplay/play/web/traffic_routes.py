@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi import APIRouter, Request
 
-from roseplay.engine.errors import EngineBusyError
 from roseplay.play.page_host import PageHost
 from roseplay.play.session import check_tab_id
-from roseplay.play.traffic_service import TrafficService
+from roseplay.play.web.calls import NO_STORE, http_refusals
 
 PREFIX = "/ui/traffic"
 
@@ -22,34 +20,27 @@ def traffic_router(host: PageHost) -> APIRouter:
     which the tab's polls also have; ``stop`` sends no more of it. ``seed`` is for prompts given by their lengths:
     without one, they differ each time.
     """
-    router = APIRouter(prefix=PREFIX)
-
-    async def asked(response: Response, act: Callable[[TrafficService], Any]) -> Any:
-        """Read a file in a thread for submissions, since long ones take a while, and act on it."""
-        response.headers["Cache-Control"] = "no-store"
-        try:
-            return await host.submissions.run(lambda: act(host.playground.traffic))
-        except EngineBusyError as error:
-            raise HTTPException(429, str(error)) from None
-        except ValueError as error:
-            raise HTTPException(422, str(error)) from None
+    router = APIRouter(prefix=PREFIX, dependencies=[NO_STORE])
 
     @router.post("/check")
-    async def check(request: Request, response: Response, name: str = "") -> dict[str, Any]:
+    async def check(request: Request, name: str = "") -> dict[str, Any]:
         body = await request.body()
-        found = await asked(response, lambda traffic: traffic.check_own(body, name))
-        return dict(found.figures())
+        with http_refusals():
+            return dict((await host.submissions.run(lambda: host.playground.traffic.check_own(body, name))).figures())
 
     @router.post("/play")
-    async def play(
-        request: Request, response: Response, name: str = "", tab: str = "", seed: int | None = None
-    ) -> dict[str, Any]:
+    async def play(request: Request, name: str = "", tab: str = "", seed: int | None = None) -> dict[str, Any]:
         body = await request.body()
-        begun = await asked(response, lambda traffic: traffic.start_own(body, name=name, seed=seed, tab_id=tab))
-        return dict(begun.figures())
+
+        def begin() -> Any:
+            return host.playground.traffic.start_own(body, name=name, seed=seed, tab_id=tab)
+
+        with http_refusals():
+            return dict((await host.submissions.run(begin)).figures())
 
     @router.post("/stop")
-    async def stop(response: Response, tab: str = "") -> dict[str, bool]:
-        return {"stopped": bool(await asked(response, lambda traffic: traffic.stop("file", check_tab_id(tab))))}
+    async def stop(tab: str = "") -> dict[str, bool]:
+        with http_refusals():
+            return {"stopped": bool(host.playground.traffic.stop("file", check_tab_id(tab)))}
 
     return router
