@@ -337,7 +337,7 @@ def test_every_time_of_a_caption_has_its_unit_and_mark() -> None:
     figures = figures_of({"first": replace(FACTS, factors=(5.0,))}, {"before": replace(CHATS, factors=(5.0,))})
     times = {name for name, text in figures.items() if text.endswith(" ms at ×5")}
     assert {name.removeprefix("first_") for name in times if name.startswith("first_")} == {
-        "longest", "worst", "first_token", "last_token", "gap", "reader",
+        "longest", "worst", "pause", "first_token", "last_token", "gap", "reader",
     }  # fmt: skip
     assert {"before_first_token", "before_token"} <= times
     for form in (form for demo in DEMOS.values() for form in forms_of(*demo.scenes)):
