@@ -11,8 +11,6 @@ from roseplay.play.web import assets
 from roseplay.play.web.calls import EVENT
 from roseplay.recording.schema import MAX_LANES
 
-ALL_LANES = "all lanes"
-
 
 class PromptBar:
     """Builds the bar where it is created; ``wire`` connects it to the script of the lanes."""
@@ -26,7 +24,7 @@ class PromptBar:
                 elem_id="lane-count", elem_classes="rp-drop", interactive=True, **settings,
             )  # fmt: skip
             self.to = gr.Dropdown(
-                [ALL_LANES, *(f"lane {n}" for n in numbers)], value=ALL_LANES, label="Send to", elem_id="to",
+                [("all lanes", "0"), *((f"lane {n}", n) for n in numbers)], value="0", label="Send to", elem_id="to",
                 elem_classes="rp-drop", interactive=True, **settings,
             )  # fmt: skip
             self.prompt = gr.Textbox(

@@ -20,7 +20,7 @@ const NAMES = [
   "both lanes",
   ...["three", "four", "five", "six", "seven", "eight"].map((n) => `all ${n} lanes`),
 ];
-const ALL = "all lanes"; // as in the list of lanes to send to
+const ALL = "0"; // in the list of lanes to send to; the others are their numbers
 
 /** @type {Lane[]} */
 const lanes = [];
@@ -105,20 +105,20 @@ function show() {
   document.body.style.setProperty("--rp-lanes-height", `${HEIGHTS[count]}px`);
   for (const lane of lanes) lane.root.hidden = lane.dot.hidden = lane.index >= count;
   const prompt = promptBox();
-  if (prompt) prompt.placeholder = `Ask ${to === ALL ? NAMES[count] : to}…`;
+  if (prompt) prompt.placeholder = `Ask ${to === ALL ? NAMES[count] : `lane ${to}`}…`;
   else requestAnimationFrame(show); // Gradio mounts it later
 }
 
 /** For the drop-down list of lane counts; returns the new value of "send to". */
 export function showLanes(chosen, sendTo) {
   count = Number(chosen);
-  to = Number(String(sendTo).replace("lane ", "")) > count ? ALL : sendTo;
+  to = Number(sendTo) > count ? ALL : sendTo;
   keep(KEY, String(count), ofTab);
   show();
   return to;
 }
 
-/** Set the lanes to which prompts go: "all lanes" or one of them. */
+/** Set the lanes to which prompts go: all or one of them. */
 export function sendTo(chosen) {
   to = chosen;
   show();
@@ -134,7 +134,7 @@ const promptBox = () => inputOf("prompt");
 /** For Enter and Send: empties the prompt bar; returns a refused prompt to it, before what was typed meanwhile. */
 export async function send(prompt, sendTo, shown) {
   const bar = promptBox(), all = Array.from({ length: Number(shown) }, (_, i) => i + 1);
-  const lane = sendTo === ALL ? all : Number(String(sendTo).replace("lane ", ""));
+  const lane = sendTo === ALL ? all : Number(sendTo);
   set(bar, { value: "" }).dispatchEvent(new Event("input", { bubbles: true })); // Gradio keeps the text, too
   if (await ask("submit", { prompt, lane }) !== undefined) return update();
   return [prompt, bar.value].filter(Boolean).join(" ");

@@ -20,7 +20,9 @@ const IN_STEP = [
   ...["block_copies", "device_ms", "host_ms", "graph", "recomputed_tokens", "swapped_out", "swapped_in"],
 ];
 const { count, many } = format;
-export const milliseconds = (v) => `${v < 9.95 ? v.toFixed(1) : count(v)} ms`;
+/** A time in milliseconds, without its unit. */
+export const bare = (v) => v < 9.95 ? v.toFixed(1) : count(v);
+export const milliseconds = (v) => `${bare(v)} ms`;
 
 /**
  * What is known of a request's token in a step, or of a step that gave it none; null when the step is no longer kept.
@@ -149,7 +151,7 @@ function sentenceOf(found) {
   if (!token) return ofStep(found);
   if (Number.isNaN(token.itl)) return ofFirst(found);
   const usually = normal ? milliseconds(normal.itl) : "", took = bold(milliseconds(token.itl));
-  const instead = normal ? ` instead of ${usually.replace(" ms", "")}` : "";
+  const instead = normal ? ` instead of ${bare(normal.itl)}` : "";
   const preempted = preemption(found);
   if (preempted >= 0) {
     const waited = bold(milliseconds(Math.max(0, (known.resumed[preempted] ?? step.t0) - known.preempted[preempted])));
@@ -220,7 +222,7 @@ function helpOf(found) {
 /** @returns {any[]} */
 function factsOf({ rid, token, known, step, entries, factor }) {
   const prompts = entries.filter((entry) => entry.prompt_tokens > 0).length, times = known ? known.preempted.length : 0;
-  const host = milliseconds(step.host_ms).replace(" ms", "");
+  const host = bare(step.host_ms);
   return [
     ["token", [
       known && known.lane !== null ? `lane ${known.lane}` : { rid },
