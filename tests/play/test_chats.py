@@ -333,20 +333,6 @@ def test_lanes_from_a_program(call: Any, address: str, live_engine: FakeEngine) 
 
 
 @pytest.mark.parametrize(
-    ("name", "args", "message"),
-    [
-        ("/new_chat", (), "tab's id"),
-        ("/regenerate", (), "tab's id"),
-        ("/regenerate", (1, "a-tab-without-chats"), "there is no answer to generate again"),
-        ("/new_chat", (9, TAB), "lane"),
-    ],
-)
-def test_bad_calls_are_told(call: Any, name: str, args: tuple, message: str) -> None:
-    with pytest.raises(AppError, match=message):
-        call(name, *args)
-
-
-@pytest.mark.parametrize(
     ("end", "begins"), [("<think>", True), ("<think>\n\n", True), ("<think>\n\n</think>\n\n", False), ("so", False)]
 )
 def test_a_template_may_begin_the_thinking(engine: FakeEngine, playground: Playground, end: str, begins: bool) -> None:
