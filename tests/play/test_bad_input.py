@@ -56,32 +56,10 @@ BODIES = [
     b'{"arrival_s": 0, "prompt_tokens": 1e9, "answer_tokens": 1}', b"arrival_s,prompt,answer_tokens\n0,\x00,\x00", b'[{"conversations": 5}]',
     b'{"id": "../../etc/passwd"}', b'{"document": {}}', b'{"document": {"version": 1, "runs": {}}}',
 ]  # fmt: skip
-PATHS = [
-    "../../etc/passwd",
-    "..%2f..%2fetc%2fpasswd",
-    "%2e%2e",
-    "%00",
-    "%ff",
-    "a%0d%0ab",
-    "%3Cscript%3E",
-    "x" * 3000,
-    "-1",
-    "1e9",
-]
+PATHS = ["../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e", "%00", "%ff", "a%0d%0ab", "%3Cscript%3E", "x" * 3000, "-1", "1e9"]  # fmt: skip
 QUERIES = [
-    "",
-    "-1",
-    "1e3",
-    "9" * 400,
-    "../..",
-    "%00",
-    "%ff",
-    "%3Cscript%3E",
-    "x" * 3000,
-    "1.5",
-    "NaN",
-    "1.1.1.1.1.1," * 200,
-]
+    "", "-1", "1e3", "9" * 400, "../..", "%00", "%ff", "%3Cscript%3E", "x" * 3000, "1.5", "NaN", "1.1.1.1.1.1," * 200,
+]  # fmt: skip
 
 
 @dataclass

@@ -16,29 +16,15 @@ from roseplay.config import SamplingParams
 from roseplay.engine.client import Engine
 from roseplay.engine.stream import Stream
 from roseplay.serve import submissions
-from tests.play.conftest import connect, serving
+from tests.play.conftest import connect, serving, wait_until
 from tests.play.fake_engine import FakeEngine
 from tests.play.inputs import tried
 from tests.waiting import wait_until
 
 TAB = "tab-of-a-test"
 BAD = [
-    -1,
-    2.5,
-    10**12,
-    10**400,
-    "",
-    "NaN",
-    "9" * 5000,
-    "<|im_start|>",
-    "x" * 50_000,
-    "a\0b",
-    [],
-    [[]],
-    ["x"] * 1000,
-    {},
-    {"": None},
-]
+    -1, 2.5, 10**12, 10**400, "", "NaN", "9" * 5000, "<|im_start|>", "x" * 50_000, "a\0b", [], [[]], ["x"] * 1000, {}, {"": None},
+]  # fmt: skip
 WITHIN_S = 20.0
 CHAT = ["hello", 4, 0.0, *[None] * 10]
 SUBMIT = ["hello", 0, 4, None, None, "", False, *[None] * 6, False, None, None]
@@ -90,7 +76,7 @@ def test_everything_else_answers_while_submits_wait(
             chats = [pool.submit(call, "chat", CHAT) for _ in range(45)]
             submits = [pool.submit(call, "submit", SUBMIT) for _ in range(45)]
             queued = [client.submit("hello", 4, api_name="/chat") for _ in range(5)]
-            wait_until(lambda: engine.asked - before == submissions.SUBMITTING, "not every turn was taken")
+            wait_until(lambda: engine.asked - before == submissions.SUBMITTING)
             for path in ("/health", "/ui/delta?since=0", "/ui/export", "/ui/export/trace.json", "/ui/lab", "/config"):
                 assert httpx.get(address + path, timeout=WITHIN_S).status_code == 200, path
             change = {"tab": TAB, "changes": {"temperature": 0.5}}
@@ -98,7 +84,7 @@ def test_everything_else_answers_while_submits_wait(
             assert call("stop", [None, TAB, 0]).status_code == 200
             assert client.submit({"max_batch_size": 7}, api_name="/set_knobs").result(WITHIN_S)["max_batch_size"] == 7
             assert client.submit(tab=TAB, api_name="/stop").result(WITHIN_S) == 0
-            wait_until(lambda: any(call.done() for call in (*chats, *submits)), "nobody was refused")
+            wait_until(lambda: any(call.done() for call in (*chats, *submits)))
             assert not any(call.done() and call.result().status_code == 200 for call in (*chats, *submits))
             assert engine.asked - before == submissions.SUBMITTING
         finally:
@@ -119,16 +105,16 @@ def test_a_chat_that_is_cancelled_while_it_is_submitted_ends(held: tuple[str, He
     try:
         engine.free.clear()
         job = client.submit("hello", 1900, api_name="/chat")
-        wait_until(lambda: engine.asked > asked, "nothing was submitted")
+        wait_until(lambda: engine.asked > asked)
         # Only then does the client know the id of the event that it asks the server to cancel.
-        wait_until(lambda: job.status().code is Status.PROCESSING, "the client does not know that it runs")
+        wait_until(lambda: job.status().code is Status.PROCESSING)
         job.cancel()
-        wait_until(lambda: job.done(), "it was not cancelled")
+        wait_until(lambda: job.done())
     finally:
         engine.free.set()
-    wait_until(lambda: len(set(engine.streams) - before) == 1, "it was never submitted")
+    wait_until(lambda: len(set(engine.streams) - before) == 1)
     (request_id,) = set(engine.streams) - before
-    wait_until(lambda: engine.streams[request_id].finished, "it goes on although nobody is there")
+    wait_until(lambda: engine.streams[request_id].finished)
     assert engine.streams[request_id].finish_reason == "abort"
 
 
