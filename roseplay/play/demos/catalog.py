@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from roseplay.play.demos.chat_demos import FAIR, PINNED, SPECULATION
-from roseplay.play.demos.script import SLOW_MOTION, Demo, DemoBurst, DemoClients, Scene, reading, scene
+from roseplay.play.demos.script import NO_SHARING, SLOW_MOTION, Demo, DemoBurst, DemoClients, Scene, reading, scene
 from roseplay.traffic.prompts import PromptMix
 
 STORIES = (
@@ -86,7 +86,7 @@ PREFIX = Demo(
     name="prefix",
     title="Prefix cache",
     shows="many questions about one document",
-    knobs={"prefix_cache": False, "same_step_sharing": False, "prefill_max_tokens": None},
+    knobs={"prefill_max_tokens": None, **NO_SHARING},
     scenes=(
         _READING,
         reading(
@@ -172,7 +172,7 @@ PRESSURE = Demo(
     name="pressure",
     title="KV pressure",
     shows="memory runs out: some requests are preempted",
-    knobs={"max_batch_size": 64, "prefill_max_tokens": None, "prefix_cache": False, "same_step_sharing": False},
+    knobs={"max_batch_size": 64, "prefill_max_tokens": None, **NO_SHARING},
     scenes=(
         _READING,
         reading(
@@ -297,8 +297,7 @@ POLICY = Demo(
         "max_overtakes": 64,
         "max_batch_size": 6,
         "prefill_max_tokens": None,
-        "prefix_cache": False,
-        "same_step_sharing": False,
+        **NO_SHARING,
     },
     scenes=(
         _READING,
@@ -343,13 +342,7 @@ INTERVAL = Demo(
     name="interval",
     title="Prefill interval",
     shows="decode steps between those with prompts",
-    knobs={
-        "prefill_interval": 0,
-        "prefill_max_tokens": 128,
-        "max_batch_size": 32,
-        "prefix_cache": False,
-        "same_step_sharing": False,
-    },
+    knobs={"prefill_interval": 0, "prefill_max_tokens": 128, "max_batch_size": 32, **NO_SHARING},
     watched_s=2.0,
     scenes=(
         _READING,
@@ -392,13 +385,7 @@ CLIFF = Demo(
     name="cliff",
     title="KV cliff",
     shows="where more clients no longer fit into memory",
-    knobs={
-        "max_batch_size": 256,
-        "prefill_max_tokens": None,
-        "step_max_tokens": None,
-        "prefix_cache": False,
-        "same_step_sharing": False,
-    },
+    knobs={"max_batch_size": 256, "prefill_max_tokens": None, "step_max_tokens": None, **NO_SHARING},
     scenes=(
         reading(
             "**32 clients send prompts of {client_prompt} tokens.** Each sends its next one when it has its answer.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from roseplay.play.demos.script import SLOW_MOTION, Demo, DemoBurst, DemoChats, reading, scene
+from roseplay.play.demos.script import NO_SHARING, SLOW_MOTION, Demo, DemoBurst, DemoChats, reading, scene
 from roseplay.traffic.prompts import PromptMix
 
 # Prompts that the embedded model answers well.
@@ -90,8 +90,7 @@ FAIR = Demo(
         "max_overtakes": 64,
         "max_batch_size": 6,
         "prefill_max_tokens": None,
-        "prefix_cache": False,
-        "same_step_sharing": False,
+        **NO_SHARING,
     },
     watched_s=3.0,
     scenes=(

@@ -15,6 +15,7 @@ from roseplay.traffic.prompts import KINDS, PromptMix
 SLOW_MOTION = "The model is fast, so this runs in slow motion, {slow_motion}."
 
 
+NO_SHARING: Mapping[str, Any] = {"prefix_cache": False, "same_step_sharing": False}  # knobs
 Ring = str | tuple[Literal["gap", "step"], str]
 
 
