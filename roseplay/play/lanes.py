@@ -15,7 +15,7 @@ _RATE_TOKENS = 32  # a lane's tok/s is measured over this many tokens
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Known:
     """What a tab already has of a lane.
 
     This is the edition of its chat and, for the newest turn in it, the request, the number of characters and tokens,
@@ -29,17 +29,17 @@ class Seen:
     stamp: int
 
 
-def parse_seen(have: str) -> dict[int, Seen]:
-    """Parse ``have`` of a poll: lanes separated by commas, each the lane's number and a ``Seen``, joined by dots.
+def parse_seen(have: str) -> dict[int, Known]:
+    """Parse ``have`` of a poll: lanes separated by commas, each the lane's number and a ``Known``, joined by dots.
 
     Unreadable parts count as not seen.
     """
-    seen: dict[int, Seen] = {}
+    seen: dict[int, Known] = {}
     for part in have.split(",")[: 2 * MAX_LANES] if have else ():
         numbers = part.split(".")
         if len(numbers) == 6 and all(number.isdecimal() and len(number) < 16 for number in numbers):
             lane, *rest = map(int, numbers)
-            seen[lane] = Seen(*rest)
+            seen[lane] = Known(*rest)
     return seen
 
 
@@ -50,7 +50,7 @@ class Lane:
         self.number = number
         self.chat = Chat()
 
-    def update(self, seen: Seen | None, now_ns: int, ms: Callable[[int], float]) -> dict[str, Any] | None:
+    def update(self, seen: Known | None, now_ns: int, ms: Callable[[int], float]) -> dict[str, Any] | None:
         """Returns what a tab that has ``seen`` lacks, ``None`` if nothing. ``ms`` converts engine times to the page's.
 
         ``turns`` are those that are new or have grown; ``order`` lists all turns by request if the list has changed.
@@ -63,7 +63,7 @@ class Lane:
         answer = last.answer if last else Answer("", (), (), {})
         request_id = last.request_id if last else 0
         stamp = zlib.crc32(repr(answer.figures).encode())
-        now = Seen(edition, request_id, len(answer.text), len(answer.ends), stamp)
+        now = Known(edition, request_id, len(answer.text), len(answer.ends), stamp)
         if seen == now:
             return None
         lacking = turns[-1:] if seen and seen.edition == edition else tuple(t for t in turns if lacks(seen, t))
@@ -82,12 +82,12 @@ class Lane:
         }
 
 
-def lacks(seen: Seen | None, turn: Turn) -> bool:
+def lacks(seen: Known | None, turn: Turn) -> bool:
     """Whether a tab may lack part of a turn: the newest one that it has may have grown since."""
     return seen is None or turn.born > seen.edition or turn.request_id == seen.request_id
 
 
-def turn_update(turn: Turn, answer: Answer, seen: Seen | None, ms: Callable[[int], float]) -> dict[str, Any]:
+def turn_update(turn: Turn, answer: Answer, seen: Known | None, ms: Callable[[int], float]) -> dict[str, Any]:
     """Returns the part of a turn that a tab lacks.
 
     ``widths`` are the lengths of new tokens in UTF-16 units, as JavaScript counts them; ``times`` are when they were

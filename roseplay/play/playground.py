@@ -19,7 +19,7 @@ from roseplay.lab.lab import Lab
 from roseplay.play.blocks import INSPECT_S, describe_block
 from roseplay.play.bursts import default_traffic
 from roseplay.play.chat_service import ChatService
-from roseplay.play.demos.player import DemoPlayer, Stage
+from roseplay.play.demos.player import DemoContext, DemoPlayer
 from roseplay.play.demos.script import Demo
 from roseplay.play.frames import KEEP_S, FrameBuilder, FrameRing
 from roseplay.play.page_records import PageTime, about_request
@@ -88,7 +88,7 @@ class Playground:
         )
         self.chats = ChatService(self.tabs, self.requests)
         self.traffic = TrafficService(self.tabs, self.requests)
-        stage = Stage(
+        context = DemoContext(
             self.requests,
             self.tabs,
             self.chats,
@@ -98,7 +98,7 @@ class Playground:
             speed=lambda: self._speed.speed,
             stats=lambda: self._builder.latest,
         )
-        self.demos = DemoPlayer(stage)
+        self.demos = DemoPlayer(context)
         self._events = engine.telemetry.reader(from_start=True)
         self._ticker = Ticker("roseplay-frames", self.tick, FRAME_S, "a frame could not be made")
 

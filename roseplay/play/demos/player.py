@@ -46,7 +46,7 @@ class _StoppedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class DemoContext:
     """The parts of the playground that a demo uses.
 
     Attributes:
@@ -68,8 +68,8 @@ class Stage:
 class DemoPlayer:
     """Plays demos, one at a time. Thread-safe."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, context: DemoContext) -> None:
+        self._context = context
         self._lock = threading.Lock()
         self._playing: _Play | None = None
         self._news: dict[str, Any] | None = None
@@ -89,20 +89,20 @@ class DemoPlayer:
             raise ValueError(f"there is no demo {shown(name)}: use one of {', '.join(DEMOS)}")
         if not tab_id:
             raise ValueError("a demo needs the id of a tab: it plays in that tab's lanes")
-        tab = self._stage.tabs.open(tab_id)
+        tab = self._context.tabs.open(tab_id)
         planned = self.plan(demo)
         with self._lock:
             if self._playing is not None and self._playing.alive:
-                left = self._playing.seconds_left(self._stage.now_ms())
+                left = self._playing.seconds_left(self._context.now_ms())
                 raise DemoBusyError(f"a demo is playing: it ends in about {left} s")
-            self._playing = tab.demo = play = _Play(self._stage, planned, tab_id, self._publish)
+            self._playing = tab.demo = play = _Play(self._context, planned, tab_id, self._publish)
             play.start()
         return demo
 
     def plan(self, demo: Demo) -> Plan:
         """Returns a demo's plan if it were played now; raises ``ValueError`` if it cannot be, see ``plan.plan``."""
-        engine = self._stage.requests.engine
-        return plan(demo, self._stage.speed(), engine.info, engine.knobs.to_dict(), engine.config)
+        engine = self._context.requests.engine
+        return plan(demo, self._context.speed(), engine.info, engine.knobs.to_dict(), engine.config)
 
     def offers(self) -> list[dict[str, Any]]:
         """Returns for each demo its name and either its approximate ``seconds`` or why it is ``absent``."""
@@ -146,7 +146,9 @@ class DemoPlayer:
         """Returns the playing demo's ``own`` (whether it is this tab's) and ``left_s``; ``None`` if there is none."""
         play = self._of("")
         return (
-            None if play is None else {"own": play.tab_id == tab_id, "left_s": play.seconds_left(self._stage.now_ms())}
+            None
+            if play is None
+            else {"own": play.tab_id == tab_id, "left_s": play.seconds_left(self._context.now_ms())}
         )
 
     def _of(self, tab_id: str) -> _Play | None:
@@ -170,10 +172,12 @@ class DemoPlayer:
 class _Play:
     """One run of a demo, in a thread of its own."""
 
-    def __init__(self, stage: Stage, plan: Plan, tab_id: str, publish: Callable[[dict[str, Any] | None], None]) -> None:
-        self._stage, self._plan, self._demo, self.tab_id, self._publish = stage, plan, plan.demo, tab_id, publish
-        self._engine = stage.requests.engine
-        self._tab = stage.tabs.open(tab_id)
+    def __init__(
+        self, context: DemoContext, plan: Plan, tab_id: str, publish: Callable[[dict[str, Any] | None], None]
+    ) -> None:
+        self._context, self._plan, self._demo, self.tab_id, self._publish = context, plan, plan.demo, tab_id, publish
+        self._engine = context.requests.engine
+        self._tab = context.tabs.open(tab_id)
         self.stopping, self.skip = threading.Event(), threading.Event()
         self.keep: set[str] = set()
         self._set: dict[str, Any] = {}
@@ -189,7 +193,7 @@ class _Play:
             clock, vocab_size = self._engine.clock, self._engine.info.vocab_size
             self._clients = ClientTraffic(plan.client, self._submit, clock.now_ns, vocab_size)
             self._sent |= figures_of_size(plan.client)
-        self._begun_ms = stage.now_ms()
+        self._begun_ms = context.now_ms()
         self.thread = threading.Thread(target=self._run, name="roseplay-demo", daemon=True)
 
     def start(self) -> None:
@@ -218,7 +222,7 @@ class _Play:
             self._set_knobs(self._demo.knobs)
             for number, scene in enumerate(self._demo.scenes):
                 last = self._play(number, scene)
-            self._stage.story.say("after demo", self._stage.now_ms(), [last, caption([self._demo.after], {})])
+            self._context.story.say("after demo", self._context.now_ms(), [last, caption([self._demo.after], {})])
         except (_StoppedError, EngineBusyError, EngineError, ValueError):
             pass  # the caller that stopped it knows; an engine that has ended reports that itself
         finally:
@@ -227,7 +231,7 @@ class _Play:
     def _end(self, before: dict[str, Any]) -> None:
         """Abort what is left, and restore lanes and knobs, except knobs that were changed meanwhile."""
         for request_id in self._requests:
-            self._stage.requests.abort(request_id)
+            self._context.requests.abort(request_id)
         now = self._engine.knobs.to_dict()
         changed = {
             name: before[name] for name, value in self._set.items() if name not in self.keep and now[name] == value
@@ -243,7 +247,7 @@ class _Play:
     def _play(self, number: int, scene: Scene) -> Caption:
         """Play one scene; returns its caption."""
         self.skip.clear()
-        begun = self._stage.now_ms()
+        begun = self._context.now_ms()
         if scene.knobs:
             self._set_knobs(scene.knobs)
         if scene.chats and not scene.burst:
@@ -258,12 +262,12 @@ class _Play:
         said = self._caption(number, scene)
         self._wait(reading_s(said) if scene.read_s is None else scene.read_s, scene.stories, self.skip.is_set)
         if scene.burst and burst is not None:
-            left_s = ACT_S - (self._stage.now_ms() - begun) / 1000
+            left_s = ACT_S - (self._context.now_ms() - begun) / 1000
             facts = self._facts(burst, left_s, scene.stories)
             if facts:
                 self._bursts[scene.burst.name] = facts
         if scene.chats and asked is not None:
-            self._wait(ACT_S - (self._stage.now_ms() - begun) / 1000, False, lambda: asked.answered)
+            self._wait(ACT_S - (self._context.now_ms() - begun) / 1000, False, lambda: asked.answered)
             self._chats[scene.chats.name] = asked.facts()
         return said
 
@@ -300,7 +304,7 @@ class _Play:
         self._clear(cache=wanted.cleared)
         if stories:
             self._wait(STREAMING_S, True, self._all_stream)
-        burst: Burst = self._stage.traffic.burst(
+        burst: Burst = self._context.traffic.burst(
             size=wanted.size,
             kind=wanted.kind,
             mix=wanted.prompts,
@@ -314,34 +318,34 @@ class _Play:
         return burst.burst_id
 
     def _ask(self, wanted: DemoChats) -> Asked:
-        asked = Asked(wanted, self._stage.chats, self._stage.requests, self.tab_id)
+        asked = Asked(wanted, self._context.chats, self._context.requests, self.tab_id)
         self._requests += asked.request_ids
         return asked
 
     def _clear(self, *, cache: bool) -> None:
         """Abort what is left of earlier scenes, and empty the prefix cache if asked."""
         for request_id in self._requests:
-            self._stage.requests.abort(request_id)
+            self._context.requests.abort(request_id)
         self._lanes.clear()
         if cache:
             self._engine.clear_cache()
 
     def _submit(self, prompt: list[int], params: SamplingParams) -> TrackedRequest:
-        tracked = self._stage.requests.submit(prompt, params, kind="api", tab=self.tab_id, title="a client's prompt")
+        tracked = self._context.requests.submit(prompt, params, kind="api", tab=self.tab_id, title="a client's prompt")
         self._tab.add(tracked)
         self._requests.append(tracked.request_id)
         return tracked
 
     def _figures_of_clients(self, clients: ClientTraffic) -> dict[str, str]:
         """Returns the clients' figures, and ``kv``, the share of the KV blocks in use, in percent."""
-        found, stats = clients.figures(), self._stage.stats()
+        found, stats = clients.figures(), self._context.stats()
         if found and stats.get("kv_total"):
             found[f"{clients.name}_kv"] = whole(100 * (stats["kv_active"] + stats["kv_shared"]) / stats["kv_total"])
         return found
 
     def _facts(self, burst: int, seconds: float, stories: bool) -> BurstFacts | None:
         """Wait up to ``seconds`` until a burst is answered, and keep stories going; returns its facts."""
-        story = self._stage.story
+        story = self._context.story
         self._wait(seconds, stories, lambda: story.burst(burst, answered=True) is not None)
         return story.burst(burst)
 
@@ -355,8 +359,8 @@ class _Play:
 
     def _wait(self, seconds: float, stories: bool, over: Callable[[], bool]) -> None:
         """Wait for a time, or until ``over`` returns true; meanwhile restart stories that have ended."""
-        until = self._stage.now_ms() + 1000 * seconds
-        while self._stage.now_ms() < until:
+        until = self._context.now_ms() + 1000 * seconds
+        while self._context.now_ms() < until:
             if stories:
                 self._tell_stories()
             if self._clients is not None:
@@ -375,8 +379,8 @@ class _Play:
                 continue
             if self.stopping.is_set():
                 raise _StoppedError
-            self._stage.chats.new_chat(lanes=[lane], tab_id=self.tab_id)  # a long history would add prefill
+            self._context.chats.new_chat(lanes=[lane], tab_id=self.tab_id)  # a long history would add prefill
             params = replace(_STORY, seed=1 + len(self._requests) % _SEEDS)
-            (request_id,) = self._stage.chats.send(prompt, lanes=[lane], tab_id=self.tab_id, params=params, system="")
+            (request_id,) = self._context.chats.send(prompt, lanes=[lane], tab_id=self.tab_id, params=params, system="")
             self._lanes[lane] = request_id
             self._requests.append(request_id)

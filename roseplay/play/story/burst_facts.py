@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from roseplay.engine.records import StepRow
-from roseplay.play.story.requests import Seen, SeenRequests
+from roseplay.play.story.seen_requests import SeenRequest, SeenRequests
 from roseplay.traffic.metrics import percentile
 
 PAUSE_RATIO, PAUSE_MS = 2.0, 5.0  # a gap is a pause if it exceeds the usual one by both
@@ -128,7 +128,7 @@ class BurstWatch:
         self._gaps: list[Gap] = []
         self._own_gaps: list[float] = []
 
-    def _own(self) -> Mapping[int, Seen]:
+    def _own(self) -> Mapping[int, SeenRequest]:
         return self._requests.of_burst(self.burst)
 
     def take(self, frame: dict[str, Any]) -> None:
@@ -151,7 +151,7 @@ class BurstWatch:
             if token.request_id in own and len(self._own_gaps) < _MOST_GAPS:
                 self._own_gaps.append(token.itl_ms)
 
-    def _take_step(self, step: StepRow, own: Mapping[int, Seen]) -> None:
+    def _take_step(self, step: StepRow, own: Mapping[int, SeenRequest]) -> None:
         computes = False
         for entry in step.entries:
             if entry.request_id in own:
@@ -188,7 +188,7 @@ class BurstWatch:
         by_id = self._requests.by_id
         return all(i in heard or i not in by_id or by_id[i].finished is not None for i in self._streaming)
 
-    def _done(self, own: Mapping[int, Seen]) -> float:
+    def _done(self, own: Mapping[int, SeenRequest]) -> float:
         return max(seen.first or seen.finished or self.arrived for seen in own.values())
 
     def facts(self) -> BurstFacts | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from roseplay.play.story.requests import Seen, SeenRequests
+from roseplay.play.story.seen_requests import SeenRequest, SeenRequests
 from roseplay.traffic.metrics import percentile
 
 LEAST_MS = 5000.0  # anything shorter is not conclusive
@@ -77,5 +77,5 @@ class SteadyWatch:
         )
 
 
-def _rate(arrived: list[Seen], span_ms: float) -> float:
+def _rate(arrived: list[SeenRequest], span_ms: float) -> float:
     return 1000 * len(arrived) / span_ms

@@ -9,7 +9,7 @@ from typing import Any
 
 from roseplay.play.story.burst_facts import BurstFacts, BurstWatch
 from roseplay.play.story.caption import Caption, figures_in, for_page
-from roseplay.play.story.requests import SeenRequests
+from roseplay.play.story.seen_requests import SeenRequests
 from roseplay.play.story.steady_facts import SteadyFacts, SteadyWatch
 from roseplay.play.story.words import compared, comparison, guesses, how_it_goes, what_happened
 

@@ -42,8 +42,8 @@ ALL: Any = 0  # lanes
 
 def endpoints(host: PageHost) -> dict[Callable[..., Any], str]:
     """Returns the endpoints that are also events of the page's controls, which are all but ``/chat``, with descriptions."""
-    requests, chats, engine, demos = Requests(host), Chats(host), Steering(host), Demos(host)
-    of_page: list[Callable[..., Any]] = [requests.submit, chats.new_chat, chats.regenerate]
+    prompts, chats, engine, demos = Prompts(host), Chats(host), Steering(host), Demos(host)
+    of_page: list[Callable[..., Any]] = [prompts.submit, chats.new_chat, chats.regenerate]
     of_page += [engine.burst, engine.steady, engine.set_knobs, engine.stop]
     of_page += [demos.start_demo, demos.next_caption, demos.end_demo]
     return {endpoint: _about(endpoint) for endpoint in of_page}
@@ -51,7 +51,7 @@ def endpoints(host: PageHost) -> dict[Callable[..., Any], str]:
 
 def add_chat(host: PageHost) -> None:
     """Add ``/chat`` to the page that is being built."""
-    chat = Requests(host).chat
+    chat = Prompts(host).chat
     gr.api(chat, api_name="chat", api_description=_about(chat), concurrency_limit=None)
 
 
@@ -75,7 +75,7 @@ def _in_words(settings: Mapping[str, Setting], defaults: Mapping[str, Any]) -> s
     )
 
 
-class Requests(Endpoints):
+class Prompts(Endpoints):
     """Prompts."""
 
     @endpoint

@@ -16,7 +16,7 @@ _USUAL = 256  # gaps from which the usual one is computed
 
 
 @dataclass(slots=True)
-class Seen:
+class SeenRequest:
     """One request. Times are in ms on the page's clock."""
 
     kind: str
@@ -33,8 +33,8 @@ class SeenRequests:
     """All requests that are unfinished or ended within the last minute."""
 
     def __init__(self) -> None:
-        self.by_id: dict[int, Seen] = {}
-        self._by_burst: dict[int, dict[int, Seen]] = {}
+        self.by_id: dict[int, SeenRequest] = {}
+        self._by_burst: dict[int, dict[int, SeenRequest]] = {}
         self._recent: deque[TokenRow] = deque(maxlen=_RECENT)
         self._slowed_at = float("-inf")  # the latest change of slow motion
 
@@ -43,7 +43,7 @@ class SeenRequests:
         self._slowed_at = max(changed, default=self._slowed_at)
         for request_id, event, t, about in frame["requests"]:
             if event == "submitted":
-                seen = Seen(about.get("kind", "api"), about.get("burst"), about.get("prompt_tokens", 0), t)
+                seen = SeenRequest(about.get("kind", "api"), about.get("burst"), about.get("prompt_tokens", 0), t)
                 self.by_id[request_id] = seen
                 if seen.burst is not None:
                     self._by_burst.setdefault(seen.burst, {})[request_id] = seen
@@ -64,7 +64,7 @@ class SeenRequests:
             if burst is not None and self._by_burst[burst].pop(request_id) and not self._by_burst[burst]:
                 del self._by_burst[burst]
 
-    def of_burst(self, burst: int) -> Mapping[int, Seen]:
+    def of_burst(self, burst: int) -> Mapping[int, SeenRequest]:
         """Returns the requests of a burst by ID."""
         return self._by_burst.get(burst, {})
 
