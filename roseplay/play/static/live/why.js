@@ -1,8 +1,7 @@
-/* "Why was this token slow?": what the store knows about a token, in one sentence and a few facts.
+/* "Why was this token slow?": what the store knows about a token, as a reason, which `SENTENCES` words, and a few facts.
  *
- * The sentence gives the first cause that applies: a preemption, steps that left the request out, prompts in its step,
- * copied blocks, a large batch. The clause with "instead of" has the median gap of nearby tokens whose steps computed
- * no prompts; without any, it is left out. */
+ * The reason is the first cause that applies: a preemption, steps that left the request out, prompts in its step, copied
+ * blocks, a large batch. What is usual is the median gap of nearby tokens whose steps computed no prompts, if any. */
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
 import { median } from "../shared/numbers.js";
@@ -12,6 +11,22 @@ import { tokenOf } from "../shared/tokenof.js";
 import { COMPUTING, partsOf, partsText } from "../shared/waits.js";
 
 /** @typedef {string | {bold: string} | {rid: number}} Part of a sentence */
+/**
+ * @typedef {object} Reason times are in ms
+ * @property {string} cause a name in `SENTENCES`
+ * @property {number} took
+ * @property {number | null} [usual]
+ * @property {number} [tokens]
+ * @property {number} [waited]
+ * @property {number} [moved] blocks copied back
+ * @property {number} [steps]
+ * @property {number[]} [requests]
+ * @property {number} [blocks]
+ * @property {number} [batch]
+ * @property {number} [usualBatch]
+ * @property {number} [device]
+ * @property {{words: string, ms: number}[]} [waits]
+ */
 
 const AROUND_MS = 15000, LEAST_GAPS = 5, SLOW = 1.5, LARGE_BATCH = 1.5, MOST_NAMED = 3;
 const LEAST_BUDGET = 16; // a lower one is not suggested
@@ -28,7 +43,7 @@ export const milliseconds = (v) => `${bare(v)} ms`;
  * What is known of a request's token in a step, or of a step that gave it none; null when the step is no longer kept.
  * @param {number} rid
  * @param {number} stepId
- * @returns {{title: string, sentence: Part[], step: Record<string, any>, token: any, facts: [string, Part[]][],
+ * @returns {{title: string, reason: Reason, sentence: Part[], step: Record<string, any>, token: any, facts: [string, Part[]][],
  *   help: string} | null}
  */
 export function why(rid, stepId) {
@@ -48,10 +63,10 @@ export function why(rid, stepId) {
     leftOut: gap ? leftOut(rid, token, row) : 0,
     factor,
   };
-  const sentence = sentenceOf(found);
+  const reason = reasonOf(found), sentence = SENTENCES[reason.cause](reason);
   const waited = found.known && token && !gap, slow = slowed(waited ? found.known.submitted : step.t1, step.t1);
   if (slow) sentence.push(` These times were measured${slow}.`);
-  return { ...found, title: titleOf(found), sentence, facts: factsOf(found), help: helpOf(found) };
+  return { ...found, title: titleOf(found), reason, sentence, facts: factsOf(found), help: helpOf(found) };
 }
 
 function titleOf({ token, normal }) {
@@ -107,7 +122,7 @@ function leftOut(rid, token, row) {
   return n;
 }
 
-// ---- one sentence -----------------------------------------------------------------------------------------
+// ---- the reason --------------------------------------------------------------------------------------------
 export const bold = (words) => ({ bold: words });
 
 /** A sentence as its parts; a value may be a list of them. @returns {Part[]} */
@@ -135,8 +150,7 @@ function regained({ rid, known, token }, preempted) {
     if (steps.t0[slot] <= token.t && own) tokens += own.prompt_tokens;
     if (steps.t0[slot] === begun) moved = steps.swapped_in[slot];
   }
-  if (moved) return say`copied back from host memory (${bold(sizeOf(moved))})`;
-  return tokens ? say`computed again (${bold(many(tokens, "token"))})` : ["computed again"];
+  return { tokens, moved };
 }
 
 const sizeOf = (swapped) => format.bytes(swapped * store.info.block_size * store.info.kv_bytes_per_token);
@@ -146,63 +160,85 @@ function promptsOf({ entries, rid }) {
   return entries.filter((entry) => entry.prompt_tokens > 0 && entry.rid !== rid).map((entry) => entry.rid);
 }
 
-function sentenceOf(found) {
-  const { token, known, step, normal } = found;
-  if (!token) return ofStep(found);
+/** @returns {Reason} */
+function reasonOf(found) {
+  const { rid, token, known, step, normal, entries } = found;
+  if (!token) {
+    const own = entries.find((entry) => entry.rid === rid);
+    return { cause: "no token", took: step.t1 - step.t0, tokens: own ? own.prompt_tokens : 0 };
+  }
   if (Number.isNaN(token.itl)) return ofFirst(found);
-  const usually = normal ? milliseconds(normal.itl) : "", took = bold(milliseconds(token.itl));
-  const instead = normal ? ` instead of ${bare(normal.itl)}` : "";
-  const preempted = preemption(found);
+  const gap = { took: token.itl, usual: normal && normal.itl },
+    others = promptsOf(found),
+    preempted = preemption(found);
   if (preempted >= 0) {
-    const waited = bold(milliseconds(Math.max(0, (known.resumed[preempted] ?? step.t0) - known.preempted[preempted])));
-    const lost = say`The KV pool was full: it was preempted, waited ${waited} and was `;
-    return [...lost, ...regained(found, preempted), ...say`, so this token took ${took}${instead}.`];
+    const waited = Math.max(0, (known.resumed[preempted] ?? step.t0) - known.preempted[preempted]);
+    return { cause: "preempted", ...gap, waited, ...regained(found, preempted) };
   }
-  const others = promptsOf(found);
-  if (found.leftOut > 0) {
-    const steps = bold(many(found.leftOut, "step"));
-    return say`It was left out of ${steps} that computed others, so it took ${took}${instead}.`;
-  }
+  if (found.leftOut > 0) return { cause: "left out", ...gap, steps: found.leftOut };
   if (step.prompt_tokens > 0 && others.length) {
-    const tokens = bold(many(step.prompt_tokens, "prompt token"));
-    return say`Its step also computed ${tokens} for ${names(others)}, so it took ${took}${instead}.`;
+    return { cause: "prompts", ...gap, tokens: step.prompt_tokens, requests: others };
   }
-  if (normal && token.itl <= normal.itl * SLOW) {
-    return say`Nothing unusual: it took ${took}, and the usual is ${bold(usually)}.`;
-  }
-  if (step.block_copies > 0) {
-    return say`Its step copied ${
-      bold(many(step.block_copies, "block"))
-    } before writing, and it took ${took}${instead}.`;
-  }
+  if (normal && token.itl <= normal.itl * SLOW) return { cause: "nothing unusual", ...gap };
+  if (step.block_copies > 0) return { cause: "copies", ...gap, blocks: step.block_copies };
   if (normal && step.decode_tokens > normal.batch * LARGE_BATCH) {
-    const batch = bold(many(step.decode_tokens, "request"));
-    return say`Its step decoded for ${batch} instead of ${count(normal.batch)}, and it took ${took}${instead}.`;
+    return { cause: "batch", ...gap, batch: step.decode_tokens, usualBatch: normal.batch };
   }
-  const device = bold(milliseconds(step.device_ms));
-  return say`Nothing in its step explains it: it took ${took}${instead}, ${device} of it in the model.`;
+  return { cause: "unknown", ...gap, device: step.device_ms };
 }
 
 function ofFirst({ known, step }) {
   if (!known || known.ttft_ms === null) {
-    const took = bold(milliseconds(step.t1 - step.t0)), prompt = bold(many(step.prompt_tokens, "prompt token"));
-    return say`It is the first token of its answer: its step took ${took} and computed ${prompt}.`;
+    return { cause: "first of an unknown request", took: step.t1 - step.t0, tokens: step.prompt_tokens };
   }
-  const ttft = bold(milliseconds(known.ttft_ms));
-  const parts = partsOf(known).filter(({ words }) => words !== COMPUTING);
-  if (!known.ttft_parts && known.queue_ms !== null) parts.push({ words: "in line", ms: known.queue_ms });
-  if (!parts.length) return say`The first token came after ${ttft}.`;
-  const waits = parts.flatMap(({ words, ms }, i) => [i ? " and " : "", bold(milliseconds(ms)), ` ${words}`]);
-  return say`The first token came after ${ttft}, of which it waited ${waits}.`;
+  const waits = partsOf(known).filter(({ words }) => words !== COMPUTING);
+  if (!known.ttft_parts && known.queue_ms !== null) waits.push({ words: "in line", ms: known.queue_ms });
+  return { cause: "first", took: known.ttft_ms, waits };
 }
 
-function ofStep({ rid, step, entries }) {
-  const own = entries.find((entry) => entry.rid === rid),
-    prompt = bold(many(own ? own.prompt_tokens : 0, "prompt token"));
-  return say`This step computed ${prompt} of it and took ${
-    bold(milliseconds(step.t1 - step.t0))
-  }; it produced no token.`;
-}
+// ---- its words --------------------------------------------------------------------------------------------
+const time = (v) => bold(milliseconds(v)), number = (n, noun) => bold(many(n, noun));
+const instead = (usual) => (usual === null ? "" : ` instead of ${bare(usual)}`);
+
+/** @type {Record<string, (reason: Reason) => Part[]>} */
+export const SENTENCES = {
+  "no token": ({ took, tokens }) =>
+    say`This step computed ${number(tokens, "prompt token")} of it and took ${time(took)}; it produced no token.`,
+  "first of an unknown request": ({ took, tokens }) =>
+    say`It is the first token of its answer: its step took ${time(took)} and computed ${
+      number(tokens, "prompt token")
+    }.`,
+  first: ({ took, waits }) => {
+    const parts = waits.flatMap(({ words, ms }, i) => [i ? " and " : ", of which it waited ", time(ms), ` ${words}`]);
+    return say`The first token came after ${time(took)}${parts}.`;
+  },
+  preempted: ({ took, usual, waited, tokens, moved }) => {
+    const [again, size] = moved
+      ? ["copied back from host memory", sizeOf(moved)]
+      : ["computed again", tokens ? many(tokens, "token") : ""];
+    const lost = say`The KV pool was full: it was preempted, waited ${time(waited)} and was ${again}`;
+    return [
+      ...lost,
+      ...(size ? say` (${bold(size)})` : []),
+      ...say`, so this token took ${time(took)}${instead(usual)}.`,
+    ];
+  },
+  "left out": ({ took, usual, steps }) =>
+    say`It was left out of ${number(steps, "step")} that computed others, so it took ${time(took)}${instead(usual)}.`,
+  prompts: ({ took, usual, tokens, requests }) => {
+    const prompts = number(tokens, "prompt token");
+    return say`Its step also computed ${prompts} for ${names(requests)}, so it took ${time(took)}${instead(usual)}.`;
+  },
+  "nothing unusual": ({ took, usual }) => say`Nothing unusual: it took ${time(took)}, and the usual is ${time(usual)}.`,
+  copies: ({ took, usual, blocks }) =>
+    say`Its step copied ${number(blocks, "block")} before writing, and it took ${time(took)}${instead(usual)}.`,
+  batch: ({ took, usual, batch, usualBatch }) => {
+    const size = say`${number(batch, "request")} instead of ${count(usualBatch)}`;
+    return say`Its step decoded for ${size}, and it took ${time(took)}${instead(usual)}.`;
+  },
+  unknown: ({ took, usual, device }) =>
+    say`Nothing in its step explains it: it took ${time(took)}${instead(usual)}, ${time(device)} of it in the model.`,
+};
 
 /* An estimate of how long a gap that prompts prolonged would have been with a lower budget: of its time beyond the
  * usual, the share that corresponds to the prompt tokens the step would have computed. "" if unknown. */
