@@ -5,7 +5,7 @@ import { format } from "../shared/format.js";
 import { factList, factRow, popover, requestTag } from "../shared/popover.js";
 import { slowed } from "../shared/past.js";
 import { store } from "../shared/store.js";
-import { bold, milliseconds, say, why } from "./why.js";
+import { bare, bold, milliseconds, say, why } from "./why.js";
 
 const lastPress = { x: innerWidth / 2, y: innerHeight / 2 };
 document.addEventListener("pointerdown", ({ clientX, clientY }) => {
@@ -33,7 +33,7 @@ function bar({ decode_tokens: decode, prompt_tokens: prompt }) {
 
 /* For a token whose step is no longer kept, or never was: the gap, from its lane or its dot. */
 function past({ itl, p50, t }) {
-  const median = p50 ? `; the median of its answer is ${milliseconds(p50).replace(" ms", "")}` : "";
+  const median = p50 ? `; the median of its answer is ${bare(p50)}` : "";
   const took = Number.isNaN(itl) || itl === undefined
     ? []
     : say`It took ${bold(milliseconds(itl))}${median}${slowed(t)}. `;
