@@ -91,9 +91,8 @@ def _ms(value: float | None) -> str:
 
 def what_happened(facts: BurstFacts) -> Caption:
     """Returns the burst's effects on the answers that were streaming, and their cause."""
-    return caption(
-        _BURST, {"prompts": many(facts.prompts, "prompt"), "slow": slowed_text(facts.factors), **_effect(facts)}
-    )
+    arrived = {"prompts": many(facts.prompts, "prompt"), "slow": slowed_text(facts.factors)}
+    return caption(_BURST, arrived | _effect(facts))
 
 
 def _effect(facts: BurstFacts) -> dict[str, str]:
@@ -204,11 +203,8 @@ def compared(facts: SteadyFacts | None, before: SteadyFacts | None) -> Caption:
         return []
     pause = difference([before.worst_ms], [facts.worst_ms], better="lower")
     first = difference([before.ttft_p95], [facts.ttft_p95], better="lower")
-    changed, differences = (
-        _changed(before.knobs, facts.knobs),
-        _differences(pause, first, ("Worst pause", "First token p95")),
-    )
-    return caption(_COMPARED_STEADY, {"when": "Before,", "slow": _slow(facts), **changed, **differences})
+    figures = _changed(before.knobs, facts.knobs) | _differences(pause, first, ("Worst pause", "First token p95"))
+    return caption(_COMPARED_STEADY, {"when": "Before,", "slow": _slow(facts), **figures})
 
 
 def _slow(facts: SteadyFacts) -> str:
