@@ -161,9 +161,7 @@ def test_one_that_fails_is_explained_until_that_is_dismissed(models: ModelHost, 
     radio(page, "other").check()
     page.get_by_role("button", name="Load", exact=True).click()
     notice = page.locator("#rp-notice")
-    expect(notice).to_contain_text(
-        f"other could not be loaded: {BROKEN}. {FIRST} is running again."
-    )
+    expect(notice).to_contain_text(f"other could not be loaded: {BROKEN}. {FIRST} is running again.")
     ask(page, "hello")
     expect(text(page, 1)).to_contain_text("packs prompts")
     expect(notice).to_be_visible()

@@ -17,8 +17,8 @@ from roseplay.core.request import FinishReason
 from roseplay.play.answer_settings import MAX_SYSTEM_CHARS, NAMES, Settings, TabSettings, read
 from roseplay.play.chats import MAX_TURNS, Chat, Turn, as_prompt
 from roseplay.play.playground import Playground
-from tests.play.conftest import wait_until
 from tests.play.fake_engine import INFO, WORDS, FakeEngine
+from tests.waiting import wait_until
 
 TAB = "tab-of-a-test"
 NO_MORE = [None] * 11  # a plain POST includes all of /chat's arguments

@@ -16,7 +16,7 @@ from roseplay.config import SamplingParams
 from roseplay.engine.client import Engine
 from roseplay.engine.stream import Stream
 from roseplay.serve import submissions
-from tests.play.conftest import connect, serving, wait_until
+from tests.play.conftest import connect, serving
 from tests.play.fake_engine import FakeEngine
 from tests.play.inputs import tried
 from tests.waiting import wait_until
