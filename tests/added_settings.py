@@ -85,7 +85,7 @@ def page() -> dict[str, Any]:
 
 
 def lab() -> dict[str, Any]:
-    from roseplay.lab.lab import parse_experiment
+    from roseplay.lab.order import parse_experiment
 
     body = {"scenario": "token-budget", "a": {"knobs": {"patience": 2}, "config": {"zeal": False}}}
     arm = parse_experiment(body).arms["A"]

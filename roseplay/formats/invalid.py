@@ -1,13 +1,54 @@
-"""Words what is wrong with a document that does not fit its declared types."""
+"""Checks input from outside against its declared types, and words what is wrong with it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from roseplay.formats.text import one_line, shown
+
+Declared = TypeVar("Declared")
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Whole = Annotated[int, BeforeValidator(_whole), Field(strict=True)]  # 8.0 is one too
+
+
+class Order(BaseModel):
+    """A JSON object from outside. It has no other fields than those declared; null stands for a field's default."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        return {name: value for name, value in given.items() if value is not None} if isinstance(given, dict) else given
+
+
+def between(low: float, high: float) -> Any:
+    """Returns the limits of a number's field."""
+    return Field(ge=low, le=high)
+
+
+def validated(kind: type[Declared], given: Any, document: str = "") -> Declared:
+    """Returns input as its declared type, such as an ``Order``.
+
+    Args:
+        document: its name, which the error begins with.
+
+    Raises:
+        ValueError: one line with the first fault.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(given)
+    except ValidationError as error:
+        raise ValueError(first_fault(error, document)) from None
 
 
 def first_fault(error: ValidationError, document: str = "", skip: int = 0) -> str:
@@ -28,8 +69,13 @@ def fault_text(fault: Mapping[str, Any], document: str = "", skip: int = 0) -> s
     match fault["type"]:
         case "missing":
             return one_line(f"{where} is missing")
+        case "extra_forbidden":
+            return one_line(f"{where} is not known: leave it out")
+        case "model_type" | "dict_type":
+            return one_line(f"{where} must be a JSON object, not {shown(fault['input'])}")
         case "value_error":
             return one_line(f"{where}: {fault['ctx']['error']}" if where else fault["ctx"]["error"])
-    message = fault["msg"]  # of pydantic and of our own types, mostly "Input should be ..."
-    message = message.removeprefix("Input") if message.startswith("Input ") else f": {message}"
-    return one_line(f"{where}{message}, not {shown(fault['input'])}")
+    # Pydantic's and most of our own: "Input should be ...", "String should have ...".
+    _, _, words = fault["msg"].partition(" ")
+    problem = f" {words}" if words.startswith("should ") else f": {fault['msg']}"
+    return one_line(f"{where}{problem}, not {shown(fault['input'])}")

@@ -15,9 +15,9 @@ from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.simulated import evidence_of
+from roseplay.lab.experiment import ARM_CONFIG, Arm
 from roseplay.lab.servers import Servers, open_server
 from roseplay.lab.simulated_arm import WITHOUT_EFFECT, SimulatedArm
-from roseplay.lab.spec import ARM_CONFIG, Arm
 from roseplay.remote.address import ServerAddress
 from roseplay.sim.evidence import Evidence
 from roseplay.traffic.workload import Workload

@@ -13,7 +13,7 @@ from roseplay.lab.arms import ClosedEngine
 from roseplay.lab.flags import parser
 from roseplay.lab.from_flags import engine_config, experiment_body
 from roseplay.lab.job import Job
-from roseplay.lab.lab import parse_experiment
+from roseplay.lab.order import parse_experiment
 from roseplay.lab.report import html_report, text_report
 from roseplay.lab.results import points_csv
 from roseplay.lab.servers import Servers
@@ -87,7 +87,7 @@ def _follow(job: Job) -> None:
                     break
                 shown += 1
                 in_round = f", round {run['repeat']}" if status["kind"] == "sweep" else ""
-                print(f"run {shown}{of}{in_round}, {run['arm']}: {run['seconds']:.1f} s", file=sys.stderr)
+                print(f"run {shown}{of}{in_round}, {run['label']}: {run['seconds']:.1f} s", file=sys.stderr)
     except KeyboardInterrupt:
         job.stop()
         job.wait()

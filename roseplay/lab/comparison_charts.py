@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from roseplay.formats.report_page import COLOURS, figure, log_axis, words_above
-from roseplay.lab.spec import ARMS
+from roseplay.lab.document import ARMS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -9,9 +9,11 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
 from roseplay.formats.invalid import first_fault
-from roseplay.lab.spec import MAX_REPEATS
 
 VERSION = 2
+ARMS = ("A", "B")
+MAX_REPEATS = 20
+MAX_POINTS = 32  # values of a sweep
 FAR = 1e12  # limit for times in milliseconds: some thirty years
 
 
@@ -31,6 +33,9 @@ Whole = Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)]
 Scalar = Annotated[float | bool | str | None, PlainValidator(_scalar)]
 Plain = dict[Annotated[str, Field(max_length=200)], Scalar]
 ArmName = Literal["A", "B"]
+Kind = Literal["compare", "sweep", "find"]
+Varied = Literal["rate_per_s", "prompt_tokens", "prefill_max_tokens", "max_batch_size"]
+Value = float | None  # of the varied setting; ``None`` is no limit
 # Start and end in ms; tokens of prompts and of answers; running and waiting requests; blocks in use.
 Step = tuple[Number, Number, Count, Count, Count, Count, Count]
 
@@ -188,7 +193,7 @@ class SweepResult(_Result):
     """The result of a sweep: the requested values of a setting, and those measured so far, in A and, if it has B, in B."""
 
     kind: Literal["sweep"]
-    setting: Literal["rate_per_s", "prompt_tokens", "prefill_max_tokens", "max_batch_size"]
+    setting: Varied
     seconds: NotRequired[Count]
     asked: list[Count]
     points: Annotated[list[MeasuredPoint], Field(min_length=1)]

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from roseplay.config import Knobs
+from roseplay.config import EngineConfig, Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.lab.arms import ArmConfig, OpenEngine
-from roseplay.lab.measuring import RunError, StoppedError
+from roseplay.lab.measuring import PlayedArm, RunError, StoppedError
+from roseplay.lab.simulated_arm import SimulatedArm
 
-CLOSE_S = 0.3  # after which an engine's process is killed, so that Stop does not wait for a step
+OpenArm = PlayedArm | SimulatedArm
 
 
 class ArmEngines:
@@ -38,13 +39,13 @@ class ArmEngines:
         *,
         in_turn: bool,
         open_engine: OpenEngine,
-        warm_up: Callable[[str, Any], None],
+        warm_up: Callable[[str, OpenArm], None],
         give_up: threading.Event,
     ) -> None:
         self.infos: dict[str, EngineInfo] = {}
         self._model, self._configs, self._knobs, self._in_turn = model, configs, knobs, in_turn
         self._open_engine, self._warm_up, self._give_up = open_engine, warm_up, give_up
-        self._open: dict[ArmConfig, Any] = {}
+        self._open: dict[ArmConfig, OpenArm] = {}
         self._warm: set[str] = set()
         self._failure: str | None = None
 
@@ -65,7 +66,7 @@ class ArmEngines:
         for arm in self._configs:
             self.get(arm)
 
-    def get(self, arm: str, knobs: Knobs | None = None) -> Any:
+    def get(self, arm: str, knobs: Knobs | None = None) -> OpenArm:
         """Returns the arm's engine, warmed up, with ``knobs`` or else the arm's own; raises the errors of ``start``."""
         config = self._configs[arm]
         if config not in self._open:
@@ -90,13 +91,17 @@ class ArmEngines:
         self._warm.clear()
         with ThreadPoolExecutor(len(engines) or 1, "roseplay-lab-close") as pool:
             for engine in engines:
-                pool.submit(engine.close, CLOSE_S)
+                pool.submit(engine.close)
 
     def _start(self, arm: str) -> None:
         """Open the arm's engine; if that fails, cancel the start of the others."""
         config = self._configs[arm]
         try:
-            self._open[config] = self._open_engine(self._model, config, self._knobs[arm], self._give_up)
+            if isinstance(config, EngineConfig) and config.run_as is not None:
+                self._open[config] = SimulatedArm(self._model, config, self._knobs[arm])
+            else:
+                opened = self._open_engine(self._model, config, self._knobs[arm], self._give_up)
+                self._open[config] = PlayedArm(opened)
         except Exception as error:
             if not self._give_up.is_set():
                 whose = [name for name, other in self._configs.items() if other == config]

@@ -1,4 +1,4 @@
-"""An experiment: points, each with settings and traffic, measured in rounds under the same conditions."""
+"""An experiment: points, each with settings and traffic, measured in rounds under the same conditions. A comparison is one."""
 
 from __future__ import annotations
 
@@ -6,28 +6,33 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
-from roseplay.config import Knobs
+from roseplay.config import EngineConfig, Knobs
+from roseplay.lab.document import ARMS, MAX_REPEATS, Kind, Value, Varied
+from roseplay.lab.findings.comparison import watched_values
 from roseplay.lab.load import Load
-from roseplay.lab.own_traffic import parse_name
-from roseplay.lab.spec import (
-    MAX_REPEATS,
-    Arm,
-    parse_arm,
-    parse_limits,
-    parse_load,
-    parse_seed,
-)
-from roseplay.traffic.pace import Speed
-from roseplay.traffic.scenario import checked_number
+from roseplay.lab.points import TRAFFIC
+from roseplay.lab.spread import is_small
+from roseplay.lab.words import value_text
+from roseplay.settings import settings_of
+from roseplay.traffic.scenario import SIDES
 
-Kind = Literal["compare", "sweep", "find"]
-Varied = Literal["rate_per_s", "prompt_tokens", "prefill_max_tokens", "max_batch_size"]
-Value = float | None
+SIDE = dict(zip(ARMS, SIDES, strict=True))
+MAX_OUTPUT_TOKENS = 200_000  # in all runs together: the result has a number for each
+
+# The other settings belong to the server, or would change what the experiment measures.
+ARM_CONFIG = tuple(name for name, setting in settings_of(EngineConfig).items() if setting.lab)
+
 Item = TypeVar("Item")
 
-FIELDS = ("scenario", "traffic", "seed", "repeats", "params", "limits", "name", "a", "max_spread_pct", "length")
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """The settings of an engine: all knobs, and the ``EngineConfig`` fields that it sets or its server's ``url``."""
+
+    knobs: Knobs
+    config: Mapping[str, Any]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -51,6 +56,15 @@ class Point:
     value: Value = None
     durations: float = 1.0
     runs: list[dict[str, Any]] = field(default_factory=list)
+
+    def about(self, *, varied: bool) -> dict[str, Any]:
+        """Returns its arm and, if a setting is varied, its value and the ``case`` of a simulation: shorter or longer steps."""
+        case = "" if self.durations == 1 else "longer" if self.durations > 1 else "shorter"
+        return {"arm": self.arm, **({"value": self.value, "case": case} if varied else {})}
+
+    def document(self) -> dict[str, Any]:
+        """Returns it as a result has it, see ``document.MeasuredPoint``."""
+        return {"value": self.value, "requests": self.load.scenario.num_requests, "runs": list(self.runs)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +98,15 @@ class Experiment(Load, ABC):
     def rounds(self) -> int:
         return self.repeats
 
+    def point_at(self, setting: Varied, value: Value, load: Load, arm: str = "A") -> Point:
+        """Returns the point of an arm at which a setting has this value."""
+        label, knobs = value_text(setting, value), self.arms[arm].knobs
+        if len(self.arms) > 1:
+            label = f"{arm}, {label}"
+        if setting not in TRAFFIC:
+            knobs = knobs.changed({setting: value})
+        return Point(label=label, title=label, arm=arm, knobs=knobs, load=load, value=value)
+
     @abstractmethod
     def points(self) -> list[Point]:
         """Returns all points that may be measured, without runs."""
@@ -106,32 +129,40 @@ def in_turn(items: Sequence[Item], number: int) -> Sequence[Item]:
     return items if number % 2 == 0 else items[::-1]
 
 
-def parse_common(
-    body: Mapping[str, Any], arms: Sequence[str], repeats: int, speed: Speed | None = None
-) -> dict[str, Any]:
-    """Returns the fields of ``Experiment``, parsed from the fields that all kinds share.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison(Experiment):
+    """Two arms under the same traffic."""
 
-    ``a`` and ``b`` are ``{"knobs": {…}, "config": {…}}``, applied to the defaults; a missing arm is the scenario's.
-    For ``traffic``, see ``lab.own_traffic.parse_own_traffic``; with it no scenario is needed.
+    kind: ClassVar[Kind] = "compare"
 
-    Args:
-        repeats: their default number.
-        speed: of the engine, see ``spec.parse_load``.
+    @property
+    def most_repeats(self) -> int:
+        """The largest number of repeats."""
+        if self.max_spread_pct is None:
+            return self.repeats
+        fit = MAX_OUTPUT_TOKENS // (len(ARMS) * self.answer_tokens)
+        return max(self.repeats, min(MAX_REPEATS, fit))
 
-    Raises:
-        ValueError: a field is invalid; the message is one sentence for the sender.
-    """
-    seed = parse_seed(body.get("seed"))
-    scenario, traffic = parse_load(body, seed, speed)
-    most = body.get("max_spread_pct")
-    given = repeats if body.get("repeats") is None else body["repeats"]
-    return {
-        "scenario": scenario,
-        "traffic": traffic,
-        "seed": seed,
-        "arms": {arm: parse_arm(scenario, arm, body.get(arm.lower())) for arm in arms},
-        "repeats": int(checked_number("repeats", given, 1, MAX_REPEATS)),
-        "limits": parse_limits(body.get("limits")),
-        "name": parse_name(body.get("name"), "the name") or None,
-        "max_spread_pct": None if most is None else checked_number("max_spread_pct", most, 0.1, 100, whole=False),
-    }
+    def points(self) -> list[Point]:
+        return [
+            Point(label=name, title=f"arm {name}", arm=name, knobs=arm.knobs, load=self)
+            for name, arm in self.arms.items()
+        ]
+
+    def again(self, points: Sequence[Point]) -> Sequence[Point]:
+        """Returns both arms while the spread is larger than requested."""
+        most, runs = self.max_spread_pct, [run for point in points for run in point.runs]
+        if most is None or len(points[0].runs) >= self.most_repeats:
+            return []
+        watched = watched_values(runs, self.scenario.watch, self.limits)
+        return [] if all(is_small(values, most) for values in watched.values()) else points
+
+    def record(self, run: dict[str, Any]) -> dict[str, Any]:
+        return run
+
+    def result(self, points: Sequence[Point]) -> dict[str, Any] | None:
+        """Returns the repeats that both arms have completed."""
+        repeats = min(len(point.runs) for point in points)
+        runs = [point.runs[number] for number in range(repeats) for point in in_turn(points, number)]
+        order = [run["arm"] for run in runs]
+        return {"look": list(self.scenario.look), "repeats": repeats, "order": order, "runs": runs} if runs else None

@@ -6,9 +6,10 @@ import argparse
 
 from roseplay.arguments import Parser, add_field_flags, add_model_flag
 from roseplay.config import EngineConfig
+from roseplay.lab.document import ARMS, MAX_REPEATS
 from roseplay.lab.job import RUN_LIMIT_S
+from roseplay.lab.order import DEFAULT_LIMITS, LENGTHS
 from roseplay.lab.points import KNOBS
-from roseplay.lab.spec import ARMS, DEFAULT_LIMITS, LENGTHS, MAX_REPEATS
 from roseplay.remote.address import add_server_address_flags
 from roseplay.traffic.scenarios import SCENARIOS
 
@@ -159,8 +160,8 @@ def _add_value_flags(lab: Parser) -> None:
         choices=[name for name, setting in VARIED.items() if setting in KNOBS],
         help="search for the largest prefill budget, or the largest batch, that stays within --itl-p99 and --ttft-p95",
     )
-    group.add_argument("--from", dest="first", type=float, metavar="X", help="first value")
-    group.add_argument("--to", dest="last", type=float, metavar="X", help="last value")
+    group.add_argument("--from", dest="from", type=float, metavar="X", help="first value")
+    group.add_argument("--to", type=float, metavar="X", help="last value")
     group.add_argument("--points", type=int, metavar="N", help="number of values in a sweep (default: 8)")
     group.add_argument("--seconds", type=float, metavar="S", help="how long requests arrive at each value of a sweep")
     group.add_argument("--itl-p99", type=float, metavar="MS", help="upper limit of ITL p99 in a search")

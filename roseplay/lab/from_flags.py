@@ -10,24 +10,31 @@ from typing import Any
 
 from roseplay.arguments import given_fields
 from roseplay.config import EngineConfig, Knobs
+from roseplay.formats.invalid import validated
 from roseplay.formats.json_text import strict_json
+from roseplay.lab.document import ARMS
+from roseplay.lab.experiment import ARM_CONFIG, SIDE
 from roseplay.lab.flags import NOT_FLAGS, VARIED
-from roseplay.lab.lab import parse_experiment
+from roseplay.lab.order import DEFAULT_LIMITS, find_scenario, parse_order
 from roseplay.lab.own_traffic import MAX_NAME, OWN, OwnTraffic
 from roseplay.lab.results import experiment_of
-from roseplay.lab.spec import ARM_CONFIG, ARMS, DEFAULT_LIMITS, SIDE, find_scenario, parse_seed
 from roseplay.remote.address import server_addresses
 from roseplay.settings import Choice, settings_of
 from roseplay.traffic.own import MAX_BYTES, parse_traffic
-from roseplay.traffic.scenario import PARAM_LIMITS, checked_param
+from roseplay.traffic.scenario import PARAM_LIMITS, Params
 from roseplay.traffic.scenarios import SCENARIOS
 
 _WORDS = {"on": True, "true": True, "off": False, "false": False, "none": None, "null": None, "unlimited": None}
-# Flags, and the kinds of experiments that they are for.
-_OF_KINDS = {
-    **dict.fromkeys(("first", "last"), ("sweep", "find")),
-    **dict.fromkeys(("points", "seconds"), ("sweep",)),
-    **dict.fromkeys(("itl_p99", "ttft_p95"), ("find",)),
+# Flags for fields within the parts of an order: their parts, and their names there.
+_PLACES = {
+    **{name: ("params", name) for name in (*PARAM_LIMITS, "prompt")},
+    **{name: ("limits", name) for name in DEFAULT_LIMITS},
+    "points": ("sweep", "points"),
+    "seconds": ("sweep", "seconds"),
+    "itl_p99": ("find", "itl_p99_ms"),
+    "ttft_p95": ("find", "ttft_p95_ms"),
+    "from": ("range", "from"),
+    "to": ("range", "to"),
 }
 
 
@@ -42,31 +49,29 @@ def engine_config(options: argparse.Namespace) -> EngineConfig:
 
 
 def experiment_body(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the experiment as ``parse_experiment`` reads it: the spec file, overridden by the flags.
+    """Returns the experiment as ``parse_order`` reads it: the spec file, overridden by the flags.
 
     Raises:
         ValueError: the file or a flag is invalid; the message is one sentence for the user.
     """
     body = {} if options.spec is None else _read_spec(Path(options.spec))
-    named = {
-        **{name: getattr(options, name) for name in ("scenario", "seed", "repeats", "length")},
-        "max_spread_pct": options.max_spread,
-    }
+    parts: dict[str, dict[str, Any]] = {part: {} for part in ("params", "limits", "sweep", "find", "range")}
+    for flag, (part, name) in _PLACES.items():
+        if (value := getattr(options, flag)) is not None:
+            parts[part][name] = value
+    named = {name: getattr(options, name) for name in ("scenario", "seed", "repeats", "length")}
+    named["max_spread_pct"] = options.max_spread
     body |= {name: value for name, value in named.items() if value is not None}
-    body |= _varied(options)
+    body |= _varied(options, parts)
     if options.traffic is not None:
-        seed = parse_seed(body.get("seed"))
-        body["traffic"] = _read_traffic(Path(options.traffic), options.rate_per_s, seed)
-        body["params"] = {}
+        seed, rate = parse_order({"seed": body.get("seed")}).seed, parts["params"].pop("rate_per_s", None)
+        body |= {"traffic": _read_traffic(Path(options.traffic), rate, seed), "params": {}}
     if body.get("scenario") is None and body.get("traffic") is None:
         raise ValueError("name a scenario, or a file with --spec (--help lists the scenarios)")
-    parse_experiment(body)  # a file may contain anything; the code below relies on the types
-    for part, names in (("params", (*PARAM_LIMITS, "prompt")), ("limits", DEFAULT_LIMITS)):
-        given = {name: value for name in names if (value := getattr(options, name)) is not None}
-        if options.traffic is not None:
-            given.pop("rate_per_s", None)  # belongs to the traffic
-        if given:
-            body[part] = {**(body.get(part) or {}), **given}
+    parse_order(body)  # a file may contain anything; the code below relies on the types
+    for part in ("params", "limits"):
+        if parts[part]:
+            body[part] = {**(body.get(part) or {}), **parts[part]}
     servers = [address.url for address in server_addresses(vars(options))]
     if len(servers) > 1 and ("sweep" in body or "find" in body):
         raise ValueError("a sweep or a search measures one server: leave out --url-b")
@@ -80,24 +85,21 @@ def experiment_body(options: argparse.Namespace) -> dict[str, Any]:
     return body
 
 
-def _varied(options: argparse.Namespace) -> dict[str, Any]:
+def _varied(options: argparse.Namespace, parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Returns ``sweep`` or ``find`` as the lab reads it, if requested; raises ``ValueError`` for incompatible flags."""
-    asked = [name for name in ("sweep", "find") if getattr(options, name) is not None]
+    asked = [kind for kind in ("sweep", "find") if getattr(options, kind) is not None]
     if len(asked) == 2:
         raise ValueError("use either --sweep or --find")
-    for name, kinds in _OF_KINDS.items():
-        if getattr(options, name) is not None and not {*kinds} & {*asked}:
-            flag = {"first": "from", "last": "to"}.get(name, name.replace("_", "-"))
-            raise ValueError(f"--{flag} is for {' or '.join(f'--{kind}' for kind in kinds)}")
+    kinds = {"sweep": ["sweep"], "find": ["find"], "range": ["sweep", "find"]}
+    for flag, (part, name) in _PLACES.items():
+        if part in kinds and name in parts[part] and not {*kinds[part]} & {*asked}:
+            raise ValueError(f"--{flag.replace('_', '-')} is for {' or '.join(f'--{kind}' for kind in kinds[part])}")
     if not asked:
         return {}
     (kind,) = asked
     if options.b and kind == "find":
         raise ValueError("--b is for a comparison or a sweep of A and B: leave it out with --find")
-    fields = {"setting": VARIED[getattr(options, kind)], "from": options.first, "to": options.last}
-    if kind == "sweep":
-        return {"sweep": {**fields, "points": options.points, "seconds": options.seconds}}
-    return {"find": {**fields, "itl_p99_ms": options.itl_p99, "ttft_p95_ms": options.ttft_p95}}
+    return {kind: {**parts[kind], **parts["range"], "setting": VARIED[getattr(options, kind)]}}
 
 
 def _at_server(body: Mapping[str, Any], arm: str, url: str, *, alone: bool) -> dict[str, Any]:
@@ -113,8 +115,7 @@ def _read_traffic(path: Path, rate_per_s: float | None, seed: int) -> dict[str, 
     """Returns a file as an experiment's ``traffic``; raises ``ValueError``, which says what is wrong with it."""
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
-    if rate_per_s is not None:
-        checked_param("rate_per_s", rate_per_s)
+    validated(Params, {"rate_per_s": rate_per_s})
     try:
         found = parse_traffic(content, rate_per_s=rate_per_s, seed=seed)
     except ValueError as error:

@@ -12,25 +12,22 @@ from datetime import UTC, datetime
 from typing import Any
 
 from roseplay.core.info import EngineInfo
-from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.errors import EngineError
+from roseplay.formats.text import one_line
 from roseplay.host_memory import free_memory
 from roseplay.lab import arms
 from roseplay.lab.arms import LiveEngine, OpenEngine, arm_configs, evidence, room, settings
 from roseplay.lab.document import VERSION
-from roseplay.lab.engines import ArmEngines
-from roseplay.lab.experiment import Experiment, Point, in_turn
+from roseplay.lab.engines import ArmEngines, OpenArm
+from roseplay.lab.experiment import Arm, Experiment, Point, in_turn
 from roseplay.lab.load import Load, PlayedLoad, PlayedLoads, fitted, warm_up
-from roseplay.lab.measuring import Run, RunError, StoppedError, measure_run, run_record
+from roseplay.lab.measuring import RunError, StoppedError, run_record
 from roseplay.lab.memory import check_held, fit
 from roseplay.lab.points import KNOBS
 from roseplay.lab.progress import RunProgress, seconds_left
 from roseplay.lab.results import completed
 from roseplay.lab.servers import Servers
-from roseplay.lab.simulated_arm import SimulatedArm
-from roseplay.lab.spec import Arm
 from roseplay.traffic.environment import environment
-from roseplay.traffic.workload import Workload
 
 RUN_LIMIT_S = 120.0
 _log = logging.getLogger(__name__)
@@ -140,8 +137,9 @@ class Job:
         """Plan a round over these points and add its runs to the progress."""
         planned = []
         for point in points:
-            repeat = sum(run.arm == point.label for run in self._runs) + 1
-            planned.append((point, RunProgress(point.label, repeat, point.load.scenario.num_requests)))
+            repeat = sum(run.label == point.label for run in self._runs) + 1
+            about = point.about(varied=self.experiment.varied is not None)
+            planned.append((point, RunProgress(point.label, repeat, point.load.scenario.num_requests, about)))
         self._runs += [run for _, run in planned]
         return planned
 
@@ -166,7 +164,7 @@ class Job:
             error = str(failure)
         except Exception as failure:
             _log.exception("an experiment failed")
-            error = f"{type(failure).__name__}: {failure}".split("\n", 1)[0]
+            error = one_line(f"{type(failure).__name__}: {failure}")
         if state == "error" and self._stop.is_set():
             state = "stopped"  # interrupted work raises various errors
         self.state, self.error = state, error if state == "error" else None
@@ -196,32 +194,18 @@ class Job:
         engine = engines.get(point.arm, point.knobs)
         workload = self._played.make(point.load).workload
         run.start()
+        measured = None
         try:
-            measured = self._run_on(engine, workload, run, point.durations)
-        except BaseException as error:
-            run.finish(cut=True)
-            if isinstance(error, RunError | EngineError | TimeoutError):
-                raise RunError(f"{point.title}, run {run.repeat}: {error}") from None
-            raise
-        run.finish()
+            measured = engine.run(workload, stop=self._stop, durations=point.durations, progress=run, **self._how)
+        except (RunError, EngineError, TimeoutError) as error:
+            raise RunError(f"{point.title}, run {run.repeat}: {error}") from None
+        finally:
+            run.finish(cut=measured is None)
         block_bytes = engine.info.kv_bytes_per_token * engine.info.block_size
         record = run_record(point.arm, run.repeat, measured, engine.capabilities, block_bytes)
         point.runs.append(self.experiment.record(record))
         if self.experiment.varied is not None:  # a comparison's requests are too much data to publish each time
             self._tell()
-
-    def _run_on(
-        self,
-        engine: EngineLike | SimulatedArm,
-        workload: Workload,
-        run: RunProgress | None = None,
-        durations: float = 1,
-    ) -> Run:
-        """Play the workload on an arm's engine, with ``run`` to follow it."""
-        if isinstance(engine, SimulatedArm):
-            return engine.run(workload, stop=self._stop, durations=durations, progress=run, **self._how)
-        on_sent = None if run is None else run.sent.append
-        return Run.of_played(*measure_run(engine, workload, stop=self._stop, on_sent=on_sent, **self._how))
 
     def _open(self, longest: PlayedLoad) -> ArmEngines:
         """Open the engines, together or one at a time as memory allows."""
@@ -233,10 +217,10 @@ class Job:
         self._configs = dict(fits.configs)
         few = warm_up(longest.workload, longest.prompt_tokens)
 
-        def warm(arm: str, engine: EngineLike | SimulatedArm) -> None:
+        def warm(arm: str, engine: OpenArm) -> None:
             self._check_stop()
             try:
-                self._run_on(engine, few)
+                engine.run(few, stop=self._stop, **self._how)
             except (RunError, EngineError, TimeoutError) as error:
                 raise RunError(f"arm {arm}, warm-up: {error}") from None
 

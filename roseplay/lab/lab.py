@@ -6,22 +6,20 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from roseplay.config import Knobs
 from roseplay.engine.engine_like import EngineLike
 from roseplay.lab.arms import OpenEngine, settings
-from roseplay.lab.comparison import parse_comparison
-from roseplay.lab.experiment import Experiment
-from roseplay.lab.find import parse_find
+from roseplay.lab.document import ARMS
+from roseplay.lab.experiment import SIDE
 from roseplay.lab.job import Job
+from roseplay.lab.measures import MEASURES
+from roseplay.lab.order import DEFAULT_LIMITS, parse_experiment
 from roseplay.lab.own_traffic import OWN
 from roseplay.lab.servers import Servers
-from roseplay.lab.spec import ARMS, DEFAULT_LIMITS, SIDE
-from roseplay.lab.summary import MEASURES
-from roseplay.lab.sweep import parse_sweep
 from roseplay.remote.address import ServerAddress
 from roseplay.remote.engine import HttpEngine
 from roseplay.traffic.pace import Speed
@@ -63,22 +61,6 @@ class Store:
         return document_id
 
 
-def parse_experiment(body: Any, speed: Speed | None = None) -> Experiment:
-    """Parse an experiment: a sweep or a search if it has ``sweep`` or ``find``, otherwise a comparison.
-
-    Args:
-        speed: of the engine: parameters of a scenario's traffic that are missing are chosen for this speed.
-
-    Raises:
-        ValueError: the experiment is invalid; the message is one sentence for the sender.
-    """
-    if not isinstance(body, Mapping):
-        raise ValueError('an experiment is a JSON object, such as {"scenario": "token-budget"}')
-    if body.get("sweep") is not None:
-        return parse_sweep(body, speed)
-    return parse_find(body, speed) if body.get("find") is not None else parse_comparison(body, speed)
-
-
 class Lab:
     """Experiments beside a live engine.
 
@@ -116,7 +98,7 @@ class Lab:
         return self._job is not None and self._job.running
 
     def start(self, body: Any) -> Job:
-        """Start an experiment, see ``parse_experiment``.
+        """Start an experiment, see ``order.ExperimentOrder``.
 
         Raises:
             ValueError: the experiment is invalid, or this model cannot run it.

@@ -10,16 +10,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from roseplay.config import Knobs
+from roseplay.core.info import EngineInfo
 from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.records import StepRecord
 from roseplay.engine.request_metrics import RequestMetrics
+from roseplay.lab.progress import RunProgress
 from roseplay.sim.step_summaries import StepSummary
 from roseplay.traffic.driver import Driver, Outcome, Played
 from roseplay.traffic.metrics import ms, percentile
 from roseplay.traffic.workload import Workload
 
 POLL_S = 0.05
+CLOSE_S = 0.3  # after which an engine's process is killed, so that Stop does not wait for a step
 
 
 class StoppedError(Exception):
@@ -28,6 +32,42 @@ class StoppedError(Exception):
 
 class RunError(RuntimeError):
     """A run failed; the message is a sentence for the user."""
+
+
+class PlayedArm:
+    """An arm whose runs are played on an engine or another server. ``SimulatedArm`` has the same methods."""
+
+    def __init__(self, engine: EngineLike) -> None:
+        self._engine = engine
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._engine.info
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._engine.capabilities
+
+    def set_knobs(self, **changes: Any) -> Knobs:
+        return self._engine.set_knobs(**changes)
+
+    def close(self) -> None:
+        self._engine.close(CLOSE_S)
+
+    def run(
+        self,
+        workload: Workload,
+        *,
+        stop: threading.Event,
+        time_limit_s: float,
+        keep_cache: bool = False,
+        durations: float = 1.0,
+        progress: RunProgress | None = None,
+    ) -> MeasuredRun:
+        """Play the workload, see ``measure_run``; steps take as long as they do, whatever ``durations`` is."""
+        on_sent = None if progress is None else progress.sent.append
+        how: dict[str, Any] = {"time_limit_s": time_limit_s, "keep_cache": keep_cache, "on_sent": on_sent}
+        return MeasuredRun.of_played(*measure_run(self._engine, workload, stop=stop, **how))
 
 
 def measure_run(
@@ -97,7 +137,7 @@ def _check(played: Played, time_limit_s: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MeasuredAnswer:
     """One answered request of a run; times in ns of the engine's clock.
 
     Attributes:
@@ -118,7 +158,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MeasuredRun:
     """A run before it is written into the result.
 
     Attributes:
@@ -128,17 +168,17 @@ class Run:
         recomputed_tokens, moved_blocks: what preemptions cost; ``None`` for a simulated one.
     """
 
-    answers: Sequence[Answer]
+    answers: Sequence[MeasuredAnswer]
     steps: Iterable[StepSummary]
     saturated: bool | None = None
     recomputed_tokens: int | None = None
     moved_blocks: int | None = None
 
     @classmethod
-    def of_played(cls, played: Played, steps: Iterable[StepRecord]) -> Run:
+    def of_played(cls, played: Played, steps: Iterable[StepRecord]) -> MeasuredRun:
         """Returns the run of a workload that was played, all of whose requests were answered."""
         answers = [
-            Answer(
+            MeasuredAnswer(
                 outcome.due_ns,
                 outcome.submit_start_ns,
                 outcome.submit_end_ns,
@@ -166,7 +206,7 @@ def _row(step: StepRecord) -> StepSummary:
 
 
 def run_record(
-    arm: str, repeat: int, run: Run, told: Capabilities | None = None, block_bytes: int = 0
+    arm: str, repeat: int, run: MeasuredRun, told: Capabilities | None = None, block_bytes: int = 0
 ) -> dict[str, Any]:
     """Returns a run in the result's format; times are in ms since the first submit.
 
@@ -196,7 +236,7 @@ def run_record(
     return record if run.saturated is None else {**record, "saturated": run.saturated}
 
 
-def _request(index: int, answer: Answer, zero_ns: int) -> dict[str, Any]:
+def _request(index: int, answer: MeasuredAnswer, zero_ns: int) -> dict[str, Any]:
     metrics = answer.metrics
     gaps = sorted(metrics.itl_s)
     first_ns = metrics.first_token_ns

@@ -99,10 +99,9 @@ def fit(
     Raises:
         ValueError: not even one engine at a time fits; the message has the numbers and a remedy.
     """
-    if isinstance(live, Servers):  # nothing is started
-        return Fit(configs, in_turn=False)
-    if all(isinstance(config, EngineConfig) and config.run_as is not None for config in configs.values()):
-        return Fit(configs, in_turn=False)  # simulated arms hold neither weights nor a KV cache
+    own = [config for config in configs.values() if isinstance(config, EngineConfig) and config.run_as is None]
+    if isinstance(live, Servers) or not own:
+        return Fit(configs, in_turn=False)  # neither servers nor simulated arms hold weights or a KV cache here
     free = live.free_memory()
     whole, running = (
         {arm: sized(config, live.info, workload, prompt_tokens, at_once) for arm, config in configs.items()}

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from roseplay.config import Knobs
 from roseplay.formats.report_page import COLOURS, figure
 from roseplay.lab.comparison_charts import ARM_LINES
-from roseplay.lab.find_summary import PROMISES
-from roseplay.lab.knee import PROMISED
-from roseplay.lab.points import KNOBS, PROMPT, RATE, arm_points, plain_value, spread, value_text
+from roseplay.lab.findings.search import PROMISES
+from roseplay.lab.points import KNOBS, PROMISED, PROMPT, RATE, arm_points, spread
+from roseplay.lab.words import plain_value, value_text
 from roseplay.settings import settings_of
 from roseplay.traffic.run_figures import FIGURES
 

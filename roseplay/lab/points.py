@@ -1,87 +1,49 @@
-"""The measured values of a sweep or a search: their figures, and their names in text."""
+"""The measured values of a sweep or a search, as a result has them: their figures, and how they compare."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from roseplay.config import Knobs
-from roseplay.formats.numbers import number_text
-from roseplay.lab.document import RunFigures
-from roseplay.lab.experiment import Experiment, Point, Value, Varied
-from roseplay.lab.load import Load
-from roseplay.lab.simulated_text import is_exact
-from roseplay.lab.summary import MEASURES, keeps
-from roseplay.settings import settings_of
+from roseplay.lab.document import Value, Varied
+from roseplay.lab.measures import Limits, RunResult
 from roseplay.traffic.difference import Difference, difference
 from roseplay.traffic.run_figures import FIGURES
 
 RATE: Varied = "rate_per_s"
 PROMPT: Varied = "prompt_tokens"
-TRAFFIC: Mapping[Varied, str] = {RATE: "req/s", PROMPT: "prompt tokens"}  # varied by other traffic -> their units
+TRAFFIC: Mapping[str, str] = {RATE: "req/s", PROMPT: "prompt tokens"}  # varied by other traffic -> their units
 KNOBS: tuple[Varied, ...] = ("prefill_max_tokens", "max_batch_size")
-MAX_VALUE = 1_000_000
-FIGURES_OF_A_RUN = [name for name in MEASURES if name in RunFigures.__annotations__]
+PROMISED = {"ttft_p95_ms": "ttft_ms", "itl_p99_ms": "itl_ms"}  # a promise's figures -> the names of their limits
+
+PointResult = Mapping[str, Any]  # a ``document.MeasuredPoint``
+PointResults = Sequence[PointResult]
 
 
-def point_at(experiment: Experiment, setting: Varied, value: Value, load: Load, arm: str = "A") -> Point:
-    """Returns the point of an arm at which the experiment's setting has this value."""
-    label, knobs = value_text(setting, value), experiment.arms[arm].knobs
-    if len(experiment.arms) > 1:
-        label = f"{arm}, {label}"
-    if setting not in TRAFFIC:
-        knobs = knobs.changed({setting: value})
-    return Point(label=label, title=label, arm=arm, knobs=knobs, load=load, value=value)
-
-
-def of_point(point: Point) -> dict[str, Any]:
-    """Returns a point in the result's format."""
-    return {"value": point.value, "requests": point.load.scenario.num_requests, "runs": list(point.runs)}
-
-
-def arm_points(document: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str, Any]]]:
+def arm_points(document: Mapping[str, Any]) -> dict[str, PointResults]:
     """Returns the points of each arm that a sweep has measured."""
     names = {"A": "points", "B": "b_points"}
     return {arm: document[names[arm]] for arm in document["arms"]}
 
 
-def value_text(setting: Varied, value: Value) -> str:
-    """Returns a value's name in sentences, such as ``6 req/s`` or ``prefill budget 64``."""
-    if setting in TRAFFIC:
-        return f"{number_text(value)} {TRAFFIC[setting]}"
-    label = settings_of(Knobs)[setting].label.lower()
-    return f"no {label}" if value is None else f"{label} {plain_value(value)}"
-
-
-def plain_value(value: Value) -> str:
-    """Returns a value as text, without the setting's name and unit."""
-    return "unlimited" if value is None else number_text(value)
-
-
-def values_of(point: Mapping[str, Any], figure: str) -> list[float | None]:
+def values_of(point: PointResult, figure: str) -> list[float | None]:
     """Returns a figure of a point in each repeat."""
     return [run[figure] for run in point["runs"]]
 
 
-def compare(a: Mapping[str, Any], b: Mapping[str, Any], figure: str) -> Difference:
+def is_exact(runs: Sequence[RunResult]) -> bool:
+    """Whether these runs, of one arm or value, were simulated, so that a repeat would give the same figures."""
+    return all("saturated" in run for run in runs)
+
+
+def compare(a: PointResult, b: PointResult, figure: str) -> Difference:
     """Returns how a figure of point ``b`` differs from that of ``a``."""
     exact = is_exact(a["runs"]) and is_exact(b["runs"])
     return difference(values_of(a, figure), values_of(b, figure), better=FIGURES[figure].better, exact=exact)
 
 
-def runs_text(points: Iterable[Mapping[str, Any]]) -> str:
-    """Returns the points' numbers of runs in words, as in ``3 to 9 runs``."""
-    counts = sorted({len(point["runs"]) for point in points})
-    return " to ".join(map(str, dict.fromkeys((counts[0], counts[-1])))) + (" run" if counts == [1] else " runs")
-
-
-def verdict_text(row: Mapping[str, Any]) -> str:
-    """Returns the verdict on a summary's row for a table, as in ``kept, not sure``; a sweep's rows count as sure."""
-    return ("kept" if row["kept"] else "broken") + ("" if row.get("sure", True) else ", not sure")
-
-
-def spread(point: Mapping[str, Any], figure: str) -> dict[str, Any]:
+def spread(point: PointResult, figure: str) -> dict[str, Any]:
     """Returns median and range of a figure over the repeats; ``None`` for both if it could not be measured."""
     known = [value for value in values_of(point, figure) if value is not None]
     if not known:
@@ -89,20 +51,7 @@ def spread(point: Mapping[str, Any], figure: str) -> dict[str, Any]:
     return {"median": round(statistics.median(known), 4), "range": [min(known), max(known)]}
 
 
-def figures(run: Mapping[str, Any], limits: Mapping[str, float]) -> dict[str, float | bool | None]:
-    """Returns the figures of a run.
-
-    ``kept_pct`` is the share of requests within the limits, ``prompt_tokens`` the mean length of the prompts.
-    """
-    kept = sum(keeps(request, limits) for request in run["requests"])
-    found = {name: MEASURES[name](run, limits) for name in FIGURES_OF_A_RUN}
-    found["kept_pct"] = 100 * kept / len(run["requests"])
-    found["prompt_tokens"] = statistics.fmean(request["prompt_tokens"] for request in run["requests"])
-    rounded = {name: None if value is None else round(value, 4) for name, value in found.items()}
-    return {**rounded, "saturated": run["saturated"]} if "saturated" in run else rounded
-
-
-def misses(point: Mapping[str, Any], promises: Mapping[str, float]) -> dict[str, float]:
+def misses(point: PointResult, promises: Mapping[str, float]) -> dict[str, float]:
     """Returns by what share of the limit a point's median exceeds each promise that it breaks."""
     medians = {name: spread(point, name)["median"] for name in promises}
     return {
@@ -112,8 +61,28 @@ def misses(point: Mapping[str, Any], promises: Mapping[str, float]) -> dict[str,
     }
 
 
-def worst_miss(point: Mapping[str, Any], promises: Mapping[str, float]) -> str:
-    """Returns the promise that a point misses by most, as in ``ITL p99 by 12.5 %``; it misses one at least."""
+def worst_miss(point: PointResult, promises: Mapping[str, float]) -> tuple[str, float]:
+    """Returns the promise that a point misses by most, and by how many percent of the limit; it misses one at least."""
     found = misses(point, promises)
     name = max(found, key=found.__getitem__)
-    return f"{FIGURES[name].title} by {number_text(round(100 * found[name], 1))} %"
+    return name, round(100 * found[name], 1)
+
+
+def broken(point: PointResult, limits: Limits) -> list[str]:
+    """Returns the promised figures whose medians exceed their limits; an unknown TTFT counts as exceeding."""
+    found = list(misses(point, {name: limits[limit] for name, limit in PROMISED.items()}))
+    return ["ttft_p95_ms", *found] if spread(point, "ttft_p95_ms")["median"] is None else found
+
+
+def saturated_values(points: PointResults) -> list[Value]:
+    """Returns the values whose simulated runs were saturated."""
+    return [point["value"] for point in points if any(run.get("saturated") for run in point["runs"])]
+
+
+def point_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the rows of a summary's table; if there are two arms, both at each value, each with its ``arm``."""
+    summary = document["summary"]
+    if "b" not in summary:
+        return list(summary["points"])
+    rows = [{**row, "arm": arm} for arm, of in (("A", summary), ("B", summary["b"])) for row in of["points"]]
+    return sorted(rows, key=lambda row: row["value"])  # keeps A before B

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,13 +16,16 @@ class RunProgress:
     """The progress of one run, initially not started.
 
     Attributes:
+        label: the name of what is measured.
+        about: for programs: its arm and, if a setting is varied, its value and the simulated case.
         sent: the requests sent so far.
         ended: counts the requests that have ended, where they are not in ``sent``: in a simulation.
     """
 
-    arm: str
+    label: str
     repeat: int
     total: int
+    about: Mapping[str, Any] = field(default_factory=dict)
     started: float | None = None
     seconds: float | None = None
     cut: bool = False
@@ -55,7 +58,8 @@ class RunProgress:
 
     def status(self) -> dict[str, Any]:
         return {
-            "arm": self.arm,
+            "label": self.label,
+            **self.about,
             "repeat": self.repeat,
             "done": self.done if self.seconds is not None else self._count(),
             "total": self.total,
@@ -70,16 +74,16 @@ class RunProgress:
 
 
 def seconds_left(runs: list[RunProgress]) -> float | None:
-    """Estimate the time left from finished runs, preferably of the same arm; ``None`` before the first has finished."""
-    known: dict[str, list[float]] = {run.arm: [] for run in runs}
+    """Estimate the time left from finished runs, preferably of the same point; ``None`` before the first has finished."""
+    known: dict[str, list[float]] = {run.label: [] for run in runs}
     for run in runs:
         if run.seconds is not None:
-            known[run.arm].append(run.seconds)
+            known[run.label].append(run.seconds)
     everything = [seconds for found in known.values() for seconds in found]
     if not everything:
         return None
     left = 0.0
     for run in runs:
         if run.seconds is None:
-            left += max(0.0, statistics.mean(known[run.arm] or everything) - run.elapsed)
+            left += max(0.0, statistics.mean(known[run.label] or everything) - run.elapsed)
     return round(left, 1)

@@ -9,14 +9,14 @@ from typing import Any
 from roseplay.config import GPU_KNOBS
 from roseplay.formats.numbers import number_text, range_text, ratio_text, setting_text
 from roseplay.formats.report_page import charts, heading, report_page, table
+from roseplay.formats.segments import as_html
 from roseplay.lab.comparison_charts import comparison_charts
-from roseplay.lab.find_summary import PROMISES
+from roseplay.lab.document import ARMS
+from roseplay.lab.findings.finding import Row, is_once
+from roseplay.lab.findings.search import PROMISES
 from roseplay.lab.point_charts import VALUE_AXIS, point_charts
-from roseplay.lab.points import arm_points, plain_value, runs_text, verdict_text
-from roseplay.lab.sentences import verdict_words
-from roseplay.lab.simulated_text import is_once
-from roseplay.lab.spec import ARMS
-from roseplay.lab.sweep_summary import point_rows
+from roseplay.lab.points import arm_points, point_rows
+from roseplay.lab.words import kept_text, plain_value, point_runs_text, sentences, verdict_words
 from roseplay.traffic.run_figures import FIGURES
 
 _HEADS = ("A", '<span class="b">B</span>')
@@ -37,7 +37,9 @@ def html_report(document: Document) -> str:
     parts = [
         f"<h1>{escape(document['title'])}</h1>",
         f'<p class="quiet">{escape(_about(document))}</p>',
-        "<ol>" + "".join(f"<li>{escape(line)}</li>" for line in document["summary"]["sentences"]) + "</ol>",
+        "<ol>"
+        + "".join(f"<li>{as_html(finding['words'])}</li>" for finding in document["summary"]["findings"])
+        + "</ol>",
         *(part for (title, sub, _), chart in zip(drawn, made, strict=True) for part in (heading(title, sub), chart)),
         *(heading(rows_title), table(metric_rows(document), _METRIC_HEADS) if compares else _point_table(document)),
         *(heading("Settings", "" if compares else "of every value"), _settings(document)),
@@ -71,7 +73,7 @@ def _about(document: Document) -> str:
 def _value_runs_text(document: Document) -> str:
     """Returns the number of runs of each value in words, as in ``3 runs a value``, and of each arm if there are two."""
     points = [point for of_arm in arm_points(document).values() for point in of_arm]
-    return f"{runs_text(points)} a value" + (" and arm" if len(document["arms"]) > 1 else "")
+    return f"{point_runs_text(points)} a value" + (" and arm" if len(document["arms"]) > 1 else "")
 
 
 def metric_rows(document: Mapping[str, Any]) -> list[list[str]]:
@@ -84,7 +86,7 @@ def metric_rows(document: Mapping[str, Any]) -> list[list[str]]:
             mark = ' class="better"' if better == side else ""
             spread = range_text(*row[f"{side}_range"])
             cells.append(f'<span{mark}>{number_text(row[side])}</span> <span class="quiet">{spread}</span>')
-        cells += [ratio_text(row["ratio"]), verdict_words(row)]
+        cells += [ratio_text(row["ratio"]), verdict_words(Row(**row))]
         rows.append(cells)
     return rows
 
@@ -96,7 +98,7 @@ def _point_table(document: Document) -> str:
             (f"{number}. " if document["kind"] == "find" else "") + plain_value(row["value"]),
             *([_HEADS[ARMS.index(row["arm"])]] if "arm" in row else []),
             *(_cell(found) for found in row["figures"].values()),
-            verdict_text(row),
+            kept_text(row),
         ]
         for number, row in enumerate(rows, 1)
     ]
@@ -145,7 +147,7 @@ def text_report(document: Document) -> list[str]:
         runs = _value_runs_text(document)
     labels = [f"  {arm}: {of['label']}" for arm, of in document["arms"].items() if "label" in of]
     lines = _metric_lines(document) if compares else _point_lines(document)
-    return [f"{title}, {runs}", *labels, "", *document["summary"]["sentences"], "", *lines]
+    return [f"{title}, {runs}", *labels, "", *sentences(document["summary"]), "", *lines]
 
 
 def _metric_lines(document: Document) -> list[str]:
@@ -153,7 +155,7 @@ def _metric_lines(document: Document) -> list[str]:
     for row in document["summary"]["metrics"]:
         name = ", ".join(filter(None, (row["title"], row["unit"])))
         a, b = (f"{number_text(row[arm]):>10} {range_text(*row[f'{arm}_range']):<13}" for arm in ("a", "b"))
-        lines.append(f"{name:<26}{a}{b}{ratio_text(row['ratio']):>8}  {verdict_words(row)}")
+        lines.append(f"{name:<26}{a}{b}{ratio_text(row['ratio']):>8}  {verdict_words(Row(**row))}")
     return lines
 
 
@@ -166,5 +168,5 @@ def _point_lines(document: Document) -> list[str]:
         cells = (f"{number_text(found['median'])} {range_text(*found['range'])}" for found in row["figures"].values())
         value = f"{plain_value(row['value'])} {row.get('arm', '')}".strip()
         line = f"{value:<20}" + "".join(f"{cell.strip():<{width}}" for cell, width in zip(cells, wide, strict=True))
-        lines.append(line + verdict_text(row))
+        lines.append(line + kept_text(row))
     return lines

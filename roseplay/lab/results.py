@@ -9,17 +9,23 @@ from typing import Any
 from roseplay.formats.json_text import strict_json
 from roseplay.formats.numbers import setting_text
 from roseplay.formats.spreadsheet import spreadsheet
-from roseplay.lab import sweep
-from roseplay.lab.document import check_document
-from roseplay.lab.find_summary import Search, find_summary
+from roseplay.lab.document import ARMS, MAX_POINTS, check_document
+from roseplay.lab.findings.comparison import comparison_findings
+from roseplay.lab.findings.search import Search, search_findings
+from roseplay.lab.findings.sweep import sweep_findings
+from roseplay.lab.order import find_scenario
 from roseplay.lab.own_traffic import OWN
-from roseplay.lab.points import arm_points
-from roseplay.lab.spec import ARMS, find_scenario
-from roseplay.lab.summary import summary
-from roseplay.lab.sweep_summary import point_rows, sweep_summary
+from roseplay.lab.points import arm_points, point_rows
+from roseplay.lab.words import entry
 
 MAX_BYTES = 32 * 2**20
-_SUMMARIES = {"compare": summary, "sweep": sweep_summary, "find": find_summary}
+_FINDINGS = {"compare": comparison_findings, "sweep": sweep_findings, "find": search_findings}
+
+
+def summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the ``summary`` of a result: its tables, and its ``findings``, each with its fields and its ``words``."""
+    tables, findings = _FINDINGS[document["kind"]](document)
+    return {**tables, "findings": list(map(entry, findings))}
 
 
 def completed(document: dict[str, Any]) -> dict[str, Any]:
@@ -29,7 +35,7 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
         differs = [name for part in ("knobs", "config") for name in a[part] if a[part][name] != b[part][name]]
         for arm in (a, b):
             arm["differs"], arm["label"] = differs, _label(arm, differs)
-    return {**document, "summary": _SUMMARIES[document["kind"]](document)}
+    return {**document, "summary": summary_of(document)}
 
 
 def _label(arm: Mapping[str, Any], differs: list[str]) -> str:
@@ -48,7 +54,7 @@ def parse_result(content: bytes) -> dict[str, Any]:
     if len(content) > MAX_BYTES:
         raise ValueError(f"the file is larger than {MAX_BYTES // 2**20} MiB, so it is not a result of the lab")
     document = checked(strict_json(content, "the file"))
-    return {**document, "summary": _SUMMARIES[document["kind"]](document)}
+    return {**document, "summary": summary_of(document)}
 
 
 def checked(document: Any) -> dict[str, Any]:
@@ -73,7 +79,7 @@ def _check_values(document: Mapping[str, Any]) -> None:
     asked = document["asked"]
     rising = all(low < high for low, high in pairwise((0, *asked)))
     measured = [[point["value"] for point in points] for points in arm_points(document).values()]
-    if not rising or len(asked) > sweep.MAX_POINTS or any(values != asked[: len(values)] for values in measured):
+    if not rising or len(asked) > MAX_POINTS or any(values != asked[: len(values)] for values in measured):
         raise ValueError("the values in the result differ from those of its sweep")
 
 

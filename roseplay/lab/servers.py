@@ -12,7 +12,7 @@ from roseplay.config import EngineConfig, Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.errors import EngineError
-from roseplay.lab.spec import Arm
+from roseplay.lab.experiment import Arm
 from roseplay.remote.address import ServerAddress
 from roseplay.remote.engine import CLOSE_TIMEOUT_S, HttpEngine
 

@@ -15,7 +15,7 @@ from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.request_metrics import RequestMetrics
 from roseplay.engine.simulated import simulated_runner, tokenizer_of_simulated
-from roseplay.lab.measuring import Answer, Run, RunError, StoppedError
+from roseplay.lab.measuring import MeasuredAnswer, MeasuredRun, RunError, StoppedError
 from roseplay.lab.progress import RunProgress
 from roseplay.sim.outcome import Simulated, SimulatedRequest
 from roseplay.sim.runner import SimulatedRunner
@@ -69,7 +69,7 @@ class SimulatedArm:
     def free_memory(self) -> FreeMemory:
         return self._runner.free_memory()
 
-    def close(self, timeout: float = 0.0) -> None:
+    def close(self) -> None:
         """Do nothing: it holds neither a process nor a model."""
 
     def run(
@@ -81,7 +81,7 @@ class SimulatedArm:
         keep_cache: bool = False,
         durations: float = 1.0,
         progress: RunProgress | None = None,
-    ) -> Run:
+    ) -> MeasuredRun:
         """Simulate the workload, from a cold cache unless it is kept.
 
         Args:
@@ -135,7 +135,7 @@ class SimulatedArm:
             self._encoded[id(prompt)] = prompt, encode_prompt(prompt, self.tokenizer, self.info.vocab_size)
         return self._encoded[id(prompt)][1]
 
-    def _run_of(self, played: Simulated, workload: Workload) -> Run:
+    def _run_of(self, played: Simulated, workload: Workload) -> MeasuredRun:
         one_by_one = self._knobs.admission == "blocking"
         answers = []
         for index, arrival in enumerate(workload):
@@ -157,7 +157,7 @@ class SimulatedArm:
                 itl_ns=np.diff(tokens_ns).tolist(),
             )
             answers.append(
-                Answer(
+                MeasuredAnswer(
                     due_ns=played.start_ns + round(arrival.at_s * 1e9),
                     submit_start_ns=times.arrived_ns,
                     submit_end_ns=metrics.accepted_ns or times.arrived_ns,
@@ -170,4 +170,4 @@ class SimulatedArm:
         assert played.steps is not None
         over_time = answers[-1].submit_start_ns > answers[0].submit_start_ns  # a burst saturates nothing
         ttft_s = np.array([answer.metrics.ttft_s for answer in answers])
-        return Run(answers, played.steps, saturated=over_time and grows(ttft_s))
+        return MeasuredRun(answers, played.steps, saturated=over_time and grows(ttft_s))

@@ -6,9 +6,6 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from roseplay.formats.numbers import number_text
-from roseplay.traffic.run_figures import FIGURES
-
 LEAST_REPEATS = 3  # fewer say nothing about a spread
 MOST_PCT = 1000.0  # upper limit, also used for a median of 0
 _DOUBT = 0.05
@@ -44,11 +41,3 @@ def _left_out(count: int) -> int:
         out += 1
         beyond += 2 * math.comb(count, out + 1)
     return out
-
-
-def still_text(name: str, pct: float, repeats: int) -> str:
-    """Returns the sentence about a spread that has not become as small as requested."""
-    title = FIGURES[name].title
-    if repeats < LEAST_REPEATS:
-        return f"The spread of {title} is not known: that needs {LEAST_REPEATS} repeats."
-    return f"The spread of {title} was still {number_text(pct)} % after {repeats} repeats."

@@ -26,7 +26,7 @@ FIGURES: Mapping[str, Figure] = {
     figure.name: figure
     for figure in (
         Figure("output_tokens_per_s", "Throughput", "tok/s", "higher"),
-        Figure("goodput_req_s", "Goodput", "req/s in SLO", "higher"),
+        Figure("goodput_req_s", "Goodput", "req/s", "higher"),
         Figure("kept_pct", "Kept", "%", "higher"),
         Figure("ttft_p50_ms", "TTFT p50", "ms", "lower"),
         Figure("ttft_p95_ms", "TTFT p95", "ms", "lower"),

@@ -6,9 +6,12 @@ import dataclasses
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from roseplay.config import EngineConfig, Knobs, SamplingParams
+from roseplay.formats.invalid import Number, Order, Whole, between, validated
 from roseplay.traffic.arrivals import burst, fixed_interval, poisson
 from roseplay.traffic.prompts import Prompt, PromptMix, PromptSource
 from roseplay.traffic.run_figures import FIGURES
@@ -20,6 +23,21 @@ MAX_RATE_PER_S = 1000
 MAX_NEW_TOKENS = 512
 MAX_PROMPT = 2000  # characters
 MOST_OFF = 0.25  # by how much the mean length of prompts may differ from ``Scenario.prompt_tokens``, as a share of it
+
+PARAM_LIMITS: Mapping[str, tuple[float, float]] = {
+    "num_requests": (1, MAX_REQUESTS),
+    "max_new_tokens": (1, MAX_NEW_TOKENS),
+    "rate_per_s": (0.1, MAX_RATE_PER_S),
+}
+
+
+class Params(Order):
+    """Parameters of a scenario's traffic that may be changed."""
+
+    num_requests: Annotated[Whole, between(*PARAM_LIMITS["num_requests"])] | None = None
+    max_new_tokens: Annotated[Whole, between(*PARAM_LIMITS["max_new_tokens"])] | None = None
+    rate_per_s: Annotated[Number, between(*PARAM_LIMITS["rate_per_s"])] | None = None
+    prompt: Annotated[str, Field(min_length=1, max_length=MAX_PROMPT)] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +123,7 @@ class Scenario:
         unknown = sorted(set(params) - known)
         if unknown:
             raise ValueError(f"{self.title} has no parameter {', '.join(unknown)}: it has {', '.join(sorted(known))}")
-        changes: dict[str, Any] = {name: checked_param(name, value) for name, value in params.items()}
-        return dataclasses.replace(self, **changes)
+        return dataclasses.replace(self, **validated(Params, dict(params)).model_dump(exclude_unset=True))
 
     def workload(
         self,
@@ -179,27 +196,3 @@ class Scenario:
                 raise ValueError(f"{self.title}: a prompt takes {longest} tokens, there is room for {room}")
             mix = smaller
         return mix
-
-
-PARAM_LIMITS: Mapping[str, tuple[float, float]] = {
-    "num_requests": (1, MAX_REQUESTS),
-    "max_new_tokens": (1, MAX_NEW_TOKENS),
-    "rate_per_s": (0.1, MAX_RATE_PER_S),
-}
-
-
-def checked_param(name: str, value: Any) -> float | str:
-    """Returns a parameter's value: a number within its limits, or a prompt; raises ``ValueError`` if it is invalid."""
-    if name == "prompt":
-        if not isinstance(value, str) or not 0 < len(value) <= MAX_PROMPT:
-            raise ValueError(f"prompt must be text of 1 to {MAX_PROMPT} characters")
-        return value
-    return checked_number(name, value, *PARAM_LIMITS[name], whole=name != "rate_per_s")
-
-
-def checked_number(name: str, value: Any, low: float, high: float, *, whole: bool = True) -> float:
-    """Returns the number, as an ``int`` if it must be whole; raises ``ValueError`` if it is outside the limits."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not low <= value <= high or (whole and value % 1):
-        raise ValueError(f"{name} is {value!r}: use {'a whole number' if whole else 'a number'} from {low} to {high}")
-    return int(value) if whole else float(value)

@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from roseplay.formats.numbers import range_text
+from roseplay.lab.words import sentences
 from tests.browser.conftest import PHONE, Served, ask, reload
 
 Open = Callable[..., Page]
@@ -114,7 +115,7 @@ def test_a_run_shows_both_arms(live: Served, open_page: Open) -> None:
     )
     expect(row(page, "output_tokens_per_s").locator("td").first).to_have_text(re.compile(r"\d"))
     expect(row(page, "same_tokens").locator("td")).to_have_text("yes")
-    expect(page.locator("#rp-lab-look li").first).to_have_text(document["summary"]["sentences"][0])
+    expect(page.locator("#rp-lab-look li").first).to_have_text(sentences(document["summary"])[0])
     link = live.address + f"/#lab={document['id']}"
     other = open_page(live)
     other.goto(link)

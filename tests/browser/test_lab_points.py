@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from roseplay.lab.words import sentences
 from tests.browser.conftest import PHONE, Served, reload
 from tests.browser.test_lab import RUN_MS, open_file, open_lab
 
@@ -73,7 +74,7 @@ def test_a_sweep_is_run_shown_kept_and_sent(live: Served, open_page: Open, tmp_p
     assert document["arms"]["A"]["knobs"]["max_batch_size"] == live.engine.knobs.max_batch_size, "as the engine is set"
     table = cells(page)
     assert [line[0] for line in table] == ["4", "8"]
-    expect(panel(page, "look").locator("li").first).to_have_text(document["summary"]["sentences"][0])
+    expect(panel(page, "look").locator("li").first).to_have_text(sentences(document["summary"])[0])
     for name in ("curve-ttft", "curve-itl", "kept"):
         canvas = panel(page, name).locator("canvas")
         expect(canvas).to_have_attribute("aria-label", re.compile("4 req/s: .*8 req/s: "))
@@ -127,7 +128,7 @@ def test_a_sweep_of_the_prompt_length_measures_a_and_b_and_opens_with_both(
     assert all(point["runs"][0]["prompt_tokens"] > 50 for point in document["points"] + document["b_points"])
     rows = ["64 A", "64 B", "128 A", "128 B"]
     assert [line[0] for line in cells(page)] == rows
-    expect(panel(page, "look").locator("li").first).to_have_text(document["summary"]["sentences"][0])
+    expect(panel(page, "look").locator("li").first).to_have_text(sentences(document["summary"])[0])
     for name in ("curve-ttft", "curve-itl", "kept"):
         expect(panel(page, name).locator("canvas")).to_have_attribute("aria-label", re.compile("A, 64: .*B, 128: "))
     expect(panel(page, "curve-itl").locator(".rp-lg")).to_have_text(["A", "B"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from roseplay.formats.numbers import number_text, ratio_text
+from roseplay.lab.findings import comparison, crossing, finding, regret, search, sweep
+from roseplay.lab.findings.finding import Row
 from roseplay.lab.report import metric_rows, text_report
-from roseplay.lab.summary import summary
+from roseplay.lab.results import summary_of
+from roseplay.lab.words import brief, facts, words_of
 from roseplay.traffic.difference import least_ratio
 from roseplay.traffic.run_figures import FIGURES
 from roseplay.traffic.scenarios import SCENARIOS
@@ -56,63 +58,47 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
 each_document = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
 
-def claims(sentence: str, rows: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
-    """The clauses of a sentence, each with the table row of the metric it is about."""
-    body = re.sub(r"^(The price|In return|No clear effect|The same work|Nearly the same work): ", "", sentence)
-    body = body.removesuffix(" One run each: repeat it to see the spread.").removesuffix(".")
-    found = []
-    for clause in re.split(r"; |, but ", body):
-        text = re.sub(r"^also (better|worse) in B: ", "", clause)
-        named = [row for row in rows.values() if text.lower().startswith(row["title"].lower() + " ")]
-        if named:
-            found.append((max(named, key=lambda row: len(row["title"])), clause))
-    return found
+@each_document
+@given(documents())
+def test_words_say_of_a_figure_what_its_row_says(document) -> None:
+    for row in (Row(**row) for row in summary_of(document)["metrics"]):
+        for clause in (facts(row), brief(row)):
+            assert clause.lower().startswith(row.title.lower() + " ")
+            marked = "within" in clause or "too close" in clause
+            assert marked == (row.verdict == "within"), (clause, row)
+            assert ("could not be measured" in clause) == (row.verdict == "unknown"), (clause, row)
+            if " in B and " in clause:
+                assert f" {number_text(row.b)} " in clause and f" {number_text(row.a)} " in clause
+            if row.ratio is not None and row.verdict != "unknown":
+                assert ratio_text(row.ratio) in clause
 
 
 @each_document
 @given(documents())
-def test_a_sentence_says_of_a_figure_what_its_row_says(document) -> None:
-    found = summary(document)
-    rows = {row["name"]: row for row in found["metrics"]}
-    said = [claim for sentence in found["sentences"] for claim in claims(sentence, rows)]
-    assert len(said) >= 3
-    for row, clause in said:
-        marked = "within" in clause or "too close" in clause
-        assert marked == (row["verdict"] == "within"), (clause, row)
-        assert ("could not be measured" in clause) == (row["verdict"] == "unknown"), (clause, row)
-        if " in B and " in clause:
-            assert f" {number_text(row['b'])} " in clause and f" {number_text(row['a'])} " in clause
-        if row["ratio"] is not None and row["verdict"] != "unknown":
-            assert ratio_text(row["ratio"]) in clause
-        for word in re.findall(r"also (better|worse)|and is (better|worse):", clause):
-            assert row["verdict"] in word
-
-
-@each_document
-@given(documents())
-def test_the_first_sentence_is_about_what_is_watched_and_the_second_about_the_promised_price(document) -> None:
-    found = summary(document)
-    rows = {row["name"]: row for row in found["metrics"]}
-    first, second, _ = found["sentences"]
+def test_the_effect_is_of_what_is_watched_and_the_price_has_what_is_promised(document) -> None:
+    summary = summary_of(document)
+    rows = {row["name"]: row for row in summary["metrics"]}
+    effect, price, work = summary["findings"][:3]
     scenario = SCENARIOS.get(document["scenario"])
     if scenario is not None and scenario.watch in rows:  # tenants have rows only if requests have them
-        assert claims(first, rows)[0][0]["name"] == scenario.watch
-    effect = claims(first, rows)[-1][0]
-    opening = "In return: " if effect["verdict"] == "worse" else "The price: "
-    assert second.startswith(opening)
-    told = {row["name"] for sentence in (first, second) for row, _ in claims(sentence, rows)}
+        assert (effect["watched"] or effect["row"])["name"] == scenario.watch
+    assert price["wanted"] == ("better" if effect["row"] and effect["row"]["verdict"] == "worse" else "worse")
+    told = [row for row in (effect["row"], price["promised"], price["from_arrival"], price["largest"]) if row]
+    told += price["always"]
+    assert all(row == rows[row["name"]] for row in (*told, *work["rows"]))
+    names = [row["name"] for row in (*told, *work["rows"])]
+    assert len(names) == len(set(names)), "each figure is mentioned once"
     if scenario is not None and scenario.price in rows:
-        assert scenario.price in told
-    assert {name for name in ("ttft_p99_ms", "e2e_p99_ms") if rows[name]["verdict"] != "unknown"} <= told
-    wanted = "better" if opening == "In return: " else "worse"
-    clear = {row["name"] for row in rows.values() if row["verdict"] == wanted}
-    assert not clear or clear & told, "a clear price is always mentioned"
+        assert scenario.price in names
+    assert {name for name in ("ttft_p99_ms", "e2e_p99_ms") if rows[name]["verdict"] != "unknown"} <= {*names}
+    clear = {row["name"] for row in rows.values() if row["verdict"] == price["wanted"]}
+    assert not clear or clear & {row["name"] for row in told}, "a clear price is always mentioned"
 
 
 @each_document
 @given(documents())
 def test_rows_have_the_verdict_of_their_ranges(document) -> None:
-    for row in summary(document)["metrics"]:
+    for row in summary_of(document)["metrics"]:
         if row["verdict"] == "unknown":
             assert None in (row["a"], row["b"])
             continue
@@ -130,7 +116,7 @@ def test_rows_have_the_verdict_of_their_ranges(document) -> None:
 @each_document
 @given(documents())
 def test_the_terminal_and_the_report_show_the_same_verdicts(document) -> None:
-    document = {**document, "summary": summary(document)}
+    document = {**document, "summary": summary_of(document)}
     words = {"better": "better", "worse": "worse", "within": "within the spread", "unknown": "–"}
     lines = text_report(document)[-len(document["summary"]["metrics"]) :]
     for row, line, cells in zip(document["summary"]["metrics"], lines, metric_rows(document), strict=True):
@@ -145,3 +131,11 @@ def test_the_terminal_and_the_report_show_the_same_verdicts(document) -> None:
 )
 def test_halves_are_rounded_up_as_the_page_rounds_them(value, text) -> None:
     assert number_text(value) == text
+
+
+def test_every_finding_has_words() -> None:
+    modules = (comparison, crossing, finding, regret, search, sweep)
+    kinds = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
+    findings = {kind for kind in kinds if issubclass(kind, finding.Finding)} - {finding.Finding}
+    assert len(findings) > 20
+    assert [kind for kind in findings if words_of.dispatch(kind) is words_of.dispatch(object)] == []

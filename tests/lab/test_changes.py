@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from roseplay.lab.points import FIGURES_OF_A_RUN
-from roseplay.lab.sweep_summary import changes, figure_text
+from roseplay.lab.findings.finding import Level, rows_between
+from roseplay.lab.measures import FIGURES_OF_A_RUN
+from roseplay.lab.words import changes, level_text
 
 
 def point(**figures: tuple[float | None, ...]) -> dict[str, Any]:
@@ -20,15 +21,15 @@ def point(**figures: tuple[float | None, ...]) -> dict[str, Any]:
 def test_what_changed_is_told_as_a_ratio_and_what_did_not_is_marked() -> None:
     before, after = point(ttft_p95_ms=(100, 110)), point(ttft_p95_ms=(205, 215), itl_p99_ms=(4.9, 5.1))
     names = ("ttft_p95_ms", "itl_p99_ms")
-    assert changes(before, after, names) == "TTFT p95 2.00×, ITL p99 1.00× (within the spread)"
-    assert changes(after, before, names[:1]) == "TTFT p95 0.50×"
+    assert changes(rows_between(before, after, names)) == "TTFT p95 2.00×, ITL p99 1.00× (within the spread)"
+    assert changes(rows_between(after, before, names[:1])) == "TTFT p95 0.50×"
 
 
 def test_what_could_not_be_measured_is_left_out() -> None:
     before, after = point(ttft_p95_ms=(None, None)), point()
-    assert changes(before, after, ("ttft_p95_ms",)) == "nothing that could be measured"
-    assert changes(before, after, ("ttft_p95_ms", "itl_p99_ms")) == "ITL p99 1.00× (within the spread)"
+    assert changes(rows_between(before, after, ("ttft_p95_ms",))) == "nothing that could be measured"
+    assert changes(rows_between(before, after, ("ttft_p95_ms", "itl_p99_ms"))) == "ITL p99 1.00× (within the spread)"
 
 
 def test_a_figure_has_its_median_and_range() -> None:
-    assert figure_text(point(ttft_p95_ms=(170, 190)), "ttft_p95_ms") == "180 ms (170–190)"
+    assert level_text(Level.of(point(ttft_p95_ms=(170, 190)), "ttft_p95_ms")) == "180 ms (170–190)"

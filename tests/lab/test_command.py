@@ -15,7 +15,7 @@ from roseplay.lab.arms import ClosedEngine
 from roseplay.lab.command import main
 from roseplay.lab.flags import parser
 from roseplay.lab.from_flags import experiment_body
-from roseplay.lab.lab import parse_experiment
+from roseplay.lab.order import parse_experiment
 from roseplay.lab.results import experiment_of, parse_result
 from roseplay.traffic.arrivals import poisson
 from tests.lab.fake_arms import QUICK, FakeArms
@@ -115,13 +115,13 @@ def test_a_file_may_hold_anything(spec: Any, tmp_path: Path, capsys: pytest.Capt
         (["admission", "--a", "block_size=red"], "arm A: block_size is 'red'"),
         (["admission", "--b", "slow_motion=4"], "slow motion"),
         (["admission", "--rate-per-s", "4"], "no parameter rate_per_s"),
-        (["admission", "--repeats", "0"], "repeats is 0"),
+        (["admission", "--repeats", "0"], "repeats should be greater"),
         (["admission", "--num-blocks", "0"], "num_blocks is 0"),
         (["--spec", "nowhere.json"], "nowhere.json: No such file"),
         (["--spec", __file__], "is not JSON"),
         (["admission", "--report", "no/such/folder/report.html"], "no such directory"),
         (["admission", "--save", "no/such/folder/result.json"], "no such directory"),
-        (["admission", "--prompt", ""], "prompt must be text"),
+        (["admission", "--prompt", ""], "prompt should have at least 1 character"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
@@ -215,7 +215,7 @@ def test_traffic_of_ones_own_takes_the_place_of_a_scenarios_and_is_run_again(
     assert "has no num_requests: the file says what is sent" in capsys.readouterr().err
     file.write_text(file.read_text() + "6,,many,1\n")
     assert main(["--traffic", str(file)]) == 2
-    assert "day.csv: line 5, prompt_tokens: 'many'" in capsys.readouterr().err
+    assert "day.csv: line 5, prompt_tokens should be a valid integer, not 'many'" in capsys.readouterr().err
 
 
 def test_a_name_is_written_as_it_is(pretend: FakeArms, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from roseplay.lab.crossing import Crossing
+from roseplay.formats.segments import plain
+from roseplay.lab.findings.crossing import Crossing
+from roseplay.lab.findings.crossing import crossing as crossing_of
+from roseplay.lab.words import words_of
 
 VALUES = (64, 128, 256, 512, 1024)
 
@@ -27,7 +30,7 @@ def crossing(*ratios: float | None, repeats: int = 3, exact: bool = False) -> Cr
             for value, by in zip(VALUES, factors, strict=False)
         ]
 
-    return Crossing.of("prompt_tokens", "output_tokens_per_s", points([1.0] * len(VALUES)), points(ratios))
+    return crossing_of("prompt_tokens", "output_tokens_per_s", points([1.0] * len(VALUES)), points(ratios))
 
 
 @pytest.mark.parametrize(
@@ -79,12 +82,14 @@ def crossing(*ratios: float | None, repeats: int = 3, exact: bool = False) -> Cr
 )
 def test_a_crossing_is_between_two_clear_differences(ratios: Any, between: Any, says: str) -> None:
     found = crossing(*ratios)
-    assert (found.between, found.sentence()) == (between, says)
+    assert (found.between, plain(words_of(found))) == (between, says)
 
 
 def test_one_run_of_each_shows_only_large_differences_unless_it_is_simulated() -> None:
     ratios = (0.9, 0.95, 1.02, 1.06, 1.1)
     measured, simulated = crossing(*ratios, repeats=1), crossing(*ratios, repeats=1, exact=True)
-    assert measured.sentence().startswith("Throughput: no crossing, A and B are within what one run each can show")
+    assert plain(words_of(measured)).startswith(
+        "Throughput: no crossing, A and B are within what one run each can show"
+    )
     assert simulated.between == [[128, 512]]
-    assert simulated.sentence().endswith("; elsewhere, about the same.")
+    assert plain(words_of(simulated)).endswith("; elsewhere, about the same.")

@@ -15,7 +15,9 @@ from roseplay.config import EngineConfig, Knobs
 from roseplay.core.info import FreeMemory
 from roseplay.lab.arms import open_engine
 from roseplay.lab.job import Job
-from roseplay.lab.lab import Lab, parse_experiment
+from roseplay.lab.lab import Lab
+from roseplay.lab.order import parse_experiment
+from roseplay.lab.words import sentences
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.lab.fake_arms import ended
 from tests.model.families import FAMILIES, tiny_model
@@ -64,7 +66,7 @@ def test_times_can_be_cpu_time_and_waiting_then_takes_none(live: Engine) -> None
         due = [request["intended_arrival_ms"] for request in run["requests"]]
         assert [round(at_ms / 1000) for at_ms in due] == list(range(0, 80, 10))
         assert run["seconds"] > 69
-    assert kept[0]["summary"]["sentences"][-1].startswith("Times are CPU time of the engine's process")
+    assert sentences(kept[0]["summary"])[-1].startswith("Times are CPU time of the engine's process")
 
 
 def traffic(run: dict[str, Any]) -> list[int]:

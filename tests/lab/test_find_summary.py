@@ -12,11 +12,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from roseplay.formats.numbers import number_text
 from roseplay.lab.find import grid_between
-from roseplay.lab.find_summary import Search, find_summary, is_sure, votes
-from roseplay.lab.points import FIGURES_OF_A_RUN, misses, plain_value
-from roseplay.lab.results import parse_result
+from roseplay.lab.findings.search import Search, is_sure, votes
+from roseplay.lab.measures import FIGURES_OF_A_RUN
+from roseplay.lab.points import misses
+from roseplay.lab.results import parse_result, summary_of
+from roseplay.lab.words import sentences
+from tests.lab.findings import finding, has
 
 SETTINGS = ("prefill_max_tokens", "max_batch_size")
 VALUES = grid_between(16, 1024)
@@ -50,6 +52,7 @@ def found(setting: str, machine: Machine, promises: tuple[float, float], noise: 
         search.record(tries[-1])
     document = {
         **dict.fromkeys(("title", "model", "device"), "x"),
+        "kind": "find",
         "setting": setting,
         "grid": list(GRIDS[setting]),
         "promises": limits,
@@ -58,12 +61,12 @@ def found(setting: str, machine: Machine, promises: tuple[float, float], noise: 
         "repeats": 3,
         "arms": {"A": {"knobs": {}, "config": {}}},
     }
-    return document, find_summary(document)
+    return document, summary_of(document)
 
 
 def value_of(document: Any, name: str = "answer") -> int | None:
     """The value of the search's answer, or of what comes closest to one."""
-    place = find_summary(document)[name]
+    place = summary_of(document)[name]
     assert place is not None
     value: int | None = document["points"][place]["value"]
     return value
@@ -100,33 +103,30 @@ def test_on_any_machine_the_answer_was_tried_and_its_sentences_say_what_its_tabl
     assert len(rows) == len(summary["points"])  # no duplicates
     assert summary["points"][0]["value"] == grid[-1]
     assert set(rows) <= set(grid)
-    first = summary["sentences"][0]
-    label = {"prefill_max_tokens": "prefill budget", "max_batch_size": "max batch"}[setting]
     if summary["answer"] is None:
         closest = value_of(document, "closest")
         assert not any(row["kept"] for row in rows.values())
         worst = {value: max(row["misses"].values()) for value, row in rows.items()}
         assert worst[closest] == min(worst.values())
-        named = f"no {label}" if closest is None else f"{label} {plain_value(closest)}"
-        assert first.startswith(
-            f"No value from 16 to {plain_value(grid[-1])} keeps both: {named} comes closest but misses "
-        )
-        assert f"by {number_text(worst[closest])} %" in first
+        vain = finding(summary, "NoAnswer")
+        assert vain and (vain["closest"], vain["miss_pct"]) == (closest, worst[closest])
+        assert (vain["low"], vain["high"]) == (16, grid[-1])
         return
-    answer = value_of(document)
-    assert rows[answer]["kept"]
-    claim = f"No {label} is needed" if answer is None else f"{label.capitalize()} {number_text(answer)} is the largest"
-    assert first.startswith(claim)
-    assert "".join(summary["words"]["claim"]) == first.partition(": ")[0]
-    for name in ("itl_p99_ms", "ttft_p95_ms"):
-        assert f"is {number_text(rows[answer]['figures'][name]['median'])} ms" in first
+    answer, told = value_of(document), finding(summary, "Answer")
+    assert rows[answer]["kept"] and told and told["value"] == answer
+    promised = finding(summary, "Promised")
+    assert promised is not None
+    for level in promised["levels"]:
+        assert level["median"] == rows[answer]["figures"][level["figure"]]["median"]
     assert answer == max((value for value, row in rows.items() if row["kept"]), key=grid.index)
-    beside = grid.index(answer) + 1
-    if beside < len(grid):
-        assert not rows[grid[beside]]["kept"]
-        named = f"no {label}" if grid[beside] is None else f"{label} {plain_value(grid[beside])}"
-        missed = f"{named} misses ".capitalize()
-        assert any(line.startswith(missed) for line in summary["sentences"])
+    place = grid.index(answer) + 1
+    if place < len(grid):
+        assert not rows[grid[place]]["kept"]
+        beyond = finding(summary, "Beyond")
+        assert beyond and (beyond["value"], beyond["miss_pct"]) == (
+            grid[place],
+            max(rows[grid[place]]["misses"].values()),
+        )
 
 
 @given(st.sampled_from(SETTINGS), st.floats(0.1, 10), st.floats(5, 900), st.integers(0, 10**6))
@@ -143,9 +143,9 @@ def test_two_searches_agree_within_a_step_under_noise(setting: str, scale: float
 def test_a_search_that_was_cut_off_says_what_is_left() -> None:
     document, _ = found(SETTINGS[0], rising(1), (100, 20))
     document["points"] = document["points"][:2]
-    summary = find_summary(document)
+    summary = summary_of(document)
     assert (summary["answer"], summary["closest"], summary["ended"]) == (None, None, False)
-    assert summary["sentences"] == ["No answer yet: 16 to 96 are left."]
+    assert sentences(summary) == ["No answer yet: 16 to 96 are left."]
     assert [row["left"] for row in summary["points"]] == [[16, 1024], [16, 96]]
 
 
@@ -178,12 +178,12 @@ def test_an_answer_that_was_not_kept_in_every_run_says_in_how_many() -> None:
     assert misses(point(64, [10, 12, 30], [5, 5, 5]), {"itl_p99_ms": 20, "ttft_p95_ms": 9}) == {}
     document, _ = found(SETTINGS[0], lambda value: (10, 5), (20, 9))
     document["points"][-1] = point(None, [10, 12, 30, 11, 12], [5] * 5)
-    said = find_summary(document)["sentences"]
+    said = sentences(summary_of(document))
     assert "Not in every run: ITL p99 is within its limit in 4 of 5 runs." in said
     assert said[-1].endswith("medians of 5 runs.")
-    assert not any("Another search" in line for line in said)
+    assert not has(summary_of(document), "OtherAnswers")
     document["points"][-1] = point(None, [10, 12, 30, 11, 30, 12, 30, 9, 30], [5] * 9)
-    said = find_summary(document)["sentences"]
+    said = sentences(summary_of(document))
     assert "Not in every run: ITL p99 is within its limit in 5 of 9 runs." in said
     assert "Another search may find another value: the runs of no prefill budget do not agree." in said
 
@@ -202,7 +202,7 @@ def test_what_is_exactly_as_long_as_its_limit_is_within_it() -> None:
 def test_not_in_every_run_is_said_only_where_a_run_is_over_the_limit(itl: list[float], close: bool) -> None:
     document, _ = found(SETTINGS[0], lambda value: (10, 5), (20, 9))
     document["points"][-1] = point(None, itl, [5] * 3)
-    assert any(said.startswith("Not in every run") for said in find_summary(document)["sentences"]) == close
+    assert has(summary_of(document), "NotInEveryRun") == close
 
 
 def test_a_greater_value_is_wanted_only_where_ttft_misses_by_more() -> None:
@@ -222,9 +222,9 @@ def test_the_grid_has_the_powers_of_two_and_halves_between(low: int, high: int, 
 
 def test_a_search_in_vain_says_where_the_repeats_disagree() -> None:
     document, _ = found(SETTINGS[0], lambda value: (30, 5), (20, 9))
-    assert not any("Not sure" in line for line in find_summary(document)["sentences"])
+    assert not has(summary_of(document), "Unsure")
     document["points"][-1] = point(None, [10, 25, 90], [5, 5, 5])
-    said = find_summary(document)["sentences"]
+    said = sentences(summary_of(document))
     assert (
         "Not sure: at no prefill budget, ITL p99 is within its limit in 1 of 3 runs, so another search may find one."
         in said
@@ -233,9 +233,9 @@ def test_a_search_in_vain_says_where_the_repeats_disagree() -> None:
 
 def test_the_sentences_of_a_search() -> None:
     document = json.loads((Path(__file__).with_name("find.json")).read_text())
-    assert find_summary(document)["sentences"] == [
-        "Prefill budget 32 is the largest that keeps both promises: ITL p99 is 24.8 ms (23.4–26.2) of 50, TTFT p95 is"
-        " 1\u202f116 ms (1\u202f043–1\u202f190) of 1\u202f500.",
+    assert sentences(summary_of(document)) == [
+        "Prefill budget 32 is the largest that keeps both promises.",
+        "ITL p99 is 24.8 ms (23.4–26.2) of 50, TTFT p95 is 1\u202f116 ms (1\u202f043–1\u202f190) of 1\u202f500.",
         "Regret: at most 237 % of TTFT p95: within the spread of their runs, prefill budget 96 may keep both promises too, with"
         " TTFT p95 353 against 1\u202f190 ms.",
         "Prefill budget 96 misses ITL p99 by 17.8 %.",
@@ -248,46 +248,54 @@ def test_the_sentences_of_a_search() -> None:
 def test_no_limit_is_needed_where_both_promises_are_kept_without_one() -> None:
     _, summary = found(SETTINGS[0], lambda value: (10 if value < 999 else 12, 5), (20, 9))
     assert [row["value"] for row in summary["points"]] == [None]
-    assert (summary["answer"], summary["price"], summary["closest"]) == (0, None, None)
-    assert summary["words"]["claim"] == ["", "No prefill budget", " is needed, as both promises are kept without one"]
-    assert summary["sentences"] == [
-        "No prefill budget is needed, as both promises are kept without one: ITL p99 is 12 ms of 20, TTFT p95 is 5 ms of 9.",
+    assert (summary["answer"], summary["closest"], has(summary, "SearchPrice")) == (0, None, False)
+    assert sentences(summary) == [
+        "No prefill budget is needed, as both promises are kept without one.",
+        "ITL p99 is 12 ms of 20, TTFT p95 is 5 ms of 9.",
         "This holds for x, 8 requests, seed 0, x on x, medians of 3 runs.",
     ]
     _, summary = found(SETTINGS[1], lambda value: (10, 5), (20, 9))
-    assert summary["sentences"][0].startswith("Max batch 1\u202f024 is the largest that keeps both promises: ")
-    assert summary["sentences"][1] == "Nothing larger was tried."
+    assert sentences(summary)[0] == "Max batch 1\u202f024 is the largest that keeps both promises."
+    assert sentences(summary)[2] == "Nothing larger was tried."
 
 
 @pytest.mark.parametrize(
     ("itl", "ttft", "price"),
     [
-        (20.6, 8.0, {"figure": "ttft_p95_ms", "factor": 8.0, "gained": ["itl_p99_ms"], "gain": 1.0, "many": True}),
-        (40.0, 6.1, {"figure": "ttft_p95_ms", "factor": 6.1, "gained": ["itl_p99_ms"], "gain": 2.0, "many": True}),
-        (40.0, 6.0, {"figure": "ttft_p95_ms", "factor": 6.0, "gained": ["itl_p99_ms"], "gain": 2.0, "many": True}),
-        (40.0, 5.9, {"figure": "ttft_p95_ms", "factor": 5.9, "gained": ["itl_p99_ms"], "gain": 2.0, "many": False}),
-        (20.6, 1.0, {"figure": "ttft_p95_ms", "factor": 1.0, "gained": ["itl_p99_ms"], "gain": 1.0, "many": False}),
+        (20.6, 8.0, {"figure": "ttft_p95_ms", "factor": 8.0, "gain": 1.0, "many": True}),
+        (40.0, 6.1, {"figure": "ttft_p95_ms", "factor": 6.1, "gain": 2.0, "many": True}),
+        (40.0, 6.0, {"figure": "ttft_p95_ms", "factor": 6.0, "gain": 2.0, "many": True}),
+        (40.0, 5.9, {"figure": "ttft_p95_ms", "factor": 5.9, "gain": 2.0, "many": False}),
+        (20.6, 1.0, {"figure": "ttft_p95_ms", "factor": 1.0, "gain": 1.0, "many": False}),
     ],
 )
 def test_a_price_that_is_many_times_its_gain_is_in_the_first_sentence(itl: float, ttft: float, price: Any) -> None:
     _, summary = found(SETTINGS[0], lambda value: (20, ttft) if value < 999 else (itl, 1), (20, 9))
-    assert summary["price"] == price
-    claim = "".join(summary["words"]["claim"])
-    assert claim.startswith("Prefill budget 768 is the largest that keeps both promises")
-    assert (", at a price many times its gain (TTFT p95 " in claim) == price["many"]
-    assert summary["words"]["price"].startswith("The price of prefill budget 768, against no prefill budget: TTFT p95 ")
-    assert "In return: ITL p99 0." in summary["words"]["price"]
+    found_price, answer = finding(summary, "SearchPrice"), finding(summary, "Answer")
+    assert found_price and answer and price.items() <= found_price.items()
+    assert [row["name"] for row in found_price["gains"]] == ["itl_p99_ms"]
+    assert (
+        (", at a price many times its gain (TTFT p95 " in sentences(summary)[0])
+        == price["many"]
+        == bool(answer["price"])
+    )
+    said = next(line for line in sentences(summary) if line.startswith("The price of prefill budget 768, against no "))
+    assert ": TTFT p95 " in said and " In return: ITL p99 0." in said
 
 
 def test_throughput_is_a_price_too_and_what_was_gained_is_none() -> None:
     document, _ = found(SETTINGS[1], lambda value: (5, 5) if value < 1024 else (5, 10), (20, 9))
     for run in document["points"][-1]["runs"]:
         run["output_tokens_per_s"] = 1.0
-    summary = find_summary(document)
-    assert summary["price"] == {
-        "figure": "output_tokens_per_s", "factor": 10.0, "gained": ["ttft_p95_ms"], "gain": 2.0, "many": True,
-    }  # fmt: skip
-    assert summary["words"]["price"].endswith("throughput 0.10×. In return: TTFT p95 0.50×.")
+    summary = summary_of(document)
+    price = finding(summary, "SearchPrice")
+    assert price and (price["figure"], price["factor"], price["gain"], price["many"]) == (
+        "output_tokens_per_s",
+        10,
+        2,
+        True,
+    )
+    assert any(line.endswith("throughput 0.10×. In return: TTFT p95 0.50×.") for line in sentences(summary))
 
 
 @pytest.mark.parametrize("grid", [[None], [96, None, 16], [64, 32, 16], [16, 16, None]])
@@ -302,7 +310,7 @@ def test_the_sentences_of_a_search_without_an_answer() -> None:
     document["promises"] = {"itl_p99_ms": 5.0, "ttft_p95_ms": 100.0}
     document["points"] = [document["points"][place] for place in (0, 2, 1)]
     document["grid"] = [24, 32, None]
-    first, *_, last = find_summary(document)["sentences"]
+    first, second, *_, last = sentences(summary_of(document))
     assert first.startswith("No value from 24 to unlimited keeps both: ")
-    assert " of 5, TTFT p95 is " in first and first.endswith(" of 100.")
+    assert second.startswith("There, ITL p99 is ") and " of 5, TTFT p95 is " in second and second.endswith(" of 100.")
     assert last.startswith("This holds for Token budget, 12 requests")

@@ -13,9 +13,11 @@ from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineError, EngineStartError
 from roseplay.lab.document import check_document
 from roseplay.lab.job import Job
-from roseplay.lab.lab import LabBusyError, parse_experiment
+from roseplay.lab.lab import LabBusyError
 from roseplay.lab.measuring import RunError, measure_run
+from roseplay.lab.order import parse_experiment
 from roseplay.lab.progress import RunProgress, seconds_left
+from roseplay.lab.words import sentences
 from roseplay.traffic.driver import Outcome
 from roseplay.traffic.workload import Arrival
 from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab
@@ -36,7 +38,7 @@ def test_both_arms_are_played_in_turn_and_the_live_engine_is_paused_meanwhile(en
     assert seen == [(True, "process")]  # one engine for both, since only knobs differ
     assert not engine.paused
     assert arms.all_closed
-    assert [(run["arm"], run["repeat"], run["done"], run["total"], run["state"]) for run in told["progress"]] == [
+    assert [(run["label"], run["repeat"], run["done"], run["total"], run["state"]) for run in told["progress"]] == [
         ("A", 1, 3, 3, "done"), ("B", 1, 3, 3, "done"), ("B", 2, 3, 3, "done"), ("A", 2, 3, 3, "done"),
     ]  # fmt: skip
     document = lab.store.get(told["result"])
@@ -112,7 +114,7 @@ def test_stopping_keeps_the_repeats_that_both_arms_have_had(engine: FakeEngine, 
             lab.stop()
         return measure_run(*given, **how)
 
-    monkeypatch.setattr("roseplay.lab.job.measure_run", measure)
+    monkeypatch.setattr("roseplay.lab.measuring.measure_run", measure)
     told = ended(lab.start({**BODY, "repeats": 3}), 10)
     assert (told["state"], [run["state"] for run in told["progress"]][:4]) == ("stopped", ["done"] * 3 + ["stopped"])
     document = lab.store.get(told["result"])
@@ -120,7 +122,7 @@ def test_stopping_keeps_the_repeats_that_both_arms_have_had(engine: FakeEngine, 
     assert (document["repeats"], document["order"]) == (1, ["A", "B"])
     assert [(run["arm"], run["repeat"]) for run in document["runs"]] == [("A", 1), ("B", 1)]
     check_document(json.loads(json.dumps(document)))
-    assert "One run each" in document["summary"]["sentences"][0]
+    assert "One run each" in sentences(document["summary"])[0]
 
 
 def test_stopping_while_the_engines_start(engine: FakeEngine) -> None:

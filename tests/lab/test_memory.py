@@ -15,11 +15,12 @@ from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.block_pool import BlockPool
 from roseplay.core.info import FreeMemory
 from roseplay.lab.arms import ClosedEngine, arm_configs, sized
-from roseplay.lab.lab import Lab, parse_experiment
+from roseplay.lab.lab import Lab
 from roseplay.lab.load import Load, make_load
 from roseplay.lab.measuring import run_record
 from roseplay.lab.memory import ANSWER_TOKEN_BYTES, BLOCK_BYTES, PROMPT_TOKEN_BYTES, check_held, need
-from roseplay.lab.own_traffic import OWN, parse_own_traffic
+from roseplay.lab.order import Traffic, parse_experiment
+from roseplay.lab.own_traffic import OWN
 from roseplay.lab.simulated_arm import SimulatedArm
 from roseplay.traffic.workload import Arrival
 from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab
@@ -299,7 +300,7 @@ def test_the_bytes_counted_for_a_token_are_those_that_a_simulated_run_holds(
     prompt: int, answer: int, most: int
 ) -> None:
     arm = SimulatedArm("qwen3-8b", EngineConfig(run_as="h100", num_blocks=600), Knobs(max_batch_size=1))
-    traffic = parse_own_traffic({"requests": [[0, prompt, answer]] * 8}, 0)
+    traffic = Traffic(requests=[[0, prompt, answer]] * 8).parsed(0)
 
     def run() -> Any:
         workload = make_load(Load(scenario=traffic.of(OWN), traffic=traffic), arm, 4096).workload

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from html import escape
 from typing import Any
 
 import pytest
 
+from roseplay.formats.segments import as_html
 from roseplay.lab.report import html_report
 from roseplay.lab.results import parse_result
 from tests.lab.fake_arms import ended, fake_lab
@@ -89,7 +89,7 @@ def test_a_report_says_what_the_document_says_and_loads_nothing(body: dict[str, 
     document = measured(body)
     report = html_report(document)
     page = re.sub(r"<script.*?</script>", "", report, flags=re.DOTALL)
-    assert all(escape(line) in page for line in document["summary"]["sentences"])
+    assert all(as_html(found["words"]) in page for found in document["summary"]["findings"])
     assert "&lt;b&gt;mine" in page and "<b>mine" not in page
     assert "http" not in page and "src=" not in re.sub(r"src: url\(data:", "", page)
     rows = document["summary"]["points"]

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from roseplay.lab.points import FIGURES_OF_A_RUN
-from roseplay.lab.regret import Regret, regret
+from roseplay.formats.segments import plain
+from roseplay.lab.findings.regret import regret
+from roseplay.lab.measures import FIGURES_OF_A_RUN
+from roseplay.lab.words import words_of
 from roseplay.sim.calibration import Errors
 from roseplay.sim.evidence import Evidence
 
@@ -24,18 +26,22 @@ def point(value: int, *runs: dict[str, Any], **cases: dict[str, Any]) -> dict[st
     return {"value": value, "requests": 8, "runs": list(runs), **cases}
 
 
-def of(*points: dict[str, Any], setting: Any = "prefill_max_tokens", error_pct: float | None = None) -> Regret:
-    """The regret of the first point."""
+def of(*points: dict[str, Any], setting: Any = "prefill_max_tokens", error_pct: float | None = None) -> list[Any]:
+    """The regret of the first point, and doubts about it."""
     simulated = {"error_pct": error_pct, "label": "uncalibrated"} if "saturated" in points[0]["runs"][0] else None
-    return regret(setting, PROMISES, points[0], points, simulated)
+    return [*regret(setting, PROMISES, points[0], points, simulated)]
+
+
+def said(findings: list[Any]) -> list[str]:
+    return [plain(words_of(finding)) for finding in findings]
 
 
 def test_measured_it_is_the_worst_run_against_the_best_of_a_value_that_may_keep_both() -> None:
     answer = point(64, run(17, 140), run(18, 150), run(17, 145))
     closer = point(96, run(21, 110), run(19.9, 120), run(22, 120))  # kept both promises in one run
     found = of(answer, closer, point(48, run(12, 180), run(12, 181), run(12, 182)))
-    assert (found.pct, found.against) == (pytest.approx(36.4), 96)
-    assert found.sentences == [
+    assert (found[0].pct, found[0].against) == (pytest.approx(36.4), 96)
+    assert said(found) == [
         "Regret: at most 36.4 % of TTFT p95: within the spread of their runs, prefill budget 96 may keep both promises too,"
         " with TTFT p95 110 against 150 ms."
     ]
@@ -43,27 +49,23 @@ def test_measured_it_is_the_worst_run_against_the_best_of_a_value_that_may_keep_
 
 @pytest.mark.parametrize(("itl", "against"), [(19.9, 96), (20, 96), (20.1, None)])
 def test_what_is_exactly_at_its_limit_keeps_its_promise(itl: float, against: int | None) -> None:
-    measured = of(point(64, run(17, 150), run(18, 150)), point(96, run(itl, 110), run(22, 120)))
+    (measured,) = of(point(64, run(17, 150), run(18, 150)), point(96, run(itl, 110), run(22, 120)))
     assert measured.against == against
     answer = simulated(64, (17, 150), (17, 150), (17, 150))
-    assert of(answer, simulated(96, (itl, 110), (22, 110), (22, 110)), error_pct=9).against == against
-    assert not any(
-        line.startswith("But") for line in of(simulated(64, *[(20, 200)] * 3), answer, error_pct=9).sentences
-    )
+    assert of(answer, simulated(96, (itl, 110), (22, 110), (22, 110)), error_pct=9)[0].against == against
+    assert of(simulated(64, *[(20, 200)] * 3), answer, error_pct=9) == []
 
 
 def test_it_is_nothing_without_another_value() -> None:
     for alone in (of(point(64, run(17, 150))), of(simulated(64, *[(17, 150)] * 3), error_pct=9)):
-        assert (alone.pct, alone.against, alone.sentences) == (0, None, [])
+        assert alone == []
     doubt = "But with durations 9 % longer, it misses ITL p99 by 10 %; no value tried keeps both."
-    assert of(simulated(64, (17, 150), (17, 150), (22, 150)), error_pct=9).sentences == [doubt]
+    assert said(of(simulated(64, (17, 150), (17, 150), (22, 150)), error_pct=9)) == [doubt]
 
 
 def test_simulated_repeats_with_a_warm_cache_count_as_measured() -> None:
     answer, other = (point(value, *[run(17, ttft, saturated=False)] * 2) for value, ttft in ((64, 150), (96, 100)))
-    assert (
-        of(answer, other).sentences[0].startswith("Regret: at most 50 % of TTFT p95: within the spread of their runs")
-    )
+    assert said(of(answer, other))[0].startswith("Regret: at most 50 % of TTFT p95: within the spread of their runs")
 
 
 def test_the_bound_is_that_within_which_nine_in_ten_points_are() -> None:
@@ -76,29 +78,27 @@ def test_the_bound_is_that_within_which_nine_in_ten_points_are() -> None:
 
 def test_an_error_of_nothing_is_a_bound() -> None:
     answer, other = (simulated(value, *[(17, 150)] * 3) for value in (64, 48))
-    assert of(answer, other, error_pct=0.0).pct == 0
+    assert of(answer, other, error_pct=0.0)[0].pct == 0
 
 
 def test_measured_it_is_nothing_if_no_other_value_may_be_better() -> None:
     answer = point(64, run(14, 190), run(15, 180))
     found = of(answer, point(96, run(21, 110), run(22, 105)), point(48, run(10, 195), run(11, 198)))
-    assert (found.pct, found.against) == (0, None)
-    assert found.sentences == ["Regret: 0 % of TTFT p95 among the values tried, within the spread of their runs."]
+    assert (found[0].pct, found[0].against) == (0, None)
+    assert said(found) == ["Regret: 0 % of TTFT p95 among the values tried, within the spread of their runs."]
 
 
 def test_a_large_batch_is_for_throughput() -> None:
     answer = point(16, run(14, 190, 400), run(15, 180, 410))
     found = of(answer, point(24, run(19, 210, 480), run(21, 190, 500)), setting="max_batch_size")
-    assert (found.pct, found.against) == (20, 24)
-    assert (
-        "at most 20 % of throughput" in found.sentences[0] and "throughput 500 against 400 tok/s" in found.sentences[0]
-    )
+    assert (found[0].pct, found[0].against) == (20, 24)
+    assert "at most 20 % of throughput" in said(found)[0] and "throughput 500 against 400 tok/s" in said(found)[0]
 
 
 def test_one_measured_run_shows_no_spread() -> None:
     found = of(point(64, run(14, 190)), point(48, run(11, 201)))
-    assert (found.pct, found.against) == (None, None)
-    assert found.sentences == ["Regret: not known from one run a value, which shows no spread."]
+    assert (found[0].pct, found[0].against) == (None, None)
+    assert said(found) == ["Regret: not known from one run a value, which shows no spread."]
 
 
 def simulated(value: int, *figures: tuple[float, float]) -> dict[str, Any]:
@@ -112,15 +112,15 @@ def test_simulated_each_case_of_the_error_is_compared_with_itself() -> None:
     closer = simulated(96, (22, 120), (18.5, 100), (26, 130))
     safer = simulated(48, (9, 180), (8, 160), (11, 190))
     found = of(answer, closer, safer, error_pct=12.5)
-    assert (found.pct, found.against) == (20, 96)
-    assert found.sentences == [
+    assert (found[0].pct, found[0].against) == (20, 96)
+    assert said(found) == [
         "Regret: at most 20 % of TTFT p95: with durations 12.5 % shorter, prefill budget 96 keeps both promises too, with"
         " TTFT p95 100 against 120 ms; uncalibrated.",
         "But with durations 12.5 % longer, it misses ITL p99 by 20 %; prefill budget 48 keeps both.",
     ]
     alone = of(answer, simulated(96, (22, 120), (20.5, 100), (26, 130)), error_pct=12.5)
-    assert (alone.pct, alone.against) == (0, None)
-    assert alone.sentences == [
+    assert (alone[0].pct, alone[0].against) == (0, None)
+    assert said(alone) == [
         "Regret: 0 % of TTFT p95 among the values tried, with durations up to 12.5 % shorter or longer; uncalibrated.",
         "But with durations 12.5 % longer, it misses ITL p99 by 20 %; no value tried keeps both.",
     ]
@@ -128,10 +128,10 @@ def test_simulated_each_case_of_the_error_is_compared_with_itself() -> None:
 
 def test_simulated_there_is_none_without_a_bound_of_the_error() -> None:
     answer, other = (simulated(value, (14, 190), (12, 150), (16, 240)) for value in (64, 48))
-    assert of(answer, other).sentences == ["Regret: not known, because the error of the simulation is not bounded."]
+    assert said(of(answer, other)) == ["Regret: not known, because the error of the simulation is not bounded."]
     saturated = {**answer, "runs": [{**answer["runs"][0], "saturated": True}]}
-    said = ["Regret: not known, because this value is saturated, grows with the run."]
-    assert (of(saturated, other, error_pct=10).pct, of(saturated, other, error_pct=10).sentences) == (None, said)
+    found = of(saturated, other, error_pct=10)
+    assert (found[0].pct, found[0].unknown) == (None, "saturated")
+    assert said(found) == ["Regret: not known, because this value is saturated, grows with the run."]
     del other["longer"]
-    said = ["Regret: not known, because the values were not simulated with other durations."]
-    assert of(answer, other, error_pct=10).sentences == said
+    assert of(answer, other, error_pct=10)[0].unknown == "not_simulated"

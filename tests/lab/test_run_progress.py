@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roseplay.lab import job
+from roseplay.lab import measuring
 from roseplay.lab.measuring import RunError
 from roseplay.lab.progress import RunProgress, seconds_left
 from roseplay.traffic.driver import Outcome
@@ -23,8 +23,17 @@ def lasted(arm: str, seconds: float | None, elapsed: float | None = None) -> Run
 
 
 def test_a_run_waits_runs_and_ends() -> None:
-    run = RunProgress("B", 2, 3)
-    assert run.status() == {"arm": "B", "repeat": 2, "done": 0, "total": 3, "seconds": 0.0, "state": "waiting"}
+    run = RunProgress("B, 64", 2, 3, {"arm": "B", "value": 64})
+    assert run.status() == {
+        "label": "B, 64",
+        "arm": "B",
+        "value": 64,
+        "repeat": 2,
+        "done": 0,
+        "total": 3,
+        "seconds": 0.0,
+        "state": "waiting",
+    }
     run.start()
     assert run.status()["state"] == "running"
     arrival: Any = None
@@ -51,7 +60,7 @@ def test_the_time_left_is_that_of_finished_runs_of_the_same_arm() -> None:
 @pytest.mark.parametrize("kind", ["sweep", "find"])
 def test_a_run_of_a_value_that_fails_is_told_as_stopped(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[int] = []
-    measure = job.measure_run
+    measure = measuring.measure_run
 
     def fails(*args: Any, **how: Any) -> Any:
         runs.append(1)
@@ -59,7 +68,7 @@ def test_a_run_of_a_value_that_fails_is_told_as_stopped(kind: str, monkeypatch: 
             raise RunError("the third run fails")
         return measure(*args, **how)
 
-    monkeypatch.setattr(job, "measure_run", fails)
+    monkeypatch.setattr(measuring, "measure_run", fails)
     asked: dict[str, Any] = {"setting": "max_batch_size", "from": 1, "to": 16}
     more = {"points": 3} if kind == "sweep" else {"itl_p99_ms": 40, "ttft_p95_ms": 300}
     status = ended(fake_lab(FakeEngine()).start({**BODY, kind: {**asked, **more}}))

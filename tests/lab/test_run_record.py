@@ -13,7 +13,7 @@ from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.records import StepRecord
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import StepEvent
-from roseplay.lab.measuring import Run, measure_run, run_record
+from roseplay.lab.measuring import MeasuredRun, measure_run, run_record
 from roseplay.traffic.driver import Outcome, Played
 from roseplay.traffic.workload import Arrival
 from tests.play.fake_engine import FakeEngine
@@ -44,7 +44,7 @@ PLAYED = Played(
 
 
 def test_times_are_milliseconds_since_the_first_submit() -> None:
-    record = run_record("B", 3, Run.of_played(PLAYED, []))
+    record = run_record("B", 3, MeasuredRun.of_played(PLAYED, []))
     assert (record["arm"], record["repeat"], record["seconds"], record["steps"]) == ("B", 3, 0.025, [])
     assert record["itl_ms"] == [2.35, 10.01]
     assert (record["saved_tokens"], record["preemptions"]) == (9, 2)
@@ -71,7 +71,7 @@ def test_times_are_milliseconds_since_the_first_submit() -> None:
 
 def test_tokens_that_came_together_have_no_gap() -> None:
     played = Played([outcome(0, (1000, 1000, 3000), 3000, due=0)])
-    assert run_record("A", 1, Run.of_played(played, []))["itl_ms"] == [2.0]
+    assert run_record("A", 1, MeasuredRun.of_played(played, []))["itl_ms"] == [2.0]
 
 
 class Idling(FakeEngine):
@@ -100,18 +100,18 @@ def test_a_run_has_the_steps_that_did_any_work_and_starts_cold_unless_told_other
 def test_steps_are_rows() -> None:
     times = {"start_ns": ZERO - 1234 * US, "end_ns": ZERO + 5678 * US + 900}
     work = {"prompt_tokens": 10, "decode_tokens": 4, "running": 3, "waiting": 2, "blocks_active": 6, "blocks_shared": 1}
-    record = run_record("A", 1, Run.of_played(PLAYED, [StepRecord(0, **times, **work)]))
+    record = run_record("A", 1, MeasuredRun.of_played(PLAYED, [StepRecord(0, **times, **work)]))
     assert record["steps"] == [[-1.23, 5.68, 10, 4, 3, 2, 7]]
 
 
 def test_what_the_engine_does_not_report_is_unknown() -> None:
     told = Capabilities.without({"cached_tokens": "it does not say", "steps": "nor this"})
-    record = run_record("A", 1, Run.of_played(PLAYED, []), told)
+    record = run_record("A", 1, MeasuredRun.of_played(PLAYED, []), told)
     assert (record["saved_tokens"], record["preemptions"]) == (None, None)
 
 
 def test_what_preemptions_cost_is_known_of_an_engine_that_reports_steps_and_the_size_of_a_block() -> None:
-    run = dataclasses.replace(Run.of_played(PLAYED, []), recomputed_tokens=5, moved_blocks=3)
+    run = dataclasses.replace(MeasuredRun.of_played(PLAYED, []), recomputed_tokens=5, moved_blocks=3)
     told = Capabilities.without({"steps": "it does not say"})
     costs = [run_record("A", 1, run), run_record("A", 1, run, told, 2000), run_record("A", 1, run, None, 2000)]
     assert [(cost["recomputed_tokens"], cost["moved_mb"]) for cost in costs] == [(None, None), (None, None), (5, 0.006)]
@@ -122,7 +122,7 @@ def test_the_same_tokens_have_the_same_digest() -> None:
         for one, ids in zip(PLAYED.outcomes, token_ids, strict=True):
             assert one.stream is not None
             one.stream.token_ids[:] = ids
-        return str(run_record("A", 1, Run.of_played(PLAYED, []))["tokens_sha256"])
+        return str(run_record("A", 1, MeasuredRun.of_played(PLAYED, []))["tokens_sha256"])
 
     assert digest([1, 2], [3]) == digest([1, 2], [3])
     assert len({digest([1, 2], [3]), digest([1], [2, 3]), digest([1, 2], [4])}) == 3

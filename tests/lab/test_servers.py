@@ -15,6 +15,7 @@ from roseplay.lab import command
 from roseplay.lab.lab import Lab
 from roseplay.lab.results import parse_result
 from roseplay.lab.servers import Servers
+from roseplay.lab.words import sentences
 from roseplay.remote.address import ServerAddress
 from roseplay.remote.engine import HttpEngine
 from tests.lab.fake_arms import ended
@@ -62,7 +63,7 @@ def test_two_servers_are_compared(engines: list[Engine], urls: list[str]) -> Non
     assert document["device"].startswith("roseplay at 127.0.0.1")
     assert document["arms"]["B"]["label"] == f"url {urls[1]}"
     assert document["summary"]["same_tokens"]  # both got the same prompts
-    assert "The same requests, on other servers" in document["summary"]["sentences"][2]
+    assert "The same requests, on other servers" in sentences(document["summary"])[2]
     for run in document["runs"]:
         assert run["steps"] == []
         assert all(request["prompt_tokens"] > 0 and request["ttft_ms"] > 0 for request in run["requests"])

@@ -28,15 +28,18 @@ from roseplay.engine.worker import Worker
 from roseplay.lab.arms import ClosedEngine
 from roseplay.lab.command import main
 from roseplay.lab.job import Job, largest_bound
-from roseplay.lab.lab import Lab, parse_experiment
+from roseplay.lab.lab import Lab
 from roseplay.lab.load import Load, make_load
-from roseplay.lab.measuring import Run, RunError, run_record
+from roseplay.lab.measuring import MeasuredRun, RunError, run_record
+from roseplay.lab.order import parse_experiment
 from roseplay.lab.report import html_report, text_report
 from roseplay.lab.results import experiment_of, parse_result, points_csv
 from roseplay.lab.simulated_arm import SimulatedArm
+from roseplay.lab.words import sentences
 from roseplay.traffic.driver import Outcome, Played
 from roseplay.traffic.scenarios import SCENARIOS
 from roseplay.traffic.workload import Workload
+from tests.lab.findings import finding, has
 
 MODEL, H100 = "qwen3-8b", EngineConfig(run_as="h100")
 
@@ -54,14 +57,14 @@ class LiveEngine:
     records: list[StepRecord] = field(default_factory=list)
     ids: Iterator[int] = field(default_factory=count)
 
-    def run(self) -> Run:
+    def run(self) -> MeasuredRun:
         self.receiver = Receiver(Telemetry(1000), self.knobs, lambda _: None, self.clock)
         runner = load_simulated_runner(MODEL, self.config, Reporter(None), self.clock)
         Worker(runner, self.config, self.knobs, self, self.send, self.clock).run()
         for outcome in self.outcomes if self.knobs.admission == "blocking" else ():
             assert outcome.stream is not None
             outcome.submit_end_ns = outcome.stream.metrics.first_token_ns or 0
-        return Run.of_played(Played(self.outcomes), self.records)
+        return MeasuredRun.of_played(Played(self.outcomes), self.records)
 
     @property
     def next_ns(self) -> int | None:
@@ -176,7 +179,7 @@ def test_two_gpus_are_compared_and_the_result_says_what_it_is_worth() -> None:
     rows = {row["name"]: row for row in document["summary"]["metrics"]}
     assert rows["itl_p50_ms"]["ratio"] < 0.9 and rows["itl_p50_ms"]["verdict"] == "better"
     assert "kv_pool_tokens" not in rows  # follows from the GPU
-    said = document["summary"]["sentences"]
+    said = sentences(document["summary"])
     assert not any("repeat it" in line or "spread" in line for line in said)
     assert said[-1].startswith("Simulated: A: H100 SXM, calibrated on ")
     assert "; B: H200 SXM, uncalibrated (error at " in said[-1]
@@ -212,7 +215,7 @@ def test_a_sweep_measures_each_rate_once_and_says_which_are_saturated() -> None:
     )
     assert [len(point["runs"]) for point in document["points"]] == [1, 1, 1]
     assert [point["runs"][0]["saturated"] for point in document["points"]] == [False, True, True]
-    said = document["summary"]["sentences"]
+    said = sentences(document["summary"])
     assert said[-1].startswith("Saturated, grows with the run: at 35 req/s and at 65 req/s, requests arrive faster")
     assert "no error bound" in said[-1]
     assert said[-2].startswith("Simulated: H100 SXM, calibrated on ")
@@ -233,8 +236,8 @@ def test_a_search_has_the_regret_of_its_answer_under_the_error_of_the_simulation
         for value, figures in of.items():
             if value != answer["value"] and figures["itl_p99_ms"] <= 14 and figures["ttft_p95_ms"] <= 150:
                 losses.append(100 * (of[answer["value"]]["ttft_p95_ms"] / figures["ttft_p95_ms"] - 1))
-    assert summary["regret"]["pct"] == pytest.approx(max(losses), abs=0.06)
-    assert summary["sentences"][1].startswith("Regret: ")
+    regret = finding(summary, "Regret")
+    assert regret and regret["pct"] == pytest.approx(max(losses), abs=0.06)
     assert answer["shorter"]["itl_p99_ms"] < answer["runs"][0]["itl_p99_ms"] < answer["longer"]["itl_p99_ms"]
     ratio = answer["longer"]["itl_p50_ms"] / answer["runs"][0]["itl_p50_ms"]
     assert ratio == pytest.approx(1 + error_pct / 100, rel=0.02)
@@ -245,11 +248,8 @@ def test_no_budget_is_recommended_where_none_is_needed() -> None:
     document = ran({"scenario": "token-budget", "find": {**FIND, "itl_p99_ms": 50, "ttft_p95_ms": 500}})
     summary = document["summary"]
     assert [point["value"] for point in document["points"]] == [None]
-    assert (summary["answer"], summary["price"], summary["regret"]["pct"]) == (0, None, 0)
-    assert summary["sentences"][0].startswith(
-        "No prefill budget is needed, as both promises are kept without one: ITL p99"
-    )
-    assert not any("Regret" in line or "price" in line for line in summary["sentences"])
+    assert (summary["answer"], has(summary, "SearchPrice"), has(summary, "Regret")) == (0, False, False)
+    assert sentences(summary)[0] == "No prefill budget is needed, as both promises are kept without one."
     assert "unlimited" in text_report(document)[-1]
     assert html_report(document)
     assert parse_result(json.dumps(document).encode()) == document
@@ -291,10 +291,8 @@ def test_a_mixture_of_experts_has_no_bound_and_the_search_no_regret(tmp_path: Pa
     )
     assert document["arms"]["A"]["simulated"]["error_pct"] is None
     assert document["summary"]["answer"] is not None
-    assert document["summary"]["regret"]["pct"] is None
-    assert (
-        document["summary"]["sentences"][1] == "Regret: not known, because the error of the simulation is not bounded."
-    )
+    regret = finding(document["summary"], "Regret")
+    assert regret and (regret["pct"], regret["unknown"]) == (None, "unbounded")
 
 
 @pytest.mark.parametrize(
@@ -359,7 +357,7 @@ def test_a_search_that_keeps_the_cache_has_repeats_whose_spread_counts() -> None
     find = {"setting": "max_batch_size", "itl_p99_ms": 50, "ttft_p95_ms": 0.01, "from": 4, "to": 8}
     document = ran({"scenario": "shared-head", "repeats": 3, "find": find}, keep_cache=True)
     assert all(len(point["runs"]) >= 3 for point in document["points"])
-    assert document["summary"]["sentences"][-2].endswith("medians of 3 runs.")
+    assert sentences(document["summary"])[-2].endswith("medians of 3 runs.")
 
 
 def test_a_long_run_is_stopped_at_once() -> None:

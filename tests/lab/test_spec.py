@@ -9,9 +9,10 @@ import pytest
 
 from roseplay.config import EngineConfig, Knobs
 from roseplay.lab.arms import arm_configs
+from roseplay.lab.document import ARMS
 from roseplay.lab.experiment import Experiment, in_turn
-from roseplay.lab.lab import Lab, parse_experiment
-from roseplay.lab.spec import ARMS
+from roseplay.lab.lab import Lab
+from roseplay.lab.order import parse_experiment
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.play.fake_engine import FakeEngine
 
@@ -52,24 +53,24 @@ def test_parameters_change_the_traffic() -> None:
         ([], "JSON object"),
         ({}, "no scenario None: use one of admission"),
         ({"scenario": "magic"}, "no scenario 'magic'"),
-        ({"scenario": ["dedup"]}, "no scenario"),
-        ({"scenario": "dedup", "speed": 1}, "cannot have speed"),
-        ({"scenario": "dedup", "seed": -1}, "seed is -1"),
-        ({"scenario": "dedup", "seed": "x"}, "seed is 'x'"),
-        ({"scenario": "dedup", "seed": float("nan")}, "seed is nan"),
-        ({"scenario": "dedup", "repeats": 0}, "repeats is 0: use a whole number from 1 to 20"),
-        ({"scenario": "dedup", "repeats": 21}, "repeats is 21"),
-        ({"scenario": "dedup", "repeats": 1.5}, "repeats is 1.5"),
-        ({"scenario": "dedup", "repeats": True}, "repeats is True"),
+        ({"scenario": ["dedup"]}, "scenario should be a valid string"),
+        ({"scenario": "dedup", "speed": 1}, "speed is not known"),
+        ({"scenario": "dedup", "seed": -1}, "seed should be greater than or equal to 0, not -1"),
+        ({"scenario": "dedup", "seed": "x"}, "seed should be"),
+        ({"scenario": "dedup", "seed": float("nan")}, "seed should be"),
+        ({"scenario": "dedup", "repeats": 0}, "repeats should be greater than or equal to 1, not 0"),
+        ({"scenario": "dedup", "repeats": 21}, "repeats should be"),
+        ({"scenario": "dedup", "repeats": 1.5}, "repeats should be a valid integer"),
+        ({"scenario": "dedup", "repeats": True}, "repeats should be a valid integer"),
         ({"scenario": "dedup", "name": "x" * 99}, "name"),
         ({"scenario": "dedup", "params": 5}, "params must be a JSON object"),
         ({"scenario": "dedup", "params": {"rate_per_s": 5}}, "no parameter rate_per_s"),
         ({"scenario": "dedup", "params": {"num_requests": 1e9}}, "num_requests"),
         ({"scenario": "dedup", "params": {"num_requests": 256, "max_new_tokens": 512}}, "262,144 tokens"),
-        ({"scenario": "dedup", "limits": {"ttft_ms": 0}}, "limit ttft_ms is 0"),
-        ({"scenario": "dedup", "limits": {"tpot_ms": 1}}, "cannot have tpot_ms"),
-        ({"scenario": "dedup", "a": []}, "arm A must be"),
-        ({"scenario": "dedup", "a": {"knob": {}}}, "arm A cannot have knob"),
+        ({"scenario": "dedup", "limits": {"ttft_ms": 0}}, "limits, ttft_ms should be greater than 0"),
+        ({"scenario": "dedup", "limits": {"tpot_ms": 1}}, "limits, tpot_ms is not known"),
+        ({"scenario": "dedup", "a": []}, "a must be a JSON object"),
+        ({"scenario": "dedup", "a": {"knob": {}}}, "a, knob is not known"),
         ({"scenario": "dedup", "b": {"knobs": {"turbo": 1}}}, "arm B: unknown knob turbo"),
         ({"scenario": "dedup", "b": {"knobs": {"max_batch_size": 0}}}, "arm B: max_batch_size is 0"),
         ({"scenario": "dedup", "b": {"knobs": {"slow_motion": 2}}}, "slow motion"),

@@ -13,15 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roseplay.lab import spec
+from roseplay.lab import experiment
 from roseplay.lab.document import check_document
 from roseplay.lab.flags import parser
 from roseplay.lab.from_flags import experiment_body
-from roseplay.lab.lab import parse_experiment
+from roseplay.lab.measures import FIGURES_OF_A_RUN
 from roseplay.lab.measuring import run_record
-from roseplay.lab.points import FIGURES_OF_A_RUN
+from roseplay.lab.order import parse_experiment
 from roseplay.lab.results import experiment_of, parse_result
 from roseplay.lab.spread import is_small, spread_pct
+from roseplay.lab.words import sentences
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.lab.fake_arms import QUICK, ended, fake_lab
 from tests.play.fake_engine import FakeEngine
@@ -89,10 +90,10 @@ def test_both_arms_are_repeated_in_turn_until_the_spread_is_small(itl: Callable[
     itl(lambda repeat: 10.0 if repeat in (1, 2) else 9.0 if repeat == 3 else 10.1)
     document, told = ran({**BODY, "max_spread_pct": 5})
     assert (document["repeats"], "".join(document["order"])) == (9, "ABBA" * 4 + "AB")
-    assert [(run["arm"], run["state"]) for run in told["progress"]] == [(arm, "done") for arm in document["order"]]
+    assert [(run["label"], run["state"]) for run in told["progress"]] == [(arm, "done") for arm in document["order"]]
     assert document["max_spread_pct"] == 5
     assert document["summary"]["spread"] == {"figure": "itl_p99_ms", "a_pct": 0.99, "b_pct": 0.0, "reached": True}
-    assert len(document["summary"]["sentences"]) == 3
+    assert len(sentences(document["summary"])) == 3
     again = parse_experiment(experiment_of(document))
     assert (again.max_spread_pct, again.repeats) == (5, 9)
     assert parse_result(json.dumps(document).encode()) == document
@@ -104,14 +105,14 @@ def test_repeats_end_and_the_result_says_how_wide_the_spread_still_is(itl: Calla
     assert (document["repeats"], len(document["runs"])) == (20, 40)
     check_document(document)
     assert document["summary"]["spread"]["reached"] is False
-    assert document["summary"]["sentences"][3] == "The spread of ITL p99 was still 9.52 % after 20 repeats."
+    assert sentences(document["summary"])[3] == "The spread of ITL p99 was still 9.52 % after 20 repeats."
 
 
 def test_repeats_end_where_a_result_would_hold_too_much(
     itl: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     itl(lambda repeat: 10.0 + repeat % 2)
-    monkeypatch.setattr(spec, "MAX_OUTPUT_TOKENS", 2 * 5 * 3 * 4 + 1)
+    monkeypatch.setattr(experiment, "MAX_OUTPUT_TOKENS", 2 * 5 * 3 * 4 + 1)
     document, _ = ran({**BODY, "max_spread_pct": 5})
     assert document["repeats"] == 5
 
@@ -130,14 +131,14 @@ def test_a_value_of_a_sweep_is_repeated_until_its_spread_is_small(monkeypatch: p
     monkeypatch.setattr("roseplay.lab.sweep.figures", figures)
     document, told = ran({**SWEEP, "repeats": 2, "max_spread_pct": 10})
     assert [len(point["runs"]) for point in document["points"]] == [3, 20]
-    assert [(run["arm"], run["repeat"], run["state"]) for run in told["progress"]] == [
+    assert [(run["label"], run["repeat"], run["state"]) for run in told["progress"]] == [
         (f"max batch {value}", number, "done")
         for number, values in ((1, (1, 2)), (2, (2, 1)), (3, (1, 2)), *((number, (2,)) for number in range(4, 21)))
         for value in values
     ]
     assert document["summary"]["spread"] == {"figure": "itl_p99_ms", "reached": False}
     said = "The spread of ITL p99 was still wide after 20 runs at max batch 2 (18.2 %)."
-    assert document["summary"]["sentences"][-1] == said
+    assert sentences(document["summary"])[-1] == said
     assert parse_result(json.dumps(document).encode()) == document
 
 
@@ -159,16 +160,22 @@ def test_every_scenario_has_room_for_ten_times_its_requests(scenario: str) -> No
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"length": 2}, "length is 2: use 1, 4 or 10"),
-        ({"length": True}, "length is True"),
-        ({"length": "4"}, "length is '4'"),
-        ({"length": [4]}, "length is"),
-        ({"length": 10, "params": {"num_requests": 101}}, "num_requests is 1010: use a whole number from 1 to 1000"),
+        ({"length": 2}, "length should be 1, 4 or 10, not 2"),
+        ({"length": True}, "length should be"),
+        ({"length": "4"}, "length should be"),
+        ({"length": [4]}, "length should be"),
+        (
+            {"length": 10, "params": {"num_requests": 101}},
+            "num_requests should be less than or equal to 1000, not 1010",
+        ),
         ({"length": 4, "traffic": {"requests": [[0, 5, 2]]}}, "length is for a scenario"),
-        ({"max_spread_pct": 0}, "max_spread_pct is 0"),
-        ({"max_spread_pct": "5"}, "max_spread_pct is '5'"),
-        ({"max_spread_pct": float("nan")}, "max_spread_pct is nan"),
-        ({"find": {"setting": "max_batch_size"}, "max_spread_pct": 5}, "leave out max_spread_pct"),
+        ({"max_spread_pct": 0}, "max_spread_pct should be"),
+        ({"max_spread_pct": "5"}, "max_spread_pct should be"),
+        ({"max_spread_pct": float("nan")}, "max_spread_pct should be"),
+        (
+            {"find": {"setting": "max_batch_size", "itl_p99_ms": 9, "ttft_p95_ms": 9}, "max_spread_pct": 5},
+            "leave out max_spread_pct",
+        ),
         (
             {"length": 4, "sweep": {"setting": "rate_per_s", "from": 1, "to": 2, "seconds": 1}},
             "seconds says how long requests arrive: leave out length",

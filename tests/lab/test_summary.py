@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from roseplay.lab.report import html_report
-from roseplay.lab.results import parse_result
-from roseplay.lab.summary import summary
+from roseplay.lab.results import parse_result, summary_of
+from roseplay.lab.words import sentences
 
 FILE = Path(__file__).with_name("result.json")
 
@@ -47,7 +47,7 @@ def made(document: dict[str, Any], a: list[list[float]], b: list[list[float]], *
 
 
 def test_figures_are_medians_over_repeats_with_their_range(document) -> None:
-    found = rows(summary(made(document, [[10.0], [30.0], [20.0]], [[5.0], [7.0], [6.0]])))
+    found = rows(summary_of(made(document, [[10.0], [30.0], [20.0]], [[5.0], [7.0], [6.0]])))
     assert {key: found["itl_p99_ms"][key] for key in ("a", "b", "a_range", "b_range", "ratio")} == {
         "a": 20.0, "b": 6.0, "a_range": [10.0, 30.0], "b_range": [5.0, 7.0], "ratio": 0.3,
     }  # fmt: skip
@@ -67,22 +67,22 @@ def test_goodput_counts_requests_that_keep_both_limits(document) -> None:
             request(3, 1.0, None),
         ]
         run["seconds"] = 2.0
-    assert rows(summary(document, {"ttft_ms": 100.0, "itl_ms": 20.0}))["goodput_req_s"]["a"] == 1.0
-    assert rows(summary(document, {"ttft_ms": 1000.0, "itl_ms": 100.0}))["goodput_req_s"]["a"] == 2.0
+    assert rows(summary_of({**document, "limits": {"ttft_ms": 100.0, "itl_ms": 20.0}}))["goodput_req_s"]["a"] == 1.0
+    assert rows(summary_of({**document, "limits": {"ttft_ms": 1000.0, "itl_ms": 100.0}}))["goodput_req_s"]["a"] == 2.0
     before = copy.deepcopy(document)
-    summary(document, {"ttft_ms": 1.0, "itl_ms": 1.0})
+    summary_of({**document, "limits": {"ttft_ms": 1.0, "itl_ms": 1.0}})
     assert document == before
 
 
 def test_the_pools_are_a_row_where_they_differ(document) -> None:
-    assert "kv_pool_tokens" not in rows(summary(document))
+    assert "kv_pool_tokens" not in rows(summary_of(document))
     document["arms"]["B"]["config"]["num_blocks"] = 11
     document["arms"]["B"]["config"]["block_size"] = 8
-    assert rows(summary(document))["kv_pool_tokens"]["b"] == 80
+    assert rows(summary_of(document))["kv_pool_tokens"]["b"] == 80
 
 
 def test_effect_price_and_work_are_told(document) -> None:
-    first, second, third = summary(document)["sentences"]
+    first, second, third = sentences(summary_of(document))
     assert first == "ITL p99 is 14.0 ms in B and 94.2 ms in A (0.15×)."
     assert second.startswith("The price: TTFT p95 is 401 ms in B and 291 ms in A")
     assert third.startswith("The same work: every run gave the same tokens; throughput is 766 tok/s in B")
@@ -90,16 +90,16 @@ def test_effect_price_and_work_are_told(document) -> None:
 
 def test_what_lies_within_the_spread_is_not_claimed(document) -> None:
     inside = made(document, [[10.0], [20.0], [30.0]], [[9.0], [12.0], [15.0]])
-    first, second, third = summary(inside)["sentences"]
+    first, second, third = sentences(summary_of(inside))
     assert first == "No clear effect: ITL p99 is 12 ms in B and 20 ms in A (0.60×), within the spread of 3 repeats."
     assert second.startswith(
         "The price: TTFT p95 is 100 ms in B and 100 ms in A (1.00×), within the spread of 3 repeats; "
     )
     assert "throughput 1.00× (within the spread)" in third
     apart = made(document, [[10.0], [20.0], [30.0]], [[7.0], [8.0], [9.0]])
-    assert summary(apart)["sentences"][0].startswith("ITL p99 is 8 ms in B and 20 ms in A")
+    assert sentences(summary_of(apart))[0].startswith("ITL p99 is 8 ms in B and 20 ms in A")
     near = made(document, [[10.0], [10.01]], [[10.1], [10.2]])
-    assert summary(near)["sentences"][0].startswith("No clear effect")
+    assert sentences(summary_of(near))[0].startswith("No clear effect")
 
 
 def test_a_wait_before_the_call_of_submit_is_told(document) -> None:
@@ -110,15 +110,15 @@ def test_a_wait_before_the_call_of_submit_is_told(document) -> None:
             in_a = run["arm"] == "A"
             one |= {"ttft_ms": 6.0 if in_a else 90.0, "ttft_from_arrival_ms": 480.0 if in_a else 90.0}
             one["submit_ms"] = 6.0 if in_a else 0.1
-    found = summary(blocked)
+    found = summary_of(blocked)
     assert rows(found)["ttft_p95_ms"]["verdict"] == "worse"
     assert rows(found)["ttft_from_arrival_p95_ms"]["verdict"] == "better"
-    assert "; TTFT from arrival p95 is 90 ms in B and 480 ms in A (0.19×); " in found["sentences"][1]
+    assert "; TTFT from arrival p95 is 90 ms in B and 480 ms in A (0.19×); " in sentences(found)[1]
 
 
 def test_one_run_each_is_told_to_be_repeated(document) -> None:
-    assert "repeat it" in summary(made(document, [[30.0]], [[10.0]]))["sentences"][0]
-    first, second, _ = summary(made(document, [[10.0]], [[9.0]]))["sentences"]
+    assert "repeat it" in sentences(summary_of(made(document, [[30.0]], [[10.0]])))[0]
+    first, second, _ = sentences(summary_of(made(document, [[10.0]], [[9.0]])))
     assert first.startswith("No clear effect")
     assert "TTFT p99 1.00× (too close for one run each)" in second
 
@@ -129,7 +129,7 @@ def test_a_worse_b_has_no_price_but_a_return(document) -> None:
         run["seconds"] = 1.0 if run["arm"] == "A" else 0.5
     for request_ in (r for run in swapped["runs"] if run["arm"] == "B" for r in run["requests"]):
         request_["ttft_ms"] = 50.0
-    first, second, _ = summary(swapped)["sentences"]
+    first, second, _ = sentences(summary_of(swapped))
     assert first == "ITL p99 is 30.5 ms in B and 10.5 ms in A (2.90×)."
     assert second.startswith("In return: TTFT p95 is 50 ms in B and 100 ms in A (0.50×); ")
 
@@ -143,14 +143,14 @@ def test_the_price_is_the_promised_one_and_no_substitute(document) -> None:
             one["ttft_ms"] = (240.0 if in_b else 100.0) + 300 * (run["repeat"] == 2) * (1 - number)
             one["e2e_ms"] = 900.0 if in_b else 300.0
             one["tpot_ms"] = 90.0 if in_b else 5.0
-    second = summary(paid)["sentences"][1]
+    second = sentences(summary_of(paid))[1]
     assert second.startswith("The price: TTFT p95 is ")
     assert ", within the spread of 2 repeats; TTFT p99 " in second
     assert "; E2E p99 3.00×; also worse in B: TPOT p50 18.0×." in second
     for run in paid["runs"]:
         for one in run["requests"]:
             one["ttft_ms"] = 50.0 if run["arm"] == "B" else 200.0
-    assert summary(paid)["sentences"][1].startswith(
+    assert sentences(summary_of(paid))[1].startswith(
         "The price: TTFT p95 was expected to be worse in B but is better: 50 ms in B and 200 ms in A (0.25×); "
     )
 
@@ -161,7 +161,7 @@ def test_another_figure_is_told_where_the_watched_one_stands_still(document) -> 
         run["preemptions"] = 7 if run["arm"] == "A" else 0
         for one in run["requests"]:
             one["e2e_ms"] = 100.0 if run["arm"] == "A" else 50.0  # also an improvement, but a smaller one
-    first = summary(still)["sentences"][0]
+    first = sentences(summary_of(still))[0]
     assert first == (
         "ITL p99 is 10 ms in B and 10 ms in A (1.00×), within the spread of 2 repeats, but preemptions are 0 in B and 7 in A"
         " (0×)."
@@ -170,13 +170,13 @@ def test_another_figure_is_told_where_the_watched_one_stands_still(document) -> 
 
 def test_other_tokens_are_told(document) -> None:
     document["runs"][0]["tokens_sha256"] = "other"
-    found = summary(document)
+    found = summary_of(document)
     assert found["same_tokens"] is False
-    assert found["sentences"][2].startswith("Nearly the same work")
+    assert sentences(found)[2].startswith("Nearly the same work")
 
 
 def test_a_scenario_nobody_knows_any_more_can_be_summed_up(document) -> None:
-    assert len(summary({**document, "scenario": "of-another-version"})["sentences"]) == 3
+    assert len(sentences(summary_of({**document, "scenario": "of-another-version"}))) == 3
 
 
 def test_no_gaps_and_no_time_are_no_error(document) -> None:
@@ -184,18 +184,18 @@ def test_no_gaps_and_no_time_are_no_error(document) -> None:
     for run in empty["runs"]:
         run["seconds"] = 0.0
         run["requests"] = [request(0, 1.0, None)]
-    found = rows(summary(empty))
+    found = rows(summary_of(empty))
     assert found["itl_p99_ms"]["a"] is None
     assert found["itl_p99_ms"]["ratio"] is None
     assert found["tpot_p50_ms"]["b_range"] == [None, None]
     assert found["output_tokens_per_s"]["a"] == 0
-    assert "could not be measured" in summary(empty)["sentences"][0]
-    assert "could not be measured" in html_report({**empty, "summary": summary(empty)})
+    assert "could not be measured" in sentences(summary_of(empty))[0]
+    assert "could not be measured" in html_report({**empty, "summary": summary_of(empty)})
 
 
 def test_a_document_from_a_file_is_checked_and_summed_up_anew(document) -> None:
-    document["summary"] = {"sentences": ["Buy this."]}
-    assert parse_result(json.dumps(document).encode())["summary"]["sentences"][0].startswith("ITL p99")
+    document["summary"] = {"findings": [{"words": [["Buy this.", ""]]}]}
+    assert sentences(parse_result(json.dumps(document).encode())["summary"])[0].startswith("ITL p99")
 
 
 @pytest.mark.parametrize(
@@ -269,12 +269,12 @@ def test_waiting_times_are_those_of_each_tenant(document) -> None:
         small, large = (10.0, 500.0) if run["arm"] == "B" else (400.0, 420.0)
         flood = [request(i, 100.0, queue_ms=large, tenant="flood") for i in range(7)]
         run["requests"] = [*flood, request(7, 100.0, queue_ms=small, tenant="quiet")]
-    found = summary(fair)
+    found = summary_of(fair)
     assert [rows(found)[f"{which}_tenant_queue_p50_ms"][arm] for which in ("small", "large") for arm in "ab"] == [
         400.0, 10.0, 420.0, 500.0,
     ]  # fmt: skip
-    assert found["sentences"][0] == "Queue p50 of the smallest tenant is 10 ms in B and 400 ms in A (0.025×)."
-    assert found["sentences"][1].startswith(
+    assert sentences(found)[0] == "Queue p50 of the smallest tenant is 10 ms in B and 400 ms in A (0.025×)."
+    assert sentences(found)[1].startswith(
         "The price: queue p50 of the largest tenant is 500 ms in B and 420 ms in A (1.19×)"
     )
     assert parse_result(json.dumps({**fair, "summary": found}).encode())["runs"][0]["requests"][0]["tenant"] == "flood"
@@ -286,12 +286,12 @@ def test_of_two_tenants_with_as_many_tokens_each_has_its_own_figure(document) ->
         run["requests"] = [
             request(i, 100.0, queue_ms=wait, tenant=name) for i, (wait, name) in enumerate([(400.0, "b"), (10.0, "a")])
         ]
-    found = rows(summary(even))
+    found = rows(summary_of(even))
     assert [found[f"{which}_tenant_queue_p50_ms"]["a"] for which in ("small", "large")] == [10.0, 400.0]
 
 
 def test_requests_without_tenants_have_no_figures_of_tenants(document) -> None:
-    assert not any("tenant" in name for name in rows(summary(document)))
+    assert not any("tenant" in name for name in rows(summary_of(document)))
 
 
 def test_the_promised_price_is_said_once(document) -> None:
@@ -299,6 +299,6 @@ def test_the_promised_price_is_said_once(document) -> None:
     paid = made(document, [[30.0], [31.0]], [[10.0], [11.0]])
     for run in paid["runs"]:
         run["requests"] = [request(0, 100.0), request(1, 900.0 if run["arm"] == "B" else 100.0)]
-    second = summary(paid)["sentences"][1]
+    second = sentences(summary_of(paid))[1]
     assert second.startswith("The price: TTFT p95 is 860 ms in B and 100 ms in A (8.60×); TTFT p99 8.92×; ")
     assert second.endswith("also worse in B: TTFT p50 5.00×.")

@@ -9,23 +9,32 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from roseplay.formats.segments import as_html
 from roseplay.lab import arms, command
 from roseplay.lab.command import main
 from roseplay.lab.load import Load, PlayedLoad, make_load
+from roseplay.lab.measures import FIGURES_OF_A_RUN
 from roseplay.lab.measuring import measure_run
-from roseplay.lab.points import FIGURES_OF_A_RUN
+from roseplay.lab.order import parse_experiment
 from roseplay.lab.report import text_report
 from roseplay.lab.results import parse_result, points_csv
-from roseplay.lab.sweep import parse_sweep, spaced
+from roseplay.lab.sweep import Sweep, spaced
+from roseplay.lab.words import sentences
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.lab.fake_arms import FakeArms, ended, fake_lab
 from tests.play.fake_engine import FakeEngine
+
+
+def parse_sweep(body: dict[str, Any]) -> Sweep:
+    sweep = parse_experiment(body)
+    assert isinstance(sweep, Sweep)
+    return sweep
+
 
 QUICK = {"num_requests": 2, "max_new_tokens": 3}
 BODY = {"scenario": "token-budget", "repeats": 2, "params": QUICK}
@@ -55,16 +64,16 @@ def test_a_sweep_of_the_rate_lasts_as_long_at_each() -> None:
 @pytest.mark.parametrize(
     ("sweep", "words"),
     [
-        ({}, "cannot vary None"),
-        ({"setting": "seed"}, "cannot vary 'seed'"),
-        ({"setting": "max_batch_size", "from": 1}, "to is None"),
-        ({"setting": "max_batch_size", "from": 1.5, "to": 3}, "from is 1.5"),
+        ({}, "sweep, setting is missing"),
+        ({"setting": "seed"}, "sweep, setting should be"),
+        ({"setting": "max_batch_size", "from": 1}, "sweep, to is missing"),
+        ({"setting": "max_batch_size", "from": 1.5, "to": 3}, "from is 1.5: use a whole number"),
         ({"setting": "max_batch_size", "from": 3, "to": 3}, "the last must be larger than the first"),
         ({"setting": "rate_per_s", "from": 1, "to": 500, "seconds": 10}, "choose a lower rate or fewer seconds"),
-        ({"setting": "rate_per_s", "from": 1, "to": 5, "points": 1}, "points is 1"),
-        ({"setting": "rate_per_s", "from": 1, "to": 5, "points": 33}, "points is 33"),
-        ({"setting": "rate_per_s", "from": 1, "to": 5, "colour": 1}, "cannot have colour"),
-        ([], "must be a JSON object"),
+        ({"setting": "rate_per_s", "from": 1, "to": 5, "points": 1}, "sweep, points should be"),
+        ({"setting": "rate_per_s", "from": 1, "to": 5, "points": 33}, "sweep, points should be"),
+        ({"setting": "rate_per_s", "from": 1, "to": 5, "colour": 1}, "sweep, colour is not known"),
+        ([], "sweep must be a JSON object"),
     ],
 )
 def test_a_bad_sweep_is_refused_with_a_reason(sweep: Any, words: str) -> None:
@@ -77,7 +86,7 @@ def test_each_value_is_measured_on_one_engine_and_the_result_can_be_opened(engin
     lab = fake_lab(engine, fake)
     told = ended(lab.start(BATCHES))
     assert (told["state"], told["kind"], told["error"]) == ("done", "sweep", None)
-    assert [(run["arm"], run["repeat"]) for run in told["progress"]] == [
+    assert [(run["label"], run["repeat"]) for run in told["progress"]] == [
         (f"max batch {value}", number) for number, values in ((1, (1, 4, 16)), (2, (16, 4, 1))) for value in values
     ]
     assert len(fake.engines) == 1
@@ -98,12 +107,12 @@ B = {"knobs": {"preemption_mode": "swap"}, "config": {}}
 def test_a_sweep_of_the_prompt_length_sends_prompts_of_each_length(engine: FakeEngine) -> None:
     """The fake engine has no tokenizer, so a text of 12 words is 12 tokens."""
     document, told = swept(engine, LENGTHS)
-    assert [run["arm"] for run in told["progress"]][:3] == [f"{value} prompt tokens" for value in (32, 64, 128)]
+    assert [run["label"] for run in told["progress"]][:3] == [f"{value} prompt tokens" for value in (32, 64, 128)]
     for point in document["points"]:
         assert [run["prompt_tokens"] for run in point["runs"]] == pytest.approx([point["value"]] * 2, abs=7)
         assert point["requests"] == QUICK["num_requests"]
     assert document["setting"] == "prompt_tokens"
-    assert "every length keeps the promise" in document["summary"]["sentences"][0]
+    assert "every length keeps the promise" in sentences(document["summary"])[0]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +183,7 @@ def test_both_arms_are_measured_at_each_value_before_the_next(engine: FakeEngine
     fake, body = FakeArms(), {**LENGTHS, "b": B}
     lab = fake_lab(engine, fake)
     told = ended(lab.start(body))
-    assert [run["arm"] for run in told["progress"]] == [
+    assert [run["label"] for run in told["progress"]] == [
         *(f"{arm}, {value} prompt tokens" for value in (32, 64, 128) for arm in "AB"),
         *(f"{arm}, {value} prompt tokens" for value in (128, 64, 32) for arm in "BA"),
     ]
@@ -186,8 +195,17 @@ def test_both_arms_are_measured_at_each_value_before_the_next(engine: FakeEngine
     assert [[len(point["runs"]) for point in document[name]] for name in ("points", "b_points")] == [[2] * 3] * 2
     summary = document["summary"]
     assert [row["value"] for row in summary["b"]["points"]] == [32, 64, 128]
-    assert list(summary["crossings"]) == ["output_tokens_per_s", "e2e_p99_ms", "ttft_p95_ms", "itl_p99_ms"]
-    assert all(len(found["verdicts"]) == 3 for found in summary["crossings"].values())
+    crossings = [found for found in summary["findings"] if found["kind"] == "Crossing"]
+    assert [found["figure"] for found in crossings] == [
+        "output_tokens_per_s",
+        "e2e_p99_ms",
+        "ttft_p95_ms",
+        "itl_p99_ms",
+    ]
+    assert all(len(found["verdicts"]) == 3 for found in crossings)
+    assert {found["arm"] for found in summary["findings"]} == {"", "A", "B"}
+    about = [(run["arm"], run["value"], run["case"]) for run in told["progress"][:2]]
+    assert about == [("A", 32, ""), ("B", 32, "")]
     table = points_csv(document).decode().splitlines()
     assert [line.split(",")[:2] for line in table] == [
         ["prompt_tokens", "arm"], *([str(value), arm] for value in (32, 64, 128) for arm in "AB")
@@ -216,13 +234,10 @@ def test_a_figure_that_is_better_in_b_from_a_length_on_crosses_there(
     monkeypatch.setattr("roseplay.lab.sweep.figures", figures)
     document, _ = swept(engine, {**LENGTHS, "b": B})
     summary = document["summary"]
-    assert summary["crossings"]["output_tokens_per_s"] == {
-        "between": [[32, 128]], "verdicts": ["worse", "within", "better"]
-    }  # fmt: skip
-    assert summary["sentences"][0].startswith(
-        "Throughput: A and B cross between 32 and 128 prompt tokens; B is worse at"
-    )
-    assert "Prompts consist of whole texts, so their mean lengths differ: 64 at 32, 64 at 128." in summary["sentences"]
+    crossing = summary["findings"][0]
+    assert (crossing["between"], crossing["verdicts"]) == ([[32, 128]], ["worse", "within", "better"])
+    assert sentences(summary)[0].startswith("Throughput: A and B cross between 32 and 128 prompt tokens; B is worse at")
+    assert "Prompts consist of whole texts, so their mean lengths differ: 64 at 32, 64 at 128." in sentences(summary)
 
 
 @pytest.mark.parametrize("values", [[1, 4, 3], [1, 4, None], [0, 4, 16], [-1, 4, 16], [1, 4, 4], [4, 1, 16]])
@@ -251,7 +266,7 @@ def test_a_sweep_that_is_stopped_keeps_the_runs_it_has(
             lab.stop()
         return measure_run(*given, **how)
 
-    monkeypatch.setattr("roseplay.lab.job.measure_run", measure)
+    monkeypatch.setattr("roseplay.lab.measuring.measure_run", measure)
     told = ended(lab.start(BATCHES))
     assert told["state"] == "stopped"
     document = lab.store.get(told["result"])
@@ -304,14 +319,14 @@ def test_a_slow_minute_of_the_machine_is_no_property_of_a_value(engine: FakeEngi
     slow = 700.0
     ttft(50, 60, 70, 90, slow, slow, 60, 50, 50, 60, 70, 90)
     document, told = swept(engine, {**RATES, "repeats": 3})
-    assert [run["arm"] for run in told["progress"]] == [
+    assert [run["label"] for run in told["progress"]] == [
         f"{rate} req/s" for rate in (100, 200, 300, 400, 400, 300, 200, 100, 100, 200, 300, 400)
     ]
     rows = document["summary"]["points"]
     assert [row["figures"]["ttft_p95_ms"]["median"] for row in rows] == [50, 60, 70, 90]
     assert [(row["kept"], row["runs"]) for row in rows] == [(True, 3)] * 4
-    assert document["summary"]["sentences"][0].startswith("No knee up to 400 req/s: every rate keeps the promise")
-    assert not any("disagree" in sentence for sentence in document["summary"]["sentences"])
+    assert sentences(document["summary"])[0].startswith("No knee up to 400 req/s: every rate keeps the promise")
+    assert not any("disagree" in sentence for sentence in sentences(document["summary"]))
 
 
 @pytest.mark.parametrize(("slow", "rounds"), [(900, 2), (300, 1)])
@@ -322,14 +337,14 @@ def test_rates_that_contradict_each_other_are_measured_again(
     ttft(50, slow, 70, 80, 80, 70, slow, 50, *(60, 70, 80), *(80, 70, 60))
     document, told = swept(engine, {**RATES, "repeats": 2})
     assert [len(point["runs"]) for point in document["points"]] == [2, *[2 + rounds] * 3]
-    again = [(run["arm"], run["repeat"], run["state"]) for run in told["progress"][8:]]
+    again = [(run["label"], run["repeat"], run["state"]) for run in told["progress"][8:]]
     assert again == [
         (f"{rate} req/s", number, "done")
         for number, rates in ((3, (200, 300, 400)), (4, (400, 300, 200)))[:rounds]
         for rate in rates
     ]
     assert [row["kept"] for row in document["summary"]["points"]] == [True] * 4
-    assert not any("disagree" in sentence for sentence in document["summary"]["sentences"])
+    assert not any("disagree" in sentence for sentence in sentences(document["summary"]))
     assert text_report(document)[0].endswith(f"2 to {2 + rounds} runs a value")
 
 
@@ -353,7 +368,7 @@ def test_rates_that_go_on_contradicting_each_other_are_said_to(
     document, _ = swept(engine, {**RATES, "repeats": repeats})
     assert [len(point["runs"]) for point in document["points"]] == runs
     assert document["summary"]["knee"] == 0
-    said = document["summary"]["sentences"][0]
+    said = sentences(document["summary"])[0]
     assert said.endswith("The rates disagree: 300 and 400 req/s keep the promise, but 200 req/s does not.")
 
 
@@ -363,9 +378,7 @@ def test_values_of_a_setting_need_not_rise_and_are_not_measured_again(
     ttft(900, 70, 50, 50, 70, 900)
     document, _ = swept(engine, BATCHES)
     assert [len(point["runs"]) for point in document["points"]] == [2, 2, 2]
-    assert not any(
-        "disagree" in sentence or "does not rise" in sentence for sentence in document["summary"]["sentences"]
-    )
+    assert not any("disagree" in sentence or "does not rise" in sentence for sentence in sentences(document["summary"]))
 
 
 @pytest.fixture
@@ -382,7 +395,7 @@ def told(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any],
         end = ended(lab.start(body))
         return [*seen[1:], end["so_far"], lab.store.get(end["result"])]  # without the warm-up
 
-    monkeypatch.setattr("roseplay.lab.job.measure_run", measure)
+    monkeypatch.setattr("roseplay.lab.measuring.measure_run", measure)
     return run
 
 
@@ -405,7 +418,7 @@ def test_a_search_tells_its_result_so_far(told: Callable[[Any], list[Any]]) -> N
     values = [[point["value"] for point in one["points"]] for one in seen[1:]]
     assert values == [[None], [None, 32], [None, 32, 48], [None, 32, 48, 64]]
     assert [one["summary"]["ended"] for one in seen[1:]] == [False, False, False, True]
-    assert seen[1]["summary"]["sentences"] == ["No answer yet: 16 to 64 are left."]
+    assert sentences(seen[1]["summary"]) == ["No answer yet: 16 to 64 are left."]
     assert {**seen[-1], "created": ""} == {**document, "created": ""}
 
 
@@ -487,10 +500,10 @@ def test_the_command_line_prints_sentences_or_csv_or_json(pretend: FakeArms, tmp
     assert main([*sweep, "--save", str(tmp_path / "sweep.json"), "--report", str(report)]) == 0
     printed = capsys.readouterr()
     saved = parse_result((tmp_path / "sweep.json").read_bytes())
-    assert all(line in printed.out for line in saved["summary"]["sentences"])
+    assert all(line in printed.out for line in sentences(saved["summary"]))
     told = ["run 1 of 2, round 1, max batch 1", "run 2 of 2, round 1, max batch 2"]
     assert [line.partition(":")[0] for line in printed.err.splitlines()] == told
-    assert all(escape(line) in report.read_text() for line in saved["summary"]["sentences"])
+    assert all(as_html(found["words"]) in report.read_text() for found in saved["summary"]["findings"])
     assert main([*sweep, "--csv"]) == 0
     table = capsys.readouterr().out.splitlines()
     assert table[0].startswith("max_batch_size,kept,runs,output_tokens_per_s,output_tokens_per_s_min")
@@ -508,7 +521,7 @@ def test_the_command_line_prints_sentences_or_csv_or_json(pretend: FakeArms, tmp
         (["--seconds", "2"], "--seconds is for --sweep"),
         (["--find", "batch", "--points", "2"], "--points is for --sweep"),
         (["--sweep", "rate", "--itl-p99", "2"], "--itl-p99 is for --find"),
-        (["--find", "batch"], "itl_p99_ms is None"),
+        (["--find", "batch"], "find, itl_p99_ms is missing"),
         (["--find", "batch", "--b", "max_batch_size=2"], "--b is for a comparison or a sweep"),
         (["--sweep", "batch", "--from", "1", "--to", "2", "--b", "max_batch_size=2"], "leave it out of B"),
         (["--csv"], "--csv is for --sweep and --find"),

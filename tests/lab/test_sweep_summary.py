@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roseplay.formats.numbers import number_text
-from roseplay.lab.points import FIGURES_OF_A_RUN
-from roseplay.lab.results import parse_result
-from roseplay.lab.sweep_summary import sweep_summary
+from roseplay.lab.measures import FIGURES_OF_A_RUN
+from roseplay.lab.results import parse_result, summary_of
+from roseplay.lab.words import sentences
+from tests.lab.findings import finding
 
 Runs = list[list[float]]
 LIMITS = {"ttft_ms": 500, "itl_ms": 50}
@@ -40,7 +40,7 @@ def summed(setting: str = "rate_per_s", values: Any = VALUES, **figures: Any) ->
         for place, value in enumerate(values[: len(given)])
     ]
     arms = {"A": {"knobs": {}, "config": {}}}
-    return sweep_summary({"points": points, "setting": setting, "limits": LIMITS, "arms": arms})
+    return summary_of({"kind": "sweep", "points": points, "setting": setting, "limits": LIMITS, "arms": arms})
 
 
 def thrice(*medians: float | None) -> list[list[Any]]:
@@ -50,7 +50,7 @@ def thrice(*medians: float | None) -> list[list[Any]]:
 
 def test_prompts_whose_mean_length_is_off_by_more_than_a_twentieth_are_mentioned() -> None:
     found = summed("prompt_tokens", (100, 200, 400), prompt_tokens=[[105.0], [189.0], [421.0]])
-    assert "Prompts consist of whole texts, so their mean lengths differ: 189 at 200, 421 at 400." in found["sentences"]
+    assert "Prompts consist of whole texts, so their mean lengths differ: 189 at 200, 421 at 400." in sentences(found)
 
 
 # -- the knee of a rate
@@ -59,7 +59,7 @@ def test_prompts_whose_mean_length_is_off_by_more_than_a_twentieth_are_mentioned
 def test_the_knee_is_the_largest_rate_up_to_which_every_rate_keeps_the_promise() -> None:
     found = summed(ttft_p95_ms=thrice(30, 40, 60, 480, 900, 1500, 2600, 4000))
     assert found["knee"] == 3
-    assert found["sentences"][0] == (
+    assert sentences(found)[0] == (
         "The knee is at 57.1 req/s: every rate up to it keeps the promise, TTFT p95 is 480 ms (475–485) of 500 and ITL p99"
         " is 5 ms of 50 there; at 72.9 req/s, TTFT p95 is 900 ms (891–909) of 500."
     )
@@ -70,10 +70,10 @@ def test_a_rate_above_one_that_breaks_the_promise_is_no_knee() -> None:
     found = summed(ttft_p95_ms=thrice(30, 40, 60, 800, 700, 90, 2600, 4000))
     assert [row["kept"] for row in found["points"]] == [True, True, True, False, False, True, False, False]
     assert found["knee"] == 2
-    said = found["sentences"][0]
+    said = sentences(found)[0]
     assert said.startswith("The knee is at 41.4 req/s: ")
     assert said.endswith(" The rates disagree: 88.6 req/s keeps the promise, but 57.1 and 72.9 req/s do not.")
-    assert found["sentences"][-1] == (
+    assert sentences(found)[-1] == (
         "TTFT p95 does not rise with the rate throughout: it is 800 ms (792–808) at 57.1 req/s and 90 ms (89.1–90.9) at"
         " 88.6 req/s."
     )
@@ -82,17 +82,17 @@ def test_a_rate_above_one_that_breaks_the_promise_is_no_knee() -> None:
 def test_there_is_no_knee_where_all_keep_the_promise_or_the_lowest_rate_breaks_it() -> None:
     found = summed(ttft_p95_ms=thrice(30, 40, 500))
     assert found["knee"] is None, "a value equal to the limit keeps the promise"
-    assert found["sentences"][0] == (
+    assert sentences(found)[0] == (
         "No knee up to 41.4 req/s: every rate keeps the promise, TTFT p95 is 500 ms (495–505) of 500 and ITL p99 is 5 ms of"
         " 50 at 41.4 req/s."
     )
     found = summed(ttft_p95_ms=thrice(501, 800, 900))
     assert found["knee"] is None
-    assert found["sentences"][0] == (
+    assert sentences(found)[0] == (
         "No knee from 10 req/s to 41.4 req/s: the lowest rate breaks the promise, TTFT p95 is 501 ms (496–506) of 500."
     )
     found = summed(ttft_p95_ms=thrice(600, 800, 400, 900, 450))
-    assert found["sentences"][0].endswith(
+    assert sentences(found)[0].endswith(
         "The rates disagree: 41.4 and 72.9 req/s keep the promise, but 10, 25.7 and 57.1 req/s do not."
     )
 
@@ -100,9 +100,9 @@ def test_there_is_no_knee_where_all_keep_the_promise_or_the_lowest_rate_breaks_i
 def test_either_figure_breaks_the_promise() -> None:
     found = summed(ttft_p95_ms=thrice(30, 40, 60), itl_p99_ms=thrice(10, 50, 51))
     assert found["knee"] == 1
-    assert found["sentences"][0].endswith("; at 41.4 req/s, ITL p99 is 51 ms (50.5–51.5) of 50.")
+    assert sentences(found)[0].endswith("; at 41.4 req/s, ITL p99 is 51 ms (50.5–51.5) of 50.")
     both = summed(ttft_p95_ms=thrice(30, 501), itl_p99_ms=thrice(10, 51))
-    assert "TTFT p95 is 501 ms (496–506) of 500 and ITL p99 is 51 ms (50.5–51.5) of 50." in both["sentences"][0]
+    assert "TTFT p95 is 501 ms (496–506) of 500 and ITL p99 is 51 ms (50.5–51.5) of 50." in sentences(both)[0]
 
 
 def test_the_median_of_the_runs_keeps_the_promise_and_a_ttft_that_is_not_known_does_not() -> None:
@@ -117,29 +117,25 @@ RUNS = st.lists(st.lists(st.sampled_from([40, 90, 499, 500, 501, 900]), min_size
 
 
 @given(RUNS)
-def test_the_sentence_never_contradicts_the_table(ttft: Runs) -> None:
+def test_the_knee_never_contradicts_the_table(ttft: Runs) -> None:
     found = summed(ttft_p95_ms=ttft)
     kept = [statistics.median(runs) <= 500 for runs in ttft]
     assert [row["kept"] for row in found["points"]] == kept
-    knee, said = found["knee"], found["sentences"][0]
-    named = (
-        said.startswith(f"The knee is at {number_text(VALUES[knee])} req/s: ")
-        if knee is not None
-        else said.startswith("No knee")
-    )
-    assert named
+    knee, told = found["knee"], finding(found, "Knee")
+    assert told and told["knee"] == (None if knee is None else VALUES[knee])
     if knee is not None:
         assert all(kept[: knee + 1]) and not kept[knee + 1]
     else:
         assert all(kept) or not kept[0]
-    assert ("The rates disagree" in said) == any(
-        not low and high for place, high in enumerate(kept) for low in kept[:place]
-    )
+    overtaken = any(not low and high for place, high in enumerate(kept) for low in kept[:place])
+    assert bool(told["keeping"]) == bool(told["breaking"]) == overtaken
 
 
 def test_a_figure_that_falls_is_told_only_beyond_the_spread_and_the_largest_of_them() -> None:
     def told(**figures: Any) -> str:
-        return next((said for said in summed(**figures)["sentences"] if "does not rise" in said), "")
+        summary = summed(**figures)
+        kinds = [found["kind"] for found in summary["findings"]]
+        return sentences(summary)[kinds.index("Falling")] if "Falling" in kinds else ""
 
     assert told(ttft_p95_ms=[[20.0, 30.0], [19.0, 21.0]]) == "", "the ranges overlap"
     assert told(ttft_p95_ms=[[20.0, 20.0], [19.2, 19.3]]) == "", "a ratio below 1.05"
@@ -161,7 +157,7 @@ POWERS = [float(2**power) for power in range(9)]
 def test_the_knee_of_a_setting_is_where_itl_turns_up() -> None:
     found = summed("max_batch_size", POWERS, itl_p99_ms=thrice(*[10] * 6, 60, 120, 180))
     assert found["knee"] == 5
-    assert found["sentences"][0] == (
+    assert sentences(found)[0] == (
         "The knee is at max batch 32: ITL p99 is 10 ms (9.90–10.1) there, 180 ms (178–182) at max batch 256."
     )
 
@@ -180,7 +176,7 @@ def test_the_knee_of_a_setting_is_where_itl_turns_up() -> None:
 def test_there_may_be_no_knee_of_a_setting(latency: Runs) -> None:
     found = summed("max_batch_size", POWERS, itl_p99_ms=latency)
     assert found["knee"] is None
-    assert found["sentences"][0].startswith(f"No knee up to max batch {2 ** (len(latency) - 1)}: ")
+    assert sentences(found)[0].startswith(f"No knee up to max batch {2 ** (len(latency) - 1)}: ")
 
 
 @pytest.mark.parametrize(("bent", "knee"), [(33.9, 1), (34.1, None)])
@@ -196,28 +192,27 @@ def test_a_knee_of_a_setting_lies_a_fifth_of_the_range_below_the_line(bent: floa
 @given(st.lists(st.lists(st.floats(0.1, 9), min_size=2, max_size=2), min_size=1, max_size=8))
 def test_goodput_peaks_only_where_it_clearly_rises_up_to_there_and_falls_after(goodput: Runs) -> None:
     found = summed(goodput_req_s=goodput)
-    said, peak = found["sentences"][1], found["peak"]
+    peak, told = found["peak"], finding(found, "Peak")
+    assert told is not None
     medians = [row["figures"]["goodput_req_s"]["median"] for row in found["points"]]
-    assert (peak is not None) == said.startswith("Goodput peaks at ")
     if peak is None:
-        least = ("the spread of 2 repeats", "an end of the range", "it has a dip at")
-        assert any(words in said for words in least) or len(goodput) == 1
+        assert told["ties"] or told["dips"] or told["value"] in (VALUES[0], VALUES[len(goodput) - 1])
         return
     assert medians[peak] == max(medians)
     assert 0 < peak < len(goodput) - 1
-    assert said.startswith(f"Goodput peaks at {number_text(VALUES[peak])} req/s: ")
+    assert told["value"] == VALUES[peak]
     assert all(max(goodput[place]) < min(goodput[peak]) for place in range(len(goodput)) if place != peak)
 
 
 def test_goodput_with_a_dip_before_its_highest_value_does_not_peak_there() -> None:
     found = summed(goodput_req_s=thrice(10, 25, 40, 5, 6, 60, 20, 10))
     assert found["peak"] is None
-    assert found["sentences"][1] == (
+    assert sentences(found)[1] == (
         "Goodput is highest at 88.6 req/s: 60 req/s (59.4–60.6); it has a dip at 57.1 req/s, 72.9 req/s."
     )
     found = summed(goodput_req_s=thrice(10, 25, 40, 5, 6))
     assert found["peak"] is None
-    assert found["sentences"][1].endswith("; it has a dip at 57.1 req/s.")
+    assert sentences(found)[1].endswith("; it has a dip at 57.1 req/s.")
 
 
 @pytest.mark.parametrize(
@@ -233,21 +228,21 @@ def test_goodput_with_a_dip_before_its_highest_value_does_not_peak_there() -> No
     ],
 )  # fmt: skip
 def test_what_is_said_of_goodput(goodput: list[float], said: str) -> None:
-    assert summed(goodput_req_s=thrice(*goodput))["sentences"][1] == said
+    assert sentences(summed(goodput_req_s=thrice(*goodput)))[1] == said
 
 
 def test_the_ends_are_compared_and_a_single_value_is_not() -> None:
-    said = summed(ttft_p95_ms=thrice(20, 30, 60))["sentences"]
+    said = sentences(summed(ttft_p95_ms=thrice(20, 30, 60)))
     assert said[2].startswith("From 10 req/s to 41.4 req/s: ") and "TTFT p95 3.00×" in said[2]
-    assert len(summed(ttft_p95_ms=thrice(20))["sentences"]) == 2
+    assert len(sentences(summed(ttft_p95_ms=thrice(20)))) == 2
 
 
 def test_a_sweep_that_was_saved_before_is_summed_anew() -> None:
     """It contains what each run measured, and a summary that says something else."""
     saved = json.loads((Path(__file__).parent / "sweep.json").read_text(encoding="utf-8"))
-    saved["summary"] = {**saved["summary"], "knee": 3, "sentences": ["The knee is at 30.5 req/s."]}
+    saved["summary"] = {**saved["summary"], "knee": 3, "findings": []}
     opened = parse_result(json.dumps(saved).encode())
     assert opened["points"] == saved["points"]
     assert [row["kept"] for row in opened["summary"]["points"]] == [False, True, False, False, False]
     assert opened["summary"]["knee"] is None
-    assert opened["summary"]["sentences"][0].endswith("11.5 req/s keeps the promise, but 2 req/s does not.")
+    assert sentences(opened["summary"])[0].endswith("11.5 req/s keeps the promise, but 2 req/s does not.")

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from roseplay.config import EngineConfig, Knobs
 from roseplay.lab.results import parse_result
+from roseplay.lab.words import sentences
 from roseplay.play.playground import Playground
 from roseplay.play.server import create_app
 from roseplay.serve.guard import allowed_hosts
@@ -125,8 +126,8 @@ def test_a_second_experiment_is_refused_and_the_first_can_be_stopped(
         (b"{", "not JSON"),
         (b"[]", "JSON object"),
         (b'{"scenario": "magic"}', "no scenario"),
-        (b'{"scenario": "dedup", "repeats": 99}', "repeats is 99"),
-        (b'{"scenario": "dedup", "length": 3}', "length is 3"),
+        (b'{"scenario": "dedup", "repeats": 99}', "repeats should be"),
+        (b'{"scenario": "dedup", "length": 3}', "length should be"),
         (b'{"scenario": "dedup", "b": {"knobs": {"slow_motion": 10}}}', "slow motion"),
         (b'{"scenario": "dedup", "a": {"config": {"num_blocks": 2000000000}}}', "num_blocks is 2000000000"),
     ],
@@ -148,7 +149,7 @@ def test_what_is_not_there_is_404_with_a_sentence(client: TestClient) -> None:
 def test_a_file_can_be_opened_reported_and_summed_up_for_other_limits(client: TestClient) -> None:
     text = FILE.read_bytes()
     opened = client.post("/ui/lab/open", content=text).json()
-    assert opened["summary"]["sentences"][0].startswith("ITL p99")
+    assert sentences(opened["summary"])[0].startswith("ITL p99")
     assert opened["id"] != json.loads(text)["id"]  # a file must not replace a result
     assert client.post("/ui/lab/open", content=text).json()["id"] == opened["id"]
     assert client.get(f"/ui/lab/result/{opened['id']}").json()["title"] == "Token budget"
@@ -181,7 +182,7 @@ def test_the_file_of_a_sweep_or_a_search_can_be_opened_and_listed(client, playgr
     rows = document["summary"]["points"]
     assert [line.partition(",")[0] for line in listed.text.splitlines()[1:]] == [f"{row['value']:g}" for row in rows]
     report = client.get(f"/ui/lab/result/{opened['id']}/report.html")
-    assert all(escape(line) in report.text for line in document["summary"]["sentences"])
+    assert all(escape(line) in report.text for line in sentences(document["summary"]))
     assert "default-src 'none'" in report.headers["content-security-policy"]
     for about in ({"id": opened["id"]}, {"document": document}):
         refused = client.post("/ui/lab/summary", json=about)
@@ -204,7 +205,7 @@ def test_a_comparison_has_no_values_to_list(client: TestClient) -> None:
         ("open", b'{"roseplay_lab": 2}', 422, "not a result of the lab"),
         ("open", b'{"roseplay_lab": 2, "kind": "race"}', 422, "not a result of the lab"),
         ("open", b'{"roseplay_lab": 2, "kind": "find"}', 422, "the result, id is missing"),
-        ("summary", b"[]", 422, "send the id"),
+        ("summary", b"[]", 422, "must be a JSON object"),
         ("summary", b'{"document": {}}', 422, "not a result of the lab"),
         ("summary", b'{"document": 5}', 422, "not a result of the lab"),
     ],
@@ -218,7 +219,10 @@ def test_what_is_no_document_is_refused(client, path, content, status, words) ->
 def test_bad_limits_are_refused(client: TestClient) -> None:
     body = {"document": json.loads(FILE.read_text()), "limits": {"ttft_ms": -1}}
     answer = client.post("/ui/lab/summary", json=body)
-    assert (answer.status_code, answer.json()["detail"]) == (422, "the limit ttft_ms is -1: use milliseconds above 0")
+    assert (answer.status_code, answer.json()["detail"]) == (
+        422,
+        "the order, limits, ttft_ms should be greater than 0, not -1",
+    )
 
 
 def test_a_file_that_is_too_large_is_413(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +259,7 @@ def test_a_program_follows_a_comparison_to_its_summary(client: TestClient, playg
     told = client.get(f"/ui/lab/job?id={job_id}").json()
     assert told["state"] == "done"
     document = client.get(f"/ui/lab/result/{told['result']}").json()
-    assert (document["seed"], len(document["summary"]["sentences"])) == (5, 3)
+    assert (document["seed"], len(sentences(document["summary"]))) == (5, 3)
     assert document["arms"]["B"]["knobs"]["max_batch_size"] == 2
     assert document["arms"]["A"]["knobs"]["same_step_sharing"] is False
 

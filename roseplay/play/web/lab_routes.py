@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
@@ -11,13 +11,13 @@ from fastapi import APIRouter, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from roseplay.engine.errors import EngineError
+from roseplay.formats.invalid import Order, validated
 from roseplay.formats.json_text import encode, strict_json
 from roseplay.lab.lab import Lab, LabBusyError
+from roseplay.lab.order import Limits
+from roseplay.lab.points import point_rows
 from roseplay.lab.report import html_report
-from roseplay.lab.results import checked, parse_result, points_csv
-from roseplay.lab.spec import parse_limits
-from roseplay.lab.summary import summary
-from roseplay.lab.sweep_summary import point_rows
+from roseplay.lab.results import checked, parse_result, points_csv, summary_of
 from roseplay.play.page_host import PageHost
 
 _REPORT_HEADERS = {
@@ -26,6 +26,14 @@ _REPORT_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src data:; sandbox allow-scripts allow-downloads",
 }
+
+
+class SummaryOrder(Order):
+    """A result, by its id or as a whole, and other limits for it."""
+
+    id: str | None = None
+    document: Any = None
+    limits: Limits | None = None
 
 
 def lab_router(host: PageHost) -> APIRouter:
@@ -114,16 +122,20 @@ def _opened(lab: Lab, text: bytes) -> Response:
 def _summary(lab: Lab, text: bytes) -> Response:
     """Returns the summary of a result for other limits."""
     with _refusals():
-        body = strict_json(text)
-        if not isinstance(body, Mapping) or not ("document" in body or isinstance(body.get("id"), str)):
+        order = validated(SummaryOrder, strict_json(text), "the order")
+        if order.document is not None:
+            document = checked(order.document)
+        elif order.id is not None:
+            document = _result(lab, order.id)
+        else:
             raise ValueError("send the id of a result, or the document, and the limits")
-        document = checked(body["document"]) if "document" in body else _result(lab, body["id"])
         if document["kind"] != "compare":
             raise ValueError(
                 "a sweep or a search keeps each run's figures, not its requests: goodput under other limits needs"
                 " another run"
             )
-        return _answer(summary(document, parse_limits(body.get("limits") or document["limits"])))
+        limits = document["limits"] if order.limits is None else order.limits.model_dump()
+        return _answer(summary_of({**document, "limits": limits}))
 
 
 @contextmanager

@@ -21,13 +21,14 @@ const line = (d, color, more = {}) => ["path", { d, fill: "none", stroke: `var(-
 const shape = (d, fill, more = {}) => ["path", { d, fill: `var(--rp-${fill})`, ...more }];
 const many = (count, draw) => Array.from({ length: count }, (_, i) => draw(i));
 
+/* By the scenario's name. */
 const DRAWINGS = {
   admission: [
     ...many(14, (i) => line(`M${7.5 + i * 1.6} 4v11`, "ink3")),
     box(6, 21, 52, 3, "decode"),
     box(6, 27, 52, 3, "decode"),
   ],
-  batched: [
+  "batched-prefill": [
     ...many(4, (i) => box(4, 3 + i * 7.5, 12, 5, "ink3")),
     line("M22 17h10", "ink3"),
     box(38, 3, 14, 27.5, "ink"),
@@ -37,29 +38,30 @@ const DRAWINGS = {
     line("M31 17h8", "ink3"),
     box(43, 14.4, 17, 5, "ink"),
   ],
-  budget: [
+  "token-budget": [
     box(4, 4, 10, 27, "ink3"),
     ...many(4, (i) => box(20 + i * 10.5, 17, 8, 14, "ink")),
     line("M17 14.5h46", "rose", { "stroke-width": 1.25, "stroke-dasharray": "4 3" }),
   ],
-  append: [
+  "batched-append": [
     ...many(24, (i) => box(2 + (i % 6) * 4.6, 6 + Math.floor(i / 6) * 6, 3, 4, "ink3")),
     box(40, 6, 20, 22, "ink"),
   ],
-  shared: [box(4, 2, 17, 30, "ink"), ...[20, 33, 26, 36, 15].map((w, i) => box(24, 2 + i * 6.4, w, 4.4, "ink3"))],
-  intruder: [...many(5, (i) => box(4, 4 + i * 6.2, 56, 2, "decode")), box(21, 2, 22, 30, "ink")],
-  pressure: [
+  "shared-head": [
+    box(4, 2, 17, 30, "ink"),
+    ...[20, 33, 26, 36, 15].map((w, i) => box(24, 2 + i * 6.4, w, 4.4, "ink3")),
+  ],
+  "long-context": [...many(5, (i) => box(4, 4 + i * 6.2, 56, 2, "decode")), box(21, 2, 22, 30, "ink")],
+  "kv-pressure": [
     box(4, 4, 56, 27, "free"),
     shape("M4 31 20 23 34 11 42 4h18v27z", "ink3"),
     shape("M44 1.5l5 5-5 5-5-5z", "surface", { stroke: "var(--rp-ink)" }),
   ],
   poisson: [5, 9, 11, 20, 23, 31, 33, 36, 47, 49, 56].map((x) => line(`M${x + 0.5} 7v20`, "ink3")),
-  tenants: many(7, (i) => box(4 + i * 8.2, i % 3 ? 4 : 18, 5.6, 12, i % 3 ? "ink3" : "rose")),
-  shortest: [8, 14, 22, 34, 56].map((w, i) => box(4, 2 + i * 6.4, w, 4.4, i < 4 ? "ink3" : "ink")),
-  interval: many(12, (i) => i % 5 ? box(4 + i * 4.8, 24, 3, 6, "decode") : box(4 + i * 4.8, 4, 3, 26, "ink")),
-  multi: many(3, (i) => [box(4, 3 + i * 10.5, 16 + i * 12, 7, "ink"), box(22 + i * 12, 3 + i * 10.5, 12, 7, "ink3")])
-    .flat(),
-  draft: [
+  "fair-tenants": many(7, (i) => box(4 + i * 8.2, i % 3 ? 4 : 18, 5.6, 12, i % 3 ? "ink3" : "rose")),
+  "shortest-first": [8, 14, 22, 34, 56].map((w, i) => box(4, 2 + i * 6.4, w, 4.4, i < 4 ? "ink3" : "ink")),
+  "prefill-interval": many(12, (i) => i % 5 ? box(4 + i * 4.8, 24, 3, 6, "decode") : box(4 + i * 4.8, 4, 3, 26, "ink")),
+  speculation: [
     ...many(5, (i) => box(4 + i * 7, 5, 5, 5, "ink")),
     ...many(3, (i) => box(4 + i * 7, 24, 5, 5, "ink")),
     ...many(
@@ -71,28 +73,10 @@ const DRAWINGS = {
   ],
   other: many(6, (i) => box(5 + i * 9.5, 24 - ((i * 7) % 17), 6, 7 + ((i * 7) % 17), "ink3")),
 };
-/** @type {[RegExp, string][]} */
-const KINDS = [
-  [/dedup|equal/, "dedup"],
-  [/append/, "append"],
-  [/budget|token/, "budget"],
-  [/shared|head|prefix/, "shared"],
-  [/intruder|long/, "intruder"],
-  [/pressure|preempt|kv/, "pressure"],
-  [/poisson|open|rate/, "poisson"],
-  [/tenant/, "tenants"],
-  [/shortest|overtake/, "shortest"],
-  [/interval/, "interval"],
-  [/turn|chat/, "multi"],
-  [/batch/, "batched"],
-  [/admission/, "admission"],
-  [/specul|draft/, "draft"],
-];
+DRAWINGS["pinned-prefix"] = DRAWINGS["shared-head"];
+DRAWINGS["max-overtakes"] = DRAWINGS["shortest-first"];
 
-function drawing(name) {
-  const [, kind] = KINDS.find(([pattern]) => pattern.test(name)) || [null, "other"];
-  return svg(64, 34, ...DRAWINGS[kind]);
-}
+const drawing = (name) => svg(64, 34, ...(DRAWINGS[name] || DRAWINGS.other));
 
 // ---- the cards --------------------------------------------------------------------------------------------
 

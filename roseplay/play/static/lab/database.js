@@ -1,7 +1,9 @@
 /* Results that this browser keeps in IndexedDB: for each large document a small entry for the list. */
+import { plain } from "../shared/sentence.js";
 
 /**
- * What is known about a kept result without reading it: its kind, and in `about` what it compares or found.
+ * What is known about a kept result without reading it: its kind, and in `about` what it compares or found, of which
+ * `short` has the main part.
  * @typedef {object} Entry
  * @property {string} id
  * @property {string | null} name
@@ -9,6 +11,7 @@
  * @property {string} title
  * @property {import("./state.js").Mode} kind
  * @property {string} about
+ * @property {string} short
  */
 
 const NAME = "roseplay-lab";
@@ -75,8 +78,10 @@ export async function putKept(document) {
 }
 
 function entryOf({ id, name, created, title, kind, arms, summary }) {
-  const about = arms.B ? `A ${arms.A.label} · B ${arms.B.label}` : summary.sentences[0];
-  return { id, name, created, title, kind, about };
+  const { words } = summary.findings[0];
+  const about = arms.B ? `A ${arms.A.label} · B ${arms.B.label}` : plain(words);
+  const short = arms.B ? about : plain(words.filter(([, style]) => style)) || about;
+  return { id, name, created, title, kind, about, short };
 }
 
 export const removeKept = (id) =>

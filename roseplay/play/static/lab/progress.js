@@ -4,8 +4,7 @@ import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { renameDocument } from "./document.js";
 import { isStarting, running } from "./job.js";
-import { valueWords } from "./points/curve.js";
-import { allRows, settingLabel } from "./points/document.js";
+import { allRows, plainValue, settingLabel } from "./points/document.js";
 import { ARMS, lab, meaning, shownResult, simulates } from "./state.js";
 
 const { count } = format;
@@ -21,10 +20,10 @@ export function mount(element) {
   show();
 }
 
-/* [{arm, repeat, done, total, seconds, state}] of the job, otherwise of the result, otherwise of the plan. */
+/* [{label, arm, repeat, done, total, seconds, state}] of the job, otherwise of the result, otherwise of the plan. */
 function runs() {
   const job = running() && lab.job, compares = lab.mode === "compare";
-  if (job) return !compares ? byValue(job.progress) : job.progress.length ? job.progress : planned();
+  if (job) return !compares ? byValue(job) : job.progress.length ? job.progress : planned();
   if (!compares) return measured();
   if (!lab.document) return planned();
   const done = new Map();
@@ -33,39 +32,32 @@ function runs() {
     done.set(arm, repeat);
     const run = lab.document.runs.find((one) => one.arm === arm && one.repeat === repeat);
     const { requests, seconds } = run || { requests: [], seconds: 0 };
-    return { arm, repeat, done: requests.length, total: requests.length, seconds, state: "done" };
+    return { label: arm, arm, repeat, done: requests.length, total: requests.length, seconds, state: "done" };
   });
 }
 
+const BAR = { label: "", arm: "", repeat: 0, done: 0, total: 0, seconds: 0, state: "done" };
+
 /* A bar for each value of a sweep, or try of a search. */
 function measured() {
-  const document = lab.points[lab.mode], bar = { arm: "", repeat: 0, done: 0, total: 0, seconds: 0, state: "done" };
-  const done = allRows(document).map(({ arm, row }) => ({
-    ...bar,
-    arm: `${arm} ${valueWords(document.setting, row.value)}`.trim(),
-  }));
-  return done.length ? done : [{ ...bar, state: "waiting" }];
+  const document = lab.points[lab.mode];
+  const done = allRows(document).map(({ arm, row }) => {
+    return { ...BAR, arm, label: `${arm} ${plainValue(document.setting, row.value)}`.trim() };
+  });
+  return done.length ? done : [{ ...BAR, state: "waiting" }];
 }
 
 /* The runs of each value as one bar. */
-function byValue(progress) {
-  const values = new Map();
-  for (const run of progress) values.set(run.arm, [...(values.get(run.arm) || []), run]);
-  return [...values].map(([arm, runs]) => {
-    const ended = runs.filter((run) => run.state === "done").length,
-      under = runs.find((run) => run.state === "running");
+function byValue({ progress, setting }) {
+  const values = new Map(), two = progress.some((run) => run.arm === "B");
+  for (const run of progress) values.set(run.label, [...(values.get(run.label) || []), run]);
+  return [...values.values()].map((runs) => {
+    const [{ arm, value, case: of }] = runs, ended = runs.filter((run) => run.state === "done").length;
+    const under = runs.find((run) => run.state === "running");
     const state = ended === runs.length ? "done" : under ? "running" : "waiting";
     const part = under && under.total ? under.done / under.total : 0;
-    const [, of = "", value] = /^(?:([AB]), )?(.*)$/.exec(arm);
-    const short = value.replace(/ (req\/s|prompt tokens)$/, "").replace(/^.* ([^ ]+), .* ([^ ]+)$/, "$1 $2");
-    return {
-      arm: `${of} ${short.replace(/^\D.* /, "")}`.trim(),
-      repeat: 0,
-      done: ended + part,
-      total: runs.length,
-      seconds: 0,
-      state,
-    };
+    const label = [two ? arm : "", plainValue(setting, value), of].filter(Boolean).join(" ");
+    return { ...BAR, arm, label, done: ended + part, total: runs.length, state };
   });
 }
 
@@ -74,21 +66,21 @@ function planned() {
   const repeats = Math.max(1, Math.min(20, Math.round(asked) || 1));
   for (let repeat = 1; repeat <= repeats; repeat++) {
     for (const arm of repeat % 2 ? ARMS : [...ARMS].reverse()) {
-      order.push({ arm, repeat, done: 0, total: 0, seconds: 0, state: "waiting" });
+      order.push({ ...BAR, label: arm, arm, repeat, state: "waiting" });
     }
   }
   return order;
 }
 
-function bar({ arm, repeat, done, total, seconds, state }, wide) {
+function bar({ label: name, arm, repeat, done, total, seconds, state }, wide) {
   const fill = make("i");
   fill.style.width = `${state === "done" ? 100 : total ? (100 * done) / total : 0}%`;
   const underWay = state === "running" ? `${count(done)}/${count(total)}` : "";
   const figure = state === "done" ? `${seconds.toFixed(seconds < 10 ? 2 : 1)} s` : underWay;
-  const label = repeat ? `${arm} · ${repeat}` : arm;
+  const label = repeat ? `${name} · ${repeat}` : name;
   const words = [make("span", "", label), make("em", "", wide ? figure : "")];
-  const box = make("div", `rp-lab-bar ${/^B( |$)/.test(arm) ? "b" : ""}`, make("u", "", fill), ...words);
-  box.title = `${arm}${repeat ? `, repeat ${repeat}` : ""}: ${state}${figure ? `, ${figure}` : ""}`;
+  const box = make("div", `rp-lab-bar ${arm === "B" ? "b" : ""}`, make("u", "", fill), ...words);
+  box.title = `${name}${repeat ? `, repeat ${repeat}` : ""}: ${state}${figure ? `, ${figure}` : ""}`;
   return box;
 }
 

@@ -1,6 +1,7 @@
 /* Sentences that say where to look before a run, and what it showed afterwards. */
 import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
+import { drawn } from "../shared/sentence.js";
 import { lab, shownPoints } from "./state.js";
 
 let list = null, subtitle = null;
@@ -32,11 +33,6 @@ function show() {
   const kind = lab.mode === "sweep" && lab.asked.sweep.both ? "both" : lab.mode;
   const before = BEFORE[kind] || (lab.scenario && lab.scenario.look) || [];
   write(subtitle, shown ? "what this run showed" : "");
-  list.replaceChildren(...(shown ? shown.summary.sentences : before).map(item));
-}
-
-/* A sentence, with its first words in bold if they end in a colon or a full stop. */
-function item(sentence) {
-  const [, head, rest] = /^([^.:]{3,32}[:.])\s+(.+)$/s.exec(sentence) || [null, "", sentence];
-  return make("li", "", ...(head ? [make("b", "", head), " "] : []), rest);
+  const items = shown ? shown.summary.findings.map(({ words }) => drawn(words)) : before.map((sentence) => [sentence]);
+  list.replaceChildren(...items.map((parts) => make("li", "", ...parts)));
 }

@@ -5,6 +5,7 @@ import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { segmented } from "../shared/legend.js";
 import { poll } from "../shared/poll.js";
+import { drawn, plain } from "../shared/sentence.js";
 import { store } from "../shared/store.js";
 import { clock, time } from "../shared/time.js";
 import { openDemoList } from "./demolist.js";
@@ -16,7 +17,6 @@ import "./rings.js";
 /** @import { Delta, Said, Sentence } from "../shared/types.js" */
 
 const EVERY_MS = 500, QUIET_MS = 60000;
-const TAGS = { bold: "b", value: "em" }; // of a sentence's styles, in the server's format
 const LEAST_SHARE = 0.6; // of the steps, of what limits the engine
 const LIMITS = { blocks: "KV" }; // the others are called what they are
 /** @type {Sentence[]} */
@@ -153,7 +153,7 @@ function show() {
   }
   lines[0].parentElement.setAttribute("aria-live", about === "steady" ? "off" : "polite");
   lines.forEach((line, i) => {
-    if (plain(sentences[i] || []) !== line.textContent) writeSentence(line, sentences[i] || []);
+    if (plain(sentences[i] || []) !== line.textContent) line.replaceChildren(...drawn(sentences[i] || []));
   });
   progress.hidden = about !== "demo";
   if (demos.caption) course();
@@ -189,18 +189,6 @@ function tick() {
   box.classList.toggle("rp-quiet", !demos.caption && Boolean(said) && clock() - said.t > QUIET_MS);
   if (demos.caption) course();
 }
-
-/**
- * Show a sentence in an element.
- * @param {HTMLElement} element
- * @param {Sentence} sentence
- */
-function writeSentence(element, sentence) {
-  element.replaceChildren(...sentence.map(([text, style]) => (TAGS[style] ? make(TAGS[style], "", text) : text)));
-}
-
-/** @param {Sentence} sentence */
-const plain = (sentence) => sentence.map(([text]) => text).join("");
 
 /**
  * What stopped the next admission or token in most steps of a stretch of time, and its share of them; null if nothing

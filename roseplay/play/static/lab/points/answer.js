@@ -5,15 +5,15 @@ import { call } from "../../shared/endpoints.js";
 import { on } from "../../shared/events.js";
 import { format } from "../../shared/format.js";
 import { poll } from "../../shared/poll.js";
+import { drawn, plain } from "../../shared/sentence.js";
 import { store } from "../../shared/store.js";
 import { setSlo } from "../document.js";
 import { running } from "../job.js";
 import { lab, meaning, shownPoints } from "../state.js";
 import { settingChoice } from "./asked.js";
-import { answerRow, settingLabel } from "./document.js";
+import { answerRow, findingsOf, settingLabel } from "./document.js";
 
 const WHICH = { prefill_max_tokens: "largest prefill budget", max_batch_size: "largest max batch" };
-const NOTHING = { claim: ["", "", ""], figures: "", regret: [], price: "" };
 let question = null, found = null, doubt = null, why = null, apply = null, done = null;
 /** The change made by Apply, for undoing it. @type {{setting: string, before: any, id: string} | null} */
 let applied = null;
@@ -65,13 +65,12 @@ function ask() {
 // ---- the answer -------------------------------------------------------------------------------------------
 function show() {
   const shown = lab.mode === "find" ? shownPoints() : null;
-  const { claim, figures, regret, price } = (shown && shown.summary.words) || NOTHING;
   offer();
-  const [label, value, rest] = claim;
+  const of = (...kinds) => (shown ? findingsOf(shown, ...kinds).map(({ words }) => words) : []);
   if (!shown) found.replaceChildren(running() ? "Measuring." : "Press Find.");
-  else found.replaceChildren(make("b", "", label), make("b", "rp-hand", value), `${rest}.`);
-  write(doubt, regret.join(" "));
-  write(why, [figures && `${figures}.`, price].join(" ").trim());
+  else found.replaceChildren(...of("Answer", "NoAnswer", "Unfinished").flatMap(drawn));
+  write(doubt, of("Regret", "Doubt").map(plain).join(" "));
+  write(why, of("Promised", "SearchPrice").map(plain).join(" "));
   if (applied && (!shown || applied.id !== shown.id)) applied = null;
   said(shown);
 }

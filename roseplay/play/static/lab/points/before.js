@@ -28,9 +28,8 @@ async function show() {
 }
 
 /** @param {import("../database.js").Entry} entry */
-function line({ id, name, title, about, created }) {
+function line({ id, name, title, about, short, created }) {
   const shown = shownResult(), now = Boolean(shown && shown.id === id);
-  const short = about.replace(/[:.](\s.*)?$/s, "");
   const button = makeButton(name || `${title}: ${short}`, { title: about, "aria-pressed": String(now) });
   button.onclick = async () => showResult(await getKept(id));
   return make("li", "", button, make("time", { dateTime: created }, ago(created)));

@@ -10,28 +10,35 @@ import { lookOf } from "../draw.js";
 import { lab, shownPoints } from "../state.js";
 import { createView } from "../view.js";
 import { latencyAxis, throughputAxis, valueAxis } from "./axes.js";
-import { allRows, answerRow, armsOf, earlierSweep, promisesOf, rowsOf, settingLabel, summaryOf } from "./document.js";
+import {
+  allRows,
+  answerRow,
+  armsOf,
+  earlierSweep,
+  plainValue,
+  promisesOf,
+  rowsOf,
+  settingLabel,
+  summaryOf,
+  valueWords,
+} from "./document.js";
 
 const NEAR_PX = 30, NUMBERED_PX = 8, APART_PX = 28;
 const MARGIN = { l: 44, r: 18, t: 16, b: 18 };
-
-/** The label of a value's mark: "8 req/s" or "64". */
-export const valueWords = (setting, value) =>
-  setting === "rate_per_s" ? `${+value.toPrecision(3)} req/s` : format.limit(value);
 
 /** The words before a value of an arm: "A, ", or "" if there is only one. */
 export const armWords = (arm) => (arm ? `${arm}, ` : "");
 
 /**
  * @param {HTMLElement} element
- * @param {{figure: string, limit: "ttft_ms" | "itl_ms", name: string}} what
+ * @param {{figure: string, limit: "ttft_ms" | "itl_ms", name: string, percentile: string}} what
  */
 export function mountCurve(element, what) {
   const legend = element.querySelector(".rp-rt");
   const scale = (area) => scaleOf(area, what);
   createView(element, {
-    name: what.name,
-    subtitle: () => subtitle(what.name),
+    name: `${what.name}, ${what.percentile}`,
+    subtitle: () => subtitle(what.percentile),
     margin: MARGIN,
     has: () => rowsOf(shownPoints()).length > 0,
     draw: (pen, area, T) => draw(pen, area, T, what, scale(area)),
@@ -42,8 +49,8 @@ export function mountCurve(element, what) {
   on("lab", (event) => ["points", "mode", "document"].includes(event) && legend.replaceChildren(...entries()));
 }
 
-function subtitle(name) {
-  const percentile = name.split(", ")[1], find = lab.mode === "find";
+function subtitle(percentile) {
+  const find = lab.mode === "find";
   const { setting } = lab.asked[find ? "find" : "sweep"];
   if (find) return `${percentile}, ms, log, by ${settingLabel(setting).toLowerCase()}; the tries in order`;
   const across = setting === "rate_per_s" ? "against throughput" : `by ${settingLabel(setting).toLowerCase()}`;
@@ -150,7 +157,7 @@ function values(pen, area, T, document, marks, figure, up) {
       pen.text(`knee: ${words}`, right ? x - 6 : x + 6, top - 2, T.ink, right ? "left" : "right", true);
       free = x;
     } else if (Math.abs(x - free) > APART_PX) {
-      pen.text(words.replace(" req/s", ""), x, top, T.ink3, "center");
+      pen.text(plainValue(document.setting, row.value), x, top, T.ink3, "center");
       free = x;
     }
   }
@@ -210,7 +217,7 @@ function words({ setting }, { arm, row }, figure) {
   return [...said, row.kept ? "both promises kept" : "a promise broken"].join(", ");
 }
 
-function describe({ figure, name }) {
+function describe({ figure, name, percentile }) {
   const document = shownPoints();
-  return `${name}. ${allRows(document).map((found) => words(document, found, figure)).join(". ")}.`;
+  return `${name}, ${percentile}. ${allRows(document).map((found) => words(document, found, figure)).join(". ")}.`;
 }

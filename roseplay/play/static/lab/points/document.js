@@ -1,4 +1,5 @@
 /* The contents of a sweep or a search, from the server's summary. */
+import { format } from "../../shared/format.js";
 import { given } from "../../shared/given.js";
 import { ARMS, lab, shownPoints } from "../state.js";
 
@@ -48,6 +49,17 @@ export function promisesOf(document) {
 
 /** The name of the varied setting. */
 export const settingLabel = (setting) => TRAFFIC[setting] || given.settings.knobs[setting].label;
+
+/** A value of the varied setting, without a unit. @param {string} setting @param {number | null} value */
+export const plainValue = (setting, value) =>
+  setting === "rate_per_s" ? String(+value.toPrecision(3)) : format.limit(value);
+
+/** The label of a value's mark: "8 req/s" or "64". */
+export const valueWords = (setting, value) =>
+  `${plainValue(setting, value)}${setting === "rate_per_s" ? " req/s" : ""}`;
+
+/** The findings of these kinds in a result's summary. @param {any} document @param {...string} kinds */
+export const findingsOf = (document, ...kinds) => document.summary.findings.filter(({ kind }) => kinds.includes(kind));
 
 /** The row of a search's answer, or null. */
 export function answerRow(document) {

@@ -3,4 +3,4 @@ import { mountCurve } from "./curve.js";
 
 /** @param {HTMLElement} element */
 export const mount = (element) =>
-  mountCurve(element, { figure: "itl_p99_ms", limit: "itl_ms", name: "Inter-token latency, p99" });
+  mountCurve(element, { figure: "itl_p99_ms", limit: "itl_ms", name: "Inter-token latency", percentile: "p99" });

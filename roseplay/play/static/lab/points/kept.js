@@ -9,8 +9,8 @@ import { lookOf } from "../draw.js";
 import { lab, shownPoints } from "../state.js";
 import { createView } from "../view.js";
 import { evenAxis, valueAxis } from "./axes.js";
-import { armWords, valueWords } from "./curve.js";
-import { allRows, armsOf, rowsOf, summaryOf } from "./document.js";
+import { armWords } from "./curve.js";
+import { allRows, armsOf, rowsOf, summaryOf, valueWords } from "./document.js";
 
 const PARTS = 3, MOST_WIDE = 24;
 

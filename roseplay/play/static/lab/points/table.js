@@ -5,8 +5,7 @@ import { format } from "../../shared/format.js";
 import { given } from "../../shared/given.js";
 import { exportTable } from "../files.js";
 import { lab, meaning, shownPoints, shownResult } from "../state.js";
-import { valueWords } from "./curve.js";
-import { allRows, answerRow, armsOf, rowsOf, settingLabel, summaryOf } from "./document.js";
+import { allRows, answerRow, armsOf, plainValue, rowsOf, settingLabel, summaryOf } from "./document.js";
 
 const SWEEP = [
   ["output_tokens_per_s", "tok/s"],
@@ -18,7 +17,7 @@ const SWEEP = [
 /* Shown where requests were preempted. */
 const PREEMPTIONS = [["preemptions", "preempted"], ["recomputed_tokens", "recomputed"], ["moved_mb", "moved MB"]];
 const FIND = [["itl_p99_ms", "ITL p99"], ["ttft_p95_ms", "TTFT p95"]];
-const TITLES = { ttft_p95_ms: "TTFT", itl_p99_ms: "ITL" };
+const PROMISED = { ttft_p95_ms: "TTFT", itl_p99_ms: "ITL" }; // shown with their ranges
 let table = null, subtitle = null, csv = null;
 
 /** @param {HTMLElement} element */
@@ -52,11 +51,11 @@ function show() {
     const value = make(
       "th",
       { scope: "row", title: settingLabel(document.setting) },
-      find ? `${i + 1}` : plainValue(document, row),
+      find ? `${i + 1}` : plainValue(document.setting, row.value),
       ...(arm ? [" ", make("i", `rp-ab ${arm === "B" ? "b" : ""}`.trim(), arm)] : []),
     );
     const more = find
-      ? [make("td", "", plainValue(document, row)), ...cells, make("td", "", verdict(row, answer))]
+      ? [make("td", "", plainValue(document.setting, row.value)), ...cells, make("td", "", verdict(row, answer))]
       : cells;
     const look = `${marked ? "rp-marked" : ""} ${row.kept ? "" : "rp-broken"}`;
     return make("tr", { className: look.trim(), "data-value": String(row.value), "data-arm": arm }, value, ...more);
@@ -72,27 +71,24 @@ function runsText(document) {
   return `${least === most ? "" : `${least} to `}${format.many(most, "run")} each`;
 }
 
-const plainValue = ({ setting }, row) => valueWords(setting, row.value).replace(" req/s", "");
-
 function head({ setting }, columns, find) {
   const units = { rate_per_s: "req/s", prompt_tokens: "prompt" };
   const varied = units[setting] || given.settings.knobs[setting].short || settingLabel(setting).toLowerCase();
-  const first = find ? ["try", varied] : [varied];
-  const names = [...first, ...columns.map(([, words]) => words), ...(find ? ["verdict"] : [])];
-  const ranged = (words) => (/^(TTFT|ITL) p/.test(words) ? "rp-ranged" : "");
-  const cells = names.map((words) => make("th", { scope: "col", className: ranged(words) }, words));
+  const first = find ? [["", "try"], ["", varied]] : [["", varied]];
+  const all = [...first, ...columns, ...(find ? [["", "verdict"]] : [])];
+  const ranged = (name) => (name in PROMISED ? "rp-ranged" : "");
+  const cells = all.map(([name, words]) => make("th", { scope: "col", className: ranged(name) }, words));
   return make("thead", "", make("tr", "", ...cells));
 }
 
 function cell(row, name) {
   const { median, range } = row.figures[name];
-  const ranged = name === "ttft_p95_ms" || name === "itl_p99_ms";
   const words = `${format.figure(median)}${name === "kept_pct" && median !== null ? " %" : ""}`;
   const values = { title: meaning(name), "data-figure": name };
-  return make("td", values, words, ranged ? make("small", "rp-range", format.range(range)) : "");
+  return make("td", values, words, name in PROMISED ? make("small", "rp-range", format.range(range)) : "");
 }
 
 function verdict(row, answer) {
   if (row.kept) return answer ? "the answer" : "keeps both";
-  return `${Object.keys(row.misses).map((name) => TITLES[name]).join(" and ")} too long`;
+  return `${Object.keys(row.misses).map((name) => PROMISED[name]).join(" and ")} too long`;
 }

@@ -3,4 +3,4 @@ import { mountCurve } from "./curve.js";
 
 /** @param {HTMLElement} element */
 export const mount = (element) =>
-  mountCurve(element, { figure: "ttft_p95_ms", limit: "ttft_ms", name: "Time to first token, p95" });
+  mountCurve(element, { figure: "ttft_p95_ms", limit: "ttft_ms", name: "Time to first token", percentile: "p95" });

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from roseplay.lab.points import compare, misses, spread
+from roseplay.lab.measures import Limits
+from roseplay.lab.points import PROMISED, PointResults, broken, compare, spread
 
-PROMISED = {"ttft_p95_ms": "ttft_ms", "itl_p99_ms": "itl_ms"}  # a promise's figures -> the names of their limits
 LEAST_BEND = 0.2  # how far below the straight line a bend must lie, as a share of the latency's range
-
-Point = Mapping[str, Any]
-Points = Sequence[Point]
 
 
 class Fall(NamedTuple):
@@ -23,12 +20,6 @@ class Fall(NamedTuple):
     high: int
     figure: str
     ratio: float
-
-
-def broken(point: Point, limits: Mapping[str, float]) -> list[str]:
-    """Returns the promised figures whose medians exceed their limits; an unknown TTFT counts as exceeding."""
-    found = list(misses(point, {name: limits[limit] for name, limit in PROMISED.items()}))
-    return ["ttft_p95_ms", *found] if spread(point, "ttft_p95_ms")["median"] is None else found
 
 
 def rate_knee(kept: Sequence[bool]) -> int | None:
@@ -42,10 +33,10 @@ def rate_knee(kept: Sequence[bool]) -> int | None:
     return kept.index(False) - 1 if kept[0] and not all(kept) else None
 
 
-def falls(points: Points, figures: Sequence[str]) -> list[Fall]:
+def falls(points: PointResults) -> list[Fall]:
     """Returns where a lower rate is worse than a higher one by ``traffic.difference``, which load cannot explain."""
     found = []
-    for figure in figures:
+    for figure in PROMISED:
         for low, high in combinations(range(len(points)), 2):
             difference = compare(points[low], points[high], figure)
             if difference.verdict == "better":
@@ -61,13 +52,13 @@ def overtaken(kept: Sequence[bool]) -> tuple[list[int], list[int]]:
     return lower, higher
 
 
-def contradicting(points: Points, limits: Mapping[str, float]) -> set[int]:
+def contradicting(points: PointResults, limits: Limits) -> set[int]:
     """Returns the indices of contradicting rates, by a falling figure or by which of them keep the promise."""
     lower, higher = overtaken([not broken(point, limits) for point in points])
-    return {*lower, *higher, *(place for fall in falls(points, list(PROMISED)) for place in (fall.low, fall.high))}
+    return {*lower, *higher, *(place for fall in falls(points) for place in (fall.low, fall.high))}
 
 
-def bend(points: Points, latency: str) -> int | None:
+def bend(points: PointResults, latency: str) -> int | None:
     """Returns the index of the point after which latency rises most steeply, if there is one.
 
     The definition is that of Satopää, Albrecht, Irwin and Raghavan, "Finding a 'Kneedle' in a Haystack" (2011), for a

@@ -1,0 +1,25 @@
+"""Sentences in parts with emphasis, as the page and reports show them: lists of ``[text, style]``."""
+
+from __future__ import annotations
+
+from html import escape
+
+Segments = list[list[str]]
+
+BOLD, VALUE = "bold", "value"  # the fact that matters, and a setting's value
+
+
+def sentence(*parts: str | list[str]) -> Segments:
+    """Returns a sentence of parts; those that are plain text have no emphasis, and empty ones are left out."""
+    made = [[part, ""] if isinstance(part, str) else part for part in parts]
+    return [part for part in made if part[0]]
+
+
+def plain(sentence: Segments) -> str:
+    """Returns the sentence without emphasis."""
+    return "".join(text for text, _ in sentence)
+
+
+def as_html(sentence: Segments) -> str:
+    """Returns the sentence as HTML."""
+    return "".join(f"<b>{escape(text)}</b>" if style else escape(text) for text, style in sentence)

@@ -1,0 +1,1 @@
+"""The conclusions from a result as typed values. ``lab.words`` puts them into words."""
