@@ -14,11 +14,14 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import AfterValidator, BaseModel, Field
+from pydantic_core import PydanticCustomError
 
 from roseplay.config import SamplingParams
+from roseplay.formats.invalid import Number, Whole, between, validated
 from roseplay.formats.json_text import RepeatedNameError, unique_names
-from roseplay.formats.text import shown
 from roseplay.traffic.arrivals import poisson
 from roseplay.traffic.lengths import CHARACTERS_PER_TOKEN
 from roseplay.traffic.prompts import Prompt, PromptSource
@@ -272,22 +275,37 @@ def _conversations(text: str, _: bool) -> Iterator[OwnRequest]:
         yield _request(where, {"prompt": turns[asked]["value"], "answer_tokens": tokens}, True)
 
 
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise PydanticCustomError("blank", "Input should be text that is not blank")
+    return text
+
+
+class _Row(BaseModel):
+    """The fields of a request in a file; others are ignored."""
+
+    arrival_s: Annotated[Number, between(0, MAX_TIME_S)]
+    prompt: Annotated[str, Field(max_length=MAX_PROMPT), AfterValidator(_not_blank)] | None = None
+    prompt_tokens: Annotated[Whole, between(1, MAX_PROMPT)] | None = None
+    answer_tokens: Annotated[Whole, between(1, MAX_ANSWER_TOKENS)]
+    tenant: Any = None
+    priority: Any = 0
+
+
 def _request(where: str, fields: Mapping[str, Any], without_arrival: bool = False) -> OwnRequest:
-    fields = {name: _writable(value) if isinstance(value, str) else value for name, value in fields.items()}
-    prompt = fields.get("prompt")
-    if prompt is None:
-        if fields.get("prompt_tokens") is None:
-            raise ValueError(f"{where} has no prompt: give its text as prompt, or its length as prompt_tokens")
-        prompt = int(_checked(where, "prompt_tokens", fields["prompt_tokens"], 1, MAX_PROMPT, whole=True))
-    elif not isinstance(prompt, str) or not 0 < len(prompt) <= MAX_PROMPT or not prompt.strip():
-        raise ValueError(f"{where}, prompt: {shown(prompt)} is not text of 1 to {MAX_PROMPT} characters")
-    at_s = 0.0 if without_arrival else _checked(where, "arrival_s", fields.get("arrival_s"), 0, MAX_TIME_S)
-    answer = _checked(where, "answer_tokens", fields.get("answer_tokens"), 1, MAX_ANSWER_TOKENS, whole=True)
-    tenant, priority = fields.get("tenant"), fields.get("priority")
+    named = {name: _writable(value) if isinstance(value, str) else value for name, value in fields.items()}
+    given = {name: value for name, value in named.items() if name in _FIELDS and value is not None}
+    given |= {"arrival_s": 0.0} if without_arrival else {}
+    if "prompt" in given:
+        given.pop("prompt_tokens", None)
+    elif "prompt_tokens" not in given:
+        raise ValueError(f"{where} has no prompt: give its text as prompt, or its length as prompt_tokens")
+    row = validated(_Row, given, where)
+    tenant, priority = None if row.tenant == "" else row.tenant, row.priority
     if isinstance(priority, float) and priority.is_integer():
         priority = int(priority)  # from a table
-    about = (None if tenant == "" else tenant, 0 if priority is None else priority)
-    request = OwnRequest(float(at_s), prompt, int(answer), *about)
+    prompt = row.prompt if row.prompt is not None else row.prompt_tokens or 0
+    request = OwnRequest(row.arrival_s, prompt, row.answer_tokens, tenant, priority)
     try:
         request.params()
     except ValueError as error:
@@ -298,16 +316,6 @@ def _request(where: str, fields: Mapping[str, Any], without_arrival: bool = Fals
 def _writable(text: str) -> str:
     """Returns text with U+FFFD in place of halves of surrogate pairs, which JSON can have, but UTF-8 cannot."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _checked(where: str, name: str, value: Any, low: float, high: float, *, whole: bool = False) -> float:
-    kind = "a whole number" if whole else "a number of seconds"
-    if value is None:
-        raise ValueError(f"{where} has no {name}: give {kind} from {low} to {high:g}")
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not low <= value <= high or (whole and value % 1):
-        raise ValueError(f"{where}, {name}: {shown(value)} is not {kind} from {low} to {high:g}")
-    return float(value)
 
 
 def _number(text: str) -> float | str:

@@ -84,7 +84,7 @@ def test_conversations_arrive_at_a_seeded_rate() -> None:
 
 def test_a_rate_takes_the_place_of_the_arrivals_in_a_file() -> None:
     lines = b'{"prompt": "a", "answer_tokens": 2}\n' * 3
-    with pytest.raises(ValueError, match="line 1 has no arrival_s"):
+    with pytest.raises(ValueError, match="line 1, arrival_s is missing"):
         parse_traffic(lines)
     assert [r.arrival_s for r in at_rate(parse_traffic(lines, rate_per_s=2), 4)][-1] == pytest.approx(0.5)
 
@@ -107,15 +107,27 @@ def test_a_rate_takes_the_place_of_the_arrivals_in_a_file() -> None:
             b'{"arrival_s": 0, "prompt": "a", "answer_tokens": 1, "tenant": 7}',
             "line 1, tenant is 7: use text of 1 to 256",
         ),
-        (b'\n{"arrival_s": -1, "prompt": "a", "answer_tokens": 1}', "line 2, arrival_s: -1"),
-        (b'{"arrival_s": NaN, "prompt": "a", "answer_tokens": 1}', "line 1, arrival_s: nan"),
-        (b'{"arrival_s": 0, "prompt": 7, "answer_tokens": 1}', "line 1, prompt: 7 is not text"),
+        (
+            b'\n{"arrival_s": -1, "prompt": "a", "answer_tokens": 1}',
+            "line 2, arrival_s should be greater than or equal to 0, not -1",
+        ),
+        (b'{"arrival_s": NaN, "prompt": "a", "answer_tokens": 1}', "line 1, arrival_s should be a finite number"),
+        (b'{"arrival_s": 0, "prompt": 7, "answer_tokens": 1}', "line 1, prompt should be a valid string, not 7"),
         (b'{"arrival_s": 0, "prompt": " ", "answer_tokens": 1}', "line 1, prompt"),
-        (b'{"arrival_s": 0, "prompt": "a", "answer_tokens": 1.5}', "line 1, answer_tokens: 1.5"),
-        (b'{"arrival_s": 0, "prompt": "a", "answer_tokens": true}', "line 1, answer_tokens: True"),
-        ((CSV + "0,a,hi,,2\nsoon,a,hi,,2").encode(), "line 3, arrival_s: 'soon'"),
-        ((CSV + '0,a,"two\nlines",,2\n1,a,hi,,none').encode(), "line 4, answer_tokens: 'none'"),
-        ((CSV + '0,a,"two\nlines",,none').encode(), "line 2, answer_tokens: 'none'"),
+        (
+            b'{"arrival_s": 0, "prompt": "a", "answer_tokens": 1.5}',
+            "line 1, answer_tokens should be a valid integer, not 1.5",
+        ),
+        (
+            b'{"arrival_s": 0, "prompt": "a", "answer_tokens": true}',
+            "line 1, answer_tokens should be a valid integer, not True",
+        ),
+        ((CSV + "0,a,hi,,2\nsoon,a,hi,,2").encode(), "line 3, arrival_s should be a valid number, not 'soon'"),
+        (
+            (CSV + '0,a,"two\nlines",,2\n1,a,hi,,none').encode(),
+            "line 4, answer_tokens should be a valid integer, not 'none'",
+        ),
+        ((CSV + '0,a,"two\nlines",,none').encode(), "line 2, answer_tokens should be a valid integer, not 'none'"),
         ((CSV + "0,a,hi").encode(), "line 2 has 3 cells, the header has 5"),
         (
             b"arrival_s,prompt,answer_tokens, prompt \n0,hi,2,ho",
