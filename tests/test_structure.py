@@ -421,3 +421,35 @@ MOST_REPLACED = 213  # falls as parts become arguments; the aim is 60
 def test_parts_that_tests_replace_are_arguments() -> None:
     texts = [path.read_text() for path in TESTS.rglob("*.py") if path != Path(__file__)]
     assert sum(text.count("monkeypatch.setattr(") for text in texts) <= MOST_REPLACED
+# Text that the Lab takes apart all the same: in how many lines, and what it is instead of a sentence.
+TAKEN_APART = {
+    "lab/arms.py": (1, "a device"),
+    "lab/memory.py": (1, "a device"),
+    "lab/report.py": (1, "a device"),
+    "lab/from_flags.py": (1, "an argument, NAME=VALUE"),
+    "play/static/lab/address.js": (3, "the page's address"),
+    "play/static/lab/settings.js": (4, "a server's address, and what a visitor typed"),
+    "play/static/lab/plan.js": (1, "a field's name"),
+    "play/static/lab/state.js": (1, "a figure's name"),
+    "play/static/lab/cards.js": (1, "an element's id"),
+}
+TAKES_APART = {
+    ".py": re.compile(r"\bre\.\w+\(|\.(startswith|endswith|split|partition|rpartition|removeprefix|removesuffix)\("),
+    ".js": re.compile(r"\.(startsWith|endsWith|split|replace|match|matchAll|exec|test|search)\(|[=(,:!?&|] /[^/* ]"),
+}
+
+
+def test_nothing_takes_sentences_apart() -> None:
+    """Findings and errors have fields for programs; words are for people. So far this is checked of the Lab alone."""
+    for folder in (PACKAGE / "lab", PACKAGE / "play" / "static" / "lab"):
+        for path in (path for path in folder.rglob("*") if path.suffix in TAKES_APART):
+            lines = [line for line in path.read_text().splitlines() if TAKES_APART[path.suffix].search(line)]
+            most, _ = TAKEN_APART.get(str(path.relative_to(PACKAGE)), (0, ""))
+            assert len(lines) <= most, f"{path} takes text apart: {lines}"
+
+
+def test_orders_and_files_are_declared() -> None:
+    """Pydantic checks them, strictly where a number is wanted, so that nothing needs a guard against booleans."""
+    paths = [*(PACKAGE / "lab").rglob("*.py"), *(PACKAGE / "traffic" / f"{name}.py" for name in ("own", "scenario"))]
+    guarded = [str(path) for path in paths if re.search(r"isinstance\([^)]*\bbool\b", path.read_text())]
+    assert guarded == []
