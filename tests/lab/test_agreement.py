@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from roseplay.formats.numbers import number_text, ratio_text
 from roseplay.lab.findings import comparison, crossing, finding, regret, search, sweep
-from roseplay.lab.findings.finding import Row
+from roseplay.lab.findings.finding import Level, Row, rows_between
+from roseplay.lab.measures import FIGURES_OF_A_RUN
 from roseplay.lab.report import metric_rows, text_report
 from roseplay.lab.results import summary_of
-from roseplay.lab.words import brief, facts, words_of
+from roseplay.lab.words import brief, changes, facts, level_text, words_of
 from roseplay.traffic.difference import least_ratio
 from roseplay.traffic.run_figures import FIGURES
 from roseplay.traffic.scenarios import SCENARIOS
@@ -139,3 +140,29 @@ def test_every_finding_has_words() -> None:
     findings = {kind for kind in kinds if issubclass(kind, finding.Finding)} - {finding.Finding}
     assert len(findings) > 20
     assert [kind for kind in findings if words_of.dispatch(kind) is words_of.dispatch(object)] == []
+
+
+def point(**figures: tuple[float | None, ...]) -> dict[str, Any]:
+    """A point of two runs with these results, and 5 for all others."""
+    runs = [
+        {**dict.fromkeys(FIGURES_OF_A_RUN, 5.0), **{name: values[number] for name, values in figures.items()}}
+        for number in (0, 1)
+    ]
+    return {"value": 1.0, "requests": 4, "runs": runs}
+
+
+def test_what_changed_is_told_as_a_ratio_and_what_did_not_is_marked() -> None:
+    before, after = point(ttft_p95_ms=(100, 110)), point(ttft_p95_ms=(205, 215), itl_p99_ms=(4.9, 5.1))
+    names = ("ttft_p95_ms", "itl_p99_ms")
+    assert changes(rows_between(before, after, names)) == "TTFT p95 2.00×, ITL p99 1.00× (within the spread)"
+    assert changes(rows_between(after, before, names[:1])) == "TTFT p95 0.50×"
+
+
+def test_what_could_not_be_measured_is_left_out() -> None:
+    before, after = point(ttft_p95_ms=(None, None)), point()
+    assert changes(rows_between(before, after, ("ttft_p95_ms",))) == "nothing that could be measured"
+    assert changes(rows_between(before, after, ("ttft_p95_ms", "itl_p99_ms"))) == "ITL p99 1.00× (within the spread)"
+
+
+def test_a_figure_has_its_median_and_range() -> None:
+    assert level_text(Level.of(point(ttft_p95_ms=(170, 190)), "ttft_p95_ms")) == "180 ms (170–190)"

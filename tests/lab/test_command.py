@@ -121,6 +121,9 @@ def test_a_file_may_hold_anything(spec: Any, tmp_path: Path, capsys: pytest.Capt
         (["--spec", __file__], "is not JSON"),
         (["admission", "--report", "no/such/folder/report.html"], "no such directory"),
         (["admission", "--save", "no/such/folder/result.json"], "no such directory"),
+        (["admission", "--find", "batch"], "find, itl_p99_ms is missing"),
+        (["admission", "--sweep", "batch", "--from", "1", "--to", "2", "--b", "max_batch_size=2"], "leave it out of B"),
+        (["admission", "--csv"], "--csv is for --sweep and --find"),
         (["admission", "--prompt", ""], "prompt should have at least 1 character"),
     ],
 )

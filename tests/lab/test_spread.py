@@ -160,21 +160,13 @@ def test_every_scenario_has_room_for_ten_times_its_requests(scenario: str) -> No
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"length": 2}, "length should be 1, 4 or 10, not 2"),
-        ({"length": True}, "length should be"),
-        ({"length": "4"}, "length should be"),
-        ({"length": [4]}, "length should be"),
         (
             {"length": 10, "params": {"num_requests": 101}},
             "num_requests should be less than or equal to 1000, not 1010",
         ),
-        ({"length": 4, "traffic": {"requests": [[0, 5, 2]]}}, "length is for a scenario"),
-        ({"max_spread_pct": 0}, "max_spread_pct should be"),
-        ({"max_spread_pct": "5"}, "max_spread_pct should be"),
-        ({"max_spread_pct": float("nan")}, "max_spread_pct should be"),
         (
             {"find": {"setting": "max_batch_size", "itl_p99_ms": 9, "ttft_p95_ms": 9}, "max_spread_pct": 5},
-            "leave out max_spread_pct",
+            "leave out max_",
         ),
         (
             {"length": 4, "sweep": {"setting": "rate_per_s", "from": 1, "to": 2, "seconds": 1}},
@@ -182,7 +174,7 @@ def test_every_scenario_has_room_for_ten_times_its_requests(scenario: str) -> No
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_a_sentence(body: dict[str, Any], words: str) -> None:
+def test_what_does_not_go_together_is_refused_with_a_sentence(body: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse_experiment({"scenario": "poisson", **body})
 

@@ -513,25 +513,6 @@ def test_the_command_line_prints_sentences_or_csv_or_json(pretend: FakeArms, tmp
     assert (found["summary"]["answer"], [point["value"] for point in found["points"]]) == (0, [None])
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--sweep", "batch", "--find", "batch"], "either --sweep or --find"),
-        (["--from", "2"], "--from is for --sweep or --find"),
-        (["--seconds", "2"], "--seconds is for --sweep"),
-        (["--find", "batch", "--points", "2"], "--points is for --sweep"),
-        (["--sweep", "rate", "--itl-p99", "2"], "--itl-p99 is for --find"),
-        (["--find", "batch"], "find, itl_p99_ms is missing"),
-        (["--find", "batch", "--b", "max_batch_size=2"], "--b is for a comparison or a sweep"),
-        (["--sweep", "batch", "--from", "1", "--to", "2", "--b", "max_batch_size=2"], "leave it out of B"),
-        (["--csv"], "--csv is for --sweep and --find"),
-    ],
-)
-def test_flags_that_do_not_fit_are_refused(flags: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["admission", *flags]) == 2
-    assert words in capsys.readouterr().err
-
-
 def test_the_result_of_a_rate_sweep_tells_what_was_asked_not_its_first_value(engine: FakeEngine) -> None:
     lab = fake_lab(engine)
     rates = {"setting": "rate_per_s", "from": 100, "to": 300, "points": 2, "seconds": 0.5}
