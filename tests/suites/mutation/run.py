@@ -132,7 +132,7 @@ PACKAGES = {
 OUT_OF_SIGHT = (
     *("_process_main", "leave_signals_to_parent", "freeze_objects", "_beat_until_parent_ends"),  # in a worker's process
     *("_serve__", "_serve_one", "_serve_replicas"),  # in `roseplay serve`
-    *("_of_requests", "_of_gaps"),  # in roseplay/lab/summary.py, when it is imported
+    *("_of_requests", "_of_gaps"),  # in roseplay/lab/measures.py, when it is imported
 )
 # Texts for people, which no program reads.
 TEXTS = ("description", "epilog", "help", "metavar")
