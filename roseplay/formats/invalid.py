@@ -20,7 +20,7 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Whole = Annotated[int, BeforeValidator(_whole), Field(strict=True)]  # 8.0 is one too
 
 
-class Order(BaseModel):
+class Input(BaseModel):
     """A JSON object from outside. It has no other fields than those declared; null stands for a field's default."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -37,7 +37,7 @@ def between(low: float, high: float) -> Any:
 
 
 def validated(kind: type[Declared], given: Any, document: str = "") -> Declared:
-    """Returns input as its declared type, such as an ``Order``.
+    """Returns input as its declared type, such as an ``Input``.
 
     Args:
         document: its name, which the error begins with.

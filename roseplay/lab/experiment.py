@@ -12,8 +12,7 @@ from roseplay.config import EngineConfig, Knobs
 from roseplay.lab.document import ARMS, MAX_REPEATS, Kind, Value, Varied
 from roseplay.lab.findings.comparison import watched_values
 from roseplay.lab.load import Load
-from roseplay.lab.points import TRAFFIC
-from roseplay.lab.spread import is_small
+from roseplay.lab.points import TRAFFIC, is_small
 from roseplay.lab.words import value_text
 from roseplay.settings import settings_of
 from roseplay.traffic.scenario import SIDES

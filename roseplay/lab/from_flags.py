@@ -106,8 +106,7 @@ def _at_server(body: Mapping[str, Any], arm: str, url: str, *, alone: bool) -> d
     """Returns an arm for a server, with the scenario's knobs unless two servers are compared."""
     given = body.get(arm.lower()) or {}
     if not given and alone and "sweep" not in body and "find" not in body and body.get("scenario") in SCENARIOS:
-        scenario = find_scenario(body["scenario"])
-        given = {"knobs": {**scenario.knobs, **scenario.own(SIDE[arm])["knobs"]}}
+        given = {"knobs": find_scenario(body["scenario"]).settings(SIDE[arm])["knobs"]}
     return {"knobs": given.get("knobs") or {}, "config": {**(given.get("config") or {}), "url": url}}
 
 
@@ -150,8 +149,7 @@ def _changed_arm(body: Mapping[str, Any], arm: str, changes: Mapping[str, Mappin
     given = body.get(arm.lower())
     if given is None:
         scenario = find_scenario(body["scenario"]) if body.get("scenario") not in (None, OWN.name) else OWN
-        own, common = scenario.own(SIDE[arm]), {"knobs": scenario.knobs, "config": scenario.config}
-        given = {part: {**common[part], **own[part]} for part in changes}
+        given = scenario.settings(SIDE[arm])
     return {**given, **{part: {**(given.get(part) or {}), **changes[part]} for part in changes}}
 
 

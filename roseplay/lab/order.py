@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from roseplay.config import EngineConfig, Knobs
-from roseplay.formats.invalid import Number, Order, Whole, between, validated
+from roseplay.formats.invalid import Input, Number, Whole, between, validated
 from roseplay.lab.document import ARMS, MAX_POINTS, MAX_REPEATS, Varied
 from roseplay.lab.experiment import ARM_CONFIG, MAX_OUTPUT_TOKENS, SIDE, Arm, Comparison, Experiment
 from roseplay.lab.find import Find, grid_between
@@ -39,7 +39,7 @@ Name = Annotated[str, Field(max_length=MAX_NAME)]
 Ms = Annotated[Number, Field(gt=0, le=1e6)]
 
 
-class Limits(Order):
+class Limits(Input):
     """The goodput limits in ms: a request's TTFT, and the p99 of its ITLs."""
 
     ttft_ms: Ms = 500.0
@@ -49,7 +49,7 @@ class Limits(Order):
 DEFAULT_LIMITS = Limits().model_dump()
 
 
-class Traffic(Order):
+class Traffic(Input):
     """Traffic that replaces a scenario's requests.
 
     Either ``text``, a file's content in the format of ``traffic.own``, with an optional rate; or ``requests``, rows
@@ -73,7 +73,7 @@ class Traffic(Order):
         return OwnTraffic(self.name, tuple(parse_rows(self.requests)))
 
 
-class ArmOrder(Order):
+class ArmOrder(Input):
     """Changes to the default settings: knobs, and fields of ``EngineConfig`` or a server's ``url``."""
 
     knobs: dict[str, Any] = Field(default_factory=dict)
@@ -97,7 +97,7 @@ class ArmOrder(Order):
             raise ValueError(f"arm {name}: {error}") from None
 
 
-class SweepOrder(Order):
+class SweepOrder(Input):
     """One setting from a value to another; ``seconds`` is how long requests arrive at each, else all are sent."""
 
     setting: Varied
@@ -121,7 +121,7 @@ class SweepOrder(Order):
         return spaced(self.first, self.last, self.points, whole=whole)
 
 
-class FindOrder(Order):
+class FindOrder(Input):
     """A setting, the range of its values, and the promises that are to be kept, in ms."""
 
     setting: Literal["prefill_max_tokens", "max_batch_size"]
@@ -140,7 +140,7 @@ class FindOrder(Order):
         return (*grid, None) if self.setting == "prefill_max_tokens" else grid
 
 
-class ExperimentOrder(Order):
+class ExperimentOrder(Input):
     """An experiment: a sweep or a search if it has ``sweep`` or ``find``, otherwise a comparison.
 
     Attributes:

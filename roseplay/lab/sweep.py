@@ -12,8 +12,7 @@ from roseplay.lab.findings.knee import contradicting
 from roseplay.lab.findings.sweep import latency_of
 from roseplay.lab.load import Load
 from roseplay.lab.measures import figures
-from roseplay.lab.points import PROMPT, RATE, values_of
-from roseplay.lab.spread import is_small
+from roseplay.lab.points import PROMPT, RATE, is_small, values_of
 
 MOST_RUNS = 2  # a rate that contradicts another has at most this many times the repeats as runs
 

@@ -30,8 +30,7 @@ from roseplay.lab.findings.search import (
     Within,
 )
 from roseplay.lab.findings.sweep import Bend, Ends, Falling, Knee, Peak, PromptLengths, WideValues
-from roseplay.lab.points import RATE, TRAFFIC, PointResult
-from roseplay.lab.spread import LEAST_REPEATS
+from roseplay.lab.points import LEAST_REPEATS, RATE, TRAFFIC, PointResult
 from roseplay.settings import settings_of
 from roseplay.sim.evidence import SATURATED, TTFT_UNDER_LOAD
 from roseplay.traffic.difference import Verdict, spread_text

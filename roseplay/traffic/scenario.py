@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from roseplay.config import EngineConfig, Knobs, SamplingParams
-from roseplay.formats.invalid import Number, Order, Whole, between, validated
+from roseplay.formats.invalid import Input, Number, Whole, between, validated
 from roseplay.traffic.arrivals import burst, fixed_interval, poisson
 from roseplay.traffic.prompts import Prompt, PromptMix, PromptSource
 from roseplay.traffic.run_figures import FIGURES
@@ -31,7 +31,7 @@ PARAM_LIMITS: Mapping[str, tuple[float, float]] = {
 }
 
 
-class Params(Order):
+class Params(Input):
     """Parameters of a scenario's traffic that may be changed."""
 
     num_requests: Annotated[Whole, between(*PARAM_LIMITS["num_requests"])] | None = None
@@ -94,11 +94,16 @@ class Scenario:
 
     def arms(self) -> dict[str, Knobs]:
         """Returns ``{"before": …, "after": …}``; raises ``ValueError`` for a bad knob."""
-        return {side: Knobs().changed({**self.knobs, **self.own(side)["knobs"]}) for side in SIDES}
+        return {side: Knobs().changed(self.settings(side)["knobs"]) for side in SIDES}
 
     def configs(self) -> dict[str, dict[str, Any]]:
         """Returns the fields of ``EngineConfig`` that each arm sets."""
-        return {side: {**self.config, **self.own(side)["config"]} for side in SIDES}
+        return {side: self.settings(side)["config"] for side in SIDES}
+
+    def settings(self, side: str) -> dict[str, dict[str, Any]]:
+        """Returns the knobs and the fields of ``EngineConfig`` that an arm sets."""
+        own = self.own(side)
+        return {"knobs": {**self.knobs, **own["knobs"]}, "config": {**self.config, **own["config"]}}
 
     def own(self, side: str) -> dict[str, dict[str, Any]]:
         """Returns the knobs and the fields of ``EngineConfig`` that only one arm sets."""

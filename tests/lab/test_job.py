@@ -16,7 +16,6 @@ from roseplay.lab.job import Job
 from roseplay.lab.lab import LabBusyError
 from roseplay.lab.measuring import RunError, measure_run
 from roseplay.lab.order import parse_experiment
-from roseplay.lab.progress import RunProgress, seconds_left
 from roseplay.lab.words import sentences
 from roseplay.traffic.driver import Outcome
 from roseplay.traffic.workload import Arrival
@@ -219,16 +218,6 @@ def test_closing_the_server_ends_the_lab(engine: FakeEngine) -> None:
     assert not lab.running
     assert arms.all_closed
     lab.close()
-
-
-def test_what_is_left_is_estimated_from_the_runs_of_the_same_arm() -> None:
-    runs = [RunProgress(arm, repeat, 1) for arm, repeat in (("A", 1), ("B", 1), ("B", 2), ("A", 2))]
-    assert seconds_left(runs) is None
-    for run, seconds in zip(runs, (3.0, 10.0), strict=False):
-        run.start()
-        run.seconds = seconds
-    assert seconds_left(runs[:1] + runs[2:]) == 6.0
-    assert seconds_left(runs) == 13.0
 
 
 def test_a_limit_that_is_lifted_is_named_so(engine: FakeEngine) -> None:

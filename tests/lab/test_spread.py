@@ -20,8 +20,8 @@ from roseplay.lab.from_flags import experiment_body
 from roseplay.lab.measures import FIGURES_OF_A_RUN
 from roseplay.lab.measuring import run_record
 from roseplay.lab.order import parse_experiment
+from roseplay.lab.points import is_small, spread_pct
 from roseplay.lab.results import experiment_of, parse_result
-from roseplay.lab.spread import is_small, spread_pct
 from roseplay.lab.words import sentences
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.lab.fake_arms import QUICK, ended, fake_lab

@@ -9,8 +9,7 @@ from typing import Any, Literal
 from roseplay.lab.document import ARMS
 from roseplay.lab.findings.finding import Finding, Row, how_measured
 from roseplay.lab.measures import MEASURES, OF_TENANTS, Limits, RunResult
-from roseplay.lab.points import is_exact
-from roseplay.lab.spread import is_small, spread_pct
+from roseplay.lab.points import is_exact, is_small, spread_pct
 from roseplay.traffic.scenarios import SCENARIOS
 
 # These explain other figures; they are never the effect.

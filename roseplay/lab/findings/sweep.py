@@ -23,11 +23,12 @@ from roseplay.lab.points import (
     broken,
     compare,
     is_exact,
+    is_small,
     saturated_values,
     spread,
+    spread_pct,
     values_of,
 )
-from roseplay.lab.spread import is_small, spread_pct
 
 SHOWN = ("output_tokens_per_s", "goodput_req_s", "kept_pct", "ttft_p95_ms", "itl_p99_ms")
 OF_PREEMPTIONS = ("preemptions", "recomputed_tokens", "moved_mb")  # shown if any run has them

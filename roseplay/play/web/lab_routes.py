@@ -11,7 +11,7 @@ from fastapi import APIRouter, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from roseplay.engine.errors import EngineError
-from roseplay.formats.invalid import Order, validated
+from roseplay.formats.invalid import Input, validated
 from roseplay.formats.json_text import encode, strict_json
 from roseplay.lab.lab import Lab, LabBusyError
 from roseplay.lab.order import Limits
@@ -28,7 +28,7 @@ _REPORT_HEADERS = {
 }
 
 
-class SummaryOrder(Order):
+class SummaryOrder(Input):
     """A result, by its id or as a whole, and other limits for it."""
 
     id: str | None = None
