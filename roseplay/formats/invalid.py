@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from roseplay.formats.text import one_line, shown
 
-Declared = TypeVar("Declared")
+Declared = TypeVar("Declared", bound=BaseModel)
 
 
 def _whole(value: Any) -> Any:
@@ -37,7 +37,7 @@ def between(low: float, high: float) -> Any:
 
 
 def validated(kind: type[Declared], given: Any, document: str = "") -> Declared:
-    """Returns input as its declared type, such as an ``Input``.
+    """Returns input as its declared model.
 
     Args:
         document: its name, which the error begins with.
@@ -46,7 +46,7 @@ def validated(kind: type[Declared], given: Any, document: str = "") -> Declared:
         ValueError: one line with the first fault.
     """
     try:
-        return TypeAdapter(kind).validate_python(given)
+        return kind.model_validate(given)
     except ValidationError as error:
         raise ValueError(first_fault(error, document)) from None
 
