@@ -19,15 +19,12 @@ from roseplay.lab.findings.regret import Doubt, Regret
 from roseplay.lab.findings.search import (
     Answer,
     Beyond,
+    Disagreement,
     HoldsFor,
     NoAnswer,
-    NotInEveryRun,
-    OtherAnswers,
     Promised,
     SearchPrice,
     Unfinished,
-    Unsure,
-    Within,
 )
 from roseplay.lab.findings.sweep import Bend, Ends, Falling, Knee, Peak, PromptLengths, WideValues
 from roseplay.lab.points import LEAST_REPEATS, RATE, TRAFFIC, PointResult
@@ -311,19 +308,19 @@ def _off(found: Regret | Doubt) -> str:
 
 
 @words_of.register
-def _unsure(found: Unsure) -> Segments:
-    values = "; ".join(f"at {value_text(found.setting, value)}, {_within(figures)}" for value, figures in found.values)
+def _disagreement(found: Disagreement) -> Segments:
+    named = [value_text(found.setting, value) for value, _ in found.values]
+    if found.of == "another":
+        return sentence(f"Another search may find another value: the runs of {' and of '.join(named)} do not agree.")
+    runs = [" and ".join(_within(*figure) for figure in figures) for _, figures in found.values]
+    if found.of == "answer":
+        return sentence(["Not in every run", BOLD], f": {runs[0]}.")
+    values = "; ".join(f"at {value}, {of}" for value, of in zip(named, runs, strict=True))
     return sentence(["Not sure", BOLD], f": {values}, so another search may find one.")
 
 
-@words_of.register
-def _not_in_every_run(found: NotInEveryRun) -> Segments:
-    return sentence(["Not in every run", BOLD], f": {_within(found.figures)}.")
-
-
-def _within(figures: Iterable[Within]) -> str:
-    titles = ((FIGURES[of.figure].title, of) for of in figures)
-    return " and ".join(f"{title} is within its limit in {of.within} of {of.runs} runs" for title, of in titles)
+def _within(figure: str, within: int, runs: int) -> str:
+    return f"{FIGURES[figure].title} is within its limit in {within} of {runs} runs"
 
 
 @words_of.register
@@ -335,12 +332,6 @@ def _beyond(found: Beyond) -> Segments:
 
 def _miss(found: NoAnswer | Beyond | Doubt) -> str:
     return f"{FIGURES[found.figure].title} by {number_text(found.miss_pct)} %"
-
-
-@words_of.register
-def _other_answers(found: OtherAnswers) -> Segments:
-    values = " and of ".join(value_text(found.setting, value) for value in found.values)
-    return sentence(f"Another search may find another value: the runs of {values} do not agree.")
 
 
 @words_of.register

@@ -13,5 +13,5 @@ def finding(summary: Mapping[str, Any], kind: str, arm: str = "") -> dict[str, A
     return {name: value for one in found for name, value in one.items() if name not in ("kind", "arm", "words")} or None
 
 
-def has(summary: Mapping[str, Any], kind: str) -> bool:
-    return any(one["kind"] == kind for one in summary["findings"])
+def has(summary: Mapping[str, Any], kind: str, **fields: Any) -> bool:
+    return any(one["kind"] == kind and fields.items() <= one.items() for one in summary["findings"])

@@ -181,7 +181,7 @@ def test_an_answer_that_was_not_kept_in_every_run_says_in_how_many() -> None:
     said = sentences(summary_of(document))
     assert "Not in every run: ITL p99 is within its limit in 4 of 5 runs." in said
     assert said[-1].endswith("medians of 5 runs.")
-    assert not has(summary_of(document), "OtherAnswers")
+    assert not has(summary_of(document), "Disagreement", of="another")
     document["points"][-1] = point(None, [10, 12, 30, 11, 30, 12, 30, 9, 30], [5] * 9)
     said = sentences(summary_of(document))
     assert "Not in every run: ITL p99 is within its limit in 5 of 9 runs." in said
@@ -202,7 +202,7 @@ def test_what_is_exactly_as_long_as_its_limit_is_within_it() -> None:
 def test_not_in_every_run_is_said_only_where_a_run_is_over_the_limit(itl: list[float], close: bool) -> None:
     document, _ = found(SETTINGS[0], lambda value: (10, 5), (20, 9))
     document["points"][-1] = point(None, itl, [5] * 3)
-    assert has(summary_of(document), "NotInEveryRun") == close
+    assert has(summary_of(document), "Disagreement", of="answer") == close
 
 
 def test_a_greater_value_is_wanted_only_where_ttft_misses_by_more() -> None:
@@ -222,7 +222,7 @@ def test_the_grid_has_the_powers_of_two_and_halves_between(low: int, high: int, 
 
 def test_a_search_in_vain_says_where_the_repeats_disagree() -> None:
     document, _ = found(SETTINGS[0], lambda value: (30, 5), (20, 9))
-    assert not has(summary_of(document), "Unsure")
+    assert not has(summary_of(document), "Disagreement")
     document["points"][-1] = point(None, [10, 25, 90], [5, 5, 5])
     said = sentences(summary_of(document))
     assert (

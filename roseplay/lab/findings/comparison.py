@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
 
 from roseplay.lab.document import ARMS
@@ -23,7 +23,6 @@ _OF_PREEMPTIONS = ("recomputed_tokens", "moved_mb")  # without a row where they 
 Rows = Mapping[str, Row]
 
 
-@dataclass(frozen=True, slots=True)
 class Effect(Finding):
     """What B changes."""
 
@@ -32,7 +31,6 @@ class Effect(Finding):
     once: bool  # whether a single measured run of each arm says nothing about the spread
 
 
-@dataclass(frozen=True, slots=True)
 class Price(Finding):
     """What the effect costs. If B is the worse arm, it is what B gains in return."""
 
@@ -47,7 +45,6 @@ class Price(Finding):
         return [row for row in (self.promised, *self.always, self.from_arrival, self.largest) if row is not None]
 
 
-@dataclass(frozen=True, slots=True)
 class Work(Finding):
     """Whether both arms did the same work."""
 
@@ -55,7 +52,6 @@ class Work(Finding):
     rows: list[Row]  # figures of it that no other finding has
 
 
-@dataclass(frozen=True, slots=True)
 class WideSpread(Finding):
     """A spread that has not become as small as requested, in percent of the median."""
 

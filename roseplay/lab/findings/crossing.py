@@ -6,7 +6,6 @@ with opposite clear verdicts; a value at which the difference is within the spre
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from roseplay.lab.document import Varied
@@ -17,7 +16,6 @@ from roseplay.traffic.difference import Verdict
 CROSSED = ("output_tokens_per_s", "e2e_p99_ms", "ttft_p95_ms", "itl_p99_ms")
 
 
-@dataclass(frozen=True, slots=True)
 class Crossing(Finding):
     """A figure in A and in B at each value that both have."""
 

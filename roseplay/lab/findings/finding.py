@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, dataclass_transform
 
 from roseplay.lab.document import Value
 from roseplay.lab.points import PointResult, is_exact, spread, values_of
@@ -13,11 +13,18 @@ from roseplay.traffic.difference import Better, Verdict, difference
 from roseplay.traffic.run_figures import FIGURES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+@dataclass(frozen=True)
 class Finding:
-    """A conclusion, of JSON values or lists and dataclasses of such. ``arm`` is whose it is, if each arm has its own."""
+    """A conclusion, of JSON values or lists and dataclasses of such: each class derived from this is a frozen dataclass.
 
-    arm: str = ""
+    ``arm`` is whose it is, if each arm has its own.
+    """
+
+    arm: str = field(default="", kw_only=True)
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +104,10 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
 
 
-@dataclass(frozen=True, slots=True)
 class CpuTime(Finding):
     """Times are CPU time of the engine's process."""
 
 
-@dataclass(frozen=True, slots=True)
 class Simulation(Finding):
     """The hardware was simulated: by arm, the evidence for its durations; and whether there were repeats."""
 
@@ -110,7 +115,6 @@ class Simulation(Finding):
     repeated: bool
 
 
-@dataclass(frozen=True, slots=True)
 class Saturated(Finding):
     """Simulated runs in which requests arrived faster than they were answered: those of arms, or at values."""
 

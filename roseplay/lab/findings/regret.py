@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from roseplay.lab.document import Value, Varied
@@ -29,7 +28,6 @@ Case = Literal["runs", "shorter", "longer"]  # of a simulated value: as it is, a
 Unknown = Literal["one_run", "saturated", "unbounded", "not_simulated"]
 
 
-@dataclass(frozen=True, slots=True)
 class Regret(Finding):
     """The regret of an answer."""
 
@@ -45,7 +43,6 @@ class Regret(Finding):
     label: str | None = None  # the evidence for the simulation in a few words
 
 
-@dataclass(frozen=True, slots=True)
 class Doubt(Finding):
     """What else the error of a simulation may change: in a case, the answer misses a promise."""
 

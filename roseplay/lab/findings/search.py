@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from roseplay.lab.document import Value, Varied
 from roseplay.lab.findings.finding import Finding, Level, Row, how_measured, is_once, rows_between
@@ -84,7 +83,6 @@ def votes(point: PointResult, promises: Promises) -> dict[str, tuple[int, int]]:
 # -- what it found
 
 
-@dataclass(frozen=True, slots=True)
 class Unfinished(Finding):
     """The search has not ended: the range of values that are left."""
 
@@ -92,7 +90,6 @@ class Unfinished(Finding):
     high: Value
 
 
-@dataclass(frozen=True, slots=True)
 class Answer(Finding):
     """The largest value that keeps both promises; ``None`` if no limit is needed. ``price`` is how figures change against
     the largest value, if that is many times what is gained."""
@@ -102,7 +99,6 @@ class Answer(Finding):
     price: list[Row]
 
 
-@dataclass(frozen=True, slots=True)
 class NoAnswer(Finding):
     """No value keeps both promises: the range that was searched, and the one that misses by least."""
 
@@ -114,7 +110,6 @@ class NoAnswer(Finding):
     miss_pct: float
 
 
-@dataclass(frozen=True, slots=True)
 class Promised(Finding):
     """The promised figures of the answer, or of the value that comes closest to one."""
 
@@ -122,31 +117,15 @@ class Promised(Finding):
     levels: list[Level]
 
 
-@dataclass(frozen=True, slots=True)
-class Within:
-    """In how many runs of a value a figure is within its limit."""
+class Disagreement(Finding):
+    """Values whose runs disagree on a promise: the ``answer``; others, so that there may be ``another`` answer; or, in a
+    search without one, so that there may be ``one``. By value, each figure with its runs within the limit, and all runs."""
 
-    figure: str
-    within: int
-    runs: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unsure(Finding):
-    """There is no answer, but the runs of these values disagree, so another search may find one."""
-
+    of: Literal["answer", "another", "one"]
     setting: Varied
-    values: list[tuple[Value, list[Within]]]
+    values: list[tuple[Value, list[tuple[str, int, int]]]]
 
 
-@dataclass(frozen=True, slots=True)
-class NotInEveryRun(Finding):
-    """The promises that the answer does not keep in every run."""
-
-    figures: list[Within]
-
-
-@dataclass(frozen=True, slots=True)
 class Beyond(Finding):
     """The next larger value, and by how much it misses a promise; no value if none was tried."""
 
@@ -157,15 +136,6 @@ class Beyond(Finding):
     miss_pct: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class OtherAnswers(Finding):
-    """Values whose runs disagree, so that another search may find another answer."""
-
-    setting: Varied
-    values: list[Value]
-
-
-@dataclass(frozen=True, slots=True)
 class SearchPrice(Finding):
     """What the answer costs and gains against the largest value. Factors are 1 without a clear difference."""
 
@@ -180,7 +150,6 @@ class SearchPrice(Finding):
     gains: list[Row]  # and those whose promises the largest value breaks, change
 
 
-@dataclass(frozen=True, slots=True)
 class HoldsFor(Finding):
     """The conditions under which the conclusion holds; ``runs`` are the least and most per value, unless simulated once."""
 
@@ -220,8 +189,7 @@ def search_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[F
         summary["answer"] = place
         price = search_price(setting, tries[0], tries[place], promises)
         found = _answered(document, tries[place], rows[place], price)
-        unsure = [row["value"] for row in rows if not row["sure"]]
-        found += [OtherAnswers(setting, unsure)] if unsure else []
+        found += _disagreement("another", setting, [row for row in rows if not row["sure"]])
         found += [] if price is None else [price]
     if summary["ended"]:
         counts = sorted({len(point["runs"]) for point in tries})
@@ -255,8 +223,7 @@ def _vain(document: Mapping[str, Any], point: PointResult, rows: Sequence[Mappin
         NoAnswer(setting, grid[0], grid[-1], point["value"], *worst_miss(point, promises)),
         Promised(False, _levels(point, promises)),
     ]
-    unsure = [(row["value"], _within(row)) for row in rows if not row["sure"]]
-    return [*found, Unsure(setting, unsure)] if unsure else found
+    return [*found, *_disagreement("one", setting, [row for row in rows if not row["sure"]])]
 
 
 def _answered(
@@ -269,7 +236,7 @@ def _answered(
         claimed = rows_between(tries[0], answer, [price.figure, *misses(tries[0], promises)])
     found: list[Finding] = [Answer(setting, answer["value"], claimed), Promised(True, _levels(answer, promises))]
     found += regret(setting, promises, answer, tries, document["arms"]["A"].get("simulated"))
-    found += [NotInEveryRun(_within(row))] if row["close"] else []
+    found += _disagreement("answer", setting, [row] if row["close"] else [])
     place = grid.index(answer["value"]) + 1
     if place < len(grid):
         beyond = next(point for point in tries if point["value"] == grid[place])
@@ -313,6 +280,8 @@ def _levels(point: PointResult, promises: Promises) -> list[Level]:
     return [Level.of(point, name, promises[name]) for name in PROMISES]
 
 
-def _within(row: Mapping[str, Any]) -> list[Within]:
-    """Returns the figures of a try on which its runs disagree."""
-    return [Within(name, row["within"][name], row["runs"]) for name in row["close"]]
+def _disagreement(
+    of: Literal["answer", "another", "one"], setting: Varied, rows: Sequence[Mapping[str, Any]]
+) -> list[Disagreement]:
+    values = [(row["value"], [(name, row["within"][name], row["runs"]) for name in row["close"]]) for row in rows]
+    return [Disagreement(of, setting, values)] if values else []

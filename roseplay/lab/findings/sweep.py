@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -36,7 +35,6 @@ _OFF = 0.05  # share by which the mean length of prompts may differ from its val
 _CHANGES = ("output_tokens_per_s", "ttft_p95_ms", "itl_p99_ms", "e2e_p99_ms")
 
 
-@dataclass(frozen=True, slots=True)
 class Knee(Finding):
     """The largest rate or prompt length up to which every one keeps the promise."""
 
@@ -51,7 +49,6 @@ class Knee(Finding):
     breaking: list[float]  # and those lower ones
 
 
-@dataclass(frozen=True, slots=True)
 class Bend(Finding):
     """The value of a setting after which latency rises steeply, ``None`` if there is none; and the latency at the end."""
 
@@ -62,7 +59,6 @@ class Bend(Finding):
     end: Level
 
 
-@dataclass(frozen=True, slots=True)
 class Peak(Finding):
     """The value with the highest goodput."""
 
@@ -87,7 +83,6 @@ class Peak(Finding):
         return not self.ties and not self.dips and not self.at_end
 
 
-@dataclass(frozen=True, slots=True)
 class Ends(Finding):
     """How figures at the last value differ from those at the first."""
 
@@ -97,7 +92,6 @@ class Ends(Finding):
     rows: list[Row]
 
 
-@dataclass(frozen=True, slots=True)
 class Falling(Finding):
     """A latency that is clearly lower at a higher rate, which load cannot explain."""
 
@@ -106,14 +100,12 @@ class Falling(Finding):
     levels: list[Level]
 
 
-@dataclass(frozen=True, slots=True)
 class PromptLengths(Finding):
     """Values from which the mean length of the prompts differs, as they consist of whole texts; and that length."""
 
     off: list[tuple[float, float]]
 
 
-@dataclass(frozen=True, slots=True)
 class WideValues(Finding):
     """Values whose spread more repeats did not make small enough: (value, spread in percent, runs)."""
 
