@@ -59,25 +59,25 @@ def words_of(finding: Finding) -> Segments:
 
 
 @words_of.register
-def _effect(found: Effect) -> Segments:
-    once = " One run each: repeat it to see the spread." if found.once else ""
-    if found.row is None:
-        assert found.watched is not None
-        return sentence(["No clear effect", BOLD], f": {facts(found.watched, inside=True)}.{once}")
-    if found.watched is not None:
-        return sentence(f"{facts(found.watched)}, but {facts(found.row, inside=True)}.{once}")
-    return sentence(f"{facts(found.row)}.{once}")
+def _effect(finding: Effect) -> Segments:
+    once = " One run each: repeat it to see the spread." if finding.once else ""
+    if finding.row is None:
+        assert finding.watched is not None
+        return sentence(["No clear effect", BOLD], f": {facts(finding.watched, inside=True)}.{once}")
+    if finding.watched is not None:
+        return sentence(f"{facts(finding.watched)}, but {facts(finding.row, inside=True)}.{once}")
+    return sentence(f"{facts(finding.row)}.{once}")
 
 
 @words_of.register
-def _price(found: Price) -> Segments:
-    parts = [] if found.promised is None else [_promised_price(found.promised, found.wanted)]
-    parts += map(brief, found.always)
-    if found.from_arrival is not None:
-        parts.append(facts(found.from_arrival, inside=True))
-    if found.largest is not None:
-        parts.append(f"also {found.wanted} in B: {brief(found.largest)}")
-    opening = "In return" if found.wanted == "better" else "The price"
+def _price(finding: Price) -> Segments:
+    parts = [] if finding.promised is None else [_promised_price(finding.promised, finding.wanted)]
+    parts += map(brief, finding.always)
+    if finding.from_arrival is not None:
+        parts.append(facts(finding.from_arrival, inside=True))
+    if finding.largest is not None:
+        parts.append(f"also {finding.wanted} in B: {brief(finding.largest)}")
+    opening = "In return" if finding.wanted == "better" else "The price"
     return sentence([opening, BOLD], f": {'; '.join(parts) or 'no figure of it could be measured'}.")
 
 
@@ -88,7 +88,7 @@ def _promised_price(row: Row, wanted: str) -> str:
 
 
 @words_of.register
-def _work(found: Work) -> Segments:
+def _work(finding: Work) -> Segments:
     opening, rest = {
         "tokens": ("The same work", ": every run gave the same tokens"),
         "nearly": (
@@ -97,50 +97,50 @@ def _work(found: Work) -> Segments:
         ),
         "requests": ("The same work", ": the same requests, with equally long answers"),
         "servers": ("The same requests", ", on other servers"),
-    }[found.same]
-    rows = (facts(row, inside=True) if row.clear else brief(row) for row in found.rows)
+    }[finding.same]
+    rows = (facts(row, inside=True) if row.clear else brief(row) for row in finding.rows)
     return sentence([opening, BOLD], "; ".join([rest, *rows]) + ".")
 
 
 @words_of.register
-def _wide_spread(found: WideSpread) -> Segments:
-    title = FIGURES[found.figure].title
-    if found.repeats < LEAST_REPEATS:
+def _wide_spread(finding: WideSpread) -> Segments:
+    title = FIGURES[finding.figure].title
+    if finding.repeats < LEAST_REPEATS:
         return sentence(f"The spread of {title} is not known: that needs {LEAST_REPEATS} repeats.")
-    return sentence(f"The spread of {title} was still {number_text(found.pct)} % after {found.repeats} repeats.")
+    return sentence(f"The spread of {title} was still {number_text(finding.pct)} % after {finding.repeats} repeats.")
 
 
 # -- a sweep
 
 
 @words_of.register
-def _crossing(found: Crossing) -> Segments:
-    title, sides = FIGURES[found.figure].title, found.sides
-    if all(verdict == "unknown" for verdict in found.verdicts):
+def _crossing(finding: Crossing) -> Segments:
+    title, sides = FIGURES[finding.figure].title, finding.sides
+    if all(verdict == "unknown" for verdict in finding.verdicts):
         return sentence(f"{title} could not be measured in both.")
-    ends = f"{number_text(found.values[0])} to {value_text(found.setting, found.values[-1])}"
-    unclear = _unclear(found.repeats, exact=found.exact)
+    ends = f"{number_text(finding.values[0])} to {value_text(finding.setting, finding.values[-1])}"
+    unclear = _unclear(finding.repeats, exact=finding.exact)
     if not sides:
         return sentence([title, BOLD], f": no crossing, A and B are {unclear} at every value from {ends}.")
-    elsewhere = all(verdict in ("better", "worse") for verdict in found.verdicts)
+    elsewhere = all(verdict in ("better", "worse") for verdict in finding.verdicts)
     rest = "" if elsewhere else f"; elsewhere, {unclear}"
-    side_words = ", ".join(_side(found, *side) for side in sides)
+    side_words = ", ".join(_side(finding, *side) for side in sides)
     if len(sides) == 1:
         return sentence([title, BOLD], f": no crossing from {ends}; B is {side_words}{rest}.")
-    pairs = " and ".join(f"between {number_text(low)} and {number_text(high)}" for low, high in found.between)
-    unit = f" {TRAFFIC[found.setting]}" if found.setting in TRAFFIC else ""
+    pairs = " and ".join(f"between {number_text(low)} and {number_text(high)}" for low, high in finding.between)
+    unit = f" {TRAFFIC[finding.setting]}" if finding.setting in TRAFFIC else ""
     times = "" if len(sides) == 2 else f" {len(sides) - 1} times"
     return sentence([title, BOLD], f": A and B cross{times} {pairs}{unit}; B is {side_words}{rest}.")
 
 
-def _side(found: Crossing, verdict: str, places: Sequence[int]) -> str:
+def _side(finding: Crossing, verdict: str, places: Sequence[int]) -> str:
     """Returns where B is better or worse, and by how much, as in ``worse at 64 and 128 (0.81× to 0.92×)``."""
-    ratios = sorted(ratio for place in places if (ratio := found.ratios[place]) is not None)
+    ratios = sorted(ratio for place in places if (ratio := finding.ratios[place]) is not None)
     ends = dict.fromkeys(map(ratio_text, (ratios[0], ratios[-1]) if ratios else ()))
     size = f" ({' to '.join(ends)})" if ends else ""
-    if len(places) == len(found.values):
+    if len(places) == len(finding.values):
         return f"{verdict} at every value{size}"
-    values = [number_text(found.values[place]) for place in places]
+    values = [number_text(finding.values[place]) for place in places]
     if len(values) <= _MOST_LISTED:
         return f"{verdict} at {listed(values)}{size}"
     whole = places[-1] - places[0] + 1 == len(places)
@@ -148,174 +148,186 @@ def _side(found: Crossing, verdict: str, places: Sequence[int]) -> str:
 
 
 @words_of.register
-def _knee(found: Knee) -> Segments:
-    noun = "rate" if found.setting == RATE else "length"
-    first, last = (value_text(found.setting, value) for value in (found.first, found.last))
-    levels, broken = (" and ".join(map(promise_text, levels)) for levels in (found.levels, found.broken))
+def _knee(finding: Knee) -> Segments:
+    noun = "rate" if finding.setting == RATE else "length"
+    first, last = (value_text(finding.setting, value) for value in (finding.first, finding.last))
+    levels, broken = (" and ".join(map(promise_text, levels)) for levels in (finding.levels, finding.broken))
     words: Segments
-    if found.knee is not None:
-        value = value_text(found.setting, found.knee)
-        beyond = f"at {value_text(found.setting, found.beyond)}, {broken}"
+    if finding.knee is not None:
+        value = value_text(finding.setting, finding.knee)
+        beyond = f"at {value_text(finding.setting, finding.beyond)}, {broken}"
         words = [["The knee is at ", BOLD], [value, VALUE]]
         words += [[f": every {noun} up to it keeps the promise, {levels} there; {beyond}.", ""]]
-    elif found.beyond is None:
+    elif finding.beyond is None:
         words = [[f"No knee up to {last}", BOLD], [f": every {noun} keeps the promise, {levels} at {last}.", ""]]
     else:
         lowest = "lowest rate" if noun == "rate" else "shortest length"
         words = [[f"No knee from {first} to {last}", BOLD], [f": the {lowest} breaks the promise, {broken}.", ""]]
-    if not found.keeping:
+    if not finding.keeping:
         return words
-    one_keeps, one_breaks = (noun == "rate" and len(values) == 1 for values in (found.keeping, found.breaking))
-    keep = f"{_listed(found, found.keeping)} {'keeps' if one_keeps else 'keep'} the promise"
-    others = f"{_listed(found, found.breaking)} {'does' if one_breaks else 'do'} not"
+    one_keeps, one_breaks = (noun == "rate" and len(values) == 1 for values in (finding.keeping, finding.breaking))
+    keep = f"{_listed(finding, finding.keeping)} {'keeps' if one_keeps else 'keep'} the promise"
+    others = f"{_listed(finding, finding.breaking)} {'does' if one_breaks else 'do'} not"
     return sentence(*words, f" The {noun}s disagree: {keep}, but {others}.")
 
 
-def _listed(found: Knee, values: Iterable[float]) -> str:
+def _listed(finding: Knee, values: Iterable[float]) -> str:
     """Returns rates or lengths as a list such as ``57.1, 72.9 and 88.6 req/s``."""
-    return f"{listed(map(number_text, values))} {TRAFFIC[found.setting]}"
+    return f"{listed(map(number_text, values))} {TRAFFIC[finding.setting]}"
 
 
 @words_of.register
-def _bend(found: Bend) -> Segments:
-    last, title = value_text(found.setting, found.last), FIGURES[found.end.figure].title
-    end = f"{level_text(found.end)} at {last}"
-    if found.level is None:
+def _bend(finding: Bend) -> Segments:
+    last, title = value_text(finding.setting, finding.last), FIGURES[finding.end.figure].title
+    end = f"{level_text(finding.end)} at {last}"
+    if finding.level is None:
         return sentence([f"No knee up to {last}", BOLD], f": {title} is {end}.")
-    value = value_text(found.setting, found.knee)
-    return sentence(["The knee is at ", BOLD], [value, VALUE], f": {title} is {level_text(found.level)} there, {end}.")
+    value = value_text(finding.setting, finding.knee)
+    return sentence(
+        ["The knee is at ", BOLD], [value, VALUE], f": {title} is {level_text(finding.level)} there, {end}."
+    )
 
 
 @words_of.register
-def _peak(found: Peak) -> Segments:
-    first, value, last = (value_text(found.setting, of) for of in (found.first, found.value, found.last))
-    goodput = level_text(found.level)
-    if not found.level.high:
+def _peak(finding: Peak) -> Segments:
+    first, value, last = (value_text(finding.setting, at) for at in (finding.first, finding.value, finding.last))
+    goodput = level_text(finding.level)
+    if not finding.level.high:
         return sentence(f"No request stays within the limits from {first} to {last}.")
-    if found.count == 1:
+    if finding.count == 1:
         return sentence(f"Goodput is {goodput} at {value}.")
-    same = _unclear(found.repeats, exact=found.exact and found.repeats == 1)
-    if len(found.ties) == found.count - 1:
+    same = _unclear(finding.repeats, exact=finding.exact and finding.repeats == 1)
+    if len(finding.ties) == finding.count - 1:
         return sentence(f"Goodput is {goodput} at {value}; every other value is {same}.")
-    if found.clear:
+    if finding.clear:
         return sentence(["Goodput peaks at ", BOLD], [value, VALUE], f": {goodput}.")
-    end = ", an end of the range" if found.at_end and not found.ties else ""
-    ties, dips = (", ".join(value_text(found.setting, of) for of in values) for values in (found.ties, found.dips))
+    end = ", an end of the range" if finding.at_end and not finding.ties else ""
+    ties, dips = (
+        ", ".join(value_text(finding.setting, value) for value in values) for values in (finding.ties, finding.dips)
+    )
     rest = f"; {ties}: {same}" if ties else ""
     rest += f"; it has a dip at {dips}" if dips else ""
     return sentence(["Goodput is highest at ", BOLD], [value, VALUE], f"{end}: {goodput}{rest}.")
 
 
 @words_of.register
-def _ends(found: Ends) -> Segments:
-    first, last = (value_text(found.setting, value) for value in (found.first, found.last))
-    return sentence([f"From {first} to {last}", BOLD], f": {changes(found.rows)}.")
+def _ends(finding: Ends) -> Segments:
+    first, last = (value_text(finding.setting, value) for value in (finding.first, finding.last))
+    return sentence([f"From {first} to {last}", BOLD], f": {changes(finding.rows)}.")
 
 
 @words_of.register
-def _falling(found: Falling) -> Segments:
-    values = (found.low, found.high)
-    at = (f"{level_text(level)} at {value_text(RATE, of)}" for level, of in zip(found.levels, values, strict=True))
-    title = FIGURES[found.levels[0].figure].title
+def _falling(finding: Falling) -> Segments:
+    values = (finding.low, finding.high)
+    at = (
+        f"{level_text(level)} at {value_text(RATE, value)}" for level, value in zip(finding.levels, values, strict=True)
+    )
+    title = FIGURES[finding.levels[0].figure].title
     return sentence(f"{title} does not rise with the rate throughout: it is {' and '.join(at)}.")
 
 
 @words_of.register
-def _prompt_lengths(found: PromptLengths) -> Segments:
-    off = ", ".join(f"{number_text(round(mean))} at {number_text(value)}" for value, mean in found.off)
+def _prompt_lengths(finding: PromptLengths) -> Segments:
+    off = ", ".join(f"{number_text(round(mean))} at {number_text(value)}" for value, mean in finding.off)
     return sentence(f"Prompts consist of whole texts, so their mean lengths differ: {off}.")
 
 
 @words_of.register
-def _wide_values(found: WideValues) -> Segments:
-    values = (f"{value_text(found.setting, value)} ({number_text(pct)} %)" for value, pct, _ in found.values)
-    runs = runs_text(count for _, _, count in found.values)
-    return sentence(f"The spread of {FIGURES[found.figure].title} was still wide after {runs} at {', '.join(values)}.")
+def _wide_values(finding: WideValues) -> Segments:
+    values = (f"{value_text(finding.setting, value)} ({number_text(pct)} %)" for value, pct, _ in finding.values)
+    runs = runs_text(count for _, _, count in finding.values)
+    return sentence(
+        f"The spread of {FIGURES[finding.figure].title} was still wide after {runs} at {', '.join(values)}."
+    )
 
 
 # -- a search
 
 
 @words_of.register
-def _unfinished(found: Unfinished) -> Segments:
-    low, high = plain_value(found.low), plain_value(found.high)
+def _unfinished(finding: Unfinished) -> Segments:
+    low, high = plain_value(finding.low), plain_value(finding.high)
     left = f"{low} is left" if low == high else f"{low} to {high} are left"
     return sentence(["No answer yet", BOLD], f": {left}.")
 
 
 @words_of.register
-def _answer(found: Answer) -> Segments:
-    label = settings_of(Knobs)[found.setting].label
-    if found.value is None:
+def _answer(finding: Answer) -> Segments:
+    label = settings_of(Knobs)[finding.setting].label
+    if finding.value is None:
         reason = " is needed, as both promises are kept without one."
         return sentence([f"No {label.lower()}", VALUE], reason)
-    price = f", at a price many times its gain ({changes(found.price)})" if found.price else ""
+    price = f", at a price many times its gain ({changes(finding.price)})" if finding.price else ""
     end = f" is the largest that keeps both promises{price}."
-    return sentence([f"{label} ", BOLD], [plain_value(found.value), VALUE], end)
+    return sentence([f"{label} ", BOLD], [plain_value(finding.value), VALUE], end)
 
 
 @words_of.register
-def _no_answer(found: NoAnswer) -> Segments:
-    values = f"{plain_value(found.low)} to {plain_value(found.high)}"
-    closest = f"{value_text(found.setting, found.closest)} comes closest but misses {_miss(found)}"
+def _no_answer(finding: NoAnswer) -> Segments:
+    values = f"{plain_value(finding.low)} to {plain_value(finding.high)}"
+    closest = f"{value_text(finding.setting, finding.closest)} comes closest but misses {_miss(finding)}"
     return sentence([f"No value from {values} keeps both", BOLD], f": {closest}.")
 
 
 @words_of.register
-def _promised(found: Promised) -> Segments:
-    levels = ", ".join(map(promise_text, found.levels))
-    return sentence(f"{levels}." if found.is_answer else f"There, {levels}.")
+def _promised(finding: Promised) -> Segments:
+    levels = ", ".join(map(promise_text, finding.levels))
+    return sentence(f"{levels}." if finding.is_answer else f"There, {levels}.")
 
 
 @words_of.register
-def _regret(found: Regret) -> Segments:
-    opening, title = ["Regret", BOLD], in_sentence(FIGURES[found.figure].title)
-    if found.unknown is not None:
+def _regret(finding: Regret) -> Segments:
+    opening, title = ["Regret", BOLD], in_sentence(FIGURES[finding.figure].title)
+    if finding.unknown is not None:
         reasons = {
             "one_run": "from one run a value, which shows no spread",
             "saturated": f"because this value is {SATURATED}",
             "unbounded": "because the error of the simulation is not bounded",
             "not_simulated": "because the values were not simulated with other durations",
         }
-        return sentence(opening, f": not known{'' if found.unknown == 'one_run' else ','} {reasons[found.unknown]}.")
-    measured, share = found.label is None, f"{number_text(found.pct)} % of {title}"
-    label = "" if measured else f"; {found.label}"
-    if not found.pct:
+        return sentence(
+            opening, f": not known{'' if finding.unknown == 'one_run' else ','} {reasons[finding.unknown]}."
+        )
+    measured, share = finding.label is None, f"{number_text(finding.pct)} % of {title}"
+    label = "" if measured else f"; {finding.label}"
+    if not finding.pct:
         runs = (
-            "within the spread of their runs" if measured else f"with durations up to {_off(found)} shorter or longer"
+            "within the spread of their runs" if measured else f"with durations up to {_off(finding)} shorter or longer"
         )
         return sentence(opening, f": {share} among the values tried, {runs}{label}.")
-    case = "within the spread of their runs" if measured else _case(found)
-    keeps = f"{value_text(found.setting, found.against)} {'may keep' if measured else 'keeps'} both promises too"
-    ends = f"{title} {number_text(found.best)} against {number_text(found.worst)} {FIGURES[found.figure].unit}"
+    case = "within the spread of their runs" if measured else _case(finding)
+    keeps = f"{value_text(finding.setting, finding.against)} {'may keep' if measured else 'keeps'} both promises too"
+    ends = f"{title} {number_text(finding.best)} against {number_text(finding.worst)} {FIGURES[finding.figure].unit}"
     return sentence(opening, f": at most {share}: {case}, {keeps}, with {ends}{label}.")
 
 
 @words_of.register
-def _doubt(found: Doubt) -> Segments:
+def _doubt(finding: Doubt) -> Segments:
     instead = (
-        f"{value_text(found.setting, found.instead)} keeps both" if found.any_keeps else "no value tried keeps both"
+        f"{value_text(finding.setting, finding.instead)} keeps both"
+        if finding.any_keeps
+        else "no value tried keeps both"
     )
-    return sentence(f"But {_case(found)}, it misses {_miss(found)}; {instead}.")
+    return sentence(f"But {_case(finding)}, it misses {_miss(finding)}; {instead}.")
 
 
-def _case(found: Regret | Doubt) -> str:
-    return "as simulated" if found.case == "runs" else f"with durations {_off(found)} {found.case}"
+def _case(finding: Regret | Doubt) -> str:
+    return "as simulated" if finding.case == "runs" else f"with durations {_off(finding)} {finding.case}"
 
 
-def _off(found: Regret | Doubt) -> str:
-    return f"{found.error_pct:g} %"
+def _off(finding: Regret | Doubt) -> str:
+    return f"{finding.error_pct:g} %"
 
 
 @words_of.register
-def _disagreement(found: Disagreement) -> Segments:
-    named = [value_text(found.setting, value) for value, _ in found.values]
-    if found.of == "another":
+def _disagreement(finding: Disagreement) -> Segments:
+    named = [value_text(finding.setting, value) for value, _ in finding.values]
+    if finding.of == "another":
         return sentence(f"Another search may find another value: the runs of {' and of '.join(named)} do not agree.")
-    runs = [" and ".join(_within(*figure) for figure in figures) for _, figures in found.values]
-    if found.of == "answer":
+    runs = [" and ".join(_within(*figure) for figure in figures) for _, figures in finding.values]
+    if finding.of == "answer":
         return sentence(["Not in every run", BOLD], f": {runs[0]}.")
-    values = "; ".join(f"at {value}, {of}" for value, of in zip(named, runs, strict=True))
+    values = "; ".join(f"at {value}, {within}" for value, within in zip(named, runs, strict=True))
     return sentence(["Not sure", BOLD], f": {values}, so another search may find one.")
 
 
@@ -324,28 +336,28 @@ def _within(figure: str, within: int, runs: int) -> str:
 
 
 @words_of.register
-def _beyond(found: Beyond) -> Segments:
-    if not found.tried:
+def _beyond(finding: Beyond) -> Segments:
+    if not finding.tried:
         return sentence("Nothing larger was tried.")
-    return sentence(f"{value_text(found.setting, found.value).capitalize()} misses {_miss(found)}.")
+    return sentence(f"{value_text(finding.setting, finding.value).capitalize()} misses {_miss(finding)}.")
 
 
-def _miss(found: NoAnswer | Beyond | Doubt) -> str:
-    return f"{FIGURES[found.figure].title} by {number_text(found.miss_pct)} %"
+def _miss(finding: NoAnswer | Beyond | Doubt) -> str:
+    return f"{FIGURES[finding.figure].title} by {number_text(finding.miss_pct)} %"
 
 
 @words_of.register
-def _search_price(found: SearchPrice) -> Segments:
-    value, against = (value_text(found.setting, of) for of in (found.value, found.against))
-    costs = f"{changes(found.costs)}. In return: {changes(found.gains)}."
+def _search_price(finding: SearchPrice) -> Segments:
+    value, against = (value_text(finding.setting, each) for each in (finding.value, finding.against))
+    costs = f"{changes(finding.costs)}. In return: {changes(finding.gains)}."
     return sentence([f"The price of {value}", BOLD], f", against {against}: {costs}")
 
 
 @words_of.register
-def _holds_for(found: HoldsFor) -> Segments:
-    runs = f", medians of {runs_text(found.runs)}" if found.runs else ""
-    traffic = f"{found.title}, {found.requests} requests, seed {found.seed}"
-    return sentence(f"This holds for {traffic}, {found.model} on {found.device}{runs}.")
+def _holds_for(finding: HoldsFor) -> Segments:
+    runs = f", medians of {runs_text(finding.runs)}" if finding.runs else ""
+    traffic = f"{finding.title}, {finding.requests} requests, seed {finding.seed}"
+    return sentence(f"This holds for {traffic}, {finding.model} on {finding.device}{runs}.")
 
 
 # -- how times were measured
@@ -359,19 +371,19 @@ def _cpu_time(_: CpuTime) -> Segments:
 
 
 @words_of.register
-def _simulation(found: Simulation) -> Segments:
-    evidence = dict.fromkeys(found.evidence.values())
-    named = (f"{arm}: {text}" for arm, text in found.evidence.items())
-    repeat = "" if found.repeated else " A repeat would give the same figures."
+def _simulation(finding: Simulation) -> Segments:
+    evidence = dict.fromkeys(finding.evidence.values())
+    named = (f"{arm}: {text}" for arm, text in finding.evidence.items())
+    repeat = "" if finding.repeated else " A repeat would give the same figures."
     hardware = "; ".join(evidence if len(evidence) == 1 else named)
     return sentence(["Simulated", BOLD], f": {hardware}. {TTFT_UNDER_LOAD}.{repeat}")
 
 
 @words_of.register
-def _saturated(found: Saturated) -> Segments:
-    where = [f"in {arm}" for arm in found.arms]
-    if found.setting is not None:
-        where += [f"at {value_text(found.setting, value)}" for value in found.values]
+def _saturated(finding: Saturated) -> Segments:
+    where = [f"in {arm}" for arm in finding.arms]
+    if finding.setting is not None:
+        where += [f"at {value_text(finding.setting, value)}" for value in finding.values]
     return sentence(
         [SATURATED.capitalize(), BOLD],
         f": {listed(where)}, requests arrive faster than they are answered. These figures depend on the length of the run"

@@ -75,7 +75,7 @@ def comparison_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], li
     same_tokens = len({run["tokens_sha256"] for run in document["runs"]}) == 1
     named = [row.name for row in (effect.row, *price.rows) if row is not None]
     work = Work(_same_work(document, same_tokens), [rows[name] for name in _WORK if name not in named])
-    found: list[Finding] = [effect, price, work]
+    findings: list[Finding] = [effect, price, work]
     summary: dict[str, Any] = {"metrics": list(map(asdict, rows.values())), "same_tokens": same_tokens}
     most = document.get("max_spread_pct")
     if most is not None:
@@ -85,9 +85,9 @@ def comparison_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], li
         reached = all(is_small(values[arm], most) for arm in ARMS)
         summary["spread"] = {"figure": name, "a_pct": pct["A"], "b_pct": pct["B"], "reached": reached}
         if not reached:
-            found.append(WideSpread(name, max(share or 0 for share in pct.values()), len(values["A"])))
+            findings.append(WideSpread(name, max(share or 0 for share in pct.values()), len(values["A"])))
     saturated = [arm for arm in ARMS if any(run.get("saturated") for run in document["runs"] if run["arm"] == arm)]
-    return summary, [*found, *how_measured(document, arms=saturated)]
+    return summary, [*findings, *how_measured(document, arms=saturated)]
 
 
 def watched_values(runs: Sequence[RunResult], name: str, limits: Limits) -> dict[str, list[float | None]]:

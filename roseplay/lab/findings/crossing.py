@@ -37,12 +37,14 @@ class Crossing(Finding):
 def crossing(setting: Varied, figure: str, a_points: PointResults, b_points: PointResults) -> Crossing:
     """Returns where a figure of A and of B crosses."""
     both = list(zip(a_points, b_points, strict=False))  # a sweep that was stopped has fewer values of B
-    found = [compare(a, b, figure) for a, b in both]
-    values, verdicts = [a["value"] for a, _ in both], [one.verdict for one in found]
+    differences = [compare(a, b, figure) for a, b in both]
+    values, verdicts = [a["value"] for a, _ in both], [difference.verdict for difference in differences]
     between = [[values[low[-1]], values[high[0]]] for (_, low), (_, high) in pairwise(_sides(verdicts))]
     exact = all(is_exact(point["runs"]) for points in both for point in points)
-    repeats = max((one.repeats for one in found), default=0)
-    return Crossing(setting, figure, values, verdicts, [one.ratio for one in found], between, repeats, exact)
+    repeats = max((difference.repeats for difference in differences), default=0)
+    return Crossing(
+        setting, figure, values, verdicts, [difference.ratio for difference in differences], between, repeats, exact
+    )
 
 
 def _sides(verdicts: list[Verdict]) -> list[tuple[Verdict, list[int]]]:

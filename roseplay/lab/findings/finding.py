@@ -39,9 +39,9 @@ class Level:
 
     @classmethod
     def of(cls, point: PointResult, figure: str, limit: float | None = None) -> Level:
-        found = spread(point, figure)
-        low, high = found["range"]
-        return cls(figure, found["median"], low, high, limit)
+        values = spread(point, figure)
+        low, high = values["range"]
+        return cls(figure, values["median"], low, high, limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +68,18 @@ class Row:
     def of(cls, name: str, a: Sequence[float | None], b: Sequence[float | None], *, exact: bool = False) -> Row:
         """Returns the row of a figure from its values in the repeats; for ``exact`` see ``difference``."""
         figure = FIGURES[name]
-        found = difference(a, b, better=figure.better, exact=exact)
-        (a_low, a_high), (b_low, b_high) = found.a_range or (None, None), found.b_range or (None, None)
+        compared = difference(a, b, better=figure.better, exact=exact)
+        (a_low, a_high), (b_low, b_high) = compared.a_range or (None, None), compared.b_range or (None, None)
         return cls(
             **asdict(figure),
-            a=_rounded(found.a),
-            b=_rounded(found.b),
+            a=_rounded(compared.a),
+            b=_rounded(compared.b),
             a_range=[_rounded(a_low), _rounded(a_high)],
             b_range=[_rounded(b_low), _rounded(b_high)],
-            ratio=_rounded(found.ratio),
-            verdict=found.verdict,
-            repeats=found.repeats,
-            exact=exact and found.repeats == 1,
+            ratio=_rounded(compared.ratio),
+            verdict=compared.verdict,
+            repeats=compared.repeats,
+            exact=exact and compared.repeats == 1,
         )
 
     @property
@@ -136,10 +136,10 @@ def how_measured(
     simulated = {name: arm["simulated"]["evidence"] for name, arm in document["arms"].items() if "simulated" in arm}
     if not simulated:
         return []
-    found: list[Finding] = [Simulation(simulated, document["repeats"] > 1)]
+    findings: list[Finding] = [Simulation(simulated, document["repeats"] > 1)]
     if arms or values:
-        found.append(Saturated([*arms], document.get("setting"), [*values]))
-    return found
+        findings.append(Saturated([*arms], document.get("setting"), [*values]))
+    return findings
 
 
 def is_once(document: Mapping[str, Any]) -> bool:

@@ -35,13 +35,13 @@ def rate_knee(kept: Sequence[bool]) -> int | None:
 
 def falls(points: PointResults) -> list[Fall]:
     """Returns where a lower rate is worse than a higher one by ``traffic.difference``, which load cannot explain."""
-    found = []
+    fallen = []
     for figure in PROMISED:
         for low, high in combinations(range(len(points)), 2):
             difference = compare(points[low], points[high], figure)
             if difference.verdict == "better":
-                found.append(Fall(low, high, figure, 1 / difference.ratio if difference.ratio else math.inf))
-    return found
+                fallen.append(Fall(low, high, figure, 1 / difference.ratio if difference.ratio else math.inf))
+    return fallen
 
 
 def overtaken(kept: Sequence[bool]) -> tuple[list[int], list[int]]:

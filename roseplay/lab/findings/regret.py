@@ -106,18 +106,20 @@ def _simulated(
     setting: Varied, promises: Promises, answer: PointResult, others: PointResults, simulated: Mapping[str, Any]
 ) -> list[Finding]:
     figure, error_pct = OBJECTIVE[setting], simulated["error_pct"]
-    found, doubts = Regret(setting, figure, 0.0, error_pct=error_pct, label=simulated["label"]), []
+    worst_case, doubts = Regret(setting, figure, 0.0, error_pct=error_pct, label=simulated["label"]), []
     for case in get_args(Case):
         own = _under(case, answer)
         best = _best([_under(case, point) for point in others], figure, promises)
         loss = _loss(figure, own, best)
-        if best is not None and loss > (found.pct or 0):
+        if best is not None and loss > (worst_case.pct or 0):
             value, worst = _end(best, figure, best=True), _end(own, figure, best=False)
-            found = dataclasses.replace(found, pct=loss, against=best["value"], best=value, worst=worst, case=case)
+            worst_case = dataclasses.replace(
+                worst_case, pct=loss, against=best["value"], best=value, worst=worst, case=case
+            )
         if misses(own, promises):
             instead = None if best is None else best["value"]
             doubts.append(Doubt(setting, case, error_pct, *worst_miss(own, promises), best is not None, instead))
-    return [found, *doubts] if others else [*doubts]
+    return [worst_case, *doubts] if others else [*doubts]
 
 
 def _under(case: Case, point: PointResult) -> PointResult:

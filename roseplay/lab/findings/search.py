@@ -76,8 +76,8 @@ def is_sure(point: PointResult, promises: Promises, repeats: int) -> bool:
 
 def votes(point: PointResult, promises: Promises) -> dict[str, tuple[int, int]]:
     """Returns for each promise the number of runs within its limit, and the number in which it was measured."""
-    found = {name: [value for value in values_of(point, name) if value is not None] for name in PROMISES}
-    return {name: (sum(value <= promises[name] for value in known), len(known)) for name, known in found.items()}
+    known = {name: [value for value in values_of(point, name) if value is not None] for name in PROMISES}
+    return {name: (sum(value <= promises[name] for value in values), len(values)) for name, values in known.items()}
 
 
 # -- what it found
@@ -176,27 +176,27 @@ def search_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[F
         low, high = search.left
         rows.append(_row(document, point, [grid[low], grid[high]] if low <= high else None))
     summary: dict[str, Any] = {"points": rows, "answer": None, "closest": None, "ended": search.next is None}
-    found: list[Finding]
+    findings: list[Finding]
     if not summary["ended"]:
-        found = [Unfinished(*rows[-1]["left"])]
+        findings = [Unfinished(*rows[-1]["left"])]
     elif search.best is None:
         place = summary["closest"] = min(
             range(len(tries)), key=lambda place: max(misses(tries[place], promises).values())
         )
-        found = _vain(document, tries[place], rows)
+        findings = _vain(document, tries[place], rows)
     else:
         place = next(place for place, point in enumerate(tries) if point["value"] == grid[search.best])
         summary["answer"] = place
         price = search_price(setting, tries[0], tries[place], promises)
-        found = _answered(document, tries[place], rows[place], price)
-        found += _disagreement("another", setting, [row for row in rows if not row["sure"]])
-        found += [] if price is None else [price]
+        findings = _answered(document, tries[place], rows[place], price)
+        findings += _disagreement("another", setting, [row for row in rows if not row["sure"]])
+        findings += [] if price is None else [price]
     if summary["ended"]:
         counts = sorted({len(point["runs"]) for point in tries})
         about = {name: document[name] for name in ("title", "seed", "model", "device")}
         runs = [] if is_once(document) else [counts[0], counts[-1]]
-        found.append(HoldsFor(**about, requests=tries[0]["requests"], runs=runs))
-    return summary, [*found, *how_measured(document, values=saturated_values(tries))]
+        findings.append(HoldsFor(**about, requests=tries[0]["requests"], runs=runs))
+    return summary, [*findings, *how_measured(document, values=saturated_values(tries))]
 
 
 def _row(document: Mapping[str, Any], point: PointResult, left: list[int | None] | None) -> dict[str, Any]:
@@ -219,11 +219,11 @@ def _row(document: Mapping[str, Any], point: PointResult, left: list[int | None]
 def _vain(document: Mapping[str, Any], point: PointResult, rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
     """Returns the findings of a search without an answer; ``point`` comes closest to one."""
     setting, grid, promises = document["setting"], document["grid"], document["promises"]
-    found: list[Finding] = [
+    findings: list[Finding] = [
         NoAnswer(setting, grid[0], grid[-1], point["value"], *worst_miss(point, promises)),
         Promised(False, _levels(point, promises)),
     ]
-    return [*found, *_disagreement("one", setting, [row for row in rows if not row["sure"]])]
+    return [*findings, *_disagreement("one", setting, [row for row in rows if not row["sure"]])]
 
 
 def _answered(
@@ -234,16 +234,16 @@ def _answered(
     claimed = []
     if price is not None and price.many:
         claimed = rows_between(tries[0], answer, [price.figure, *misses(tries[0], promises)])
-    found: list[Finding] = [Answer(setting, answer["value"], claimed), Promised(True, _levels(answer, promises))]
-    found += regret(setting, promises, answer, tries, document["arms"]["A"].get("simulated"))
-    found += _disagreement("answer", setting, [row] if row["close"] else [])
+    findings: list[Finding] = [Answer(setting, answer["value"], claimed), Promised(True, _levels(answer, promises))]
+    findings += regret(setting, promises, answer, tries, document["arms"]["A"].get("simulated"))
+    findings += _disagreement("answer", setting, [row] if row["close"] else [])
     place = grid.index(answer["value"]) + 1
     if place < len(grid):
         beyond = next(point for point in tries if point["value"] == grid[place])
-        found.append(Beyond(setting, True, beyond["value"], *worst_miss(beyond, promises)))
+        findings.append(Beyond(setting, True, beyond["value"], *worst_miss(beyond, promises)))
     elif answer["value"] is not None:
-        found.append(Beyond(setting, False))
-    return found
+        findings.append(Beyond(setting, False))
+    return findings
 
 
 def search_price(setting: Varied, largest: PointResult, answer: PointResult, promises: Promises) -> SearchPrice | None:

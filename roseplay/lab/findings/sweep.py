@@ -129,28 +129,28 @@ def sweep_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fi
     runs = [run for points in of_arms.values() for point in points for run in point["runs"]]
     shown = [*SHOWN, *(name for name in OF_PREEMPTIONS if any(run[name] for run in runs))]
     arms = {arm: _of_arm(document, points, shown, arm if two else "") for arm, points in of_arms.items()}
-    points, found = of_arms["A"], [finding for _, findings in arms.values() for finding in findings]
+    points, findings = of_arms["A"], [finding for _, of_arm in arms.values() for finding in of_arm]
     if two:
-        found = [crossing(setting, name, points, of_arms["B"]) for name in CROSSED] + found
+        findings = [crossing(setting, name, points, of_arms["B"]) for name in CROSSED] + findings
     elif len(points) > 1:
-        found.append(_ends(setting, points))
+        findings.append(_ends(setting, points))
     if not two and setting == RATE and (fallen := falls(points)):
         fall = max(fallen, key=lambda fall: fall.ratio)
         low, high = points[fall.low], points[fall.high]
         levels = [Level.of(point, fall.figure) for point in (low, high)]
-        found.append(Falling(low["value"], high["value"], levels))
+        findings.append(Falling(low["value"], high["value"], levels))
     if setting == PROMPT and (off := _off(points)):
-        found.append(PromptLengths(off))
+        findings.append(PromptLengths(off))
     summary: dict[str, Any] = {**arms["A"][0], "latency": latency, **({"b": arms["B"][0]} if two else {})}
     most = document.get("max_spread_pct")
     if most is not None:
         wide = {arm: _wide(setting, points, most) for arm, points in of_arms.items()}
         summary["spread"] = {"figure": latency, "reached": not any(wide.values())}
-        found += [
+        findings += [
             WideValues(setting, latency, values, arm=arm if two else "") for arm, values in wide.items() if values
         ]
     saturated = dict.fromkeys(chain.from_iterable(map(saturated_values, of_arms.values())))
-    return summary, [*found, *how_measured(document, values=list(saturated))]
+    return summary, [*findings, *how_measured(document, values=list(saturated))]
 
 
 def _of_arm(
@@ -253,8 +253,8 @@ def _ends(setting: Varied, points: PointResults) -> Ends:
 
 
 def _off(points: PointResults) -> list[tuple[float, float]]:
-    found = [(point["value"], spread(point, "prompt_tokens")["median"]) for point in points]
-    return [(value, mean) for value, mean in found if mean is not None and abs(mean - value) > _OFF * value]
+    means = [(point["value"], spread(point, "prompt_tokens")["median"]) for point in points]
+    return [(value, mean) for value, mean in means if mean is not None and abs(mean - value) > _OFF * value]
 
 
 def _wide(setting: Varied, points: PointResults, most: float) -> list[tuple[float, float | None, int]]:
