@@ -52,11 +52,11 @@ function byValue({ progress, setting }) {
   const values = new Map(), two = progress.some((run) => run.arm === "B");
   for (const run of progress) values.set(run.label, [...(values.get(run.label) || []), run]);
   return [...values.values()].map((runs) => {
-    const [{ arm, value, case: of }] = runs, ended = runs.filter((run) => run.state === "done").length;
+    const [{ arm, value, case: variant }] = runs, ended = runs.filter((run) => run.state === "done").length;
     const under = runs.find((run) => run.state === "running");
     const state = ended === runs.length ? "done" : under ? "running" : "waiting";
     const part = under && under.total ? under.done / under.total : 0;
-    const label = [two ? arm : "", plainValue(setting, value), of].filter(Boolean).join(" ");
+    const label = [two ? arm : "", plainValue(setting, value), variant].filter(Boolean).join(" ");
     return { ...BAR, arm, label, done: ended + part, total: runs.length, state };
   });
 }

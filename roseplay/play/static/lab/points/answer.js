@@ -66,11 +66,11 @@ function ask() {
 function show() {
   const shown = lab.mode === "find" ? shownPoints() : null;
   offer();
-  const of = (...kinds) => (shown ? findingsOf(shown, ...kinds).map(({ words }) => words) : []);
+  const wordsOf = (...kinds) => (shown ? findingsOf(shown, ...kinds).map(({ words }) => words) : []);
   if (!shown) found.replaceChildren(running() ? "Measuring." : "Press Find.");
-  else found.replaceChildren(...of("Answer", "NoAnswer", "Unfinished").flatMap(drawn));
-  write(doubt, of("Regret", "Doubt").map(plain).join(" "));
-  write(why, of("Promised", "SearchPrice").map(plain).join(" "));
+  else found.replaceChildren(...wordsOf("Answer", "NoAnswer", "Unfinished").flatMap(drawn));
+  write(doubt, wordsOf("Regret", "Doubt").map(plain).join(" "));
+  write(why, wordsOf("Promised", "SearchPrice").map(plain).join(" "));
   if (applied && (!shown || applied.id !== shown.id)) applied = null;
   said(shown);
 }
