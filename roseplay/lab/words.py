@@ -1,4 +1,4 @@
-"""Findings, figures and values of results in words. Nothing else in the lab makes sentences of a result."""
+"""Findings, figures and values of results in words: what the page, reports and the terminal say of them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,10 @@ from roseplay.formats.numbers import number_text, range_text, ratio_text
 from roseplay.formats.segments import BOLD, VALUE, Segments, plain, sentence
 from roseplay.formats.text import listed
 from roseplay.lab.document import Value
-from roseplay.lab.findings.comparison import Effect, Price, WideSpread, Work
+from roseplay.lab.findings import comparison, search, sweep
 from roseplay.lab.findings.crossing import Crossing
 from roseplay.lab.findings.finding import CpuTime, Finding, Level, Row, Saturated, Simulation
 from roseplay.lab.findings.regret import Doubt, Regret
-from roseplay.lab.findings.search import (
-    Answer,
-    Beyond,
-    Disagreement,
-    HoldsFor,
-    NoAnswer,
-    Promised,
-    SearchPrice,
-    Unfinished,
-)
-from roseplay.lab.findings.sweep import Bend, Ends, Falling, Knee, Peak, PromptLengths, WideValues
 from roseplay.lab.points import LEAST_REPEATS, RATE, TRAFFIC, PointResult
 from roseplay.settings import settings_of
 from roseplay.sim.evidence import SATURATED, TTFT_UNDER_LOAD
@@ -59,7 +48,7 @@ def words_of(finding: Finding) -> Segments:
 
 
 @words_of.register
-def _effect(finding: Effect) -> Segments:
+def _effect(finding: comparison.Effect) -> Segments:
     once = " One run each: repeat it to see the spread." if finding.once else ""
     if finding.row is None:
         assert finding.watched is not None
@@ -70,7 +59,7 @@ def _effect(finding: Effect) -> Segments:
 
 
 @words_of.register
-def _price(finding: Price) -> Segments:
+def _price(finding: comparison.Price) -> Segments:
     parts = [] if finding.promised is None else [_promised_price(finding.promised, finding.wanted)]
     parts += map(brief, finding.always)
     if finding.from_arrival is not None:
@@ -88,7 +77,7 @@ def _promised_price(row: Row, wanted: str) -> str:
 
 
 @words_of.register
-def _work(finding: Work) -> Segments:
+def _work(finding: comparison.Work) -> Segments:
     opening, rest = {
         "tokens": ("The same work", ": every run gave the same tokens"),
         "nearly": (
@@ -103,7 +92,7 @@ def _work(finding: Work) -> Segments:
 
 
 @words_of.register
-def _wide_spread(finding: WideSpread) -> Segments:
+def _wide_spread(finding: comparison.WideSpread) -> Segments:
     title = FIGURES[finding.figure].title
     if finding.repeats < LEAST_REPEATS:
         return sentence(f"The spread of {title} is not known: that needs {LEAST_REPEATS} repeats.")
@@ -148,7 +137,7 @@ def _side(finding: Crossing, verdict: str, places: Sequence[int]) -> str:
 
 
 @words_of.register
-def _knee(finding: Knee) -> Segments:
+def _knee(finding: sweep.Knee) -> Segments:
     noun = "rate" if finding.setting == RATE else "length"
     first, last = (value_text(finding.setting, value) for value in (finding.first, finding.last))
     levels, broken = (" and ".join(map(promise_text, levels)) for levels in (finding.levels, finding.broken))
@@ -171,13 +160,13 @@ def _knee(finding: Knee) -> Segments:
     return sentence(*words, f" The {noun}s disagree: {keep}, but {others}.")
 
 
-def _listed(finding: Knee, values: Iterable[float]) -> str:
+def _listed(finding: sweep.Knee, values: Iterable[float]) -> str:
     """Returns rates or lengths as a list such as ``57.1, 72.9 and 88.6 req/s``."""
     return f"{listed(map(number_text, values))} {TRAFFIC[finding.setting]}"
 
 
 @words_of.register
-def _bend(finding: Bend) -> Segments:
+def _bend(finding: sweep.Bend) -> Segments:
     last, title = value_text(finding.setting, finding.last), FIGURES[finding.end.figure].title
     end = f"{level_text(finding.end)} at {last}"
     if finding.level is None:
@@ -189,7 +178,7 @@ def _bend(finding: Bend) -> Segments:
 
 
 @words_of.register
-def _peak(finding: Peak) -> Segments:
+def _peak(finding: sweep.Peak) -> Segments:
     first, value, last = (value_text(finding.setting, at) for at in (finding.first, finding.value, finding.last))
     goodput = level_text(finding.level)
     if not finding.level.high:
@@ -211,13 +200,13 @@ def _peak(finding: Peak) -> Segments:
 
 
 @words_of.register
-def _ends(finding: Ends) -> Segments:
+def _ends(finding: sweep.Ends) -> Segments:
     first, last = (value_text(finding.setting, value) for value in (finding.first, finding.last))
     return sentence([f"From {first} to {last}", BOLD], f": {changes(finding.rows)}.")
 
 
 @words_of.register
-def _falling(finding: Falling) -> Segments:
+def _falling(finding: sweep.Falling) -> Segments:
     values = (finding.low, finding.high)
     at = (
         f"{level_text(level)} at {value_text(RATE, value)}" for level, value in zip(finding.levels, values, strict=True)
@@ -227,13 +216,13 @@ def _falling(finding: Falling) -> Segments:
 
 
 @words_of.register
-def _prompt_lengths(finding: PromptLengths) -> Segments:
+def _prompt_lengths(finding: sweep.PromptLengths) -> Segments:
     off = ", ".join(f"{number_text(round(mean))} at {number_text(value)}" for value, mean in finding.off)
     return sentence(f"Prompts consist of whole texts, so their mean lengths differ: {off}.")
 
 
 @words_of.register
-def _wide_values(finding: WideValues) -> Segments:
+def _wide_values(finding: sweep.WideValues) -> Segments:
     values = (f"{value_text(finding.setting, value)} ({number_text(pct)} %)" for value, pct, _ in finding.values)
     runs = runs_text(count for _, _, count in finding.values)
     return sentence(
@@ -245,14 +234,14 @@ def _wide_values(finding: WideValues) -> Segments:
 
 
 @words_of.register
-def _unfinished(finding: Unfinished) -> Segments:
+def _unfinished(finding: search.Unfinished) -> Segments:
     low, high = plain_value(finding.low), plain_value(finding.high)
     left = f"{low} is left" if low == high else f"{low} to {high} are left"
     return sentence(["No answer yet", BOLD], f": {left}.")
 
 
 @words_of.register
-def _answer(finding: Answer) -> Segments:
+def _answer(finding: search.Answer) -> Segments:
     label = settings_of(Knobs)[finding.setting].label
     if finding.value is None:
         reason = " is needed, as both promises are kept without one."
@@ -263,14 +252,14 @@ def _answer(finding: Answer) -> Segments:
 
 
 @words_of.register
-def _no_answer(finding: NoAnswer) -> Segments:
+def _no_answer(finding: search.NoAnswer) -> Segments:
     values = f"{plain_value(finding.low)} to {plain_value(finding.high)}"
     closest = f"{value_text(finding.setting, finding.closest)} comes closest but misses {_miss(finding)}"
     return sentence([f"No value from {values} keeps both", BOLD], f": {closest}.")
 
 
 @words_of.register
-def _promised(finding: Promised) -> Segments:
+def _promised(finding: search.Promised) -> Segments:
     levels = ", ".join(map(promise_text, finding.levels))
     return sentence(f"{levels}." if finding.is_answer else f"There, {levels}.")
 
@@ -320,7 +309,7 @@ def _off(finding: Regret | Doubt) -> str:
 
 
 @words_of.register
-def _disagreement(finding: Disagreement) -> Segments:
+def _disagreement(finding: search.Disagreement) -> Segments:
     named = [value_text(finding.setting, value) for value, _ in finding.values]
     if finding.of == "another":
         return sentence(f"Another search may find another value: the runs of {' and of '.join(named)} do not agree.")
@@ -336,25 +325,25 @@ def _within(figure: str, within: int, runs: int) -> str:
 
 
 @words_of.register
-def _beyond(finding: Beyond) -> Segments:
+def _beyond(finding: search.Beyond) -> Segments:
     if not finding.tried:
         return sentence("Nothing larger was tried.")
     return sentence(f"{value_text(finding.setting, finding.value).capitalize()} misses {_miss(finding)}.")
 
 
-def _miss(finding: NoAnswer | Beyond | Doubt) -> str:
+def _miss(finding: search.NoAnswer | search.Beyond | Doubt) -> str:
     return f"{FIGURES[finding.figure].title} by {number_text(finding.miss_pct)} %"
 
 
 @words_of.register
-def _search_price(finding: SearchPrice) -> Segments:
+def _search_price(finding: search.SearchPrice) -> Segments:
     value, against = (value_text(finding.setting, each) for each in (finding.value, finding.against))
     costs = f"{changes(finding.costs)}. In return: {changes(finding.gains)}."
     return sentence([f"The price of {value}", BOLD], f", against {against}: {costs}")
 
 
 @words_of.register
-def _holds_for(finding: HoldsFor) -> Segments:
+def _holds_for(finding: search.HoldsFor) -> Segments:
     runs = f", medians of {runs_text(finding.runs)}" if finding.runs else ""
     traffic = f"{finding.title}, {finding.requests} requests, seed {finding.seed}"
     return sentence(f"This holds for {traffic}, {finding.model} on {finding.device}{runs}.")
