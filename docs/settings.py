@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from roseplay.config import EngineConfig, Knobs, SamplingParams
-from roseplay.lab.spec import ARM_CONFIG
+from roseplay.lab.experiment import ARM_CONFIG
 from roseplay.play.answer_settings import NAMES, Settings
 from roseplay.settings import Setting, defaults_of, settings_of
 

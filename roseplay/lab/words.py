@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import singledispatch
@@ -30,7 +31,8 @@ _MOST_LISTED = 3  # values where A and B cross
 def entry(finding: Finding) -> dict[str, Any]:
     """Returns a finding as a summary has it: its kind, its fields, and its words."""
     words = sentence([f"{finding.arm}: ", BOLD] if finding.arm else "", *words_of(finding))
-    return {"kind": type(finding).__name__, **asdict(finding), "words": words}
+    fields = json.loads(json.dumps(asdict(finding)))  # tuples become lists, as in a result from a file
+    return {"kind": type(finding).__name__, **fields, "words": words}
 
 
 def sentences(summary: Mapping[str, Any]) -> list[str]:

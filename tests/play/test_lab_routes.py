@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from roseplay.config import EngineConfig, Knobs
+from roseplay.formats.segments import as_html
 from roseplay.lab.results import parse_result
 from roseplay.lab.words import sentences
 from roseplay.play.playground import Playground
@@ -183,7 +183,7 @@ def test_the_file_of_a_sweep_or_a_search_can_be_opened_and_listed(client, playgr
     rows = document["summary"]["points"]
     assert [line.partition(",")[0] for line in listed.text.splitlines()[1:]] == [f"{row['value']:g}" for row in rows]
     report = client.get(f"/ui/lab/result/{opened['id']}/report.html")
-    assert all(escape(line) in report.text for line in sentences(document["summary"]))
+    assert all(as_html(found["words"]) in report.text for found in document["summary"]["findings"])
     assert "default-src 'none'" in report.headers["content-security-policy"]
     for about in ({"id": opened["id"]}, {"document": document}):
         refused = client.post("/ui/lab/summary", json=about)

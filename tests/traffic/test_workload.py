@@ -151,11 +151,11 @@ def test_a_scenario_s_traffic_can_be_changed_within_limits() -> None:
     assert workload == changed.workload(TokenPrompts(1000), seed=4)
     assert [a.at_s for a in workload] != [a.at_s for a in changed.workload(TokenPrompts(1000), seed=5)]
     for params, words in (
-        ({"num_requests": 0}, "num_requests is 0"),
-        ({"num_requests": 2.5}, "num_requests is 2.5"),
-        ({"num_requests": True}, "num_requests is True"),
-        ({"rate_per_s": float("nan")}, "rate_per_s is nan"),
-        ({"rate_per_s": "fast"}, "rate_per_s is 'fast'"),
+        ({"num_requests": 0}, "num_requests should be greater than or equal to 1, not 0"),
+        ({"num_requests": 2.5}, "num_requests should be a valid integer, not 2.5"),
+        ({"num_requests": True}, "num_requests should be a valid integer, not True"),
+        ({"rate_per_s": float("nan")}, "rate_per_s should be a finite number, not nan"),
+        ({"rate_per_s": "fast"}, "rate_per_s should be a valid number, not 'fast'"),
         ({"colour": 1}, "no parameter colour"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -62,7 +62,7 @@ def regret(
     tried: PointResults,
     simulated: Mapping[str, Any] | None,
 ) -> list[Finding]:
-    """Returns the regret of ``answer``, one of the points ``tried``, and doubts about it; no regret without another value.
+    """Returns the regret of ``answer``, one of the points ``tried``, and doubts about it; none if nothing else was tried.
 
     Args:
         simulated: what a result says of simulated arms, see ``document.Simulated``; ``None`` for measured ones. Simulated
@@ -80,7 +80,7 @@ def regret(
     elif not all("shorter" in point and "longer" in point for point in tried):
         unknown = "not_simulated"
     if unknown is not None:
-        return [Regret(setting, figure, None, unknown)] if others else []
+        return [Regret(setting, figure, None, unknown)]
     return _simulated(setting, promises, answer, others, simulated)
 
 
