@@ -326,7 +326,7 @@ def test_optional_rooms_are_imported_by_command_lines_only() -> None:
 # rooms. A room that has to grow gets more here, so that growth is a decision.
 BUDGETS = {
     "root": 1_600,
-    "formats": 720,
+    "formats": 780,
     "core": 3_650,
     "model": 7_410,
     "kernels": 10_180,
@@ -337,7 +337,7 @@ BUDGETS = {
     "traffic": 2_190,
     "recording": 2_280,
     "wire": 1_530,
-    "lab": 5_280,
+    "lab": 5_620,
     "plan": 480,
     "serve": 4_790,
     "play": 10_030,
@@ -421,6 +421,8 @@ MOST_REPLACED = 213  # falls as parts become arguments; the aim is 60
 def test_parts_that_tests_replace_are_arguments() -> None:
     texts = [path.read_text() for path in TESTS.rglob("*.py") if path != Path(__file__)]
     assert sum(text.count("monkeypatch.setattr(") for text in texts) <= MOST_REPLACED
+
+
 # Text that the Lab takes apart all the same: in how many lines, and what it is instead of a sentence.
 TAKEN_APART = {
     "lab/arms.py": (1, "a device"),
