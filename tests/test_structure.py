@@ -272,7 +272,7 @@ def test_the_page_draws_through_its_own_layer_and_the_public_api_of_others() -> 
     assert [(name, found) for name, text in texts.items() for found in re.findall(r"\w\._[a-z]\w*", text)] == []
 
 
-STYLES_AT_MOST = 5430  # lines
+STYLES_AT_MOST = 5440  # lines
 
 
 def test_a_look_is_declared_once() -> None:
@@ -341,7 +341,7 @@ BUDGETS = {
     "plan": 480,
     "serve": 4_790,
     "play": 10_030,
-    "play.js": 15_850,
+    "play.js": 15_620,
     "play.css": 5_450,
     "bench": 3_670,
     "calibrate": 450,
