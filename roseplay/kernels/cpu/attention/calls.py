@@ -72,8 +72,7 @@ def attend_in_place(
     q = _heads_dense(q)
     floats, sink = _floats(params)
     threads = torch.get_num_threads()
-    shares = _head_shares(kv_heads, threads)
-    splits = _splits(len(decodes.tokens) * shares, threads)
+    shares, splits = _shares_and_splits(len(decodes.tokens), kv_heads, threads)
     lanes = len(lane_order(values.shape[-1], keys.dtype == torch.bfloat16)) + 2
     parts = np.empty(len(decodes.tokens) * splits * q.shape[1] * lanes if splits > 1 else 0, np.float32)
     ended = np.zeros(len(decodes.tokens) * shares, np.int64)
@@ -153,17 +152,20 @@ def _floats(params: AttentionParams) -> tuple[np.ndarray, np.ndarray]:
     return np.array([params.scaling, params.softcap or 0.0], np.float32), sink
 
 
-def _head_shares(kv_heads: int, threads: int) -> int:
-    """Returns how many pieces of work the KV heads of a row are split into: at least one a thread if there are enough
-    heads, so that threads get equal work whatever the rows' lengths; and no more, because the heads of a block are
-    adjacent."""
-    return next(shares for shares in range(min(threads, kv_heads), kv_heads + 1) if kv_heads % shares == 0)
+def _shares_and_splits(rows: int, kv_heads: int, threads: int) -> tuple[int, int]:
+    """Returns into how many shares the KV heads of a row are divided, and into how many splits its blocks.
 
-
-def _splits(pieces: int, threads: int) -> int:
-    """Returns how many pieces of work a row's blocks are split into: just enough for threads to get equal work, unless
-    there are many pieces anyway."""
-    return next(n for n in range(1, threads + 1) if pieces * n % threads == 0 or pieces * n >= _MANY_PIECES * threads)
+    There is at least one piece of each row for each thread, so that threads get equal work whatever the rows' lengths,
+    but as few as possible, because the heads of a block are adjacent; and as few splits, because their sums are merged.
+    """
+    choices = [
+        (rows * shares * splits, splits, shares)
+        for shares in range(1, kv_heads + 1)
+        for splits in range(1, threads + 1)
+        if kv_heads % shares == 0 and shares * splits >= threads
+    ]
+    _, splits, shares = min(x for x in choices if x[0] % threads == 0 or x[0] >= _MANY_PIECES * threads)
+    return shares, splits
 
 
 def _heads_dense(x: torch.Tensor) -> torch.Tensor:
