@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from roseplay.config import EngineConfig
@@ -90,8 +91,11 @@ class KVCache:
         size = math.prod(shape) * self.dtype.itemsize
         try:
             if size < 2**63:  # torch cannot represent more
-                return torch.zeros(shape, dtype=self.dtype, device=self.device)
-        except RuntimeError as error:
+                if self.device.type != "cpu":
+                    return torch.zeros(shape, dtype=self.dtype, device=self.device)
+                # numpy asks Linux for huge pages, which scattered blocks are read from faster.
+                return torch.from_numpy(np.empty(size, np.uint8)).view(self.dtype).view(shape).zero_()
+        except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
         raise KVCacheSizeError(
