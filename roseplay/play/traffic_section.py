@@ -38,7 +38,7 @@ class TrafficSection:
             )
             self.kind = gr.Radio(
                 list(LABELS.values()), value=LABELS[DEFAULT_KIND], label="Prompts", show_label=False, container=False,
-                min_width=0, elem_id="mix", elem_classes="rp-seg", interactive=True,
+                min_width=0, elem_id="mix", interactive=True,
             )  # fmt: skip
             self.burst = gr.Button("Burst", variant="primary", min_width=0, elem_id="burst", elem_classes="rp-key")
             self.stop = gr.Button("Stop all", min_width=0, elem_id="stop", elem_classes="rp-key")

@@ -10,7 +10,7 @@ let length = null, spread = null;
 
 /** @param {HTMLElement} element */
 export function mount(element) {
-  length = make("div", { className: "rp-lab-length", title: meaning("lab-length") });
+  length = make("div", { title: meaning("lab-length") });
   const input = make("input", { type: "number", min: "0.1", max: "100", step: "any", inputMode: "decimal" });
   Object.assign(input, { id: "lab-max-spread", placeholder: "–" });
   input.setAttribute("aria-label", "Repeat until the spread is at most this percentage");

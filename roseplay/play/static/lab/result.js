@@ -67,7 +67,7 @@ function figure(arm, value, range, unit) {
 
 function same(yes) {
   const cells = [head("same_tokens", "Same tokens"), make("td", { colSpan: 4 }, yes ? "yes" : "no")];
-  return make("tr", { className: "rp-same", "data-metric": "same_tokens" }, ...cells);
+  return make("tr", { "data-metric": "same_tokens" }, ...cells);
 }
 
 /* The row of a figure before there is a result. */

@@ -15,8 +15,8 @@ import { isBlock, slotOf } from "./blockcells.js";
 
 const TIMEOUT_MS = 6000, MOST_HOLDERS = 12, MOST_LISTED = 6;
 
-/** What a block can be, by its kind (see blocks.js): its name, what it is, and what several are. */
-export const KINDS = [
+/* What a block can be, by its kind (see blocks.js): its name, what it is, and what several are. */
+const KINDS = [
   { name: "free", words: "free", several: "free" },
   { name: "cached", words: "cached", several: "cached" },
   { name: "active", words: "one owner", several: "with one owner" },

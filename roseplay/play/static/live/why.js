@@ -201,7 +201,7 @@ const time = (v) => bold(milliseconds(v)), number = (n, noun) => bold(many(n, no
 const instead = (usual) => (usual === null ? "" : ` instead of ${bare(usual)}`);
 
 /** @type {Record<string, (reason: Reason) => Part[]>} */
-export const SENTENCES = {
+const SENTENCES = {
   "no token": ({ took, tokens }) =>
     say`This step computed ${number(tokens, "prompt token")} of it and took ${time(took)}; it produced no token.`,
   "first of an unknown request": ({ took, tokens }) =>
