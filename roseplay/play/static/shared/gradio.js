@@ -8,10 +8,10 @@ export const update = (values = {}) => ({ __type__: "update", ...values });
  * @param {string} id
  * @param {"number" | "range"} [type]
  */
-export const inputOf = (
-  id,
-  type,
-) => /** @type {HTMLInputElement | null} */ (document.querySelector(`#${id} input${type ? `[type=${type}]` : ""}`));
+export function inputOf(id, type) {
+  const selector = `#${id} input${type ? `[type=${type}]` : ""}`;
+  return /** @type {HTMLInputElement | null} */ (document.querySelector(selector));
+}
 
 /** The word that is chosen in a row of words, or undefined. @param {string} id */
 export const chosenIn = (id) => document.querySelector(`#${id} label.selected`)?.textContent.trim();

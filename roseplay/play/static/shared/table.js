@@ -76,18 +76,10 @@ export class AsTable {
 }
 
 /** The head of a table, by its columns: their titles, and what they mean. @param {...any[]} columns */
-export const tableHead = (...columns) =>
-  make(
-    "thead",
-    "",
-    make(
-      "tr",
-      "",
-      ...columns.map(([title, meaning]) => {
-        return make("th", { scope: "col", ...(meaning && { title: meaning }) }, title);
-      }),
-    ),
-  );
+export function tableHead(...columns) {
+  const cells = columns.map(([words, title]) => make("th", { scope: "col", ...(title && { title }) }, words));
+  return make("thead", "", make("tr", "", ...cells));
+}
 
 /** The head of a table with a column for A and one for B behind the first. */
 export function abHead(first, ...more) {
