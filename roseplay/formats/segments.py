@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from html import escape
 
 Segments = list[list[str]]
@@ -15,9 +16,9 @@ def sentence(*parts: str | list[str]) -> Segments:
     return [part for part in made if part[0]]
 
 
-def plain(sentence: Segments) -> str:
-    """Returns the sentence without emphasis."""
-    return "".join(text for text, _ in sentence)
+def plain(sentence: Iterable[Sequence[str]]) -> str:
+    """Returns the sentence, whose parts begin with their text, without emphasis."""
+    return "".join(text for text, *_ in sentence)
 
 
 def as_html(sentence: Segments) -> str:

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from roseplay import Engine
+from roseplay.formats.segments import plain
 from roseplay.play.bursts import Burst
 from roseplay.play.demos.asked import Asked, ChatFacts
 from roseplay.play.demos.catalog import DEMOS
 from roseplay.play.demos.chat_demos import FAIR, PINNED, SPECULATION
 from roseplay.play.demos.script import DemoBurst, DemoChats, Scene
 from roseplay.play.playground import Playground
-from roseplay.play.story.caption import plain
 from roseplay.traffic.prompts import PromptMix
 from tests.waiting import wait_until
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from roseplay.config import Knobs, SamplingParams
 from roseplay.engine.records import TokenRow
+from roseplay.formats.segments import plain
 from roseplay.play.bursts import LABELS, MAX_SIZE
 from roseplay.play.demos import player as playing
 from roseplay.play.demos.asked import ChatFacts
@@ -24,7 +25,7 @@ from roseplay.play.demos.player import DemoBusyError
 from roseplay.play.demos.script import Demo, DemoBurst, Scene, reading
 from roseplay.play.playground import Playground
 from roseplay.play.story.burst_facts import BurstFacts, Gap, LongestStep
-from roseplay.play.story.caption import caption, figures_in, longest, plain
+from roseplay.play.story.caption import caption, figures_in, longest
 from roseplay.play.story.story import Story
 from roseplay.traffic.difference import difference
 from tests.play.fake_engine import INFO, FakeEngine

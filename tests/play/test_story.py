@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from roseplay.config import Knobs
 from roseplay.engine.records import EntryRecord, StepRow, TokenRow
+from roseplay.formats.segments import plain
 from roseplay.play.story.burst_facts import NOTICED_MS, BurstFacts, Gap, LongestStep
-from roseplay.play.story.caption import caption, figures_in, for_page, plain
+from roseplay.play.story.caption import caption, figures_in, for_page
 from roseplay.play.story.story import Story
 from roseplay.play.story.words import comparison, guesses, what_happened
 

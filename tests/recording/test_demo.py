@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roseplay.play.story.caption import plain
+from roseplay.formats.segments import plain
 from roseplay.recording.reader import Recording, demo_path, read
 from roseplay.recording.run import Run
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from roseplay.config import EngineConfig, Knobs
 from roseplay.core.info import EngineInfo
+from roseplay.formats.segments import plain
 from roseplay.play.demos.catalog import STORIES
 from roseplay.play.demos.clients import ClientSize, client_size
 from roseplay.play.demos.script import Demo, DemoBurst, DemoChats, Scene
-from roseplay.play.story.caption import Caption, longest, plain
+from roseplay.play.story.caption import Caption, longest
 from roseplay.traffic.pace import LEAST_ANSWER, SHRINK, Conditions, Size, Speed, answered_s, fitted, slow_motion
 from roseplay.traffic.prompts import PromptMix
 

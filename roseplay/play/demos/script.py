@@ -13,8 +13,6 @@ from roseplay.play.story.caption import Forms
 from roseplay.traffic.prompts import KINDS, PromptMix
 
 SLOW_MOTION = "The model is fast, so this runs in slow motion, {slow_motion}."
-
-
 NO_SHARING: Mapping[str, Any] = {"prefix_cache": False, "same_step_sharing": False}  # knobs
 Ring = str | tuple[Literal["gap", "step"], str]
 

@@ -8,14 +8,15 @@ all known is used; a sentence without one is left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import NamedTuple
+
+from roseplay.formats.segments import BOLD, VALUE, Segments
 
 Forms = str | tuple[str, ...]
 Figures = Mapping[str, str]
 
-BOLD, VALUE = "bold", "value"
 _MARK = re.compile(r"(\*\*|\[\[|\]\]|\{\w+\})")
 
 
@@ -23,7 +24,7 @@ class Segment(NamedTuple):
     """Part of a caption: a figure, or the words between two.
 
     Attributes:
-        style: ``bold`` for the fact that matters, ``value`` for that of a setting, otherwise "".
+        style: ``BOLD``, ``VALUE`` or "".
         figure: its name; "" for words.
     """
 
@@ -79,16 +80,11 @@ def longest(sentences: Iterable[Forms]) -> Caption:
     return caption((forms if isinstance(forms, str) else max(forms, key=len) for forms in sentences), _Names())
 
 
-def plain(told: Iterable[Sequence[str]]) -> str:
-    """Returns a caption without emphasis; also one in the page's format."""
-    return "".join(text for text, *_ in told)
-
-
 def figures_in(told: Caption) -> dict[str, str]:
     """Returns the figures that a caption names."""
     return {segment.figure: segment.text for segment in told if segment.figure}
 
 
-def for_page(told: Caption) -> list[list[str]]:
-    """Returns a caption in the page's format: a list of ``[text, style]``."""
+def for_page(told: Caption) -> Segments:
+    """Returns a caption in the page's format."""
     return [["".join(segment.text for segment in part), style] for style, part in groupby(told, lambda it: it.style)]
