@@ -219,7 +219,7 @@ FACTS = BurstFacts(
     preempted=3, own_gap_ms=6.0, ttft_p50=80.0, ttft_p95=100.0, recomputed=900, swapped=40, reader_gap_ms=50.0,
 )  # fmt: skip
 OF_THE_PLAN = {"budget": "64", "half": "24"}  # always known
-OF_SENT = {"size": "20", "long_prompt": "900", "client_prompt": "4000", "client_fit": "72"}  # once it was sent
+OF_SENT = {"size": "20", "client_prompt": "4000", "client_fit": "72"}  # once it was sent, also to a server
 # Of demos with clients, see ``clients.py``.
 OF_CLIENTS = {
     *(f"{name}_{of}" for name in ("few", "many") for of in ("clients", "waiting", "first_token", "kv")),

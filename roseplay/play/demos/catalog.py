@@ -15,6 +15,8 @@ STORIES = (
     "Tell me a story about a cat.",
 )
 
+_LONG = ("Every fourth is long: {long_prompt} tokens.", "Every fourth is long.")  # a server reports lengths later
+
 _READING = reading(
     "**Four people read along.**",
     "Each dot in Inter-token latency is one token: how long its reader waited for it.",
@@ -35,7 +37,8 @@ BUDGET = Demo(
     scenes=(
         _READING,
         reading(
-            "**Now {size} prompts arrive at once.** Every fourth is long: {long_prompt} tokens.",
+            "**Now {size} prompts arrive at once.**",
+            _LONG,
             burst=DemoBurst(name="first", kind="mix"),
         ),
         scene(
@@ -302,7 +305,8 @@ POLICY = Demo(
     scenes=(
         _READING,
         reading(
-            "**{size} prompts arrive, and a step has room for [[6]] answers.** Every fourth is long: {long_prompt} tokens.",
+            "**{size} prompts arrive, and a step has room for [[6]] answers.**",
+            _LONG,
             "First come, first served.",
             burst=DemoBurst(name="first", kind="mix", answer=8),
         ),
