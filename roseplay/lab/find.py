@@ -35,10 +35,10 @@ class Find(Experiment):
     def points(self) -> list[Point]:
         """Returns all values and, if the error of a simulation is bounded, all with other durations."""
         found = [self.point_at(self.varied, value, self) for value in self.grid]
-        for durations in (factor for factor in self._cases.values() if factor != 1):
+        error = self.error or 0.0
+        for case, durations in self._cases.items() if error else ():
             for point in found[: len(self.grid)]:
-                off = f"{100 * abs(durations - 1):g} % {'longer' if durations > 1 else 'shorter'}"
-                label = f"{point.label}, {off}"
+                label = f"{point.label}, {100 * error:g} % {case}"
                 found.append(dataclasses.replace(point, label=label, title=label, durations=durations, runs=[]))
         return found
 

@@ -16,7 +16,7 @@ from roseplay.lab.findings.finding import Row, is_once
 from roseplay.lab.findings.search import PROMISES
 from roseplay.lab.point_charts import VALUE_AXIS, point_charts
 from roseplay.lab.points import arm_points, point_rows
-from roseplay.lab.words import kept_text, plain_value, point_runs_text, sentences, verdict_words
+from roseplay.lab.words import kept_text, plain_value, runs_text, sentences, verdict_words
 from roseplay.traffic.run_figures import FIGURES
 
 _HEADS = ("A", '<span class="b">B</span>')
@@ -72,8 +72,8 @@ def _about(document: Document) -> str:
 
 def _value_runs_text(document: Document) -> str:
     """Returns the number of runs of each value in words, as in ``3 runs a value``, and of each arm if there are two."""
-    points = [point for of_arm in arm_points(document).values() for point in of_arm]
-    return f"{point_runs_text(points)} a value" + (" and arm" if len(document["arms"]) > 1 else "")
+    runs = runs_text(len(point["runs"]) for points in arm_points(document).values() for point in points)
+    return f"{runs} a value" + (" and arm" if len(document["arms"]) > 1 else "")
 
 
 def metric_rows(document: Mapping[str, Any]) -> list[list[str]]:

@@ -17,7 +17,7 @@ from roseplay.lab.findings import comparison, search, sweep
 from roseplay.lab.findings.crossing import Crossing
 from roseplay.lab.findings.finding import CpuTime, Finding, Level, Row, Saturated, Simulation
 from roseplay.lab.findings.regret import Doubt, Regret
-from roseplay.lab.points import LEAST_REPEATS, RATE, TRAFFIC, PointResult
+from roseplay.lab.points import LEAST_REPEATS, RATE, TRAFFIC
 from roseplay.settings import settings_of
 from roseplay.sim.evidence import SATURATED, TTFT_UNDER_LOAD
 from roseplay.traffic.difference import Verdict, spread_text
@@ -143,17 +143,15 @@ def _knee(finding: sweep.Knee) -> Segments:
     noun = "rate" if finding.setting == RATE else "length"
     first, last = (value_text(finding.setting, value) for value in (finding.first, finding.last))
     levels, broken = (" and ".join(map(promise_text, levels)) for levels in (finding.levels, finding.broken))
-    words: Segments
     if finding.knee is not None:
-        value = value_text(finding.setting, finding.knee)
-        beyond = f"at {value_text(finding.setting, finding.beyond)}, {broken}"
-        words = [["The knee is at ", BOLD], [value, VALUE]]
-        words += [[f": every {noun} up to it keeps the promise, {levels} there; {beyond}.", ""]]
+        value, beyond = (value_text(finding.setting, value) for value in (finding.knee, finding.beyond))
+        rest = f": every {noun} up to it keeps the promise, {levels} there; at {beyond}, {broken}."
+        words = sentence(["The knee is at ", BOLD], [value, VALUE], rest)
     elif finding.beyond is None:
-        words = [[f"No knee up to {last}", BOLD], [f": every {noun} keeps the promise, {levels} at {last}.", ""]]
+        words = sentence([f"No knee up to {last}", BOLD], f": every {noun} keeps the promise, {levels} at {last}.")
     else:
         lowest = "lowest rate" if noun == "rate" else "shortest length"
-        words = [[f"No knee from {first} to {last}", BOLD], [f": the {lowest} breaks the promise, {broken}.", ""]]
+        words = sentence([f"No knee from {first} to {last}", BOLD], f": the {lowest} breaks the promise, {broken}.")
     if not finding.keeping:
         return words
     one_keeps, one_breaks = (noun == "rate" and len(values) == 1 for values in (finding.keeping, finding.breaking))
@@ -271,14 +269,12 @@ def _regret(finding: Regret) -> Segments:
     opening, title = ["Regret", BOLD], in_sentence(FIGURES[finding.figure].title)
     if finding.unknown is not None:
         reasons = {
-            "one_run": "from one run a value, which shows no spread",
-            "saturated": f"because this value is {SATURATED}",
-            "unbounded": "because the error of the simulation is not bounded",
-            "not_simulated": "because the values were not simulated with other durations",
+            "one_run": " from one run a value, which shows no spread",
+            "saturated": f", because this value is {SATURATED}",
+            "unbounded": ", because the error of the simulation is not bounded",
+            "not_simulated": ", because the values were not simulated with other durations",
         }
-        return sentence(
-            opening, f": not known{'' if finding.unknown == 'one_run' else ','} {reasons[finding.unknown]}."
-        )
+        return sentence(opening, f": not known{reasons[finding.unknown]}.")
     measured, share = finding.label is None, f"{number_text(finding.pct)} % of {title}"
     label = "" if measured else f"; {finding.label}"
     if not finding.pct:
@@ -458,11 +454,6 @@ def runs_text(counts: Iterable[int]) -> str:
     distinct = sorted({*counts})
     ends = " to ".join(map(str, dict.fromkeys((distinct[0], distinct[-1]))))
     return ends + (" run" if distinct == [1] else " runs")
-
-
-def point_runs_text(points: Iterable[PointResult]) -> str:
-    """Returns the points' numbers of runs in words."""
-    return runs_text(len(point["runs"]) for point in points)
 
 
 def kept_text(row: Mapping[str, Any]) -> str:

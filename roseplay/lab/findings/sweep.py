@@ -133,7 +133,8 @@ def sweep_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fi
     if two:
         findings = [crossing(setting, name, points, of_arms["B"]) for name in CROSSED] + findings
     elif len(points) > 1:
-        findings.append(_ends(setting, points))
+        ends = points[0], points[-1]
+        findings.append(Ends(setting, *(point["value"] for point in ends), rows_between(*ends, _CHANGES)))
     if not two and setting == RATE and (fallen := falls(points)):
         fall = max(fallen, key=lambda fall: fall.ratio)
         low, high = points[fall.low], points[fall.high]
@@ -246,10 +247,6 @@ def _bend(setting: Varied, points: PointResults, place: int | None, arm: str) ->
         Level.of(last, latency),
         arm=arm,
     )
-
-
-def _ends(setting: Varied, points: PointResults) -> Ends:
-    return Ends(setting, points[0]["value"], points[-1]["value"], rows_between(points[0], points[-1], _CHANGES))
 
 
 def _off(points: PointResults) -> list[tuple[float, float]]:
