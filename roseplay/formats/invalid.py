@@ -20,10 +20,23 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Whole = Annotated[int, BeforeValidator(_whole), Field(strict=True)]  # 8.0 is one too
 
 
-class Input(BaseModel):
-    """A JSON object from outside. It has no other fields than those declared; null stands for a field's default."""
+class Object(BaseModel):
+    """A JSON object from outside, without other fields than those declared."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, given: Any) -> Any:
+        names = [field.alias or name for name, field in cls.model_fields.items()]
+        unknown = [name for name in given if name not in names] if isinstance(given, dict) else []
+        if unknown:
+            raise ValueError(f"{unknown[0]} is not known: use {', '.join(names)}")
+        return given
+
+
+class Input(Object):
+    """An object in which null stands for a field's default."""
 
     @model_validator(mode="before")
     @classmethod
@@ -69,8 +82,6 @@ def fault_text(fault: Mapping[str, Any], document: str = "", skip: int = 0) -> s
     match fault["type"]:
         case "missing":
             return one_line(f"{where} is missing")
-        case "extra_forbidden":
-            return one_line(f"{where} is not known: leave it out")
         case "model_type" | "dict_type":
             return one_line(f"{where} must be a JSON object, not {shown(fault['input'])}")
         case "value_error":

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import Depends, HTTPException, Request
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from roseplay.formats.invalid import first_fault
+from roseplay.formats.invalid import validated
 from roseplay.formats.json_text import strict_json
 from roseplay.play.session import check_tab_id
 from roseplay.recording.schema import MAX_LANES
@@ -52,9 +52,7 @@ def body_of(kind: type[BaseModel]) -> Any:
 
     async def read(request: Request) -> BaseModel:
         try:
-            return kind.model_validate(strict_json(await request.body()))
-        except ValidationError as error:
-            raise HTTPException(422, first_fault(error, "the body")) from None
+            return validated(kind, strict_json(await request.body()), "the body")
         except ValueError as error:
             raise HTTPException(422, str(error)) from None
 

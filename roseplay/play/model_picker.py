@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from pydantic import ConfigDict, ValidationError, create_model
+from pydantic import create_model
 
 from roseplay.config import EngineConfig
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.engine.errors import EngineError
-from roseplay.formats.invalid import first_fault
+from roseplay.formats.invalid import Object, validated
 from roseplay.formats.text import shown
 from roseplay.models.catalog import ModelCatalog, check_download, given
 from roseplay.models.entry import ModelEntry
@@ -26,7 +26,7 @@ from roseplay.settings import settings_of
 SETTINGS = ("run_as", "dtype", "quantization", "num_blocks", "kv_cache_memory", "max_model_len", "tensor_parallel_size")
 # A model, and those of its settings that are not to have their defaults, as values or as text.
 _FIELDS: dict[str, Any] = {"model": (str, ...), **dict.fromkeys(SETTINGS, (Any, None))}
-LoadOrder = create_model("LoadOrder", __config__=ConfigDict(extra="forbid"), **_FIELDS)
+LoadOrder = create_model("LoadOrder", __base__=Object, **_FIELDS)
 _POOL = ("num_blocks", "kv_cache_memory")
 MAX_NAME = 4096
 _LOOK_S = 2.0  # timeout for a running engine to report its free memory
@@ -164,10 +164,7 @@ class ModelPicker:
             NotOfferedError: this client may not load it.
             LoadBusyError: another model is being loaded.
         """
-        try:
-            changes = LoadOrder.model_validate(body).model_dump(exclude_unset=True)
-        except ValidationError as error:
-            raise ValueError(first_fault(error, "the body")) from None
+        changes = validated(LoadOrder, body, "the body").model_dump(exclude_unset=True)
         model = self._named(changes.pop("model"))
         config = self._config(model, changes)
         entry = self._checked(model) if config.run_as is None else check_simulated(model, config)

@@ -47,7 +47,7 @@ def test_a_text_may_have_its_rate() -> None:
     [
         ([], "traffic must be a JSON object"),
         ({1: 2}, "traffic"),
-        ({"file": "x"}, "traffic, file is not known"),
+        ({"file": "x"}, "traffic: file is not known: use name, text, requests, rate_per_s"),
         ({"text": TEXT, "name": "x" * 81}, "traffic, name"),
         ({"text": TEXT, "name": 5}, "traffic, name"),
         ({}, "either the text of a file, or requests"),

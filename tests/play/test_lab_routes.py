@@ -222,7 +222,7 @@ def test_bad_limits_are_refused(client: TestClient) -> None:
     answer = client.post("/ui/lab/summary", json=body)
     assert (answer.status_code, answer.json()["detail"]) == (
         422,
-        "the order, limits, ttft_ms should be greater than 0, not -1",
+        "the body, limits, ttft_ms should be greater than 0, not -1",
     )
 
 

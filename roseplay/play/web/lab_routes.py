@@ -122,7 +122,7 @@ def _opened(lab: Lab, text: bytes) -> Response:
 def _summary(lab: Lab, text: bytes) -> Response:
     """Returns the summary of a result for other limits."""
     with _refusals():
-        order = validated(SummaryOrder, strict_json(text), "the order")
+        order = validated(SummaryOrder, strict_json(text), "the body")
         if order.document is not None:
             document = checked(order.document)
         elif order.id is not None:

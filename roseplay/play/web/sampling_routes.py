@@ -28,8 +28,9 @@ class SamplingOrder(BaseModel):
 def sampling_router(host: PageHost) -> APIRouter:
     """Returns the route ``POST /ui/sampling``, which changes or resets the settings of a tab's lane.
 
-    It takes a ``SamplingOrder``. Each setting is accepted or refused separately. It returns ``{"values": {name: value}, "sources": {name: where it comes from, see
-    ``ChatService.sources``}, "own": number of the lane's own settings, "refused": {name: why}}``.
+    It takes a ``SamplingOrder``. Each setting is accepted or refused separately. It returns ``{"values": {name: value},
+    "sources": {name: where it comes from, see ``ChatService.sources``}, "own": number of the lane's own settings,
+    "refused": {name: why}}``.
     """
     router = APIRouter(prefix="/ui", dependencies=[NO_STORE])
 
