@@ -169,12 +169,8 @@ def _of_arm(
         }
         for point in points
     ]
-    if setting in TRAFFIC:
-        place = rate_knee([row["kept"] for row in rows])
-        knee: Finding = _knee(setting, points, limits, arm)
-    else:
-        place = bend(points, latency_of(setting))
-        knee = _bend(setting, points, place, arm)
+    knee = _knee(setting, points, limits, arm) if setting in TRAFFIC else _bend(setting, points, arm)
+    place = None if knee.knee is None else [point["value"] for point in points].index(knee.knee)
     at, ties, dips = goodput_peak(points)
     runs = points[at]["runs"]
     peak = Peak(
@@ -236,8 +232,9 @@ def _knee(setting: Varied, points: PointResults, limits: Limits, arm: str) -> Kn
     )
 
 
-def _bend(setting: Varied, points: PointResults, place: int | None, arm: str) -> Bend:
+def _bend(setting: Varied, points: PointResults, arm: str) -> Bend:
     latency, last = latency_of(setting), points[-1]
+    place = bend(points, latency)
     at = None if place is None else points[place]
     return Bend(
         setting,
