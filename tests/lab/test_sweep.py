@@ -72,7 +72,7 @@ def test_a_sweep_of_the_rate_lasts_as_long_at_each() -> None:
         ({"setting": "rate_per_s", "from": 1, "to": 500, "seconds": 10}, "choose a lower rate or fewer seconds"),
         ({"setting": "rate_per_s", "from": 1, "to": 5, "points": 1}, "sweep, points should be"),
         ({"setting": "rate_per_s", "from": 1, "to": 5, "points": 33}, "sweep, points should be"),
-        ({"setting": "rate_per_s", "from": 1, "to": 5, "colour": 1}, "sweep: colour is not known: use setting, from, to"),
+        ({"setting": "rate_per_s", "from": 1, "to": 5, "colour": 1}, "sweep: colour is not known: use setting"),
         ([], "sweep must be a JSON object"),
     ],
 )
