@@ -148,6 +148,7 @@ _DEMO = object_of(
         **optional(whole(), "scene", "scenes", "seconds", "span_ms"),
         **optional(number(), "begun"),
         **optional(_SENTENCE, "caption"),
+        **optional(object_of({}, rest=text(100)), "figures"),
         **optional(list_of(object_of({}, rest=scalar())), "rings"),
         **optional(FLAG, "over"),
     },

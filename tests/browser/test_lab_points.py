@@ -265,7 +265,7 @@ def test_what_is_refused_is_said(live: Served, open_page: Open) -> None:
     fill(page, "from", 9)
     fill(page, "to", 3)
     page.locator("#lab-run").click()
-    expect(alert).to_have_text("a sweep from 9 to 3 has no values: the last must be larger than the first")
+    expect(alert).to_have_text("A sweep from 9 to 3 has no values: the last must be larger than the first.")
     page.locator("#lab-asked-to").fill("")
     page.locator("#lab-run").click()
     expect(alert).to_have_text("“to” is empty: give a number.")

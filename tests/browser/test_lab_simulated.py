@@ -38,7 +38,7 @@ def test_two_gpus_are_compared_and_a_search_finds_no_limit_needed(
     expect(page.locator("#rp-lab-result .rp-sub")).to_have_text("each simulated once")
     gpu.select_option("this machine")
     page.locator("#lab-run").click()
-    expect(page.locator(".rp-lab-error")).to_contain_text("arm B: this engine is simulated")
+    expect(page.locator(".rp-lab-error")).to_contain_text("Arm B: this engine is simulated")
 
     page.locator("[data-mode=find]").click()
     page.locator("#lab-run").click()

@@ -1,7 +1,7 @@
-/* "Why was this token slow?": what the store knows about a token, as a reason, which `SENTENCES` words, and a few facts.
+/* "Why was this token slow?": what the store knows about a token, as a reason, which `SENTENCES` words, and facts.
  *
- * The reason is the first cause that applies: a preemption, steps that left the request out, prompts in its step, copied
- * blocks, a large batch. What is usual is the median gap of nearby tokens whose steps computed no prompts, if any. */
+ * The reason is the first cause that applies: a preemption, steps that left the request out, prompts in its step,
+ * copied blocks, a large batch. What is usual is the median gap of nearby tokens whose steps computed no prompts. */
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
 import { median } from "../shared/numbers.js";
@@ -43,8 +43,8 @@ export const milliseconds = (v) => `${bare(v)} ms`;
  * What is known of a request's token in a step, or of a step that gave it none; null when the step is no longer kept.
  * @param {number} rid
  * @param {number} stepId
- * @returns {{title: string, reason: Reason, sentence: Part[], step: Record<string, any>, token: any, facts: [string, Part[]][],
- *   help: string} | null}
+ * @returns {{title: string, reason: Reason, sentence: Part[], step: Record<string, any>, token: any,
+ *   facts: [string, Part[]][], help: string} | null}
  */
 export function why(rid, stepId) {
   const { steps, requests, stepRow } = store, row = stepRow(stepId), slot = row & steps.mask;

@@ -70,8 +70,8 @@ export class Panel {
   }
 
   /** @param {PanelSpec} spec */
-  build({ canvas, box, keys, table, head = [] }) {
-    this.canvas = canvas ? make("canvas", { className: canvas, tabIndex: 0 }) : null;
+  build({ name, canvas, box, keys, table, head = [] }) {
+    this.canvas = canvas ? make("canvas", { className: canvas, tabIndex: 0, ariaLabel: name }) : null;
     this.pen = this.canvas && createPen(this.canvas);
     this.said = keys ? make("span", { className: "rp-said", role: "status" }) : null; // what the keys have chosen
     this.table = table ? new AsTable(table) : null;
