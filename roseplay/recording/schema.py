@@ -134,7 +134,7 @@ _BURST = object_of(
     null=True,
 )
 _ABSENT = object_of({}, rest=text())
-_LOAD_FIGURES = _fields(Load, {})
+_LOAD_FIGURES = _fields(Load, dict.fromkeys(("prefix_queries", "prefix_hits"), whole(0, 10**12, null=True)))
 _LOAD = object_of(
     {"t": number(), **_LOAD_FIGURES, **optional(object_of({}, rest=object_of(_LOAD_FIGURES)), "replicas")}
 )

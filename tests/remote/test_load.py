@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from roseplay.engine.telemetry import Load
+from roseplay.formats.json_schema import check
+from roseplay.recording.schema import FRAME
 from roseplay.remote.load import LOAD_NAMES, MOST_LINE, MOST_REPLICAS, MOST_SAMPLES, load_names, read_blocks, read_load
 
 VLLM = """\
@@ -140,8 +144,10 @@ def test_a_figure_that_cannot_be_true_is_left_out(value: str) -> None:
 
 
 def test_figures_at_their_limits_are_read() -> None:
-    full = read_load("vllm:kv_cache_usage_perc 1.0\nvllm:num_requests_running 0\n", LOAD_NAMES[0], 0).total
-    assert (full.kv_usage, full.running) == (1.0, 0)
+    text = "vllm:kv_cache_usage_perc 1.0\nvllm:num_requests_running 0\nvllm:prefix_cache_queries_total 1e12\n"
+    full = read_load(text, LOAD_NAMES[0], 0).total
+    assert (full.kv_usage, full.running, full.prefix_queries) == (1.0, 0, 10**12)
+    check([{"t": 0.0, **asdict(full)}], FRAME["fields"]["loads"])  # a recording of it can be read
     config = 'vllm:cache_config_info{{block_size="{}",num_gpu_blocks="{}"}} 1.0\n'
     assert read_blocks(config.format(2**16, 2**24 - 1), LOAD_NAMES[0]) == (2**16, 2**24 - 1)
     other = config.replace("info", "info_created").format(8, 9)
