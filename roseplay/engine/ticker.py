@@ -12,8 +12,8 @@ logger = logging.getLogger(__name__)
 class Ticker:
     """Calls a function on a thread of its own, from ``start`` to ``close``.
 
-    An exception does not end the thread. Of those that follow each other, only the first is logged: a lasting fault
-    would otherwise fill the log.
+    An exception does not end the thread. Of each type only the first is logged: a lasting fault, even one that only some
+    calls have, would otherwise fill the log.
 
     Args:
         name: of the thread.
@@ -33,7 +33,7 @@ class Ticker:
         at_end: Callable[[], object] = lambda: None,
     ) -> None:
         self._tick, self._every_s, self._failure, self._at_end = tick, every_s, failure, at_end
-        self._failing = False
+        self._logged: set[type[BaseException]] = set()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -55,8 +55,7 @@ class Ticker:
     def _call(self, function: Callable[[], object]) -> None:
         try:
             function()
-            self._failing = False
-        except BaseException:  # even a panic in an extension
-            if not self._failing:
+        except BaseException as error:  # even a panic in an extension
+            if type(error) not in self._logged:
                 logger.exception(self._failure)
-            self._failing = True
+            self._logged.add(type(error))
