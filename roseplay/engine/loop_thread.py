@@ -59,7 +59,8 @@ class LoopThread:
     async def _finish(self) -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
-            task.cancel()
+            if not task.cancelling():  # else it is cleaning up, which another cancellation would end
+                task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=_END_S)
         await self._at_end()
