@@ -30,7 +30,7 @@ def exit_code(name: str, work: Callable[[], int], *failures: type[Exception]) ->
     try:
         return work()
     except failures as error:
-        said, code = str(error) or type(error).__name__, 1
+        said, code = str(error) or ("it took too long" if isinstance(error, TimeoutError) else type(error).__name__), 1
     except OSError as error:
         said, code = f"{error.filename}: {error.strerror}" if error.filename else str(error), 2
     except (ValueError, ImportError) as error:

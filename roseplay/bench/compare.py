@@ -28,7 +28,6 @@ from roseplay.bench.peers import PEERS, Contest
 from roseplay.bench.runs import BenchmarkError
 from roseplay.traffic.environment import environment
 
-BASE = "roseplay"
 _STOP_WITHIN_S = 10
 
 

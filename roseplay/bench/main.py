@@ -6,6 +6,8 @@ import argparse
 import json
 from collections.abc import Sequence
 
+import httpx
+
 from roseplay.arguments import Parser, exit_code
 from roseplay.bench import api, browser, compare, decode, gpu, grid, page, ray, simulate, streaming
 from roseplay.bench.runs import BenchmarkError
@@ -16,7 +18,8 @@ BENCHMARKS = (streaming, decode, grid, compare, page, browser, api, ray, gpu, si
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one benchmark; returns 0 if it has figures, 1 if it failed, 2 for bad arguments, 130 if interrupted."""
     args = _parser().parse_args(argv)
-    return exit_code(f"roseplay bench {args.benchmark}", lambda: _run(args), BenchmarkError, TimeoutError)
+    failures = (BenchmarkError, TimeoutError, httpx.HTTPError)
+    return exit_code(f"roseplay bench {args.benchmark}", lambda: _run(args), *failures)
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import httpx
 import pytest
 
 import roseplay.engine.client
@@ -179,6 +180,16 @@ def test_a_refused_request_is_one_line_and_exit_code_2(monkeypatch, capsys) -> N
     use(monkeypatch, refuse)
     assert bench() == 2
     assert "16 of 16 requests were refused: the prompt has 5000" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), httpx.ConnectError("it took too long")])
+def test_a_benchmark_whose_server_fails_is_one_line_and_exit_code_1(error: Exception, monkeypatch, capsys) -> None:
+    def fail(stream: FakeStream) -> None:
+        raise error
+
+    use(monkeypatch, fail)
+    assert bench() == 1
+    assert capsys.readouterr().err == "roseplay bench streaming: it took too long\n"
 
 
 def test_failed_requests_give_no_figures_and_exit_code_1(monkeypatch, capsys, tmp_path: Path) -> None:
