@@ -57,7 +57,7 @@ def check(capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, dict[st
 def test_our_server_answers_everything(capsys: pytest.CaptureFixture[str]) -> None:
     with Engine("tiny-chat", worker="thread", threads=1, num_blocks=200) as engine, serving(engine, key="k") as address:
         assert main([address, "--api-key", "wrong"]) == 2
-        assert capsys.readouterr().err == f"roseplay: {address} asks for a key: give it with --api-key\n"
+        assert capsys.readouterr().err == f"roseplay check: {address} asks for a key: give it with --api-key\n"
         code, found = check(capsys, f"{address}/v1/", "--api-key", "k")
         assert code == 0
         assert {name: one for name, one in found.items() if one["found"] != "yes"} == {}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import sys
 from collections.abc import Sequence
+from contextlib import closing
 
-from roseplay.arguments import Parser
+from roseplay.arguments import Parser, exit_code
 from roseplay.formats.text import one_line
 
 KEY_VARIABLE = "ROSEPLAY_API_KEY"
@@ -26,24 +27,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--api-key", default=os.environ.get(KEY_VARIABLE), metavar="KEY", help=f"the API key (or set {KEY_VARIABLE})"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    arguments = parser.parse_args(sys.argv[1:] if argv is None else list(argv))
+    arguments = parser.parse_args(argv)
+    return exit_code(parser.prog, lambda: _check(arguments))
 
+
+def _check(arguments: argparse.Namespace) -> int:
     from roseplay.remote.check.probes import NEEDED, findings
     from roseplay.remote.check.server import Server
 
-    try:
-        server = Server(arguments.url, api_key=arguments.api_key, model=arguments.model)
-    except ValueError as error:
-        print(f"roseplay: {one_line(error)}", file=sys.stderr)
-        return 2
-    if not arguments.json:
-        print(f"{server.root}/v1, model {server.model}\n")
     found = {}
-    for name, finding in findings(server):
-        found[name] = finding
+    with closing(Server(arguments.url, api_key=arguments.api_key, model=arguments.model)) as server:
         if not arguments.json:
-            print(f"  {name:<30} {_SIGNS[finding.found]:<8} {one_line(finding.detail)}".rstrip(), flush=True)
-    server.close()
+            print(f"{server.root}/v1, model {server.model}\n")
+        for name, finding in findings(server):
+            found[name] = finding
+            if not arguments.json:
+                print(f"  {name:<30} {_SIGNS[finding.found]:<8} {one_line(finding.detail)}".rstrip(), flush=True)
     if arguments.json:
         features = {name: {"found": one.found, "detail": one.detail} for name, one in found.items()}
         print(json.dumps({"url": server.root, "model": server.model, "models": server.models, "features": features}))

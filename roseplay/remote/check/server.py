@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from roseplay.formats.json_text import tolerant_json
+from roseplay.formats.text import one_line
 from roseplay.remote.control import Control
 from roseplay.remote.questions import Reply
 from roseplay.remote.server import models_in
@@ -18,10 +19,6 @@ from roseplay.remote.sse import EventParser
 
 MODEL_WITHIN_S = 10.0
 MOST_OF_STREAM = 4 << 20  # bytes
-
-
-class ServerError(ValueError):
-    """The server cannot be reached, or its answers cannot be checked. The message is one line for the user."""
 
 
 @dataclass(slots=True)
@@ -49,7 +46,7 @@ class Server(Control):
         timeout: seconds after which a request that has not ended has failed.
 
     Raises:
-        ValueError: the address or the key cannot be used. ServerError: nothing answers there.
+        ValueError: the address or the key cannot be used, or nothing answers there; one line for the user.
     """
 
     def __init__(self, url: str, *, api_key: str | None = None, model: str | None = None, timeout: float = 60) -> None:
@@ -62,9 +59,9 @@ class Server(Control):
             try:
                 self.models = self._list_models()
             except httpx.HTTPError as error:
-                raise ServerError(f"nothing answers at {self.root}/v1: {error}") from None
+                raise ValueError(one_line(f"nothing answers at {self.root}/v1: {error}")) from None
             if model is None and not self.models:
-                raise ServerError(f"{self.root}/v1/models lists no model: name one with --model")
+                raise ValueError(f"{self.root}/v1/models lists no model: name one with --model")
             self.model = model or self.models[0]
             self._opened = opened.pop_all()
 
@@ -74,7 +71,7 @@ class Server(Control):
     def _list_models(self) -> list[str]:
         reply = self.get("/v1/models", MODEL_WITHIN_S)
         if reply.status in (401, 403):
-            raise ServerError(f"{self.root} asks for a key: give it with --api-key")
+            raise ValueError(f"{self.root} asks for a key: give it with --api-key")
         return [card.id for card in models_in(reply)]
 
     def chat(self, content: str = "What is a cache?", **fields: Any) -> Reply:
