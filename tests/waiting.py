@@ -9,10 +9,10 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], what: str = "it did not come true", timeout: float = 60.0) -> T:
-    """Wait until a condition is true and return its value; fail with ``what`` if that takes too long."""
+def wait_until(condition: Callable[[], T], what: str = "the condition", timeout: float = 60.0) -> T:
+    """Wait until a condition is true and return its value; fail and name it if that takes too long."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"{what} within {timeout:g} s"
+        assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
         time.sleep(0.005)
     return value

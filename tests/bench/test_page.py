@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from roseplay.config import SamplingParams
 from roseplay.play.playground import Playground
 from tests.play.conftest import serving
 from tests.play.fake_engine import FakeEngine
+from tests.waiting import wait_until
 
 
 def test_a_polling_tab_gets_every_frame_once_and_its_lanes_text_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,10 +31,7 @@ def test_a_polling_tab_gets_every_frame_once_and_its_lanes_text_in_parts(monkeyp
         try:
             stream = engine.submit([1] * 8, SamplingParams(max_new_tokens=40))
             stream.result(timeout=20)
-            deadline = time.monotonic() + 20
-            while not any(e[1] == "finished" for frame in tab.frames() for e in frame["requests"]):
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            wait_until(lambda: any(e[1] == "finished" for frame in tab.frames() for e in frame["requests"]))
         finally:
             tab.close()
     frames = tab.frames()

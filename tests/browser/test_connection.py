@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from roseplay.play.server import create_app
 from roseplay.serve.guard import allowed_hosts
 from tests.browser.conftest import PHONE, Served, answer_at_most, ask, state, text
 from tests.play.fake_engine import FakeEngine
+from tests.waiting import wait_until
 
 Open = Callable[..., Page]
 NO_ANSWER = "Failed to load resource"
@@ -44,10 +44,7 @@ class Restartable(Served):
         self._server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listener]}, daemon=True)
         self._thread.start()
-        deadline = time.monotonic() + 30
-        while not self._server.started:
-            assert time.monotonic() < deadline, "the server did not start"
-            time.sleep(0.02)
+        wait_until(lambda: self._server.started, "the server's start")
 
     def stop(self) -> None:
         self._server.should_exit = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,15 +11,9 @@ from playwright.sync_api import Page, expect
 from roseplay import Engine
 from roseplay.config import SamplingParams
 from tests.browser.conftest import Served, ask, ready, reload, serving, state
+from tests.waiting import wait_until
 
 Open = Callable[..., Page]
-
-
-def until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def test_a_burst_is_seen_everywhere(live: Served, open_page: Open) -> None:
@@ -100,7 +93,7 @@ def test_the_budget_slider_acts_and_marks_every_chart(live: Served, open_page: O
     slider.focus()
     for _ in range(4):  # ∞ ∞ 2048 1024 512
         slider.press("ArrowLeft")
-    until(lambda: live.engine.knobs.prefill_max_tokens == 512)
+    wait_until(lambda: live.engine.knobs.prefill_max_tokens == 512)
     expect(page.locator("#budget-value input")).to_have_value("512")
     expect(slider).to_have_attribute("aria-valuetext", "512")
     page.wait_for_function("() => Rose.knobMarks().some((mark) => mark.text.endsWith('512'))")
@@ -110,7 +103,7 @@ def test_the_budget_slider_acts_and_marks_every_chart(live: Served, open_page: O
     said = "() => document.querySelector('#rp-itl .rp-plot').drawn.layout.annotations.some(({ lines }) => /budget.*512/.test(lines[0].words))"
     page.wait_for_function(said)
     slider.press("End")
-    until(lambda: live.engine.knobs.prefill_max_tokens is None)
+    wait_until(lambda: live.engine.knobs.prefill_max_tokens is None)
     expect(page.locator("#budget-value input")).to_have_value("∞")
 
 
@@ -143,18 +136,18 @@ def test_keys(mock: Served, open_page: Open) -> None:
     page.locator("#prompt input").blur()
     page.keyboard.press(".")
     expect(state(page, 1)).to_have_text(re.compile("stopped"))
-    until(lambda: all(stream.finished for stream in mock.engine.streams.values()))
+    wait_until(lambda: all(stream.finished for stream in mock.engine.streams.values()))
 
 
 def test_values_between_the_places_can_be_typed(mock: Served, page: Page) -> None:
     box = page.locator("#budget-value input")
     box.fill("300")
     box.press("Enter")
-    until(lambda: mock.engine.knobs.prefill_max_tokens == 300)
+    wait_until(lambda: mock.engine.knobs.prefill_max_tokens == 300)
     expect(page.locator("#budget input[type=range]")).to_have_js_property("value", "4")
     box.fill("unlimited")
     box.press("Enter")
-    until(lambda: mock.engine.knobs.prefill_max_tokens is None)
+    wait_until(lambda: mock.engine.knobs.prefill_max_tokens is None)
     expect(box).to_have_value("∞")
     box.fill("nonsense")
     box.press("Enter")
@@ -162,7 +155,7 @@ def test_values_between_the_places_can_be_typed(mock: Served, page: Page) -> Non
     expect(box).to_have_value("∞")
     page.locator("#prefill-requests-value input").fill("5")
     page.locator("#prefill-requests-value input").press("Enter")
-    until(lambda: mock.engine.knobs.prefill_max_batch_size == 5)
+    wait_until(lambda: mock.engine.knobs.prefill_max_batch_size == 5)
 
 
 def test_the_policy_is_chosen_in_a_section_that_opens(mock: Served, page: Page) -> None:
@@ -171,7 +164,7 @@ def test_the_policy_is_chosen_in_a_section_that_opens(mock: Served, page: Page) 
     button.click()
     expect(button).to_have_attribute("aria-expanded", "true")
     page.locator("#policy label", has_text="fair").click()
-    until(lambda: mock.engine.knobs.scheduling_policy == "fair")
+    wait_until(lambda: mock.engine.knobs.scheduling_policy == "fair")
     expect(button).to_contain_text("fair")
     mock.engine.set_knobs(scheduling_policy="priority")
     expect(page.locator("#policy input:checked")).to_have_value("priority")
@@ -181,9 +174,9 @@ def test_the_policy_is_chosen_in_a_section_that_opens(mock: Served, page: Page) 
 
 def test_a_number_beyond_the_range_is_clamped(mock: Served, page: Page) -> None:
     page.locator("#max-batch input[type=number]").fill("999")
-    until(lambda: mock.engine.knobs.max_batch_size == 64)
+    wait_until(lambda: mock.engine.knobs.max_batch_size == 64)
     page.locator("#max-batch input[type=range]").press("Home")
-    until(lambda: mock.engine.knobs.max_batch_size == 1)
+    wait_until(lambda: mock.engine.knobs.max_batch_size == 1)
 
 
 def test_switches_act(mock: Served, page: Page) -> None:
@@ -191,7 +184,7 @@ def test_switches_act(mock: Served, page: Page) -> None:
         "prefix-cache": "prefix_cache", "sharing": "same_step_sharing", "chunked": "chunked_prefill", "append": "batched_append",
     }.items():  # fmt: skip
         page.locator(f"#{name} input").press("Space")
-        until(lambda knob=knob: getattr(mock.engine.knobs, knob) is False)
+        wait_until(lambda knob=knob: getattr(mock.engine.knobs, knob) is False)
     expect(page.locator("#rp-opt-head h3 span")).to_have_text("0 of 5 on")
     expect(page.locator("#graphs input")).to_be_disabled()
 
@@ -216,7 +209,7 @@ def test_the_hand_on_a_slider_goes_first(mock: Served, page: Page) -> None:
     page.mouse.down()
     page.mouse.move(track["x"] + track["width"] / 4, track["y"] + 8, steps=4)
     held = page.locator("#max-batch input[type=range]").input_value()
-    until(lambda: mock.engine.knobs.max_batch_size == int(held))
+    wait_until(lambda: mock.engine.knobs.max_batch_size == int(held))
     mock.engine.set_knobs(max_batch_size=60)
     page.wait_for_function("() => Rose.store.knobs.max_batch_size === 60")
     page.wait_for_timeout(1000)

@@ -35,6 +35,7 @@ from roseplay.serve.guard import allowed_hosts
 from roseplay.traffic.own import parse_traffic
 from tests.play.conftest import connect, serving
 from tests.play.fake_engine import WORDS, FakeEngine
+from tests.waiting import wait_until
 
 TAB = "tab-of-a-test"
 
@@ -434,7 +435,7 @@ def test_routes_serve_the_files() -> None:
         with serving(engine) as address:
             (request_id,) = connect(address).predict("hello", 1, 8, tab=TAB, api_name="/submit")["ids"]
             engine.streams[request_id].result(timeout=20)
-            wait_for(lambda: httpx.get(f"{address}/ui/export").json()["tokens"] == 8)
+            wait_until(lambda: httpx.get(f"{address}/ui/export").json()["tokens"] == 8)
             for kind in exports.KINDS.values():
                 answer = httpx.get(f"{address}/ui/export/{kind.file}", params={"tab": TAB}, timeout=60)
                 assert answer.status_code == 200
@@ -464,15 +465,6 @@ def test_an_export_costs_the_server_little_memory(kind: str) -> None:
     assert answer.status_code == 200
     assert answer.content == exports.export(kind, replay.recording())
     assert peak < 8 * size + 4 * len(answer.content)
-
-
-def wait_for(condition: Any) -> None:
-    import time
-
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def cell(page: str, name: str) -> str:

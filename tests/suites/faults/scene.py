@@ -7,12 +7,10 @@ that fails. It is running because its prompt was computed for another request, w
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
 from starlette.testclient import TestClient
 
 from roseplay import Engine, SamplingParams
@@ -40,18 +38,6 @@ CLIENTS: dict[str, tuple[Any, SamplingParams]] = {
     "waiting": ("What is a KV cache?", SamplingParams(max_new_tokens=TOKENS // 2, ignore_eos=True)),
 }
 KNOBS = {"max_batch_size": 3, "step_max_tokens": 2}
-
-
-def wait_until(condition: Callable[[], Any], what: str, timeout: float = WAIT_S) -> Any:
-    """Wait for a condition; if it does not become true in time, fail and name it."""
-    deadline = time.monotonic() + timeout
-    while True:
-        result = condition()
-        if result:
-            return result
-        if time.monotonic() > deadline:
-            pytest.fail(f"{what}: not within {timeout:g} s")
-        time.sleep(0.005)
 
 
 @dataclass

@@ -18,8 +18,9 @@ from roseplay.recording import recorder
 from roseplay.recording.reader import read
 from tests.suites.faults import scene
 from tests.suites.faults.inject import Fault, injected, raises
-from tests.suites.faults.scene import WAIT_S, Page, expect_right, open_engine, open_page, wait_until
+from tests.suites.faults.scene import WAIT_S, Page, expect_right, open_engine, open_page
 from tests.suites.faults.table import broken, panics
+from tests.waiting import wait_until
 
 STATS = "roseplay.play.stats:Stats.step"
 WORDS = "roseplay.recording.frame_texts:TextCollector.take"

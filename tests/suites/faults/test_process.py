@@ -18,8 +18,9 @@ from roseplay.engine.errors import EngineError
 from roseplay.engine.stream import Stream
 from tests.suites.faults import scene
 from tests.suites.faults.inject import FaultyModel
-from tests.suites.faults.scene import SOON_S, WAIT_S, Page, expect_right, open_engine, open_page, wait_until
+from tests.suites.faults.scene import SOON_S, WAIT_S, Page, expect_right, open_engine, open_page
 from tests.suites.faults.table import WORKER_ROWS, Row
+from tests.waiting import wait_until
 
 START_S = 60.0  # for a worker, which imports torch
 QUICK = {"transport: garbage in the pipe"}  # the others are slow

@@ -10,8 +10,9 @@ import pytest
 from roseplay import Engine
 from tests.suites.faults import scene
 from tests.suites.faults.inject import Fault, injected
-from tests.suites.faults.scene import WAIT_S, expect_right, wait_until
+from tests.suites.faults.scene import WAIT_S, expect_right
 from tests.suites.faults.table import AT, FORWARD
+from tests.waiting import wait_until
 
 
 def stalls(call: Any, *args: Any) -> Any:

@@ -12,8 +12,9 @@ from roseplay import SamplingParams
 from roseplay.engine.errors import EngineError
 from tests.suites.faults import scene
 from tests.suites.faults.inject import Act, Fault, PanicException, injected, raises
-from tests.suites.faults.scene import SOON_S, WAIT_S, expect_right, wait_until
+from tests.suites.faults.scene import SOON_S, WAIT_S, expect_right
 from tests.suites.faults.table import broken, panics
+from tests.waiting import wait_until
 
 ENCODE = "transformers.tokenization_utils_tokenizers:TokenizersBackend._encode_plus"
 TEMPLATE = "transformers.tokenization_utils_base:PreTrainedTokenizerBase.apply_chat_template"

@@ -15,8 +15,9 @@ from roseplay.engine.errors import EngineError
 from roseplay.engine.stream import Stream
 from tests.suites.faults import scene
 from tests.suites.faults.inject import injected
-from tests.suites.faults.scene import SOON_S, WAIT_S, Page, Shared, expect_right, open_engine, open_page, wait_until
+from tests.suites.faults.scene import SOON_S, WAIT_S, Page, Shared, expect_right, open_engine, open_page
 from tests.suites.faults.table import STEP_ROWS, Row
+from tests.waiting import wait_until
 
 CLOSE_S = 15.0  # for an engine that has already ended
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,6 @@ PROGRAMS = Path(__file__).with_name("programs")
 _PROGRESS = re.compile(r"roseplay: (\S+ is loading\.|the page is at )")
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
-
-
-def wait_until(condition: Callable[[], Any], timeout: float = 60.0, what: str = "it") -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen within {timeout:g} s"
-        time.sleep(0.02)
 
 
 class Program:

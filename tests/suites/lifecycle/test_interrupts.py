@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.suites.lifecycle.processes import PROGRAMS, Program, needs_proc, wait_until
+from tests.suites.lifecycle.processes import PROGRAMS, Program, needs_proc
+from tests.waiting import wait_until
 
 
 def lives(pid: int) -> bool:
@@ -34,7 +35,7 @@ def test_streams_outlive_ctrl_c_and_a_worker_does_not_outlive_its_killed_parent(
     assert program.errors == ""
     assert program.line() == "streams again"
     program.process.kill()
-    wait_until(lambda: not program.processes, 20, "the worker's end")
+    wait_until(lambda: not program.processes, "the worker's end", 20)
 
 
 def test_closing_an_engine_leaves_another_s_exit_hook(start: Callable[..., Program], model_directory: Path) -> None:

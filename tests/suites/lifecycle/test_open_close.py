@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.suites.lifecycle.processes import PROGRAMS, Program, needs_proc, wait_until
+from tests.suites.lifecycle.processes import PROGRAMS, Program, needs_proc
+from tests.waiting import wait_until
 
 # A pool of 50 MB: even the smallest part that an engine could leave is noticeable, and the allocator frees it at once.
 POOL = {"num_blocks": 8192, "block_size": 16}
@@ -57,4 +58,4 @@ def test_engines_that_are_closed_leave_nothing(
     found = json.loads(program.line(280 if in_processes < 50 else 1100))
     check(found)
     assert program.ended() == 0
-    wait_until(lambda: not program.processes, 20, "the end of all its processes")
+    wait_until(lambda: not program.processes, "the end of all its processes", 20)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from roseplay import Engine, SamplingParams
-from tests.suites.lifecycle.processes import wait_until
+from tests.waiting import wait_until
 
 CHEAP = {"block_size": 4, "num_blocks": 50, "pack_weights": False, "fuse_ops": False, "record_steps": False}
 SIMULATED = {"run_as": "h100", "block_size": 4, "num_blocks": 50, "max_model_len": 64}  # its process imports no torch
@@ -33,7 +33,7 @@ def test_an_engine_that_nobody_holds_ends_by_itself(model_directory: Path, worke
     assert len(running() - before) == 2  # its receiver and its worker
     del engine
     gc.collect()
-    wait_until(lambda: not running() - before, 20, "the engine's end")
+    wait_until(lambda: not running() - before, "the engine's end", 20)
 
 
 def test_an_answer_being_streamed_holds_its_engine(tiny_llama: Any) -> None:
@@ -43,7 +43,7 @@ def test_an_answer_being_streamed_holds_its_engine(tiny_llama: Any) -> None:
     assert stream.result(60).finish_reason == "length"
     del stream
     gc.collect()
-    wait_until(lambda: not running() - before, 20, "the engine's end")
+    wait_until(lambda: not running() - before, "the engine's end", 20)
 
 
 def test_an_engine_that_nobody_holds_ends_while_it_is_paused(tiny_llama: Any) -> None:
@@ -52,7 +52,7 @@ def test_an_engine_that_nobody_holds_ends_while_it_is_paused(tiny_llama: Any) ->
     engine.pause()
     del engine
     gc.collect()
-    wait_until(lambda: not running() - before, 20, "the engine's end")
+    wait_until(lambda: not running() - before, "the engine's end", 20)
 
 
 def test_two_engines_answer_side_by_side_and_one_goes_on_when_the_other_is_closed(tiny_llama: Any) -> None:

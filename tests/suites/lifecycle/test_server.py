@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.suites.lifecycle.processes import REPOSITORY, Program, needs_proc, wait_until
+from tests.suites.lifecycle.processes import REPOSITORY, Program, needs_proc
+from tests.waiting import wait_until
 
 pytestmark = needs_proc
 
@@ -74,11 +75,11 @@ def test_a_killed_server_leaves_nothing_and_the_next_has_its_port_and_ends_at_ct
     killed.ended()
     second = serve(APP)  # immediately, while the first server's worker may still be ending
     assert answers(port)
-    wait_until(lambda: not killed.processes, 20, "the killed server's end")
+    wait_until(lambda: not killed.processes, "the killed server's end", 20)
     second.signal_group(signal.SIGINT)
     assert second.ended(ENDS_WITHIN_S) == 0
     assert second.errors == ""
-    wait_until(lambda: not second.processes, 20, "the interrupted server's end")
+    wait_until(lambda: not second.processes, "the interrupted server's end", 20)
 
 
 @pytest.mark.slow
@@ -96,7 +97,7 @@ def test_a_server_ends_in_order_at_a_signal(
         program.process.send_signal(number)
     assert program.ended(ENDS_WITHIN_S) == 0
     assert program.errors == ""
-    wait_until(lambda: not program.processes, 20, "the end of all its processes")
+    wait_until(lambda: not program.processes, "the end of all its processes", 20)
     assert not answers(port)
 
 
@@ -106,11 +107,11 @@ def test_ctrl_c_while_the_model_is_being_loaded_ends_it_without_a_traceback(
     start: Callable[..., Program], port: int
 ) -> None:
     program = start(*PLAY, *flags(port))
-    wait_until(lambda: len(program.processes) > 1, 120, "the start of the worker")
+    wait_until(lambda: len(program.processes) > 1, "the start of the worker", 120)
     program.signal_group(signal.SIGINT)
     assert program.ended(ENDS_WITHIN_S) == 130
     assert program.errors == ""
-    wait_until(lambda: not program.processes, 20, "the end of all its processes")
+    wait_until(lambda: not program.processes, "the end of all its processes", 20)
 
 
 @pytest.mark.slow
@@ -119,10 +120,10 @@ def test_a_server_ends_with_its_terminal(start: Callable[..., Program], port: in
     ours, theirs = pty.openpty()
     program = start(*PLAY, *flags(port), terminal=theirs)
     os.close(theirs)
-    wait_until(lambda: answers(port), 120, "the server's start")
+    wait_until(lambda: answers(port), "the server's start", 120)
     os.close(ours)
     program.ended(ENDS_WITHIN_S)
-    wait_until(lambda: not program.processes, 20, "the end of all its processes")
+    wait_until(lambda: not program.processes, "the end of all its processes", 20)
 
 
 @pytest.mark.slow

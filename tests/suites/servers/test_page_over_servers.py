@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,6 +13,7 @@ from roseplay.lab.lab import Lab
 from roseplay.play.playground import Playground
 from roseplay.recording.exports import KINDS, export
 from roseplay.remote.engine import HttpEngine
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 TAB = "tab-of-a-server"
@@ -45,13 +45,6 @@ def page(server: tuple[str, str]) -> Iterator[Playground]:
         playground.start()
         yield playground
         playground.close()
-
-
-def wait_until(true: Callable[[], Any], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.05)
 
 
 def test_it_is_known_for_what_it_is(page: Playground, name: str) -> None:
@@ -107,7 +100,7 @@ def test_a_stopped_answer_ends_at_once(page: Playground) -> None:
     tracked = page.tabs.open(TAB).lanes[3].chat.last.tracked
     wait_until(lambda: tracked.stream.metrics.completion_tokens > 1)
     assert page.stop(ids=[request_id]) == 1
-    wait_until(lambda: tracked.finished, 2)
+    wait_until(lambda: tracked.finished, timeout=2)
     assert tracked.stream.finish_reason is FinishReason.ABORT
 
 
