@@ -133,8 +133,8 @@ def sweep_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fi
     if two:
         findings = [crossing(setting, name, points, of_arms["B"]) for name in CROSSED] + findings
     elif len(points) > 1:
-        ends = points[0], points[-1]
-        findings.append(Ends(setting, *(point["value"] for point in ends), rows_between(*ends, _CHANGES)))
+        first, last = points[0], points[-1]
+        findings.append(Ends(setting, first["value"], last["value"], rows_between(first, last, _CHANGES)))
     if not two and setting == RATE and (fallen := falls(points)):
         fall = max(fallen, key=lambda fall: fall.ratio)
         low, high = points[fall.low], points[fall.high]
