@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
@@ -20,6 +19,7 @@ from roseplay.play.server import create_app
 from roseplay.serve.guard import allowed_hosts
 from tests.play import inputs
 from tests.play.fake_engine import FakeEngine
+from tests.waiting import wait_until
 
 T = TypeVar("T")
 
@@ -61,10 +61,8 @@ def running(server: uvicorn.Server) -> Iterator[str]:
         _bind(listener)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
-        port, deadline = listener.getsockname()[1], time.monotonic() + 30
-        while not server.started:
-            assert time.monotonic() < deadline, "the server did not start"
-            time.sleep(0.02)
+        port = listener.getsockname()[1]
+        wait_until(lambda: server.started, "the server starts")
         try:
             yield f"http://127.0.0.1:{port}"
         finally:

@@ -31,9 +31,6 @@ from tests.serve.conftest import serving
 from tests.serve.dashboards import DOES_NOT_APPLY, LIMITS, QUERIED
 from tests.waiting import wait_until
 
-# The newer dashboards' templates list models and engines from these labels.
-NAMED = {"model_name": "tiny-chat", "engine": "0"}
-
 
 class Scrape:
     """The result of one scrape: samples by name."""

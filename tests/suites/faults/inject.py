@@ -151,9 +151,6 @@ class Injected:
     def arm(self) -> None:
         self.switch.set()
 
-    def disarm(self) -> None:
-        self.switch.clear()
-
     @property
     def fired(self) -> bool:
         """Whether all of them have acted."""

@@ -97,7 +97,7 @@ FORWARD = "roseplay.model.forward:PackedForward.__call__"
 DRAW = "roseplay.model.step_sampler:draw"
 RESULT = "roseplay.model.launch:LaunchedStep.result"
 PUSH = "roseplay.engine.detokenizer:StreamDecoder.push"
-FLUSH = "roseplay.engine.detokenizer:StreamDecoder.flush"
+
 AT = 20  # in the middle, when three requests run and one waits
 
 

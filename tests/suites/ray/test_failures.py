@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from roseplay.serve.app import ServedEngine
 from roseplay.serve.ray.monitor import RayMonitor
 from tests.serve.conftest import serving
 from tests.suites.ray.conftest import MODEL, settings
+from tests.waiting import wait_until
 
 pytest.importorskip("roseplay.serve.ray.environment", reason="Ray is not installed", exc_type=ImportError)
 pytestmark = pytest.mark.slow
@@ -57,10 +57,7 @@ def test_a_killed_replica_loses_only_its_own_requests(deployed: Any) -> None:
         assert all(len(s.token_ids) == 600 for s in ends if s.finish_reason is FinishReason.LENGTH)
         assert events[-1] == "data: [DONE]" and not reader.is_alive()
         assert engine.submit("Hello", SamplingParams(max_new_tokens=4)).result(10).error is None
-        deadline = time.monotonic() + 60
-        while len(set(pids_of("killed")) - set(before)) < 1:
-            assert time.monotonic() < deadline, "it was not replaced"
-            time.sleep(0.2)
+        wait_until(lambda: set(pids_of("killed")) - set(before), "a replica that replaces it")
 
 
 def read_stream(address: str, events: list[str]) -> None:
