@@ -24,15 +24,7 @@ def test_without_flags_knobs_and_config_are_the_engines_own() -> None:
     ("argv", "changes"),
     [
         ("--max-batch-size 8", {"max_batch_size": 8}),
-        ("--prefill-max-batch-size 4", {"prefill_max_batch_size": 4}),
-        ("--prefill-max-tokens 224", {"prefill_max_tokens": 224}),
-        ("--step-max-tokens 256", {"step_max_tokens": 256}),
         ("--no-prefix-cache", {"prefix_cache": False}),
-        ("--no-chunked-prefill", {"chunked_prefill": False}),
-        ("--no-same-step-sharing", {"same_step_sharing": False}),
-        ("--no-batched-append", {"batched_append": False}),
-        ("--no-cuda-graphs", {"cuda_graphs": False}),
-        ("--no-overlap", {"overlap": False}),
         ("--admission blocking", {"admission": "blocking"}),
     ],
 )

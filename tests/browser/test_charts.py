@@ -129,6 +129,13 @@ class Views:
         self.feed(traffic)
         self.drawn()
 
+    def after_burst(self, size: int, **how: Any) -> Traffic:
+        """Show an engine that has just begun, after one burst (see ``Traffic.burst``); returns its traffic."""
+        traffic = Traffic()
+        traffic.burst(size, **how)
+        self.apply(traffic)
+        return traffic
+
     def feed(self, traffic: Traffic) -> None:
         self.page.evaluate("delta => Rose.apply(JSON.parse(delta))", json.dumps(traffic.delta()))
 
@@ -241,9 +248,7 @@ def test_traffic_is_drawn_in_every_panel(views: Views) -> None:
 
 
 def test_percentiles_are_those_of_all_gaps(views: Views) -> None:
-    traffic = Traffic()
-    traffic.burst(5, steps=40)
-    views.apply(traffic)
+    traffic = views.after_burst(5, steps=40)
     for q, name in ((50, "p50"), (95, "p95"), (99, "p99")):
         expected = float(np.percentile(traffic.itls, q))
         words = next(text for text in views.words("itl") if text.startswith(name))
@@ -270,9 +275,7 @@ def test_the_axis_holds_the_longest_gap_and_is_logarithmic_where_that_is_far_off
 
 
 def test_the_time_that_is_shown_can_be_chosen(views: Views) -> None:
-    traffic = Traffic()
-    traffic.burst(3, steps=400, ms=10)
-    views.apply(traffic)
+    views.after_burst(3, steps=400, ms=10)
     for span in (3, 60, 15):
         views.page.evaluate(f"Rose.view.setSpan({span} * 1000)")
         views.drawn()
@@ -351,9 +354,7 @@ def test_state_slots_and_kept_states_have_strips_of_their_own(views: Views) -> N
     expect(said).to_have_attribute(
         "aria-label", re.compile(r"free\. 4 of 8 state slots are in use\. 10 of 40 states are kept\.$")
     )
-    traffic = Traffic()
-    traffic.burst(4)
-    views.apply(traffic)
+    traffic = views.after_burst(4)
     assert views.words("kvtime") == []
     assert views.plot("kvtime", "layout.yaxis.range[0]") == 0
 
@@ -371,9 +372,7 @@ def test_a_slider_dragged_is_one_mark(views: Views) -> None:
 
 
 def test_zoom_is_kept_over_updates_and_shared(views: Views) -> None:
-    traffic = Traffic()
-    traffic.burst(4, steps=200, ends=False)
-    views.apply(traffic)
+    traffic = views.after_burst(4, steps=200, ends=False)
     box = views.page.locator("#itl .rp-plot").bounding_box()
     assert box is not None
     views.page.mouse.move(box["x"] + 200, box["y"] + 150)
@@ -397,9 +396,7 @@ def test_zoom_is_kept_over_updates_and_shared(views: Views) -> None:
 
 
 def test_a_double_click_returns_to_now(views: Views) -> None:
-    traffic = Traffic()
-    traffic.burst(4, steps=100, ends=False)
-    views.apply(traffic)
+    views.after_burst(4, steps=100, ends=False)
     now = views.range("itl")[1]
     views.page.evaluate("Plotly.relayout(document.querySelector('#tokens .rp-plot'), {'xaxis.range': [-2, -1]})")
     views.drawn()
@@ -420,9 +417,7 @@ def test_all_time_charts_end_at_the_same_now(views: Views) -> None:
 
 
 def test_idle_time_is_cut_out_and_marked(views: Views) -> None:
-    traffic = Traffic()
-    traffic.burst(4)
-    views.apply(traffic)
+    traffic = views.after_burst(4)
     first = views.range("itl")[1]
     traffic.idle(60000)
     traffic.burst(4)
@@ -444,9 +439,7 @@ def test_a_stall_with_requests_waiting_is_not_idle(views: Views) -> None:
 
 
 def test_the_theme_redraws(views: Views) -> None:
-    traffic = Traffic()
-    traffic.burst(4)
-    views.apply(traffic)
+    views.after_burst(4)
     light = views.page.evaluate("document.querySelector('#itl .rp-plot').layout.font.color")
     pixels = views.page.evaluate("Rose.palette().hues[0]")
     views.page.evaluate("document.body.classList.add('dark')")
@@ -459,9 +452,7 @@ def test_the_theme_redraws(views: Views) -> None:
 
 
 def test_log_axis(views: Views) -> None:
-    traffic = Traffic()
-    traffic.burst(4, steps=60)
-    views.apply(traffic)
+    views.after_burst(4, steps=60)
     views.page.get_by_role("button", name="log", exact=True).click()
     views.drawn()
     assert views.plot("itl", "layout.yaxis.type") == "log"
@@ -497,9 +488,7 @@ def test_memory_is_bounded(views: Views) -> None:
 
 
 def test_another_life_of_the_engine_starts_anew(views: Views) -> None:
-    traffic = Traffic()
-    traffic.burst(4)
-    views.apply(traffic)
+    views.after_burst(4)
     views.apply(Traffic("another"))
     assert EMPTY["itl"] in views.words("itl")
     assert views.page.evaluate("[Rose.store.tokens.size, Rose.store.requests.size, Rose.store.bootId]") == [
@@ -511,9 +500,7 @@ def test_another_life_of_the_engine_starts_anew(views: Views) -> None:
 
 def test_a_hidden_panel_is_not_drawn(views: Views) -> None:
     views.page.evaluate("document.getElementById('itl').style.display = 'none'")
-    traffic = Traffic()
-    traffic.burst(4, ends=False)
-    views.apply(traffic)
+    views.after_burst(4, ends=False)
     before = views.page.evaluate("Rose.panels.find((panel) => panel.name === 'itl').draws")
     views.page.wait_for_timeout(600)
     assert views.page.evaluate("Rose.panels.find((panel) => panel.name === 'itl').draws") == before
@@ -534,9 +521,7 @@ def test_nothing_is_drawn_while_nothing_changes(views: Views) -> None:
 
 
 def test_pointing_at_the_timeline(views: Views) -> None:
-    traffic = Traffic()
-    traffic.burst(3, steps=200, lane=True)
-    views.apply(traffic)
+    views.after_burst(3, steps=200, lane=True)
     views.page.evaluate(
         "window.seen = []; Rose.on('hover', (rid) => seen.push(rid)); Rose.on('select', (what) => { window.chosen = what; }); null"
     )
@@ -560,9 +545,7 @@ def test_pointing_at_the_timeline(views: Views) -> None:
 
 
 def test_wheel_drag_and_keys_steer_all_time_views(views: Views) -> None:
-    traffic = Traffic()
-    traffic.burst(4, steps=200, ends=False)
-    views.apply(traffic)
+    views.after_burst(4, steps=200, ends=False)
     canvas = views.page.locator("#steps canvas")
     canvas.hover(position={"x": 400, "y": 200})
     views.page.mouse.wheel(0, -240)
@@ -621,9 +604,7 @@ def test_keys_go_from_cell_to_cell(views: Views) -> None:
 
 
 def test_keys_go_on_beyond_what_is_in_view(views: Views) -> None:
-    traffic = Traffic()
-    traffic.burst(1, steps=30, lane=True)
-    views.apply(traffic)
+    views.after_burst(1, steps=30, lane=True)
     views.page.locator("#steps canvas").focus()
     views.page.keyboard.press("ArrowRight")
     row = "(Rose.store.stepRow(15) & Rose.store.steps.mask)"

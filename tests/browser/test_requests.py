@@ -201,9 +201,8 @@ def test_a_zoom_leaves_those_of_its_time(views: Views) -> None:
 
 
 def test_keys(views: Views) -> None:
-    page, traffic = views.page, Traffic()
-    traffic.burst(5, steps=3)
-    views.apply(traffic)
+    page = views.page
+    views.after_burst(5, steps=3)
     page.evaluate("window.chosen = null, Rose.on('select', (what) => window.chosen = what), 0")
     focused = "Number(document.activeElement.dataset.rid)"
     assert rows(page).evaluate_all("rows => rows.filter((row) => row.tabIndex === 0).length") == 1, "a single tab stop"
@@ -289,9 +288,7 @@ def test_csv_has_what_the_table_shows(views: Views) -> None:
 
 
 def test_nothing_is_written_while_it_is_not_shown(views: Views) -> None:
-    page, traffic = views.page, Traffic()
-    traffic.burst(2, steps=3)
-    views.apply(traffic)
+    page, traffic = views.page, views.after_burst(2, steps=3)
     press(page, "timeline")
     drawn = "Rose.panels.find(({name}) => name === 'requests').draws"
     before = page.evaluate(drawn)

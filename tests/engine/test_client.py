@@ -20,7 +20,6 @@ from roseplay.engine import client as client_module
 from roseplay.engine import start as start_module
 from roseplay.engine.client import Engine
 from roseplay.engine.errors import EngineBusyError, EngineError, EngineStartError
-from roseplay.engine.health import Watchdog
 from roseplay.engine.messages import (
     Abort,
     BlockInfo,
@@ -421,18 +420,6 @@ def test_a_worker_without_an_answer_is_busy_until_it_is_overdue(engine, worker, 
     wait_until(lambda: engine.overdue is None)
     worker.stopped_s = 3.5
     assert engine.overdue == "the engine's process has not run for 4 s"
-
-
-def test_a_prediction_ends_with_its_step():
-    now = [0.0]
-    watchdog = Watchdog(2.0, clock=lambda: now[0])
-    assert watchdog.doing == "the engine is busy with a step"
-    watchdog.step_started(1, 9.0)
-    now[0] = 50.0
-    assert watchdog.frozen(1.0) is None
-    watchdog.step_ended(1)
-    now[0] = 52.5
-    assert watchdog.frozen(1.0) == "the engine gave no sign of life for 2 s"
 
 
 def test_the_silence_of_slow_motion_does_not_count_after_it(engine, worker):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from roseplay import Engine, SamplingParams
+from roseplay import Engine
 from roseplay.engine.errors import EngineError
 from roseplay.model.runner import ModelRunner
 from tests.engine.test_engine import LONG
@@ -45,18 +45,6 @@ def test_a_step_that_raises_ends_its_requests_and_the_engine_goes_on(engine, mon
     assert after.metrics.cached_tokens == 0  # no block of the failed step could be found
 
 
-def test_a_scheduler_that_raises_does_not_end_the_engine(engine, monkeypatch):
-    from roseplay.core.scheduler import Scheduler
-
-    def schedule(self):
-        monkeypatch.undo()
-        raise IndexError("a bug")
-
-    monkeypatch.setattr(Scheduler, "schedule", schedule)
-    assert engine.submit([3], LONG).result(20).error == "IndexError: a bug"
-    assert engine.submit([3], LONG).result(20).finish_reason == "length"
-
-
 def test_a_frozen_thread_ends_every_stream_and_says_to_restart(tiny_llama, monkeypatch):
     engine = Engine(tiny_llama, block_size=4, num_blocks=50, step_timeout_s=0.3)
     execute = ModelRunner.execute
@@ -74,11 +62,6 @@ def test_a_frozen_thread_ends_every_stream_and_says_to_restart(tiny_llama, monke
         engine.submit([3], LONG)
     assert not engine.alive
     engine.close()
-
-
-def test_a_model_in_memory_cannot_go_to_a_process(tiny_llama):
-    with pytest.raises(ValueError, match="thread"):
-        Engine(tiny_llama, worker="process")
 
 
 @pytest.fixture(scope="module")
@@ -138,15 +121,3 @@ def test_a_worker_does_not_outlive_a_killed_client():
         return False
 
     wait_until(gone)
-
-
-def test_client_gone_while_streaming_frees_the_blocks(engine):
-    engine.set_knobs(slow_motion=20)
-    stream = engine.submit([3, 4], LONG)
-    for _ in stream:
-        break  # the reader stops reading
-    stream.cancel()
-    assert stream.result(10).finish_reason == "abort"
-    engine.set_knobs(slow_motion=1)
-    engine.submit([5], SamplingParams(max_new_tokens=1)).result(10)
-    wait_until(lambda: not engine._receiver.live())

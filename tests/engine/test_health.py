@@ -9,7 +9,6 @@ import threading
 import pytest
 
 from roseplay import Engine, SamplingParams
-from roseplay.engine.errors import EngineBusyError
 from roseplay.engine.health import Watchdog
 from roseplay.engine.transport import Heartbeat
 from roseplay.model.runner import ModelRunner
@@ -112,13 +111,6 @@ def test_a_heartbeat_is_missed_only_while_somebody_looks(clock):
     assert heartbeat.missing_for_s() == 0.0
 
 
-def test_an_idle_engine_answers(engine):
-    health = engine.health()
-    assert health.ok
-    assert health.detail == "ok"
-    assert engine.overdue is None
-
-
 def hold_steps(monkeypatch, predicted_s):
     """Makes steps wait for the event that this returns, with a predicted time of ``predicted_s``."""
     release, execute = threading.Event(), ModelRunner.execute
@@ -165,13 +157,6 @@ def test_a_paused_engine_is_well(engine):
     engine.resume()
 
 
-def test_a_closed_engine_is_not_well(tiny_llama):
-    with Engine(tiny_llama, block_size=4, num_blocks=50) as engine:
-        pass
-    assert not engine.health().ok
-    assert "closed" in engine.overdue
-
-
 def test_a_stopped_process_shows_and_is_replaced(monkeypatch):
     """Its GPU is simulated: two workers that import torch would take most of the test's time."""
     monkeypatch.setattr("roseplay.engine.client.OVERDUE_S", 1.0)
@@ -192,60 +177,3 @@ def test_a_stopped_process_shows_and_is_replaced(monkeypatch):
         assert engine.submit([3, 4], LONG).result(60).finish_reason == "length"
         assert engine.health().ok
         wait_until(lambda: len(feeders()) == others + 1)  # only the one of the worker that runs
-
-
-def test_one_stream_that_cannot_be_decoded_ends_alone(chat_engine):
-    class Panic(BaseException):
-        """Like a panic in a Rust extension: not an ``Exception``."""
-
-    class Broken:
-        def push(self, token_id):
-            raise Panic("no such token")
-
-        def flush(self):
-            raise Panic("nothing to flush")
-
-    expected = chat_engine.submit("What is TTFT?", LONG).result(30).text
-    chat_engine.pause()
-    broken, well = (chat_engine.submit("What is TTFT?", LONG) for _ in range(2))
-    broken._decoder = Broken()
-    chat_engine.resume()
-    assert broken.result(30).finish_reason == "error"
-    assert "could not be decoded (Panic: no such token)" in broken.error
-    assert well.result(30).text == expected
-    assert chat_engine.submit("What is TTFT?", LONG).result(30).text == expected
-
-
-def test_what_escapes_in_the_receiver_ends_all_streams_with_its_reason(tiny_llama, monkeypatch):
-    engine = Engine(tiny_llama, block_size=4, num_blocks=50, slow_motion=50)
-    streams = [engine.submit([3 + i], LONG) for i in range(2)]
-    wait_until(lambda: streams[0].token_ids)
-
-    def fail(event):
-        raise SystemError("a bug in the receiver")
-
-    monkeypatch.setattr(engine.telemetry, "add", fail, raising=True)
-    wait_until(lambda: not engine.alive)
-    monkeypatch.undo()
-    for stream in streams:
-        assert "a bug in the receiver" in stream.result(5).error
-    engine.close()
-
-
-def test_blocking_admission_waits_for_no_paused_engine(tiny_llama):
-    with Engine(tiny_llama, block_size=4, num_blocks=50, admission="blocking") as engine:
-        engine.pause()
-        with pytest.raises(EngineBusyError, match="paused"):
-            engine.submit([3], LONG)
-        engine.resume()
-        engine.set_knobs(slow_motion=1000)
-        accepted = []
-        thread = threading.Thread(target=lambda: accepted.append(engine.submit([3] * 10, LONG)))
-        thread.start()
-        wait_until(lambda: engine._receiver.num_live)
-        engine.pause()
-        thread.join(20)
-        assert accepted  # it was accepted and runs once the engine does
-        engine.resume()
-        engine.set_knobs(slow_motion=1)
-        assert accepted[0].result(20).finish_reason == "length"

@@ -255,10 +255,3 @@ def test_a_lost_device_ends_every_stream_and_says_to_restart(
     assert "the device is lost (CUDA error: an illegal memory access)" in errors.pop()
     with pytest.raises(EngineError, match="restart"):
         engine.submit([3], LONG)
-
-
-def test_an_engine_without_a_gpu_refuses_its_switches(tiny_llama: Any):
-    with Engine(tiny_llama, block_size=4, num_blocks=20) as plain:
-        for knob in ("overlap", "cuda_graphs"):
-            with pytest.raises(ValueError, match="needs a CUDA device"):
-                plain.set_knobs(**{knob: False})

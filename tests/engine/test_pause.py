@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
 
 import pytest
 
-from roseplay import Engine, SamplingParams
-from roseplay.engine.errors import EngineError, EngineStartError
+from roseplay import Engine
+from roseplay.engine.errors import EngineError
 from roseplay.engine.telemetry import StepEvent
 from tests.engine.test_engine import LONG
 from tests.waiting import wait_until
@@ -94,24 +91,3 @@ def test_a_paused_engine_can_be_closed(tiny_llama):
     assert stream.result(5).finish_reason == "abort"
     with pytest.raises(EngineError, match="closed"):
         engine.pause()
-
-
-@pytest.mark.slow
-def test_a_worker_that_replaces_another_is_not_paused(tmp_path, tiny_llama):
-    tiny_llama.save_pretrained(tmp_path)
-    with Engine(str(tmp_path), worker="process", block_size=4, num_blocks=50) as engine:
-        paused(engine)
-        lost = engine.submit([3], LONG)
-        os.kill(engine._transport.pid, signal.SIGKILL)
-        assert lost.result(10).finish_reason == "error"
-        assert not engine.paused
-        assert engine.submit([3], SamplingParams(max_new_tokens=2)).result(60).finish_reason == "length"
-
-
-@pytest.mark.parametrize("worker", ["thread", "process"])
-def test_a_start_can_be_cancelled(tmp_path, tiny_llama, worker):
-    tiny_llama.save_pretrained(tmp_path)
-    cancelled = threading.Event()
-    cancelled.set()
-    with pytest.raises(EngineStartError, match="cancelled"):
-        Engine(str(tmp_path), worker=worker, block_size=4, num_blocks=50, cancelled=cancelled)

@@ -57,6 +57,14 @@ def drivers(model: PreTrainedModel, lengths: list[int], **settings: Any) -> tupl
     return replaying, plain
 
 
+def step_both(replaying: Driver, plain: Driver, counts: dict[int, int], tolerance: float = 1e-4) -> bool | None:
+    """Make a step with both drivers, compare their logits, and return whether it was replayed."""
+    found, expected = replaying.step(counts), plain.step(counts)
+    for i in counts:
+        torch.testing.assert_close(found[i], expected[i], rtol=tolerance, atol=tolerance)
+    return replaying.result.graph
+
+
 # No RoPE, plain, windows, soft-cap, sinks, keys and values of different sizes, parallel layers, a mixture of experts.
 FEW = {"gpt2", "llama", "mistral", "gemma2", "gpt_oss", "deepseek_v3", "gpt_neox", "mixtral"}
 
@@ -68,12 +76,7 @@ FEW = {"gpt2", "llama", "mistral", "gemma2", "gpt_oss", "deepseek_v3", "gpt_neox
 )
 def test_a_replayed_step_gives_the_logits_of_the_step_as_it_is(family: str) -> None:
     replaying, plain = drivers(tiny_model(FAMILIES[family]()), [30, 30, 30])
-    graphs = []
-    for counts in [{0: 5, 1: 17, 2: 1}, *[{0: 1, 1: 1, 2: 1}] * 8]:
-        found, expected = replaying.step(counts), plain.step(counts)
-        graphs.append(replaying.result.graph)
-        for i in counts:
-            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    graphs = [step_both(replaying, plain, counts) for counts in [{0: 5, 1: 17, 2: 1}, *[{0: 1, 1: 1, 2: 1}] * 8]]
     assert plain.result.graph is None
     recorded = replaying.runner.accelerator.recorded
     assert recorded is not None
@@ -86,9 +89,7 @@ def test_a_replayed_step_gives_the_logits_of_the_step_as_it_is(family: str) -> N
 def test_steps_with_cached_latents_are_replayed_too() -> None:
     replaying, plain = drivers(tiny_model(FAMILIES["deepseek_v3"]()), [30, 30, 30], latent_cache="on")
     for counts in [{0: 5, 1: 17, 2: 1}, *[{0: 1, 1: 1, 2: 1}] * 5]:
-        found, expected = replaying.step(counts), plain.step(counts)
-        for i in counts:
-            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+        step_both(replaying, plain, counts)
     assert replaying.result.graph
     assert replaying.runner.loaded.kv_shapes[0].values_in_keys
 
@@ -100,9 +101,7 @@ def test_steps_with_onednns_products_are_replayed_too(dtype: torch.dtype, monkey
     replaying, plain = drivers(tiny_model(FAMILIES["llama"]()).to(dtype), [30, 30, 30])
     assert replaying.runner.loaded.model.model.layers[0].mlp.down_proj.packed.is_mkldnn
     for counts in [{0: 5, 1: 17, 2: 1}, *[{0: 1, 1: 1, 2: 1}] * 5]:
-        found, expected = replaying.step(counts), plain.step(counts)
-        for i in counts:
-            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+        step_both(replaying, plain, counts)
     assert replaying.result.graph
 
 
@@ -111,10 +110,7 @@ def test_small_sizes_are_recorded_before_the_first_request() -> None:
     with recording_options(warm_up_s=30, warm_up_tokens=3):
         replaying, plain = drivers(tiny_model(FAMILIES["mistral"]()), [30] * 4)
     for counts in [{0: 1}, {0: 1, 1: 2}, {2: 3}]:
-        found, expected = replaying.step(counts), plain.step(counts)
-        assert replaying.result.graph
-        for i in counts:
-            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+        assert step_both(replaying, plain, counts)
     replaying.step({0: 1, 1: 1, 2: 1, 3: 1})
     assert not replaying.result.graph
 
@@ -126,26 +122,28 @@ def test_sizes_come_and_go_and_requests_change() -> None:
     for number in range(40):
         running = [i for i in range(5) if (number >> i) & 1 or number % 5 == i]
         counts = {i: 1 if replaying.computed[i] else 2 + i for i in running if replaying.computed[i] < LENGTH - 3}
-        found, expected = replaying.step(counts), plain.step(counts)
-        replayed += bool(replaying.result.graph)
-        for i in counts:
-            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+        replayed += bool(step_both(replaying, plain, counts))
     assert replayed > 15
     recorded = replaying.runner.accelerator.recorded
     assert recorded is not None and len(recorded) >= 3
 
 
-def check_stateful(family: str) -> None:
+SOME_STATEFUL = ["qwen3_5_text", "lfm2", "jamba", "bamba"]
+
+
+@needs_numba
+@pytest.mark.parametrize(
+    "family",
+    [*SOME_STATEFUL, *(pytest.param(name, marks=pytest.mark.slow) for name in STATEFUL if name not in SOME_STATEFUL)],
+)
+def test_decodes_of_models_with_recurrent_layers_are_replayed(family: str) -> None:
     """Requests join and leave, in other slots each time. A waiting one keeps its states, as padding writes to none."""
     replaying, plain = drivers(tiny_model(STATEFUL[family]()), [LENGTH - 1] * 5)
     everyone = range(5)
     graphs = []
     for running in [everyone] * 4 + [[4, 0, 2], [1], [3, 1, 0, 2], everyone]:
         counts = {i: 1 if replaying.computed[i] else 2 + i for i in running}
-        found, expected = replaying.step(counts), plain.step(counts)
-        graphs.append(replaying.result.graph)
-        for i in counts:
-            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+        graphs.append(step_both(replaying, plain, counts))
     recorded = replaying.runner.accelerator.recorded
     assert recorded is not None and recorded.refused is None and len(recorded) == 1
     # the prompts; a new size; recorded; checked; 3 requests are padded to 5, 1 is not
@@ -156,28 +154,13 @@ def check_stateful(family: str) -> None:
 
 
 @needs_numba
-@pytest.mark.parametrize("family", ["qwen3_5_text", "lfm2", "jamba", "bamba"])
-def test_decodes_of_models_with_recurrent_layers_are_replayed(family: str) -> None:
-    check_stateful(family)
-
-
-@needs_numba
-@pytest.mark.slow
-@pytest.mark.parametrize("family", STATEFUL)
-def test_decodes_of_every_family_with_recurrent_layers_are_replayed(family: str) -> None:
-    check_stateful(family)
-
-
-@needs_numba
 def test_only_decodes_of_models_with_recurrent_layers_are_replayed() -> None:
     with recording_options(warm_up_s=30, warm_up_tokens=2):
         replaying, plain = drivers(tiny_model(STATEFUL["lfm2"]()), [30] * 3)
-    graphs = []
-    for counts in [{0: 1}, {0: 1}, {0: 2}, {0: 1, 1: 1}, {0: 1, 1: 1}, {0: 1, 1: 2}, {0: 1, 2: 4}]:
-        found, expected = replaying.step(counts), plain.step(counts)
-        graphs.append(replaying.result.graph)
-        for i in counts:
-            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    graphs = [
+        step_both(replaying, plain, counts)
+        for counts in [{0: 1}, {0: 1}, {0: 2}, {0: 1, 1: 1}, {0: 1, 1: 1}, {0: 1, 1: 2}, {0: 1, 2: 4}]
+    ]
     assert graphs == [False, True, False, False, True, False, False]  # a first token is not a decode
     steps = {choice.part: choice for choice in replaying.runner.info().choices}["steps"]
     assert steps.chosen == "decodes recorded and replayed" and "recurrent layers" in steps.why
@@ -208,12 +191,10 @@ def test_a_recording_that_fails_leaves_the_states_as_they_were(where: str, monke
 @pytest.mark.parametrize("family", ["llama", "mistral", "gpt_oss"])
 def test_a_few_tokens_of_a_prompt_are_replayed_as_decodes_are(family: str) -> None:
     replaying, plain = drivers(tiny_model(FAMILIES[family]()), [40] * 4)
-    graphs = []
-    for counts in [{0: 2, 1: 4}, {2: 6}, {0: 1, 1: 5}, {0: 1, 3: 3, 2: 1, 1: 1}, {0: 6}, {3: 3, 1: 3}, {2: 1, 3: 5}]:
-        found, expected = replaying.step(counts), plain.step(counts)
-        graphs.append(replaying.result.graph)
-        for i in counts:
-            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    graphs = [
+        step_both(replaying, plain, counts)
+        for counts in [{0: 2, 1: 4}, {2: 6}, {0: 1, 1: 5}, {0: 1, 3: 3, 2: 1, 1: 1}, {0: 6}, {3: 3, 1: 3}, {2: 1, 3: 5}]
+    ]
     assert graphs == [False, False, False, True, True, True, True]
 
 
@@ -241,13 +222,8 @@ def test_prompts_are_replayed_beside_decodes(family: str, dtype: torch.dtype) ->
         dict.fromkeys(range(10), 1),
     ]
     replaying, plain = drivers(model, [LENGTH - 1] * 10)
-    graphs = []
-    for counts in splits:
-        found, expected = replaying.step(counts), plain.step(counts)
-        graphs.append(replaying.result.graph)
-        for i in counts:
-            tolerance = 1e-4 if dtype == torch.float32 else 3e-2
-            torch.testing.assert_close(found[i], expected[i], rtol=tolerance, atol=tolerance)
+    tolerance = 1e-4 if dtype == torch.float32 else 3e-2
+    graphs = [step_both(replaying, plain, counts, tolerance) for counts in splits]
     recorded = replaying.runner.accelerator.recorded
     assert recorded is not None and recorded.refused is None and len(recorded) == 1
     assert graphs == [False, False, False, True, True, True, True, True, False]  # 10 tokens are too few for it
@@ -303,12 +279,10 @@ def test_logits_that_nobody_wants_are_not_computed() -> None:
 def test_prompts_run_as_they_are_where_a_call_cannot_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "prompt_span", lambda q, keys: None)
     replaying, plain = drivers(tiny_model(FAMILIES["mistral"]()), [LENGTH - 1] * 7)
-    graphs = []
-    for counts in [*({i: 40} for i in range(4)), *[{4: 2, 5: 1}] * 4, *[{6: 1, **dict.fromkeys(range(4), 1)}] * 4]:
-        found, expected = replaying.step(counts), plain.step(counts)
-        graphs.append(replaying.result.graph)
-        for i in counts:
-            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    graphs = [
+        step_both(replaying, plain, counts)
+        for counts in [*({i: 40} for i in range(4)), *[{4: 2, 5: 1}] * 4, *[{6: 1, **dict.fromkeys(range(4), 1)}] * 4]
+    ]
     assert graphs == [*[False] * 7, True, *[False] * 3, True]
     recorded = replaying.runner.accelerator.recorded
     assert recorded is not None and recorded.refused is None
@@ -392,9 +366,8 @@ def test_two_engines_do_not_record_each_other() -> None:
     replaying, plain = drivers(model, [20])
     other, _ = drivers(model, [20])
     for _ in range(8):
-        found, expected = replaying.step({0: 1}), plain.step({0: 1})
+        step_both(replaying, plain, {0: 1})
         other.step({0: 1})
-        torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-4)
     assert replaying.result.graph and other.result.graph
 
 
@@ -409,10 +382,7 @@ def test_a_size_in_between_is_filled_up(family: str) -> None:
     graphs = []
     for running in [everyone] * 4 + [range(3, 11), range(9), range(1, 10, 2), [4]]:
         counts = dict.fromkeys(running, 1)
-        found, expected = replaying.step(counts), plain.step(counts)
-        graphs.append(replaying.result.graph)
-        for i in counts:
-            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+        graphs.append(step_both(replaying, plain, counts))
     recorded = replaying.runner.accelerator.recorded
     assert recorded is not None and len(recorded) == 1 and 11 not in SIZES
     assert graphs == [False, False, False, True, True, True, False, False]  # 5 is less than half of 12
@@ -462,8 +432,7 @@ def test_a_step_that_wants_no_logits_is_nothing_to_check_a_recording_by() -> Non
             driver.computed[0] += 4
             driver.steps += 1
     for _ in range(5):
-        found, expected = replaying.step({0: 4}), plain.step({0: 4})
-        torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-4)
+        step_both(replaying, plain, {0: 4})
     recorded = replaying.runner.accelerator.recorded
     assert recorded is not None and recorded.refused is None
     assert replaying.result.graph

@@ -235,34 +235,11 @@ def test_a_file_that_is_too_large_is_413(client: TestClient, monkeypatch: pytest
         assert "too large" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("path", ["run", "stop", "open", "summary"])
-@pytest.mark.parametrize("headers", [{"origin": "https://evil.example"}, {"origin": "null"}, {"host": "evil.example"}])
-def test_another_site_s_page_cannot_use_the_lab(
-    client: TestClient, playground: Playground, path: str, headers: dict[str, str]
-) -> None:
-    # text/plain needs no preflight, so only the guard protects the lab.
-    kind, before = {"content-type": "text/plain"}, playground.lab.describe()
-    assert client.post(f"/ui/lab/{path}", content=json.dumps(QUICKLY), headers={**headers, **kind}).status_code == 403
-    assert playground.lab.describe() == before
-
-
 def test_the_store_forgets_the_oldest(playground: Playground) -> None:
     store = playground.lab.store
     ids = [store.keep({"id": str(number)}) for number in range(20)]
     assert store.get(ids[0]) is None
     assert store.get(ids[-1]) == {"id": "19"}
-
-
-def test_a_program_follows_a_comparison_to_its_summary(client: TestClient, playground: Playground) -> None:
-    body = {"scenario": "dedup", "b": {"knobs": {"max_batch_size": 2}}, "seed": 5, "repeats": 1, "params": QUICK}
-    job_id = client.post("/ui/lab/run", json=body).json()["job"]
-    ended(playground.lab.job(job_id))
-    told = client.get(f"/ui/lab/job?id={job_id}").json()
-    assert told["state"] == "done"
-    document = client.get(f"/ui/lab/result/{told['result']}").json()
-    assert (document["seed"], len(sentences(document["summary"]))) == (5, 3)
-    assert document["arms"]["B"]["knobs"]["max_batch_size"] == 2
-    assert document["arms"]["A"]["knobs"]["same_step_sharing"] is False
 
 
 def test_a_program_measures_longer_and_until_the_spread_is_small(client: TestClient, playground: Playground) -> None:

@@ -119,13 +119,6 @@ def test_what_a_tab_claims_to_have_may_be_anything(have: str) -> None:
     assert len(parse_seen(have)) <= 16
 
 
-def test_a_lane_that_does_not_exist_is_refused(playground: Playground) -> None:
-    with pytest.raises(ValueError, match="no lane 9"):
-        playground.chats.send("hello", lanes=[9], tab_id=TAB, params=PARAMS)
-    with pytest.raises(ValueError, match="empty"):
-        playground.chats.send("  ", lanes=[1], tab_id=TAB, params=PARAMS)
-
-
 def test_rate() -> None:
     assert rate([]) is rate([5]) is rate([5, 5]) is None
     assert rate([0, 10**9, 2 * 10**9]) == 1.0

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roseplay.engine.errors import EngineBusyError
 from roseplay.lab.own_traffic import OwnTraffic
-from roseplay.play.open_loop import MOST_WAITING
 from roseplay.play.own import FileTraffic
 from roseplay.play.playground import Playground
 from roseplay.play.session import LEASE_S, Tabs
@@ -32,9 +30,9 @@ def file_of(*arrivals: float) -> OwnTraffic:
     return OwnTraffic("a.jsonl", tuple(OwnRequest(at, 4, 3) for at in arrivals))
 
 
-def play(requests: Requests, file: OwnTraffic, watched: Any = lambda: True) -> FileTraffic:
+def play(requests: Requests, file: OwnTraffic) -> FileTraffic:
     """Run the traffic to its end."""
-    traffic = FileTraffic(file, 5, requests.send, watched, requests.time)
+    traffic = FileTraffic(file, 5, requests.send, lambda: True, requests.time)
     traffic.start()
     traffic._thread.join(timeout=20)
     assert not traffic.running
@@ -52,46 +50,6 @@ def test_requests_are_sent_at_the_times_of_the_file_whether_or_not_others_are_an
     assert requests.at_s == pytest.approx(arrivals, abs=0.001)
     assert (figures["on"], figures["sent"], figures["done"], figures["stopped"]) == (False, 5, 0, None)
     assert (figures["name"], figures["requests"], figures["span_s"]) == ("a.jsonl", 5, 3600.0)
-
-
-def test_a_submit_that_takes_long_delays_no_later_arrival(requests: Requests) -> None:
-    def slow() -> None:
-        requests.time.ns += int(0.35e9)
-
-    requests.before[1] = slow
-    play(requests, file_of(0, 0.1, 0.2, 0.5))
-    assert requests.at_s == pytest.approx([0, 0.45, 0.45, 0.5], abs=0.001)
-
-
-def test_it_stops_when_too_many_wait(requests: Requests) -> None:
-    requests.scheduled = False
-    figures = play(requests, file_of(*(i / 10 for i in range(200)))).figures()
-    assert figures["sent"] == figures["waiting"] == MOST_WAITING
-    assert figures["stopped"] == f"{MOST_WAITING} requests were waiting, the limit is {MOST_WAITING}"
-
-
-def test_it_stops_when_the_engine_takes_no_more(requests: Requests) -> None:
-    def busy() -> None:
-        raise EngineBusyError("256 requests are already waiting")
-
-    requests.before[2] = busy
-    figures = play(requests, file_of(0, 1, 2, 3)).figures()
-    assert (figures["sent"], figures["stopped"]) == (2, "256 requests are already waiting")
-
-
-def test_it_stops_with_its_tab(requests: Requests) -> None:
-    figures = play(requests, file_of(0, 600), lambda: requests.time.ns < 2e9).figures()
-    assert (figures["sent"], figures["stopped"]) == (1, "its tab has gone")
-    assert figures["seconds"] <= 3, "it does not wait for the next arrival"
-
-
-def test_a_request_that_is_being_submitted_when_all_is_stopped_is_aborted(requests: Requests) -> None:
-    traffic = FileTraffic(file_of(0, 1, 2, 3), 5, requests.send, lambda: True, requests.time)
-    requests.before[2] = lambda: traffic.stop(abort=True)
-    traffic.start()
-    traffic._thread.join(timeout=20)
-    assert [tracked.stream.cancelled for tracked in requests.made] == [False, False, True]
-    assert traffic.figures()["stopped"] is None
 
 
 @pytest.fixture
@@ -148,11 +106,6 @@ def test_its_own_stop_leaves_answers_and_other_traffic_alone(begun: Playground, 
     assert json.loads(begun.delta(0, tab_id=MINE))["own"]["steady"]["on"]
     assert not any(stream.finished for stream in engine.streams.values())
     begun.traffic.stop("steady", MINE)
-
-
-def test_stopping_a_lane_leaves_it(begun: Playground) -> None:
-    begun.stop(tab_id=MINE, lane=1)
-    assert traffic(begun)["on"]
 
 
 def test_a_tab_plays_one_file_at_a_time(begun: Playground) -> None:

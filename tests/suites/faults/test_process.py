@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -195,28 +193,3 @@ def test_requests_that_cannot_cross_to_a_process_harm_nobody_else(token, where, 
     assert engine.abort_all() == 0
     assert engine.worker_pid == worker
     outcome(f"transport: {type(token).__name__.lower()} {where}", "nobody else saw anything of it")
-
-
-@pytest.mark.slow
-def test_a_worker_ends_with_its_killed_parent(outcome) -> None:
-    program = Path(__file__).parents[2] / "engine" / "orphan.py"
-    client = subprocess.Popen(
-        [sys.executable, program, "tiny-chat"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(program.parents[2])},
-    )
-    assert client.stdout is not None
-    worker = int(client.stdout.readline())
-    client.kill()
-    client.communicate()
-
-    def gone() -> bool:
-        try:
-            os.kill(worker, 0)
-        except ProcessLookupError:
-            return True
-        return False
-
-    wait_until(gone, "the worker ends")
-    outcome("parent: SIGKILL", "the worker ended with it")
