@@ -11,7 +11,7 @@ _BYTES = 512 * 2**20  # far beyond any cache
 _REPEATS = 5
 
 
-def read_bandwidth(device: str = "cpu") -> float:
+def read_bandwidth(device: str) -> float:
     """Returns the bytes a second of one pass of reading over 512 MB, by all of torch's threads.
 
     Decode steps, which read every weight once, are measured against it. On a GPU it is the rate of a copy, reading and

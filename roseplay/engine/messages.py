@@ -190,12 +190,10 @@ class Failed:
     """The worker could not start or cannot continue.
 
     Attributes:
-        user_error: the user can fix it (say, the model was not found).
         reason: of an ``EngineStartError``.
     """
 
     message: str
-    user_error: bool = False
     reason: str | None = None
 
 

@@ -34,7 +34,6 @@ class Receiver(LiveStreams[Stream]):
         self._knobs = knobs
         self._send = send
         self._causes = CauseCounter()
-        self.overrun_tokens = 0
 
     # -- any thread
 
@@ -72,7 +71,6 @@ class Receiver(LiveStreams[Stream]):
     def _take_token(self, token: NewToken, time_ns: int) -> TokenEvent | None:
         stream = self._streams.get(token.request_id)
         if stream is None:  # it has ended here, at a stop string or by an abort that the worker has not seen yet
-            self.overrun_tokens += 1
             return None
         last_ns = stream.metrics.last_token_ns
         try:

@@ -41,7 +41,7 @@ def run_worker(
         runner = make_runner(model, config, Reporter(send if reports else None), clock)
         worker = Worker(runner, config, knobs, inbox, send, clock)
     except (EngineStartError, UnsupportedKnobError) as error:
-        send(Failed(str(error), user_error=True, reason=getattr(error, "reason", None)))
+        send(Failed(str(error), reason=getattr(error, "reason", None)))
         return
     except BrokenPipeError:  # the client is gone
         raise

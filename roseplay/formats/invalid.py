@@ -71,10 +71,10 @@ def first_fault(error: ValidationError, document: str = "", skip: int = 0) -> st
         document: its name.
         skip: how many names lead to what is called the document.
     """
-    return fault_text(error.errors(include_url=False)[0], document, skip)
+    return fault_text(error.errors(include_url=False)[0], document, skip=skip)
 
 
-def fault_text(fault: Mapping[str, Any], document: str = "", skip: int = 0) -> str:
+def fault_text(fault: Mapping[str, Any], document: str = "", *, skip: int) -> str:
     """Returns a fault of pydantic's, or of FastAPI's, in one line, see ``first_fault``."""
     where = document
     for part in fault["loc"][skip:]:

@@ -60,8 +60,8 @@ def choice(*values: str) -> Schema:
     return {"type": "choice", "values": list(values)}
 
 
-def scalar(most: int = 10_000) -> Schema:
-    return {"type": "scalar", "most": most}
+def scalar() -> Schema:
+    return {"type": "scalar", "most": 10_000}
 
 
 def optional(schema: Schema, *names: str) -> dict[str, Schema]:

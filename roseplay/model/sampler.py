@@ -129,13 +129,6 @@ class Logprobs:
         return result
 
 
-def token_logprobs(
-    logits: torch.Tensor, requests: Sequence[Drawing], tokens: Sequence[int]
-) -> list[TokenLogprobs | None]:
-    """Returns the log-probabilities of drawn tokens; None for rows whose requests did not ask for any."""
-    return Logprobs(logits, requests, to_device(tokens, torch.int64, logits.device)).read()
-
-
 def _is_penalised(params: SamplingParams) -> bool:
     return params.repetition_penalty != 1.0 or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
 

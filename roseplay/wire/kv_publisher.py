@@ -41,11 +41,10 @@ class KvEventPublisher:
         replay_endpoint: str,
         *,
         block_size: int,
-        topic: str = "",
         array_like: bool = False,
         keep: int = KEPT_BATCHES,
     ) -> None:
-        self.publication = Publication(context, endpoint, topic)
+        self.publication = Publication(context, endpoint)
         self._replay = bound_socket(context, zmq.ROUTER, replay_endpoint, _REPLAYS_AT_ONCE * (keep + 1))
         self.replay_endpoint: str = self._replay.last_endpoint.decode()
         self._block_size = block_size

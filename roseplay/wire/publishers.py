@@ -37,7 +37,6 @@ class Publishers(AbstractContextManager["Publishers"]):
         host: the address to listen on; by default only this machine can subscribe. There is no password.
         kv_replay_port: port for replays of KV events; by default the one after ``kv_events_port``.
         worker_id: the engine's name in its metrics; by default a random one.
-        topic: topic of the KV events' messages.
         array_like: write KV events as arrays, as older versions do.
 
     Attributes:
@@ -59,7 +58,6 @@ class Publishers(AbstractContextManager["Publishers"]):
         *,
         kv_replay_port: int | None = None,
         worker_id: str | None = None,
-        topic: str = "",
         array_like: bool = False,
     ) -> None:
         if kv_events_port is not None and not engine.config.kv_events:
@@ -78,7 +76,7 @@ class Publishers(AbstractContextManager["Publishers"]):
                 replay_port = (kv_events_port and kv_events_port + 1) if kv_replay_port is None else kv_replay_port
                 endpoints = endpoint_of(host, kv_events_port), endpoint_of(host, replay_port)
                 self.kv = KvEventPublisher(
-                    self._context, *endpoints, block_size=engine.info.block_size, topic=topic, array_like=array_like
+                    self._context, *endpoints, block_size=engine.info.block_size, array_like=array_like
                 )
             if forward_pass_port is not None:
                 endpoint = endpoint_of(host, forward_pass_port)

@@ -1,4 +1,4 @@
-"""Publishing sockets, for messages of three frames (topic, sequence number, payload). Slow subscribers do not block."""
+"""Publishing sockets. Messages are of three frames: empty topic, number, payload. Slow subscribers do not block."""
 
 from __future__ import annotations
 
@@ -41,9 +41,8 @@ class Publication:
         next: the number of the next message.
     """
 
-    def __init__(self, context: Any, endpoint: str, topic: str = "") -> None:
+    def __init__(self, context: Any, endpoint: str) -> None:
         self._socket = bound_socket(context, zmq.PUB, endpoint)
-        self._topic = topic.encode()
         self.endpoint: str = self._socket.last_endpoint.decode()
         self.next = 0
 
@@ -51,7 +50,7 @@ class Publication:
         """Send a message to the subscribers whose queues have room, and return its number."""
         number = self.next
         self.next += 1
-        self._socket.send_multipart([self._topic, sequence_bytes(number), payload], zmq.NOBLOCK)
+        self._socket.send_multipart([b"", sequence_bytes(number), payload], zmq.NOBLOCK)
         return number
 
     def skip(self) -> None:

@@ -681,7 +681,7 @@ def test_a_process_tells_why_it_cannot_start_and_ends(tmp_path):
     assert type(process).__name__ == "SpawnProcess"  # a fork would copy this process's threads and locks
     assert transport.receive(0.01) is None
     failed = receive(transport, Failed)
-    assert failed.user_error
+    assert not failed.message.startswith("the engine could not start")  # as an unexpected error would
     assert transport.stopped_for_s() < 5.0
     with pytest.raises(WorkerGoneError, match=r"process ended \(exit code 0\)"):
         receive(transport, Ready)
@@ -724,7 +724,7 @@ def test_a_model_that_cannot_be_loaded_is_told(model, caplog):
     from roseplay.model.errors import refuse
 
     model.error = refuse("x", "no such family")
-    assert worked(model) == [Failed("x cannot be served: no such family", True, "no such family")]
+    assert worked(model) == [Failed("x cannot be served: no such family", "no such family")]
     model.error = RuntimeError("broken\nfile")
     with caplog.at_level(logging.CRITICAL):
         assert worked(model) == [Failed("the engine could not start: RuntimeError: broken")]

@@ -16,7 +16,7 @@ from roseplay.core.step import Step, StepEntry
 from roseplay.model import sampler
 from roseplay.model.accelerator import Accelerator
 from roseplay.model.gumbel import gumbel, row_keys
-from roseplay.model.sampler import draw, sample, token_logprobs
+from roseplay.model.sampler import Logprobs, draw, sample
 from roseplay.model.step_sampler import StepSampler
 from roseplay.model.top_k_top_p import cut_threshold
 
@@ -284,7 +284,7 @@ def test_logprobs_are_of_the_raw_logits():
         request(logprobs=20),
     ]
     tokens = [7, 8, 9, 10]
-    result = token_logprobs(logits, requests, tokens)
+    result = Logprobs(logits, requests, torch.tensor(tokens)).read()
     expected = logits.log_softmax(-1)
     assert result[1] is None
     for row, count in ((0, 3), (2, 0), (3, 20)):
@@ -294,7 +294,8 @@ def test_logprobs_are_of_the_raw_logits():
         values, ids = expected[row].topk(count)
         assert [i for i, _ in got.top] == ids.tolist()
         assert [v for _, v in got.top] == pytest.approx(values.tolist(), abs=1e-5)
-    assert token_logprobs(logits[:, :5], [request(logprobs=20)] * 4, [0] * 4)[0].top[4]  # only five tokens exist
+    few = Logprobs(logits[:, :5], [request(logprobs=20)], torch.tensor([0])).read()[0]
+    assert few and few.top[4], "only five tokens exist"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

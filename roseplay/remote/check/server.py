@@ -86,11 +86,11 @@ class Server(Control):
         messages = [{"role": "user", "content": content}]
         return {"model": self.model, "messages": messages, "max_tokens": 8, **fields}
 
-    def stream_chat(self, content: str = "What is a cache?", **fields: Any) -> Events:
+    def stream_chat(self, **fields: Any) -> Events:
         """Ask one question and read the stream of its answer."""
         began = time.monotonic()
         parser, size = EventParser(), 0
-        with self.open_stream(content, **fields) as response:
+        with self.open_stream("What is a cache?", **fields) as response:
             events = Events(response.status_code)
             for portion in response.iter_bytes():
                 time_s = time.monotonic() - began
