@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from playwright.sync_api import BrowserContext, Page, expect
 
 from roseplay.config import SamplingParams
 from roseplay.play.replay_server import ReplayServer
-from roseplay.play.server import create_app
 from roseplay.recording.exports import export
 from roseplay.recording.reader import read
 from roseplay.recording.run import Run
-from roseplay.serve.guard import allowed_hosts
 from tests.browser.conftest import PHONE, Served, answer_at_most, ask, forget, ready, serving, state, text
+from tests.play.conftest import serving as serving_page
 from tests.play.fake_engine import FakeEngine
 
 # What the store holds at the end of a run. A recording leaves out requests that ended before its snapshot.
@@ -124,21 +119,6 @@ def mock_run(
         path = download(page, "recording.jsonl", tmp_path_factory.mktemp("run"))
         forget(context)
     return path, held
-
-
-@contextmanager
-def theatre(path: Path) -> Iterator[Served]:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        app = create_app(ReplayServer(path), allowed_hosts("127.0.0.1"))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        while not server.started:
-            time.sleep(0.02)
-        yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", None)
-        server.should_exit = True
-        thread.join(timeout=10)
 
 
 def test_a_replay_ends_where_the_run_did(
@@ -362,7 +342,8 @@ def test_a_cut_off_file_plays_as_far_as_it_goes(run_on_disk: Path, page: Page, t
 
 def test_a_page_without_an_engine(mock_run: tuple[Path, dict[str, Any]], open_page: Callable[..., Page]) -> None:
     path, held = mock_run
-    with theatre(path) as served:
+    with serving_page(None, ReplayServer(path)) as address:
+        served = Served(address, None)
         for screen in ({}, PHONE):
             page = open_page(served, live=False, **screen)
             page.wait_for_function("() => window.Rose && Rose.panels && Rose.panels.length >= 4 && Rose.replay.on")

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pytest
-import uvicorn
 from gradio_client import Client
 
 from roseplay.config import Knobs
-from roseplay.play.engine_host import EngineHost
+from roseplay.play.page_host import PageHost
 from roseplay.play.playground import Playground
 from roseplay.play.server import create_app
 from roseplay.serve.guard import allowed_hosts
 from tests.play import inputs
 from tests.play.fake_engine import FakeEngine
-from tests.waiting import wait_until
+from tests.remote.servers import at_a_port
 
 T = TypeVar("T")
 
@@ -43,39 +40,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @contextmanager
-def serving(engine: Any, playground: Playground | EngineHost | None = None, **how: Any) -> Iterator[str]:
+def serving(engine: Any, playground: PageHost | None = None, **how: Any) -> Iterator[str]:
     """Serve the page of an engine at a free port; yields its address. ``how`` are more arguments of ``create_app``."""
     app = create_app(playground or Playground(engine), allowed_hosts("127.0.0.1"), **how)
-    with running(uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))) as address:
+    with at_a_port(app, log_level="warning") as address:
         yield address
-
-
-_free_ports: list[int] = []  # of servers that have stopped: a browser has cached their files
-
-
-@contextmanager
-def running(server: uvicorn.Server) -> Iterator[str]:
-    """Run a server at a free port; yields its address, and afterwards stops the server if it is still running."""
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _bind(listener)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        port = listener.getsockname()[1]
-        wait_until(lambda: server.started, "the server starts")
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.should_exit = True
-            thread.join(timeout=10)
-    if not thread.is_alive():
-        _free_ports.append(port)
-
-
-def _bind(listener: socket.socket) -> None:
-    with suppress(IndexError, OSError):  # no port is left, or another program has taken it
-        return listener.bind(("127.0.0.1", _free_ports.pop()))
-    listener.bind(("127.0.0.1", 0))
 
 
 @pytest.fixture

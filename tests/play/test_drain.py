@@ -15,8 +15,8 @@ from roseplay.play.options import parse
 from roseplay.play.playground import Playground
 from roseplay.serve.interrupts import Interrupts
 from tests.lab.fake_arms import QUICK, FakeArms
-from tests.play.conftest import running
 from tests.play.fake_engine import INFO, FakeEngine
+from tests.remote.servers import running
 from tests.waiting import wait_until
 
 BODY = {"model": INFO.model, "prompt": [1, 2, 3], "max_tokens": 9, "stream": True}
