@@ -27,6 +27,7 @@ class LoopThread:
 
     def __init__(self, name: str, at_end: Callable[[], Awaitable[None]] = _nothing) -> None:
         self._at_end = at_end
+        self._open = threading.Lock()  # acquired by the first ``close``
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -41,10 +42,9 @@ class LoopThread:
 
     def close(self, timeout: float) -> None:
         """Cancel all tasks and end the thread; waits up to ``timeout`` seconds. Closing twice is allowed."""
-        if not self._thread.is_alive():
-            return
-        with suppress(RuntimeError):  # it ends by itself
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        if self._open.acquire(blocking=False):  # a second stop would interrupt ``_finish``
+            with suppress(RuntimeError):  # it ends by itself
+                self._loop.call_soon_threadsafe(self._loop.stop)
         if self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
