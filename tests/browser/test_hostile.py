@@ -16,10 +16,12 @@ from playwright.sync_api import Browser, Page, expect
 from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.play.playground import Playground
+from roseplay.play.replay_server import ReplayServer
 from roseplay.recording.exports import export
 from tests.browser.conftest import Served, answer_at_most, ask, serving, text
 from tests.browser.test_lab import DOCUMENT, open_file, open_lab
-from tests.browser.test_replay import open_recording, theatre, to_the_end
+from tests.browser.test_replay import open_recording, to_the_end
+from tests.play.conftest import serving as serving_page
 from tests.play.fake_engine import INFO, FakeEngine
 from tests.recording.test_hostile import BAD, Lines, encoded, hostile
 from tests.recording.test_recording import MINE, run
@@ -86,10 +88,10 @@ def test_an_opened_recording(hostile_file: Path, mock: Served, open_page: Open) 
 
 
 def test_a_recording_that_the_server_was_started_for(hostile_file: Path, browser: Browser) -> None:
-    with theatre(hostile_file) as served:
+    with serving_page(None, ReplayServer(hostile_file)) as address:
         context = browser.new_context()
         page = context.new_page()
-        page.goto(served.address)
+        page.goto(address)
         page.wait_for_function("() => window.Rose && Rose.panels && Rose.panels.length >= 4 && Rose.replay.on")
         expect(page.locator(".rp-model-chip")).to_contain_text(IMAGE)
         assert IMAGE in (page.locator(".rp-model-chip").get_attribute("title") or "")
