@@ -30,7 +30,8 @@ CATALOG: Any = SimpleNamespace(
     entries=lambda: (ENTRIES, True),
     find=lambda name: next((one for one in ENTRIES if one.model == name), None) or describe(name),
 )
-ANSWERED = "status of 4"  # a refusal logs an error on the browser's console
+# Refusals, and polls at the moment when engines change, which are answered 503, log errors on the browser's console.
+ANSWERED = "the server responded with a status of "
 
 
 @pytest.fixture
