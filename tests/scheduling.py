@@ -25,9 +25,9 @@ class PagesOnCores(LoadFileScheduling):
         return bool(self.workqueue) and next(iter(self.workqueue)).startswith(_BROWSER)
 
     def _with_pages(self, without: WorkerController) -> int:
-        """Returns how many other processes have browser tests left."""
+        """Returns how many other processes have browser tests left and take more."""
         return sum(
             any(scope.startswith(_BROWSER) and not all(tests.values()) for scope, tests in files.items())
             for node, files in self.assigned_work.items()
-            if node is not without
+            if node is not without and not node.shutting_down
         )
