@@ -36,7 +36,7 @@ from roseplay.play.web.gradio_styles import joined_styles
 from roseplay.play.web.lab_routes import lab_router
 from roseplay.play.web.recording_routes import add_recording_routes
 from roseplay.play.web.sampling_routes import sampling_router
-from roseplay.play.web.start_gate import StartGate
+from roseplay.play.web.start_gate import StartGate, start_reply
 from roseplay.play.web.traffic_routes import PREFIX as TRAFFIC
 from roseplay.play.web.traffic_routes import traffic_router
 from roseplay.serve.admission import AdmissionGate
@@ -101,7 +101,7 @@ def create_app(
     page.state_session_capacity = SESSIONS  # sessions hold no state of roseplay, so dropping one loses nothing
     page.queue(default_concurrency_limit=None, max_size=MAX_QUEUED)
     app = FastAPI(title="roseplay", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    _add_refusals(app)
+    _add_refusals(app, host)
     # The middleware added last runs first.
     app.add_middleware(GradioGate, page=page)
     app.add_middleware(BodyLimits, max_bytes=partial(_max_body, host))
@@ -148,22 +148,24 @@ def _max_body(host: PageHost, path: str) -> int:
     return max(MAX_BODY, 6 * max_prompt_chars(longest) + (1 << 16))
 
 
-def _add_refusals(app: FastAPI) -> None:
+def _add_refusals(app: FastAPI, host: PageHost) -> None:
     """Make the app reply to errors that routes raise with one line."""
     app.add_exception_handler(RequestValidationError, _say_what_is_invalid)
     app.add_exception_handler(HTTPException, _say_in_one_line)
-    app.add_exception_handler(EngineError, _say_that_none_is_live)
+
+    async def say_that_none_is_live(request: Request, error: Exception) -> Response:
+        """Answers requests that were admitted just before the engine ended because another model is loaded."""
+        if isinstance(host, EngineHost) and not host.live and (reply := start_reply(request.scope, host)):
+            return reply
+        return refusal(request.url.path, 503, one_line(error), "starting")
+
+    app.add_exception_handler(EngineError, say_that_none_is_live)
 
 
 async def _say_what_is_invalid(request: Request, error: Exception) -> Response:
     """Returns the first of FastAPI's validation errors as one line."""
     assert isinstance(error, RequestValidationError)
     return JSONResponse({"detail": fault_text(error.errors()[0], skip=1)}, 422)
-
-
-async def _say_that_none_is_live(request: Request, error: Exception) -> Response:
-    """Answers requests that were admitted just before the engine ended because another model is loaded."""
-    return refusal(request.url.path, 503, one_line(error), "starting")
 
 
 async def _say_in_one_line(request: Request, error: Exception) -> Response:

@@ -200,6 +200,21 @@ def test_closing_it_meanwhile_ends_it(models: ModelHost) -> None:
 
 
 class TestServer:
+    def test_a_poll_that_was_admitted_before_the_model_was_changed_is_told_of_the_start(
+        self, models: ModelHost, client: TestClient
+    ) -> None:
+        delta = models.host.delta
+
+        def overtaken(*args: Any, **options: Any) -> bytes:
+            models.host.switch("other", EngineConfig())
+            return delta(*args, **options)
+
+        models.held.set()
+        models.host.delta = overtaken  # type: ignore[method-assign]
+        reply = client.get("/ui/delta")
+        assert (reply.status_code, reply.json()["start"]["model"]) == (200, "other")
+        models.held.clear()
+
     def test_pages_and_programs_see_the_start_and_then_the_new_model(
         self, models: ModelHost, client: TestClient
     ) -> None:
