@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from roseplay import Engine
 from roseplay.config import SamplingParams
-from tests.browser.conftest import Served, ask, ready, reload, serving, state
+from tests.browser.conftest import Served, ask, ready, reload, serving, settled, state
 from tests.waiting import wait_until
 
 Open = Callable[..., Page]
@@ -156,6 +156,23 @@ def test_values_between_the_places_can_be_typed(mock: Served, page: Page) -> Non
     page.locator("#prefill-requests-value input").fill("5")
     page.locator("#prefill-requests-value input").press("Enter")
     wait_until(lambda: mock.engine.knobs.prefill_max_batch_size == 5)
+
+
+def test_leaving_a_box_does_not_undo_a_change_made_elsewhere(mock: Served, page: Page) -> None:
+    box = page.locator("#prefill-requests-value input")
+    box.fill("5")
+    box.press("Enter")
+    wait_until(lambda: mock.engine.knobs.prefill_max_batch_size == 5)
+    box.hover()
+    page.mouse.down()  # the page leaves the controls alone meanwhile
+    mock.engine.set_knobs(prefill_max_batch_size=7)
+    page.wait_for_function("() => Rose.store.knobs.prefill_max_batch_size === 7")
+    assert box.input_value() == "5"
+    box.blur()
+    page.mouse.up()
+    expect(box).to_have_value("7")
+    settled(page)
+    assert mock.engine.knobs.prefill_max_batch_size == 7
 
 
 def test_the_policy_is_chosen_in_a_section_that_opens(mock: Served, page: Page) -> None:

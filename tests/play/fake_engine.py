@@ -147,11 +147,12 @@ class FakeEngine:
         return self.blocks.get(block) or BlockInfo(block, "free", [], None, [], -1, False)
 
     def set_knobs(self, **changes: Any) -> Knobs:
-        old, self.knobs = self.knobs, self.knobs.changed(changes)
-        changed = {k: (getattr(old, k), v) for k, v in changes.items() if getattr(old, k) != v}
-        if changed:
-            self.telemetry.add(KnobEvent(self.knobs, 0, self.clock.now_ns(), changed))
-        return self.knobs
+        with self._lock:
+            old, self.knobs = self.knobs, self.knobs.changed(changes)
+            changed = {k: (getattr(old, k), v) for k, v in changes.items() if getattr(old, k) != v}
+            if changed:
+                self.telemetry.add(KnobEvent(self.knobs, 0, self.clock.now_ns(), changed))
+            return self.knobs
 
     def close(self, timeout: float = 10.0, *, reason: str | None = None) -> None:
         self._closed.set()

@@ -121,9 +121,17 @@ export function slid(knob, i) {
 
 const boxText = (value) => value === null ? "∞" : String(value);
 
+/* Whether text was typed into a box since the last call. A box that loses the focus without it may show a value that was
+ * changed elsewhere a moment ago; sending that would undo the change. */
+function wasTyped(name) {
+  const box = inputOf(name), was = Boolean(box && box.dataset.typed);
+  if (was) delete box.dataset.typed;
+  return was;
+}
+
 /** Handle a value typed into the box of such a slider; returns the new values of slider and box. */
 export async function typed(knob, text) {
-  if (text !== boxText(now(knob))) await setKnob(knob, text);
+  if (wasTyped(`${controls[knob]}-value`) && text !== boxText(now(knob))) await setKnob(knob, text);
   return [place(controls[knob], now(knob)), boxText(now(knob))];
 }
 
@@ -142,8 +150,8 @@ export function slowed(on, text) {
 
 /** Handle a typed factor of slow motion; returns the text for its box. While it is off, it stays off. */
 export async function factorTyped(text) {
-  const factor = factorIn(text), slow = now("slow_motion") > 1;
-  if (!factor || (slow && factor !== now("slow_motion"))) await setKnob("slow_motion", factor || text);
+  const factor = factorIn(text), slow = now("slow_motion") > 1, was = wasTyped("slow-factor");
+  if (was && (!factor || (slow && factor !== now("slow_motion")))) await setKnob("slow_motion", factor || text);
   return `×${now("slow_motion") > 1 ? now("slow_motion") : factor || SLOW_FACTOR}`;
 }
 
