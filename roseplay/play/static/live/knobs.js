@@ -121,8 +121,8 @@ export function slid(knob, i) {
 
 const boxText = (value) => value === null ? "∞" : String(value);
 
-/* Whether text was typed into a box since the last call. A box that loses the focus without it may show a value that was
- * changed elsewhere a moment ago; sending that would undo the change. */
+/* Whether text was typed into a box since the last call. A box that loses the focus without it may show a value that
+ * was changed elsewhere a moment ago; sending that would undo the change. */
 function wasTyped(name) {
   const box = inputOf(name), was = Boolean(box && box.dataset.typed);
   if (was) delete box.dataset.typed;
