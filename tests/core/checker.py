@@ -6,7 +6,7 @@ outcome, change knobs, clear the cache; a step may fail at its launch or later, 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +70,7 @@ class Checker:
         self.operations = 0
         self.log: deque[str] = deque(maxlen=40)
         self.flying: Flight | None = None
-        self.ran_ahead = self.accepted_tokens = 0
+        self.met = Counter[str]()  # how often random operations met what they should
         self.most_tokens: int | None = None
         self._live: dict[int, Truth] = {}
         self._next_id = 0
@@ -86,48 +86,43 @@ class Checker:
     # -- operations
 
     def submit(
-        self,
-        prompt: Iterable[int],
-        max_new_tokens: int,
-        seed: int = 0,
-        eos: Iterable[int] = (),
-        prompt_logprobs: int | None = None,
-        tenant: str | None = None,
-        priority: int = 0,
-    ) -> None:
-        """Submit a request, which must be refused exactly when it can never fit."""
+        self, prompt: Iterable[int], max_new_tokens: int, seed: int = 0, eos: Iterable[int] = (), **sampling: Any
+    ) -> Request | None:
+        """Submit a request, which must be refused (None is returned) exactly when it can never fit."""
         scheduler = self.scheduler
-        sampling = SamplingParams(
-            max_new_tokens=max_new_tokens, prompt_logprobs=prompt_logprobs, tenant=tenant, priority=priority
-        )
-        request = Request(self._next_id, list(prompt), sampling, eos_token_ids=frozenset(eos), seed=seed)
-        about = f"seed={seed}, eos={sorted(eos)}, {prompt_logprobs=}, {tenant=}, {priority=}"
-        self._count(f"submit({request.token_ids}, {max_new_tokens}, {about})")
+        params = SamplingParams(max_new_tokens=max_new_tokens, **sampling)
+        request = Request(self._next_id, list(prompt), params, eos_token_ids=frozenset(eos), seed=seed)
+        about = "".join(f", {name}={value!r}" for name, value in sampling.items())
+        self._count(f"submit({request.token_ids}, {max_new_tokens}, {seed=}, eos={sorted(eos)}{about})")
         total = request.num_prompt_tokens + max_new_tokens
         if total > scheduler.max_model_len or total > scheduler.pool.num_usable * scheduler.block_size:
             with pytest.raises(RequestTooLargeError):
                 scheduler.add(request)
             assert request.request_id not in scheduler.requests
-        else:
-            scheduler.add(request)
-            self._next_id += 1
-            truth = Truth(self.device.histories, request)
-            request.lookup = Guesses(truth, right=(0.0, 0.6, 0.9, 1.0)[self._next_id % 4])
-            self._live[request.request_id] = self.device.truths[request.request_id] = truth
-            self._computed[request.request_id] = 0
-            self._prompt_logprobs[request.request_id] = []
+            self.check()
+            return None
+        scheduler.add(request)
+        self._next_id += 1
+        truth = Truth(self.device.histories, request)
+        request.lookup = Guesses(truth, right=(0.0, 0.6, 0.9, 1.0)[self._next_id % 4])
+        self._live[request.request_id] = self.device.truths[request.request_id] = truth
+        self._computed[request.request_id] = 0
+        self._prompt_logprobs[request.request_id] = []
         self.check()
+        return request
 
     def end(self, which: int, reason: FinishReason = FinishReason.ABORT) -> None:
         """End the live request with index ``which`` (modulo their number); if none is live, try an unknown id."""
-        self._count(f"end({which}, {reason.value!r})")
-        if not self._live:
+        if self._live:
+            self.end_request(list(self._live.values())[which % len(self._live)].request, reason)
+        else:
             assert self.scheduler.end(which, reason) is None
-            return
-        truth = list(self._live.values())[which % len(self._live)]
-        assert self.scheduler.end(truth.request.request_id, reason) is truth.request
-        assert self.scheduler.end(truth.request.request_id, reason) is None
-        self._ended(truth.request, reason)
+
+    def end_request(self, request: Request, reason: FinishReason = FinishReason.ABORT) -> None:
+        self._count(f"end_request({request}, {reason.value!r})")
+        assert self.scheduler.end(request.request_id, reason) is request
+        assert self.scheduler.end(request.request_id, reason) is None
+        self._ended(request, reason)
         self.check()
 
     def set_knobs(self, **changes: Any) -> None:
@@ -158,16 +153,19 @@ class Checker:
         self._count(f"set_token_cost({token_cost})")
         self.scheduler.token_cost = token_cost
 
-    def step(self, outcome: str = LAUNCHED) -> None:
+    def step(self, outcome: str = LAUNCHED, entry: int | None = None) -> None:
         """A step from its launch to its outcome, with no other step in flight."""
         self.land()
-        self.launch(outcome)
+        self.launch(outcome, entry)
         self.land()
 
-    def launch(self, outcome: str = LAUNCHED) -> None:
-        """Launch a step. One in flight lands before it if the next step cannot be made earlier, otherwise after it."""
+    def launch(self, outcome: str = LAUNCHED, entry: int | None = None) -> None:
+        """Launch a step. One in flight lands before it if the next step cannot be made earlier, otherwise after it.
+
+        With ``NAN_LOGITS``, the entry with index ``entry`` computes NaN, or by default any that computes something.
+        """
         self._count(f"launch({outcome!r})")
-        self._launch(outcome)
+        self._launch(outcome, entry)
         self.check()
 
     def land(self) -> None:
@@ -209,14 +207,14 @@ class Checker:
         self.operations += 1
         self.log.append(operation)
 
-    def _launch(self, outcome: str) -> None:
+    def _launch(self, outcome: str, entry: int | None) -> None:
         scheduler, before = self.scheduler, self.flying
         if before is not None:
             if not scheduler.can_run_ahead(before.step):
                 self._land()
                 return
             scheduler.assume(before.step)
-            self.ran_ahead += 1
+            self.met["ran ahead"] += 1
         if not scheduler.has_work:
             return
         step = self._schedule()
@@ -225,10 +223,11 @@ class Checker:
             return
         if self.most_tokens is not None and step.prompt_tokens + step.decode_tokens > self.most_tokens:
             outcome = NO_MEMORY
+        self.met[f"{outcome}{', ahead' if before is not None else ''}"] += 1
         if outcome in (BROKEN_AT_LAUNCH, NO_MEMORY):
             self._launch_failed(step, outcome)
             return
-        flight = self._execute(step, before, outcome)
+        flight = self._execute(step, before, outcome, entry)
         if before is None:
             self.flying = flight
         else:
@@ -240,6 +239,8 @@ class Checker:
         assert self.flying is None or not step.preempted, "a request lost blocks that a step in flight writes into"
         self._invariants.check_step(step, running)
         self.explanations.check_step(step)
+        for what in ("preempted", "copies", "swapped_in", "states_before", "dropped_logits"):
+            self.met[what] += len(getattr(step, what))
         for entry in step.entries:
             if entry.request.request_id in self._computed:
                 self._computed[entry.request.request_id] += entry.num_prompt_tokens
@@ -247,7 +248,7 @@ class Checker:
             self._computed.pop(number, None)
         return step
 
-    def _execute(self, step: Step, before: Flight | None, outcome: str) -> Flight:
+    def _execute(self, step: Step, before: Flight | None, outcome: str, nan: int | None) -> Flight:
         blocks = {
             entry.request.block_table[position // self.device.block_size]
             for entry in step.entries
@@ -257,7 +258,8 @@ class Checker:
         if broken:
             self.device.spoil(step)
         computing = [index for index, entry in enumerate(step.entries) if entry.num_tokens]
-        nan = computing[step.step_id % len(computing)] if outcome == NAN_LOGITS and computing else None
+        if outcome == NAN_LOGITS and nan is None and computing:
+            nan = computing[step.step_id % len(computing)]
         return Flight(step, None if broken else self.device.execute(step, nan), blocks)
 
     def _land(self, behind: Flight | None = None) -> None:
@@ -288,7 +290,7 @@ class Checker:
             for token in self._confirmed(entry, known[entry.request.request_id])
         ]
         assert [(entry.request.request_id, token) for entry, token in told] == expected
-        self.accepted_tokens += len(expected) - len(dict(expected))
+        self.met["accepted"] += flight.step.accepted_tokens
         assert flight.step.accepted_tokens == len(expected) - len(dict(expected))
         for number, (entry, token) in enumerate(told):
             request_id = entry.request.request_id

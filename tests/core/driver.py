@@ -97,7 +97,7 @@ def _operate(checker: Checker, rng: random.Random, ahead: bool, failures: float)
         seed, prompt_logprobs = rng.randrange(2), rng.choice([None] * 7 + [0])
         for _ in range(rng.choice([1] * 9 + [3])):
             tenant, priority = rng.choice([None, "a", "b"]), rng.randrange(-1, 2)
-            checker.submit(prompt, count, seed, eos, prompt_logprobs, tenant, priority)
+            checker.submit(prompt, count, seed, eos, prompt_logprobs=prompt_logprobs, tenant=tenant, priority=priority)
     elif action < 0.28:
         checker.end(rng.randrange(40), rng.choice([FinishReason.ABORT, FinishReason.STOP]))
     elif action < 0.31:

@@ -6,8 +6,7 @@ import pytest
 
 from roseplay.core.cache_miss import MOST_LOST, Lost, Miss, MissReason, Siblings
 from roseplay.core.request import Request
-from tests.core.checker import NAN_LOGITS, Checker
-from tests.core.driver import run
+from tests.core.checker import BROKEN_LATER, NAN_LOGITS
 from tests.core.harness import BLOCK_SIZE, Rig
 
 FOX, DOG = [1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 3, 4, 5, 6, 70, 8, 9]
@@ -15,9 +14,7 @@ FOX, DOG = [1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 3, 4, 5, 6, 70, 8, 9]
 
 def asked(rig: Rig, prompt: list[int], max_new_tokens: int = 1) -> Request:
     """Serve a request alone and return it."""
-    request = rig.add(prompt, max_new_tokens)
-    rig.run()
-    return request
+    return rig.served(prompt, max_new_tokens=max_new_tokens)[0]
 
 
 def test_nothing_begins_like_it() -> None:
@@ -79,15 +76,12 @@ def test_the_logits_are_gone() -> None:
 
 def test_a_prompt_that_ends_in_what_a_failed_request_began_with_is_forgotten_with_it() -> None:
     """Computed separately, its block is the end of a prompt, not a full block that other prompts continue from."""
-    tried = Checker(same_step_sharing=False)
-    tried.submit(FOX, 5)
-    tried.submit(FOX[:4], 1)
-    tried.step()
-    tried.step(NAN_LOGITS)
-    tried.submit(FOX, 1)
-    tried.step()
-    assert tried.device.truths[2].request.miss == Miss(MissReason.NEW, 0, 0)
-    tried.drain()
+    rig = Rig(same_step_sharing=False)
+    rig.add(FOX, 5)
+    rig.add(FOX[:4], 1)
+    rig.step()
+    rig.step(NAN_LOGITS)
+    assert asked(rig, FOX).miss == Miss(MissReason.NEW, 0, 0)
 
 
 def test_another_one_of_its_step_computes_it() -> None:
@@ -121,10 +115,10 @@ def test_the_cache_was_cleared(how: str) -> None:
     rig = Rig()
     asked(rig, FOX)
     if how == "cleared":
-        rig.scheduler.clear_cache()
+        rig.clear_cache()
     else:
         for on in (False, True):
-            rig.scheduler.set_knobs(rig.scheduler.knobs.changed({"prefix_cache": on}))
+            rig.set_knobs(prefix_cache=on)
     last = rig.scheduler.next_step_id - 1
     assert asked(rig, FOX).miss == Miss(MissReason.CLEARED, 0, 0, step_id=last)
     assert asked(rig, FOX).miss is None, "it is cached again"
@@ -159,8 +153,7 @@ def test_a_preempted_request_keeps_its_first_reason() -> None:
 def test_who_lost_what_it_shared_explains_again() -> None:
     rig = Rig()
     first, second = rig.add(FOX), rig.add(FOX)
-    rig.model.fail_on_step = 0
-    rig.step()
+    rig.step(BROKEN_LATER)
     rig.step()
     assert first.finish_reason == "error"
     assert second.miss == Miss(MissReason.NEW, 0, 0), "a failed computation is never cached"
@@ -209,11 +202,3 @@ def test_what_was_lost_is_remembered_for_a_while() -> None:
     assert lost.find(1, (1,)) == (5, MissReason.EVICTED)
     assert lost.find(2, (2,)) is None
     assert MOST_LOST < 10_000
-
-
-def test_each_reason_occurs_in_random_operations() -> None:
-    """``explanations.py`` has checked these reasons."""
-    missing, seeds = set(MissReason), iter(range(12))
-    while missing:
-        told = run(next(seeds), 2500).explanations.told
-        missing -= {reason for reason, count in told.items() if count}

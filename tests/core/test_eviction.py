@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from roseplay.config import Knobs
 from roseplay.core.block_pool import BlockPool
 from tests.core.harness import BLOCK_SIZE, Rig
 
@@ -116,9 +115,9 @@ def test_pins_end(by: str) -> None:
     pool = rig.scheduler.pool
     assert num_pinned(pool) == 8
     if by == "clear":
-        rig.scheduler.clear_cache()
+        rig.clear_cache()
     else:
-        rig.scheduler.set_knobs(Knobs(pinned_blocks=4))
+        rig.set_knobs(pinned_blocks=4)
     assert num_pinned(pool) == 0
 
 
@@ -128,7 +127,7 @@ def test_a_preempted_request_that_finds_its_own_blocks_pins_none(mode: str) -> N
     for number in range(3):
         rig.add([number] * (6 * BLOCK_SIZE + number), 8)
     rig.run()
-    (preempted,) = (request for request in rig.submitted.values() if request.num_preemptions)
+    (preempted,) = (request for request in rig.requests if request.num_preemptions)
     assert sum(len(step.admitted) for step in rig.steps) == 4
     assert num_pinned(rig.scheduler.pool) == 0
     rig.add(preempted.token_ids[: 6 * BLOCK_SIZE], 1)
@@ -144,7 +143,6 @@ def test_a_request_may_take_pinned_blocks_when_there_are_no_others() -> None:
     rig.add([3] * (18 * BLOCK_SIZE), 5)
     rig.run()
     assert num_pinned(rig.scheduler.pool) < 8
-    rig.check_outputs()
 
 
 def users(**knobs: Any) -> tuple[int, Rig]:
@@ -156,8 +154,7 @@ def users(**knobs: Any) -> tuple[int, Rig]:
         for other in range(4 if number else 0):
             rig.add([100 + 4 * number + other] * (9 * BLOCK_SIZE), 2)
             rig.run()
-    rig.check_outputs()
-    return sum(request.num_cached_tokens for request in rig.submitted.values()), rig
+    return sum(request.num_cached_tokens for request in rig.requests), rig
 
 
 def test_a_system_prompt_stays_where_it_is_used_often_or_pinned() -> None:
@@ -181,4 +178,3 @@ def test_what_follows_a_prefix_is_evicted_before_it(policy: str) -> None:
     again = rig.add([1] * (4 * BLOCK_SIZE) + [7], 1)
     rig.run()
     assert again.num_cached_tokens == 4 * BLOCK_SIZE
-    rig.check_outputs()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from roseplay.config import SamplingParams
 from roseplay.core.block_pool import BlockPool
-from roseplay.core.cache_entries import Node
+from roseplay.core.cache_entries import Lookup, Node
 from roseplay.core.cache_events import CacheLog
 from roseplay.core.cache_miss import MissReason
 from roseplay.core.prefix_cache import PrefixCache
@@ -76,6 +75,16 @@ def test_blocks_are_listed_again_behind_a_new_parent() -> None:
     assert tree.stored() == 0
 
 
+def test_blocks_with_colliding_hashes_are_not_taken_for_each_other() -> None:
+    one, other, look_up = (-1, -1), (-2, -2), Lookup(0, True, True)
+    assert hash(one) == hash(other)  # as Python gives -1 and -2 the same
+    tree = Tree()
+    tree.cache.insert_block(None, one, tree.pool.allocate(), 0, 0)
+    tree.cache.commit(keep=True)
+    assert tree.cache.find_block(None, one, look_up) is not None
+    assert tree.cache.find_block(None, other, look_up) is None
+
+
 def test_what_followed_an_evicted_block_is_explained_as_evicted() -> None:
     tree = Tree()
     for block in reversed(tree.blocks):
@@ -114,39 +123,27 @@ def test_a_long_prompt_is_removed_at_once() -> None:
 def test_blocks_behind_another_request_s_evicted_ones_are_listed_again(length: int) -> None:
     """A request that computes a cached prompt itself, for log-probabilities, does not hold the blocks that are cached.
     These are evicted before it fills its third block, or, with a longer prompt, after that and before its fourth."""
-    log, tree = CacheLog(), CacheTree()
-    rig = Rig(num_blocks=9, cache_log=log)
-    rig.add(range(length), 1)
-    rig.run()
-    wanted = SamplingParams(max_new_tokens=4 * BLOCK_SIZE - length + 1, prompt_logprobs=0)
-    request = rig.add(range(length), sampling=wanted)
+    rig = Rig(num_blocks=9)
+    rig.served(range(length), max_new_tokens=1)
+    request = rig.add(range(length), 4 * BLOCK_SIZE - length + 1, prompt_logprobs=0)
     while request.num_tokens < length + 3:
         rig.step()
-    rig.add([99] * (3 * BLOCK_SIZE), 1)
-    while rig.scheduler.has_work:
-        rig.step()
-        replayed(log, tree)
-    again = rig.add([*request.token_ids[: 4 * BLOCK_SIZE], 7], 1)
-    rig.run()
+    rig.served([99] * (3 * BLOCK_SIZE), max_new_tokens=1)
+    (again,) = rig.served([*request.token_ids[: 4 * BLOCK_SIZE], 7], max_new_tokens=1)
     assert again.num_cached_tokens == 4 * BLOCK_SIZE
-    rig.check_outputs()
 
 
 def test_what_is_shared_in_a_step_behind_dropped_blocks_is_not_kept() -> None:
     """With the prefix cache off, two requests share within each step. It is switched on before such a step is over."""
-    log, tree = CacheLog(), CacheTree()
-    rig = Rig(prefix_cache=False, prefill_max_tokens=BLOCK_SIZE, cache_log=log)
+    rig = Rig(prefix_cache=False, prefill_max_tokens=BLOCK_SIZE)
     for _ in range(2):
         rig.add(range(3 * BLOCK_SIZE), 6)
     rig.step()
-    step = rig.scheduler.schedule()
-    assert step.shared_tokens == BLOCK_SIZE
-    rig.scheduler.set_knobs(rig.scheduler.knobs.changed({"prefix_cache": True}))
-    rig.scheduler.update(step, rig.model.execute(step))
-    assert not replayed(log, tree).stored
-    while rig.scheduler.has_work:
-        rig.step()
-        replayed(log, tree)
-    again = rig.add(range(3 * BLOCK_SIZE), 1)
+    rig.launch()
+    assert rig.steps[-1].shared_tokens == BLOCK_SIZE
+    rig.set_knobs(prefix_cache=True)
+    rig.land()
+    assert not any(rig.scheduler.pool.is_findable(block) for block in rig.requests[0].block_table)
     rig.run()
+    (again,) = rig.served(range(3 * BLOCK_SIZE), max_new_tokens=1)
     assert again.num_cached_tokens == 3 * BLOCK_SIZE
