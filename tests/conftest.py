@@ -115,6 +115,14 @@ def chromium_path(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
+def tiny_llama() -> Any:
+    """A model in memory, with 97 tokens and a context of 64."""
+    from tests.model.families import FAMILIES, tiny_model
+
+    return tiny_model(FAMILIES["llama"]())
+
+
+@pytest.fixture(scope="session")
 def repository() -> Path:
     """The root of the working tree."""
     return _REPOSITORY

@@ -48,6 +48,7 @@ from roseplay.engine.receiver import Receiver
 from roseplay.engine.start import (
     POLL_S,
     OpeningTokenizer,
+    TokenizerOpener,
     apply_settings,
     check_worker,
     killed_on_error,
@@ -56,7 +57,7 @@ from roseplay.engine.start import (
 )
 from roseplay.engine.stream import Listener, Stream
 from roseplay.engine.telemetry import Telemetry
-from roseplay.engine.transport import Transport, WorkerGoneError, start_transport
+from roseplay.engine.transport import Transport, TransportFactory, WorkerGoneError, start_transport
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,8 @@ class Engine:
         import_after: this process imports the tokenizer's libraries only once it is set; a worker process does not
             wait.
         ids: source of request ids; engines that share it never use an id twice.
+        start_transport: starts the worker, and its replacement if its process ends.
+        open_tokenizer: opens the model's tokenizer.
         settings: fields of ``EngineConfig`` and ``Knobs`` by name, which override ``config`` and ``knobs``.
 
     Raises:
@@ -97,12 +100,15 @@ class Engine:
         on_progress: Callable[[Progress], None] | None = None,
         import_after: threading.Event | None = None,
         ids: Iterator[int] | None = None,
+        start_transport: TransportFactory = start_transport,
+        open_tokenizer: TokenizerOpener = open_tokenizer,
         **settings: Any,
     ) -> None:
         self.config, self._knobs = apply_settings(config or EngineConfig(), knobs or Knobs(), settings)
         check_worker(self.config, model, clock)
         self.model = model  # a name, a path, or a model in memory
         self.clock, self._cancelled = clock, cancelled
+        self._start_transport, self._open_tokenizer = start_transport, open_tokenizer
         self._closed = self._paused = False
         self._broken: str | None = None
         self._ids = itertools.count() if ids is None else ids
@@ -133,12 +139,12 @@ class Engine:
         def opened() -> Any:
             if import_after is not None:
                 import_after.wait()
-            return open_tokenizer(self.model, self.config)
+            return self._open_tokenizer(self.model, self.config)
 
         beside = self.config.worker == "process"
         if not beside:
             self.tokenizer = opened()
-        transport = start_transport(self.model, self.config, self._knobs, self.clock, on_progress is not None)
+        transport = self._start_transport(self.model, self.config, self._knobs, self.clock, on_progress is not None)
         with killed_on_error(transport):
             if on_progress is not None:
                 on_progress(Progress(STAGES[0]))
@@ -478,7 +484,7 @@ class Engine:
             self._transport.kill()
             self._paused = False
             self._receiver.end_all(FinishReason.ERROR, self._restarting)
-            self._connection.transport = start_transport(self.model, self.config, self._knobs, self.clock)
+            self._connection.transport = self._start_transport(self.model, self.config, self._knobs, self.clock, False)
         try:
             self.info = wait_until_ready(self._transport, self._cancelled)
         except EngineStartError as error:

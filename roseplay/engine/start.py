@@ -21,6 +21,9 @@ from roseplay.settings import settings_of
 START_TIMEOUT_S = 900.0
 POLL_S = 0.1
 
+# Opens the tokenizer of a model; ``None`` if the model has none. Raises ``EngineStartError``.
+TokenizerOpener = Callable[[Any, EngineConfig], Any]
+
 
 def apply_settings(config: EngineConfig, knobs: Knobs, settings: dict[str, Any]) -> tuple[EngineConfig, Knobs]:
     """Returns both with ``settings`` applied by name; raises ``EngineStartError`` for an unknown name or bad value."""
@@ -115,15 +118,17 @@ def wait_until_ready(
     cancelled: threading.Event | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     check: Callable[[], None] = lambda: None,
+    timeout_s: float = START_TIMEOUT_S,
 ) -> EngineInfo:
     """Wait until a worker has started; raises ``EngineStartError`` if it fails, makes no progress or is cancelled.
 
     Args:
         on_progress: called with each ``Progress`` of the worker.
         check: called a few times a second; an error that it raises ends the wait.
+        timeout_s: how long there may be no progress.
     """
     waited = 0.0
-    while waited < START_TIMEOUT_S:
+    while waited < timeout_s:
         _check_cancelled(cancelled)
         check()
         try:
@@ -140,7 +145,7 @@ def wait_until_ready(
                 on_progress(event)
         else:
             waited += POLL_S
-    raise EngineStartError(f"the model was not loaded within {START_TIMEOUT_S:.0f} s")
+    raise EngineStartError(f"the model was not loaded within {timeout_s:g} s")
 
 
 def _check_cancelled(cancelled: threading.Event | None) -> None:

@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
@@ -21,11 +22,21 @@ from roseplay.engine.records import StepRecord
 if TYPE_CHECKING:
     from roseplay.engine.stream import Stream
 
-# Streams of ended requests are kept for readers that poll: all for KEPT_S, several times the interval of the slowest that
-# must miss none, and then at most this many, with this many tokens in all.
-KEPT_S = 1.0
-KEPT_STREAMS = 256
-KEPT_TOKENS = 1 << 17
+
+class Kept(NamedTuple):
+    """Which streams of ended requests are kept for readers that poll.
+
+    Attributes:
+        seconds: all are kept for this time, several times the interval of the slowest reader that must miss none.
+        streams, tokens: after that, at most so many, with so many tokens in all.
+    """
+
+    seconds: float = 1.0
+    streams: int = 256
+    tokens: int = 1 << 17
+
+
+KEPT = Kept()
 
 
 class TokenEvent(NamedTuple):
@@ -137,9 +148,12 @@ class Telemetry:
 
     Args:
         capacity: number of events to keep.
+        kept: which streams to keep.
+        clock: returns the time in seconds, by which streams are kept.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, kept: Kept = KEPT, clock: Callable[[], float] = time.monotonic) -> None:
+        self._kept, self._clock = kept, clock
         self._events: deque[TelemetryEvent] = deque(maxlen=capacity)
         self._next = 0
         self._lock = threading.Lock()
@@ -155,15 +169,16 @@ class Telemetry:
                 self._keep(event.stream)
 
     def _keep(self, stream: Stream) -> None:
-        """Keep an ended request's stream until enough others have ended after it, and for ``KEPT_S``."""
+        """Keep an ended request's stream until enough others have ended after it, and for ``Kept.seconds``."""
         tokens = stream.metrics.prompt_tokens + stream.metrics.completion_tokens
-        self._ended.append((stream, tokens, time.monotonic()))
+        self._ended.append((stream, tokens, self._clock()))
         self._ended_tokens += tokens
         self._release()
 
     def _release(self) -> None:
-        before = time.monotonic() - KEPT_S
-        while len(self._ended) > KEPT_STREAMS or (self._ended_tokens > KEPT_TOKENS and len(self._ended) > 1):
+        seconds, streams, most = self._kept
+        before = self._clock() - seconds
+        while len(self._ended) > streams or (self._ended_tokens > most and len(self._ended) > 1):
             if self._ended[0][2] > before:
                 break
             self._ended_tokens -= self._ended.popleft()[1]

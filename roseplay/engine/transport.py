@@ -17,9 +17,11 @@ from typing import Any, Protocol
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import EngineConfig, Knobs
+from roseplay.engine.load_runner import load_model_runner
 from roseplay.engine.messages import Command, Event, Shutdown
 from roseplay.engine.processes import FOLLOWER_GONE, freeze_objects, leave_signals_to_parent
 from roseplay.engine.run_worker import run_worker
+from roseplay.engine.runner import RunnerFactory
 
 HEARTBEAT_S = 0.25
 
@@ -53,6 +55,10 @@ class Transport(Protocol):
         """Kill the worker, if it is a process."""
 
 
+# Starts a worker for a model; the last argument says whether it sends ``Progress`` events while it starts.
+TransportFactory = Callable[[Any, EngineConfig, Knobs, Clock, bool], Transport]
+
+
 class QueueInbox:
     """A worker's inbox over any queue with ``get`` and ``empty``.
 
@@ -75,20 +81,26 @@ class QueueInbox:
 
 
 class ThreadTransport:
-    """The worker is a thread of this process."""
+    """The worker is a thread of this process; ``make_runner`` makes what runs its model."""
 
     replaceable = False
     pid = None
 
     def __init__(
-        self, model: Any, config: EngineConfig, knobs: Knobs, clock: Clock = SYSTEM_CLOCK, reports: bool = False
+        self,
+        model: Any,
+        config: EngineConfig,
+        knobs: Knobs,
+        clock: Clock = SYSTEM_CLOCK,
+        reports: bool = False,
+        make_runner: RunnerFactory = load_model_runner,
     ) -> None:
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._thread = threading.Thread(
             target=run_worker,
             args=(model, config, knobs, QueueInbox(self._commands), self._events.put),
-            kwargs={"clock": clock, "reports": reports},
+            kwargs={"clock": clock, "make_runner": make_runner, "reports": reports},
             name="roseplay-worker",
             daemon=True,
         )

@@ -2,20 +2,22 @@ from __future__ import annotations
 
 import pytest
 
-from roseplay import Engine
-from tests.model.families import FAMILIES, tiny_model
+from roseplay import Engine, Knobs
 
 
-@pytest.fixture(scope="session")
-def tiny_llama():
-    return tiny_model(FAMILIES["llama"]())
+@pytest.fixture(scope="module")
+def engine_of_all_tests(tiny_llama):
+    with Engine(tiny_llama, block_size=4, num_blocks=100, step_timeout_s=30) as engine:
+        yield engine
 
 
 @pytest.fixture
-def engine(tiny_llama):
-    """A small engine with a model of 97 tokens, context 64 and no tokenizer."""
-    with Engine(tiny_llama, block_size=4, num_blocks=100, step_timeout_s=30) as engine:
-        yield engine
+def engine(engine_of_all_tests):
+    """A small engine with a model of 97 tokens, context 64 and no tokenizer. It has no requests, and its cache is empty."""
+    yield engine_of_all_tests
+    engine_of_all_tests.abort_all()
+    engine_of_all_tests.set_knobs(**Knobs().to_dict())
+    engine_of_all_tests.clear_cache()
 
 
 @pytest.fixture(scope="module")

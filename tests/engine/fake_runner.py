@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from roseplay.clock import SYSTEM_CLOCK
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.step import Step, StepResult, TokenLogprobs
@@ -29,6 +29,19 @@ class Failing:
         raise self.error
 
 
+class SkippingClock:
+    """The system's clock, which also goes on when time is skipped."""
+
+    def __init__(self) -> None:
+        self._skipped_ns = 0
+
+    def now_ns(self) -> int:
+        return SYSTEM_CLOCK.now_ns() + self._skipped_ns
+
+    def skip(self, seconds: float) -> None:
+        self._skipped_ns += round(seconds * 1e9)
+
+
 class FakeRunner:
     """Executes steps on a ``Device``, which checks what they read; faults are set by step id."""
 
@@ -50,6 +63,7 @@ class FakeRunner:
         self.closed = False
         self.broken = False  # a launched step will fail, and so will the one launched behind it
         self.wrong: list[AssertionError] = []
+        self.clock = SkippingClock()
 
     def info(self) -> EngineInfo:
         sizes = {"num_parameters": 0, "weight_bytes": 0, "vocab_size": 50, "kv_bytes_per_token": 1, "threads": 1}
@@ -70,7 +84,7 @@ class FakeRunner:
 
     def execute(self, step: Step) -> StepResult:
         self.steps.append(step)
-        time.sleep(self.takes_s)
+        self.clock.skip(self.takes_s)
         for entry in step.entries:
             if entry.request.request_id not in self.device.truths:
                 self.device.truths[entry.request.request_id] = Truth(self.device.histories, entry.request)
@@ -121,13 +135,13 @@ class Loop:
         self.waits: list[float | None] = []
         self._is_over = False
         self.refuse: Callable[[Event], Exception | None] = lambda event: None
-        self._script: list[list[Command] | Callable[[], list[Command]]] = []
+        self.script: list[list[Command] | Callable[[], list[Command]]] = []
         self.runner.eos_token_ids = frozenset(eos)
         config = config or EngineConfig(seed=seed)
-        self.worker = Worker(self.runner, config, Knobs(**knobs), inbox=self, send=self._send)
+        self.worker = Worker(self.runner, config, Knobs(**knobs), inbox=self, send=self._send, clock=self.runner.clock)
 
     def run(self, *script: list[Command] | Callable[[], list[Command]]) -> None:
-        self._script = list(script)
+        self.script = list(script)
         self.worker.run()
         if self.runner.wrong:
             raise self.runner.wrong[0]
@@ -135,11 +149,11 @@ class Loop:
     def take(self, timeout: float | None) -> list[Command]:
         self.waits.append(timeout)
         assert len(self.waits) < 2_000, "the loop does not become idle"
-        if self._script:
-            part = self._script.pop(0)
+        if self.script:
+            part = self.script.pop(0)
             return part() if callable(part) else part
         if timeout is not None:
-            time.sleep(min(timeout, 0.01))  # in slow motion
+            self.runner.clock.skip(timeout)  # in slow motion
             return []
         self._is_over = True
         return [Shutdown()]

@@ -9,6 +9,7 @@ import queue
 import threading
 import time
 import weakref
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -16,10 +17,11 @@ import pytest
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.budget import RequestTooLargeError
 from roseplay.core.request import FinishReason
-from roseplay.engine import client as client_module
-from roseplay.engine import start as start_module
+from roseplay.core.step import DeviceLostError
 from roseplay.engine.client import Engine
 from roseplay.engine.errors import EngineBusyError, EngineError, EngineStartError
+from roseplay.engine.health import Health
+from roseplay.engine.lifetime import CLOSE_TIMEOUT_S
 from roseplay.engine.messages import (
     Abort,
     BlockInfo,
@@ -42,26 +44,28 @@ from roseplay.engine.messages import (
     StepStarted,
 )
 from roseplay.engine.run_worker import run_worker
+from roseplay.engine.start import open_tokenizer, wait_until_ready
 from roseplay.engine.transport import ThreadTransport, WorkerGoneError, start_transport
 from tests.engine.fake_runner import MEMORY, FakeRunner, Loop, submit
 from tests.waiting import wait_until
 
 PATIENCE_S = 120.0
+STOPPED_CLOCK = SimpleNamespace(now_ns=lambda: 77)
 
 
 class PlayedTransport:
-    """A worker played by the test, which sees the commands and sends the events."""
+    """A worker played by the test, which sees the commands and sends the events; it begins with ``first``."""
 
     pid = 4321
 
-    def __init__(self, replaceable: bool = False) -> None:
+    def __init__(self, *, replaceable: bool = False, first: object = None) -> None:
         self.replaceable = replaceable
         self.commands: queue.SimpleQueue = queue.SimpleQueue()
         self.events: queue.SimpleQueue = queue.SimpleQueue()
         self.stopped_s = 0.0
         self.ended: list[object] = []
         self.refuses: Exception | None = None
-        self.events.put(Ready(FakeRunner().info(), Knobs()))
+        self.events.put(first or Ready(FakeRunner().info(), Knobs()))
 
     def send(self, command):
         if self.refuses is not None:
@@ -86,7 +90,7 @@ class PlayedTransport:
     def kill(self):
         self.ended.append("killed")
 
-    def next(self, kind):
+    def next(self, kind=object):
         """The next command, which must be of this kind."""
         command = self.commands.get(timeout=PATIENCE_S)
         assert isinstance(command, kind)
@@ -100,67 +104,79 @@ class PlayedTransport:
         self.events.put(StepOutput(list(tokens), list(finished), record, time.perf_counter_ns()))
 
 
+class Workers:
+    """Opens engines on played workers: first the given ones, then new ones. ``started`` are those so far."""
+
+    def __init__(self) -> None:
+        self.started: list[PlayedTransport] = []
+
+    def open(self, *workers, model="a model", tokenizer=None, **settings):
+        coming = list(workers)
+
+        def start(*about):
+            self.started.append(coming.pop(0) if coming else PlayedTransport())
+            self.started[-1].about = about
+            return self.started[-1]
+
+        return Engine(model, start_transport=start, open_tokenizer=lambda model, config: tokenizer, **settings)
+
+
 @pytest.fixture
-def transports(monkeypatch):
-    """The transports that engines get, in this order."""
-    made = [PlayedTransport()]
-    taken: list[PlayedTransport] = []
-
-    def start(model, config, knobs, clock, reports=False):
-        taken.append(made.pop(0) if made else PlayedTransport())
-        taken[-1].started, taken[-1].clock = (model, config, knobs), clock
-        return taken[-1]
-
-    monkeypatch.setattr(client_module, "start_transport", start)
-    monkeypatch.setattr(client_module, "open_tokenizer", lambda model, config: None)
-    return SimpleNamespace(coming=made, taken=taken)
+def workers():
+    return Workers()
 
 
 @pytest.fixture
-def engine(transports):
-    with Engine("a model") as engine:
+def engine(workers):
+    with workers.open() as engine:
         yield engine
 
 
 @pytest.fixture
-def worker(engine, transports):
-    return transports.taken[0]
+def worker(engine, workers):
+    return workers.started[0]
 
 
-def answered(worker, question):
-    """Ask ``question`` in a thread while the test plays the worker; returns the thread and a queue for the answer."""
+def asked(question):
+    """Ask in a thread while the test plays the worker; returns a queue for the answer."""
     answers: queue.SimpleQueue = queue.SimpleQueue()
-    thread = threading.Thread(target=lambda: answers.put(question()), daemon=True)
-    thread.start()
-    return thread, answers
+    threading.Thread(target=lambda: answers.put(question()), daemon=True).start()
+    return answers
 
 
-def test_an_engine_starts_with_its_settings(transports):
-    with Engine("a model", knobs=Knobs(max_batch_size=3), block_size=8, prefix_cache=False) as engine:
-        model, config, knobs = transports.taken[0].started
-        assert (model, config.block_size) == ("a model", 8)
+def let_pass(engine, seconds):
+    """Let the engine's watchdog think that so much time has passed."""
+    engine._watchdog._heard_at -= seconds
+
+
+def receivers():
+    return [thread for thread in threading.enumerate() if thread.name == "roseplay-receiver"]
+
+
+# -- the start
+
+
+def test_an_engine_starts_with_its_settings(workers):
+    config, knobs = EngineConfig(block_size=16, num_blocks=30), Knobs(max_batch_size=3)
+    with workers.open(config=config, knobs=knobs, block_size=8, prefix_cache=False) as engine:
+        model, config, knobs, _, reports = workers.started[0].about
+        assert (model, config.block_size, config.num_blocks, reports) == ("a model", 8, 30, False)
         assert knobs == engine.knobs == Knobs(max_batch_size=3, prefix_cache=False)
         assert engine.config == config
         assert (engine.model, engine.info.model, engine.worker_pid) == ("a model", "fake", 4321)
         assert engine.alive and not engine.paused
     assert not engine.alive
-    assert transports.taken[0].ended == [client_module.CLOSE_TIMEOUT_S]
+    assert workers.started[0].ended == [CLOSE_TIMEOUT_S]
 
 
-def test_every_time_is_of_the_clock_that_an_engine_was_given(transports):
-    class Stopped:
-        def now_ns(self):
-            return 77
-
-    with Engine("a model", clock=Stopped()) as engine:
+def test_every_time_is_of_the_clock_that_an_engine_was_given(workers):
+    with workers.open(clock=STOPPED_CLOCK) as engine:
         stream = engine.submit([1])
         assert (stream.metrics.submitted_ns, stream.metrics.accepted_ns) == (77, 77)
-        assert transports.taken[0].clock is engine.clock
-        transports.taken[0].events.put(Failed("over"))
+        assert engine.clock is workers.started[0].about[3] is STOPPED_CLOCK
+        workers.started[0].events.put(Failed("over"))
         assert stream.result(PATIENCE_S).finish_reason is FinishReason.ERROR
         assert stream.metrics.finished_ns == 77
-    with pytest.raises(EngineStartError, match="worker='thread'"):
-        Engine("a model", clock=Stopped(), worker="process")
 
 
 @pytest.mark.parametrize(
@@ -169,27 +185,21 @@ def test_every_time_is_of_the_clock_that_an_engine_was_given(transports):
         ({"blocks": 3, "ahead": 1}, "unknown setting ahead, blocks: use a field"),
         ({"block_size": 0}, "block_size is 0"),
         ({"max_batch_size": 0}, "max_batch_size is 0"),
+        ({"clock": STOPPED_CLOCK, "worker": "process"}, "worker='thread'"),
+        ({"model": object(), "worker": "process"}, "worker='thread'"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(transports, settings, message):
-    with pytest.raises(EngineStartError, match=message):
-        Engine("a model", **settings)
-    assert transports.taken == []
+def test_settings_that_do_not_fit_are_refused(workers, settings, message):
+    with pytest.raises(EngineStartError, match=message) as refused:
+        workers.open(**settings)
+    assert "\n" not in str(refused.value)
+    assert workers.started == []
 
 
-def test_a_model_in_memory_cannot_go_to_another_process(transports):
-    with pytest.raises(EngineStartError, match="worker='thread'"):
-        Engine(object(), worker="process")
-
-
-def test_a_model_in_memory_can_go_to_a_thread(transports):
+def test_a_model_in_memory_can_go_to_a_thread(workers):
     model = object()
-    with Engine(model, worker="thread") as engine:
-        assert transports.taken[0].started[0] is engine.model is model
-
-
-def test_the_receiver_does_not_keep_a_program_from_ending(engine):
-    assert engine._thread.daemon
+    with workers.open(model=model, worker="thread") as engine:
+        assert workers.started[0].about[0] is engine.model is model
 
 
 @pytest.mark.parametrize(
@@ -200,28 +210,20 @@ def test_the_receiver_does_not_keep_a_program_from_ending(engine):
         (WorkerGoneError("it ended"), "it ended while it started", "it ended while it started"),
     ],
 )
-def test_a_worker_that_does_not_start_is_ended(transports, event, message, reason):
-    transport = transports.coming[0]
-    transport.events.get()
-    transport.events.put(event)
+def test_a_worker_that_does_not_start_is_ended(workers, event, message, reason):
     with pytest.raises(EngineStartError) as error:
-        Engine("a model")
+        workers.open(PlayedTransport(first=event))
     assert (str(error.value), error.value.reason) == (message, reason)
-    assert transport.ended == ["killed"]
+    assert workers.started[0].ended == ["killed"]
 
 
-def test_a_start_may_be_cancelled_and_takes_no_longer_than_it_may(transports, monkeypatch):
+def test_a_start_may_be_cancelled_and_takes_no_longer_than_it_may(workers):
     cancelled = threading.Event()
     cancelled.set()
     with pytest.raises(EngineStartError, match="cancelled"):
-        Engine("a model", cancelled=cancelled)
-    silent = PlayedTransport()
-    silent.events.get()
-    transports.coming.append(silent)
-    monkeypatch.setattr(start_module, "START_TIMEOUT_S", 0.25)
-    with pytest.raises(EngineStartError, match="not loaded within 0 s"):
-        Engine("a model")
-    assert silent.ended == ["killed"]
+        workers.open(cancelled=cancelled)
+    with pytest.raises(EngineStartError, match=r"not loaded within 0\.25 s"):
+        wait_until_ready(PlayedTransport(first=Pong(1)), timeout_s=0.25)
 
 
 # -- requests
@@ -231,7 +233,7 @@ def test_a_request_is_sent_and_its_answer_streamed(engine, worker):
     updates = []
     before_ns = time.perf_counter_ns()
     stream = engine.submit([1, 2, 3], SamplingParams(max_new_tokens=2), on_update=lambda stream: updates.append(1))
-    command = worker.next(object)
+    command = worker.next()
     assert (command.request_id, command.prompt_token_ids, command.sampling.max_new_tokens) == (0, [1, 2, 3], 2)
     assert before_ns <= command.submitted_ns == stream.metrics.submitted_ns <= stream.metrics.accepted_ns
     worker.publish(NewToken(0, 5))
@@ -256,81 +258,83 @@ def test_what_can_never_fit_is_refused_before_it_is_sent(engine, worker):
         engine.submit([49], SamplingParams(stop_token_ids=(49, 50, 3)))
     with pytest.raises(ValueError, match="no tokenizer"):
         engine.submit("text")
-    worker.next(object)
+    worker.next()
     assert worker.commands.empty()
 
 
-def test_too_many_that_wait_are_refused(transports):
-    with Engine("a model", max_waiting=2) as engine:
-        worker = transports.taken[0]
+def test_too_many_that_wait_are_refused(workers):
+    with workers.open(max_waiting=2) as engine:
         for _ in range(2):
             engine.submit([1])
         with pytest.raises(EngineBusyError, match="2 requests are already waiting"):
             engine.submit([1])
-        worker.publish(NewToken(0, 1))
-        wait_until(lambda: engine._receiver.num_waiting == 1)
+        workers.started[0].publish(NewToken(0, 1))
+        wait_until(lambda: engine.room == 1)
         assert engine.submit([1]).request_id == 3
 
 
 def test_an_abort_is_sent_while_the_request_lives(engine, worker):
     first, second = engine.submit([1]), engine.submit([2])
     for _ in range(2):
-        worker.next(object)
+        worker.next()
     assert engine.abort(first.request_id) is True
     assert worker.next(Abort) == Abort(0)
     worker.publish(finished=[Finished(0, FinishReason.ABORT)])
     assert first.result(PATIENCE_S).finish_reason is FinishReason.ABORT
-    assert engine.abort(first.request_id) is False
-    assert engine.abort(77) is False
+    assert engine.abort(first.request_id) is engine.abort(77) is False
     assert second.cancel() is True
     assert worker.next(Abort) == Abort(1)
     assert engine.abort_all() == 1
     assert worker.next(Abort) == Abort(1)
 
 
-def test_a_request_that_cannot_be_sent_or_decoded_leaves_nothing_behind(engine, worker, monkeypatch):
+def test_a_request_that_cannot_be_sent_leaves_nothing_behind(engine, worker):
     worker.refuses, ends = OSError("closed"), []
     with pytest.raises(EngineError, match=r"could not be sent to the engine \(OSError: closed\)"):
         engine.submit([1], on_update=lambda stream: ends.append((stream.finish_reason, stream.error)))
-    assert engine._receiver.num_live == 0
+    assert engine.num_unfinished == 0
     assert ends == [(FinishReason.ERROR, "the request could not be sent to the engine (OSError: closed)")]
-    worker.refuses = None
-
-    def panics(tokenizer, token_ids):
-        raise BaseException("panic")
-
-    monkeypatch.setattr(client_module, "make_decoder", panics)
-    with pytest.raises(EngineError, match=r"could not be decoded \(BaseException: panic\)"):
-        engine.submit([1])
 
 
-def test_blocking_admission_returns_with_the_first_token(transports):
-    with Engine("a model", admission="blocking") as engine:
-        worker = transports.taken[0]
-        updates = []
-        first, got = answered(worker, lambda: engine.submit([1], on_update=updates.append))
-        worker.next(object)
-        second, other = answered(worker, lambda: engine.submit([2]))
-        assert got.empty() and worker.commands.empty()
+class Letters:
+    """A tokenizer that decodes token 0 as a, 1 as b and so on, and panics at token 49."""
+
+    backend_tokenizer = None
+
+    def decode(self, ids, skip_special_tokens):
+        if 49 in ids:
+            raise BaseException("panic")
+        return "".join(chr(97 + token) for token in ids)
+
+
+def test_an_answer_that_ends_here_is_told_to_the_worker(workers):
+    with workers.open(tokenizer=Letters()) as engine:
+        stream = engine.submit([1], SamplingParams(stop=("c",)))
+        worker = workers.started[0]
+        worker.next()
+        worker.publish(NewToken(0, 0))
+        worker.publish(NewToken(0, 2), step_id=1)
+        assert worker.next(Finish) == Finish(0)
+        assert (stream.result(PATIENCE_S).text, stream.finish_reason) == ("a", FinishReason.STOP)
+        with pytest.raises(EngineError, match=r"could not be decoded \(BaseException: panic\)"):
+            engine.submit([49])
+
+
+def test_blocking_admission_returns_with_the_first_token_or_a_pause(workers):
+    with workers.open(admission="blocking") as engine:
+        worker, updates = workers.started[0], []
+        first = asked(lambda: engine.submit([1], on_update=updates.append))
+        worker.next()
+        second = asked(lambda: engine.submit([2]))
+        assert first.empty() and worker.commands.empty()
         worker.publish(NewToken(0, 3))
-        answer = got.get(timeout=PATIENCE_S)
+        answer = first.get(timeout=PATIENCE_S)
         assert (answer.token_ids, set(updates)) == ([3], {answer})
-        worker.next(object)
-        worker.publish(NewToken(1, 4), step_id=1)
-        assert other.get(timeout=PATIENCE_S).token_ids == [4]
+        worker.next()
         engine.pause()
+        assert second.get(timeout=PATIENCE_S).token_ids == []
         with pytest.raises(EngineBusyError, match="paused"):
             engine.submit([3])
-        first.join(PATIENCE_S), second.join(PATIENCE_S)
-
-
-def test_a_pause_ends_the_wait_of_blocking_admission(transports):
-    with Engine("a model", admission="blocking") as engine:
-        thread, got = answered(transports.taken[0], lambda: engine.submit([1]))
-        transports.taken[0].next(object)
-        engine.pause()
-        thread.join(PATIENCE_S)
-        assert got.get_nowait().token_ids == []
 
 
 # -- steering
@@ -340,12 +344,14 @@ def test_knobs_are_sent_when_they_change(engine, worker):
     assert engine.set_knobs(max_batch_size=5).max_batch_size == 5 == engine.knobs.max_batch_size
     assert worker.next(SetKnobs).knobs == Knobs(max_batch_size=5)
     engine.set_knobs(max_batch_size=5)
-    for bad, message in (({"nonsense": 1}, "unknown knob"), ({"max_batch_size": 0}, "max_batch_size is 0")):
+    for bad, message in (
+        ({"nonsense": 1}, "unknown knob"),
+        ({"max_batch_size": 0}, "max_batch_size is 0"),
+        ({"cuda_graphs": False}, "cuda_graphs needs a CUDA device; this engine runs on cpu"),
+        ({"overlap": False}, "overlap needs a CUDA device; this engine runs on cpu"),
+    ):
         with pytest.raises(ValueError, match=message):
             engine.set_knobs(**bad)
-    for name in ("cuda_graphs", "overlap"):
-        with pytest.raises(ValueError, match=f"{name} needs a CUDA device; this engine runs on cpu"):
-            engine.set_knobs(**{name: False})
     assert engine.knobs == Knobs(max_batch_size=5)
     engine.info.device = "cuda:0"
     engine.set_knobs(overlap=False)
@@ -366,13 +372,13 @@ def test_pause_cache_and_questions_reach_the_worker(engine, worker):
     engine.clear_cache()
     worker.next(ClearCache)
     info = BlockInfo(7, "free", [], None, [], -1, False)
-    _, answer = answered(worker, lambda: engine.inspect_block(7, PATIENCE_S))
+    answer = asked(lambda: engine.inspect_block(7, PATIENCE_S))
     question = worker.next(Inspect)
     assert question.block == 7
     worker.events.put(Inspected(question.token + 1, None))  # nothing asked for this
     worker.events.put(Inspected(question.token, info))
     assert answer.get(timeout=PATIENCE_S) == info
-    _, answer = answered(worker, lambda: engine.free_memory(PATIENCE_S))
+    answer = asked(lambda: engine.free_memory(PATIENCE_S))
     worker.events.put(Inspected(worker.next(InspectMemory).token, MEMORY))
     assert answer.get(timeout=PATIENCE_S) == MEMORY
     for block in (1, 39):
@@ -390,28 +396,27 @@ def test_pause_cache_and_questions_reach_the_worker(engine, worker):
 
 
 def test_health_is_a_round_trip_that_everybody_shares(engine, worker):
-    (_, first), (_, second) = (answered(worker, lambda: engine.health(PATIENCE_S)) for _ in range(2))
+    first, second = (asked(lambda: engine.health(PATIENCE_S)) for _ in range(2))
     ping = worker.next(Ping)
     worker.events.put(Pong(ping.token + 1))  # the reply to another question
     worker.events.put(Pong(ping.token))
-    assert first.get(timeout=PATIENCE_S) == client_module.Health(True, "ok")
+    assert first.get(timeout=PATIENCE_S) == Health(True, "ok")
     if second.empty() and not worker.commands.empty():
         worker.events.put(Pong(worker.next(Ping).token))  # it arrived later
     assert second.get(timeout=PATIENCE_S).ok
     assert engine.overdue is None
-    _, third = answered(worker, lambda: engine.health(PATIENCE_S))
+    third = asked(lambda: engine.health(PATIENCE_S))
     worker.events.put(Pong(worker.next(Ping).token))
     assert third.get(timeout=PATIENCE_S).detail == "ok"
 
 
-def test_a_worker_without_an_answer_is_busy_until_it_is_overdue(engine, worker, monkeypatch):
-    health = engine.health(0.01)
-    assert (health.ok, health.detail) == (True, "the engine is busy with a step")
+def test_a_worker_without_an_answer_is_busy_until_it_is_overdue(engine, worker):
+    assert engine.health(0.01) == Health(True, "the engine is busy with a step")
     worker.events.put(StepStarted(3, 9.0))
     wait_until(lambda: "long step" in engine.health(0.01).detail)
-    engine._watchdog._heard_at -= 26
+    let_pass(engine, 26)
     assert engine.health(0.01).ok
-    engine._watchdog._heard_at -= 2
+    let_pass(engine, 2)
     wrong = engine.health(0.01)
     assert not wrong.ok
     assert wrong.detail == engine.overdue
@@ -425,20 +430,26 @@ def test_a_worker_without_an_answer_is_busy_until_it_is_overdue(engine, worker, 
 def test_the_silence_of_slow_motion_does_not_count_after_it(engine, worker):
     engine.set_knobs(slow_motion=100)
     engine.submit([1])
-    engine._watchdog._heard_at -= 100
+    let_pass(engine, 100)
     assert engine.overdue
     engine.set_knobs(slow_motion=1)
     assert engine.overdue is None
 
 
-def test_an_idle_or_paused_worker_owes_nothing(engine, worker):
-    engine._watchdog._heard_at -= 100
-    assert engine.overdue is None
-    engine.submit([1])
-    engine._watchdog._heard_at -= 100
-    assert engine.overdue == "the engine has not answered for 100 s"
-    engine.pause()
-    assert engine.overdue is None
+def test_an_idle_or_paused_worker_owes_nothing(workers):
+    with workers.open(step_timeout_s=50.0) as engine:
+        let_pass(engine, 1000)
+        assert engine.overdue is None
+        stream = engine.submit([1])  # silence counts from here
+        assert engine.overdue is None
+        let_pass(engine, 10)
+        assert engine.overdue == "the engine has not answered for 10 s"
+        engine.pause()
+        let_pass(engine, 1000)
+        assert engine.overdue is None
+        workers.started[0].publish()
+        wait_until(lambda: engine.telemetry.next_cursor == 2)  # so it has looked at the watchdog
+        assert engine.alive and not stream.finished
 
 
 # -- the end
@@ -463,7 +474,6 @@ def test_closing_ends_every_stream_and_refuses_the_rest(engine, worker):
             refused()
     assert engine.overdue == engine.health().detail == "the engine is closed"
     assert not engine.health().ok
-    assert not engine._thread.is_alive()
 
 
 @pytest.mark.parametrize("event", [WorkerGoneError("the thread ended"), Failed("the thread ended")])
@@ -480,114 +490,79 @@ def test_a_thread_that_ended_cannot_be_replaced(engine, worker, event):
         engine.submit([1])
 
 
-def test_a_process_that_ended_is_replaced(transports):
-    transports.coming[:] = [PlayedTransport(replaceable=True), PlayedTransport(replaceable=True)]
-    with Engine("a model", max_batch_size=4) as engine:
-        first = transports.taken[0]
+def test_a_process_that_ended_is_replaced(workers):
+    first, second = PlayedTransport(replaceable=True), PlayedTransport(replaceable=True)
+    with workers.open(first, second, max_batch_size=4) as engine:
         stream = engine.submit([1])
         engine.pause()
         engine.set_knobs(max_batch_size=6)
         first.events.put(WorkerGoneError("the process ended"))
         assert stream.result(PATIENCE_S).error == "the process ended; a new one is starting"
-        wait_until(lambda: engine._restarting is None and len(transports.taken) == 2)
-        second = transports.taken[1]
+        wait_until(lambda: len(workers.started) == 2 and engine.overdue is None)
         assert first.ended == ["killed"]
-        assert second.started == ("a model", engine.config, engine.knobs)
+        assert second.about == ("a model", engine.config, engine.knobs, engine.clock, False)
         assert engine.knobs.max_batch_size == 6
         assert engine.alive and not engine.paused
-        assert engine.overdue is None
         again = engine.submit([1])
-        second.next(object)
+        second.next()
         second.publish(NewToken(again.request_id, 3, FinishReason.STOP))
         assert again.result(PATIENCE_S).token_ids == [3]
 
 
-def test_a_replacement_that_does_not_start_breaks_the_engine(transports):
-    broken = PlayedTransport(replaceable=True)
-    broken.events.get()
-    broken.events.put(Failed("no memory"))
-    transports.coming[:] = [PlayedTransport(replaceable=True), broken]
-    with Engine("a model") as engine:
-        transports.taken[0].events.put(WorkerGoneError("the process ended"))
+def test_a_replacement_that_does_not_start_breaks_the_engine(workers):
+    first = PlayedTransport(replaceable=True)
+    with workers.open(first, PlayedTransport(replaceable=True, first=Failed("no memory"))) as engine:
+        first.events.put(WorkerGoneError("the process ended"))
         wait_until(lambda: not engine.alive)
         assert engine.overdue == (
             "the process ended, and a new one did not start: no memory; the engine cannot go on: restart it"
         )
 
 
-def test_the_start_of_a_replacement_may_be_cancelled(transports):
-    slow, cancelled = PlayedTransport(replaceable=True), threading.Event()
-    slow.events.get()
-    transports.coming[:] = [PlayedTransport(replaceable=True), slow]
-    with Engine("a model", cancelled=cancelled) as engine:
-        transports.taken[0].events.put(WorkerGoneError("the process ended"))
-        wait_until(lambda: len(transports.taken) == 2)
+def test_the_start_of_a_replacement_may_be_cancelled(workers):
+    first, slow = PlayedTransport(replaceable=True), PlayedTransport(replaceable=True, first=Pong(1))
+    cancelled = threading.Event()
+    with workers.open(first, slow, cancelled=cancelled) as engine:
+        first.events.put(WorkerGoneError("the process ended"))
+        wait_until(lambda: len(workers.started) == 2)
         cancelled.set()
         wait_until(lambda: not engine.alive)
         assert "cancelled" in engine.overdue
 
 
-def test_silence_counts_from_when_an_answer_is_owed(transports):
-    with Engine("a model", step_timeout_s=50.0) as engine:
-        engine._watchdog._heard_at -= 1000  # idle for a long time, which is allowed
-        wait_until(lambda: time.monotonic() - engine._watchdog._heard_at < 1)
-        stream = engine.submit([1])
-        time.sleep(0.1)
-        assert engine.alive and not stream.finished
-
-
 @pytest.mark.parametrize("stopped", [True, False])
-def test_a_frozen_worker_is_taken_for_dead(transports, stopped):
-    with Engine("a model", step_timeout_s=50.0) as engine:
-        worker = transports.taken[0]
+def test_a_frozen_worker_is_taken_for_dead(workers, stopped):
+    with workers.open(step_timeout_s=50.0) as engine:
         stream = engine.submit([1])
         if stopped:
-            worker.stopped_s = 10.5
+            workers.started[0].stopped_s = 10.5
         else:
-            engine._watchdog._heard_at -= 51
+            let_pass(engine, 51)
         reason = "process has not run for 10 s" if stopped else "no sign of life for 50 s"
         assert reason in stream.result(PATIENCE_S).error
         assert not engine.alive
 
 
-def test_what_escapes_in_the_receiver_ends_all_streams(engine, worker, monkeypatch):
+def test_what_escapes_in_the_receiver_ends_all_streams(engine, worker):
     stream = engine.submit([1])
-
-    def broken(output):
-        raise KeyError("bug")
-
-    monkeypatch.setattr(engine._receiver, "take", broken)
-    worker.publish(NewToken(0, 1))
-    assert "the engine's receiver failed (KeyError: 'bug')" in stream.result(PATIENCE_S).error
+    worker.events.put(StepOutput([], [], None, 0))
+    assert "the engine's receiver failed (AttributeError: " in stream.result(PATIENCE_S).error
     assert not engine.alive
-    engine._thread.join(PATIENCE_S)
-    assert not engine._thread.is_alive()
+    wait_until(lambda: not receivers())
 
 
-def test_an_answer_that_ends_here_is_told_to_the_worker(transports, monkeypatch):
-    class Letters:
-        backend_tokenizer = None
-
-        def decode(self, ids, skip_special_tokens):
-            return "".join(chr(97 + token) for token in ids)
-
-    monkeypatch.setattr(client_module, "open_tokenizer", lambda model, config: Letters())
-    with Engine("a model") as engine:
-        worker = transports.taken[0]
-        stream = engine.submit([1], SamplingParams(stop=("c",)))
-        worker.next(object)
-        worker.publish(NewToken(0, 0))
-        worker.publish(NewToken(0, 2), step_id=1)
-        assert worker.next(Finish) == Finish(0)
-        assert (stream.result(PATIENCE_S).text, stream.finish_reason) == ("a", FinishReason.STOP)
-
-
-def test_an_engine_that_nobody_refers_to_ends(transports, monkeypatch):
+@pytest.fixture
+def exit_hooks(monkeypatch):
+    """What would be called when the program ends."""
     hooks = []
     monkeypatch.setattr(atexit, "register", hooks.append)
     monkeypatch.setattr(atexit, "unregister", hooks.remove)
-    engine = Engine("a model")
-    worker, reference, thread = transports.taken[0], weakref.ref(engine), engine._thread
+    return hooks
+
+
+def test_an_engine_that_nobody_refers_to_ends(workers, exit_hooks):
+    engine = workers.open()
+    worker, reference = workers.started[0], weakref.ref(engine)
     del engine
 
     def is_gone():
@@ -595,81 +570,68 @@ def test_an_engine_that_nobody_refers_to_ends(transports, monkeypatch):
         return reference() is None and worker.ended != []
 
     wait_until(is_gone)
-    assert worker.ended == [client_module.CLOSE_TIMEOUT_S]
-    assert hooks == []
-    thread.join(PATIENCE_S)
-    assert not thread.is_alive()
+    assert worker.ended == [CLOSE_TIMEOUT_S]
+    assert exit_hooks == []
+    wait_until(lambda: not receivers())
 
 
-def test_an_engine_is_closed_at_the_end_of_the_program(transports, monkeypatch):
-    hooks = []
-    monkeypatch.setattr(atexit, "register", hooks.append)
-    monkeypatch.setattr(atexit, "unregister", hooks.remove)
-    engine, other = Engine("a model"), Engine("another")
-    assert len(hooks) == 2
-    hooks[0]()
+def test_an_engine_is_closed_at_the_end_of_the_program(workers, exit_hooks):
+    engine, other = workers.open(), workers.open()
+    assert len(exit_hooks) == 2
+    exit_hooks[0]()
     assert not engine.alive and other.alive
-    assert len(hooks) == 1
+    assert len(exit_hooks) == 1
     other.close()
-    assert hooks == []
+    assert exit_hooks == []
 
 
-# -- a worker in a thread
+# -- workers
 
 
-@pytest.fixture
-def model(monkeypatch):
-    """A model that loads and runs nothing; ``model.runner`` is the runner that the worker uses."""
-    import roseplay.model.loader as loader
-    import roseplay.model.runner as runner
+class NoModel:
+    """Makes runners without a model, or raises ``error``."""
 
-    model = SimpleNamespace(runner=FakeRunner(), loaded=[], error=None)
-    model.runner.eos_token_ids = frozenset({3})
+    def __init__(self, error=None):
+        self.runner, self.made, self.error = FakeRunner(), [], error
 
-    def load_model(name, config, reporter):
-        if model.error is not None:
-            raise model.error
-        model.loaded.append((name, config))
-        return model
-
-    monkeypatch.setattr(loader, "load_model", load_model)
-    monkeypatch.setattr(runner, "ModelRunner", lambda loaded, config, reporter: loaded.runner)
-    return model
+    def __call__(self, *about):
+        if self.error is not None:
+            raise self.error
+        self.made.append(about)
+        return self.runner
 
 
 def receive(transport, kind):
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        event = transport.receive(0.05)
-        if isinstance(event, kind):
-            return event
-    raise AssertionError(f"no {kind.__name__} came")
+    return wait_until(lambda: isinstance(event := transport.receive(0.05), kind) and event, kind.__name__, PATIENCE_S)
 
 
-def test_a_thread_has_the_clock_that_it_was_given(model):
-    transport = start_transport("a name", EngineConfig(), Knobs(), SimpleNamespace(now_ns=lambda: 77))
-    transport.send(submit(1))
-    assert receive(transport, StepOutput).published_ns == 77
-    transport.stop(PATIENCE_S)
-
-
-def test_a_thread_serves_until_it_is_stopped(model):
-    config, knobs = EngineConfig(), Knobs(max_batch_size=9)
-    transport = start_transport("a name", config, knobs)
-    assert isinstance(transport, ThreadTransport)
+def test_a_thread_serves_until_it_is_stopped():
+    config, knobs, no_model = EngineConfig(), Knobs(max_batch_size=9), NoModel()
+    no_model.runner.eos_token_ids = frozenset({3})
+    transport = ThreadTransport("a name", config, knobs, STOPPED_CLOCK, make_runner=no_model)
     assert (transport.pid, transport.replaceable, transport.stopped_for_s()) == (None, False, 0.0)
     assert receive(transport, Ready).knobs == knobs
-    assert model.loaded == [("a name", config)]
+    (about,) = no_model.made
+    assert (about[0], about[1], about[3]) == ("a name", config, STOPPED_CLOCK)
     assert transport.receive(0.01) is None
-    threading.Timer(0.05, transport._events.put, (Pong(9),)).start()
+    threading.Timer(0.05, transport.send, [Ping(9)]).start()
     assert transport.receive(PATIENCE_S) == Pong(9)
     transport.send(submit(1, [5] * 3, 30))
-    assert receive(transport, StepOutput).tokens[0].request_id == 1
-    assert model.runner.device.truths[1].request.eos_token_ids == {3}
+    output = receive(transport, StepOutput)
+    assert (output.tokens[0].request_id, output.published_ns) == (1, 77)
+    assert no_model.runner.device.truths[1].request.eos_token_ids == {3}
     transport.stop(PATIENCE_S)
-    assert model.runner.closed
+    assert no_model.runner.closed
     with pytest.raises(WorkerGoneError, match="thread ended"):
         receive(transport, Ready)
+
+
+def test_a_killed_thread_ends_when_it_wakes():
+    no_model = NoModel()
+    transport = ThreadTransport("a name", EngineConfig(), Knobs(), make_runner=no_model)
+    receive(transport, Ready)
+    transport.kill()
+    wait_until(lambda: no_model.runner.closed)
 
 
 def test_a_process_tells_why_it_cannot_start_and_ends(tmp_path):
@@ -697,53 +659,44 @@ def test_a_process_that_is_still_starting_can_be_ended(tmp_path, end):
     assert transport._process.exitcode == -9
 
 
-def test_a_killed_thread_ends_when_it_wakes(model):
-    transport = start_transport("a name", EngineConfig(), Knobs())
-    receive(transport, Ready)
-    transport.kill()
-    transport._thread.join(PATIENCE_S)
-    assert not transport._thread.is_alive()
+def test_a_tokenizer_that_cannot_be_had_is_said_in_one_line(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    assert open_tokenizer(str(tmp_path), EngineConfig(random_weights=True)) is None
+    with pytest.raises(EngineStartError, match="nowhere"):
+        open_tokenizer(str(tmp_path / "nowhere"), EngineConfig())
 
 
-def worked(model, *script, loaded=None):
+def worked(*script, model="a name", **how):
     """The events of a worker that runs in this thread."""
     loop = Loop()
-    loop._script = list(script)
-    run_worker("a name", EngineConfig(), Knobs(), loop, loop.events.append, loaded)
+    loop.script = list(script)
+    run_worker(model, EngineConfig(), Knobs(), loop, loop.events.append, **how)
     return loop.events
 
 
-def test_a_tokenizer_that_cannot_be_had_is_said_in_one_line(tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
-    assert start_module.open_tokenizer(str(tmp_path), EngineConfig(random_weights=True)) is None
-    with pytest.raises(EngineStartError, match="nowhere"):
-        start_module.open_tokenizer(str(tmp_path / "nowhere"), EngineConfig())
-
-
-def test_a_model_that_cannot_be_loaded_is_told(model, caplog):
-    from roseplay.model.errors import refuse
-
-    model.error = refuse("x", "no such family")
-    assert worked(model) == [Failed("x cannot be served: no such family", "no such family")]
-    model.error = RuntimeError("broken\nfile")
+def test_a_model_that_cannot_be_loaded_is_told(tmp_path, caplog):
+    (failed,) = worked(model=str(tmp_path / "nothing"))
+    assert failed.reason in failed.message
     with caplog.at_level(logging.CRITICAL):
-        assert worked(model) == [Failed("the engine could not start: RuntimeError: broken")]
+        assert worked(make_runner=NoModel(RuntimeError("broken\nfile"))) == [
+            Failed("the engine could not start: RuntimeError: broken")
+        ]
 
 
-def test_a_loop_that_cannot_go_on_is_told_and_lets_go_of_the_model(model, caplog):
-    from roseplay.core.step import DeviceLostError
-
-    model.runner.at_launch[0] = DeviceLostError("gone")
-    order = []
+def test_a_loop_that_cannot_go_on_is_told_and_lets_go_of_the_model(caplog):
+    no_model, order = NoModel(), []
+    no_model.runner.at_launch[0] = DeviceLostError("gone")
+    loaded = partial(order.append, "loaded")
     with caplog.at_level(logging.CRITICAL):
-        events = worked(model, [submit(1)], loaded=lambda: order.append(len(model.loaded)))
+        events = worked([submit(1)], make_runner=no_model, loaded=loaded)
     assert events[-1] == Failed("the engine's loop ended: DeviceLostError: gone")
-    assert order == [1]
-    assert model.runner.closed
+    assert order == ["loaded"]
+    assert no_model.runner.closed
 
 
-def test_a_loop_that_is_shut_down_lets_go_of_the_model(model):
-    events = worked(model, [Shutdown()])
+def test_a_loop_that_is_shut_down_lets_go_of_the_model():
+    no_model = NoModel()
+    events = worked([Shutdown()], make_runner=no_model)
     assert isinstance(events[0], Ready)
     assert not any(isinstance(event, Failed) for event in events)
-    assert model.runner.closed
+    assert no_model.runner.closed

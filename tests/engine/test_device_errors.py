@@ -1,18 +1,45 @@
-"""Errors that may mean a broken device: decided by testing the device, never by how many requests fail."""
+"""Errors of a step on a device: too little memory, a lost device, or neither; a failed step never decides that alone."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from roseplay import Engine
-from roseplay.engine.errors import EngineError
-from roseplay.model import device_errors
-from roseplay.model.runner import ModelRunner
-from tests.engine.test_engine import LONG
-from tests.engine.test_overlap import open_engine
+from roseplay import SamplingParams
+from roseplay.core.request import Request
+from roseplay.core.step import DeviceLostError, Step, StepEntry, StepTooLargeError
+from roseplay.model.accelerator import Accelerator
+from roseplay.model.device_errors import judge
+from roseplay.model.launch import DeviceTimer, LaunchedStep
+from roseplay.model.sampler import Logprobs, draw
+from roseplay.model.step_sampler import StepSampler
 
+CPU = torch.device("cpu")
+LOST = torch.device("meta")  # where nothing can be computed
+
+
+def raised_by(call: Callable[[], Any]) -> Exception:
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("there was memory for it")
+
+
+NO_MEMORY = {
+    "torch on a CPU": raised_by(lambda: torch.empty(2**50, dtype=torch.uint8)),
+    "torch on Windows": RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 112 bytes."),
+    "NumPy": raised_by(lambda: np.empty(2**60, np.uint8)),
+    "C++": RuntimeError("std::bad_alloc"),
+    "torch on a GPU": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
+    "CUDA": torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be reported ..."),
+    "cuBLAS": RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    "Triton": RuntimeError("Triton Error [CUDA]: out of memory"),
+}
 OF_DEVICE = [
     "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`",
     "Triton Error [CUDA]: an illegal memory access was encountered",
@@ -20,59 +47,61 @@ OF_DEVICE = [
 ]
 
 
-def fail_always(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def launch(self: ModelRunner, step: Any) -> Any:
-        raise error
-
-    monkeypatch.setattr(ModelRunner, "_launch", launch)
-
-
-def count_probes(monkeypatch: pytest.MonkeyPatch, broken: bool) -> list[Any]:
-    probes, probe = [], device_errors.try_device
-
-    def counted(device: Any) -> None:
-        probes.append(device)
-        if broken:
-            raise RuntimeError("CUDA error: an illegal memory access was encountered")
-        probe(device)
-
-    monkeypatch.setattr(device_errors, "try_device", counted)
-    return probes
+@pytest.mark.parametrize("kind", NO_MEMORY)
+def test_no_memory_is_known_whatever_the_error_is_called(kind: str):
+    judged = judge(NO_MEMORY[kind], LOST)
+    assert isinstance(judged, StepTooLargeError)
+    assert "Tried" not in str(judged) and "\n" not in str(judged)
 
 
 @pytest.mark.parametrize("message", OF_DEVICE)
-def test_a_device_that_is_gone_ends_every_stream_and_says_to_restart(
-    tiny_llama: Any, monkeypatch: pytest.MonkeyPatch, message: str
-):
-    with open_engine(tiny_llama) as engine:
-        count_probes(monkeypatch, broken=True)
-        fail_always(monkeypatch, RuntimeError(message))
-        error = engine.submit([3, 4, 5], LONG).result(20).error
-        assert error is not None
-        assert f"the device is lost ({message})" in error
-        with pytest.raises(EngineError, match="restart"):
-            engine.submit([3], LONG)
+def test_whether_a_device_is_lost_is_found_out_by_trying_it(message: str):
+    error = RuntimeError(message)
+    assert judge(error, CPU) is error
+    judged = judge(error, LOST)
+    assert isinstance(judged, DeviceLostError)
+    assert str(judged) == f"the device is lost ({message})"
 
 
-@pytest.mark.parametrize("message", OF_DEVICE)
-def test_a_launch_that_failed_ends_its_requests_alone(tiny_llama: Any, monkeypatch: pytest.MonkeyPatch, message: str):
-    with open_engine(tiny_llama) as engine:
-        expected = engine.submit([3, 4, 5], LONG).result(20).token_ids
-        probes = count_probes(monkeypatch, broken=False)
-        with monkeypatch.context() as patch:
-            fail_always(patch, RuntimeError(message))
-            for number in range(20):
-                assert engine.submit([6 + number], LONG).result(20).error == f"RuntimeError: {message}"
-        assert len(probes) == 20
-        assert engine.submit([3, 4, 5], LONG).result(20).token_ids == expected
+def test_other_errors_ask_nothing_of_the_device():
+    for error in (ValueError("no such CUDA token"), RuntimeError("no such token"), DeviceLostError("out of memory")):
+        assert judge(error, LOST) is error
+    illegal = torch.AcceleratorError("CUDA error: an illegal memory access\nmore")
+    assert str(judge(illegal, CPU)) == "the device is lost (CUDA error: an illegal memory access)"
 
 
-def test_a_burst_of_bad_requests_asks_nothing_of_the_device(tiny_llama: Any, monkeypatch: pytest.MonkeyPatch):
-    with Engine(tiny_llama, block_size=4, num_blocks=100) as engine:
-        probes = count_probes(monkeypatch, broken=True)
-        with monkeypatch.context() as patch:
-            fail_always(patch, ValueError("no such token"))
-            for number in range(20):
-                assert engine.submit([6 + number], LONG).result(20).error == "ValueError: no such token"
-        assert probes == []
-        assert engine.submit([3, 4, 5], LONG).result(20).finish_reason == "length"
+class Draws:
+    def read(self) -> Any:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access")
+
+
+def test_a_device_may_be_lost_while_a_step_is_waited_for():
+    times = {"prepare_ns": 0, "forward_ns": 0, "sample_ns": 0}
+    launched = LaunchedStep(Step(0), Draws(), DeviceTimer(CPU), **times, graph=None, observe=lambda *_: None)
+    with pytest.raises(DeviceLostError, match="illegal memory access"):
+        launched.result()
+
+
+def test_tokens_are_drawn_a_few_rows_at_a_time_where_memory_is_short():
+    """With the log-probabilities of those rows that want them."""
+    tried, released = [], []
+
+    class Tight(Accelerator):
+        @staticmethod
+        def sample(logits: torch.Tensor, requests: Any) -> None:
+            tried.append(len(requests))
+            if len(requests) > 2:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    logits = torch.randn(6, 50, generator=torch.Generator().manual_seed(0))
+    params = [SamplingParams(temperature=1.0, seed=i, logprobs=3 if i % 2 else None) for i in range(6)]
+    requests = [Request(i, [1, 2, 3], params[i], seed=i) for i in range(6)]
+    step = Step(0, [StepEntry(request, 0, 3, samples=True, logits_entry=i) for i, request in enumerate(requests)])
+    tokens = draw(logits, requests)
+    logprobs = Logprobs(logits, requests, tokens).read()
+    draws = StepSampler(lambda: released.append("memory"), Tight).sample(step, list(range(6)), logits)
+    assert draws is not None
+    assert draws.read() == [((i, 0), int(tokens[i]), logprobs[i]) for i in range(6)]
+    assert [logprobs[i] is None for i in range(6)] == [True, False] * 3
+    assert tried == [6, 3, 1, 1, 1, 1, 1, 1]
+    assert len(released) == 2

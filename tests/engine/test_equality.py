@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 
 import pytest
-import torch
 
-from roseplay import Engine, SamplingParams
-from tests.engine.greedy import assert_greedy, assert_same_until_a_tie, generate
-from tests.model.families import FAMILIES, VOCABULARY, tiny_model
+from roseplay import SamplingParams
+from tests.engine.cases import check_answer, engines_of, prompts
+from tests.engine.greedy import generate
+from tests.model.families import FAMILIES, tiny_model
 
 NEW_TOKENS = 12
 FEW = ["gpt2", "llama", "gemma2"]  # no RoPE, plain, windows and soft-cap
@@ -30,34 +30,19 @@ CASES = {
 }
 
 
-def prompts() -> list[list[int]]:
-    """Lengths around blocks of 4 and windows of 8, with common prefixes and an exact repeat."""
-    generator = torch.Generator().manual_seed(3)
-    head = torch.randint(3, VOCABULARY, (17,), generator=generator).tolist()
-    made = [
-        torch.randint(3, VOCABULARY, (length,), generator=generator).tolist() for length in (1, 3, 4, 5, 11, 19, 24)
-    ]
-    return [*made, [*head, 5], [*head, 6, 7], made[5]]
-
-
 @pytest.mark.parametrize("family", REQUIRED)
 def test_greedy_output_equals_generate(family):
     model = tiny_model(FAMILIES[family]())
     reference = copy.deepcopy(model)
-    asked = prompts()
+    asked = [prompts()[-1], *prompts()]
     expected = [generate(reference, prompt, NEW_TOKENS) for prompt in asked]
     params = SamplingParams(max_new_tokens=NEW_TOKENS, ignore_eos=True)
-    for case, settings in CASES.items():
-        with Engine(model, block_size=4, dtype="float32", **settings) as engine:
-            alone = engine.submit(asked[-1], params).result(60)
-            streams = [engine.submit(prompt, params) for prompt in asked]
-            outputs = [stream.result(60) for stream in [alone, *streams]]
-        for prompt, theirs, stream in zip([asked[-1], *asked], [expected[-1], *expected], outputs, strict=True):
-            assert stream.error is None, (case, stream.error)
-            assert len(stream.token_ids) == NEW_TOKENS, case
-            assert_greedy(reference, prompt, stream.token_ids)
-            assert_same_until_a_tie(reference, prompt, stream.token_ids, theirs)
+    for case, engine in engines_of(CASES, model, dtype="float32"):
+        alone = engine.submit(asked[0], params).result(60)
+        outputs = [alone, *(engine.submit(prompt, params) for prompt in asked[1:])]
+        for stream, theirs in zip(outputs, expected, strict=True):
+            check_answer(reference, stream.result(60), theirs, case)
         if "preemption" in case:
-            assert sum(stream.metrics.num_preemptions for stream in outputs) > 0
+            assert sum(stream.metrics.num_preemptions for stream in outputs) > 0, case
         if case in ("batched", "chunked"):
             assert outputs[-1].metrics.cached_tokens == len(asked[-1])  # an exact repeat computes nothing

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from roseplay import Engine, SamplingParams
-from roseplay.kernels.cuda.emulation import emulate_gpu
-from tests.engine.test_overlap import records
+from tests.engine.test_overlap import has_no_blocks, open_engine
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
 from tests.waiting import wait_until
 
@@ -25,7 +24,7 @@ PARAMS = {
 GOOD = [[7, 8, 9, 10, 11], [3] * 9, [20, 21]]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def model() -> Any:
     """Input and output embeddings are separate, so that a broken input does not break other requests' outputs."""
     model = tiny_model(FAMILIES["llama"]())
@@ -33,14 +32,10 @@ def model() -> Any:
     return model
 
 
-@pytest.fixture(params=["cpu", "as on a gpu"])
-def engine(request: pytest.FixtureRequest, model: Any) -> Iterator[Engine]:
-    gpu = request.param != "cpu"
-    with contextlib.ExitStack() as stack:
-        if gpu:
-            stack.enter_context(emulate_gpu())
-        settings = {"attention": "reference"} if gpu else {}
-        yield stack.enter_context(Engine(model, block_size=4, num_blocks=100, **settings))
+@pytest.fixture(scope="module", params=[Engine, open_engine], ids=["cpu", "as on a gpu"])
+def engine_of_all_tests(request: pytest.FixtureRequest, model: Any) -> Iterator[Engine]:
+    with request.param(model, block_size=4, num_blocks=100) as engine:
+        yield engine
 
 
 @contextlib.contextmanager
@@ -78,11 +73,10 @@ def test_the_request_ends_with_the_reason_and_the_others_go_on(model: Any, engin
             assert (failed.finish_reason, failed.token_ids) == ("error", [])
             assert failed.error is not None
             assert "the model gave NaN logits for this request" in failed.error
-    wait_until(lambda: records(engine)[-1].blocks_active + records(engine)[-1].blocks_shared == 0)
+    wait_until(lambda: has_no_blocks(engine))
 
 
-@pytest.mark.parametrize("copies", [1, 4])
-@pytest.mark.parametrize("length", [3, 7, 8, 9])
+@pytest.mark.parametrize(("length", "copies"), [(3, 4), (7, 1), (8, 4), (9, 1)])
 def test_a_request_that_failed_is_computed_anew_when_it_is_sent_again(
     model: Any, engine: Engine, length: int, copies: int
 ):

@@ -7,18 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 
 from roseplay import Engine, SamplingParams
-from roseplay.core.step import StepTooLargeError
-from roseplay.engine.errors import EngineError
+from roseplay.engine.load_runner import load_model_runner
 from roseplay.engine.records import StepRecord
 from roseplay.engine.telemetry import StepEvent
+from roseplay.engine.transport import ThreadTransport
 from roseplay.kernels.cuda.emulation import emulate_gpu
-from roseplay.model.launch import LaunchedStep
-from roseplay.model.runner import ModelRunner
+from tests.engine.cases import engines_of, prompts
 from tests.engine.test_engine import LONG
-from tests.engine.test_equality import prompts
 from tests.model.families import STATEFUL, tiny_model
 from tests.waiting import wait_until
 
@@ -54,38 +51,38 @@ def engine(tiny_llama: Any) -> Iterator[Engine]:
         yield engine
 
 
-def answers(engine: Engine, *, together: bool = False) -> list[tuple[Any, ...]]:
-    """``together``: whether no step begins before all requests have been submitted."""
+def answers(engine: Engine) -> list[tuple[Any, ...]]:
     asked = list(zip(prompts(), itertools.cycle(PARAMS)))
-    if together:
-        engine.pause()
-    streams = [engine.submit(prompt, params) for prompt, params in asked]
-    streams += [engine.submit(prompt, params) for prompt, params in asked[::-1]]
-    if together:
-        engine.resume()
+    streams = [engine.submit(prompt, params) for prompt, params in [*asked, *asked[::-1]]]
     results = [stream.result(60) for stream in streams]
     assert not any(result.error for result in results), [result.error for result in results]
     return [(result.token_ids, result.finish_reason) for result in results]
 
 
-def records(engine: Engine) -> list[StepRecord]:
-    return [event.record for event in engine.telemetry.since(0)[1] if isinstance(event, StepEvent)]
+def records(engine: Engine, since: int = 0) -> list[StepRecord]:
+    return [event.record for event in engine.telemetry.since(since)[1] if isinstance(event, StepEvent)]
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_same_tokens_with_and_without(tiny_llama: Any, case: str):
-    with Engine(tiny_llama, block_size=4, **{"num_blocks": 100, **CASES[case]}) as plain:
-        expected = answers(plain)
-    with open_engine(tiny_llama, **CASES[case]) as engine:
-        assert answers(engine) == expected
-        replayed = [record.graph for record in records(engine) if record.prompt_tokens or record.decode_tokens]
-        assert any(replayed) == (case != "one append a request")
-        wait_until(lambda: records(engine)[-1].blocks_active == 0)
-    with open_engine(tiny_llama, overlap=False, **CASES[case]) as engine:
-        assert answers(engine) == expected
-    with open_engine(tiny_llama, cuda_graphs=False, **CASES[case]) as engine:
-        assert answers(engine) == expected
-        assert not any(record.graph for record in records(engine))
+def has_no_blocks(engine: Engine) -> bool:
+    """Whether all requests' blocks are back, as of the last step."""
+    return records(engine)[-1].blocks_active + records(engine)[-1].blocks_shared == 0
+
+
+def test_the_same_tokens_with_and_without(tiny_llama: Any):
+    expected = {case: answers(engine) for case, engine in engines_of(CASES, tiny_llama, num_blocks=100)}
+    off = itertools.cycle([{"overlap": False}, {"cuda_graphs": False}])
+    for case, engine in engines_of(CASES, tiny_llama, open_engine):
+        reader = engine.telemetry.reader()
+        assert answers(engine) == expected[case], case
+        replayed = [record.graph for record in reader.steps() if record.prompt_tokens or record.decode_tokens]
+        assert any(replayed) == (case != "one append a request"), case
+        wait_until(lambda engine=engine: has_no_blocks(engine))
+        reader.read()
+        engine.clear_cache()
+        switched = next(off)
+        engine.set_knobs(**switched)
+        assert answers(engine) == expected[case], (case, switched)
+        assert "overlap" in switched or not any(record.graph for record in reader.steps())
 
 
 STATEFUL_CASES: dict[str, dict[str, Any]] = {
@@ -93,57 +90,69 @@ STATEFUL_CASES: dict[str, dict[str, Any]] = {
     "after preemption": {"num_blocks": 24},
     "few kept states": {"state_interval": 1, "state_snapshots": 3, "state_slots": 5},
 }
-SOME_STATEFUL = [("lfm2", case) for case in STATEFUL_CASES]
-OTHER_STATEFUL = [pair for pair in itertools.product(STATEFUL, STATEFUL_CASES) if pair not in SOME_STATEFUL]
 
 
 @pytest.mark.parametrize(
-    ("family", "case"), [*SOME_STATEFUL, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in OTHER_STATEFUL)]
+    "family", [pytest.param(family, marks=[] if family == "lfm2" else [pytest.mark.slow]) for family in STATEFUL]
 )
+@pytest.mark.parametrize("case", STATEFUL_CASES)
 def test_the_same_tokens_with_and_without_of_models_with_recurrent_layers(family: str, case: str):
     """States are kept and restored between steps that are launched but not yet waited for."""
-    model, settings = tiny_model(STATEFUL[family]()), {"dtype": "float32", "max_batch_size": 8, **STATEFUL_CASES[case]}
-    with open_engine(model, cuda_graphs=False, overlap=False, **settings) as plain:
-        expected = answers(plain)
-        assert not any(record.graph for record in records(plain))
-    for overlap in (True, False):
-        with open_engine(model, overlap=overlap, **settings) as engine:
+    settings = {"dtype": "float32", "max_batch_size": 8, **STATEFUL_CASES[case]}
+    with open_engine(tiny_model(STATEFUL[family]()), cuda_graphs=False, overlap=False, **settings) as engine:
+        reader = engine.telemetry.reader()
+        expected = answers(engine)
+        assert not any(record.graph for record in reader.steps())
+        for overlap in (True, False):
+            engine.set_knobs(overlap=overlap, cuda_graphs=True)
+            engine.clear_cache()
             assert answers(engine) == expected
-            decodes = [record for record in records(engine) if record.decode_tokens and not record.prompt_tokens]
+            decodes = [record for record in reader.steps() if record.decode_tokens and not record.prompt_tokens]
             assert decodes
             assert all(record.graph for record in decodes), engine.info.no_cuda_graphs
 
 
-def test_steps_do_overlap(engine: Engine, monkeypatch: pytest.MonkeyPatch):
+class Noting:
+    """A runner, or a step that it launched, that notes when steps are launched and waited for."""
+
+    def __init__(self, of: Any, order: list[tuple[str, int]]) -> None:
+        self._of, self._order = of, order
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._of, name)
+
+    def launch(self, step: Any) -> Any:
+        self._order.append(("launch", step.step_id))
+        return Noting(self._of.launch(step), self._order)
+
+    def result(self) -> Any:
+        self._order.append(("wait", self._of.step.step_id))
+        return self._of.result()
+
+
+def test_steps_do_overlap(tiny_llama: Any):
     """A step is launched before the previous one has been waited for."""
     order: list[tuple[str, int]] = []
-    launch, result = ModelRunner.launch, LaunchedStep.result
 
-    def launching(self: ModelRunner, step: Any) -> Any:
-        order.append(("launch", step.step_id))
-        return launch(self, step)
+    def start(*about: Any) -> ThreadTransport:
+        return ThreadTransport(*about, make_runner=lambda *model: Noting(load_model_runner(*model), order))
 
-    def waiting(self: LaunchedStep) -> Any:
-        order.append(("wait", self.step.step_id))
-        return result(self)
-
-    monkeypatch.setattr(ModelRunner, "launch", launching)
-    monkeypatch.setattr(LaunchedStep, "result", waiting)
-    engine.submit([3, 4, 5], SamplingParams(max_new_tokens=6, ignore_eos=True)).result(20)
-    first = order[0][1]
-    expected = [("launch", first)]
-    for step in range(first, first + 5):
-        expected += [("launch", step + 1), ("wait", step)]
-    assert order[: len(expected)] == expected
-    engine.set_knobs(overlap=False)
-    order.clear()
-    engine.submit([6, 4, 5], SamplingParams(max_new_tokens=6, ignore_eos=True)).result(20)
-    assert [kind for kind, _ in order] == ["launch", "wait"] * 6
+    with open_engine(tiny_llama, start_transport=start) as engine:
+        engine.submit([3, 4, 5], SamplingParams(max_new_tokens=6, ignore_eos=True)).result(20)
+        first = order[0][1]
+        expected = [("launch", first)]
+        for step in range(first, first + 5):
+            expected += [("launch", step + 1), ("wait", step)]
+        assert order[: len(expected)] == expected
+        engine.set_knobs(overlap=False)
+        engine.inspect_block(1)
+        order.clear()
+        engine.submit([6, 4, 5], SamplingParams(max_new_tokens=6, ignore_eos=True)).result(20)
+        assert not order  # steps are executed
 
 
-def test_switches_are_live(engine: Engine, tiny_llama: Any):
-    with Engine(tiny_llama, block_size=4, num_blocks=100) as plain:
-        expected = plain.submit([3, 4, 5], LONG).result(20).token_ids
+def test_switches_are_live(engine: Engine):
+    expected = engine.submit([3, 4, 5], LONG).result(20).token_ids
     stream = engine.submit([3, 4, 5], LONG)
     for number in range(12):
         engine.set_knobs(overlap=bool(number & 1), cuda_graphs=bool(number & 2))
@@ -151,18 +160,6 @@ def test_switches_are_live(engine: Engine, tiny_llama: Any):
         wait_until(lambda seen=seen: len(stream.token_ids) > seen or stream.finish_reason)
     assert stream.result(20).token_ids == expected
     assert {True, False} <= {record.graph for record in records(engine)}
-
-
-def test_steps_are_told_one_after_the_other(engine: Engine):
-    answers(engine)
-    told = records(engine)
-    for one, following in itertools.pairwise(told):
-        assert one.start_ns <= one.end_ns <= following.start_ns
-        assert one.step_id < following.step_id
-    usable = engine.info.num_blocks - 1
-    for record in told:
-        total = record.blocks_free + record.blocks_cached + record.blocks_active + record.blocks_shared
-        assert total == usable
 
 
 def test_aborts_that_arrive_while_steps_overlap(engine: Engine):
@@ -175,83 +172,4 @@ def test_aborts_that_arrive_while_steps_overlap(engine: Engine):
             stream.cancel()
         assert {stream.result(20).finish_reason for stream in streams} <= {"abort", "length"}
         assert kept.result(20).token_ids == expected
-    wait_until(lambda: records(engine)[-1].blocks_active + records(engine)[-1].blocks_shared == 0)
-
-
-def break_once(
-    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, error: Exception, after: int = 0
-) -> list[tuple[Any, ...]]:
-    """Make one call of a method raise, after ``after`` calls that do not. The returned list receives its arguments."""
-    method, calls, broken = getattr(owner, name), itertools.count(), []
-
-    def once(self: Any, *args: Any) -> Any:
-        if next(calls) == after:
-            broken.append(args)
-            raise error
-        return method(self, *args)
-
-    monkeypatch.setattr(owner, name, once)
-    return broken
-
-
-@pytest.mark.parametrize("after", [0, 1, 4])
-@pytest.mark.parametrize(("owner", "name"), [(ModelRunner, "launch"), (LaunchedStep, "result")])
-def test_a_step_that_raises_ends_those_in_flight(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: int
-):
-    expected = engine.submit([3, 4, 5], LONG).result(20).token_ids
-    wait_until(lambda: records(engine)[-1].blocks_active == 0)
-    break_once(monkeypatch, owner, name, RuntimeError("out of luck"), after)
-    streams = [engine.submit([6 + i] * 5, LONG) for i in range(2)]
-    failed = [stream.result(20) for stream in streams]
-    assert "RuntimeError: out of luck" in {result.error for result in failed}
-    assert {result.finish_reason for result in failed} <= {"error", "length"}
-    assert engine.submit([3, 4, 5], LONG).result(20).token_ids == expected
-    wait_until(lambda: records(engine)[-1].blocks_active == 0)
-
-
-@pytest.mark.parametrize("overlap", [True, False])
-@pytest.mark.parametrize("after", [0, 1, 5])
-def test_no_memory_for_a_step_makes_steps_smaller(
-    tiny_llama: Any, monkeypatch: pytest.MonkeyPatch, overlap: bool, after: int
-):
-    with Engine(tiny_llama, block_size=4, num_blocks=100) as plain:
-        expected = answers(plain)
-    with open_engine(tiny_llama, overlap=overlap) as engine:
-        no_memory = torch.OutOfMemoryError("CUDA out of memory. Tried ...")
-        undone = break_once(monkeypatch, ModelRunner, "_launch", no_memory, after)
-        # Otherwise a machine that is slow to submit has small steps, and so many that the limit is raised again.
-        assert answers(engine, together=True) == expected
-        told = records(engine)
-        assert sum(record.out_of_memory for record in told) == 1
-        at = next(i for i, record in enumerate(told) if record.out_of_memory)
-        before = [computed for record in told[:at] if (computed := record.prompt_tokens + record.decode_tokens)]
-        most = (undone[0][0].prompt_tokens + undone[0][0].decode_tokens) // 2
-        assert max(record.prompt_tokens + record.decode_tokens for record in told[at:]) <= most
-        assert len(before) == after
-        assert not before or max(before) > most
-        wait_until(lambda: records(engine)[-1].blocks_active == 0)
-
-
-def test_a_step_that_cannot_be_smaller_fails(engine: Engine, monkeypatch: pytest.MonkeyPatch):
-    def launch(self: ModelRunner, step: Any) -> Any:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried ...")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ModelRunner, "_launch", launch)
-        failed = engine.submit([3, 4, 5], LONG).result(20)
-    assert failed.error == f"{StepTooLargeError.__name__}: CUDA out of memory"
-    assert engine.submit([3, 4, 5], LONG).result(20).finish_reason == "length"
-
-
-@pytest.mark.parametrize(("owner", "name"), [(ModelRunner, "_launch"), (LaunchedStep, "_wait")])
-def test_a_lost_device_ends_every_stream_and_says_to_restart(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
-):
-    break_once(monkeypatch, owner, name, torch.AcceleratorError("CUDA error: an illegal memory access\nmore"), 3)
-    streams = [engine.submit([6 + i] * 5, LONG) for i in range(3)]
-    errors = {stream.result(20).error for stream in streams}
-    assert len(errors) == 1
-    assert "the device is lost (CUDA error: an illegal memory access)" in errors.pop()
-    with pytest.raises(EngineError, match="restart"):
-        engine.submit([3], LONG)
+    wait_until(lambda: has_no_blocks(engine))

@@ -14,12 +14,13 @@ from roseplay import Engine, SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.engine.stream import Stream
 from roseplay.model import prompt_logprobs
+from tests.engine.cases import engines_of, prompts
 from tests.engine.fake_runner import FakeRunner, Loop, submit
-from tests.engine.test_equality import prompts
 from tests.model.families import FAMILIES, LENGTH, VOCABULARY, tiny_model
 
 CASES: dict[str, dict[str, Any]] = {
-    "batched": {"record_steps": True},
+    "recorded": {"record_steps": True},
+    "batched": {},
     "chunked": {"prefill_max_tokens": 7},
     "one token a step": {"prefill_max_tokens": 1},
     "unchunked": {"prefill_max_tokens": 7, "chunked_prefill": False},
@@ -60,11 +61,10 @@ def check(model: torch.nn.Module, stream: Stream, tolerance: float = 1e-4) -> No
 def test_they_are_those_of_a_plain_forward(family: str) -> None:
     model = tiny_model(FAMILIES[family]())
     reference = copy.deepcopy(model)
-    for case, settings in CASES.items():
-        with Engine(model, block_size=4, dtype="float32", **{"record_steps": False, **settings}) as engine:
-            streams = [engine.submit(prompt, asking(12)) for prompt in prompts()]
-            for stream in streams:
-                check(reference, stream.result(60))
+    for case, engine in engines_of(CASES, model, dtype="float32", record_steps=False):
+        streams = [engine.submit(prompt, asking(12)) for prompt in prompts()]
+        for stream in streams:
+            check(reference, stream.result(60))
         if case.startswith("after preemption"):
             assert sum(stream.metrics.num_preemptions for stream in streams) > 0
 

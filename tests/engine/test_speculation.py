@@ -15,12 +15,12 @@ from roseplay.core.step import Step, StepEntry
 from roseplay.engine.errors import EngineStartError
 from roseplay.engine.records import StepRecord
 from roseplay.engine.stream import Stream
-from roseplay.engine.telemetry import StepEvent
 from roseplay.model.accelerator import Accelerator
 from roseplay.model.launch import DeviceTimer, LaunchedStep
 from roseplay.model.step_sampler import StepSampler
-from tests.engine.test_equality import FEW, prompts
-from tests.engine.test_overlap import open_engine
+from tests.engine.cases import engines_of, prompts
+from tests.engine.test_equality import FEW
+from tests.engine.test_overlap import has_no_blocks, open_engine, records
 from tests.model.families import FAMILIES, STATEFUL, tiny_model
 from tests.model.harness import recording_options
 
@@ -52,13 +52,9 @@ Asked = list[tuple[list[int], SamplingParams]]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """The models are tiny: two threads on busy cores wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def soon_recorded() -> Iterator[None]:
     with recording_options(warm_up_tokens=4):
         yield
-    torch.set_num_threads(before)
 
 
 def asked() -> Asked:
@@ -73,10 +69,6 @@ def answers(engine: Engine, requests: Asked) -> list[Stream]:
     results = [stream.result(60) for stream in streams]
     assert not any(result.error for result in results), [result.error for result in results]
     return results
-
-
-def records(engine: Engine, since: int = 0) -> list[StepRecord]:
-    return [event.record for event in engine.telemetry.since(since)[1] if isinstance(event, StepEvent)]
 
 
 def compare(engine: Engine, requests: Asked, **knobs: int) -> list[StepRecord]:
@@ -100,12 +92,11 @@ def compare(engine: Engine, requests: Asked, **knobs: int) -> list[StepRecord]:
     return steps
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_same_tokens_with_and_without(tiny_llama: Any, case: str):
-    with Engine(tiny_llama, **{"block_size": 4, "num_blocks": 200, "dtype": "float32", **CASES[case]}) as engine:
+def test_the_same_tokens_with_and_without(tiny_llama: Any):
+    for case, engine in engines_of(CASES, tiny_llama, num_blocks=200, dtype="float32"):
         steps = compare(engine, asked())
-        assert sum(step.accepted_tokens for step in steps) > 0
-        assert bool(sum(len(step.preempted) for step in steps)) == (case == "after preemption")
+        assert sum(step.accepted_tokens for step in steps) > 0, case
+        assert bool(sum(len(step.preempted) for step in steps)) == (case == "after preemption"), case
         if case == "few tokens a step":
             assert max(step.prompt_tokens + step.decode_tokens for step in steps) <= 5
 
@@ -132,14 +123,14 @@ def test_text_that_repeats_takes_fewer_steps(tiny_llama: Any):
     assert any(step.graph for step in steps if step.draft_tokens), "steps with drafts are not replayed"
 
 
-@pytest.mark.parametrize("graphs", [True, False])
-def test_steps_on_a_gpu(tiny_llama: Any, graphs: bool):
+def test_steps_on_a_gpu(tiny_llama: Any):
     """Steps do not overlap while it is on, and graphs of mixed steps replay those with drafts."""
-    with open_engine(tiny_llama, cuda_graphs=graphs, dtype="float32", num_blocks=200) as engine:
-        steps = compare(engine, asked())
-    drafted = [step for step in steps if step.draft_tokens and step.decode_tokens <= 16 and not step.prompt_tokens]
-    assert drafted
-    assert all(bool(step.graph) == graphs for step in drafted)
+    with open_engine(tiny_llama, dtype="float32", num_blocks=200) as engine:
+        for graphs in (True, False):
+            engine.set_knobs(cuda_graphs=graphs)
+            steps = [step for step in compare(engine, asked()) if step.draft_tokens and not step.prompt_tokens]
+            replayed = {bool(step.graph) for step in steps if step.decode_tokens <= 16}
+            assert replayed == {graphs}
 
 
 def test_the_next_turn_finds_the_blocks_that_drafts_filled(tiny_llama: Any):
@@ -184,7 +175,7 @@ def test_an_aborted_request_leaves_no_blocks(tiny_llama: Any):
             stream.cancel()
             stream.result(20)
         engine.submit([4], SamplingParams(max_new_tokens=1)).result(20)
-        assert records(engine)[-1].blocks_active + records(engine)[-1].blocks_shared == 0
+        assert has_no_blocks(engine)
 
 
 def test_a_draft_ends_before_a_row_from_which_nothing_can_be_drawn():

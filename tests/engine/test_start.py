@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import roseplay.engine.client as client_module
 from roseplay import Engine
 from roseplay.core.progress import STAGES, Progress
 from roseplay.engine.errors import EngineStartError
@@ -26,7 +25,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("worker", ["thread", "process"])
-def test_a_start_is_told_stage_by_stage(directory: str, worker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_is_told_stage_by_stage(directory: str, worker: str) -> None:
     """A worker in a process gets on while imports here have to wait: the server builds the page meanwhile."""
     told: list[Progress] = []
     threads = set()
@@ -42,9 +41,8 @@ def test_a_start_is_told_stage_by_stage(directory: str, worker: str, monkeypatch
     def open_tokenizer(model: Any, config: Any) -> None:
         before_the_tokenizer.extend(progress.stage for progress in told)
 
-    monkeypatch.setattr(client_module, "open_tokenizer", open_tokenizer)
     waits = {"import_after": go_on} if worker == "process" else {}
-    with Engine(directory, worker=worker, on_progress=tell, **waits, **SMALL):
+    with Engine(directory, worker=worker, on_progress=tell, open_tokenizer=open_tokenizer, **waits, **SMALL):
         count = len(told)
         assert list(dict.fromkeys(progress.stage for progress in told)) == list(STAGES)
         size = (Path(directory) / "model.safetensors").stat().st_size
@@ -54,30 +52,30 @@ def test_a_start_is_told_stage_by_stage(directory: str, worker: str, monkeypatch
     assert ("warm-up" in before_the_tokenizer) == (worker == "process")
 
 
-def test_an_error_of_the_callback_ends_the_worker(directory: str) -> None:
+SIMULATED: dict[str, Any] = {"run_as": "h100", "worker": "process"}  # which imports no torch
+
+
+def test_an_error_of_the_callback_ends_the_worker() -> None:
     class OverError(Exception):
         pass
 
     def refuse(progress: Progress) -> None:
-        if progress.stage == "weights":
+        if progress.stage == "warm-up":
             raise OverError
 
     before = threading.active_count()
     with pytest.raises(OverError):
-        Engine(directory, worker="process", on_progress=refuse, **SMALL)
+        Engine("qwen3-0.6b", on_progress=refuse, **SIMULATED)
     assert threading.active_count() <= before + 1  # the tokenizer's thread may not have ended yet
 
 
-def test_a_tokenizer_that_cannot_be_opened_ends_the_wait_for_the_worker(
-    directory: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tokenizer_that_cannot_be_opened_ends_the_wait_for_the_worker() -> None:
     def open_tokenizer(model: Any, config: Any) -> None:
         raise EngineStartError("no such tokenizer")
 
     told: list[Progress] = []
-    monkeypatch.setattr(client_module, "open_tokenizer", open_tokenizer)
     with pytest.raises(EngineStartError, match="no such tokenizer"):
-        Engine(directory, worker="process", on_progress=told.append, **SMALL)
+        Engine("qwen3-0.6b", on_progress=told.append, open_tokenizer=open_tokenizer, **SIMULATED)
     assert "warm-up" not in [progress.stage for progress in told]
 
 

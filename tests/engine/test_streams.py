@@ -16,8 +16,6 @@ from roseplay.config import Knobs, SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step, StepResult, TokenLogprobs
-from roseplay.engine import telemetry as telemetry_module
-from roseplay.engine.detokenizer import split_context
 from roseplay.engine.messages import (
     Abort,
     Finish,
@@ -32,11 +30,11 @@ from roseplay.engine.messages import (
 from roseplay.engine.prompts import encode_prompt, takes_system_role
 from roseplay.engine.published import step_record
 from roseplay.engine.receiver import Receiver
-from roseplay.engine.records import EntryRecord, StepRecord
+from roseplay.engine.records import EntryRecord
 from roseplay.engine.request_metrics import RequestMetrics
 from roseplay.engine.slow_motion import stretch
 from roseplay.engine.stream import Chunk, Stream
-from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, Telemetry
+from roseplay.engine.telemetry import Kept, KnobEvent, RequestEvent, StepEvent, Telemetry
 from roseplay.engine.transport import QueueInbox
 from tests.each_line import at_each_line
 
@@ -44,10 +42,10 @@ SECOND = 10**9
 
 
 class Letters:
-    """Token 0 is a, 1 is b, and so on; token 99 cannot be decoded. ``held`` is returned at the end."""
+    """Token 0 is a, 1 is b, and so on; token 99 cannot be decoded. The end decodes to ``held``, if it can be decoded."""
 
-    def __init__(self) -> None:
-        self.held = ""
+    def __init__(self, held: str | None = "") -> None:
+        self.held = held
 
     def push(self, token_id: int) -> str:
         if token_id == 99:
@@ -55,31 +53,36 @@ class Letters:
         return chr(97 + token_id)
 
     def flush(self) -> str:
-        return self.held
+        return self.push(99) if self.held is None else self.held
 
 
 class Scene:
     """A receiver with streams of letters; ``take`` passes it one step's outcome."""
 
-    def __init__(self, capacity: int = 1000) -> None:
-        self.telemetry = Telemetry(capacity)
+    def __init__(self, **telemetry: object) -> None:
+        self.telemetry = Telemetry(1000, **telemetry)
         self.commands: list[object] = []
         self.receiver = Receiver(self.telemetry, Knobs(), self.commands.append)
         self.updates: list[tuple[int, str]] = []
         self.step_id = 0
 
-    def add(self, request_id: int, prompt: int = 4, **sampling: object) -> Stream:
-        stream = Stream(
+    def add(
+        self, request_id: int, prompt: int = 4, held: str | None = "", listener=None, kind=Stream, **sampling: object
+    ) -> Stream:
+        stream = kind(
             request_id,
             [0] * prompt,
             SamplingParams(**sampling),
-            Letters(),
+            Letters(held),
             cancel=lambda number: not self.commands.append(Abort(number)),
             submitted_ns=SECOND,
-            listener=lambda stream: self.updates.append((stream.request_id, stream.text)),
+            listener=listener or self._heard,
         )
         self.receiver.add(stream)
         return stream
+
+    def _heard(self, stream: Stream) -> None:
+        self.updates.append((stream.request_id, stream.text))
 
     def take(self, *tokens: NewToken, at: int = 2 * SECOND, finished=(), **record: object) -> StepOutput:
         scheduler = Scheduler(num_blocks=4, block_size=4, max_model_len=8, max_saved_logits=1)
@@ -175,14 +178,12 @@ def test_the_text_of_a_token_that_ends_the_answer_is_left_out():
 
 def test_what_was_held_back_comes_at_the_end():
     scene = Scene()
-    stream = scene.add(1, stop=("bx", "éz"))
-    stream._decoder.held = "é"
+    stream = scene.add(1, held="é", stop=("bx", "éz"))
     scene.take(NewToken(1, 1))
     assert stream.text == ""
     scene.take(finished=[Finished(1, FinishReason.ABORT)])
     assert (stream.text, stream.finish_reason) == ("bé", FinishReason.ABORT)
-    stop = scene.add(2, stop=("bé",))
-    stop._decoder.held = "é!"
+    stop = scene.add(2, held="é!", stop=("bé",))
     scene.take(NewToken(2, 0), NewToken(2, 1, FinishReason.LENGTH))
     assert stop.text == "a"
 
@@ -201,13 +202,10 @@ def test_one_answer_that_cannot_be_decoded_ends_alone():
 
 def test_an_answer_whose_end_cannot_be_decoded_ends_all_the_same():
     scene = Scene()
-    stream = scene.add(1)
-    stream._decoder.flush = lambda: stream._decoder.push(99)
+    stream, other = scene.add(1, held=None), scene.add(2, held=None)
     scene.take(NewToken(1, 2, FinishReason.LENGTH))
     assert (stream.text, stream.finish_reason) == ("c", FinishReason.ERROR)
     assert "could not be decoded" in stream.error
-    other = scene.add(2)
-    other._decoder.flush = stream._decoder.flush
     scene.take(finished=[Finished(2, FinishReason.ERROR, "the step failed")])
     assert other.error == "the step failed"
 
@@ -257,19 +255,16 @@ def test_all_streams_can_be_ended_at_once():
     assert all(stream.cancel() is False for stream in streams)
 
 
-def test_one_stream_that_cannot_be_told_its_end_keeps_no_other_waiting(monkeypatch):
+def test_one_stream_that_cannot_be_told_its_end_keeps_no_other_waiting():
+    class Broken(Stream):
+        def finish(self, *anything):
+            raise BaseException("reader")
+
     scene = Scene()
-    bad, good = scene.add(1), scene.add(2)
-
-    def broken(*args):
-        raise BaseException("reader")
-
-    monkeypatch.setattr(Stream, "finish", lambda self, *args: broken() if self is bad else finish(self, *args))
+    scene.add(1, kind=Broken)
+    good = scene.add(2)
     scene.receiver.end_all(FinishReason.ERROR, "over")
     assert good.finished
-
-
-finish = Stream.finish
 
 
 def test_a_live_stream_can_be_cancelled():
@@ -291,20 +286,16 @@ def test_changed_knobs_are_told_with_what_they_were():
 
 
 def test_a_listener_hears_of_every_change_and_may_fail():
-    scene = Scene()
-    stream = scene.add(1)
-    scene.take(NewToken(1, 0))
-    scene.take(NewToken(1, 1, FinishReason.LENGTH))
-    assert scene.updates == [(1, "a"), (1, "ab")]
-
     def broken(stream):
         raise BaseException("listener")
 
-    other = scene.add(2)
-    other._listener = broken
-    scene.take(NewToken(2, 0, FinishReason.LENGTH))
-    assert other.finished
-    assert stream.finish_reason is FinishReason.LENGTH
+    scene = Scene()
+    other = scene.add(2, listener=broken)
+    scene.add(1)
+    scene.take(NewToken(2, 0, FinishReason.LENGTH), NewToken(1, 0))
+    scene.take(NewToken(1, 1, FinishReason.LENGTH))
+    assert scene.updates == [(1, "a"), (1, "ab")]
+    assert other.finish_reason is FinishReason.LENGTH
 
 
 # -- readers
@@ -426,30 +417,18 @@ def test_the_ring_keeps_the_newest_events():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "streams", "tokens", "kept"),
-    [(0, 2, 10**6, [1, 2]), (0, 100, 10, [1, 2]), (0, 100, 1, [2]), (600, 2, 1, [0, 1, 2])],
+    ("passed_s", "streams", "tokens", "kept"),
+    [(5.1, 2, 10**6, [1, 2]), (5.1, 100, 10, [1, 2]), (5.1, 100, 1, [2]), (4.9, 2, 1, [0, 1, 2])],
 )
-def test_the_streams_that_ended_last_are_kept(seconds, streams, tokens, kept, monkeypatch):
-    monkeypatch.setattr(telemetry_module, "KEPT_S", seconds)
-    monkeypatch.setattr(telemetry_module, "KEPT_STREAMS", streams)
-    monkeypatch.setattr(telemetry_module, "KEPT_TOKENS", tokens)
-    scene = Scene()
+def test_the_streams_that_ended_last_are_kept_once_readers_had_time(passed_s, streams, tokens, kept):
+    times = [0.0]
+    scene = Scene(kept=Kept(5.0, streams, tokens), clock=lambda: times[-1])
     for number in range(3):
         scene.add(number)
         scene.take(NewToken(number, 0, FinishReason.LENGTH))  # four prompt tokens and one
+    times.append(passed_s)  # and nothing ends any more
     ended = [event for event in scene.events(RequestEvent) if event.kind == "finished"]
     assert [event.request_id for event in ended if event.stream is not None] == kept
-
-
-def test_streams_that_ended_together_are_released_once_readers_had_time(monkeypatch):
-    monkeypatch.setattr(telemetry_module, "KEPT_STREAMS", 1)
-    scene = Scene()
-    for number in range(3):
-        scene.add(number)
-        scene.take(NewToken(number, 0, FinishReason.LENGTH))
-    monkeypatch.setattr(telemetry_module, "KEPT_S", 0)
-    ended = [event for event in scene.events(RequestEvent) if event.kind == "finished"]  # nothing ends any more
-    assert [event.request_id for event in ended if event.stream is not None] == [2]
 
 
 # -- ways in and out
@@ -609,17 +588,3 @@ def test_control_tokens_in_a_message_are_text_and_the_templates_are_not():
     assert encoded("a<s>b<s>!", "a") == [begin, *spelled("a<s>b<s>!"), end, begin, *spelled("a"), end]
     assert encoded("<s>", "<s>!") == [begin, *spelled("<s>"), end, begin, *spelled("<s>!"), end]
     assert encoded("<s>") == [begin, *spelled("<s>"), end]
-
-
-def test_the_end_of_a_prompt_is_the_context_of_its_answer():
-    class Letters:
-        def decode(self, ids, skip_special_tokens):
-            return "".join(chr(97 + token) for token in ids)
-
-    assert split_context(Letters(), list(range(10))) == ([4, 5, 6, 7, 8, 9], [])
-    assert split_context(Letters(), [3, 4]) == ([3, 4], [])
-
-
-def test_a_record_of_nothing_has_no_entries():
-    record: StepRecord = Scene().take().record
-    assert (record.entries, record.copied) == ([], [])

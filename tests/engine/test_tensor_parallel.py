@@ -19,8 +19,8 @@ from roseplay.config import EngineConfig
 from roseplay.engine.errors import EngineStartError
 from roseplay.model.devices import rank_device
 from roseplay.model.errors import UnsupportedModelError
+from tests.engine.cases import prompts
 from tests.engine.test_engine import LONG
-from tests.engine.test_equality import prompts
 from tests.model.families import FAMILIES, tiny_model
 from tests.waiting import wait_until
 

@@ -9,14 +9,8 @@ import pytest
 from roseplay.config import Knobs
 from roseplay.engine.client import Engine
 from roseplay.wire.extra import zmq
-from tests.model.families import FAMILIES, tiny_model
 
 CHEAP = {"block_size": 4, "pack_weights": False, "fuse_ops": False, "record_steps": False}
-
-
-@pytest.fixture(scope="package")
-def tiny_llama():  # 97 tokens, context 64
-    return tiny_model(FAMILIES["llama"]())
 
 
 @pytest.fixture

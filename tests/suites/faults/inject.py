@@ -42,34 +42,6 @@ class Fault:
     only: Callable[..., bool] = lambda *args: True
 
 
-def raises(make: Callable[[], BaseException]) -> Act:
-    """Raise instead of calling the target."""
-
-    def act(call: Callable[[], Any], *args: Any) -> Any:
-        raise make()
-
-    return act
-
-
-def raises_after(make: Callable[[], BaseException]) -> Act:
-    """Call the target, then raise."""
-
-    def act(call: Callable[[], Any], *args: Any) -> Any:
-        call()
-        raise make()
-
-    return act
-
-
-def changes(change: Callable[[Any], Any]) -> Act:
-    """Call the target, then return another result."""
-
-    def act(call: Callable[[], Any], *args: Any) -> Any:
-        return change(call())
-
-    return act
-
-
 class Armed:
     """A fault that has been put in place.
 

@@ -15,26 +15,32 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from roseplay.core.step import DeviceLostError, StepTooLargeError
+from roseplay.core.step import DeviceLostError
 from roseplay.engine.messages import StepOutput
-from tests.suites.faults.inject import Act, Fault, PanicException, changes, raises, raises_after
-
-ALLOCATION = (
-    "[enforce fail at alloc_cpu.cpp:124] data. DefaultCPUAllocator: can't allocate memory: you tried to allocate"
-)
+from tests.suites.faults.inject import Act, Fault, PanicException
 
 
-def broken(message: str = "an injected fault") -> Act:
-    return raises(lambda: RuntimeError(message))
+def raising(make: Callable[[], BaseException], *, after: bool = False) -> Act:
+    """Raise instead of calling the target, or after it."""
+
+    def act(call: Callable[[], Any], *args: Any) -> Any:
+        if after:
+            call()
+        raise make()
+
+    return act
 
 
-def panics() -> Act:
-    return raises(lambda: PanicException("an injected panic"))
+RAISES = raising(lambda: RuntimeError("an injected fault"))
+RAISES_AFTER = raising(lambda: RuntimeError("an injected fault"), after=True)
+PANICS = raising(lambda: PanicException("an injected panic"))
+NO_MEMORY = raising(lambda: torch.OutOfMemoryError("injected. x"))
 
 
 @dataclass(frozen=True)
@@ -67,13 +73,14 @@ class Row:
         return f"{self.seam}: {self.fault}"
 
 
-def first_row_is_nan(logits: torch.Tensor) -> torch.Tensor:
-    logits = logits.clone()
+def first_row_is_nan(call: Callable[[], torch.Tensor], *args: Any) -> torch.Tensor:
+    logits = call().clone()
     logits[0] = float("nan")
     return logits
 
 
-def too_few_tokens(result: Any) -> Any:
+def too_few_tokens(call: Callable[[], Any], *args: Any) -> Any:
+    result = call()
     result.token_ids = result.token_ids[:-1]
     return result
 
@@ -90,166 +97,72 @@ def some_request_is_told_its_end(tokens: Any, *args: Any) -> bool:
     return any(token.finish_reason is not None for token in tokens)
 
 
-SCHEDULE = "roseplay.core.scheduler:Scheduler.schedule"
 UPDATE = "roseplay.core.scheduler:Scheduler.update"
+FAIL = "roseplay.core.scheduler:Scheduler.fail"
 PACK = "roseplay.model.runner:pack_step"
 FORWARD = "roseplay.model.forward:PackedForward.__call__"
 DRAW = "roseplay.model.step_sampler:draw"
 RESULT = "roseplay.model.launch:LaunchedStep.result"
+OUTPUT = "roseplay.engine.worker:StepOutput"
+COMMANDS = "roseplay.engine.transport:QueueInbox.take"
 PUSH = "roseplay.engine.detokenizer:StreamDecoder.push"
 
 AT = 20  # in the middle, when three requests run and one waits
 
 
+def at(target: str, act: Act = RAISES, call: int = AT, **how: Any) -> tuple[Fault, ...]:
+    return (Fault(target, act, call, **how),)
+
+
+def when(condition: Callable[..., bool], target: str, act: Act = RAISES) -> tuple[Fault, ...]:
+    return (Fault(target, act, only=condition),)
+
+
 STEP_ROWS = [
-    Row("scheduler", "schedule raises", (Fault(SCHEDULE, broken(), AT),), "all"),
-    Row("scheduler", "schedule raises (overlap)", (Fault(SCHEDULE, broken(), AT),), "all", overlap=True),
-    Row(
-        "scheduler",
-        "adding a request raises",
-        (Fault("roseplay.core.scheduler:Scheduler.add", broken(), 2),),
-        "one",
-        early=True,
-    ),
-    Row("scheduler", "update raises", (Fault(UPDATE, broken(), AT),)),
-    Row(
-        "scheduler",
-        "update raises at its end",
-        (Fault(UPDATE, raises_after(lambda: RuntimeError("an injected fault")), AT),),
-    ),
-    Row(
-        "scheduler",
-        "update raises after a request ended",
-        (Fault(UPDATE, raises_after(lambda: RuntimeError("an injected fault")), only=some_request_ended),),
-    ),
-    Row(
-        "scheduler",
-        "undoing a failed step raises",
-        (Fault(PACK, broken(), AT), Fault("roseplay.core.scheduler:Scheduler.fail", broken("a second fault"))),
-        "all",
-    ),
+    Row("scheduler", "schedule raises", at("roseplay.core.scheduler:Scheduler.schedule"), "all"),
+    Row("scheduler", "adding a request raises", at("roseplay.core.scheduler:Scheduler.add", call=2), "one", early=True),
+    Row("scheduler", "update raises", at(UPDATE)),
+    Row("scheduler", "update raises after a request ended", when(some_request_ended, UPDATE, RAISES_AFTER)),
+    Row("scheduler", "undoing a failed step raises", (*at(PACK), *at(FAIL, call=1)), "all"),
     Row(
         "scheduler",
         "update raises after a request ended, and undoing it too",
-        (
-            Fault(UPDATE, raises_after(lambda: RuntimeError("an injected fault")), only=some_request_ended),
-            Fault("roseplay.core.scheduler:Scheduler.fail", broken("an injected second fault")),
-        ),
+        (*when(some_request_ended, UPDATE, RAISES_AFTER), *at(FAIL, call=1)),
         "all",
     ),
-    Row("prepare", "packing raises", (Fault(PACK, broken(), AT),)),
-    Row("prepare", "packing raises (overlap)", (Fault(PACK, broken(), AT),), overlap=True),
-    Row("prepare", "copying blocks raises", (Fault("roseplay.model.kv_cache:KVCache.copy_blocks", broken(), AT),)),
-    Row("prepare", "packing raises three times", (Fault(PACK, broken(), AT, times=3),), "all"),
-    Row("forward", "raises", (Fault(FORWARD, broken(), AT),)),
-    Row(
-        "forward",
-        "raises after it wrote",
-        (Fault(FORWARD, raises_after(lambda: RuntimeError("an injected fault")), AT),),
-    ),
-    Row("forward", "raises in the first prompt", (Fault(FORWARD, broken(), 1),)),
-    Row("forward", "panics", (Fault(FORWARD, panics(), AT),), "all", "cannot go on"),
-    Row("forward", "exits", (Fault(FORWARD, raises(lambda: SystemExit(3)), AT),), "all", "cannot go on", error=""),
+    Row("prepare", "packing raises (overlap)", at(PACK), overlap=True),
+    Row("prepare", "packing raises three times", at(PACK, times=3), "all"),
+    Row("prepare", "copying blocks raises", at("roseplay.model.kv_cache:KVCache.copy_blocks")),
+    Row("forward", "raises", at(FORWARD)),
+    Row("forward", "raises after it wrote", at(FORWARD, RAISES_AFTER)),
+    Row("forward", "panics", at(FORWARD, PANICS), "all", "cannot go on"),
     Row(
         "forward",
         "device lost",
-        (Fault(FORWARD, raises(lambda: DeviceLostError("an injected loss")), AT),),
+        at(FORWARD, raising(lambda: DeviceLostError("an injected loss"))),
         "all",
         "cannot go on",
     ),
-    Row("forward", "NaN logits", (Fault(FORWARD, changes(first_row_is_nan), AT),), "one", error="(?i)nan|finite"),
-    Row(
-        "forward",
-        "NaN logits of a prompt",
-        (Fault(FORWARD, changes(first_row_is_nan), 6),),
-        "one",
-        error="(?i)nan|finite",
-    ),
-    Row("sampler", "raises", (Fault(DRAW, broken(), 15),)),
-    Row("sampler", "raises (overlap)", (Fault(DRAW, broken(), 15),), overlap=True),
-    Row("sampler", "log-probabilities raise", (Fault("roseplay.model.step_sampler:Logprobs", broken(), 15),)),
-    Row("sampler", "tokens do not arrive", (Fault(RESULT, broken(), AT),)),
-    Row("sampler", "tokens do not arrive (overlap)", (Fault(RESULT, broken(), AT),), overlap=True, steps=2),
-    Row("sampler", "a token is missing", (Fault(RESULT, changes(too_few_tokens), AT),), error="entries"),
-    Row("memory", "step too large", (Fault(FORWARD, raises(lambda: StepTooLargeError("injected")), AT),), "none"),
-    Row(
-        "memory",
-        "CUDA out of memory",
-        (Fault(FORWARD, raises(lambda: torch.OutOfMemoryError("injected. x")), AT),),
-        "none",
-    ),
-    Row(
-        "memory",
-        "CUDA out of memory (overlap)",
-        (Fault(FORWARD, raises(lambda: torch.OutOfMemoryError("injected. x")), AT),),
-        "none",
-        overlap=True,
-    ),
-    Row(
-        "memory",
-        "CPU allocation fails",
-        (Fault(FORWARD, raises(lambda: RuntimeError(f"{ALLOCATION} 8 bytes.")), AT),),
-        "none",
-    ),
-    Row("memory", "MemoryError", (Fault(FORWARD, raises(lambda: MemoryError("injected")), AT),), "none"),
-    Row(
-        "memory",
-        "the sampler finds none",
-        (Fault(DRAW, raises(lambda: torch.OutOfMemoryError("injected. x")), 15),),
-        "none",
-    ),
-    Row("publish", "a step's record raises", (Fault("roseplay.engine.worker:step_record", broken(), AT),)),
-    Row("publish", "its output cannot be made", (Fault("roseplay.engine.worker:StepOutput", broken(), AT),)),
-    Row(
-        "publish",
-        "its output cannot be made after a request ended",
-        (Fault("roseplay.engine.worker:StepOutput", broken(), only=some_request_is_told_its_end),),
-    ),
-    Row(
-        "transport",
-        "commands cannot be read",
-        (Fault("roseplay.engine.transport:QueueInbox.take", broken(), AT),),
-        "all",
-        "cannot go on",
-    ),
-    Row(
-        "transport",
-        "reading commands panics",
-        (Fault("roseplay.engine.transport:QueueInbox.take", panics(), AT),),
-        "all",
-        "cannot go on",
-    ),
-    Row(
-        "transport",
-        "events cannot be read",
-        (Fault("roseplay.engine.transport:ThreadTransport.receive", broken(), AT),),
-        "all",
-        "cannot go on",
-    ),
+    Row("forward", "NaN logits", at(FORWARD, first_row_is_nan), "one", error="(?i)nan|finite"),
+    Row("sampler", "raises", at(DRAW, call=15)),
+    Row("sampler", "tokens do not arrive (overlap)", at(RESULT), overlap=True, steps=2),
+    Row("sampler", "a token is missing", at(RESULT, too_few_tokens), error="entries"),
+    Row("memory", "CUDA out of memory", at(FORWARD, NO_MEMORY), "none"),
+    Row("memory", "CUDA out of memory (overlap)", at(FORWARD, NO_MEMORY), "none", overlap=True),
+    Row("memory", "the sampler finds none", at(DRAW, NO_MEMORY, 15), "none"),
+    Row("publish", "a step's record raises", at("roseplay.engine.worker:step_record")),
+    Row("publish", "its output cannot be made", at(OUTPUT)),
+    Row("publish", "its output cannot be made after a request ended", when(some_request_is_told_its_end, OUTPUT)),
+    Row("transport", "commands cannot be read", at(COMMANDS), "all", "cannot go on"),
     Row(
         "transport",
         "reading events panics",
-        (Fault("roseplay.engine.transport:ThreadTransport.receive", panics(), AT),),
+        at("roseplay.engine.transport:ThreadTransport.receive", PANICS),
         "all",
         "cannot go on",
     ),
-    Row("detokeniser", "a decoder raises", (Fault(PUSH, broken(), 20),), "one"),
-    Row("detokeniser", "a decoder panics", (Fault(PUSH, panics(), 20),), "one"),
-    Row("detokeniser", "a decoder panics at its first token", (Fault(PUSH, panics(), 1),), "one"),
-    Row("detokeniser", "a decoder panics at its last token", (Fault(PUSH, panics(), 70),), "one"),
-    Row(
-        "detokeniser",
-        "a stop string search raises",
-        (Fault("roseplay.engine.detokenizer:StopStrings.push", broken(), 20),),
-        "one",
-    ),
-    Row(
-        "receiver",
-        "telemetry raises",
-        (Fault("roseplay.engine.telemetry:Telemetry.add", broken(), 15),),
-        "all",
-        "cannot go on",
-    ),
+    Row("detokeniser", "a decoder panics", at(PUSH, PANICS), "one"),
+    Row("receiver", "telemetry raises", at("roseplay.engine.telemetry:Telemetry.add", call=15), "all", "cannot go on"),
 ]
 
 
@@ -277,32 +190,13 @@ def is_step(connection: Any, message: Any) -> bool:
 
 SEND = "multiprocessing.connection:Connection.send"
 _IN_A_WORKER = [
-    Row("forward", "raises in a process", (Fault(FORWARD, broken(), AT),)),
-    Row("forward", "panics in a process", (Fault(FORWARD, panics(), AT),), "all", "is replaced"),
-    Row("forward", "ends the process", (Fault(FORWARD, ends_the_process, AT),), "all", "is replaced", error="code 7"),
-    Row("forward", "crashes the process", (Fault(FORWARD, crashes, AT),), "all", "is replaced", error="code -11"),
-    Row(
-        "publish",
-        "a step cannot be pickled",
-        (Fault("roseplay.engine.messages:StepOutput.__reduce__", broken(), AT),),
-    ),
-    Row(
-        "transport",
-        "garbage in the pipe",
-        (Fault(SEND, sends_garbage, 10, only=is_step),),
-        "all",
-        "is replaced",
-        error="",
-    ),
-    Row(
-        "transport", "the pipe breaks", (Fault(SEND, hangs_up, 10, only=is_step),), "all", "is replaced", error="ended"
-    ),
-    Row(
-        "transport",
-        "commands cannot be read in a process",
-        (Fault("roseplay.engine.transport:QueueInbox.take", broken(), AT),),
-        "all",
-        "is replaced",
-    ),
+    Row("forward", "raises in a process", at(FORWARD)),
+    Row("forward", "panics in a process", at(FORWARD, PANICS), "all", "is replaced"),
+    Row("forward", "ends the process", at(FORWARD, ends_the_process), "all", "is replaced", error="code 7"),
+    Row("forward", "crashes the process", at(FORWARD, crashes), "all", "is replaced", error="code -11"),
+    Row("publish", "a step cannot be pickled", at("roseplay.engine.messages:StepOutput.__reduce__")),
+    Row("transport", "garbage in the pipe", at(SEND, sends_garbage, 10, only=is_step), "all", "is replaced", error=""),
+    Row("transport", "the pipe breaks", at(SEND, hangs_up, 10, only=is_step), "all", "is replaced", error="ended"),
+    Row("transport", "commands cannot be read in a process", at(COMMANDS), "all", "is replaced"),
 ]
 WORKER_ROWS = {row.name.replace(" ", "-").replace(":", ""): row for row in _IN_A_WORKER}

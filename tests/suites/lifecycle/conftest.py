@@ -6,19 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.model.families import FAMILIES, tiny_model
 from tests.suites.lifecycle.processes import Program
 
 
 @pytest.fixture(scope="session")
-def tiny_llama() -> Any:
-    """A model in memory, with 97 tokens and a context of 64."""
-    return tiny_model(FAMILIES["llama"]())
-
-
-@pytest.fixture(scope="session")
 def model_directory(tiny_llama: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same model on disk."""
+    """The model on disk."""
     directory = tmp_path_factory.mktemp("model")
     tiny_llama.save_pretrained(directory)
     return directory

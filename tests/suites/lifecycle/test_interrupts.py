@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -38,8 +37,8 @@ def test_streams_outlive_ctrl_c_and_a_worker_does_not_outlive_its_killed_parent(
     wait_until(lambda: not program.processes, "the worker's end", 20)
 
 
-def test_closing_an_engine_leaves_another_s_exit_hook(start: Callable[..., Program], model_directory: Path) -> None:
-    program = start(PROGRAMS / "exit_hooks.py", model_directory)
+def test_closing_an_engine_leaves_another_s_exit_hook(start: Callable[..., Program]) -> None:
+    program = start(PROGRAMS / "exit_hooks.py")
     assert program.line() == "ends"
     assert program.line() == "abort"
     assert program.ended() == 0

@@ -43,7 +43,7 @@ def check(found: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("in_threads", "in_processes", "settings"),
     [
-        pytest.param(9, 1, CHEAP, id="ten"),
+        pytest.param(5, 1, CHEAP, id="six"),
         pytest.param(49, 1, CHEAP, id="fifty", marks=pytest.mark.slow),
         pytest.param(50, 0, POOL, id="fifty in threads, as they are by default", marks=pytest.mark.slow),
         pytest.param(0, 50, CHEAP, id="fifty in processes", marks=[pytest.mark.slow, pytest.mark.timeout(1200)]),

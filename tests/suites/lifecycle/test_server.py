@@ -15,7 +15,7 @@ import pytest
 from tests.suites.lifecycle.processes import REPOSITORY, Program, needs_proc
 from tests.waiting import wait_until
 
-pytestmark = needs_proc
+pytestmark = [needs_proc, pytest.mark.slow, pytest.mark.timeout(400)]
 
 PLAY = ("-m", "roseplay", "play")
 APP = (str(REPOSITORY / "app.py"),)
@@ -23,17 +23,8 @@ ENDS_WITHIN_S = 30.0  # allows for a busy machine; an idle one needs less than t
 
 
 def flags(port: int) -> list[str]:
-    return [
-        "--model",
-        "tiny-chat",
-        "--port",
-        str(port),
-        "--num-blocks",
-        "64",
-        "--no-record-steps",
-        "--no-fuse-ops",
-        "--no-pack-weights",
-    ]
+    cheap = ["--num-blocks", "64", "--no-record-steps", "--no-fuse-ops", "--no-pack-weights"]
+    return ["--model", "tiny-chat", "--port", str(port), *cheap]
 
 
 @pytest.fixture
@@ -65,8 +56,6 @@ def answers(port: int) -> bool:
         return False
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_killed_server_leaves_nothing_and_the_next_has_its_port_and_ends_at_ctrl_c(
     serve: Callable[..., Program], port: int
 ) -> None:
@@ -82,8 +71,6 @@ def test_a_killed_server_leaves_nothing_and_the_next_has_its_port_and_ends_at_ct
     wait_until(lambda: not second.processes, "the interrupted server's end", 20)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("group", [True, False], ids=["to its group", "to itself"])
 def test_a_server_ends_in_order_at_a_signal(
@@ -101,8 +88,6 @@ def test_a_server_ends_in_order_at_a_signal(
     assert not answers(port)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_ctrl_c_while_the_model_is_being_loaded_ends_it_without_a_traceback(
     start: Callable[..., Program], port: int
 ) -> None:
@@ -114,8 +99,6 @@ def test_ctrl_c_while_the_model_is_being_loaded_ends_it_without_a_traceback(
     wait_until(lambda: not program.processes, "the end of all its processes", 20)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_server_ends_with_its_terminal(start: Callable[..., Program], port: int) -> None:
     ours, theirs = pty.openpty()
     program = start(*PLAY, *flags(port), terminal=theirs)
@@ -126,8 +109,6 @@ def test_a_server_ends_with_its_terminal(start: Callable[..., Program], port: in
     wait_until(lambda: not program.processes, "the end of all its processes", 20)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_recording_of_a_server_whose_terminal_was_closed_is_whole(
     start: Callable[..., Program], port: int, tmp_path: Path
 ) -> None:
