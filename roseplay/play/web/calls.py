@@ -17,6 +17,7 @@ from pydantic import ValidationError, validate_call
 from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.formats.invalid import first_fault
 from roseplay.formats.text import one_line
+from roseplay.lab.lab import LabBusyError
 from roseplay.play.engine_host import LoadBusyError, NotOfferedError
 from roseplay.play.page_host import PageHost
 from roseplay.play.playground import Playground
@@ -32,6 +33,7 @@ _STATUSES: dict[type[Exception], int] = {
     EngineError: 503,
     TimeoutError: 503,
     LoadBusyError: 409,
+    LabBusyError: 409,
     NotOfferedError: 403,
 }
 REFUSALS: tuple[type[Exception], ...] = (*_STATUSES, ValueError, TypeError, OverflowError, OSError)

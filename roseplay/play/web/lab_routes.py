@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from roseplay.engine.errors import EngineError
 from roseplay.formats.invalid import Input, validated
 from roseplay.formats.json_text import encode, strict_json
-from roseplay.lab.lab import Lab, LabBusyError
+from roseplay.lab.lab import Lab
 from roseplay.lab.order import Limits
 from roseplay.lab.points import point_rows
 from roseplay.lab.report import html_report
 from roseplay.lab.results import checked, parse_result, points_csv, summary_of
 from roseplay.play.page_host import PageHost
+from roseplay.play.web.calls import NO_STORE, http_refusals
 
 _REPORT_HEADERS = {
     "Cache-Control": "no-store",
@@ -38,7 +36,7 @@ class SummaryOrder(Input):
 
 def lab_router(host: PageHost) -> APIRouter:
     """Returns the routes under ``/ui/lab``."""
-    router = APIRouter(prefix="/ui/lab")
+    router = APIRouter(prefix="/ui/lab", dependencies=[NO_STORE])
     _add_runs(router, host)
     _add_results(router, host)
     return router
@@ -48,19 +46,17 @@ def _add_runs(router: APIRouter, host: PageHost) -> None:
     """Add the routes that describe the lab and that start, follow and stop an experiment."""
 
     @router.get("")
-    def describe(response: Response) -> dict[str, Any]:
-        response.headers["Cache-Control"] = "no-store"
+    def describe() -> dict[str, Any]:
         return host.playground.lab.describe()
 
     @router.post("/run")
     async def run(request: Request) -> dict[str, str]:
-        with _refusals():
+        with http_refusals():
             job = await run_in_threadpool(host.playground.lab.start, strict_json(await request.body()))
         return {"job": job.job_id}
 
     @router.get("/job")
-    def job(response: Response, id: str = "", have: int = 0) -> dict[str, Any]:
-        response.headers["Cache-Control"] = "no-store"
+    def job(id: str = "", have: int = 0) -> dict[str, Any]:
         found = host.playground.lab.job(id)
         if found is None:
             raise HTTPException(404, "this experiment is not known here: the server started another, or was restarted")
@@ -114,14 +110,14 @@ def _result(lab: Lab, document_id: str) -> dict[str, Any]:
 
 def _opened(lab: Lab, text: bytes) -> Response:
     """Store a result from a file; returns its ID and summary."""
-    with _refusals():
+    with http_refusals():
         document = parse_result(text)
     return _answer({"id": lab.store.keep_opened(document), "summary": document["summary"]})
 
 
 def _summary(lab: Lab, text: bytes) -> Response:
     """Returns the summary of a result for other limits."""
-    with _refusals():
+    with http_refusals():
         order = validated(SummaryOrder, strict_json(text), "the body")
         if order.document is not None:
             document = checked(order.document)
@@ -136,16 +132,6 @@ def _summary(lab: Lab, text: bytes) -> Response:
             )
         limits = document["limits"] if order.limits is None else order.limits.model_dump()
         return _answer(summary_of({**document, "limits": limits}))
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Turn refusals into HTTP errors with the status and the sentence."""
-    try:
-        yield
-    except (ValueError, LabBusyError, EngineError) as error:
-        status = 409 if isinstance(error, LabBusyError) else 503 if isinstance(error, EngineError) else 422
-        raise HTTPException(status, str(error)) from None
 
 
 def _answer(value: Any) -> Response:
