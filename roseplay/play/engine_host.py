@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # a start imports them after the page
 
 TELL_PAGES_S = 3.0  # how long the server goes on after a failed start; hidden pages poll once a second
 PAGE_OPENS_WITHIN_S = 10.0  # how long after a page was requested its first poll may still come
-CLOSE_WITHIN_S = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -231,14 +230,18 @@ class EngineHost:
             self._start.cancelled.set()
             return before
 
-    def close(self) -> None:
-        """Cancel the start, or close the engine that it has made."""
+    def close(self, within_s: float = 5.0) -> None:
+        """Cancel the start, or close the engine that it has made.
+
+        Args:
+            within_s: how long a start that is cancelled is waited for.
+        """
         with self._lock:
             self._closing.set()
             self._start.cancelled.set()
         self.page_is_made.set()
         if self._thread.is_alive():
-            self._thread.join(CLOSE_WITHIN_S)
+            self._thread.join(within_s)
         if self._start.playground is not None:
             _close(self._start, self._start.playground)
 

@@ -8,7 +8,6 @@ are no frames.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -117,7 +116,7 @@ class FrameBuilder:
         self.load: dict[str, Any] | None = None
         self._held: list[RequestEvent] = []
         self._figures: dict[str, Any] | None = None
-        self._figures_at = float("-inf")
+        self._figures_due_ns = 0
         self.blocks = BlockStates()
         self.states = StateSlots()
         self.block_tabs = BlockTabs(registry)
@@ -197,12 +196,12 @@ class FrameBuilder:
 
     def _due_figures(self) -> dict[str, Any] | None:
         """Returns the KPI figures if they have changed and are due again."""
-        now = time.monotonic()
-        if now - self._figures_at < STATS_S:
+        now_ns = self._time.now_ns()
+        if now_ns < self._figures_due_ns:
             return None
-        self._figures_at = now
+        self._figures_due_ns = now_ns + int(STATS_S * 1e9)
         self._stats.live(sum(not tracked.finished for tracked in self._registry.all()))
-        figures = self._stats.figures(self._time.now_ns(), self._registry.totals)
+        figures = self._stats.figures(now_ns, self._registry.totals)
         if figures == self._figures:
             return None
         self._figures = self.latest = figures

@@ -43,6 +43,10 @@ class OpenLoop(ABC):
     def start(self) -> None:
         self._thread.start()
 
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it sends no more, up to ``timeout`` seconds."""
+        self._thread.join(timeout)
+
     def stop(self, *, abort: bool = False) -> None:
         """Send no more; sent requests are still answered. ``abort``: abort a request that is being submitted now."""
         self._abort = self._abort or abort

@@ -13,7 +13,6 @@ import anyio.to_thread
 from roseplay.engine.errors import EngineBusyError
 
 SUBMITTING = 16  # concurrent calls
-TURN_WITHIN_S = 10.0  # for further calls
 T = TypeVar("T")
 
 
@@ -22,9 +21,13 @@ class Submissions:
 
     Tokenising a long prompt takes a while, and with ``admission`` set to ``blocking`` a submit waits for its prefill.
     Neither may block the event loop or the threads that serve everything else.
+
+    Args:
+        turn_within_s: how long further calls wait for their turn.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, turn_within_s: float = 10.0) -> None:
+        self._turn_within_s = turn_within_s
         self._turns = asyncio.Semaphore(SUBMITTING)
         self._threads: anyio.CapacityLimiter | None = None  # can only be made while an event loop runs
 
@@ -32,12 +35,12 @@ class Submissions:
         """Call a function in a thread; it runs to its end even if the caller is cancelled.
 
         Raises:
-            EngineBusyError: too many calls are running already, and none ended within ``TURN_WITHIN_S``.
+            EngineBusyError: too many calls are running already, and none ended within ``turn_within_s``.
         """
         if self._threads is None:
             self._threads = anyio.CapacityLimiter(SUBMITTING)
         try:
-            async with asyncio.timeout(TURN_WITHIN_S):
+            async with asyncio.timeout(self._turn_within_s):
                 await self._turns.acquire()
         except TimeoutError:
             raise EngineBusyError(

@@ -11,7 +11,8 @@ from playwright.sync_api import Page, expect
 
 from roseplay.play.terms import CONTROLS
 from tests.browser.conftest import ready
-from tests.play.slow_start import COMMAND, SlowStart, serving_slow_start
+from tests.play.conftest import serving_slow_start
+from tests.play.model_host import COMMAND, SlowStart
 
 MB = 1_000_000
 

@@ -2,41 +2,50 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
+from fastapi import APIRouter, FastAPI
 from gradio_client import Client
+from starlette.testclient import TestClient
 
 from roseplay.config import Knobs
 from roseplay.play.page_host import PageHost
 from roseplay.play.playground import Playground
 from roseplay.play.server import create_app
 from roseplay.serve.guard import allowed_hosts
-from tests.play import inputs
 from tests.play.fake_engine import FakeEngine
+from tests.play.model_host import ModelHost, SlowStart, model_host
 from tests.remote.servers import at_a_port
 
-T = TypeVar("T")
+
+def client_of(host: PageHost, **how: Any) -> TestClient:
+    """A client of a host's page within this process. ``how`` are more arguments of ``create_app``."""
+    return TestClient(create_app(host, allowed_hosts("127.0.0.1"), **how), base_url="http://127.0.0.1:7860")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    if call.when == "call" and (tried := inputs.take()):
-        item.user_properties.append(("bad inputs", tried))
+def client_of_routes(router: APIRouter) -> TestClient:
+    """A client of some routes alone, which are made in no time, unlike a page."""
+    app = FastAPI()
+    app.include_router(router)
+    return TestClient(app)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    counts = [
-        value
-        for category in ("passed", "failed")
-        for report in terminalreporter.getreports(category)
-        for name, value in report.user_properties
-        if name == "bad inputs"
-    ]
-    if counts:
-        terminalreporter.line(f"bad inputs tried: {sum(counts):,}")
+def poll(host: PageHost, since: int = 0, **more: Any) -> dict[str, Any]:
+    """The reply to a poll; without a cursor, with a snapshot."""
+    return dict(json.loads(host.delta(since, **more)))
+
+
+class Seconds:
+    """A clock in seconds, which a test sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @contextmanager
@@ -45,6 +54,13 @@ def serving(engine: Any, playground: PageHost | None = None, **how: Any) -> Iter
     app = create_app(playground or Playground(engine), allowed_hosts("127.0.0.1"), **how)
     with at_a_port(app, log_level="warning") as address:
         yield address
+
+
+@contextmanager
+def serving_slow_start() -> Iterator[SlowStart]:
+    """Serve the page of an engine that starts when told to, from the beginning, at ``address``."""
+    with closing(SlowStart()) as slow, serving(None, slow.host) as slow.address:
+        yield slow
 
 
 @pytest.fixture
@@ -86,6 +102,13 @@ def client(address: str) -> Client:
 @pytest.fixture
 def call(client: Client, live_engine: FakeEngine) -> Iterator[Any]:
     """Calls an endpoint by name. Afterwards, all requests are aborted and all knobs reset."""
-    yield lambda name, *args, **named: client.predict(*args, api_name=name, **named)
+    yield lambda endpoint, /, *args, **named: client.predict(*args, api_name=endpoint, **named)
     live_engine.abort_all()
     live_engine.set_knobs(**Knobs().to_dict())
+
+
+@pytest.fixture
+def models() -> Iterator[ModelHost]:
+    """A host whose models a test changes."""
+    with model_host() as made:
+        yield made

@@ -52,7 +52,6 @@ class FakeEngine:
 
     capabilities = Capabilities()
     client_delay: str | None = None
-    graph: bool | None = None  # what its step records say about graphs
     detokenizer: Any = Words
     wrong: str | None = None  # why it does not respond
 
@@ -73,6 +72,7 @@ class FakeEngine:
         self.clock = clock
         self.streams: dict[int, Stream] = {}
         self.blocks: dict[int, BlockInfo] = {}
+        self.next_step: dict[str, Any] = {}  # more fields of the next step's record
         self._left: dict[int, int] = {}
         self._shared: dict[int, int] = {}  # prompt tokens that need not be computed
         self._ids, self._steps = itertools.count(1) if ids is None else ids, itertools.count()
@@ -91,6 +91,8 @@ class FakeEngine:
         due_ns: int | None = None,
     ) -> Stream:
         params = params or SamplingParams()
+        if not self.alive:
+            raise EngineError("the engine is closed")
         if len(prompt) + params.max_new_tokens > INFO.max_model_len:
             raise ValueError(
                 f"{len(prompt)} prompt tokens and {params.max_new_tokens} new ones do not fit {INFO.max_model_len}"
@@ -220,10 +222,11 @@ class FakeEngine:
 
     def _record(self, start: int, entries: list[EntryRecord], running: int, waiting: int) -> StepRecord:
         active = min(448, sum(entry.computed // 16 + 1 for entry in entries))
+        more, self.next_step = self.next_step, {}
         return StepRecord(
             next(self._steps), start_ns=start, end_ns=self.clock.now_ns(), running=running, waiting=waiting,
             prompt_tokens=sum(e.prompt_tokens for e in entries), decode_tokens=sum(e.decode_tokens for e in entries),
-            blocks_active=active, blocks_free=448 - active, entries=entries, graph=self.graph,
+            blocks_active=active, blocks_free=448 - active, entries=entries, **more,
         )  # fmt: skip
 
     def _finish(self, stream: Stream, reason: FinishReason, error: str | None = None) -> None:

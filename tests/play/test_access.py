@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import queue
 import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,40 +23,32 @@ from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.loader import load_model
 from roseplay.model.source import embedded_model
 from roseplay.play.playground import Playground
-from roseplay.play.server import create_app
-from roseplay.serve.guard import allowed_hosts
 from tests.play.app_routes import Place, places
-from tests.play.conftest import connect
+from tests.play.conftest import client_of, connect
 from tests.play.fake_engine import FakeEngine
-from tests.play.inputs import tried
 
 HOST = "127.0.0.1:7860"
 WITHIN_S = 240.0  # the program compiles before it serves, which is slow on a busy machine
+CROSS_SITE = {"sec-fetch-site": "cross-site"}
 
 
 @pytest.fixture(scope="module")
-def app() -> Any:
-    return create_app(Playground(FakeEngine()), allowed_hosts("127.0.0.1"))
+def client() -> TestClient:
+    client = client_of(Playground(FakeEngine()))
+    client.follow_redirects = False
+    return client
 
 
 @pytest.fixture(scope="module")
-def client(app: Any) -> TestClient:
-    return TestClient(app, base_url=f"http://{HOST}", follow_redirects=False)
+def routes(client: TestClient) -> list[Place]:
+    return places(client.app)
 
 
-@pytest.fixture(scope="module")
-def routes(app: Any) -> list[Place]:
-    return places(app)
-
-
-def refused(client: TestClient, place: Place, headers: dict[str, str]) -> bool:
-    """Whether the guard itself refuses such a request, in one line."""
-    tried()
+def check_refused(client: TestClient, place: Place, headers: dict[str, str]) -> None:
+    """Check that the guard itself refuses such a request, in one line."""
     answer = client.request(place.method, place.filled(), headers={"host": HOST, **headers})
-    if answer.status_code != 403:
-        return False
+    assert answer.status_code == 403, place
     assert place.method == "HEAD" or answer.text.count("\n") == 1
-    return True
 
 
 @pytest.mark.parametrize(
@@ -66,39 +56,38 @@ def refused(client: TestClient, place: Place, headers: dict[str, str]) -> bool:
 )
 def test_no_route_answers_to_another_name(client: TestClient, routes: list[Place], host: str) -> None:
     for place in routes:
-        assert refused(client, place, {"host": host}), place
+        check_refused(client, place, {"host": host})
 
 
 @pytest.mark.parametrize(
-    "headers",
+    ("headers", "kind"),
     [
-        {"origin": "https://evil.example"},
-        {"origin": "http://127.0.0.1:9999"},
-        {"origin": "null"},
-        {"origin": "http://[bad"},
-        {"origin": ""},
-        {"sec-fetch-site": "cross-site"},
-        {"sec-fetch-site": "same-site"},
-        {"origin": f"http://{HOST}", "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"},
+        ({"origin": "https://evil.example"}, "application/json"),
+        ({"origin": "http://127.0.0.1:9999"}, "text/plain"),
+        ({"origin": "null"}, "application/x-www-form-urlencoded"),
+        ({"origin": "http://[bad"}, "application/json"),
+        ({"origin": ""}, "text/plain"),
+        (CROSS_SITE, "application/x-www-form-urlencoded"),
+        ({"sec-fetch-site": "same-site"}, "application/json"),
+        ({"origin": f"http://{HOST}", **CROSS_SITE, "sec-fetch-mode": "navigate"}, "text/plain"),
     ],
 )
-@pytest.mark.parametrize("kind", ["application/json", "text/plain", "application/x-www-form-urlencoded"])
 def test_no_route_takes_what_another_site_posts(
     client: TestClient, routes: list[Place], headers: dict[str, str], kind: str
 ) -> None:
     for place in routes:
         if place.method not in ("GET", "HEAD"):
-            assert refused(client, place, {**headers, "content-type": kind}), place
+            check_refused(client, place, {**headers, "content-type": kind})
 
 
 @pytest.mark.parametrize("mode", ["no-cors", "cors", "websocket"])
 def test_no_route_is_read_by_another_site(client: TestClient, routes: list[Place], mode: str) -> None:
     for place in routes:
-        assert refused(client, place, {"sec-fetch-site": "cross-site", "sec-fetch-mode": mode}), place
+        check_refused(client, place, {**CROSS_SITE, "sec-fetch-mode": mode})
 
 
 def test_a_link_of_another_site_opens_the_page(client: TestClient) -> None:
-    headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    headers = {**CROSS_SITE, "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
     assert client.get("/", headers=headers).status_code == 200
 
 
@@ -106,8 +95,7 @@ def test_no_answer_lets_another_origin_read_it(client: TestClient, routes: list[
     for place in routes:
         if place.method != "GET" or not place.open or place.path == "/gradio_api/queue/data":
             continue
-        for origin in ("http://localhost:9999", "http://127.0.0.1:9999", "https://evil.example"):
-            tried()
+        for origin in ("http://127.0.0.1:9999", "https://evil.example"):
             plain = client.get(place.filled(), headers={"origin": origin})
             asked = {"origin": origin, "access-control-request-method": "POST"}
             preflight = client.options(place.filled(), headers=asked)
@@ -118,7 +106,6 @@ def test_no_answer_lets_another_origin_read_it(client: TestClient, routes: list[
 @pytest.mark.parametrize("path", ["/", "/gradio_api/queue/join", "/ui/delta", "/queue/join", "/ws"])
 @pytest.mark.parametrize("origin", ["https://evil.example", f"http://{HOST}"])
 def test_there_are_no_websockets(client: TestClient, path: str, origin: str) -> None:
-    tried()
     with pytest.raises(WebSocketDisconnect), client.websocket_connect(path, headers={"host": HOST, "origin": origin}):
         pass
 
@@ -126,57 +113,47 @@ def test_there_are_no_websockets(client: TestClient, path: str, origin: str) -> 
 # What the server itself connects to
 
 BLOCKED = """
-import os, socket
+import os, sys
 
-def _outside(address):
-    host = str(address[0]) if isinstance(address, tuple) and address else ""
-    return host not in ("127.0.0.1", "::1", "localhost", "") and not host.startswith("127.")
+def look(event, args):
+    if event not in ("socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo"):
+        return
+    address = args[:2] if event == "socket.getaddrinfo" else args[1]
+    host = address[0] if isinstance(address, tuple) else None  # otherwise of a socket within this machine
+    host = host.decode() if isinstance(host, bytes) else host
+    if host and host not in ("::1", "localhost") and not host.startswith("127."):
+        with open(os.environ["ROSEPLAY_TEST_ATTEMPTS"], "a") as file:
+            file.write(f"{event} {address!r}\\n")
+        raise OSError(101, f"the network is blocked in this test: {address!r}")
 
-def _noted(what, address):
-    with open(os.environ["ROSEPLAY_TEST_ATTEMPTS"], "a") as file:
-        file.write(f"{what} {address!r}\\n")
-    raise OSError(101, f"the network is blocked in this test: {address!r}")
-
-def _block(name):
-    real = getattr(socket.socket, name)
-    def blocked(self, *args):
-        address = args[-1] if name != "sendto" else args[-1]
-        if self.family in (socket.AF_INET, socket.AF_INET6) and _outside(address):
-            _noted(name, address)
-        return real(self, *args)
-    setattr(socket.socket, name, blocked)
-
-for _name in ("connect", "connect_ex", "sendto"):
-    _block(_name)
-_getaddrinfo = socket.getaddrinfo
-def _resolve(host, *args, **named):
-    name = host.decode() if isinstance(host, bytes) else host
-    if name is not None and _outside((name,)):
-        _noted("getaddrinfo", name)
-    return _getaddrinfo(host, *args, **named)
-socket.getaddrinfo = _resolve
+sys.addaudithook(look)
 """
 # Set for the tests, but not for a user.
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "GRADIO_ANALYTICS_ENABLED", "HF_HUB_DISABLE_TELEMETRY")
 
 
 @pytest.fixture(scope="module")
-def cut_off(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """The program as a user starts it, except that every attempt to reach another machine fails and is recorded."""
+def blocked(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A user's environment, in which every attempt to reach another machine fails and is recorded."""
     folder = tmp_path_factory.mktemp("blocked")
     (folder / "sitecustomize.py").write_text(BLOCKED)
-    attempts = folder / "attempts.txt"
-    environment = {name: value for name, value in os.environ.items() if name not in _OFFLINE}
-    environment |= {
-        "PYTHONPATH": os.pathsep.join((str(folder), str(repository))),
-        "ROSEPLAY_TEST_ATTEMPTS": str(attempts),
-    }
+    users = {name: value for name, value in os.environ.items() if name not in _OFFLINE}
+    paths = os.pathsep.join((str(folder), str(repository)))
+    return {**users, "PYTHONPATH": paths, "ROSEPLAY_TEST_ATTEMPTS": str(folder / "attempts.txt")}
+
+
+@pytest.fixture
+def address(repository: Path, blocked: dict[str, str]) -> Iterator[str]:
+    """The program as a user starts it, once it reports that it is live."""
     command = [sys.executable, str(repository / "app.py"), "--model", "tiny-chat", "--port", "0"]
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command, env=blocked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         try:
-            yield _address(process), attempts
+            assert process.stdout is not None
+            found = re.search(r"http://\S+", process.stdout.readline())
+            assert found
+            yield found.group()
         finally:
             process.terminate()
             try:
@@ -185,21 +162,9 @@ def cut_off(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
                 process.kill()
 
 
-def _address(process: subprocess.Popen[str]) -> str:
-    """Its address, once it reports that it is live."""
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    assert process.stdout is not None
-    output = process.stdout
-    threading.Thread(target=lambda: [lines.put(line) for line in output], daemon=True).start()
-    found = re.search(r"http://\S+", lines.get(timeout=WITHIN_S))
-    assert found
-    return found.group()
-
-
 @pytest.mark.timeout(600)
-def test_nothing_goes_outside(cut_off: tuple[str, Path]) -> None:
+def test_nothing_goes_outside(address: str, blocked: dict[str, str]) -> None:
     """The start, the page with all its files, all endpoints, and inputs that contain addresses elsewhere."""
-    address, attempts = cut_off
     with httpx.Client(base_url=address, timeout=WITHIN_S) as client:
         page = client.get("/").text
         for path in set(re.findall(r'(?:src|href)="(\.?/[^"]+)"', page)):
@@ -215,27 +180,26 @@ def test_nothing_goes_outside(cut_off: tuple[str, Path]) -> None:
         outside = "http://192.0.2.1/x"
         file = {"path": outside, "url": outside, "meta": {"_type": "gradio.FileData"}}
         for name, count in {"set_knobs": 1, "stop": 3}.items():
-            tried()
             answer = client.post(f"/gradio_api/run/{name}", json={"data": [file] * count})
             assert (answer.status_code, answer.json()["error"]) == (422, "files are not accepted here")
         for path in (f"/gradio_api/proxy={outside}", f"/gradio_api/file={outside}", f"/proxy={outside}"):
-            tried()
             assert client.get(path).status_code == 404
+    attempts = Path(blocked["ROSEPLAY_TEST_ATTEMPTS"])
     assert not attempts.exists(), attempts.read_text()
 
 
-def test_the_block_is_one(cut_off: tuple[str, Path], tmp_path: Path) -> None:
+def test_the_block_is_one(blocked: dict[str, str], tmp_path: Path) -> None:
     """The mechanism that the test above relies on detects an attempt."""
-    folder = cut_off[1].parent
-    environment = {**os.environ, "PYTHONPATH": str(folder), "ROSEPLAY_TEST_ATTEMPTS": str(tmp_path / "attempts")}
+    attempts = tmp_path / "attempts"
     code = "import urllib.request; urllib.request.urlopen('http://192.0.2.1/', timeout=5)"
+    environment = {**blocked, "ROSEPLAY_TEST_ATTEMPTS": str(attempts)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
     assert "the network is blocked" in done.stderr
-    assert "192.0.2.1" in (tmp_path / "attempts").read_text()
+    assert "192.0.2.1" in attempts.read_text()
 
 
 class Payload:
-    """Writes a file when it is unpickled."""
+    """Makes a folder when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -10,7 +10,6 @@ import json
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +23,12 @@ from hypothesis import strategies as st
 from roseplay.engine.errors import EngineStartError
 from roseplay.lab.lab import Lab
 from roseplay.play.playground import Playground
-from roseplay.play.server import create_app
 from roseplay.serve.body_limits import BodyLimits
-from roseplay.serve.guard import allowed_hosts
 from tests.play.app_routes import Place, places
-from tests.play.conftest import serving
+from tests.play.conftest import client_of
 from tests.play.fake_engine import FakeEngine
-from tests.play.inputs import tried
+from tests.remote.servers import at_a_port
+from tests.waiting import wait_until
 
 WITHIN_S = 30.0
 TAB = "tab-of-a-test"
@@ -70,23 +68,20 @@ class Served:
     engine: FakeEngine
     places: list[Place]
     client: httpx.Client
-    endpoints: dict[str, list[tuple[str, Any]]]
+    endpoints: dict[str, dict[str, Any]]  # their arguments, with which a call does little
 
-    def post(self, path: str, **body: Any) -> httpx.Response:
-        tried()
-        return self.client.post(path, **body)
+    @property
+    def posts(self) -> list[Place]:
+        """Whatever takes a body."""
+        return [place for place in self.places if place.method not in ("GET", "HEAD") and place.open]
 
-    def get(self, path: str) -> httpx.Response:
-        tried()
-        return self.client.get(path)
+    def post_json(self, path: str, body: bytes) -> httpx.Response:
+        return self.client.post(path, content=body, headers={"Content-Type": "application/json"})
 
     def call(self, endpoint: str, **changes: Any) -> httpx.Response:
         """Call an endpoint with its defaults, short answers, and these changes."""
-        data = [
-            changes.get(name, 4 if name == "max_new_tokens" else default) for name, default in self.endpoints[endpoint]
-        ]
-        body = json.dumps({"data": data}, ensure_ascii=True).encode()
-        return self.post(f"/gradio_api/run/{endpoint}", content=body, headers={"Content-Type": "application/json"})
+        data = [changes.get(name, default) for name, default in self.endpoints[endpoint].items()]
+        return self.post_json(f"/gradio_api/run/{endpoint}", json.dumps({"data": data}).encode())
 
 
 def _no_engine(*_: Any) -> Any:
@@ -98,14 +93,17 @@ def served() -> Iterator[Served]:
     engine = FakeEngine(run=True, step_s=0.002)
     playground = Playground(engine)
     playground.lab = Lab(engine, open_engine=_no_engine)
-    routes = places(create_app(Playground(FakeEngine()), allowed_hosts("127.0.0.1")))
-    with serving(engine, playground) as address, httpx.Client(base_url=address, timeout=WITHIN_S) as client:
+    app = client_of(playground).app
+    with at_a_port(app, "warning") as address, httpx.Client(base_url=address, timeout=WITHIN_S) as client:
         named = client.get("/gradio_api/info").json()["named_endpoints"]
         endpoints = {
-            name.removeprefix("/"): [(p["parameter_name"], p["parameter_default"]) for p in about["parameters"]]
+            name.removeprefix("/"): {
+                p["parameter_name"]: 4 if p["parameter_name"] == "max_new_tokens" else p["parameter_default"]
+                for p in about["parameters"]
+            }
             for name, about in named.items()
         }
-        yield Served(address, engine, routes, client, endpoints)
+        yield Served(address, engine, places(app), client, endpoints)
     engine.close()
 
 
@@ -115,10 +113,8 @@ def nothing_is_left(served: Served, capfd: pytest.CaptureFixture[str]) -> Iterat
     files, threads, memory = open_files(), threading.active_count(), memory_bytes()
     yield
     served.engine.abort_all()
-    limit = time.monotonic() + WITHIN_S
-    while any(not stream.finished for stream in list(served.engine.streams.values())) or open_files() > files + 10:
-        assert time.monotonic() < limit, "requests or connections are left"
-        time.sleep(0.05)
+    wait_until(lambda: not served.engine.num_unfinished, "no request is left", WITHIN_S)
+    wait_until(lambda: open_files() <= files + 10, "no connection is left", WITHIN_S)
     assert threading.active_count() <= threads + 70, "there are too many threads; idle ones should end"
     assert memory_bytes() < memory + 300e6
     assert served.client.get("/health").json()["status"] == "ok"
@@ -157,59 +153,47 @@ def test_every_route_of_gradio_that_is_not_used_is_closed(served: Served) -> Non
     assert len(closed) > 40
     for place in closed:
         for value in ("x", "1", "a/b"):
-            tried()
             answer = served.client.request(place.method, place.filled(value))
-            expected = (200,) if place.method == "GET" and place.filled(value) in ("/", "/config") else (404,)
-            assert answer.status_code in expected, f"{place.method} {place.filled(value)}: {answer.status_code}"
-
-
-def test_what_is_used_of_gradio_is_open(served: Served) -> None:
+            expected = 200 if place.method == "GET" and place.filled(value) in ("/", "/config") else 404
+            assert answer.status_code == expected, f"{place.method} {place.filled(value)}: {answer.status_code}"
     for path in ("/", "/config", "/theme.css", "/favicon.ico", "/gradio_api/info"):
-        assert served.get(path).status_code == 200, path
+        assert served.client.get(path).status_code == 200, path
 
 
 @pytest.mark.parametrize(
     "kind", ["application/json", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]
 )
 def test_malformed_bodies(served: Served, kind: str) -> None:
-    for place in served.places:
-        if place.method not in ("GET", "HEAD") and place.open:
-            for body in BODIES if kind == "application/json" else BODIES[:12]:
-                for value in ("chat", "set_knobs") if "{" in place.path else ("x",):
-                    check(served.post(place.filled(value), content=body, headers={"Content-Type": kind}))
+    for place in served.posts:
+        for body in BODIES if kind == "application/json" else BODIES[:12:3]:
+            for value in ("chat", "set_knobs") if "{" in place.path else ("x",):
+                check(served.client.post(place.filled(value), content=body, headers={"Content-Type": kind}))
 
 
 def test_bodies_that_are_too_large(served: Served) -> None:
-    large = b'{"data": ["' + b"x" * 10_000_000 + b'"]}'
-    for place in served.places:
-        if place.method not in ("GET", "HEAD") and place.open:
-            answer = served.post(place.filled("chat"), content=large, headers={"Content-Type": "application/json"})
-            check(answer)
-            assert answer.status_code == (
-                422 if place.path in ("/ui/lab/open", "/ui/lab/summary", "/ui/lab/run") else 413
-            ), place
+    of_the_lab = ("/ui/lab/open", "/ui/lab/summary", "/ui/lab/run")  # results of experiments may be larger
+    for place in served.posts:
+        size = 10_000_000 if place.path.startswith(("/ui/lab/", "/ui/traffic/")) else 2_000_000
+        answer = served.post_json(place.filled("chat"), b'{"data": ["' + b"x" * size + b'"]}')
+        check(answer)
+        assert answer.status_code == (422 if place.path in of_the_lab else 413), place
 
 
-def try_values(served: Served, every: int) -> None:
-    """Try every ``every``-th value for each parameter of each endpoint, starting elsewhere for each parameter."""
+def some_and(every: int) -> list[Any]:
+    """Whether to try each ``every``-th of some values, or, in a slow test, all."""
+    return [every, pytest.param(1, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("every", some_and(7))
+def test_values_for_every_parameter(served: Served, every: int) -> None:
     numbers = itertools.count()
     for endpoint, parameters in served.endpoints.items():
-        for name, _ in parameters:
+        for name in parameters:
             for value in VALUES[next(numbers) % every :: every]:
                 answer = served.call(endpoint, **{name: value})
                 check(answer)
-                assert answer.status_code in (200, 409, 413, 422, 429), (
-                    f"{endpoint} {name}={value!r:.80}: {answer.text:.300}"
-                )
-
-
-def test_values_for_every_parameter(served: Served) -> None:
-    try_values(served, every=4)
-
-
-@pytest.mark.slow
-def test_every_value_for_every_parameter(served: Served) -> None:
-    try_values(served, every=1)
+                about = f"{endpoint} {name}={value!r:.80}: {answer.text:.300}"
+                assert answer.status_code in (200, 409, 413, 422, 429), about
 
 
 texts = st.text(st.characters(), max_size=30) | st.sampled_from([value for value in VALUES if isinstance(value, str)])
@@ -219,55 +203,40 @@ anything = st.recursive(
 )
 
 
-def fuzz_endpoints(served: Served, examples: int) -> None:
-    @settings(max_examples=examples, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+def fuzzed(examples: int) -> Any:
+    return settings(max_examples=examples, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.parametrize("examples", [75, pytest.param(3_000, marks=pytest.mark.slow)])
+def test_generated_values(served: Served, examples: int) -> None:
+    @fuzzed(examples)
     @given(data=st.data())
     def run(data: st.DataObject) -> None:
         endpoint = data.draw(st.sampled_from(sorted(served.endpoints)))
-        names = [name for name, _ in served.endpoints[endpoint]]
-        changes = {
-            name: data.draw(anything)
-            for name in data.draw(st.sets(st.sampled_from(names), min_size=1) if names else st.just([]))
-        }
-        check(served.call(endpoint, **changes))
+        names = list(served.endpoints[endpoint])
+        changed = data.draw(st.sets(st.sampled_from(names), min_size=1) if names else st.just([]))
+        check(served.call(endpoint, **{name: data.draw(anything) for name in changed}))
 
     run()
 
 
-def fuzz_bodies(served: Served, examples: int) -> None:
-    posts = [place for place in served.places if place.method == "POST" and place.open]
+@pytest.mark.parametrize("examples", [250, pytest.param(3_000, marks=pytest.mark.slow)])
+def test_generated_bodies(served: Served, examples: int) -> None:
     fields = ["data", "fn_index", "session_hash", "event_data", "event_id", "trigger_id", "tab", "lane", "changes", "reset", "scenario",
               "a", "b", "seed", "repeats", "params", "limits", "name", "id", "document", "batched", "simple_format"]  # fmt: skip
 
-    @settings(max_examples=examples, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
-    @given(place=st.sampled_from(posts), name=st.sampled_from(sorted(served.endpoints)),
+    @fuzzed(examples)
+    @given(place=st.sampled_from(served.posts), name=st.sampled_from(sorted(served.endpoints)),
            body=st.dictionaries(st.sampled_from(fields), anything, max_size=6) | anything)  # fmt: skip
     def run(place: Place, name: str, body: Any) -> None:
-        check(
-            served.post(
-                place.filled(name), content=json.dumps(body).encode(), headers={"Content-Type": "application/json"}
-            )
-        )
+        check(served.post_json(place.filled(name), json.dumps(body).encode()))
 
     run()
 
 
-def test_generated_values(served: Served) -> None:
-    fuzz_endpoints(served, 150)
-
-
-def test_generated_bodies(served: Served) -> None:
-    fuzz_bodies(served, 250)
-
-
-@pytest.mark.slow
-def test_many_generated_values_and_bodies(served: Served) -> None:
-    fuzz_endpoints(served, 3_000)
-    fuzz_bodies(served, 3_000)
-
-
-def try_events(served: Served, every: int) -> None:
-    """Call each function behind the page's own controls by its number, with values of every kind."""
+@pytest.mark.parametrize("every", some_and(4))
+def test_events_of_the_page(served: Served, every: int) -> None:
+    """Calls each function behind the page's own controls by its number, with values of every kind."""
     session, client, numbers = "a-session", served.client, itertools.count()
     for function in client.get("/config").json()["dependencies"]:
         if not function["backend_fn"]:
@@ -276,7 +245,7 @@ def try_events(served: Served, every: int) -> None:
         for value in VALUES[next(numbers) % every :: every]:
             event = value if isinstance(value, dict) else {"lane": value, "tab": TAB, "prompt": value}
             body = {"data": [value] * count, "fn_index": function["id"], "session_hash": session, "event_data": event}
-            answer = served.post("/gradio_api/queue/join", json=body)
+            answer = client.post("/gradio_api/queue/join", json=body)
             check(answer)
             if answer.status_code == 200:
                 finished(client, session)
@@ -287,18 +256,9 @@ def test_events_are_only_called_through_the_queue(served: Served) -> None:
     assert all(function["queue"] for function in functions if function["backend_fn"])
     for function in functions:
         body = {"data": [None] * len(function["inputs"]), "fn_index": function["id"], "session_hash": "a-session"}
-        answer = served.post("/gradio_api/run/predict", json=body)
+        answer = served.client.post("/gradio_api/run/predict", json=body)
         check(answer)
         assert answer.status_code == 404
-
-
-def test_events_of_the_page(served: Served) -> None:
-    try_events(served, every=4)
-
-
-@pytest.mark.slow
-def test_all_events_of_the_page(served: Served) -> None:
-    try_events(served, every=1)
 
 
 def finished(client: httpx.Client, session: str) -> None:
@@ -319,26 +279,22 @@ def test_paths_and_queries(served: Served) -> None:
             continue
         if "{" in place.path:
             for value in PATHS:
-                check(served.get(place.filled(value)))
+                check(served.client.get(place.filled(value)))
         asked = place.queries or (place.path in ("/", "/config") and ("deep_link", "page", "__theme"))
         for name in asked or ():
             for value in QUERIES:
-                check(served.get(f"{place.filled('recording.jsonl')}?{name}={value}"))
+                check(served.client.get(f"{place.filled('recording.jsonl')}?{name}={value}"))
 
 
-def raw(address: str, sent: bytes, *, then: bytes = b"") -> bytes:
-    """The server's response to these bytes until it closes the connection."""
-    tried()
+def raw(address: str, sent: bytes, *, ends: bool = False) -> bytes:
+    """The server's response until it closes the connection; ``ends``: it is told that nothing more is sent."""
     port = int(address.rsplit(":", 1)[1])
     with socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S) as connection:
         try:
             connection.sendall(sent)
-            if then:
-                connection.sendall(then)
-            got = b""
-            while part := connection.recv(65536):
-                got += part
-            return got
+            if ends:
+                connection.shutdown(socket.SHUT_WR)
+            return b"".join(iter(lambda: connection.recv(65536), b""))
         except ConnectionError:
             return b""
 
@@ -370,43 +326,28 @@ HEAD = b"Host: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\
         b"Sec-WebSocket-Key: dGVzdHRlc3R0ZXN0dGVzdA==\r\nSec-WebSocket-Version: 13\r\n\r\n",
     ],
 )  # fmt: skip
-def test_bytes_that_are_no_request(served: Served, sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BodyLimits, "within_s", 0.5)
-    monkeypatch.setattr(BodyLimits, "discard_within_s", 0.5)
-    answer = raw(served.address, sent)
+def test_bytes_that_are_no_request(served: Served, sent: bytes) -> None:
+    answer = raw(served.address, sent, ends=b"Length: 9" in sent)
     assert not answer or answer.startswith(b"HTTP/1.1 ")
     assert not answer.startswith(b"HTTP/1.1 5"), answer[:500]
 
 
-@pytest.mark.parametrize("length", [b"Content-Length: 100000\r\n", b"Transfer-Encoding: chunked\r\n"])
-@pytest.mark.parametrize("path", [b"/gradio_api/run/chat", b"/gradio_api/queue/join", b"/ui/sampling", b"/ui/lab/run"])
-def test_a_body_that_never_ends(served: Served, path: bytes, length: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("path", [b"/gradio_api/run/chat", b"/ui/sampling"])
+def test_a_body_that_never_ends(served: Served, path: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BodyLimits, "within_s", 0.3)
-    begun = b'5\r\n{"dat\r\n' if b"chunked" in length else b'{"dat'
-    answer = raw(served.address, b"POST " + path + b" HTTP/1.1\r\n" + HEAD + length + b"\r\n", then=begun)
-    assert answer.startswith(b"HTTP/1.1 408"), answer[:300]
-    assert b"did not arrive" in answer
+    begun = b"POST " + path + b" HTTP/1.1\r\n" + HEAD + b'Transfer-Encoding: chunked\r\n\r\n5\r\n{"dat\r\n'
+    answer = raw(served.address, begun)
+    assert answer.startswith(b"HTTP/1.1 408") and b"did not arrive" in answer
 
 
 def test_hostile_words_stay_words(served: Served) -> None:
     """In prompts, answers and names: the report shows them as text."""
     served.call("submit", prompt=HTML, tab=TAB, lane=1)
     served.call("submit", prompt=CONTROL, tab=TAB, lane=2)
-    for file in ("report.html", "trace.json", "tokens.csv", "requests.csv", "traffic.jsonl", "recording.jsonl"):
-        answer = served.get(f"/ui/export/{file}?tab={TAB}")
+    for file in ("report.html", "trace.json", "recording.jsonl"):
+        answer = served.client.get(f"/ui/export/{file}?tab={TAB}")
         assert answer.status_code == 200
         if "html" in answer.headers["content-type"]:
             assert "<img src=x" not in answer.text
         else:
             assert answer.headers["content-disposition"].startswith("attachment")
-
-
-def test_the_number_of_files_stays_flat(served: Served) -> None:
-    """No input creates files in the folders of Gradio or the page."""
-    from gradio.utils import get_upload_folder
-
-    folder = get_upload_folder()
-    before = sum(len(files) for _, _, files in os.walk(folder))
-    for file in ("report.html", "trace.json", "..%2f..%2fetc%2fpasswd", "%3Cscript%3E"):
-        check(served.get(f"/ui/export/{file}"))
-    assert sum(len(files) for _, _, files in os.walk(folder)) == before

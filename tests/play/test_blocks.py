@@ -10,9 +10,10 @@ from starlette.testclient import TestClient
 from roseplay.config import SamplingParams
 from roseplay.engine.messages import BlockInfo
 from roseplay.engine.records import BlockChange
+from roseplay.engine.stream import Stream
 from roseplay.play.playground import Playground
-from roseplay.play.server import create_app
-from roseplay.serve.guard import allowed_hosts
+from roseplay.play.web.engine_routes import engine_router
+from tests.play.conftest import client_of_routes
 from tests.play.fake_engine import FakeEngine
 
 MINE, YOURS = "tab-of-mine", "tab-of-yours"
@@ -21,7 +22,7 @@ LONG = SamplingParams(max_new_tokens=50)
 
 @pytest.fixture
 def client(playground: Playground) -> TestClient:
-    return TestClient(create_app(playground, allowed_hosts("127.0.0.1")), base_url="http://127.0.0.1:7860")
+    return client_of_routes(engine_router(playground))
 
 
 def hold(engine: FakeEngine, block: int, holders: list[int]) -> None:
@@ -33,8 +34,8 @@ def tell(engine: FakeEngine, playground: Playground, *changes: BlockChange) -> N
     """Report a block's new states to the page, one per step, in one frame."""
     engine.submit([1], LONG)
     for change in changes:
+        engine.next_step["block_changes"] = [change]
         engine.step()
-        engine.telemetry._events[-1].record.block_changes.append(change)  # type: ignore[union-attr]
     playground.tick()
 
 
@@ -80,22 +81,19 @@ def test_a_block_that_was_held_and_left_within_a_frame_stays_its_tabs(
     assert playground.block(6, MINE)["text"] == "7 8 9"
 
 
-def test_a_block_of_a_request_that_is_computed_before_it_is_registered(
-    engine: FakeEngine, playground: Playground, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    submit = engine.submit
+def test_a_block_of_a_request_that_is_computed_before_it_is_registered() -> None:
+    class Eager(FakeEngine):
+        def submit(self, *args: Any, **options: Any) -> Stream:
+            stream = super().submit(*args, **options)
+            if not self.blocks:
+                self.next_step["block_changes"] = [BlockChange(6, 1, stream.request_id, True)]
+                self.step()
+                playground.tick()
+            return stream
 
-    def submit_and_step(*args: Any, **options: Any) -> Any:
-        stream = submit(*args, **options)
-        engine.step()
-        change = BlockChange(6, 1, stream.request_id, True)
-        engine.telemetry._events[-1].record.block_changes.append(change)  # type: ignore[union-attr]
-        playground.tick()
-        return stream
-
-    with monkeypatch.context() as patch:
-        patch.setattr(engine, "submit", submit_and_step)
-        playground.chats.send("hello", lanes=[1], tab_id=MINE, params=LONG)
+    engine = Eager()
+    playground = Playground(engine)
+    playground.chats.send("hello", lanes=[1], tab_id=MINE, params=LONG)
     playground.tick()
     hold(engine, 6, [])
     tell(engine, playground, BlockChange(6, 0, -1, True))
@@ -103,18 +101,19 @@ def test_a_block_of_a_request_that_is_computed_before_it_is_registered(
     assert playground.block(6, YOURS)["text"] is None
 
 
-def test_blocks_that_cannot_be_told(engine: FakeEngine, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_that_cannot_be_told(engine: FakeEngine, client: TestClient) -> None:
     assert client.get("/ui/block/7").json()["state"] == "free"
     for number in (0, 449, -1):
         answer = client.get(f"/ui/block/{number}")
         assert (answer.status_code, "numbered 1 to 448" in answer.json()["detail"]) == (404, True)
     assert client.get("/ui/block/one").status_code == 422
-
-    def busy(block: int, timeout: float) -> BlockInfo:
-        raise TimeoutError(f"the engine did not answer within {timeout} s")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(engine, "inspect_block", busy)
-        assert client.get("/ui/block/7").status_code == 503
     engine.close()
     assert client.get("/ui/block/7").status_code == 503
+
+
+def test_an_engine_that_is_too_busy_to_tell_is_503() -> None:
+    class Busy(FakeEngine):
+        def inspect_block(self, block: int, timeout: float = 10.0) -> BlockInfo:
+            raise TimeoutError(f"the engine did not answer within {timeout} s")
+
+    assert client_of_routes(engine_router(Playground(Busy()))).get("/ui/block/7").status_code == 503

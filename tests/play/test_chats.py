@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 from gradio_client import Client
-from gradio_client.exceptions import AppError
 
 from roseplay import Engine
 from roseplay.config import SamplingParams
@@ -17,6 +17,7 @@ from roseplay.core.request import FinishReason
 from roseplay.play.answer_settings import MAX_SYSTEM_CHARS, NAMES, Settings, TabSettings, read
 from roseplay.play.chats import MAX_TURNS, Chat, Turn, as_prompt
 from roseplay.play.playground import Playground
+from tests.play.conftest import poll
 from tests.play.fake_engine import INFO, WORDS, FakeEngine
 from tests.waiting import wait_until
 
@@ -36,8 +37,8 @@ def send(playground: Playground, prompt: str, tokens: int = 4, **how: Any) -> in
 
 
 def lane(playground: Playground, have: str = "", number: int = 1) -> dict[str, Any]:
-    news = json.loads(playground.delta(1, tab_id=TAB, have=have))["own"]["lanes"]
-    return next((one for one in news if one["lane"] == number), {})
+    news = poll(playground, tab_id=TAB, have=have)["own"]["lanes"]
+    return next((lane for lane in news if lane["lane"] == number), {})
 
 
 # ---- history
@@ -159,18 +160,9 @@ def test_new_chat_clears_a_lane(engine: FakeEngine, playground: Playground) -> N
 
 
 def test_models_without_template_or_tokenizer_get_plain_text() -> None:
-    class Base:
-        chat_template = None
-
-    class Fake:
-        tokenizer: Any = Base()
-        info = INFO
-
     messages = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
-    fake = Fake()
-    assert as_prompt(messages, fake) == "one\n\ntwo"
-    fake.tokenizer = None
-    assert as_prompt(messages[:1], fake) == as_ids("one")
+    assert as_prompt(messages, SimpleNamespace(info=INFO, tokenizer=object())) == "one\n\ntwo"
+    assert as_prompt(messages[:1], SimpleNamespace(info=INFO, tokenizer=None)) == as_ids("one")
 
 
 def test_turn_two_is_served_from_the_prefix_cache() -> None:
@@ -190,7 +182,6 @@ def test_turn_two_is_served_from_the_prefix_cache() -> None:
         assert 0 < second["cached"] < second["prompt"]
         whole_blocks = (first["prompt"] + first["tokens"]) // 16 * 16
         assert second["cached"] >= min(whole_blocks, first["prompt"] // 16 * 16)
-        assert engine._receiver.live() == []
         playground.chats.new_chat(lanes=[1], tab_id=TAB)
         assert ask("Something else: how are you doing today?")["cached"] < 16
 
@@ -217,11 +208,8 @@ def test_settings_of_all_lanes_and_of_one(engine: FakeEngine, playground: Playgr
     ("changes", "message"),
     [
         ({"temperature": -1}, "temperature is -1"),
-        ({"temperature": "hot"}, "temperature is 'hot'"),
-        ({"top_p": 0}, "top_p is 0"),
         ({"top_k": 1.5}, "top_k is 1.5"),
         ({"seed": "twelve"}, "seed is 'twelve'"),
-        ({"seed": -3}, "seed is -3"),
         ({"max_new_tokens": 2048}, "use at most 2047"),
         ({"stop": [3]}, "stop is"),
         ({"stop": ["x"] * 17}, "use at most 16 strings"),
@@ -271,12 +259,6 @@ def test_chat_takes_messages_and_settings(call: Any, live_engine: FakeEngine) ->
     assert stream.prompt_token_ids == as_ids("brief\n\none\n\ntwo\n\nthree")
     assert (stream.params.top_p, stream.params.temperature, stream.params.stop) == (0.5, 0.0, ("nowhere",))
     assert call("/chat", max_new_tokens=2, messages=json.dumps(messages)) == "".join(WORDS[:2])
-
-
-@pytest.mark.parametrize("messages", [[], [{"role": "user"}], ["hello"], "{", {"role": "user", "content": "x"}])
-def test_bad_messages_are_told(call: Any, messages: Any) -> None:
-    with pytest.raises(AppError, match="messages"):
-        call("/chat", messages=messages)
 
 
 def test_chat_tells_what_has_come(client: Client) -> None:
@@ -332,20 +314,25 @@ def test_lanes_from_a_program(call: Any, address: str, live_engine: FakeEngine) 
     assert sampling(lane=1, reset=True)["max_new_tokens"] == 256
 
 
+class Tokenizer:
+    """Of text that is a token per byte, after which a template may put something."""
+
+    def __init__(self, end: str = "") -> None:
+        self._end = end
+
+    def __call__(self, text: str, **how: Any) -> dict[str, list[int]]:
+        return {"input_ids": as_ids(text)}
+
+    def decode(self, ids: list[int], **how: Any) -> str:
+        return self._end
+
+
 @pytest.mark.parametrize(
     ("end", "begins"), [("<think>", True), ("<think>\n\n", True), ("<think>\n\n</think>\n\n", False), ("so", False)]
 )
 def test_a_template_may_begin_the_thinking(engine: FakeEngine, playground: Playground, end: str, begins: bool) -> None:
     """The tab learns of it, and so does a recording."""
-
-    class Tokenizer:
-        def __call__(self, text: str, **how: Any) -> dict[str, list[int]]:
-            return {"input_ids": [1, 2, 3]}
-
-        def decode(self, ids: list[int], **how: Any) -> str:
-            return f"What?{end}"
-
-    engine.tokenizer = Tokenizer()  # type: ignore[assignment]
+    engine.tokenizer = Tokenizer(end)
     playground.chats.send("What?", lanes=[1], tab_id=TAB)
     assert lane(playground)["turns"][0]["thinking"] is begins
     playground.tick()
@@ -356,7 +343,7 @@ def test_a_template_may_begin_the_thinking(engine: FakeEngine, playground: Playg
 def test_a_system_prompt_without_a_role_stands_before_the_first_question(
     engine: FakeEngine, playground: Playground
 ) -> None:
-    class Tokenizer:
+    class WithoutRole(Tokenizer):
         chat_template = "of Gemma's kind"
 
         def apply_chat_template(self, messages: list[dict[str, str]], **how: Any) -> str:
@@ -364,13 +351,7 @@ def test_a_system_prompt_without_a_role_stands_before_the_first_question(
                 raise RuntimeError("System role not supported")
             return " | ".join(message["content"] for message in messages)
 
-        def __call__(self, text: str, **how: Any) -> dict[str, list[int]]:
-            return {"input_ids": as_ids(text)}
-
-        def decode(self, ids: list[int], **how: Any) -> str:
-            return ""
-
-    engine.tokenizer = Tokenizer()  # type: ignore[assignment]
+    engine.tokenizer = WithoutRole()
     first = send(playground, "one", system="be brief")
     engine.step(9)
     assert engine.streams[first].prompt_token_ids == as_ids("be brief\n\none")

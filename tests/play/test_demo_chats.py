@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,6 +17,7 @@ from roseplay.play.demos.chat_demos import FAIR, PINNED, SPECULATION
 from roseplay.play.demos.script import DemoBurst, DemoChats, Scene
 from roseplay.play.playground import Playground
 from roseplay.traffic.prompts import PromptMix
+from tests.play.conftest import poll
 from tests.waiting import wait_until
 
 TAB = "tab-of-mine"
@@ -110,13 +111,12 @@ def test_a_demo_shows_its_effect_on_the_embedded_model(name: str, figure: str) -
         playground.start()
         playground.start_demo(name, TAB)
         wait_until(lambda: playground.demos.status() is None, timeout=120)
-        story = wait_until(
-            lambda: (
-                (found := json.loads(playground.delta(0))["snapshot"]["story"])
-                and found["about"] == "after demo"
-                and found
-            )
-        )
+
+        def told() -> Any:
+            story = poll(playground)["snapshot"]["story"]
+            return story and story["about"] == "after demo" and story
+
+        story = wait_until(told)
         playground.close()
     assert figure in story["figures"][0]
     assert plain(story["lines"][1]) == DEMOS[name].after

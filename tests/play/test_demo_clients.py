@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from roseplay.play.demos.catalog import APPEND, CLIFF, DEMOS
 from roseplay.play.demos.clients import FEW, MANY, client_size
 from roseplay.play.demos.plan import ACT_S, plan
 from roseplay.play.playground import Playground
+from tests.play.conftest import poll
 from tests.play.fake_engine import INFO
 from tests.waiting import wait_until
 
@@ -43,14 +43,14 @@ def test_a_published_load_is_sent_where_there_is_one() -> None:
     }
 
 
-SETTINGS = (
-    {"run_as": "h100"},
-    {"run_as": "rtx-4090", "max_model_len": 4096},
-    {"run_as": "h100", "num_blocks": 3000, "max_model_len": 8192},
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"run_as": "h100"},
+        {"run_as": "rtx-4090", "max_model_len": 4096},
+        {"run_as": "h100", "num_blocks": 3000, "max_model_len": 8192},
+    ],
 )
-
-
-@pytest.mark.parametrize("settings", SETTINGS)
 def test_elsewhere_few_clients_fit_into_the_blocks_and_many_do_not(settings: dict[str, Any]) -> None:
     info, config = information("qwen3-8b", **settings)
     size, pool = client_size(info, config), (info.num_blocks - 1) * info.block_size
@@ -108,7 +108,7 @@ def test_its_figures_are_those_of_the_run_and_it_leaves_nothing_behind(small: Pl
 
     while small.demos.status() is not None:
         time.sleep(0.05)  # the engine's thread needs the processor
-        reply = json.loads(small.delta(since, boot=small.boot_id, tab_id=TAB))
+        reply = poll(small, since, boot=small.boot_id, tab_id=TAB)
         since = reply["next"]
         for frame in reply["frames"]:
             if (frame["demo"] or {}).get("caption"):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,6 @@ from roseplay.config import Knobs, SamplingParams
 from roseplay.engine.records import TokenRow
 from roseplay.formats.segments import plain
 from roseplay.play.bursts import LABELS, MAX_SIZE
-from roseplay.play.demos import player as playing
 from roseplay.play.demos.asked import ChatFacts
 from roseplay.play.demos.caption_figures import figures_of, ring
 from roseplay.play.demos.catalog import BUDGET, CLIFF, DEMOS
@@ -28,8 +26,9 @@ from roseplay.play.story.burst_facts import BurstFacts, Gap, LongestStep
 from roseplay.play.story.caption import caption, figures_in, longest
 from roseplay.play.story.story import Story
 from roseplay.traffic.difference import difference
+from tests.play.conftest import poll
 from tests.play.fake_engine import INFO, FakeEngine
-from tests.play.test_story import frame, step, submitted
+from tests.play.test_story import A_BURST, frame, step, submitted
 from tests.waiting import wait_until
 
 MINE, YOURS = "tab-of-mine", "tab-of-yours"
@@ -54,17 +53,12 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Playground]:
     """A playground that runs on its own, with one demo that takes a moment and one that takes minutes."""
     for demo in (SHORT, LONG):
         monkeypatch.setitem(DEMOS, demo.name, demo)
-    monkeypatch.setattr(playing, "ACT_S", 60.0)
     engine = FakeEngine(run=True, step_s=0.002)
     playground = Playground(engine)
     playground.start()
     yield playground
     playground.close()
     engine.close()
-
-
-def poll(playground: Playground, tab: str = MINE, have: str = "", since: int = 0) -> dict[str, Any]:
-    return json.loads(playground.delta(since, tab_id=tab, have=have))
 
 
 def begun(playground: Playground, name: str = "long") -> None:
@@ -80,82 +74,79 @@ def test_a_demo_runs_to_its_end_and_leaves_all_as_it_was(running: Playground) ->
     running.set_knobs({"prefill_max_tokens": 512})
     asked = running.chats.send("Mine", lanes=[1], tab_id=MINE, params=SamplingParams(max_new_tokens=4))
     begun(running, "short")
-    captions: list[str] = []
-    lanes: set[int] = set()
-    ended = False
-    while not ended:
-        ended = over(running)  # checked before the poll, which then returns the last caption too
-        delta = poll(running)
-        captions += [
-            plain(frame["demo"]["caption"]) for frame in delta["frames"] if (frame["demo"] or {}).get("caption")
-        ]
-        lanes |= {lane["lane"] for lane in delta["own"]["lanes"]}
-    shown = list(dict.fromkeys(captions))
+    wait_until(lambda: {lane["lane"] for lane in poll(running, tab_id=MINE)["own"]["lanes"]} == {1, 2, 3, 4})
+    wait_until(lambda: over(running))
+    demos = [frame["demo"] or {} for frame in poll(running)["frames"]]
+    shown = [plain(demo["caption"]) for demo in demos if demo.get("caption")]
     assert shown[-1] == "A budget of 16."
     assert "3 prompts." in shown, "the caption whose numbers are all known"
-    assert lanes == {1, 2, 3, 4}
     assert running.knobs()["prefill_max_tokens"] == 512
-    assert poll(running)["own"]["lanes"][0]["order"] == asked, "the tab's own chat is restored"
+    assert poll(running, tab_id=MINE)["own"]["lanes"][0]["order"] == asked, "the tab's own chat is restored"
     wait_until(lambda: all(stream.finished for stream in running.engine.streams.values()))
     said = wait_until(
-        lambda: (story := poll(running)["snapshot"]["story"]) and story["about"] == "after demo" and story
+        lambda: (story := poll(running, tab_id=MINE)["snapshot"]["story"]) and story["about"] == "after demo" and story
     )
     assert [plain(line) for line in said["lines"]] == ["A budget of 16.", "Try it."]
-    assert poll(running)["snapshot"]["demo"] is None
+    assert poll(running, tab_id=MINE)["snapshot"]["demo"] is None
 
 
 def test_one_plays_at_a_time_and_other_tabs_are_told(running: Playground) -> None:
     begun(running)
     with pytest.raises(DemoBusyError, match=r"a demo is playing: it ends in about \d+ s"):
         running.start_demo("short", YOURS)
-    assert poll(running, MINE)["demo"]["own"] is True
-    other = poll(running, YOURS)["demo"]
+    assert poll(running, tab_id=MINE)["demo"]["own"] is True
+    other = poll(running, tab_id=YOURS)["demo"]
     assert other["own"] is False
     assert other["left_s"] > 60
     assert running.demos.stop(YOURS) is False, "another tab's demo"
     assert running.demos.next(YOURS) is False
-    assert running.demos.stop(MINE) is True
-    assert over(running)
-    assert poll(running, YOURS)["demo"] is None
-
-
-def test_next_goes_on_at_once(running: Playground) -> None:
-    begun(running)
     assert running.demos.next(MINE) is True
     wait_until(lambda: over(running))
+    assert poll(running, tab_id=YOURS)["demo"] is None
 
 
-def test_a_knob_that_somebody_turns_ends_it_and_stays(running: Playground) -> None:
+@pytest.mark.parametrize(
+    ("before", "changes"),
+    [
+        ({}, {"prefill_max_tokens": 64, "max_batch_size": 5}),
+        ({"prefill_max_tokens": 512}, {"prefill_max_tokens": None}),  # as the demo has set it
+    ],
+)
+def test_a_knob_that_somebody_turns_ends_it_and_stays(
+    running: Playground, before: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    running.set_knobs(before)
     begun(running)
-    running.set_knobs({"prefill_max_tokens": 64, "max_batch_size": 5})
+    running.set_knobs(changes)
     assert over(running)
-    assert (running.knobs()["prefill_max_tokens"], running.knobs()["max_batch_size"]) == (64, 5)
+    assert running.knobs() == {**Knobs().to_dict(), **changes}
 
 
-def test_a_knob_that_is_set_to_what_the_demo_had_set_stays_too(running: Playground) -> None:
-    running.set_knobs({"prefill_max_tokens": 512})
+TRAFFIC = {"kind": "unique", "max_new_tokens": 4, "seed": 1, "tab_id": MINE}
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda running: running.traffic.burst(size=2, **TRAFFIC),
+        lambda running: running.traffic.start_steady(rate=1, spacing="even", **TRAFFIC),
+        lambda running: running.chats.new_chat(lanes=[1], tab_id=MINE),
+        lambda running: running.stop(tab_id=MINE),
+    ],
+    ids=["burst", "steady", "new_chat", "stop"],
+)
+def test_what_its_owner_does_ends_it(running: Playground, act: Callable[[Playground], Any]) -> None:
     begun(running)
-    running.set_knobs({"prefill_max_tokens": None})
-    assert over(running)
-    assert running.knobs()["prefill_max_tokens"] is None
-
-
-@pytest.mark.parametrize("act", ["send", "burst", "new_chat", "stop", "steady"])
-def test_what_its_owner_sends_ends_it(running: Playground, act: str) -> None:
-    begun(running)
-    if act == "send":
-        (request,) = running.chats.send("Mine", lanes=[2], tab_id=MINE)
-        assert [lane["rid"] for lane in poll(running)["own"]["lanes"] if lane["order"]] == [request]
-    elif act == "burst":
-        running.traffic.burst(size=2, kind="unique", max_new_tokens=4, seed=None, tab_id=MINE)
-    elif act == "new_chat":
-        running.chats.new_chat(lanes=[1], tab_id=MINE)
-    elif act == "steady":
-        running.traffic.start_steady(rate=1, spacing="even", kind="unique", max_new_tokens=4, seed=1, tab_id=MINE)
-    else:
-        running.stop(tab_id=MINE)
+    act(running)
     assert over(running)
     assert running.knobs() == Knobs().to_dict()
+
+
+def test_what_its_owner_sends_ends_it(running: Playground) -> None:
+    begun(running)
+    (request,) = running.chats.send("Mine", lanes=[2], tab_id=MINE)
+    assert [lane["rid"] for lane in poll(running, tab_id=MINE)["own"]["lanes"] if lane["order"]] == [request]
+    assert over(running)
 
 
 def test_a_call_that_is_refused_for_want_of_a_tab_does_not_end_it(running: Playground) -> None:
@@ -171,7 +162,7 @@ def test_a_call_that_is_refused_for_want_of_a_tab_does_not_end_it(running: Playg
 def test_what_others_send_does_not_end_it(running: Playground) -> None:
     begun(running)
     running.chats.send("Yours", lanes=[1], tab_id=YOURS)
-    running.traffic.burst(size=2, kind="unique", max_new_tokens=4, seed=None, tab_id=YOURS)
+    running.traffic.burst(size=2, **{**TRAFFIC, "tab_id": YOURS})
     assert not over(running)
     running.stop()
     assert over(running), "Stop all without a tab stops everything"
@@ -179,23 +170,21 @@ def test_what_others_send_does_not_end_it(running: Playground) -> None:
 
 def test_lanes_that_were_put_aside_are_empty_for_the_page(running: Playground) -> None:
     running.chats.send("Mine", lanes=[1, 7], tab_id=MINE)
-    have = ",".join(lane["have"] for lane in poll(running)["own"]["lanes"])
+    have = ",".join(lane["have"] for lane in poll(running, tab_id=MINE)["own"]["lanes"])
     own = dict(running.tabs.open(MINE).lanes)
     begun(running)
     wait_until(lambda: all(turn.tracked.finished for lane in (1, 7) for turn in own[lane].chat.turns))
-    news = {lane["lane"]: lane for lane in poll(running, have=have)["own"]["lanes"]}
+    news = {lane["lane"]: lane for lane in poll(running, tab_id=MINE, have=have)["own"]["lanes"]}
     assert news[7]["order"] == [], "the demo has no lane 7, so the page clears it"
     again = ",".join(lane["have"] for lane in news.values())
-    assert 7 not in {lane["lane"] for lane in poll(running, have=again)["own"]["lanes"]}
+    assert 7 not in {lane["lane"] for lane in poll(running, tab_id=MINE, have=again)["own"]["lanes"]}
     running.demos.stop(MINE)
-    back = {lane["lane"]: lane for lane in poll(running, have=again)["own"]["lanes"]}
+    back = {lane["lane"]: lane for lane in poll(running, tab_id=MINE, have=again)["own"]["lanes"]}
     assert [turn["question"] for turn in back[7]["turns"]] == ["Mine"]
     assert back[7]["turns"][0]["text_from"] == 0
 
 
-def test_a_demo_ends_with_its_engine(running: Playground, monkeypatch: pytest.MonkeyPatch) -> None:
-    for wait in ("STREAMING_S", "ACT_S"):
-        monkeypatch.setattr(playing, wait, 1.0)
+def test_a_demo_ends_with_its_engine(running: Playground) -> None:
     begun(running)
     running.engine.close()
     running.demos.next(MINE)
@@ -212,11 +201,10 @@ def test_a_demo_that_cannot_begin(running: Playground, name: str, tab: str, why:
 
 # -- all of them
 
-FACTS = BurstFacts(
-    burst=1, kind="mix", seed=1, answer=64, knobs={}, undisturbed=True, arrived=0.0, done=9.0, prompts=20,
-    prompt_tokens=1000, saved_tokens=900, shared_head=16, cached_head=0, steps=2, longest=LongestStep(4, 59.0, 816),
-    streaming=4, paused=4, worst=Gap(1, 4, 9.0, 60.0), pause=Gap(1, 4, 9.0, 60.0), usual_ms=5.0, others_ms=None, waited=14, waited_for="batch",
-    preempted=3, own_gap_ms=6.0, ttft_p50=80.0, ttft_p95=100.0, recomputed=900, swapped=40, reader_gap_ms=50.0,
+FACTS = replace(
+    A_BURST, knobs={}, saved_tokens=900, shared_head=16, steps=2, longest=LongestStep(4, 59.0, 816), paused=4,
+    worst=Gap(1, 4, 9.0, 60.0), pause=Gap(1, 4, 9.0, 60.0), usual_ms=5.0, waited=14, waited_for="batch", preempted=3,
+    recomputed=900, swapped=40, reader_gap_ms=50.0,
 )  # fmt: skip
 OF_THE_PLAN = {"budget": "64", "half": "24"}  # always known
 OF_SENT = {"size": "20", "client_prompt": "4000", "client_fit": "72"}  # once it was sent, also to a server
@@ -317,7 +305,6 @@ def test_times_in_slow_motion_are_marked_in_captions_and_rings() -> None:
     assert (figures["pause_falls"], figures["first_worst"]) == ("17 ms instead of 60 ms at ×5", "60 ms at ×5")
     assert figures_of({"first": slow, "second": slow})["pause_same"] == "60 and 60 ms at ×5"
     ringed = ring(("gap", "first"), {"first": slow})
-    assert ringed is not None
     assert ringed["label"].endswith("60 ms at ×5")
     chats = figures_of({}, {"before": replace(CHATS, factors=(2.0,)), "after": replace(DRAFTED, factors=(2.0,))})
     assert (chats["before_first_token"], chats["after_token"]) == ("80 ms at ×2", "5 ms at ×2")
@@ -327,10 +314,8 @@ def test_times_in_slow_motion_are_marked_in_captions_and_rings() -> None:
 @pytest.mark.parametrize("factors", [(1.0,), (2.0,), (1.0, 5.0)])
 def test_times_in_different_slow_motion_are_not_compared(factors: tuple[float, ...]) -> None:
     one, other = replace(FACTS, factors=factors), replace(BETTER, factors=(1.0, 5.0))
-    compared_names = [
-        name for name in figures_of({"first": one, "second": other}) if name.startswith(("pause_", "gap_"))
-    ]
-    assert not compared_names
+    figures = figures_of({"first": one, "second": other})
+    assert not [name for name in figures if name.startswith(("pause_", "gap_"))]
     assert figures_of({"second": other})["second_worst"] == "19 ms partly at ×5"
 
 
@@ -443,9 +428,7 @@ def told(*steps: tuple[int, float]) -> BurstFacts:
     story.take(frame(t + 1, requests=[[PROMPT, "first", t, {"ttft_ms": t - 9}]]))
     after = [TokenRow(request, t + USUAL, USUAL, len(steps)) for request in STORIES]
     story.take(frame(t + USUAL, tokens=after, requests=[[PROMPT, "finished", t + USUAL, {"reason": "length"}]]))
-    facts = story.burst(1, answered=True)
-    assert facts is not None
-    return facts
+    return story.burst(1, answered=True)
 
 
 def compared(first: BurstFacts, second: BurstFacts) -> dict[str, str]:
@@ -470,13 +453,10 @@ def test_other_work_during_fewer_than_half_of_the_portions_does_not_change_what_
 def test_a_pause_is_that_of_the_steps_that_computed_half_as_many_prompt_tokens_as_the_largest_or_more() -> None:
     for tokens, pause in ((31, 10.0), (32, 30.0)):
         facts = told((tokens, 30.0), (tokens, 30.0), (64, 10.0))
-        assert facts.pause is not None
         assert facts.pause.ms == pause
     burst = told((64, 30.0), (64, 10.0), (64, 20.0), (64, 40.0))
-    pause, reader = burst.pause, burst.reader_gap_ms
-    assert reader == 25.0, "of all its gaps"
-    assert pause is not None
-    assert (pause.step_id, pause.ms) == (2, 20.0), "of an even number, the shorter of the two middle ones"
+    assert burst.reader_gap_ms == 25.0, "of all its gaps"
+    assert (burst.pause.step_id, burst.pause.ms) == (2, 20.0), "of an even number, the shorter of the two middle ones"
 
 
 @pytest.mark.parametrize(
@@ -496,7 +476,6 @@ def test_a_pause_that_is_not_shorter_is_not_said_to_be(second: list[float], chan
 def test_the_ring_is_around_the_pause_that_is_spoken_of() -> None:
     facts = told((32, 90.0), (800, 42.0))
     ringed = ring(("gap", "first"), {"first": facts})
-    assert ringed is not None
     assert ringed.pop("request") in STORIES
     assert (ringed["of"], ringed["step"]) == ("gap", 1)
     alone = replace(facts, pause=None, streaming=0)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+from starlette.testclient import TestClient
 
 from roseplay.config import Knobs
 from roseplay.play.answer_settings import NAMES
 from roseplay.play.model_picker import ModelPicker
-from roseplay.play.server import create_app
 from roseplay.play.web import assets
-from roseplay.serve.guard import allowed_hosts
 from roseplay.settings import settings_of
 from tests.play.app_routes import places
-from tests.play.conftest import serving
-from tests.play.fake_engine import FakeEngine
+from tests.play.conftest import client_of
 from tests.play.model_host import model_host
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "endpoints.md"
@@ -27,9 +25,14 @@ _PARAMETER = re.compile(r"\{[^}]*\}|(?<=/)[A-Z]+(?=/|$)")  # {file} in a route, 
 
 
 @pytest.fixture(scope="module")
-def endpoints() -> dict[str, Any]:
-    with serving(FakeEngine()) as address:
-        return dict(httpx.get(f"{address}/gradio_api/info", timeout=20).json()["named_endpoints"])
+def page() -> Iterator[TestClient]:
+    with model_host() as models:
+        yield client_of(models.host, picker=ModelPicker(models.host, trusted=True))
+
+
+@pytest.fixture(scope="module")
+def endpoints(page: TestClient) -> dict[str, Any]:
+    return dict(page.get("/gradio_api/info").json()["named_endpoints"])
 
 
 def rows() -> list[list[str]]:
@@ -39,11 +42,9 @@ def rows() -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
 
 
-def test_each_thing_that_can_be_done_has_one_door(endpoints: dict[str, Any]) -> None:
+def test_each_thing_that_can_be_done_has_one_door(page: TestClient, endpoints: dict[str, Any]) -> None:
     """Every endpoint and every route belongs to exactly one row, and every row has one."""
-    with model_host() as models:
-        app = create_app(models.host, allowed_hosts("127.0.0.1"), picker=ModelPicker(models.host, trusted=True))
-    routes = [place for place in places(app) if not (place.gradio or place.refuses or place.method == "HEAD")]
+    routes = [place for place in places(page.app) if not (place.gradio or place.refuses or place.method == "HEAD")]
     there = [f"{place.method} {place.path}" for place in routes if not place.path.startswith(_OF_THE_PAGE)]
     assert len(there) > 30 and len(endpoints) > 8
     doors = []

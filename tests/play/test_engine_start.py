@@ -5,45 +5,36 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 
+import httpx
 import pytest
-from fastapi.testclient import TestClient
+from starlette.testclient import TestClient
 
-from roseplay.config import EngineConfig, Knobs
+from roseplay.config import Knobs
 from roseplay.core.progress import Progress
 from roseplay.engine.errors import EngineError
 from roseplay.play import engine_host
-from roseplay.play.engine_host import EngineHost, Start
-from roseplay.play.playground import Playground
-from roseplay.play.server import create_app
 from roseplay.play.start_console import AGAIN_S, LOOK_S, StartConsole
 from roseplay.play.start_status import StartStatus
-from roseplay.serve.guard import allowed_hosts
-from tests.play.slow_start import COMMAND, PATIENCE_S, SlowStart
+from tests.play.conftest import Seconds, client_of
+from tests.play.model_host import COMMAND, PATIENCE_S, SlowStart
 
 MB = 1_000_000
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> Seconds:
+    return Seconds()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def status(clock: Clock) -> StartStatus:
+def status(clock: Seconds) -> StartStatus:
     return StartStatus("gpt2", clock)
 
 
 class TestStatus:
-    def test_the_sentence_says_the_stage_and_how_far_it_is(self, status: StartStatus, clock: Clock) -> None:
+    def test_the_sentence_says_the_stage_and_how_far_it_is(self, status: StartStatus, clock: Seconds) -> None:
         assert status.sentence == "gpt2 is loading."
         status.take(Progress("libraries"))
         assert status.sentence == "gpt2 is loading. Libraries, PyTorch and transformers."
@@ -59,7 +50,7 @@ class TestStatus:
         status.take(Progress("kernels", 3, 52))
         assert status.sentence == "gpt2 is loading. Kernels, compiled once, then kept."
 
-    def test_each_stage_has_its_time_and_its_state(self, status: StartStatus, clock: Clock) -> None:
+    def test_each_stage_has_its_time_and_its_state(self, status: StartStatus, clock: Seconds) -> None:
         for clock.now, stage in ((0.0, "libraries"), (5.0, "weights"), (7.0, "kernels")):
             status.take(Progress(stage, 1, 4))
         clock.now = 10.0
@@ -76,7 +67,7 @@ class TestStatus:
         clock.now = 99.0
         assert status.figures()["stages"][3]["seconds"] == 3.0
 
-    def test_a_failed_start_stands_still(self, status: StartStatus, clock: Clock) -> None:
+    def test_a_failed_start_stands_still(self, status: StartStatus, clock: Seconds) -> None:
         status.take(Progress("weights", 1, 2, "bytes"))
         clock.now = 2.0
         status.fail("its file ends too early", COMMAND)
@@ -110,17 +101,20 @@ class TestConsole:
     def test_in_a_terminal_one_line_changes_and_goes(
         self, status: StartStatus, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        stream = io.StringIO()
-        monkeypatch.setattr(stream, "isatty", lambda: True)
+        class Terminal(io.StringIO):
+            def isatty(self) -> bool:
+                return True
+
+        stream = Terminal()
         monkeypatch.setenv("COLUMNS", "60")
         console = StartConsole(status, stream)
         status.take(Progress("weights", 5 * MB, 10 * MB, "bytes"))
         console.look()
         console.stop()
-        shown, gone = stream.getvalue().split("\r\x1b[K")[1:]
-        assert shown == "[############............] gpt2 is loading. Weights, 5.0 of"[:59]
-        assert gone == ""
-        assert "\n" not in stream.getvalue()
+        assert (
+            stream.getvalue()
+            == "\r\x1b[K" + "[############............] gpt2 is loading. Weights, 5.0 of"[:59] + "\r\x1b[K"
+        )
 
     def test_it_follows_a_start_by_itself(self, status: StartStatus) -> None:
         said = threading.Event()
@@ -137,22 +131,21 @@ class TestConsole:
         console.stop()
 
 
+@pytest.fixture
+def slow() -> Iterator[SlowStart]:
+    with closing(SlowStart()) as slow:
+        yield slow
+
+
 class TestServer:
     @pytest.fixture
-    def slow(self) -> Iterator[SlowStart]:
-        slow = SlowStart()
-        slow.host.begin()
-        yield slow
-        slow.host.close()
-        slow.engine.close()
-
-    @pytest.fixture
     def client(self, slow: SlowStart) -> Iterator[TestClient]:
-        app = create_app(slow.host, allowed_hosts("127.0.0.1"))
-        with TestClient(app, base_url="http://127.0.0.1:7860") as client:
+        with client_of(slow.host) as client:
             yield client
 
-    def test_the_page_is_served_and_told_how_far_the_start_is(self, slow: SlowStart, client: TestClient) -> None:
+    def test_before_it_is_live_the_page_is_served_and_what_needs_the_engine_is_refused(
+        self, slow: SlowStart, client: TestClient
+    ) -> None:
         slow.at("weights", 5 * MB, 10 * MB, "bytes")
         page = client.get("/")
         assert page.status_code == 200 and "roseplay" in page.text
@@ -162,52 +155,28 @@ class TestServer:
         start = reply.json()["start"]
         assert (start["model"], start["stage"], start["share"]) == ("gpt2", "Weights", 0.5)
         assert len(start["stages"]) == 5
+        slow.at("kernels")  # of which nothing is estimated
+        for path in ("/ui/block/1", "/ui/prompt/1", "/ui/lab", "/ui/export", "/ui/export/trace.json"):
+            check_starting(slow, client.get(path))
+        calls = ("/gradio_api/run/burst", "/gradio_api/call/chat", "/gradio_api/queue/join")
+        for path in ("/ui/sampling", "/ui/lab/run", *calls):
+            check_starting(slow, client.post(path, json={"data": []}))
+        for reply in (client.get("/v1/models"), client.post("/v1/completions", json={})):
+            assert reply.status_code == 503 and int(reply.headers["retry-after"]) > 0
+            error = reply.json()["error"]
+            assert (error["message"], error["code"]) == (slow.host.status.sentence, "starting")
+        assert client.get("/ui/delta", headers={"host": "evil.example"}).status_code == 403
 
     def test_health_says_that_it_is_starting(self, slow: SlowStart, client: TestClient) -> None:
-        slow.at("weights", 5 * MB, 10 * MB, "bytes")
+        slow.at("kernels")
         reply = client.get("/health")
         assert reply.status_code == 503
         assert reply.json() == {"status": "starting", "detail": slow.host.status.sentence, "model": "gpt2"}
         slow.fail(ValueError("no such\nfile"))
         reply = client.get("/health")
-        assert reply.status_code == 503
-        assert reply.json()["status"] == "failed"
-        assert reply.json()["detail"] == "gpt2 could not be started. no such file"
+        assert (reply.status_code, reply.json()["status"]) == (503, "failed")
+        assert reply.json()["detail"] == slow.host.status.sentence
         assert client.get("/ui/delta").json()["start"]["failed"] == {"message": "no such file", "command": COMMAND}
-
-    @pytest.mark.parametrize(
-        ("method", "path"),
-        [
-            ("GET", "/ui/block/1"),
-            ("GET", "/ui/prompt/1"),
-            ("GET", "/ui/lab"),
-            ("GET", "/ui/export"),
-            ("GET", "/ui/export/trace.json"),
-            ("POST", "/ui/sampling"),
-            ("POST", "/ui/lab/run"),
-            ("POST", "/gradio_api/run/burst"),
-            ("POST", "/gradio_api/call/chat"),
-            ("POST", "/gradio_api/queue/join"),
-        ],
-    )
-    def test_what_needs_the_engine_is_refused_with_a_sentence(
-        self, slow: SlowStart, client: TestClient, method: str, path: str
-    ) -> None:
-        slow.at("kernels")
-        reply = client.request(method, path, json={"data": []} if method == "POST" else None)
-        assert reply.status_code == 503
-        assert reply.json() == {"detail": "gpt2 is loading. Kernels, compiled once, then kept."}
-        assert int(reply.headers["retry-after"]) > 0
-
-    def test_openais_clients_are_told_in_their_own_shape(self, slow: SlowStart, client: TestClient) -> None:
-        slow.at("kernels")
-        for reply in (client.get("/v1/models"), client.post("/v1/completions", json={})):
-            assert reply.status_code == 503 and int(reply.headers["retry-after"]) > 0
-            assert reply.json()["error"]["message"] == "gpt2 is loading. Kernels, compiled once, then kept."
-            assert reply.json()["error"]["code"] == "starting"
-
-    def test_foreign_hosts_are_refused_meanwhile_too(self, client: TestClient) -> None:
-        assert client.get("/ui/delta", headers={"host": "evil.example"}).status_code == 403
 
     def test_once_live_the_same_server_serves_the_engine(self, slow: SlowStart, client: TestClient) -> None:
         call = {"data": [{"max_batch_size": 5}]}
@@ -223,50 +192,36 @@ class TestServer:
         assert slow.engine.knobs.max_batch_size == 5
 
 
+def check_starting(slow: SlowStart, reply: httpx.Response) -> None:
+    assert (reply.status_code, reply.json()) == (503, {"detail": slow.host.status.sentence}), reply.url
+    assert int(reply.headers["retry-after"]) > 0
+
+
 class TestStart:
-    def test_knobs_are_those_it_starts_with_and_then_the_engines(self) -> None:
-        slow = SlowStart()
-        playground = slow.host
-        assert playground.knobs() == Knobs(max_batch_size=8).to_dict()
+    def test_knobs_are_those_it_starts_with_and_then_the_engines(self, slow: SlowStart) -> None:
+        host = slow.host
+        assert host.knobs() == Knobs(max_batch_size=8).to_dict()
         with pytest.raises(EngineError, match="gpt2 is loading"):
-            playground.chats.send("hello", lanes=[1], tab_id="abcdefgh")
+            host.chats.send("hello", lanes=[1], tab_id="abcdefgh")
         with pytest.raises(EngineError, match="gpt2 is loading"):
-            playground.engine.info
-        slow.host.begin()
+            host.engine.info
         slow.go_live()
-        assert playground.knobs() == slow.engine.knobs.to_dict()
-        assert playground.engine.info == slow.engine.info
-        slow.host.close()
+        assert host.knobs() == slow.engine.knobs.to_dict()
+        assert host.engine.info == slow.engine.info
+        host.close()
+        assert not slow.engine.alive
 
-    @pytest.mark.parametrize(
-        "error", [ValueError("no such model"), OSError("no such model"), KeyError("no such model")]
-    )
-    def test_whatever_is_raised_is_said_in_one_line(self, error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-        def make(start: Start) -> Playground:
-            raise error
+    @pytest.mark.parametrize("error", [ValueError, OSError, KeyError])
+    def test_whatever_is_raised_is_said_in_one_line(self, slow: SlowStart, error: type[Exception]) -> None:
+        slow.fail(error("no such model"))
+        assert not slow.host.live and slow.host.status.failure is not None
+        assert "no such model" in slow.host.status.failure.message
 
-        start = EngineHost(make, "gpt2", EngineConfig(), {}, COMMAND)
-        start.begin()
-        assert start.wait(PATIENCE_S)
-        assert not start.live and start.status.failure is not None
-        assert "no such model" in start.status.failure.message
-        start.close()
-
-    def test_closing_it_cancels_the_start(self) -> None:
-        slow = SlowStart()
-        slow.host.begin()
+    def test_closing_it_cancels_the_start(self, slow: SlowStart) -> None:
         slow.host.close()
         assert slow.host.over and not slow.host.live
 
-    def test_closing_it_closes_the_engine(self) -> None:
-        slow = SlowStart()
-        slow.host.begin()
-        slow.go_live()
-        assert slow.engine.alive
-        slow.host.close()
-        assert not slow.engine.alive
-
-    def test_pages_are_given_time_only_if_there_are_some(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_pages_are_given_time_only_if_there_are_some(self, slow: SlowStart) -> None:
         waited: list[float] = []
 
         class Ended(threading.Event):
@@ -274,7 +229,6 @@ class TestStart:
                 waited.append(timeout or 0)
                 return True
 
-        slow = SlowStart()
         slow.host.tell_pages(Ended())
         assert waited == []
         slow.host.asked()

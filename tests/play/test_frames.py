@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
-from roseplay.clock import SYSTEM_CLOCK, VirtualClock
+from roseplay.clock import SYSTEM_CLOCK
 from roseplay.config import SamplingParams
 from roseplay.engine.records import COLUMNS, BlockChange, StepRecord
 from roseplay.formats.json_text import strict_json
-from roseplay.play import frames
-from roseplay.play.frames import FrameRing
+from roseplay.play.frames import KEEP_S, STATS_S, FrameRing
 from roseplay.play.page_records import PageTime, step_row
 from roseplay.play.playground import Playground
 from roseplay.play.stats import RATE_NS
+from roseplay.traffic.pace import Speed
+from tests.play.conftest import poll
 from tests.play.fake_engine import FakeEngine
+from tests.play.paced_engine import PacedEngine
 
 TAB = "tab-of-a-test"
-
-
-def poll(playground: Playground, since: int = 0, **more: Any) -> dict[str, Any]:
-    return json.loads(playground.delta(since, **more))
 
 
 def ask(playground: Playground, prompt: str = "hello", tokens: int = 3) -> int:
     return playground.chats.ask(prompt, SamplingParams(max_new_tokens=tokens)).request_id
 
 
-@pytest.fixture(autouse=True)
-def figures_in_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "STATS_S", 0.0)
+@pytest.fixture
+def engine() -> PacedEngine:
+    """Each of its steps takes so long that the next frame has figures."""
+    return PacedEngine(Speed(STATS_S, 0.0))
 
 
 def test_a_request_is_told_from_submission_to_end(engine: FakeEngine, playground: Playground) -> None:
@@ -50,13 +48,14 @@ def test_a_request_is_told_from_submission_to_end(engine: FakeEngine, playground
 
 def test_steps_and_tokens_have_the_columns_that_the_snapshot_names(engine: FakeEngine, playground: Playground) -> None:
     request_id = ask(playground)
+    engine.next_step = {"graph": True}
     engine.step(2)
     playground.tick()
     delta = poll(playground)
     frame, columns = delta["frames"][0], delta["snapshot"]["columns"]
     first, second = [dict(zip(columns["steps"], row, strict=True)) for row in frame["steps"]]
-    assert (first["step_id"], first["prompt_tokens"], first["decode_tokens"], first["graph"]) == (0, 5, 0, None)
-    assert (second["step_id"], second["prompt_tokens"], second["decode_tokens"]) == (1, 0, 1)
+    assert (first["step_id"], first["prompt_tokens"], first["decode_tokens"], first["graph"]) == (0, 5, 0, True)
+    assert (second["step_id"], second["prompt_tokens"], second["decode_tokens"], second["graph"]) == (1, 0, 1, None)
     assert sum(first[f"blocks_{state}"] for state in ("free", "cached", "active", "shared")) == 448
     assert [dict(zip(columns["entries"], row, strict=True)) for row in first["entries"]] == [
         {"request_id": request_id, "prompt_tokens": 5, "decode_tokens": 0, "computed": 5, "target": 5,
@@ -77,14 +76,11 @@ def test_a_step_has_times_of_the_page_and_what_follows_from_its_record() -> None
     assert dict(zip(COLUMNS["steps"], row.values(), strict=True))["block_copies"] == 2
 
 
-def test_an_idle_engine_makes_no_frames() -> None:
-    clock = VirtualClock()
-    engine = FakeEngine(clock=clock)
-    playground = Playground(engine)
+def test_an_idle_engine_makes_no_frames(engine: PacedEngine, playground: Playground) -> None:
     ask(playground)
     engine.step(3)
     playground.tick()
-    clock.advance_to(clock.now_ns() + RATE_NS)  # until the rate over the last two seconds has dropped to zero
+    engine.virtual.ns += RATE_NS  # until the rate over the last two seconds has dropped to zero
     playground.tick()
     assert not any(playground.tick() for _ in range(20))
 
@@ -153,12 +149,10 @@ def test_a_knob_marks_the_frame(engine: FakeEngine, playground: Playground) -> N
 
 
 def test_blocks_are_told_where_they_changed(engine: FakeEngine, playground: Playground) -> None:
-    def step(*changes: tuple[int, int, int, bool]) -> list[list[int]]:
+    def step(*changes: tuple[int, int, int, bool], new_pool: bool = False) -> list[list[int]]:
         ask(playground, tokens=1)
+        engine.next_step = {"block_changes": [BlockChange(*change) for change in changes], "new_pool": new_pool}
         engine.step()
-        engine.telemetry._events[-1].record.block_changes += [  # type: ignore[union-attr]
-            BlockChange(*change) for change in changes
-        ]
         playground.tick()
         return poll(playground)["frames"][-1]["blocks"]
 
@@ -166,19 +160,9 @@ def test_blocks_are_told_where_they_changed(engine: FakeEngine, playground: Play
     assert step((1, 0, -1, False), (2, 0, -1, False), (3, 0, -1, True)) == [[2, 0, -1, 0], [3, 0, -1, 1]]
     snapshot = poll(playground)["snapshot"]
     assert (snapshot["blocks"], snapshot["blocks_used"]) == ([[3, 0, -1, 1]], 3)
-
-
-def test_a_new_pool_frees_the_blocks_of_the_one_before(engine: FakeEngine, playground: Playground) -> None:
-    def step(*changes: tuple[int, int, int, bool], new_pool: bool) -> list[list[int]]:
-        ask(playground, tokens=1)
-        engine.step()
-        record = engine.telemetry._events[-1].record  # type: ignore[union-attr]
-        record.new_pool, record.block_changes = new_pool, [BlockChange(*change) for change in changes]
-        playground.tick()
-        return poll(playground)["frames"][-1]["blocks"]
-
-    step((1, 1, 7, False), (2, 1, 7, False), (3, 0, -1, True), new_pool=True)
-    assert step((2, 1, 8, False), new_pool=True) == [[1, 0, -1, 0], [2, 1, 8, 0], [3, 0, -1, 0]]
+    step((1, 1, 7, False), (2, 1, 7, False))
+    freed = [[1, 0, -1, 0], [2, 1, 8, 0], [3, 0, -1, 0]]
+    assert step((2, 1, 8, False), new_pool=True) == freed, "a new pool has none of the blocks of the one before"
     assert poll(playground)["snapshot"]["blocks"] == [[2, 1, 8, 0]]
 
 
@@ -195,20 +179,12 @@ def test_figures_are_of_the_traffic(engine: FakeEngine, playground: Playground) 
     assert poll(playground)["frames"][-1]["stats"]["running"] == 0
 
 
-def test_ended_requests_are_forgotten(
-    engine: FakeEngine, playground: Playground, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("roseplay.play.playground.KEEP_S", 0.0)
+def test_ended_requests_are_forgotten(engine: PacedEngine, playground: Playground) -> None:
     for _ in range(3):
         ask(playground, tokens=1)
     engine.step()
     playground.tick()
-    assert poll(playground)["snapshot"]["requests"] == []
-
-
-def test_a_step_says_whether_it_was_a_graph(engine: FakeEngine, playground: Playground) -> None:
-    engine.graph = True
-    ask(playground)
-    engine.step()
+    assert len(poll(playground)["snapshot"]["requests"]) == 3
+    engine.virtual.ns += int((KEEP_S + 1) * 1e9)
     playground.tick()
-    assert poll(playground)["frames"][0]["steps"][0][COLUMNS["steps"].index("graph")] is True
+    assert poll(playground)["snapshot"]["requests"] == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from roseplay.config import SamplingParams
 from roseplay.play.lanes import parse_seen, rate
 from roseplay.play.playground import Playground
+from tests.play.conftest import poll
 from tests.play.fake_engine import WORDS, FakeEngine
 
 TAB, OTHER = "tab-one-of-two", "tab-two-of-two"
@@ -18,14 +18,13 @@ PARAMS = SamplingParams(max_new_tokens=20)
 
 
 def lanes(playground: Playground, have: str = "", tab: str = TAB) -> list[dict[str, Any]]:
-    return json.loads(playground.delta(1, tab_id=tab, have=have))["own"]["lanes"]
+    return poll(playground, tab_id=tab, have=have)["own"]["lanes"]
 
 
 def test_text_comes_in_parts_that_fit_together(engine: FakeEngine, playground: Playground) -> None:
     playground.chats.send("hello", lanes=[1], tab_id=TAB, params=PARAMS)
     text, have = "", ""
-    widths: list[int] = []
-    times: list[int] = []
+    widths, times = list[int](), list[int]()
     for _ in range(12):
         engine.step()
         for news in lanes(playground, have):
@@ -39,19 +38,9 @@ def test_text_comes_in_parts_that_fit_together(engine: FakeEngine, playground: P
     assert widths == [len(word) + word.count("🌹") for word in (WORDS * 2)[:12]]  # as JavaScript counts characters
     assert lanes(playground, have) == []
     playground.tick()
-    frames = json.loads(playground.delta(0))["frames"]
+    frames = poll(playground)["frames"]
     published = [round(100 * token[1]) for frame in frames for token in frame["tokens"]]
     assert list(itertools.accumulate(times)) == published
-
-
-def test_a_reload_gets_the_whole_text_again(engine: FakeEngine, playground: Playground) -> None:
-    playground.chats.send("hello", lanes=[2], tab_id=TAB, params=PARAMS)
-    engine.step(20)
-    (news,) = lanes(playground)
-    assert (news["lane"], news["title"], news["state"], news["reason"]) == (2, "hello", "done", "length")
-    (turn,) = news["turns"]
-    assert (turn["text_from"], turn["tokens_from"], turn["question"]) == (0, 0, "hello")
-    assert turn["text"] == "".join(WORDS[i % len(WORDS)] for i in range(20))
 
 
 def test_states_follow_the_request(engine: FakeEngine, playground: Playground) -> None:
@@ -71,21 +60,6 @@ def test_states_follow_the_request(engine: FakeEngine, playground: Playground) -
     assert lanes(playground)[0]["state"] == "stopped"
 
 
-def test_a_new_prompt_stops_the_answer_that_is_under_way(engine: FakeEngine, playground: Playground) -> None:
-    (first,) = playground.chats.send("one", lanes=[1], tab_id=TAB, params=PARAMS)
-    engine.step(3)
-    (second,) = playground.chats.send("two", lanes=[1], tab_id=TAB, params=PARAMS)
-    assert engine.streams[first].finish_reason == "abort"
-    (news,) = lanes(playground)
-    assert (news["rid"], news["title"], news["order"]) == (second, "two", [first, second])
-    assert [(turn["rid"], turn["state"]) for turn in news["turns"]] == [(first, "stopped"), (second, "queued")]
-
-
-def test_lanes_differ_by_their_seed(engine: FakeEngine, playground: Playground) -> None:
-    ids = playground.chats.send("hello", lanes=[1, 2, 3], tab_id=TAB, params=PARAMS)
-    assert len({engine.streams[i].params.seed for i in ids}) == 3
-
-
 def test_two_tabs_have_lanes_of_their_own(engine: FakeEngine, playground: Playground) -> None:
     playground.chats.send("mine", lanes=[1], tab_id=TAB, params=PARAMS)
     playground.chats.send("yours", lanes=[1], tab_id=OTHER, params=PARAMS)
@@ -93,12 +67,6 @@ def test_two_tabs_have_lanes_of_their_own(engine: FakeEngine, playground: Playgr
     assert playground.stop(tab_id=TAB) == 1
     assert lanes(playground)[0]["state"] == "stopped"
     assert lanes(playground, tab=OTHER)[0]["state"] == "queued"
-
-
-def test_one_lane_can_be_stopped(engine: FakeEngine, playground: Playground) -> None:
-    playground.chats.send("hello", lanes=[1, 2], tab_id=TAB, params=PARAMS)
-    assert playground.stop(tab_id=TAB, lane=2) == 1
-    assert [news["state"] for news in lanes(playground)] == ["queued", "stopped"]
 
 
 @pytest.mark.parametrize(

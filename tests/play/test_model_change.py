@@ -3,65 +3,54 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
+from starlette.testclient import TestClient
 
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.engine.errors import EngineError
 from roseplay.model.source import embedded_model
 from roseplay.models.entry import ModelEntry
-from roseplay.play import engine_host
 from roseplay.play.engine_host import LoadBusyError
 from roseplay.play.engine_start import host_engine
 from roseplay.play.model_picker import ModelPicker
 from roseplay.play.options import parse
 from roseplay.play.playground import Playground
-from roseplay.play.server import create_app
 from roseplay.play.start_status import StartStatus
-from roseplay.serve.guard import allowed_hosts
-from tests.play.model_host import BROKEN, FIRST, ModelHost, model_host
+from tests.play.conftest import client_of, poll
+from tests.play.model_host import BROKEN, FIRST, ModelHost
 from tests.waiting import wait_until
 
 TAB = "tab-of-a-test"
 REASON = "the model was changed to other"
-
-
-@pytest.fixture
-def models() -> Iterator[ModelHost]:
-    with model_host() as made:
-        yield made
+LONG = SamplingParams(max_new_tokens=900)
 
 
 @pytest.fixture
 def client(models: ModelHost) -> Iterator[TestClient]:
     catalog: Any = SimpleNamespace(find=lambda name: ModelEntry(name, name, "directory"))
     picker = ModelPicker(models.host, trusted=True, models=[FIRST, "other"], catalog=catalog)
-    app = create_app(models.host, allowed_hosts("127.0.0.1"), picker=picker)
-    with TestClient(app, base_url="http://127.0.0.1:7860") as client:
+    with client_of(models.host, picker=picker) as client:
         yield client
 
 
 def ask(models: ModelHost) -> Any:
-    return models.host.chats.ask("hello", SamplingParams(max_new_tokens=900))
+    return models.host.chats.ask("hello", LONG)
 
 
 def lane(models: ModelHost) -> dict[str, Any]:
-    delta = json.loads(models.host.delta(0, tab_id=TAB))
-    found: dict[str, Any] = delta["own"]["lanes"][0]
-    return found
+    return dict(poll(models.host, tab_id=TAB)["own"]["lanes"][0])
 
 
 def test_whoever_waits_for_an_answer_is_told_why_it_ends(models: ModelHost) -> None:
-    models.host.chats.send("first", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=900))
     stream = ask(models).stream
     wait_until(lambda: stream.token_ids)
     models.switch("other")
@@ -71,7 +60,7 @@ def test_whoever_waits_for_an_answer_is_told_why_it_ends(models: ModelHost) -> N
 
 
 def test_chats_keep_their_texts_and_go_on(models: ModelHost) -> None:
-    (before,) = models.host.chats.send("first", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=900))
+    (before,) = models.host.chats.send("first", lanes=[1], tab_id=TAB, params=LONG)
     wait_until(lambda: lane(models)["tokens"] > 3)
     models.switch("other")
     kept = lane(models)
@@ -84,24 +73,18 @@ def test_chats_keep_their_texts_and_go_on(models: ModelHost) -> None:
     assert [turn["question"] for turn in lane(models)["turns"]] == ["first", "second"]
 
 
-def test_traffic_demos_and_knobs(models: ModelHost) -> None:
-    host = models.host
+def test_traffic_ends_and_knobs_and_results_of_the_lab_are_kept(models: ModelHost) -> None:
+    host, lab = models.host, models.host.playground.lab
     host.set_knobs({"max_batch_size": 7})
-    steady = host.playground.traffic.start_steady(
-        rate=5.0, spacing="even", kind="unique", max_new_tokens=8, seed=1, tab_id=TAB
-    )
+    plan = {"rate": 5.0, "spacing": "even", "kind": "unique", "max_new_tokens": 8, "seed": 1}
+    steady = host.playground.traffic.start_steady(**plan, tab_id=TAB)
+    lab.store.keep({"id": "result"})
     models.switch("other")
     wait_until(lambda: not steady.running)
     assert host.knobs()["max_batch_size"] == 7 == models.engine.knobs.max_batch_size
-    assert "steady" not in json.loads(host.delta(0, tab_id=TAB))["own"]
-
-
-def test_results_of_the_lab_are_kept(models: ModelHost) -> None:
-    lab = models.host.playground.lab
-    lab.store.keep({"id": "result"})
-    models.switch("other")
-    assert models.host.playground.lab is not lab
-    assert models.host.playground.lab.store.get("result") == {"id": "result"}
+    assert "steady" not in poll(host, tab_id=TAB)["own"]
+    assert host.playground.lab is not lab
+    assert host.playground.lab.store.get("result") == {"id": "result"}
 
 
 def test_one_that_fails_brings_the_one_before_back(models: ModelHost) -> None:
@@ -111,14 +94,14 @@ def test_one_that_fails_brings_the_one_before_back(models: ModelHost) -> None:
     assert stream.error == "the model was changed to broken"
     assert models.host.live and models.host.engine.info.model == FIRST
     notice = f"broken could not be loaded: {BROKEN}. {FIRST} is running again."
-    assert json.loads(models.host.delta(0))["notice"] == notice
+    assert poll(models.host)["notice"] == notice
     models.switch("other")
-    assert json.loads(models.host.delta(0))["notice"] is None
+    assert poll(models.host)["notice"] is None
 
 
 def test_where_both_fail_a_third_can_be_loaded(models: ModelHost) -> None:
     models.broken |= {"broken", FIRST}
-    models.host.chats.send("first", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=900))
+    models.host.chats.send("first", lanes=[1], tab_id=TAB, params=LONG)
     models.switch("broken")
     assert models.host.state == "failed"
     with pytest.raises(EngineError, match="tiny-chat could not be started"):
@@ -173,8 +156,7 @@ def test_a_start_that_is_live_cannot_be_cancelled(models: ModelHost, monkeypatch
     assert refused == ["other"] and models.host.engine.info.model == "other"
 
 
-def test_an_engine_that_starts_after_the_close_is_closed(models: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_host, "CLOSE_WITHIN_S", 0.0)
+def test_an_engine_that_starts_after_the_close_is_closed(models: ModelHost) -> None:
     going_on = threading.Event()
 
     class Waiting(Playground):
@@ -184,7 +166,7 @@ def test_an_engine_that_starts_after_the_close_is_closed(models: ModelHost, monk
     models.kind = Waiting
     models.host.switch("other", EngineConfig())
     wait_until(lambda: len(models.engines) == 2)
-    models.host.close()
+    models.host.close(within_s=0.0)
     going_on.set()
     assert models.host.wait(30) and not any(engine.alive for engine in models.engines)
 
@@ -231,7 +213,13 @@ class TestServer:
         assert client.get("/metrics").status_code == 503
         second = client.post("/ui/models/load", json={"model": FIRST})
         assert second.status_code == 409 and "other is being loaded" in second.json()["detail"]
+        assert client.post("/ui/models/cancel").json() == {"loading": FIRST}
+        wait_until(lambda: len(models.starts) == 3)
+        assert client.post("/ui/models/cancel").status_code == 409
         models.held.clear()
+        assert models.host.wait(30)
+        assert client.get("/v1/models").json()["data"][0]["id"] == FIRST
+        client.post("/ui/models/load", json={"model": "other"})
         assert models.host.wait(30)
         delta = client.get(f"/ui/delta?since=5&boot={boot}").json()
         assert delta["reset"] and delta["boot_id"] != boot and delta["snapshot"]["info"]["model"] == "other"
@@ -254,19 +242,9 @@ class TestServer:
             models.switch("other" if models.host.model == FIRST else FIRST)
             assert value("generation_tokens_total") == {models.host.model: 0}
 
-    def test_a_load_that_is_cancelled(self, models: ModelHost, client: TestClient) -> None:
-        models.held.set()
-        client.post("/ui/models/load", json={"model": "other"})
-        wait_until(lambda: len(models.starts) == 2)
-        assert client.post("/ui/models/cancel").json() == {"loading": FIRST}
-        models.held.clear()
-        assert models.host.wait(30)
-        assert client.get("/v1/models").json()["data"][0]["id"] == FIRST
-        assert client.post("/ui/models/cancel").status_code == 409
-
 
 def test_with_real_engines(tmp_path: Path) -> None:
-    """From tiny-chat to a copy of it, and back to that copy since the next model has no weights."""
+    """From tiny-chat to a copy of it, back to that copy since the next model has no weights, and to a simulated one."""
     copy, empty = str(tmp_path / "copy"), tmp_path / "empty"
     shutil.copytree(embedded_model(), copy)
     empty.mkdir()
@@ -275,30 +253,24 @@ def test_with_real_engines(tmp_path: Path) -> None:
     host = host_engine(options, "roseplay play")
     host.page_is_made.set()
     host.begin()
-    try:
+
+    def answered() -> tuple[int, str]:
         assert host.wait(120) and host.live, host.status.sentence
-        params = SamplingParams(max_new_tokens=6)
-        before = host.chats.ask("What is a KV block?", params)
-        text = before.stream.result(60).text
+        tracked = host.chats.ask("What is a KV block?", SamplingParams(max_new_tokens=6))
+        return tracked.request_id, tracked.stream.result(60).text
+
+    with closing(host):
+        first, text = answered()
         host.switch(copy, options.config)
-        assert host.wait(120) and host.live, host.status.sentence
+        second, again = answered()
+        assert again == text and second > first
         assert [stage["state"] for stage in host.status.figures()["stages"] if stage["title"] == "Weights"] == ["done"]
-        after = host.chats.ask("What is a KV block?", params)
-        assert after.stream.result(60).text == text and after.request_id > before.request_id
         assert host.engine.info.model == "copy" and host.knobs()["max_batch_size"] == 5
+        host.switch(str(empty), options.config)
+        assert answered()[1] == text
+        assert host.engine.info.model == "copy" and "it has no weights" in (host.playground.notice or "")
         host.set_knobs({"speculative_tokens": 4, "pinned_blocks": 20, "preemption_mode": "swap", "max_batch_size": 6})
         host.switch("tiny-chat", dataclasses.replace(options.config, run_as="h100", num_blocks=21))
         assert host.wait(120) and host.live and host.config.run_as == "h100", host.status.sentence
-        assert host.playground.notice == (
-            "tiny-chat does not support these settings, which have their defaults now: Pinned prefix 20, Preemption swap, Speculative tokens 4."
-        )
+        assert "Pinned prefix 20, Preemption swap, Speculative tokens 4" in (host.playground.notice or "")
         assert host.knobs() == {**Knobs().to_dict(), "max_batch_size": 6}
-        host.switch(copy, options.config)
-        assert host.wait(120) and host.live and host.playground.notice is None
-        host.set_knobs({"max_batch_size": 5})
-        host.switch(str(empty), options.config)
-        assert host.wait(120) and host.live
-        assert host.engine.info.model == "copy" and "it has no weights" in (host.playground.notice or "")
-        assert host.chats.ask("What is a KV block?", params).stream.result(60).text == text
-    finally:
-        host.close()

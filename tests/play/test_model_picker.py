@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
-from huggingface_hub import constants
+from starlette.testclient import TestClient
 
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.info import FreeMemory
@@ -17,27 +15,20 @@ from roseplay.models.catalog import ModelCatalog, Places
 from roseplay.play.engine_start import record_name
 from roseplay.play.model_picker import ModelPicker
 from roseplay.play.options import parse
-from roseplay.play.server import create_app
+from roseplay.play.web.engine_routes import model_router
 from roseplay.recording.reader import read
-from roseplay.serve.guard import allowed_hosts
 from tests.models.test_catalog import write_gguf
+from tests.play.conftest import client_of, client_of_routes
 from tests.play.model_host import FIRST, ModelHost, model_host
 from tests.waiting import wait_until
 
-GB = 10**9
+
+def picker_of(made: ModelHost, places: Places | None = None, **how: Any) -> ModelPicker:
+    return ModelPicker(made.host, catalog=ModelCatalog(lambda: places or Places()), **{"trusted": True, **how})
 
 
-@pytest.fixture
-def models() -> Iterator[ModelHost]:
-    with model_host() as made:
-        yield made
-
-
-def client_of(made: ModelHost, places: Places | None = None, **how: Any) -> TestClient:
-    catalog = ModelCatalog(lambda: places or Places())
-    picker = ModelPicker(made.host, catalog=catalog, **{"trusted": True, **how})
-    app = create_app(made.host, allowed_hosts("127.0.0.1"), picker=picker if picker.offers else None)
-    return TestClient(app, base_url="http://127.0.0.1:7860")
+def visitor(made: ModelHost, places: Places | None = None, **how: Any) -> TestClient:
+    return client_of_routes(model_router(picker_of(made, places, **how)))
 
 
 def names(client: TestClient) -> list[str]:
@@ -46,17 +37,17 @@ def names(client: TestClient) -> list[str]:
 
 def test_the_list_says_what_runs_and_what_there_is(models: ModelHost, tmp_path: Path) -> None:
     write_gguf(tmp_path / "mine.gguf")
-    with client_of(models, Places(llama_cpp=[tmp_path])) as client:
-        found = client.get("/ui/models").json()
-        assert (found["state"], found["model"], found["free"], found["complete"]) == ("live", FIRST, True, True)
-        assert [model["name"] for model in found["models"]] == ["tiny-chat", "SmolLM2-135M-Instruct", "mine"]
-        assert [model["current"] for model in found["models"]] == [True, False, False]
-        assert found["models"][2]["fits"] is True and found["models"][2]["refused"] is None
-        assert found["settings"] == dict.fromkeys(("run_as", "num_blocks", "kv_cache_memory", "max_model_len")) | {
-            "dtype": "auto",
-            "quantization": "none",
-            "tensor_parallel_size": 1,
-        }
+    client = visitor(models, Places(llama_cpp=[tmp_path]))
+    found = client.get("/ui/models").json()
+    assert (found["state"], found["model"], found["free"], found["complete"]) == ("live", FIRST, True, True)
+    assert [model["name"] for model in found["models"]] == ["tiny-chat", "SmolLM2-135M-Instruct", "mine"]
+    assert [model["current"] for model in found["models"]] == [True, False, False]
+    assert found["models"][2]["fits"] is True and found["models"][2]["refused"] is None
+    assert found["settings"] == dict.fromkeys(("run_as", "num_blocks", "kv_cache_memory", "max_model_len")) | {
+        "dtype": "auto",
+        "quantization": "none",
+        "tensor_parallel_size": 1,
+    }
 
 
 def test_what_does_not_fit_is_refused_before_anything_ends(models: ModelHost, tmp_path: Path) -> None:
@@ -64,48 +55,46 @@ def test_what_does_not_fit_is_refused_before_anything_ends(models: ModelHost, tm
     info = dataclasses.replace(models.engine.info, weight_bytes=0, kv_bytes_per_token=1)
     models.engine.info = info
     pool = info.num_blocks * info.block_size  # bytes that become free once the engine is closed
-    with client_of(models, Places(llama_cpp=[tmp_path])) as client:
-        models.engine.memory = FreeMemory(host=2**30, device=8319 - pool)  # no weight is left in blocks there
-        assert client.get("/ui/models").json()["models"][2]["fits"] is False
-        models.engine.memory = FreeMemory(host=4479 - pool)
-        assert client.get("/ui/models").json()["models"][2]["fits"] is False
-        reply = client.post("/ui/models/load", json={"model": str(file)})
-        assert reply.status_code == 422 and "free once the running model is closed" in reply.json()["detail"]
-        assert models.host.live and models.engine.alive and len(models.engines) == 1
-        models.engine.memory = FreeMemory(host=4480 - pool)
-        assert client.post("/ui/models/load", json={"model": str(file)}).status_code == 202
-        assert models.host.wait(30) and models.host.model == str(file)
+    client = visitor(models, Places(llama_cpp=[tmp_path]))
+    models.engine.memory = FreeMemory(host=2**30, device=8319 - pool)  # no weight is left in blocks there
+    assert client.get("/ui/models").json()["models"][2]["fits"] is False
+    models.engine.memory = FreeMemory(host=4479 - pool)
+    assert client.get("/ui/models").json()["models"][2]["fits"] is False
+    reply = client.post("/ui/models/load", json={"model": str(file)})
+    assert reply.status_code == 422 and "free once the running model is closed" in reply.json()["detail"]
+    assert models.host.live and models.engine.alive and len(models.engines) == 1
+    models.engine.memory = FreeMemory(host=4480 - pool)
+    assert client.post("/ui/models/load", json={"model": str(file)}).status_code == 202
+    assert models.host.wait(30) and models.host.model == str(file)
 
 
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ({}, "model is missing"),
-        ({"model": 5}, "model should be a valid string"),
-        ({"model": ""}, "use a path, a hub id"),
-        ({"model": "/nowhere/at/all"}, "no such directory or file"),
-        ({"model": "../../x y"}, "no such directory or file"),
-        ({"model": "tiny-chat", "max_batch_size": 4}, "max_batch_size"),
-        ({"model": "tiny-chat", "dtype": "int4"}, "dtype"),
-        ({"model": "tiny-chat", "num_blocks": "many"}, "num_blocks is 'many': use an integer"),
-        ({"model": "tiny-chat", "max_model_len": 4096}, "max_model_len is 4,096, but tiny-chat allows at most 2,048"),
-        ({"model": "~nosuchuser/x"}, "no such directory or file"),
-        ({"model": "x" * 300 + ".gguf"}, "no such directory or file"),
-        ({"model": "x", "run_as": "h100"}, "not found: give a config"),
-        ({"model": "~nosuchuser/x", "run_as": "h100"}, "not found: give a config"),
-        ({"model": "org/not-here"}, "is not on this machine, and the Hugging Face hub cannot be reached"),
-        ({"model": "tiny-chat", "num_blocks": 5, "kv_cache_memory": 5}, "not both"),
-        ({"model": "tiny-chat", "quantization": "q8", "dtype": "float16"}, "quantization q8 computes"),
-        ([], "the body"),
-    ],
-)
-def test_bad_input_is_one_line_and_ends_nothing(
-    models: ModelHost, body: Any, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with client_of(models) as client:
+REFUSED: list[tuple[Any, str]] = [
+    ([], "the body"),
+    ({}, "model is missing"),
+    ({"model": 5}, "model should be a valid string"),
+    ({"model": ""}, "use a path, a hub id"),
+    ({"model": "/nowhere/at/all"}, "no such directory or file"),
+    ({"model": "../../x y"}, "no such directory or file"),
+    ({"model": "~nosuchuser/x"}, "no such directory or file"),
+    ({"model": "x" * 300 + ".gguf"}, "no such directory or file"),
+    ({"model": "x", "run_as": "h100"}, "not found: give a config"),
+    ({"model": "~nosuchuser/x", "run_as": "h100"}, "not found: give a config"),
+    ({"model": "org/not-here"}, "is not on this machine, and the Hugging Face hub cannot be reached"),
+    ({"model": FIRST, "max_batch_size": 4}, "max_batch_size"),
+    ({"model": FIRST, "dtype": "int4"}, "dtype"),
+    ({"model": FIRST, "num_blocks": "many"}, "num_blocks is 'many': use an integer"),
+    ({"model": FIRST, "max_model_len": 4096}, "max_model_len is 4,096, but tiny-chat allows at most 2,048"),
+    ({"model": FIRST, "num_blocks": 5, "kv_cache_memory": 5}, "not both"),
+    ({"model": FIRST, "quantization": "q8", "dtype": "float16"}, "quantization q8 computes"),
+]
+
+
+def test_bad_input_is_one_line_and_ends_nothing(models: ModelHost) -> None:
+    client = visitor(models)
+    for body, reason in REFUSED:
         reply = client.post("/ui/models/load", json=body)
-        assert reply.status_code == 422 and reason in reply.json()["detail"] and "\n" not in reply.json()["detail"]
+        assert (reply.status_code, reason in reply.json()["detail"]) == (422, True), (body, reply.text)
+        assert "\n" not in reply.json()["detail"]
         assert models.engine.alive and len(models.starts) == 1
 
 
@@ -120,44 +109,44 @@ def smollm2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("smollm2")
 def test_settings_go_with_the_load_and_the_command_lines_with_its_model(models: ModelHost) -> None:
     asked = {"num_blocks": 99, "dtype": "float32", "device": "cpu"}
-    with client_of(models, asked=asked) as client:
+    client = visitor(models, asked=asked)
 
-        def load(model: str, **settings: Any) -> EngineConfig:
-            assert client.post("/ui/models/load", json={"model": model, **settings}).status_code == 202
-            assert models.host.wait(30)
-            return models.host.config
+    def load(model: str, **settings: Any) -> EngineConfig:
+        assert client.post("/ui/models/load", json={"model": model, **settings}).status_code == 202
+        assert models.host.wait(30)
+        return models.host.config
 
-        other = load("smollm2", max_model_len="256", quantization="q8")
-        assert (other.dtype, other.max_model_len, other.quantization) == ("auto", 256, "q8")
-        assert (other.num_blocks, other.threads) == (parse(["--model", "smollm2"]).config.num_blocks, None)
-        assert (other.device, other.worker) == ("cpu", "process")
-        first = load(FIRST)
-        assert (first.num_blocks, first.dtype, first.threads) == (99, "float32", 1)  # tiny-chat's own number of threads
-        sized = load(FIRST, kv_cache_memory=10**6, dtype=None)
-        assert (sized.num_blocks, sized.kv_cache_memory, sized.dtype) == (None, 10**6, "auto")
+    other = load("smollm2", max_model_len="256", quantization="q8")
+    assert (other.dtype, other.max_model_len, other.quantization) == ("auto", 256, "q8")
+    assert (other.num_blocks, other.threads) == (parse(["--model", "smollm2"]).config.num_blocks, None)
+    assert (other.device, other.worker) == ("cpu", "process")
+    first = load(FIRST)
+    assert (first.num_blocks, first.dtype, first.threads) == (99, "float32", 1)  # tiny-chat's own number of threads
+    sized = load(FIRST, kv_cache_memory=10**6, dtype=None)
+    assert (sized.num_blocks, sized.kv_cache_memory, sized.dtype) == (None, 10**6, "auto")
 
 
 def test_a_gpu_that_is_not_here_runs_models_of_which_only_the_config_is(models: ModelHost) -> None:
-    with client_of(models) as client:
-        found = client.get("/ui/models").json()["simulated"]
-        assert {"qwen3-8b", "llama-3.1-70b"} <= {model["model"] for model in found}
-        assert all(model["type"] and model["parameters"] and not model["current"] for model in found)
+    client = visitor(models)
+    found = client.get("/ui/models").json()["simulated"]
+    assert {"qwen3-8b", "llama-3.1-70b"} <= {model["model"] for model in found}
+    assert all(model["type"] and model["parameters"] and not model["current"] for model in found)
 
-        large = {"model": "llama-3.1-70b", "run_as": "h100", "max_model_len": 8192}
-        reply = client.post("/ui/models/load", json=large)
-        assert reply.status_code == 422 and "llama-3.1-70b does not fit on H100 SXM" in reply.json()["detail"]
-        assert models.engine.alive
+    large = {"model": "llama-3.1-70b", "run_as": "h100", "max_model_len": 8192}
+    reply = client.post("/ui/models/load", json=large)
+    assert reply.status_code == 422 and "llama-3.1-70b does not fit on H100 SXM" in reply.json()["detail"]
+    assert models.engine.alive
 
-        assert client.post("/ui/models/load", json={**large, "tensor_parallel_size": 4}).status_code == 202
-        assert models.host.wait(30)
-        assert (models.host.config.run_as, models.host.config.tensor_parallel_size) == ("h100", 4)
-        found = client.get("/ui/models").json()
-        assert [model["model"] for model in found["simulated"] if model["current"]] == ["llama-3.1-70b"]
-        assert not any(model["current"] for model in found["models"])
-        assert found["free_bytes"] is None and {model["fits"] for model in found["models"]} == {None}
+    assert client.post("/ui/models/load", json={**large, "tensor_parallel_size": 4}).status_code == 202
+    assert models.host.wait(30)
+    assert (models.host.config.run_as, models.host.config.tensor_parallel_size) == ("h100", 4)
+    found = client.get("/ui/models").json()
+    assert [model["model"] for model in found["simulated"] if model["current"]] == ["llama-3.1-70b"]
+    assert not any(model["current"] for model in found["models"])
+    assert found["free_bytes"] is None and {model["fits"] for model in found["models"]} == {None}
 
-        assert client.post("/ui/models/load", json={"model": FIRST, "run_as": None}).status_code == 202
-        assert models.host.wait(30) and models.host.config.run_as is None
+    assert client.post("/ui/models/load", json={"model": FIRST, "run_as": None}).status_code == 202
+    assert models.host.wait(30) and models.host.config.run_as is None
 
 
 class TestWho:
@@ -165,65 +154,64 @@ class TestWho:
     def test_elsewhere_the_list_is_the_operators(self, models: ModelHost, tmp_path: Path) -> None:
         file = write_gguf(tmp_path / "mine.gguf")
         places = Places(llama_cpp=[tmp_path])
-        with client_of(models, places, trusted=False, models=[FIRST, "smollm2"]) as client:
-            found = client.get("/ui/models").json()
-            assert [model["model"] for model in found["models"]] == [FIRST, "smollm2"]
-            assert found["free"] is False and found["settings"] is None
-            for body in ({"model": str(file)}, {"model": "org/other"}, {"model": FIRST, "dtype": "float32"}):
-                reply = client.post("/ui/models/load", json=body)
-                assert reply.status_code == 403, body
-            assert len(models.starts) == 1
-            assert client.post("/ui/models/load", json={"model": "smollm2"}).status_code == 202
-            assert models.host.wait(30) and models.host.model == "smollm2"
+        client = visitor(models, places, trusted=False, models=[FIRST, "smollm2"])
+        found = client.get("/ui/models").json()
+        assert [model["model"] for model in found["models"]] == [FIRST, "smollm2"]
+        assert found["free"] is False and found["settings"] is None
+        for body in ({"model": str(file)}, {"model": "org/other"}, {"model": FIRST, "dtype": "float32"}):
+            reply = client.post("/ui/models/load", json=body)
+            assert reply.status_code == 403, body
+        assert len(models.starts) == 1
+        assert client.post("/ui/models/load", json={"model": "smollm2"}).status_code == 202
+        assert models.host.wait(30) and models.host.model == "smollm2"
 
     def test_paths_are_told_to_trusted_visitors_only(self, models: ModelHost, tmp_path: Path) -> None:
         files = [str(write_gguf(tmp_path / folder / "mine.gguf")) for folder in ("a", "b")]
         Path(files[1]).write_bytes(b"no model")
         absent = str(tmp_path / "absent.gguf")
         offered = [*files, absent, "smollm2"]
-        with client_of(models, trusted=False, models=offered) as client:
-            answer = client.get("/ui/models")
-            found = {model["model"]: model for model in answer.json()["models"]}
-            assert set(found) == {FIRST, "mine.gguf", "mine.gguf (2)", "absent.gguf", "smollm2"}
-            assert "not a GGUF file" in found["mine.gguf (2)"]["refused"]
-            replies = [answer]
-            for name in (*found, "other"):
-                replies.append(client.post("/ui/models/load", json={"model": name}))
-                assert models.host.wait(30)
-            models.switch(FIRST)  # to which the host goes back
-            models.broken.add(files[0])
-            replies.append(client.post("/ui/models/load", json={"model": files[0]}))  # as its operator names it
-            assert replies[-1].status_code == 202 and models.host.wait(30)
-            replies.append(client.get("/ui/models"))
-            assert "mine could not be loaded" in replies[-1].json()["failed"]
-            assert not any(str(tmp_path) in reply.text for reply in replies)
-            assert files[0] in [start.model for start in models.starts]
-        with client_of(models, models=offered) as client:
-            assert {*offered} <= {model["model"] for model in client.get("/ui/models").json()["models"]}
+        client = visitor(models, trusted=False, models=offered)
+        answer = client.get("/ui/models")
+        found = {model["model"]: model for model in answer.json()["models"]}
+        assert set(found) == {FIRST, "mine.gguf", "mine.gguf (2)", "absent.gguf", "smollm2"}
+        assert "not a GGUF file" in found["mine.gguf (2)"]["refused"]
+        replies = [answer]
+        for name in (*found, "other"):
+            replies.append(client.post("/ui/models/load", json={"model": name}))
+            assert models.host.wait(30)
+        models.switch(FIRST)  # to which the host goes back
+        models.broken.add(files[0])
+        replies.append(client.post("/ui/models/load", json={"model": files[0]}))  # as its operator names it
+        assert replies[-1].status_code == 202 and models.host.wait(30)
+        replies.append(client.get("/ui/models"))
+        assert "mine could not be loaded" in replies[-1].json()["failed"]
+        assert not any(str(tmp_path) in reply.text for reply in replies)
+        assert files[0] in [start.model for start in models.starts]
+        client = visitor(models, models=offered)
+        assert {*offered} <= {model["model"] for model in client.get("/ui/models").json()["models"]}
 
     def test_where_nothing_is_offered_there_is_no_picker(self, models: ModelHost) -> None:
-        with client_of(models, trusted=False) as client:
-            assert client.get("/ui/models").status_code == 404
-            assert client.post("/ui/models/load", json={"model": FIRST}).status_code in (404, 405)
-            assert '<span class=\\"rp-chip rp-model-chip' in client.get("/config").text
-        with client_of(models) as client:
-            assert 'class=\\"rp-chip rp-model-chip' in client.get("/config").text
-            assert '<span class=\\"rp-chip rp-model-chip' not in client.get("/config").text
+        assert not picker_of(models, trusted=False).offers and picker_of(models).offers
+        client = client_of(models.host)
+        assert client.get("/ui/models").status_code == 404
+        assert client.post("/ui/models/load", json={"model": FIRST}).status_code in (404, 405)
+        assert '<span class=\\"rp-chip rp-model-chip' in client.get("/config").text
+        config = client_of(models.host, picker=picker_of(models)).get("/config").text
+        assert 'class=\\"rp-chip rp-model-chip' in config and '<span class=\\"rp-chip rp-model-chip' not in config
 
     def test_an_operators_list_holds_on_loopback_too(self, models: ModelHost, tmp_path: Path) -> None:
         file = write_gguf(tmp_path / "mine.gguf")
-        with client_of(models, Places(llama_cpp=[tmp_path]), models=["smollm2"]) as client:
-            assert names(client) == ["tiny-chat", "SmolLM2-135M-Instruct"]  # the running model is always listed
-            assert client.post("/ui/models/load", json={"model": str(file)}).status_code == 403
+        client = visitor(models, Places(llama_cpp=[tmp_path]), models=["smollm2"])
+        assert names(client) == ["tiny-chat", "SmolLM2-135M-Instruct"]  # the running model is always listed
+        assert client.post("/ui/models/load", json={"model": str(file)}).status_code == 403
 
     @pytest.mark.parametrize(
         ("flags", "private"),
         [
             ("", True),
             ("--host 0.0.0.0", False),
-            ("--host 0.0.0.0 --api-key secret", True),
             ("--allow-host page.example", False),
-            ("--allow-host page.example --api-key secret", True),
+            ("--host 0.0.0.0 --allow-host page.example --api-key secret", True),
         ],
     )
     def test_who_may_choose_freely(self, flags: str, private: bool, monkeypatch: pytest.MonkeyPatch) -> None:

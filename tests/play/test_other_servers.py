@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,16 @@ from roseplay.recording.reader import parse
 from roseplay.recording.run import Run
 from roseplay.remote.engine import HttpEngine
 from roseplay.remote.timings import Timings
+from tests.play.conftest import poll
 from tests.play.conftest import serving as serving_page
 from tests.remote.servers import Script, at_a_port, event, words
 from tests.serve.conftest import serving
 from tests.waiting import wait_until
 
 TAB = "tab-of-a-server"
+VLLM = (
+    "num_requests_running num_requests_waiting kv_cache_usage_perc prefix_cache_queries_total prefix_cache_hits_total"
+)
 TGI = "tgi_queue_size 3\ntgi_batch_current_size 8\n"
 
 
@@ -54,11 +58,11 @@ def page(engine: Engine, address: str) -> Iterator[Playground]:
 def frames(playground: Playground) -> list[dict[str, Any]]:
     while playground.tick():
         pass
-    return list(json.loads(playground.delta(1))["frames"])
+    return list(poll(playground, 1)["frames"])
 
 
 def stats_of(playground: Playground) -> dict[str, Any]:
-    return dict(json.loads(playground.delta(0))["snapshot"]["stats"])
+    return dict(poll(playground)["snapshot"]["stats"])
 
 
 def finish(playground: Playground) -> list[dict[str, Any]]:
@@ -68,14 +72,14 @@ def finish(playground: Playground) -> list[dict[str, Any]]:
 
 
 def test_a_lane_s_chat_goes_on(page: Playground, engine: Engine) -> None:
-    page.chats.send("Tell me a story about a fox.", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=20))
-    finish(page)
-    page.chats.send("And then?", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=20))
-    finish(page)
+    params = SamplingParams(max_new_tokens=20)
+    for question in ("Tell me a story about a fox.", "And then?"):
+        page.chats.send(question, lanes=[1], tab_id=TAB, params=params)
+        finish(page)
     lane = page.tabs.open(TAB).lanes[1]
     first, second = lane.chat.turns
     messages = [{"role": "user", "content": first.question}, {"role": "assistant", "content": first.answer.text}]
-    ours = engine.submit([*messages, {"role": "user", "content": "And then?"}], SamplingParams(max_new_tokens=20))
+    ours = engine.submit([*messages, {"role": "user", "content": "And then?"}], params)
     assert second.answer.text == ours.result(timeout=60).text
     assert second.answer.figures["prompt"] == ours.metrics.prompt_tokens > second.answer.figures["tokens"] > 0
     assert second.answer.figures["cached"] > 0
@@ -84,10 +88,9 @@ def test_a_lane_s_chat_goes_on(page: Playground, engine: Engine) -> None:
 def test_an_old_turn_is_left_out_where_the_chat_grows_too_long(page: Playground) -> None:
     long = "word " * 1500  # about 1,900 of 2,048 tokens
     few = SamplingParams(max_new_tokens=4)
-    page.chats.send(long, lanes=[1], tab_id=TAB, params=few)
-    finish(page)
-    page.chats.send(long, lanes=[1], tab_id=TAB, params=few)
-    finish(page)
+    for _ in range(2):
+        page.chats.send(long, lanes=[1], tab_id=TAB, params=few)
+        finish(page)
     assert page.tabs.open(TAB).lanes[1].chat.turns[1].left_out == 1
 
 
@@ -108,13 +111,12 @@ def test_frames_have_tokens_and_the_server_s_load(page: Playground) -> None:
     wait_until(lambda: page.tick() is not None and [stats_of(page)[name] for name in ("running", "waiting")] == [0, 0])
     stats = stats_of(page)
     assert (stats["kv_total"], stats["step"]) == (None, None)
-    assert (
-        stats["in_all"]["prompt_tokens"] == last["prompt_tokens"] == stats["in_all"]["computed"] + stats["saved_tokens"]
-    )
+    in_all = stats["in_all"]
+    assert in_all["prompt_tokens"] == last["prompt_tokens"] == in_all["computed"] + stats["saved_tokens"]
 
 
 def test_what_the_server_does_not_report_is_said_with_the_reason(page: Playground) -> None:
-    absent = json.loads(page.delta(0))["snapshot"]["absent"]
+    absent = poll(page)["snapshot"]["absent"]
     assert absent["steps"] == "roseplay does not report single steps"
     assert "knobs" not in absent
     assert "cached_tokens" in absent  # until an answer reports it
@@ -156,12 +158,18 @@ def test_a_demo_plays_where_knobs_and_cache_are_the_page_s(page: Playground) -> 
     page.demos.stop()
 
 
-@pytest.fixture
-def scripted() -> Iterator[Playground]:
-    with at_a_port(Script(words("Some ", "words"), metrics=TGI).app) as address, HttpEngine(address) as remote:
+@contextmanager
+def playing(script: Script) -> Iterator[Playground]:
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
         playground = Playground(remote)
         yield playground
         playground.close()
+
+
+@pytest.fixture
+def scripted() -> Iterator[Playground]:
+    with playing(Script(words("Some ", "words"), metrics=TGI)) as playground:
+        yield playground
 
 
 def test_a_server_without_knobs_refuses_what_needs_them(scripted: Playground) -> None:
@@ -198,39 +206,26 @@ def test_invalid_numbers_do_not_end_the_page() -> None:
     times = (
         b'{"choices": [], "metrics": {"queue_time_ms": 1e400, "time_to_first_token_ms": NaN, "generation_time_ms": 7}}'
     )
-    load = "".join(f'vllm:{name}{{engine="{engine}"}} 1e308\n' for name in VLLM for engine in (0, 1))
+    load = "".join(f'vllm:{name}{{engine="{engine}"}} 1e308\n' for name in VLLM.split() for engine in (0, 1))
     script = Script([*words("Hi")[:-1], event(times), event(b"[DONE]")], card={"max_model_len": 10**30}, metrics=load)
-    with at_a_port(script.app) as address, HttpEngine(address) as remote:
-        playground = Playground(remote)
+    with playing(script) as playground:
         playground.chats.send("Hello", lanes=[1], tab_id=TAB)
         finish(playground)
         for cursor in (0, 1):
             assert strict_json(playground.delta(cursor, tab_id=TAB))
-        lines = list(playground.recording())
-        playground.close()
-        assert parse(lines, "run").info.max_model_len == remote.info.max_model_len < 10**9
+        recorded = parse(playground.recording(), "run")
+        assert recorded.info.max_model_len == playground.engine.info.max_model_len < 10**9
     [stream] = [tracked.stream for tracked in playground.requests.registry.all()]
     assert stream.metrics.queue_s is None and stream.metrics.server.decode_s == 0.007
-
-
-VLLM = (
-    "num_requests_running",
-    "num_requests_waiting",
-    "kv_cache_usage_perc",
-    "prefix_cache_queries_total",
-    "prefix_cache_hits_total",
-)
 
 
 def test_half_of_a_character_does_not_end_a_chat() -> None:
     half = event(b'{"choices": [{"delta": {"content": "\\ud83d!"}, "finish_reason": null}]}')
     script = Script([half, *words("Hi")])
-    with at_a_port(script.app) as address, HttpEngine(address) as remote:
-        playground = Playground(remote)
+    with playing(script) as playground:
         for question in ("One", "Two"):
             playground.chats.send(question, lanes=[1], tab_id=TAB)
             finish(playground)
         answers = [turn.answer for turn in playground.tabs.open(TAB).lanes[1].chat.turns]
-        playground.close()
     assert [(answer.text, answer.figures["reason"]) for answer in answers] == [("\ufffd!Hi", "stop")] * 2
     assert script.bodies[1]["messages"][1]["content"] == "\ufffd!Hi"

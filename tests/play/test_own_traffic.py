@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roseplay.clock import VirtualClock
 from roseplay.lab.own_traffic import OwnTraffic
 from roseplay.play.own import FileTraffic
 from roseplay.play.playground import Playground
-from roseplay.play.session import LEASE_S, Tabs
 from roseplay.recording import exports
 from roseplay.recording.reader import parse
 from roseplay.recording.run import Run
 from roseplay.recording.tables import requests as as_table
 from roseplay.traffic.own import OwnRequest, from_first, parse_traffic, to_jsonl
+from tests.play.conftest import poll
 from tests.play.fake_engine import FakeEngine
-from tests.play.test_steady import FakeTime, Requests
+from tests.play.test_steady import ENDLESS, Requests, to_its_end
 from tests.waiting import wait_until
 
 MINE, YOURS = "tab-of-mine", "tab-of-yours"
-ENDLESS = [OwnRequest(0.0, 4, 3), OwnRequest(0.0, "Why is that?", 5), OwnRequest(600.0, 4, 3)]
 
 
-def file_of(*arrivals: float) -> OwnTraffic:
-    return OwnTraffic("a.jsonl", tuple(OwnRequest(at, 4, 3) for at in arrivals))
-
-
-def play(requests: Requests, file: OwnTraffic) -> FileTraffic:
-    """Run the traffic to its end."""
+def test_requests_are_sent_at_the_times_of_the_file_whether_or_not_others_are_answered() -> None:
+    requests, arrivals = Requests(), (0.0, 0.0, 0.4, 7.25, 3600.0)
+    file = OwnTraffic("a.jsonl", tuple(OwnRequest(at, 4, 3) for at in arrivals))
     traffic = FileTraffic(file, 5, requests.send, lambda: True, requests.time)
-    traffic.start()
-    traffic._thread.join(timeout=20)
-    assert not traffic.running
-    return traffic
-
-
-@pytest.fixture
-def requests() -> Requests:
-    return Requests(FakeTime())
-
-
-def test_requests_are_sent_at_the_times_of_the_file_whether_or_not_others_are_answered(requests: Requests) -> None:
-    arrivals = (0.0, 0.0, 0.4, 7.25, 3600.0)
-    figures = play(requests, file_of(*arrivals)).figures()
+    figures = to_its_end(traffic).figures()
     assert requests.at_s == pytest.approx(arrivals, abs=0.001)
     assert (figures["on"], figures["sent"], figures["done"], figures["stopped"]) == (False, 5, 0, None)
     assert (figures["name"], figures["requests"], figures["span_s"]) == ("a.jsonl", 5, 3600.0)
@@ -61,7 +44,7 @@ def begun(engine: FakeEngine, playground: Playground) -> Playground:
 
 
 def traffic(playground: Playground) -> Any:
-    return json.loads(playground.delta(0, tab_id=MINE))["own"]["file"]
+    return poll(playground, tab_id=MINE)["own"]["file"]
 
 
 def test_a_tab_learns_of_it_by_its_polls_and_its_requests_say_what_they_are(
@@ -69,9 +52,9 @@ def test_a_tab_learns_of_it_by_its_polls_and_its_requests_say_what_they_are(
 ) -> None:
     now = wait_until(lambda: (figures := traffic(begun))["sent"] == 2 and figures)
     assert (now["on"], now["name"], now["requests"], now["span_s"], now["seed"]) == (True, "mine.jsonl", 3, 600.0, 5)
-    assert "traffic" not in json.loads(begun.delta(0, tab_id=YOURS))["own"]
+    assert "traffic" not in poll(begun, tab_id=YOURS)["own"]
     begun.tick()
-    events = [event for frame in json.loads(begun.delta(0))["frames"] for event in frame["requests"]]
+    events = [event for frame in poll(begun)["frames"] for event in frame["requests"]]
     submitted = {request: (t, about) for request, kind, t, about in events if kind == "submitted"}
     assert {about["kind"] for _, about in submitted.values()} == {"own"}
     assert all(about["arrived"] <= t for t, about in submitted.values())
@@ -91,19 +74,11 @@ def test_a_prompt_of_a_given_length_is_the_same_with_the_same_seed(engine: FakeE
     assert len({tuple(prompt) for prompt in prompts}) == 4, "without a seed, prompts differ each time"
 
 
-@pytest.mark.parametrize("tab", [MINE, ""])
-def test_stop_all_ends_it(begun: Playground, engine: FakeEngine, tab: str) -> None:
-    begun.stop(tab_id=tab)
-    assert wait_until(lambda: not traffic(begun)["on"])
-    engine.step()
-    assert {str(stream.finish_reason) for stream in engine.streams.values()} == {"abort"}
-
-
 def test_its_own_stop_leaves_answers_and_other_traffic_alone(begun: Playground, engine: FakeEngine) -> None:
     begun.traffic.start_steady(rate=1, spacing="even", kind="equal", max_new_tokens=3, seed=5, tab_id=MINE)
     begun.traffic.stop("file", MINE)
     assert not traffic(begun)["on"]
-    assert json.loads(begun.delta(0, tab_id=MINE))["own"]["steady"]["on"]
+    assert poll(begun, tab_id=MINE)["own"]["steady"]["on"]
     assert not any(stream.finished for stream in engine.streams.values())
     begun.traffic.stop("steady", MINE)
 
@@ -114,18 +89,6 @@ def test_a_tab_plays_one_file_at_a_time(begun: Playground) -> None:
     assert before is not None and not before.running
     assert (traffic(begun)["name"], traffic(begun)["on"]) == ("next.jsonl", True)
     assert before.figures()["stopped"] is None
-
-
-def test_it_ends_with_the_lease_of_its_tab(engine: FakeEngine) -> None:
-    now = [0.0]
-    playground = Playground(engine, tabs=Tabs(clock=lambda: now[0]))
-    own = playground.traffic.start_own(to_jsonl(ENDLESS), tab_id=MINE)
-    wait_until(lambda: own.figures()["sent"] == 2)
-    now[0] = LEASE_S + 1
-    playground.tick()
-    wait_until(lambda: own.figures()["stopped"] == "its tab has gone")
-    engine.step()
-    assert all(stream.finished for stream in engine.streams.values())
 
 
 @pytest.mark.parametrize(
@@ -145,15 +108,12 @@ def test_what_the_model_cannot_take_is_refused_before_anything_is_sent(
     assert playground.tabs.open(MINE).traffic == {}
 
 
-def test_a_bad_file_leaves_what_plays(begun: Playground) -> None:
+def test_what_cannot_begin_leaves_what_plays(begun: Playground) -> None:
     with pytest.raises(ValueError, match="line 2 is not JSON"):
         begun.traffic.start_own(to_jsonl(ENDLESS[:1]) + b"{", tab_id=MINE)
-    assert traffic(begun)["on"]
-
-
-def test_it_needs_a_tab(playground: Playground) -> None:
     with pytest.raises(ValueError, match="id of a tab"):
-        playground.traffic.start_own(to_jsonl(ENDLESS), tab_id="")
+        begun.traffic.start_own(to_jsonl(ENDLESS), tab_id="")
+    assert traffic(begun)["on"]
 
 
 # -- and back to a file
@@ -161,11 +121,10 @@ def test_it_needs_a_tab(playground: Playground) -> None:
 
 def exported(traffic_file: bytes) -> tuple[bytes, list[int]]:
     """A run's exported traffic file, and the lengths of the prompts that were sent."""
-    engine = FakeEngine()
-    engine.clock = FakeTime()  # waiting for the next arrival takes no time
+    engine = FakeEngine(clock=VirtualClock())  # waiting for the next arrival takes no time
     playground = Playground(engine)
     own = playground.traffic.start_own(traffic_file, seed=1, tab_id=MINE)
-    wait_until(lambda: not own.running)
+    own.join(20)
     assert own.figures()["stopped"] is None
     engine.step(20)
     playground.tick()
@@ -178,7 +137,7 @@ arrivals = st.floats(0, 3600, allow_nan=False).map(lambda at_s: round(at_s, 3))
 prompts = st.integers(1, 100) | st.text("ab \n", min_size=1, max_size=40).filter(str.strip)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.lists(st.builds(OwnRequest, arrivals, prompts, st.integers(1, 12)), min_size=1, max_size=30))
 def test_a_recording_of_it_plays_the_same_again(sent: list[OwnRequest]) -> None:
     sent = parse_traffic(to_jsonl(from_first(sent)))

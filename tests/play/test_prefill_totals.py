@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,20 +10,30 @@ import pytest
 from roseplay import Engine
 from roseplay.config import SamplingParams
 from roseplay.engine.records import EntryRecord
-from roseplay.play import frames
 from roseplay.play.playground import Playground
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
+from tests.play.conftest import poll
 from tests.play.fake_engine import FakeEngine
+from tests.waiting import wait_until
 
 N = 100
 PROMPT = [7 + i % 50 for i in range(N)]
 Run = Callable[..., dict[str, int]]
 
 
+def totals(playground: Playground) -> dict[str, int]:
+    """The totals that the page is told, once they are due."""
+
+    def told() -> Any:
+        playground.tick()
+        return (poll(playground)["snapshot"]["stats"] or {}).get("in_all")
+
+    return wait_until(lambda: (now := told()) == playground.requests.registry.totals.figures() and now)
+
+
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+def run() -> Iterator[Run]:
     """Runs prompts that arrive together on an engine with ``blocks`` blocks; returns the totals sent to the page."""
-    monkeypatch.setattr(frames, "STATS_S", 0.0)
     engines: dict[int, tuple[Engine, Playground]] = {}
 
     def run(*prompts: list[int], blocks: int = 200, tokens: int = 2) -> dict[str, int]:
@@ -39,11 +48,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         for stream in streams:
             stream.result(timeout=60)
         engine.inspect_block(1)  # handled between steps, so the last step has been published
-        playground.tick()
-        run.preempted = sum(stream.metrics.num_preemptions for stream in streams)  # type: ignore[attr-defined]
-        delta = json.loads(playground.delta(0))
-        assert delta["frames"][-1]["stats"] == delta["snapshot"]["stats"]
-        return delta["snapshot"]["stats"]["in_all"]
+        run.preempted = sum(stream.metrics.num_preemptions for stream in streams)
+        return totals(playground)
 
     yield run
     for engine, _ in engines.values():
@@ -67,7 +73,7 @@ def test_nothing_in_common_saves_nothing(run: Run) -> None:
 
 def test_a_preempted_request_saves_nothing_by_coming_back(run: Run) -> None:
     told = run(*[[10 + n] * 40 for n in range(4)], blocks=16, tokens=60)
-    assert run.preempted > 0  # type: ignore[attr-defined]
+    assert run.preempted > 0
     assert told["computed"] == told["prompt_tokens"] == 160
     assert told["saved"] == 0
 
@@ -91,13 +97,11 @@ def test_a_prompt_that_begins_again_is_counted_once() -> None:
     assert registry.totals.blocks_saved == 2
 
 
-def test_steps_told_before_the_request_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "STATS_S", 0.0)
+def test_steps_told_before_the_request_is_known() -> None:
     with Engine("tiny-chat", num_blocks=64) as engine:
         playground = Playground(engine)
         engine.submit(PROMPT, SamplingParams(max_new_tokens=1)).result(timeout=60)
         with playground.requests.registry.submitting():
             playground.tick()  # belongs to no known request yet
-        playground.tick()
-        told: dict[str, Any] = json.loads(playground.delta(0))["snapshot"]["stats"]["in_all"]
+        told = totals(playground)
     assert (told["requests"], told["prompt_tokens"], told["computed"]) == (1, N, N)

@@ -12,11 +12,11 @@ from starlette.testclient import TestClient
 from roseplay.config import SamplingParams
 from roseplay.core.cache_miss import Miss, MissReason
 from roseplay.play.playground import Playground
-from roseplay.play.server import create_app
+from roseplay.play.web.engine_routes import engine_router
 from roseplay.recording import exports
 from roseplay.recording.reader import parse
 from roseplay.recording.run import Run
-from roseplay.serve.guard import allowed_hosts
+from tests.play.conftest import client_of_routes, poll
 from tests.play.fake_engine import FakeEngine
 
 MINE, YOURS = "tab-of-mine", "tab-of-yours"
@@ -25,7 +25,7 @@ LONG = SamplingParams(max_new_tokens=50)
 
 @pytest.fixture
 def client(playground: Playground) -> TestClient:
-    return TestClient(create_app(playground, allowed_hosts("127.0.0.1")), base_url="http://127.0.0.1:7860")
+    return client_of_routes(engine_router(playground))
 
 
 def lane(playground: Playground, number: int, tab: str = MINE) -> int:
@@ -40,8 +40,7 @@ def miss(engine: FakeEngine, rid: int, by: int = -1, reason: MissReason = MissRe
 
 def events(playground: Playground) -> dict[int, Any]:
     """What the shared frames say about first tokens."""
-    reply = json.loads(playground.delta(0))
-    firsts = [event for frame in reply["frames"] for event in frame["requests"] if event[1] == "first"]
+    firsts = [event for frame in poll(playground)["frames"] for event in frame["requests"] if event[1] == "first"]
     return {rid: about.get("miss") for rid, _, _, about in firsts}
 
 
@@ -56,7 +55,7 @@ def test_the_reason_comes_with_the_first_token(engine: FakeEngine, playground: P
         second: {"reason": "differs", "found": 4, "position": 6, "request": first, "step": None},
         third: {"reason": "evicted", "found": 4, "position": 6, "request": None, "step": 12},
     }
-    requests = dict(json.loads(playground.delta(0))["snapshot"]["requests"])
+    requests = dict(poll(playground)["snapshot"]["requests"])
     assert requests[second]["miss"]["position"] == 6, "a page that is opened later learns the same"
 
 

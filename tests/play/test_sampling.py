@@ -2,57 +2,60 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import httpx
 import pytest
 
 from roseplay.play.answer_settings import defaults
-from tests.play.conftest import serving
-from tests.play.fake_engine import FakeEngine
+from roseplay.play.playground import Playground
+from roseplay.play.web.sampling_routes import sampling_router
+from tests.play.conftest import client_of_routes
+from tests.play.fake_engine import INFO, FakeEngine
 
 TAB = "a-tab-of-tests"
+Send = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture
-def send(address: str) -> Iterator[Any]:
+def sender(engine: FakeEngine) -> Send:
+    client = client_of_routes(sampling_router(Playground(engine)))
+
     def send(**asked: Any) -> dict[str, Any]:
-        reply = httpx.post(f"{address}/ui/sampling", json={"tab": TAB, **asked})
+        reply = client.post("/ui/sampling", json={"tab": TAB, **asked})
         assert reply.status_code == 200, reply.text
         return dict(reply.json())
 
-    yield send
-    for lane in (0, 1, 2):
-        send(lane=lane, reset=True)
+    return send
 
 
-def test_a_lane_has_its_own_settings_over_those_of_all(send: Any) -> None:
+@pytest.fixture
+def send(engine: FakeEngine) -> Send:
+    return sender(engine)
+
+
+def test_a_lane_has_its_own_settings_over_those_of_all(send: Send) -> None:
     first = send(changes={"top_p": 0.5, "stop": "END\nline\\n", "seed": "7"})
     assert first["own"] == 3
-    assert {name: first["values"][name] for name in ("top_p", "top_k", "stop", "seed")} == {
-        "top_p": 0.5, "top_k": None, "stop": ["END", "line\n"], "seed": 7,
-    }  # fmt: skip
+    assert first["values"].items() >= {"top_p": 0.5, "top_k": None, "stop": ["END", "line\n"], "seed": 7}.items()
     lane = send(lane=2, changes={"temperature": 1.5, "top_p": 0.5})  # the second has this value already
     assert (lane["own"], lane["values"]["temperature"], lane["values"]["top_p"]) == (1, 1.5, 0.5)
     assert (send()["own"], send()["values"]["temperature"]) == (3, 0.6)
     assert send(lane=2, reset=True)["values"]["temperature"] == 0.6
 
 
-def test_a_lane_may_have_a_tenant_and_a_priority(send: Any) -> None:
+def test_a_lane_may_have_a_tenant_and_a_priority(send: Send) -> None:
     lane = send(lane=2, changes={"tenant": " a team ", "priority": "-3"})
     assert (lane["values"]["tenant"], lane["values"]["priority"]) == ("a team", -3)
     assert send(lane=2, changes={"tenant": ""})["values"]["tenant"] is None
-    assert send(lane=2, changes={"priority": "soon"})["refused"]["priority"].startswith("priority is 'soon'")
 
 
-def test_what_is_wrong_is_refused_by_itself(send: Any) -> None:
-    reply = send(changes={"seed": "twelve", "min_p": 0.3, "colour": 1})
+def test_what_is_wrong_is_refused_by_itself(send: Send) -> None:
+    reply = send(changes={"seed": "twelve", "min_p": 0.3, "colour": 1, "priority": "soon"})
     assert reply["own"] == 1
     assert (reply["values"]["seed"], reply["values"]["min_p"]) == (None, 0.3)
-    assert reply["refused"]["seed"].startswith("seed is 'twelve'")
-    assert "unknown setting colour" in reply["refused"]["colour"]
+    assert reply["refused"].keys() == {"seed", "colour", "priority"}
+    assert all(name in why for name, why in reply["refused"].items())
 
 
 @pytest.mark.parametrize(
@@ -64,29 +67,24 @@ def test_what_is_wrong_is_refused_by_itself(send: Any) -> None:
         ([], "the body"),
     ],
 )
-def test_a_bad_request_is_told(address: str, asked: dict[str, Any], said: str) -> None:
-    reply = httpx.post(f"{address}/ui/sampling", json=asked)
+def test_a_bad_request_is_told(playground: Playground, asked: Any, said: str) -> None:
+    reply = client_of_routes(sampling_router(playground)).post("/ui/sampling", json=asked)
     assert (reply.status_code, said in reply.json()["detail"]) == (422, True)
 
 
-def test_the_models_author_says_where_lanes_begin() -> None:
-    engine = FakeEngine()
-    engine.info = dataclasses.replace(engine.info, sampling_defaults={"temperature": 1.2, "max_new_tokens": 9000})
-    with serving(engine) as address:
-
-        def send(**asked: Any) -> dict[str, Any]:
-            return dict(httpx.post(f"{address}/ui/sampling", json={"tab": TAB, **asked}).json())
-
-        first = send(changes={"top_k": 7})
-        assert (first["values"]["temperature"], first["values"]["top_p"]) == (1.2, 1.0)  # not roseplay's default of 0.9
-        assert first["values"]["max_new_tokens"] == 1024  # half of the model's context
-        assert [first["sources"][name] for name in ("temperature", "top_k", "seed")] == ["model", "tab", "page"]
-        lane = send(lane=2, changes={"temperature": 0.1})
-        assert [lane["sources"][name] for name in ("temperature", "top_k")] == ["lane", "tab"]
-        assert send(lane=2, reset=True)["values"]["temperature"] == 1.2
+def test_the_models_author_says_where_lanes_begin(engine: FakeEngine) -> None:
+    engine.info = replace(INFO, sampling_defaults={"temperature": 1.2, "max_new_tokens": 9000})
+    send = sender(engine)
+    first = send(changes={"top_k": 7})
+    assert (first["values"]["temperature"], first["values"]["top_p"]) == (1.2, 1.0)  # not roseplay's default of 0.9
+    assert first["values"]["max_new_tokens"] == 1024  # half of the model's context
+    assert [first["sources"][name] for name in ("temperature", "top_k", "seed")] == ["model", "tab", "page"]
+    lane = send(lane=2, changes={"temperature": 0.1})
+    assert [lane["sources"][name] for name in ("temperature", "top_k")] == ["lane", "tab"]
+    assert send(lane=2, reset=True)["values"]["temperature"] == 1.2
 
 
-def test_without_an_author_it_is_this_program(send: Any) -> None:
+def test_without_an_author_it_is_this_program(send: Send) -> None:
     first = send()
     assert (first["values"]["temperature"], first["values"]["top_p"]) == (0.6, 0.9)
     assert set(first["sources"].values()) == {"page"}
@@ -94,5 +92,5 @@ def test_without_an_author_it_is_this_program(send: Any) -> None:
 
 @pytest.mark.parametrize(("author", "penalty"), [({}, 1.1), ({"temperature": 0.2}, 1.0)])
 def test_smollm2_repeats_itself_less_unless_its_checkpoint_says_how_to_draw(author: Any, penalty: float) -> None:
-    info = dataclasses.replace(FakeEngine().info, model="SmolLM2-135M-Instruct", sampling_defaults=author)
+    info = replace(INFO, model="SmolLM2-135M-Instruct", sampling_defaults=author)
     assert defaults(info).repetition_penalty == penalty

@@ -15,10 +15,10 @@ from gradio_client.utils import Status
 from roseplay.config import SamplingParams
 from roseplay.engine.client import Engine
 from roseplay.engine.stream import Stream
-from roseplay.serve import submissions
+from roseplay.play.playground import Playground
+from roseplay.serve.submissions import SUBMITTING, Submissions
 from tests.play.conftest import connect, serving
 from tests.play.fake_engine import FakeEngine
-from tests.play.inputs import tried
 from tests.waiting import wait_until
 
 TAB = "tab-of-a-test"
@@ -37,15 +37,10 @@ class HeldEngine(FakeEngine):
         super().__init__(run=True, step_s=0.005)
         self.free = threading.Event()
         self.free.set()
-        self._prompts: list[Any] = []
-
-    @property
-    def asked(self) -> int:
-        """The number of submits so far."""
-        return len(self._prompts)
+        self.asked: list[Any] = []  # the prompts so far
 
     def submit(self, prompt: Any, params: SamplingParams | None = None, **more: Any) -> Stream:
-        self._prompts.append(prompt)
+        self.asked.append(prompt)
         assert self.free.wait(60)
         return super().submit(prompt, params, **more)
 
@@ -53,18 +48,17 @@ class HeldEngine(FakeEngine):
 @pytest.fixture(scope="module")
 def held() -> Iterator[tuple[str, HeldEngine]]:
     engine = HeldEngine()
-    with serving(engine) as address:
+    playground = Playground(engine)
+    playground.submissions = Submissions(turn_within_s=1.0)
+    with serving(engine, playground) as address:
         yield address, engine
         engine.free.set()
     engine.close()
 
 
-def test_everything_else_answers_while_submits_wait(
-    held: tuple[str, HeldEngine], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_everything_else_answers_while_submits_wait(held: tuple[str, HeldEngine]) -> None:
     address, engine = held
-    before = engine.asked
-    monkeypatch.setattr(submissions, "TURN_WITHIN_S", 1.0)
+    before = len(engine.asked)
     client = connect(address)
 
     def call(name: str, data: list[Any]) -> httpx.Response:
@@ -76,7 +70,7 @@ def test_everything_else_answers_while_submits_wait(
             chats = [pool.submit(call, "chat", CHAT) for _ in range(45)]
             submits = [pool.submit(call, "submit", SUBMIT) for _ in range(45)]
             queued = [client.submit("hello", 4, api_name="/chat") for _ in range(5)]
-            wait_until(lambda: engine.asked - before == submissions.SUBMITTING)
+            wait_until(lambda: len(engine.asked) - before == SUBMITTING)
             for path in ("/health", "/ui/delta?since=0", "/ui/export", "/ui/export/trace.json", "/ui/lab", "/config"):
                 assert httpx.get(address + path, timeout=WITHIN_S).status_code == 200, path
             change = {"tab": TAB, "changes": {"temperature": 0.5}}
@@ -86,7 +80,7 @@ def test_everything_else_answers_while_submits_wait(
             assert client.submit(tab=TAB, api_name="/stop").result(WITHIN_S) == 0
             wait_until(lambda: any(call.done() for call in (*chats, *submits)))
             assert not any(call.done() and call.result().status_code == 200 for call in (*chats, *submits))
-            assert engine.asked - before == submissions.SUBMITTING
+            assert len(engine.asked) - before == SUBMITTING
         finally:
             engine.free.set()
         answers = [call.result(WITHIN_S) for call in (*chats, *submits)]
@@ -101,11 +95,11 @@ def test_everything_else_answers_while_submits_wait(
 def test_a_chat_that_is_cancelled_while_it_is_submitted_ends(held: tuple[str, HeldEngine]) -> None:
     address, engine = held
     client = connect(address)
-    before, asked = set(engine.streams), engine.asked
+    before, asked = set(engine.streams), len(engine.asked)
     try:
         engine.free.clear()
         job = client.submit("hello", 1900, api_name="/chat")
-        wait_until(lambda: engine.asked > asked)
+        wait_until(lambda: len(engine.asked) > asked)
         # Only then does the client know the id of the event that it asks the server to cancel.
         wait_until(lambda: job.status().code is Status.PROCESSING)
         job.cancel()
@@ -131,61 +125,63 @@ def test_a_prompt_of_too_many_characters_is_refused_before_it_is_tokenized(
     held: tuple[str, HeldEngine], name: str, data: list[Any]
 ) -> None:
     address, engine = held
-    asked = engine.asked
+    asked = len(engine.asked)
     answer = httpx.post(f"{address}/gradio_api/run/{name}", json={"data": data}, timeout=WITHIN_S)
     assert answer.status_code == 422
     assert "characters: use at most 32,768" in answer.json()["error"]
-    assert engine.asked == asked
+    assert len(engine.asked) == asked
 
 
 @pytest.fixture(scope="module")
-def paused() -> Iterator[tuple[str, Engine]]:
-    with Engine("tiny-chat", num_blocks=65) as engine, serving(engine) as address:
+def real() -> Iterator[tuple[str, Engine]]:
+    with Engine("tiny-chat", num_blocks=129) as engine, serving(engine) as address:
         yield address, engine
 
 
 @pytest.mark.parametrize(("name", "data"), [("chat", CHAT), ("submit", SUBMIT)])
 def test_blocking_admission_is_refused_while_the_engine_is_paused(
-    paused: tuple[str, Engine], name: str, data: list[Any]
+    real: tuple[str, Engine], name: str, data: list[Any]
 ) -> None:
-    address, engine = paused
+    address, engine = real
+
+    def call() -> httpx.Response:
+        return httpx.post(f"{address}/gradio_api/run/{name}", json={"data": data}, timeout=WITHIN_S)
+
     engine.set_knobs(admission="blocking")
     engine.pause()
     try:
-        answer = httpx.post(f"{address}/gradio_api/run/{name}", json={"data": data}, timeout=WITHIN_S)
+        answer = call()
     finally:
         engine.resume()
         engine.set_knobs(admission="queued")
     assert answer.status_code == 429
     assert "paused" in answer.json()["error"]
-    answer = httpx.post(f"{address}/gradio_api/run/{name}", json={"data": data}, timeout=WITHIN_S)
-    assert answer.status_code == 200
+    assert call().status_code == 200
 
 
-def test_a_burst_of_bad_requests_leaves_the_engine_alone() -> None:
-    """Uses a real engine: hundreds of refusals at once do not change the tokens of a running request."""
-    with Engine("tiny-chat", num_blocks=129) as engine, serving(engine) as address:  # noqa: SIM117
-        with httpx.Client(base_url=address, timeout=60) as client:
-            info = client.get("/gradio_api/info").json()["named_endpoints"]["/chat"]["parameters"]
-            defaults = {p["parameter_name"]: p["parameter_default"] for p in info}
+def test_a_burst_of_bad_requests_leaves_the_engine_alone(real: tuple[str, Engine]) -> None:
+    """Many refusals at once do not change the tokens of a running request."""
+    with httpx.Client(base_url=real[0], timeout=60) as client:
+        info = client.get("/gradio_api/info").json()["named_endpoints"]["/chat"]["parameters"]
+        defaults = {p["parameter_name"]: p["parameter_default"] for p in info}
 
-            def chat(**changes: Any) -> httpx.Response:
-                data = list({**defaults, "max_new_tokens": 16, **changes}.values())
-                body = json.dumps({"data": data}).encode()
-                return client.post("/gradio_api/run/chat", content=body, headers={"Content-Type": "application/json"})
+        def chat(**changes: Any) -> httpx.Response:
+            data = list({**defaults, "max_new_tokens": 16, **changes}.values())
+            body = json.dumps({"data": data}).encode()
+            return client.post("/gradio_api/run/chat", content=body, headers={"Content-Type": "application/json"})
 
-            expected = chat().json()["data"]
-            bad = [{name: value} for name in defaults if name != "max_new_tokens" for value in BAD]
-            bad += [{"max_new_tokens": value} for value in (0, -1, 10**12, 2.5, "x")]
-            with ThreadPoolExecutor(8) as pool:
-                long = pool.submit(chat, max_new_tokens=200)
-                answers = list(pool.map(lambda changes: chat(**changes), bad))
-                undisturbed = long.result()
-            tried(len(bad))
-            assert all(answer.status_code < 500 for answer in answers)
-            assert sum(answer.status_code == 422 for answer in answers) > len(bad) / 2
-            assert engine.alive
-            assert undisturbed.status_code == 200
-            assert chat(max_new_tokens=200).json()["data"] == undisturbed.json()["data"]
-            assert chat().json()["data"] == expected
-            assert client.get("/health").status_code == 200
+        expected = chat().json()["data"]
+        names = [name for name in defaults if name != "max_new_tokens"]
+        bad = [{name: value} for number, name in enumerate(names) for value in BAD[number % 3 :: 3]]
+        bad += [{"max_new_tokens": value} for value in (0, -1, 10**12, 2.5, "x")]
+        with ThreadPoolExecutor(8) as pool:
+            long = pool.submit(chat, max_new_tokens=200)
+            answers = list(pool.map(lambda changes: chat(**changes), bad))
+            undisturbed = long.result()
+        assert all(answer.status_code < 500 for answer in answers)
+        assert sum(answer.status_code == 422 for answer in answers) > len(bad) / 2
+        assert real[1].alive
+        assert undisturbed.status_code == 200
+        assert chat(max_new_tokens=200).json()["data"] == undisturbed.json()["data"]
+        assert chat().json()["data"] == expected
+        assert client.get("/health").status_code == 200

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from types import SimpleNamespace
@@ -15,35 +14,27 @@ from roseplay.engine.errors import EngineBusyError
 from roseplay.play.bursts import LABELS, burst_prompts, kind_of
 from roseplay.play.playground import Playground
 from roseplay.play.session import LEASE_S, Tab, Tabs
+from tests.play.conftest import Seconds, poll
 from tests.play.fake_engine import FakeEngine
 
 TAB = "tab-of-a-test"
 PARAMS = SamplingParams(max_new_tokens=500)
 
 
-class Time:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def time() -> Seconds:
+    return Seconds()
 
 
 @pytest.fixture
-def time() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def playground(engine: FakeEngine, time: Time) -> Playground:
+def playground(engine: FakeEngine, time: Seconds) -> Playground:
     return Playground(engine, tabs=Tabs(clock=time))
 
 
-def test_a_tab_that_stays_away_loses_its_requests(engine: FakeEngine, playground: Playground, time: Time) -> None:
+def test_a_tab_that_stays_away_loses_its_requests(engine: FakeEngine, playground: Playground, time: Seconds) -> None:
     ids = playground.chats.send("hello", lanes=[1, 2], tab_id=TAB, params=PARAMS)
-    ids += [
-        t.request_id
-        for t in playground.traffic.burst(size=3, kind="equal", max_new_tokens=9, seed=0, tab_id=TAB).requests
-    ]
+    burst = playground.traffic.burst(size=3, kind="equal", max_new_tokens=9, seed=0, tab_id=TAB)
+    ids += [tracked.request_id for tracked in burst.requests]
     time.now = LEASE_S - 1
     playground.tick()
     assert not any(engine.streams[i].finished for i in ids)
@@ -54,10 +45,10 @@ def test_a_tab_that_stays_away_loses_its_requests(engine: FakeEngine, playground
 
 
 def test_a_page_keeps_the_lanes_that_its_tab_has_forgotten(
-    engine: FakeEngine, playground: Playground, time: Time
+    engine: FakeEngine, playground: Playground, time: Seconds
 ) -> None:
     def lanes(have: str = "") -> list[dict[str, Any]]:
-        return json.loads(playground.delta(0, tab_id=TAB, have=have))["own"]["lanes"]
+        return poll(playground, tab_id=TAB, have=have)["own"]["lanes"]
 
     playground.chats.send("hello", lanes=[1, 2], tab_id=TAB, params=PARAMS)
     have = ",".join(news["have"] for news in lanes())
@@ -86,7 +77,7 @@ def test_requests_that_are_added_at_the_same_time_are_all_kept() -> None:
     assert len(tab.unfinished()) == 600
 
 
-def test_any_poll_renews_the_lease(engine: FakeEngine, playground: Playground, time: Time) -> None:
+def test_any_poll_renews_the_lease(engine: FakeEngine, playground: Playground, time: Seconds) -> None:
     (request_id,) = playground.chats.send("hello", lanes=[1], tab_id=TAB, params=PARAMS)
     for minute in range(1, 30):  # the lowest rate at which browsers let a hidden page poll
         time.now = 60.0 * minute
@@ -95,7 +86,7 @@ def test_any_poll_renews_the_lease(engine: FakeEngine, playground: Playground, t
     assert not engine.streams[request_id].finished
 
 
-def test_requests_of_programs_have_no_lease(engine: FakeEngine, playground: Playground, time: Time) -> None:
+def test_requests_of_programs_have_no_lease(engine: FakeEngine, playground: Playground, time: Seconds) -> None:
     tracked = playground.chats.ask("hello", PARAMS)
     playground.traffic.burst(size=2, kind="unique", max_new_tokens=9, seed=0, tab_id="")
     time.now = 10 * LEASE_S
@@ -107,7 +98,7 @@ def test_requests_of_programs_have_no_lease(engine: FakeEngine, playground: Play
 
 
 def test_a_poll_of_a_stranger_makes_no_tab(playground: Playground) -> None:
-    assert json.loads(playground.delta(0, tab_id="nobody-knows-me"))["own"] == {"lanes": []}
+    assert poll(playground, tab_id="nobody-knows-me")["own"] == {"lanes": []}
     assert len(playground.tabs) == 0
 
 
@@ -124,7 +115,7 @@ def test_a_burst_is_accounted_for(engine: FakeEngine, playground: Playground) ->
     assert lengths[3] > 20 * lengths[0]
     engine.step(2)
     playground.tick()
-    figures = json.loads(playground.delta(0))["frames"][-1]["burst"]
+    figures = poll(playground)["frames"][-1]["burst"]
     assert figures["prompt_tokens"] == figures["computed"] == sum(lengths)
     assert (figures["saved"], figures["size"], figures["done"], figures["label"]) == (0, 4, 4, "1·1·1·64 mix")
     assert figures["ttft_p50"] <= figures["ttft_p95"]
@@ -168,9 +159,9 @@ def test_a_submission_under_way_is_nobodys_yet(engine: FakeEngine, playground: P
     stream = engine.submit([1, 2, 3])
     with playground.requests.registry.submitting():
         playground.tick()
-        assert json.loads(playground.delta(0))["snapshot"]["requests"] == []
+        assert poll(playground)["snapshot"]["requests"] == []
     playground.tick()
-    ((request_id, about),) = json.loads(playground.delta(0))["snapshot"]["requests"]
+    ((request_id, about),) = poll(playground)["snapshot"]["requests"]
     assert (request_id, about.get("kind", "api")) == (stream.request_id, "api")
 
 

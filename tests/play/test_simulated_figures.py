@@ -7,8 +7,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fastapi import FastAPI
-from starlette.testclient import TestClient
 
 from roseplay import Engine
 from roseplay.clock import VirtualClock
@@ -23,6 +21,7 @@ from roseplay.sim.cost import CostModel
 from roseplay.sim.gpus import find_gpu
 from roseplay.sim.models import find_shape
 from roseplay.sim.points import Measurement
+from tests.play.conftest import client_of_routes
 from tests.play.fake_engine import FakeEngine
 
 S = 1_000_000_000
@@ -40,10 +39,7 @@ def simulated() -> Iterator[Playground]:
 
 
 def asked(playground: Playground) -> httpx.Response:
-    app = FastAPI()
-    app.include_router(engine_router(playground))
-    with TestClient(app) as client:
-        return client.get("/ui/simulation")
+    return client_of_routes(engine_router(playground)).get("/ui/simulation")
 
 
 def test_the_origins_are_those_of_the_running_deployment(simulated: Playground) -> None:

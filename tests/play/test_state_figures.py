@@ -16,6 +16,7 @@ from roseplay.recording.initial_state import InitialState
 from roseplay.recording.reader import parse
 from roseplay.recording.trace import trace
 from tests.model.families import STATEFUL, tiny_model
+from tests.play.conftest import poll
 from tests.waiting import wait_until
 
 SLOTS = 3
@@ -41,7 +42,7 @@ def served() -> Iterator[tuple[Playground, list[StepRecord]]]:
 
 
 def snapshot(playground: Playground) -> dict[str, Any]:
-    return json.loads(playground.delta(0))["snapshot"]
+    return poll(playground)["snapshot"]
 
 
 def test_changes_of_slots_add_up_to_what_is_counted(served: tuple[Playground, list[StepRecord]]) -> None:
