@@ -19,12 +19,12 @@ _INTRODUCTION = """\
  * from roseplay/engine/records.py. */
 const F64 = Float64Array, I32 = Int32Array;
 """
-_TYPES = {RequestRecord: "RequestRecord", MissRecord: "Miss", Load: "LoadFigures", EngineInfo: "Info", Choice: "Choice"}
+_TYPES = {MissRecord: "Miss", Load: "LoadFigures", EngineInfo: "Info", Choice: "Choice"}
 _ELSEWHERE = {"miss": "Miss | null"}  # types that annotations do not give
 
 
 def script() -> str:
-    return "\n".join([_INTRODUCTION, *_columns(), *_types(), *_new_request()]) + "\n"
+    return "\n".join([_INTRODUCTION, *_columns(), *_new_request(), *_types()])
 
 
 def _columns() -> Iterator[str]:
@@ -46,15 +46,19 @@ def _types() -> Iterator[str]:
         yield f"/**\n * {_summary(record)}\n * @typedef {{object}} {name}"
         for field, about in columns_of(record).items():
             shown = field if about.default is MISSING or record not in (EngineInfo, Choice) else f"[{field}]"
-            yield f" * @property {{{_ELSEWHERE.get(field) or _type(about.kind)}}} {shown} {_words(about)}".rstrip()
+            yield f" * @property {{{_type(about.kind)}}} {shown} {_words(about)}".rstrip()
         yield " */\n"
 
 
 def _new_request() -> Iterator[str]:
-    yield "/** A request of which nothing is known. @returns {RequestRecord} */\nexport const newRequest = () => ({"
+    """Yields the fields of a request, each with its default, from which its type follows."""
+    yield f"/** {_summary(RequestRecord)} */\nexport const newRequest = () => ({{"
     for field, about in columns_of(RequestRecord).items():
-        yield f"  {field}: {json.dumps(about.default)},"
-    yield "});"
+        kind, value = _ELSEWHERE.get(field) or _type(about.kind), json.dumps(about.default)
+        cast = value if kind in ("number", "boolean") else f"/** @type {{{kind}}} */ ({value})"
+        line, comment = f"  {field}: {cast},", _comment(about)
+        yield line + comment if len(line + comment) <= 120 else f" {comment}\n{line}"
+    yield "});\n\n/** @typedef {ReturnType<typeof newRequest>} RequestRecord */\n"
 
 
 def _type(kind: Any) -> str:

@@ -50,39 +50,41 @@ export const TOKENS = {
   step_id: I32, // number of the step that made it
 };
 
-/**
- * What is known of one request. Times are null for what has not happened.
- * @typedef {object} RequestRecord
- * @property {"lane" | "burst" | "steady" | "own" | "api"} kind what sent it: traffic of a tab, or a program (api)
- * @property {number | null} lane number of its lane in the tab, from 1
- * @property {number | null} burst number of its burst
- * @property {number | null} tenant number of its tenant
- * @property {number} priority its priority
- * @property {boolean} thinking its prompt ends where the model begins to think
- * @property {number} computed of its prompt, in its blocks (tokens)
- * @property {number} target of its prompt, that it needs (tokens)
- * @property {number} cached of those in its blocks, attached from earlier steps (tokens)
- * @property {number} shared of those in its blocks, attached from requests of the same step (tokens)
- * @property {number} prompt_tokens in its prompt (tokens)
- * @property {number | null} arrived when it was due; a busy engine may take it later (time)
- * @property {number | null} submitted when it was submitted (time)
- * @property {number | null} scheduled when a step first worked on it (time)
- * @property {number | null} first when its first token came (time)
- * @property {number | null} last when its newest token came (time)
- * @property {number | null} finished when it ended (time)
- * @property {number | null} queue_ms from its submission until it was scheduled (ms)
- * @property {number | null} sent_ms until its last byte was sent to another server (ms)
- * @property {number | null} ttft_ms from its submission until its first token (ms)
- * @property {number[] | null} ttft_parts of this: in line, for blocks, for budget, computing (ms)
- * @property {number | null} e2e_ms from its submission until it ended (ms)
- * @property {number | null} itl_p50 the median gap between its tokens (ms)
- * @property {number | null} itl_max the longest gap between its tokens (ms)
- * @property {number} tokens generated so far (tokens)
- * @property {number} preemptions how often it lost its blocks
- * @property {Miss | null} miss why no more of its prompt was cached, from its first token on
- * @property {string | null} reason why it ended
- * @property {string | null} error the error that ended it
- */
+/** What is known of one request. Times are null for what has not happened. */
+export const newRequest = () => ({
+  // what sent it: traffic of a tab, or a program (api)
+  kind: /** @type {"lane" | "burst" | "steady" | "own" | "api"} */ ("api"),
+  lane: /** @type {number | null} */ (null), // number of its lane in the tab, from 1
+  burst: /** @type {number | null} */ (null), // number of its burst
+  tenant: /** @type {number | null} */ (null), // number of its tenant
+  priority: 0, // its priority
+  thinking: false, // its prompt ends where the model begins to think
+  computed: 0, // of its prompt, in its blocks (tokens)
+  target: 0, // of its prompt, that it needs (tokens)
+  cached: 0, // of those in its blocks, attached from earlier steps (tokens)
+  shared: 0, // of those in its blocks, attached from requests of the same step (tokens)
+  prompt_tokens: 0, // in its prompt (tokens)
+  arrived: /** @type {number | null} */ (null), // when it was due; a busy engine may take it later (time)
+  submitted: /** @type {number | null} */ (null), // when it was submitted (time)
+  scheduled: /** @type {number | null} */ (null), // when a step first worked on it (time)
+  first: /** @type {number | null} */ (null), // when its first token came (time)
+  last: /** @type {number | null} */ (null), // when its newest token came (time)
+  finished: /** @type {number | null} */ (null), // when it ended (time)
+  queue_ms: /** @type {number | null} */ (null), // from its submission until it was scheduled (ms)
+  sent_ms: /** @type {number | null} */ (null), // until its last byte was sent to another server (ms)
+  ttft_ms: /** @type {number | null} */ (null), // from its submission until its first token (ms)
+  ttft_parts: /** @type {number[] | null} */ (null), // of this: in line, for blocks, for budget, computing (ms)
+  e2e_ms: /** @type {number | null} */ (null), // from its submission until it ended (ms)
+  itl_p50: /** @type {number | null} */ (null), // the median gap between its tokens (ms)
+  itl_max: /** @type {number | null} */ (null), // the longest gap between its tokens (ms)
+  tokens: 0, // generated so far (tokens)
+  preemptions: 0, // how often it lost its blocks
+  miss: /** @type {Miss | null} */ (null), // why no more of its prompt was cached, from its first token on
+  reason: /** @type {string | null} */ (null), // why it ended
+  error: /** @type {string | null} */ (null), // the error that ended it
+});
+
+/** @typedef {ReturnType<typeof newRequest>} RequestRecord */
 
 /**
  * Why part of a request's prompt was not cached, as far as all tabs may know; see ``core.cache_miss.Miss``.
@@ -145,36 +147,3 @@ export const TOKENS = {
  * @property {string} [why]
  * @property {string | null} [slow]
  */
-
-/** A request of which nothing is known. @returns {RequestRecord} */
-export const newRequest = () => ({
-  kind: "api",
-  lane: null,
-  burst: null,
-  tenant: null,
-  priority: 0,
-  thinking: false,
-  computed: 0,
-  target: 0,
-  cached: 0,
-  shared: 0,
-  prompt_tokens: 0,
-  arrived: null,
-  submitted: null,
-  scheduled: null,
-  first: null,
-  last: null,
-  finished: null,
-  queue_ms: null,
-  sent_ms: null,
-  ttft_ms: null,
-  ttft_parts: null,
-  e2e_ms: null,
-  itl_p50: null,
-  itl_max: null,
-  tokens: 0,
-  preemptions: 0,
-  miss: null,
-  reason: null,
-  error: null,
-});
