@@ -21,7 +21,6 @@ export const replay = {
   speed: 1,
   speeds: SPEEDS,
   at,
-  open,
   play,
   pause,
   seek,
@@ -29,6 +28,7 @@ export const replay = {
   live,
   served,
   load,
+  demo,
 };
 let fed = 0, from = 0, since = 0, serial = 0, timer = 0;
 
@@ -124,22 +124,25 @@ function open(text, name) {
   play();
 }
 
-/** Fetch a recording from this server, below /ui, and show it. Returns an error message, or "". */
-async function load(path, name) {
+/** Show a recording once its text has come. Returns an error message, or "". @param {Promise<string>} text */
+async function load(text, name) {
   try {
-    open(await ask(path, { text: true }), name);
+    open(await text, name);
     return "";
   } catch (error) {
     return error.message;
   }
 }
 
-/* A view offers the recorded demo that comes with the server. */
-on("recorded demo", () => load("/demo.jsonl", "demo.jsonl"));
+/** Show the recorded demo that comes with the server; a view offers it. */
+function demo() {
+  return load(ask("/demo.jsonl", { text: true }), "demo.jsonl");
+}
+on("recorded demo", demo);
 
 /** Show the recording that this server was started for. */
 async function served() {
-  const problem = await load("/recording", given.recording);
+  const problem = await load(ask("/recording", { text: true }), given.recording);
   if (problem) poll.showState("lost", problem);
 }
 

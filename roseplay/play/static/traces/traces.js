@@ -32,7 +32,7 @@ export function mount(element) {
   setInterval(look, AGAIN_MS);
   new ResizeObserver(look).observe(box); // from nothing to something when the tab is shown
   const demo = part(".rp-demo");
-  if (demo) demo.onclick = async () => opened(await replay.load("/demo.jsonl", "demo.jsonl"));
+  if (demo) demo.onclick = async () => opened(await replay.demo());
   mountContents(part(".rp-contents-of"));
   takeFiles(part(".rp-choose"), part("input[type=file]"), part(".rp-drop-zone"), take);
 }
@@ -75,11 +75,5 @@ function opened(problem) {
 async function take(chosen) {
   write(said, `Reading ${chosen.name} …`);
   said.classList.remove("rp-bad");
-  let problem = "";
-  try {
-    replay.open(await chosen.text(), chosen.name);
-  } catch (error) {
-    problem = error.message;
-  }
-  opened(problem);
+  opened(await replay.load(chosen.text(), chosen.name));
 }
