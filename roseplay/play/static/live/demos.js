@@ -7,13 +7,10 @@ import { poll } from "../shared/poll.js";
 import { view } from "./view.js";
 
 /** @import { Delta, DemoCaption } from "../shared/types.js" */
+/** @import { Given } from "../shared/given.js" */
 /**
- * @typedef {object} Offer one demo
- * @property {string} name
- * @property {string} title
- * @property {string} shows
- * @property {number} [seconds] that it takes with this model, about
- * @property {string} [absent] why it cannot be shown here
+ * One demo, with the `seconds` that it takes with this model, about, or why it is `absent` here.
+ * @typedef {Given["demos"][number] & {seconds?: number, absent?: string}} Offer
  */
 
 const SPAN_MS = 3000; // shown while one plays, unless its captions say otherwise

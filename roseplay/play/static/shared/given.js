@@ -24,18 +24,10 @@ import { setTitle } from "./lock.js";
  */
 
 /**
- * A term with the contents of its popover; see `GLOSSARY` in terms.py.
- * @typedef {object} Explained
- * @property {string} what
- * @property {string} [example] as it stands in a file
- * @property {string} [notes] on the example
- * @property {string} [watch] what to watch when it changes; bold between ** and **
- * @property {string} [costs]
- * @property {string[]} [vllm] metrics
- * @property {string} [knob] its name, of one; the rest as in its `Setting`
- * @property {string} [flag]
- * @property {string} [nearest]
- * @property {boolean} [opposite]
+ * A term with the contents of its popover, see `GLOSSARY` in terms.py: an `example`, as it stands in a file, with
+ * `notes` on it; vLLM's metrics; for a knob, its name and what its `Setting` says.
+ * @typedef {{what: string, example?: string, notes?: string, vllm?: string[], knob?: string} &
+ *   Partial<Pick<Setting, "watch" | "costs" | "flag" | "nearest" | "opposite">>} Explained
  */
 
 /**
