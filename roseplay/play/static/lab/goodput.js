@@ -8,7 +8,7 @@ import { niceAxis } from "../shared/numbers.js";
 import { sharp } from "../shared/pen.js";
 import { fade } from "../shared/theme.js";
 import { keptOf, withinLimits } from "./document.js";
-import { lookOf, ring } from "./draw.js";
+import { lookOf, nextMark, ring } from "./draw.js";
 import { ARMS, lab } from "./state.js";
 import { createView } from "./view.js";
 
@@ -30,13 +30,7 @@ export function mount(element) {
   });
 }
 
-const next = (by) => (point, area) => {
-  const all = marks(area).sort((a, b) => a.x - b.x || a.y - b.y);
-  if (!all.length) return null;
-  const at = point && point.mark ? all.findIndex((mark) => mark.request === point.mark) : by > 0 ? -1 : 0;
-  const mark = all[(at + by + all.length) % all.length];
-  return { x: mark.x, y: mark.y, mark: mark.request };
-};
+const next = (by) => nextMark(marks, (mark) => mark.request, by);
 
 function axes(area) {
   const requests = lab.document ? lab.document.runs.flatMap((run) => run.requests) : [];
@@ -66,27 +60,20 @@ function marks(area) {
 }
 
 function draw(pen, area, T) {
-  const scale = axes(area), { g } = pen;
-  const right = scale.x(scale.ttft), top = scale.y(scale.itl);
-  g.fillStyle = T.well;
-  g.fillRect(area.x0, top, right - area.x0, area.y1 - top);
+  const scale = axes(area), right = scale.x(scale.ttft), top = scale.y(scale.itl);
+  pen.fill(T.well, area.x0, top, right - area.x0, area.y1 - top);
   drawLevels(pen, area, ticksAt(scale.y, logValues(scale.low, scale.high, area.height / 22)), T);
   drawWords(pen, area, evenTicks(scale.x, PARTS, scale.step, "ms TTFT"), T);
   drawBase(pen, area, T);
   pen.line(area.x0, sharp(top), right, sharp(top), T.ink3, [1, 2]);
   pen.line(sharp(right), top, sharp(right), area.y1, T.ink3, [1, 2]);
-  for (const mark of marks(area)) dot(g, mark, T);
+  for (const mark of marks(area)) dot(pen, mark, T);
   counts();
 }
 
-function dot(g, { arm, x, y }, T) {
-  g.fillStyle = fade(T.rose, 0.75);
-  if (arm === "B") return g.fillRect(x - 1.75, y - 1.75, 3.5, 3.5);
-  g.strokeStyle = fade(T.ink, 0.75);
-  g.lineWidth = 1.1;
-  g.beginPath();
-  g.arc(x, y, 1.9, 0, 2 * Math.PI);
-  g.stroke();
+function dot(pen, { arm, x, y }, T) {
+  if (arm === "B") pen.fill(fade(T.rose, 0.75), x - 1.75, y - 1.75, 3.5, 3.5);
+  else pen.circle(x, y, 1.9, null, fade(T.ink, 0.75), 1.1);
 }
 
 /* The number of requests within the limits, in each arm. */

@@ -3,20 +3,19 @@
 import { drawAxes } from "../shared/chart/axes.js";
 import { linear, logarithmic, logValues, ticksAt } from "../shared/chart/scale.js";
 import { make } from "../shared/dom.js";
-import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { legendEntry, legendLine } from "../shared/legend.js";
 import { quantile } from "../shared/numbers.js";
-import { sharp } from "../shared/pen.js";
+import { CHAR_PX, sharp } from "../shared/pen.js";
 import { both, drawCurve, drawLimit, filled, last, MARGIN, samplesOf } from "./distributions.js";
 import { lookOf, ring } from "./draw.js";
-import { ARMS, lab } from "./state.js";
+import { ARMS, lab, showOn } from "./state.js";
 import { createView } from "./view.js";
 
 const { ms } = format;
 /** @type {[string, number][]} */
 const LEVELS = [["0", 0], ["p50", 0.5], ["p90", 0.9], ["p99", 0.99], ["p99.9", 0.999], ["p99.99", 0.9999]];
-const CHAR_PX = 6.1, ASIDE_PX = 8; // of the words beside a curve
+const ASIDE_PX = 8; // of the words beside a curve
 const height = (p) => -Math.log10(1 - p);
 
 const gaps = samplesOf((run) => run.itl_ms);
@@ -31,9 +30,8 @@ export function mount(element) {
     describe,
     keys: { ArrowUp: (point, area) => step(point, area, -6), ArrowDown: (point, area) => step(point, area, 6) },
   });
-  const head = element.querySelector(".rp-rt"), legend = () => head.replaceChildren(...ARMS.map(legendOf));
-  on("lab", (what) => what === "document" && legend());
-  legend();
+  const head = element.querySelector(".rp-rt");
+  showOn(() => head.replaceChildren(...ARMS.map(legendOf)), "document");
 }
 
 function step(point, area, by) {

@@ -1,8 +1,7 @@
 /* Longer and repeated runs: the factor for the scenario's number of requests, and the spread at which repeats stop. */
 import { make } from "../shared/dom.js";
-import { on } from "../shared/events.js";
 import { segmented } from "../shared/legend.js";
-import { edit, lab, meaning } from "./state.js";
+import { edit, lab, meaning, showOn } from "./state.js";
 
 const LENGTHS = [1, 4, 10];
 const words = (length) => `×${length}`;
@@ -26,8 +25,7 @@ export function mount(element) {
     "%",
   );
   element.append(make("div", "rp-lab-longer", length, spread));
-  on("lab", (what) => ["mode", "asked", "traffic", "plan", "document", "points"].includes(what) && show());
-  show();
+  showOn(show, "mode", "asked", "traffic", "plan", "document", "points");
 }
 
 function show() {

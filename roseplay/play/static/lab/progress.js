@@ -73,8 +73,7 @@ function planned() {
 }
 
 function bar({ label: name, arm, repeat, done, total, seconds, state }, wide) {
-  const fill = make("i");
-  fill.style.width = `${state === "done" ? 100 : total ? (100 * done) / total : 0}%`;
+  const fill = make("i", { style: `width: ${state === "done" ? 100 : total ? (100 * done) / total : 0}%` });
   const underWay = state === "running" ? `${count(done)}/${count(total)}` : "";
   const figure = state === "done" ? `${seconds.toFixed(seconds < 10 ? 2 : 1)} s` : underWay;
   const label = repeat ? `${name} · ${repeat}` : name;

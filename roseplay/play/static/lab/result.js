@@ -1,10 +1,9 @@
 /* The table of medians and ranges, with the ratio of B to A. Whether B is better or worse is the server's verdict,
  * which its sentences also use. */
 import { make, svg, write } from "../shared/dom.js";
-import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
-import { abHead } from "../shared/table.js";
-import { lab, meaning } from "./state.js";
+import { abHead, rowHead } from "../shared/table.js";
+import { fillPanel, lab, meaning, showOn } from "./state.js";
 
 const CLIP = 3, WIDE = 48, HALF_PX = 22, LEAST_PX = 1.5; // ratio bars end at 8x
 const VERDICTS = { better: "B is better", worse: "B is worse", within: "no clear difference", unknown: "" };
@@ -30,15 +29,11 @@ function bar(ratio, verdict) {
 let table = null, body = null, subtitle = null;
 
 export function mount(element) {
-  const plot = element.querySelector(".rp-plot");
   const key = svg(10, 8, ["rect", { x: 0, y: 1, width: 8, height: 6, fill: "var(--rp-ink)" }]);
-  subtitle = element.querySelector(".rp-sub");
   body = make("tbody");
   table = make("table", "rp-lab-table rp-lab-res", abHead("metric", "B / A", make("span", "", key, "better")), body);
-  plot.classList.add("rp-lab-scroll");
-  plot.append(table);
-  on("lab", (what) => ["document", "summary", "library"].includes(what) && show());
-  show();
+  subtitle = fillPanel(element, table);
+  showOn(show, "document", "summary", "library");
 }
 
 function row(metric) {
@@ -50,14 +45,12 @@ function row(metric) {
   return make(
     "tr",
     look,
-    head(name, title, " ", make("small", "", unit)),
+    rowHead(meaning(name), title, " ", make("small", "", unit)),
     ...figures,
     make("td", "", format.ratio(ratio)),
     drawing,
   );
 }
-
-const head = (name, ...inside) => make("th", { scope: "row", title: meaning(name) }, ...inside);
 
 function figure(arm, value, range, unit) {
   const td = make("td", arm.toLowerCase(), format.figure(value), make("small", "rp-range", format.range(range)));
@@ -66,7 +59,7 @@ function figure(arm, value, range, unit) {
 }
 
 function same(yes) {
-  const cells = [head("same_tokens", "Same tokens"), make("td", { colSpan: 4 }, yes ? "yes" : "no")];
+  const cells = [rowHead(meaning("same_tokens"), "Same tokens"), make("td", { colSpan: 4 }, yes ? "yes" : "no")];
   return make("tr", { "data-metric": "same_tokens" }, ...cells);
 }
 

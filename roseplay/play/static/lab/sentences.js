@@ -1,19 +1,14 @@
 /* Sentences that say where to look before a run, and what it showed afterwards. */
 import { make, write } from "../shared/dom.js";
-import { on } from "../shared/events.js";
 import { drawn } from "../shared/sentence.js";
-import { lab, shownPoints } from "./state.js";
+import { fillPanel, lab, shownPoints, showOn } from "./state.js";
 
 let list = null, subtitle = null;
 
 export function mount(element) {
-  const plot = element.querySelector(".rp-plot");
-  subtitle = element.querySelector(".rp-sub");
   list = make("ol", "rp-lab-look");
-  plot.classList.add("rp-lab-scroll");
-  plot.append(list);
-  on("lab", (what) => ["document", "summary", "plan", "mode", "points", "asked"].includes(what) && show());
-  show();
+  subtitle = fillPanel(element, list);
+  showOn(show, "document", "summary", "plan", "mode", "points", "asked");
 }
 
 const BEFORE = {

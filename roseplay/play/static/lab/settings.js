@@ -1,31 +1,27 @@
 /* The settings of A and B, one row each, with editable cells. Rows that differ come first. */
 import { make, makeButton, write } from "../shared/dom.js";
-import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { given, isGpu } from "../shared/given.js";
 import { segmented } from "../shared/legend.js";
-import { abHead } from "../shared/table.js";
+import { abHead, rowHead } from "../shared/table.js";
 import { setValue, swapArms } from "./plan.js";
-import { ARMS, lab, meaning, say } from "./state.js";
+import { ARMS, fillPanel, lab, meaning, say, showOn } from "./state.js";
 
 const UNLIMITED = /^(∞|unlimited|inf|infinity|none|null|)$/i;
 
 let body = null, subtitle = null, only = false; // `only`: show only rows that differ
 
 export function mount(element) {
-  const plot = element.querySelector(".rp-plot"), swap = makeButton("swap A ⇄ B", "rp-lab-swap");
+  const swap = makeButton("swap A ⇄ B", "rp-lab-swap");
   const choice = segmented("Settings shown", ["all", "differences"], (word) => {
     only = word === "differences";
     show();
   });
   swap.onclick = () => lab.plan && swapArms();
   element.querySelector(".rp-rt").replaceChildren(choice, swap);
-  subtitle = element.querySelector(".rp-sub");
   body = make("tbody");
-  plot.classList.add("rp-lab-scroll");
-  plot.append(make("table", "rp-lab-table rp-lab-set", abHead("setting", "acts on"), body));
-  on("lab", (what) => what === "plan" && show());
-  show();
+  subtitle = fillPanel(element, make("table", "rp-lab-table rp-lab-set", abHead("setting", "acts on"), body));
+  showOn(show, "plan");
 }
 
 /* The setting for an arm's server, if there is a choice. */
@@ -61,12 +57,9 @@ function show() {
 }
 
 function line(row) {
-  const tr = make("tr", row.differs ? "rp-differs" : ""), th = make("th", "", row.setting.label);
-  th.scope = "row";
-  th.title = meaning(row.name);
   const cells = ARMS.map((arm) => make("td", arm.toLowerCase(), cell(row, arm)));
-  tr.append(th, ...cells, make("td", "", acts(row)));
-  return tr;
+  const head = rowHead(meaning(row.name), row.setting.label);
+  return make("tr", row.differs ? "rp-differs" : "", head, ...cells, make("td", "", acts(row)));
 }
 
 const device = () => (lab.catalogue && lab.catalogue.engine.device) || "cpu";
@@ -76,11 +69,8 @@ const unavailable = (row) => row.setting.needs === "a GPU" && !isGpu(device());
 const acts = (row) => (unavailable(row) ? `needs ${row.setting.needs}` : row.setting.hint);
 
 function slow() {
-  const tr = make("tr", "rp-off"), th = make("th", "", given.settings.knobs.slow_motion.label);
-  th.scope = "row";
-  th.title = meaning("slow_motion");
-  tr.append(th, make("td", "", "off"), make("td", "", "off"), make("td", "", "refused here"));
-  return tr;
+  const cells = ["off", "off", "refused here"].map((words) => make("td", "", words));
+  return make("tr", "rp-off", rowHead(meaning("slow_motion"), given.settings.knobs.slow_motion.label), ...cells);
 }
 
 function cell(row, arm) {

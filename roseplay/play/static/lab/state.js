@@ -15,7 +15,7 @@
  *   "points"    another sweep or search is shown, or it has measured more
  *   "fork"      the traffic of a recorded run from a moment on is to be compared
  *   "traffic"   whether a file's requests replace the scenario's */
-import { emit } from "../shared/events.js";
+import { emit, on } from "../shared/events.js";
 import { given } from "../shared/given.js";
 
 /** @typedef {"A" | "B"} ArmName */
@@ -74,6 +74,20 @@ export const lab = {
 
 /** Say what has changed. @param {string} what */
 export const tell = (what) => emit("lab", what);
+
+/** Calls `show` now, and whenever one of these has changed. @param {() => void} show @param {...string} changes */
+export function showOn(show, ...changes) {
+  on("lab", (what) => changes.includes(what) && show());
+  show();
+}
+
+/** Put contents that scroll into a panel. Returns its subtitle. @param {HTMLElement} element */
+export function fillPanel(element, ...contents) {
+  const plot = element.querySelector(".rp-plot");
+  plot.classList.add("rp-lab-scroll");
+  plot.append(...contents);
+  return element.querySelector(".rp-sub");
+}
 
 /** Tell that a visitor has changed a part of the plan, which then differs from that of the shown result. */
 export function edit(what) {

@@ -27,10 +27,7 @@ export function mount(element) {
     draw,
     read,
     describe,
-    keys: {
-      ArrowLeft: (point, area) => readBeside(area, point, -4),
-      ArrowRight: (point, area) => readBeside(area, point, 4),
-    },
+    keys: { ArrowLeft: readBeside(-4), ArrowRight: readBeside(4) },
   });
 }
 
@@ -68,11 +65,10 @@ function draw(pen, area, T) {
 }
 
 function bars(pen, arm, row, { runs, x }, T) {
-  const { g } = pen, withPrompts = arm === "A" ? T.prompt : T.rose;
+  const withPrompts = arm === "A" ? T.prompt : T.rose;
   const fill = (step, tokens, color, gap) => {
     const left = x(step[T0]), top = y(row, tokens);
-    g.fillStyle = color;
-    g.fillRect(left, top, Math.max(LEAST_PX, x(step[T1]) - left - gap), row.bottom - top);
+    pen.fill(color, left, top, Math.max(LEAST_PX, x(step[T1]) - left - gap), row.bottom - top);
   };
   // Decode first: a narrow step with prompts must not vanish behind its neighbours.
   for (const step of runs[arm].steps) if (!step[PROMPT]) fill(step, step[DECODE], T.decode, 0);
@@ -83,7 +79,6 @@ function budget(pen, arm, row, area, T) {
   const { prefill_max_tokens: limit } = lab.document.arms[arm].knobs;
   if (limit === null) return;
   const at = sharp(y(row, limit));
-  pen.g.lineWidth = 1.25;
   pen.line(area.x0, at, area.x1, at, T.rose, [4, 3]);
 }
 
@@ -104,10 +99,9 @@ function read(area, { x: px }) {
     return `${arm} ${tokens} in ${ms(step[T1] - step[T0])} ms, ${step[RUNNING]} running, ${step[WAITING]} waiting`;
   };
   const marks = (pen, _area, T) => {
-    pen.g.fillStyle = fade(T.ink, 0.1);
-    for (const arm of ARMS) {
-      const step = found[arm], { top, bottom } = rows[arm];
-      if (step) pen.g.fillRect(x(step[T0]), top, Math.max(1.5, x(step[T1]) - x(step[T0])), bottom - top);
+    for (const arm of ARMS.filter((arm) => found[arm])) {
+      const { [T0]: t0, [T1]: t1 } = found[arm], { top, bottom } = rows[arm];
+      pen.fill(fade(T.ink, 0.1), x(t0), top, Math.max(1.5, x(t1) - x(t0)), bottom - top);
     }
   };
   return { words: `${(time / 1000).toFixed(2)} s: ${ARMS.map(words).join(" · ")}`, marks };

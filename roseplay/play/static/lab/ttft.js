@@ -32,10 +32,7 @@ export function mount(element) {
     draw,
     read,
     describe,
-    keys: {
-      ArrowLeft: (point, area) => readBeside(area, point, -8),
-      ArrowRight: (point, area) => readBeside(area, point, 8),
-    },
+    keys: { ArrowLeft: readBeside(-8), ArrowRight: readBeside(8) },
   });
 }
 
@@ -88,8 +85,8 @@ function bars(pen, arm, shares, { x, max }, y, area, T) {
   const look = lookOf(arm, T), edge = (i) => x((i * max) / BINS);
   const points = shares.flatMap((share, i) => [[edge(i), y(share)], [edge(i + 1), y(share)]]);
   if (arm === "A") {
-    pen.g.fillStyle = fade(T.ink, 0.14);
-    shares.forEach((share, i) => pen.g.fillRect(edge(i), y(share), edge(i + 1) - edge(i), area.y1 - y(share)));
+    const color = fade(T.ink, 0.14);
+    shares.forEach((share, i) => pen.fill(color, edge(i), y(share), edge(i + 1) - edge(i), area.y1 - y(share)));
   }
   stroke(pen, [[area.x0, area.y1], ...points, [area.x1, area.y1]], look, true);
 }

@@ -1,6 +1,7 @@
 /* The time axis that charts and timeline share, with its marks: changed settings, and idle times left out. */
 import { linear } from "../shared/chart/scale.js";
 import { niceAxis } from "../shared/numbers.js";
+import { CHAR_PX } from "../shared/pen.js";
 import { time } from "../shared/time.js";
 import { flagWords, knobMarks } from "./knobmarks.js";
 import { ABOVE, annotation, beside, polygon, verticalLine } from "../shared/chart/shapes.js";
@@ -8,7 +9,7 @@ import { ABOVE, annotation, beside, polygon, verticalLine } from "../shared/char
 const minus = (text) => text.replace("-", "−");
 const FLAG = [[-3.5, -13], [3.5, -13], [3.5, -9], [0, -5], [-3.5, -9]]; // px
 const LIVE_STEPS = [1, 2, 3, 5, 10, 15, 20]; // seconds
-const CHAR_PX = 6.1, WORTH_SAYING_MS = 2000, CALM_MS = 1500;
+const WORTH_SAYING_MS = 2000, CALM_MS = 1500;
 
 function duration(ms) {
   const [unit, length] = ms < 60000 ? ["s", 1000] : ms < 3600000 ? ["min", 60000] : ["h", 3600000];

@@ -149,11 +149,11 @@ export class Sheet {
     if (!look || opacity < 1) g.clearRect(x, y, w, h);
     if (!look) return;
     g.globalAlpha = opacity;
-    if (grid.per > 1) this.fill(this.colorOfJoined(look, kind, hue), x, y, w, h);
-    else if (kind === blocks.FREE) this.fill(T.free, x, y, w, h);
-    else if (kind === blocks.CACHED && w <= SOLID_PX) this.fill(T.cached, x, y, w, h);
+    if (grid.per > 1) this.pen.fill(this.colorOfJoined(look, kind, hue), x, y, w, h);
+    else if (kind === blocks.FREE) this.pen.fill(T.free, x, y, w, h);
+    else if (kind === blocks.CACHED && w <= SOLID_PX) this.pen.fill(T.cached, x, y, w, h);
     else if (kind === blocks.CACHED) this.hollow(look & 1 ? T.line : T.cachedline, x, y, w, h);
-    else if (kind === blocks.ACTIVE) this.fill(hue, x, y, w, h);
+    else if (kind === blocks.ACTIVE) this.pen.fill(hue, x, y, w, h);
     else this.shared(hue, grid.dy >= DIGIT_PITCH && w >= 5 ? (look >> 8) & 15 : 0, x, y, w, h);
     if (look & PIN) this.pin(x, y, w);
   }
@@ -167,32 +167,27 @@ export class Sheet {
     return mixed.get(look);
   }
 
-  fill(color, x, y, w, h) {
-    this.g.fillStyle = color;
-    this.g.fillRect(x, y, w, h);
-  }
-
   /* Faint while no request holds any block: what remains in the cache then is not important. */
   hollow(color, x, y, w, h) {
-    this.fill(color, x, y, w, h);
-    this.fill(this.T.surface, x + 1, y + 1, w - 2, h - 2);
+    this.pen.fill(color, x, y, w, h);
+    this.pen.fill(this.T.surface, x + 1, y + 1, w - 2, h - 2);
   }
 
   /* A pinned block has a dark upper edge, whoever holds it. */
   pin(x, y, w) {
-    this.fill(this.T.ink, x, y, w, FOOT);
+    this.pen.fill(this.T.ink, x, y, w, FOOT);
   }
 
   shared(hue, digit, x, y, w, h) {
-    this.fill(this.T.shared, x, y, w, h);
-    if (h > FOOT + 1) this.fill(hue, x, y + h - FOOT, w, FOOT);
+    this.pen.fill(this.T.shared, x, y, w, h);
+    if (h > FOOT + 1) this.pen.fill(hue, x, y + h - FOOT, w, FOOT);
     if (digit) this.digit(DIGITS[digit], x + Math.floor((w - 3) / 2), y + Math.floor((h - FOOT - 5) / 2));
   }
 
   digit(rows, x, y) {
     for (let row = 0; row < 5; row++) {
       for (let column = 0; column < 3; column++) {
-        if (Number(rows[row]) & (4 >> column)) this.fill(this.T.surface, x + column, y + row, 1, 1);
+        if (Number(rows[row]) & (4 >> column)) this.pen.fill(this.T.surface, x + column, y + row, 1, 1);
       }
     }
   }

@@ -142,8 +142,7 @@ function labels() {
 /* Blocks that no request ever had. */
 function unused({ left, top, width, height, count }) {
   const { g } = pen, { T } = state;
-  g.fillStyle = T.free;
-  g.fillRect(left, top, width, height);
+  pen.fill(T.free, left, top, width, height);
   g.font = '400 11px "RP Sans", sans-serif';
   g.textAlign = "left";
   g.fillStyle = T.ink2;
@@ -152,13 +151,11 @@ function unused({ left, top, width, height, count }) {
 
 /* Mark at the right edge which part of the blocks is in view. */
 function thumb(width, height) {
-  const { grids: [grid], order, first } = layout, { g } = pen, { T } = state, room = height - grid.top;
+  const { grids: [grid], order, first } = layout, { T } = state, room = height - grid.top;
   const long = Math.max(LEAST_THUMB_PX, (room * grid.numbers.length) / order.length);
   const share = first / Math.max(1, order.length - grid.numbers.length);
-  g.fillStyle = T.line;
-  g.fillRect(width - THUMB_PX, grid.top, THUMB_PX, room);
-  g.fillStyle = T.ink3;
-  g.fillRect(width - THUMB_PX, grid.top + (room - long) * share, THUMB_PX, long);
+  pen.fill(T.line, width - THUMB_PX, grid.top, THUMB_PX, room);
+  pen.fill(T.ink3, width - THUMB_PX, grid.top + (room - long) * share, THUMB_PX, long);
 }
 
 /* Outline what a request holds that is selected as a whole. */
@@ -179,12 +176,7 @@ function ring() {
   if (found) outline(found.grid.box(found.index));
 }
 
-function outline([x, y, w, h]) {
-  const { g } = pen;
-  g.strokeStyle = state.T.ink;
-  g.lineWidth = 1.5;
-  g.strokeRect(x - 0.75, y - 0.75, w + 1.5, h + 1.5);
-}
+const outline = ([x, y, w, h]) => pen.frame(x - 0.75, y - 0.75, w + 1.5, h + 1.5, state.T.ink);
 
 function sub() {
   const { info } = store, { count } = format, { total } = blocks, counted = stateCounts();

@@ -2,7 +2,7 @@
  * core/cache_miss.py. */
 import { format } from "../shared/format.js";
 import { store } from "../shared/store.js";
-import { clock } from "../shared/time.js";
+import { agoOf } from "./span.js";
 import { bold, say } from "./why.js";
 
 /** @import { Part } from "./why.js" */
@@ -15,10 +15,8 @@ const tokens = (n) => many(n, "token");
 
 /* How long ago a step was; in steps if its time is no longer known. */
 function ago(step) {
-  const { steps } = store, row = store.stepRow(step);
-  if (row >= 0) return `${format.seconds(Math.max(0, clock() - steps.t1[row & steps.mask]))} ago`;
-  const newest = steps.end ? steps.step_id[(steps.end - 1) & steps.mask] : step;
-  return newest > step ? `${many(newest - step, "step")} ago` : "before";
+  const { steps } = store, newest = steps.end ? steps.step_id[(steps.end - 1) & steps.mask] : step;
+  return agoOf(step) || (newest > step ? `${many(newest - step, "step")} ago` : "before");
 }
 
 const short = ({ prompt, miss, block }) =>

@@ -10,8 +10,8 @@ import { factList, factRow, popover, requestTag } from "../shared/popover.js";
 import { states } from "../shared/states.js";
 import { store } from "../shared/store.js";
 import { tab } from "../shared/tab.js";
-import { clock } from "../shared/time.js";
 import { isBlock, slotOf } from "./blockcells.js";
+import { agoOf } from "./span.js";
 
 const TIMEOUT_MS = 6000, MOST_HOLDERS = 12, MOST_LISTED = 6;
 
@@ -124,9 +124,7 @@ function place({ depth, tokens }) {
 
 function lastUse({ last_use: step }) {
   if (step < 0) return "never";
-  const row = store.stepRow(step), { steps } = store;
-  const ago = row < 0 ? "" : `, ${format.seconds(Math.max(0, clock() - steps.t1[row & steps.mask]))} ago`;
-  return `step ${format.count(step)}${ago}`;
+  return [`step ${format.count(step)}`, agoOf(step)].filter(Boolean).join(", ");
 }
 
 // ---- several blocks ---------------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
 /* The changes of settings in a stretch of time, with the words on their flags. */
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
+import { CHAR_PX } from "../shared/pen.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 
-const CHAR_PX = 6.1, ASIDE_PX = 6, LINE_PX = 5; // of words beside a line
+const ASIDE_PX = 6, LINE_PX = 5; // of words beside a line
 const ONE_HAND_MS = 1200; // changes of one knob closer than this are one drag of a slider
 
 /**

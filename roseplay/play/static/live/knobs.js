@@ -37,11 +37,14 @@ listen("focusin", (event) => {
   if (event.target.dataset) delete event.target.dataset.typed;
 });
 
-function busy() {
+/* Whether somebody types into a box of the part with this id. */
+function typing(id) {
+  /** @type {any} */
   const at = document.activeElement;
-  const typing = at && at.closest && at.closest("#rp-rail") && /^(text|number)$/.test(at.type) && at.dataset.typed;
-  return holding || typing || performance.now() - usedAt < IN_USE_MS;
+  return Boolean(at?.closest?.(`#${id}`)) && /^(text|number)$/.test(at.type) && Boolean(at.dataset.typed);
 }
+
+const busy = () => holding || typing("rp-rail") || performance.now() - usedAt < IN_USE_MS;
 
 function sync() {
   clearTimeout(timer);
@@ -179,12 +182,7 @@ function along(name, value) {
 }
 
 /* A control's value, unless somebody types into it: Gradio calls `controlValues` a while after `ask`. */
-function unlessTyped(name, value) {
-  /** @type {any} */
-  const at = document.activeElement;
-  const typing = at && at.dataset.typed && /^(text|number)$/.test(at.type) && at.closest(`#${name}`);
-  return typing ? update() : value;
-}
+const unlessTyped = (name, value) => (typing(name) ? update() : value);
 
 /** The values for the controls, in the order of Controls.wire(). */
 export function controlValues() {
@@ -192,7 +190,7 @@ export function controlValues() {
   const sliders = SLIDERS.flatMap((knob) => {
     const name = controls[knob], value = knobs[knob];
     if (!given.stops[name]) return [unlessTyped(name, value)];
-    return [place(name, value), unlessTyped(`${name}-value`, value === null ? "∞" : String(value))];
+    return [place(name, value), unlessTyped(`${name}-value`, boxText(value))];
   });
   const factor = slow ? unlessTyped("slow-factor", `×${knobs.slow_motion}`) : update();
   const chosen = CHOICES.map((knob) => knobs[knob]);

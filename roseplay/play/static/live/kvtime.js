@@ -27,30 +27,20 @@ export function mount(element) {
   });
 }
 
+/* A y axis with these ticks, over what is free. */
+const layoutOf = (T, range, tickvals, words) => ({
+  plot_bgcolor: T.free,
+  yaxis: { range, tickmode: "array", tickvals, ticktext: tickvals.map(words), gridcolor: T.line },
+  xaxis: { showgrid: false },
+});
+
 /* For another server: the share of its KV cache in use, in percent, without knowing what for. */
 function drawShare({ window, T }) {
-  const ticks = [0, 50, 100],
-    layout = {
-      plot_bgcolor: T.free,
-      yaxis: {
-        range: [0, 100],
-        tickmode: "array",
-        tickvals: ticks,
-        ticktext: ticks.map((v) => `${v} %`),
-        gridcolor: T.line,
-      },
-      xaxis: { showgrid: false },
-    };
-  const told = store.loads.filter(({ kv_usage: usage }) => usage !== null).map((load) => ({
-    ...load,
-    x: time.x(load.t),
-  }));
-  const before = told.findLast(({ x }) => x < window.x0),
-    inside = told.filter(({ x }) => x >= window.x0 && x <= window.x1);
-  const samples = before ? [before, ...inside] : inside;
-  if (!samples.length) {
-    return { empty: true, layout, summary: `${TITLE} Nothing reported yet.` };
-  }
+  const layout = layoutOf(T, [0, 100], [0, 50, 100], (v) => `${v} %`);
+  const told = store.loads.filter((load) => load.kv_usage !== null).map((load) => ({ ...load, x: time.x(load.t) }));
+  const before = told.findLastIndex(({ x }) => x < window.x0); // the area begins at the left edge
+  const samples = told.slice(Math.max(0, before)).filter(({ x }) => x <= window.x1);
+  if (!samples.length) return { empty: true, layout, summary: `${TITLE} Nothing reported yet.` };
   const newest = samples[samples.length - 1], height = ({ kv_usage: usage }) => 100 * usage;
   const x = [...samples.map((one) => Math.max(one.x, window.x0) / 1000), Math.min(window.x1, time.now()) / 1000];
   const summary = `${TITLE} ${Math.round(height(newest))} % of the KV cache is held.`;
@@ -61,20 +51,13 @@ function draw(frame) {
   if (store.absent.blocks) return drawShare(frame);
   const { window, T } = frame;
   const { samples, preemptions } = collect(frame);
-  const total = poolSize(samples), tickvals = [0, total / 2, total];
-  const ticktext = tickvals.map(format.short);
+  const total = poolSize(samples);
   const x = [...samples.map((one) => one.x), Math.min(window.x1, time.now()) / 1000];
   const newest = samples[samples.length - 1], all = newest ? [...samples, newest] : [];
   const strips = stateStrips(frame, x, all, total);
-  const layout = {
-    plot_bgcolor: T.free,
-    yaxis: { range: [strips.low, total], tickmode: "array", tickvals, ticktext, gridcolor: T.line },
-    xaxis: { showgrid: false },
-    annotations: strips.annotations,
-  };
-  if (!newest) {
-    return { empty: true, layout, traces: strips.traces, summary: `${TITLE} No steps in view.` };
-  }
+  const { annotations, low } = strips, axes = layoutOf(T, [low, total], [0, total / 2, total], format.short);
+  const layout = { ...axes, annotations };
+  if (!newest) return { empty: true, layout, traces: strips.traces, summary: `${TITLE} No steps in view.` };
   const layer = (height, color) => areaTrace(x, all.map(height), color, true);
   const diamond = { symbol: "diamond", size: 8, color: T.surface, line: { color: T.ink, width: 1 } };
   const traces = [

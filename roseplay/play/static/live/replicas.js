@@ -4,7 +4,7 @@ import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { store } from "../shared/store.js";
-import { tableHead } from "../shared/table.js";
+import { rowHead, tableHead } from "../shared/table.js";
 import { view } from "./view.js";
 
 /** @import { LoadFigures } from "../shared/types.js" */
@@ -35,18 +35,11 @@ export function hitRate(/** @type {LoadFigures} */ before, /** @type {LoadFigure
 
 function row(name, /** @type {LoadFigures} */ before, /** @type {LoadFigures} */ now) {
   const count = (n) => (n === null ? NONE : format.count(n)), used = now.kv_usage ?? 0;
-  const bar = make("i", { "aria-hidden": true });
-  bar.style.width = `${100 * Math.min(1, used)}%`;
+  const bar = make("i", { style: `width: ${100 * Math.min(1, used)}%` });
   const cells = [count(now.running), count(now.waiting)].map((text) => make("td", "", text));
-  const head = make("th", "", name);
-  head.scope = "row";
-  const kv = make(
-    "td",
-    "rp-share-of",
-    make("u", { "aria-hidden": true }, bar),
-    make("span", "", percent(now.kv_usage)),
-  );
-  return make("tr", "", head, ...cells, kv, make("td", "", percent(hitRate(before, now))));
+  const track = make("u", { "aria-hidden": true }, bar);
+  const kv = make("td", "rp-share-of", track, make("span", "", percent(now.kv_usage)));
+  return make("tr", "", rowHead("", name), ...cells, kv, make("td", "", percent(hitRate(before, now))));
 }
 
 function show() {

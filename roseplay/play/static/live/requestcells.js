@@ -28,10 +28,8 @@ export function makeRow(known) {
   const tr = make("tr", { tabIndex: -1 }, ...cells), ask = askButton(known);
   cells[CACHED].append(ask);
   tr.dataset.rid = String(known.rid);
-  cells[1].append(make("i", { "aria-hidden": true }), sourceOf(known));
-  const mark = /** @type {HTMLElement} */ (cells[1].firstChild);
-  mark.style.setProperty("--hue", `var(--rp-c${hueOf(known.rid)})`);
-  if (known.lane !== null) write(mark, String(known.lane));
+  const mark = { "aria-hidden": true, style: `--hue: var(--rp-c${hueOf(known.rid)})` };
+  cells[1].append(make("i", mark, known.lane === null ? "" : String(known.lane)), sourceOf(known));
   const words = make("span", "rp-said"), inside = { [CACHED]: ask, [PARTS]: words };
   cells[PARTS].append(make("i", { "aria-hidden": true }), words);
   return { tr, texts: cells.map((cell, i) => inside[i] || cell), key: "" };

@@ -1,7 +1,7 @@
 /* The live table of requests: the accessible equivalent of the step timeline. It has a row for each request; a click or
  * Enter selects it, here and in the other views. It is written only while it is shown. While it has the pointer or the
  * focus, its rows keep their order, and new ones are added below them. */
-import { make, makeButton, onKeys, scrollWithin, write } from "../shared/dom.js";
+import { make, makeButton, onKeys, phone, scrollWithin, write } from "../shared/dom.js";
 import { saveFile } from "../shared/download.js";
 import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -19,7 +19,6 @@ import { nothingIn, view } from "./view.js";
 
 const MORE = 200; // rows that are added at a time
 const EVERY = 4; // beats: twice a second
-const narrow = matchMedia("(max-width: 719px)");
 
 /** @type {{filter: keyof typeof FILTERS, order: import("./requestrows.js").Order, most: number, held: boolean}} */
 const state = { filter: "all", order: { column: "worst", down: true }, most: MORE, held: false };
@@ -165,7 +164,7 @@ function mark() {
 
 /* On a phone, show the columns that do not fit below the row that was tapped. */
 function unfold(known) {
-  if (!known || !narrow.matches) return unfolded.remove();
+  if (!known || !phone.matches) return unfolded.remove();
   const { tr, key } = rows.get(known), moved = tr.nextSibling !== unfolded;
   if (moved || unfolded.dataset.of !== key) {
     unfolded.dataset.of = key;

@@ -1,15 +1,16 @@
 /* Rings around what a demo's caption refers to: a token, a step, or a part of the page. They follow what they surround,
  * and are hidden while it is not in view. */
-import { make, write } from "../shared/dom.js";
+import { make, phone, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
+import { tokenOf } from "../shared/tokenof.js";
 import { demos } from "./demos.js";
 import { view } from "./view.js";
 
 /** @import { Ring } from "../shared/types.js" */
 
-const EVERY_MS = 100, CLEAR_PX = 8, LABEL_GAP = 8, BEFORE = 0.6, NARROW = matchMedia("(max-width: 719px)");
+const EVERY_MS = 100, CLEAR_PX = 8, LABEL_GAP = 8, BEFORE = 0.6;
 
 /** @typedef {{x: number, y: number, width: number, height: number}} Box in px of the viewport */
 
@@ -25,7 +26,7 @@ on("demo", () => {
   const rings = demos.caption ? demos.caption.rings : [];
   if (rings.length) timer = setInterval(place, EVERY_MS);
   standStill(rings);
-  if (NARROW.matches && rings.length) panelOf(rings[0])?.scrollIntoView({ block: "start" });
+  if (phone.matches && rings.length) panelOf(rings[0])?.scrollIntoView({ block: "start" });
   place();
 });
 
@@ -86,15 +87,11 @@ function boxOf(ring) {
 /* The dots of a step are spread over it: the ring is as wide.
  * @param {Ring} ring */
 function gapAt(plot, ring) {
-  const { tokens } = store, { request, step } = ring;
-  for (let i = tokens.end - 1; i >= tokens.first; i--) {
-    const slot = i & tokens.mask;
-    if (tokens.step_id[slot] !== step || tokens.request_id[slot] !== request) continue;
-    const { steps } = store, row = store.stepRow(step), begun = row < 0 ? tokens.t[slot] : steps.t0[row & steps.mask];
-    const [from, to] = [begun, tokens.t[slot]].map((t) => plot.place(time.x(t), tokens.itl_ms[slot]));
-    return from && to && { x: from.x, y: to.y, width: to.x - from.x, height: 0 };
-  }
-  return null;
+  const { steps } = store, row = store.stepRow(ring.step), token = tokenOf(ring.request, ring.step);
+  if (!token) return null;
+  const begun = row < 0 ? token.t : steps.t0[row & steps.mask];
+  const [from, to] = [begun, token.t].map((t) => plot.place(time.x(t), token.itl));
+  return from && to && { x: from.x, y: to.y, width: to.x - from.x, height: 0 };
 }
 
 /** @param {Ring} ring */

@@ -4,6 +4,7 @@ import { ask } from "../shared/ask.js";
 import { make, makeButton, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
+import { factList, factRow } from "../shared/popover.js";
 import { store } from "../shared/store.js";
 import { tableHead } from "../shared/table.js";
 
@@ -22,6 +23,8 @@ import { tableHead } from "../shared/table.js";
  * @property {string[]} not_modelled
  */
 
+const REAL =
+  " Scheduler, prefix cache, KV blocks and traffic are real; a cost model estimates how long each step takes. ";
 const SATURATED = "saturated, grows with the run";
 
 /** @type {HTMLElement | null} */
@@ -53,22 +56,14 @@ on("frame", show);
 // ---- the dialog -------------------------------------------------------------------------------------------
 const heading = (text) => make("h3", "", text);
 
-const pairs = (rows) => make("dl", "", ...rows.map(([name, ...value]) => pair(name, value)));
-const pair = (name, value) => make("div", "", make("dt", "", name), make("dd", "", ...value));
+const pairs = (rows) => factList(...rows.map((row) => factRow(...row)));
 
 /** A table that can be scrolled where it is too wide. */
 function table(caption, head, rows) {
-  const cell = (tag) => (text, i) => make(tag, i && /^[−–\d.,\s%+]/.test(text) ? "num" : "", text);
-  const scroll = make("div", { className: "rp-scroll", tabIndex: 0, role: "region", "aria-label": caption });
-  scroll.append(
-    make(
-      "table",
-      "",
-      tableHead(...head.map((text) => [text])),
-      make("tbody", "", ...rows.map((row) => make("tr", "", ...row.map(cell("td"))))),
-    ),
-  );
-  return scroll;
+  const cell = (text, i) => make("td", i && /^[−–\d.,\s%+]/.test(text) ? "num" : "", text);
+  const body = make("tbody", "", ...rows.map((row) => make("tr", "", ...row.map(cell))));
+  const values = { className: "rp-scroll", tabIndex: 0, role: "region", "aria-label": caption };
+  return make("div", values, make("table", "", tableHead(...head.map((text) => [text])), body));
 }
 
 const ms = (value) =>
@@ -107,13 +102,7 @@ function contents(origins) {
   const { said, formula, gpu, memory, labels, not_modelled } = origins, { info } = store;
   const sources = [...new Set(origins.points.map((point) => point.source).concat(gpu.source))];
   return [
-    make(
-      "p",
-      "",
-      make("b", "", `${info?.model} is not computed here.`),
-      " Scheduler, prefix cache, KV blocks and traffic are real; a cost model estimates how long each step takes. ",
-      said,
-    ),
+    make("p", "", make("b", "", `${info?.model} is not computed here.`), REAL, said),
     heading("How long a step takes"),
     make("p", "", formula),
     terms(origins),
@@ -142,11 +131,8 @@ async function fill(body) {
 
 function open() {
   if (!dialog) {
-    const title = make(
-      "h2",
-      { id: "rp-simulation-title", tabIndex: -1, autofocus: true },
-      "Where every number comes from",
-    );
+    const values = { id: "rp-simulation-title", tabIndex: -1, autofocus: true };
+    const title = make("h2", values, "Where every number comes from");
     const form = make("form", { method: "dialog" }, title, make("div"), makeButton("Close"));
     form.querySelector("button").type = "submit";
     dialog = make("dialog", { id: "rp-simulation", "aria-labelledby": title.id }, form);

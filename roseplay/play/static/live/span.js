@@ -1,6 +1,7 @@
 /* Where steps lie in view time. */
+import { format } from "../shared/format.js";
 import { store } from "../shared/store.js";
-import { time } from "../shared/time.js";
+import { clock, time } from "../shared/time.js";
 
 /** @typedef {{step: number, x0: number, x1: number, slot: number}} Span a step, its stretch in ms and its ring slot */
 
@@ -12,6 +13,12 @@ import { time } from "../shared/time.js";
 export function stepSpan(slot) {
   const { steps } = store;
   return { step: steps.step_id[slot], x0: time.x(steps.t0[slot]), x1: time.x(steps.t1[slot]), slot };
+}
+
+/** How long ago a step ended, as "2.5 s ago"; "" if it is no longer kept. @param {number} step */
+export function agoOf(step) {
+  const { steps } = store, row = store.stepRow(step);
+  return row < 0 ? "" : `${format.seconds(Math.max(0, clock() - steps.t1[row & steps.mask]))} ago`;
 }
 
 /**

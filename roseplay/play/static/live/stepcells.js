@@ -164,13 +164,11 @@ function words({ rid, step }) {
 }
 
 /** Outline the cell that the keys have chosen, while they are in use. */
-export function outlineCell(g) {
+export function outlineCell(pen) {
   if (!kept() || (document.activeElement !== canvas && popover.name !== "why")) return;
   const row = rows.rowOf(cursor.rid), span = spanOf(cursor.step);
   if (row >= timeline.shown || !inView(span)) return;
   const x0 = timeline.x(span.x0), width = Math.max(LEAST_PX, timeline.x(span.x1) - x0);
   const high = Math.max(LEAST_PX, timeline.high(row) - 1.5);
-  g.strokeStyle = timeline.T.ink;
-  g.lineWidth = 1.5;
-  g.strokeRect(x0 - 0.75, timeline.y(row) - high / 2 - 0.75, width + 1.5, high + 1.5);
+  pen.frame(x0 - 0.75, timeline.y(row) - high / 2 - 0.75, width + 1.5, high + 1.5, timeline.T.ink);
 }

@@ -119,7 +119,7 @@ function draw(width, height, now) {
   const count = store.absent.steps ? streams() : work(seen);
   marks();
   outlineRequest();
-  outlineCell(g);
+  outlineCell(pen);
   g.restore();
   labels();
   knobs();
@@ -164,8 +164,7 @@ function column() {
   if (row < 0) return;
   const span = stepSpan(row & steps.mask), x0 = timeline.x(span.x0), x1 = timeline.x(span.x1);
   const left = x0 > timeline.width / 2;
-  g.fillStyle = fade(timeline.T.ink, 0.1);
-  g.fillRect(x0, 0, Math.max(1.5, x1 - x0), timeline.height - BOTTOM);
+  pen.fill(fade(timeline.T.ink, 0.1), x0, 0, Math.max(1.5, x1 - x0), timeline.height - BOTTOM);
   pen.text(`step ${format.count(step)}`, left ? x0 - 5 : x1 + 5, 10, timeline.T.ink, left ? "right" : "left", true);
 }
 
@@ -209,13 +208,9 @@ function streams() {
     if (row < 0 || row >= timeline.shown) continue;
     seen++;
     const itl = tokens.itl_ms[slot] || 0, x1 = timeline.x(time.x(t));
-    const x0 = Math.max(LEFT, Math.min(x1 - 0.7, timeline.x(time.x(t - itl)))), run = open.get(rid);
+    const x0 = Math.max(LEFT, Math.min(x1 - 0.7, timeline.x(time.x(t - itl))));
     const color = shade ? shade(itl) : rows.color(rid);
-    if (run && run.color === color && x0 - run.x1 < 1.2) run.x1 = x1;
-    else {
-      if (run) stretch(rid, run);
-      open.set(rid, { x0, x1, y: timeline.y(row), color });
-    }
+    extend(open, rid, { x0, x1, y: timeline.y(row), color });
   }
   for (const [rid, run] of open) stretch(rid, run);
   for (const known of rows.visible) {
@@ -227,11 +222,20 @@ function streams() {
   return seen;
 }
 
+/* Add a piece of a request to its stretch that is not drawn yet, or begin another where it does not continue that. */
+function extend(open, rid, piece, apart = 0) {
+  const run = open.get(rid);
+  if (run && !apart && run.color === piece.color && piece.x0 - run.x1 < 1.2) run.x1 = piece.x1;
+  else {
+    if (run) stretch(rid, run);
+    open.set(rid, { ...piece, x1: piece.x1 - apart });
+  }
+}
+
 function stretch(rid, { x0, x1, y, color }) {
   const thin = Math.min(DECODE, timeline.rowHeight - 2);
-  g.fillStyle = color;
   g.globalAlpha = dim(rid);
-  g.fillRect(x0, y - thin / 2, Math.max(0.7, x1 - x0), thin);
+  pen.fill(color, x0, y - thin / 2, Math.max(0.7, x1 - x0), thin);
 }
 
 /* Chunks and decodes. Neighbouring decode steps are drawn as one stretch where they are too narrow to be told apart. */
@@ -248,14 +252,10 @@ function work(seen) {
       if (e < entries.first) continue;
       const at = e & entries.mask, rid = entries.request_id[at], row = rows.rowOf(rid);
       if (row < 0 || row >= timeline.shown) continue;
-      const color = took || rows.color(rid), run = open.get(rid);
+      const color = took || rows.color(rid);
       if (entries.prompt_tokens[at] > 0) chunk(rid, row, x0, x1, color, true);
       else if (entries.decode_tokens[at] === 0) chunk(rid, row, x0, x1, color, false); // its prompt was there already
-      else if (run && !notch && run.color === color && x0 - run.x1 < 1.2) run.x1 = x1;
-      else {
-        if (run) stretch(rid, run);
-        open.set(rid, { x0, x1: x1 - notch, y: timeline.y(row), color });
-      }
+      else extend(open, rid, { x0, x1, y: timeline.y(row), color }, notch);
     }
   }
   for (const [rid, run] of open) stretch(rid, run);
@@ -268,10 +268,8 @@ function chunk(rid, row, x0, x1, color, computed) {
   const high = Math.min(CHUNK, timeline.high(row) - 1.5), width = Math.max(1.4, x1 - x0 - 0.6);
   const top = timeline.y(row) - high / 2;
   g.globalAlpha = dim(rid);
-  if (computed) {
-    g.fillStyle = color;
-    g.fillRect(x0, top, width, high);
-  } else {
+  if (computed) pen.fill(color, x0, top, width, high);
+  else {
     g.strokeStyle = color;
     g.lineWidth = 1;
     g.strokeRect(x0 + 0.5, top + 0.5, Math.max(0.5, width - 1), high - 1);
@@ -286,8 +284,8 @@ function marks() {
     const y = timeline.y(rows.of(known));
     g.globalAlpha = dim(known.rid);
     if (known.finished !== null) {
-      g.fillStyle = known.reason === "error" || known.reason === "abort" ? T.ink3 : rows.color(known.rid);
-      g.fillRect(timeline.x(time.x(known.finished)), y - 3.5, 1.5, 7);
+      const color = known.reason === "error" || known.reason === "abort" ? T.ink3 : rows.color(known.rid);
+      pen.fill(color, timeline.x(time.x(known.finished)), y - 3.5, 1.5, 7);
     }
     const radius = Math.min(6, timeline.high(rows.of(known)) / 2 + 1);
     for (const t of known.preempted) pen.diamond(timeline.x(time.x(t)), y, radius, T.surface, T.ink);
@@ -304,17 +302,14 @@ function outlineRequest() {
   const row = rows.of(known), high = timeline.high(row), end = LEFT + timeline.plot;
   const x0 = timeline.x(time.x(known.submitted)) - 2;
   const x1 = known.finished === null ? end : Math.min(end, timeline.x(time.x(known.finished)) + 3);
-  g.strokeStyle = timeline.T.ink;
-  g.lineWidth = 1.5;
-  g.strokeRect(x0, timeline.y(row) - high / 2, x1 - x0, high);
+  pen.frame(x0, timeline.y(row) - high / 2, x1 - x0, high, timeline.T.ink);
 }
 
 /* The mark of a copy-on-write: a square behind another. */
 function copied(x, y) {
   g.lineWidth = 1;
   for (const [dx, dy] of [[2, -4], [0, -2]]) {
-    g.fillStyle = timeline.T.surface;
-    g.fillRect(sharp(x) + dx - 0.5, sharp(y) + dy - 0.5, 6, 6);
+    pen.fill(timeline.T.surface, sharp(x) + dx - 0.5, sharp(y) + dy - 0.5, 6, 6);
     g.strokeStyle = timeline.T.ink;
     g.strokeRect(sharp(x) + dx, sharp(y) + dy, 5, 5);
   }

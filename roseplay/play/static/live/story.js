@@ -3,7 +3,7 @@
 import { make, makeButton, write } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
-import { segmented } from "../shared/legend.js";
+import { press, segmented } from "../shared/legend.js";
 import { poll } from "../shared/poll.js";
 import { drawn, plain } from "../shared/sentence.js";
 import { store } from "../shared/store.js";
@@ -83,9 +83,7 @@ function limitCell() {
 function spanCell() {
   const words = SPANS.map((ms, i) => `${ms / 1000}${i === SPANS.length - 1 ? " s" : ""}`);
   const spans = segmented("time shown", words, (word) => view.setSpan(parseInt(word) * 1000), SPANS.indexOf(view.span));
-  on("zoom", () => {
-    [...spans.children].forEach((button, i) => button.setAttribute("aria-pressed", String(SPANS[i] === view.span)));
-  });
+  on("zoom", () => press(spans.children, (_, i) => SPANS[i] === view.span));
   return make("div", "rp-story-span", make("span", "", "time shown"), spans);
 }
 
@@ -130,12 +128,8 @@ on("demo", () => {
 function state() {
   const { caption, elsewhere } = demos;
   if (caption) return { about: "demo", sentences: [caption.caption] };
-  if (elsewhere) {
-    return {
-      about: "elsewhere",
-      sentences: [[[`Another tab is playing a demo. It ends in about ${elsewhere} s.`, ""]]],
-    };
-  }
+  const other = `Another tab is playing a demo. It ends in about ${elsewhere} s.`;
+  if (elsewhere) return { about: "elsewhere", sentences: [[[other, ""]]] };
   if (said && (used || clock() - said.t < QUIET_MS)) return { about: said.about, sentences: said.lines };
   if (used || poll.held || !demos.list.length) return { about: "", sentences: [] };
   const { knobs, clear_cache: cache } = store.absent; // demos need both
@@ -166,11 +160,8 @@ function course() {
   const dots = Array.from({ length: scenes }, (_, i) => make("i", i < scene ? "rp-done" : i === scene ? "rp-now" : ""));
   const minutes = (s) => `${Math.floor(s / 60)}:${String(Math.floor(s % 60)).padStart(2, "0")}`;
   const gone = Math.min(seconds, Math.max(0, (clock() - begun) / 1000));
-  progress.replaceChildren(
-    ...dots,
-    make("span", "", title),
-    make("small", "", `${minutes(gone)} of ${minutes(seconds)}`),
-  );
+  const passed = make("small", "", `${minutes(gone)} of ${minutes(seconds)}`);
+  progress.replaceChildren(...dots, make("span", "", title), passed);
 }
 
 /* A sentence that is too long for its line is set smaller. */

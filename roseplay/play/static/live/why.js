@@ -30,10 +30,6 @@ import { COMPUTING, partsOf, partsText } from "../shared/waits.js";
 
 const AROUND_MS = 15000, LEAST_GAPS = 5, SLOW = 1.5, LARGE_BATCH = 1.5, MOST_NAMED = 3;
 const LEAST_BUDGET = 16; // a lower one is not suggested
-const IN_STEP = [
-  ...["t0", "t1", "prompt_tokens", "decode_tokens", "cached_tokens", "shared_tokens"],
-  ...["block_copies", "device_ms", "host_ms", "graph", "recomputed_tokens", "swapped_out", "swapped_in"],
-];
 const { count, many } = format;
 /** A time in milliseconds, without its unit. */
 export const bare = (v) => v < 9.95 ? v.toFixed(1) : count(v);
@@ -49,8 +45,7 @@ export const milliseconds = (v) => `${bare(v)} ms`;
 export function why(rid, stepId) {
   const { steps, requests, stepRow } = store, row = stepRow(stepId), slot = row & steps.mask;
   if (row < 0) return null;
-  const step = { id: stepId };
-  for (const name of IN_STEP) step[name] = steps[name][slot];
+  const step = Object.fromEntries(steps.names.map((name) => [name, steps[name][slot]]));
   const token = numbered(rid, stepId), gap = token && !Number.isNaN(token.itl);
   const factor = settingAt("slow_motion", step.t1);
   const found = {
@@ -264,7 +259,7 @@ function factsOf({ rid, token, known, step, entries, factor }) {
       known && known.lane !== null ? `lane ${known.lane}` : { rid },
       token && token.number ? ` · ${count(token.number)}` : "",
     ]],
-    [`step ${count(step.id)}`, [
+    [`step ${count(step.step_id)}`, [
       `${count(step.decode_tokens)} decode${prompts ? ` + ${many(prompts, "prompt")}` : ""}`,
     ]],
     ["queue wait", [known && known.queue_ms !== null ? milliseconds(known.queue_ms) : "–"]],

@@ -21,13 +21,9 @@ export const paragraph = (parts) => make("p", "", ...parts.map(drawn));
 
 /* The step as one bar: its decode tokens, then its prompt tokens. */
 function bar({ decode_tokens: decode, prompt_tokens: prompt }) {
-  const shares = [decode, prompt].map((n) => {
-    const share = make("i");
-    share.style.width = `${(100 * n) / Math.max(1, decode + prompt)}%`;
-    return share;
-  });
+  const share = (n) => make("i", { style: `width: ${(100 * n) / Math.max(1, decode + prompt)}%` });
   const words = [`${format.count(decode)} decode`, `${format.count(prompt)} prompt`];
-  const track = make("div", { className: "rp-share", "aria-hidden": true }, ...shares);
+  const track = make("div", { className: "rp-share", "aria-hidden": true }, share(decode), share(prompt));
   return [track, make("div", "rp-shares", ...words.map((text) => make("span", "", text)))];
 }
 

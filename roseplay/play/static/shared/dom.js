@@ -92,6 +92,9 @@ export function scrollWithin(box, element, above = 0, apart = 0) {
 /** Whether the page scrolls: then the wheel scrolls it, over an element too, until that has the focus. */
 export const pageScrolls = () => document.documentElement.scrollHeight > innerHeight + 1;
 
+/** Whether the page is laid out for a phone, as in the styles. */
+export const phone = matchMedia("(max-width: 719px)");
+
 /** Write text if it has changed; keeping the text node preserves selections and saves a layout. */
 export function write(element, text) {
   if (element.textContent !== text) element.textContent = text;

@@ -3,6 +3,48 @@ import { palette } from "./theme.js";
 
 /** @typedef {ReturnType<typeof createPen>} Pen */
 
+export const CHAR_PX = 6.1; // the width of a character of axis words
+
+/* Simple shapes. */
+const shapes = (g) => ({
+  /** A filled rectangle. */
+  fill(color, x, y, width, height) {
+    g.fillStyle = color;
+    g.fillRect(x, y, width, height);
+  },
+
+  /** A rectangle around something. */
+  frame(x, y, width, height, color) {
+    g.strokeStyle = color;
+    g.lineWidth = 1.5;
+    g.strokeRect(x, y, width, height);
+  },
+
+  /** A circle, hollow without a fill. */
+  circle(x, y, r, fill, stroke, width = 1.5) {
+    g.beginPath();
+    g.arc(x, y, r, 0, 2 * Math.PI);
+    if (fill) {
+      g.fillStyle = fill;
+      g.fill();
+    }
+    g.strokeStyle = stroke;
+    g.lineWidth = width;
+    g.stroke();
+  },
+
+  /** A line through points. @param {number[][]} points */
+  path(points, color, width, dash = [], opacity = 1) {
+    g.save();
+    Object.assign(g, { strokeStyle: color, lineWidth: width, lineJoin: "round", globalAlpha: opacity });
+    g.setLineDash(dash);
+    g.beginPath();
+    for (const [x, y] of points) g.lineTo(x, y);
+    g.stroke();
+    g.restore();
+  },
+});
+
 /** What draws on a canvas; `g` is its 2d context. Coordinates are CSS pixels. @param {HTMLCanvasElement} canvas */
 export function createPen(canvas) {
   const g = canvas.getContext("2d");
@@ -79,7 +121,7 @@ export function createPen(canvas) {
     g.fillText(words, x + size / 2, y + size / 2 + 3.5);
   }
 
-  return { g, begin, line, text, diamond, note, badge };
+  return { g, begin, line, text, diamond, note, badge, ...shapes(g) };
 }
 
 /** Where a line one pixel wide is sharp. */

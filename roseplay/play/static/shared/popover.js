@@ -1,6 +1,6 @@
 /* The page's only popover, a sheet at the bottom on a phone. It opens beside a point, or for a button, which is then
  * marked as expanded and gets the focus back. Its owner fills it, with text nodes only. */
-import { crossIcon, make, makeButton } from "./dom.js";
+import { crossIcon, make, makeButton, phone } from "./dom.js";
 import { on } from "./events.js";
 import { colorOf, hueOf } from "./theme.js";
 
@@ -25,7 +25,6 @@ import { colorOf, hueOf } from "./theme.js";
 
 const GAP = 14, EDGE = 8, BESIDE = 8;
 const AGAIN_MS = 700, BUSY_MS = 2000, BUSY = 503; // when to ask again
-const sheet = matchMedia("(max-width: 719px)"); // as in popover.css
 
 export const popover = {
   /** The owner's name while it is open. @type {string | null} */
@@ -77,7 +76,7 @@ function open(spec) {
 function uncover() {
   const { opener, around, y } = current, { bottom } = opener ? opener.getBoundingClientRect() : around || { bottom: y };
   const covered = bottom + BESIDE - (innerHeight - box.offsetHeight);
-  if (sheet.matches && covered > 0) scrollBy(0, covered);
+  if (phone.matches && covered > 0) scrollBy(0, covered);
 }
 
 /**
@@ -177,17 +176,10 @@ document.addEventListener("pointerdown", (event) => {
 
 // ---- what goes into it ------------------------------------------------------------------------------------
 /** A line with a name and a value. */
-export function factRow(name, ...value) {
-  return make("div", "", make("dt", "", name), make("dd", "", ...value));
-}
+export const factRow = (name, ...value) => make("div", "", make("dt", "", name), make("dd", "", ...value));
 
-export function factList(...rows) {
-  return make("dl", "", ...rows.filter(Boolean));
-}
+export const factList = (...rows) => make("dl", "", ...rows.filter(Boolean));
 
 /** A request's square and number. */
-export function requestTag(rid) {
-  const square = make("i");
-  square.style.background = colorOf(rid);
-  return make("span", "rp-who", square, `#${rid}`);
-}
+export const requestTag = (rid) =>
+  make("span", "rp-who", make("i", { style: `background: ${colorOf(rid)}` }), `#${rid}`);

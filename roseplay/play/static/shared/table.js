@@ -60,7 +60,7 @@ export class AsTable {
 
   row() {
     const [[, meaning = ""], ...others] = this.spec.columns;
-    return make("tr", "", make("th", { scope: "row", title: meaning }), ...others.map(() => make("td")));
+    return make("tr", "", rowHead(meaning), ...others.map(() => make("td")));
   }
 
   /* Update it a second after the last update, or now if that is past. */
@@ -74,6 +74,9 @@ export class AsTable {
     }, Math.max(0, EVERY_MS - (performance.now() - this.readAt)));
   }
 }
+
+/** The head of a row, and what it means. @param {string} title @param {...(Node | string)} inside */
+export const rowHead = (title, ...inside) => make("th", { scope: "row", title }, ...inside);
 
 /** The head of a table, by its columns: their titles, and what they mean. @param {...any[]} columns */
 export function tableHead(...columns) {

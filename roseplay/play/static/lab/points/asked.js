@@ -1,7 +1,6 @@
 /* The rail's fields for a sweep or a search: the setting, and the range of its values. */
 import { make } from "../../shared/dom.js";
-import { on } from "../../shared/events.js";
-import { edit, lab, meaning } from "../state.js";
+import { edit, lab, meaning, showOn } from "../state.js";
 import { settingLabel } from "./document.js";
 
 const SETTINGS = {
@@ -23,8 +22,7 @@ let box = null;
 export function mount(element) {
   box = make("div", { className: "rp-lab-vary", role: "group", "aria-label": "Setting to vary" });
   element.append(box);
-  on("lab", (what) => ["mode", "asked", "traffic", "library"].includes(what) && show());
-  show();
+  showOn(show, "mode", "asked", "traffic", "library");
 }
 
 /* Vary another setting, over its usual range. */

@@ -6,23 +6,20 @@ import { format } from "../../shared/format.js";
 import { given } from "../../shared/given.js";
 import { poll } from "../../shared/poll.js";
 import { store } from "../../shared/store.js";
-import { lab, meaning, shownPoints } from "../state.js";
+import { rowHead, tableHead } from "../../shared/table.js";
+import { fillPanel, lab, meaning, shownPoints, showOn } from "../state.js";
 import { answerRow } from "./document.js";
 
 let body = null, subtitle = null;
 
 /** @param {HTMLElement} element */
 export function mount(element) {
-  const plot = element.querySelector(".rp-plot");
-  subtitle = element.querySelector(".rp-sub");
+  const head = tableHead(["setting"], ["now"], ["after Apply"], ["vLLM flag"]);
   body = make("tbody");
-  plot.classList.add("rp-lab-scroll");
-  const names = ["setting", "now", "after Apply", "vLLM flag"].map((name) => make("th", { scope: "col" }, name));
-  plot.append(make("table", "rp-lab-table rp-lab-basis", make("thead", "", make("tr", "", ...names)), body));
-  on("lab", (what) => ["mode", "points", "plan", "job"].includes(what) && show());
+  subtitle = fillPanel(element, make("table", "rp-lab-table rp-lab-basis", head, body));
   on("frame", followKnobs);
-  on("replay", () => show());
-  show();
+  on("replay", show);
+  showOn(show, "mode", "points", "plan", "job");
 }
 
 let seen = "";
@@ -44,8 +41,12 @@ function show() {
   function line(name, setting) {
     const now = store.knobs[name], after = row && name === varied ? row.value : now;
     const changes = after !== now, flag = vllmFlag(setting, after) || setting.flag || "no equivalent";
-    const th = make("th", { scope: "row", title: meaning(name) }, setting.label);
     const cells = [format.value(now), format.value(after), flag].map((words) => make("td", "", words));
-    return make("tr", { className: changes ? "rp-differs" : "", "data-knob": name }, th, ...cells);
+    return make(
+      "tr",
+      { className: changes ? "rp-differs" : "", "data-knob": name },
+      rowHead(meaning(name), setting.label),
+      ...cells,
+    );
   }
 }

@@ -1,9 +1,8 @@
 /* The newest sweeps or searches that this browser keeps. */
 import { make, makeButton, write } from "../../shared/dom.js";
-import { on } from "../../shared/events.js";
 import { getKept, listKept } from "../database.js";
 import { showResult } from "../document.js";
-import { lab, measuring, shownResult } from "../state.js";
+import { lab, measuring, shownResult, showOn } from "../state.js";
 
 const MOST = 4;
 let list = null, subtitle = null;
@@ -14,8 +13,7 @@ export function mount(element) {
   subtitle = element.querySelector(".rp-sub");
   list = make("ul", "rp-lab-before");
   plot.append(list);
-  on("lab", (what) => ["mode", "points", "summary", "job"].includes(what) && show());
-  show();
+  showOn(show, "mode", "points", "summary", "job");
 }
 
 async function show() {

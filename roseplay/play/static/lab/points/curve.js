@@ -2,12 +2,11 @@
  * if it keeps the promise. */
 import { drawAxes } from "../../shared/chart/axes.js";
 import { make } from "../../shared/dom.js";
-import { on } from "../../shared/events.js";
 import { format } from "../../shared/format.js";
 import { legendEntry, legendLine } from "../../shared/legend.js";
 import { sharp } from "../../shared/pen.js";
-import { lookOf } from "../draw.js";
-import { lab, shownPoints } from "../state.js";
+import { lookOf, nextMark } from "../draw.js";
+import { lab, shownPoints, showOn } from "../state.js";
 import { createView } from "../view.js";
 import { latencyAxis, throughputAxis, valueAxis } from "./axes.js";
 import {
@@ -36,6 +35,7 @@ export const armWords = (arm) => (arm ? `${arm}, ` : "");
 export function mountCurve(element, what) {
   const legend = element.querySelector(".rp-rt");
   const scale = (area) => scaleOf(area, what);
+  const step = (by) => nextMark((area) => scale(area)?.marks ?? [], ({ row }) => row, by);
   createView(element, {
     name: `${what.name}, ${what.percentile}`,
     subtitle: () => subtitle(what.percentile),
@@ -44,9 +44,9 @@ export function mountCurve(element, what) {
     draw: (pen, area, T) => draw(pen, area, T, what, scale(area)),
     read: (area, point) => read(area, point, what, scale(area)),
     describe: () => describe(what),
-    keys: { ArrowLeft: step(scale, -1), ArrowRight: step(scale, 1) },
+    keys: { ArrowLeft: step(-1), ArrowRight: step(1) },
   });
-  on("lab", (event) => ["points", "mode", "document"].includes(event) && legend.replaceChildren(...entries()));
+  showOn(() => legend.replaceChildren(...entries()), "points", "mode", "document");
 }
 
 function subtitle(percentile) {
@@ -89,41 +89,29 @@ function scaleOf(area, { figure, limit }) {
 
 function draw(pen, area, T, what, scale) {
   if (!scale) return;
-  const { document, up, across, marks, before, promise } = scale, { g } = pen, level = up.y(promise);
-  g.fillStyle = T.well;
-  g.fillRect(area.x0, level, area.width, area.y1 - level);
+  const { document, up, across, marks, before, promise } = scale, level = up.y(promise);
+  pen.fill(T.well, area.x0, level, area.width, area.y1 - level);
   drawAxes(pen, area, { x: across.ticks, y: up.ticks }, T);
   pen.line(area.x0, sharp(level), area.x1, sharp(level), T.ink3, [1, 2]);
   // At the end that is farther from the answer, whose name stands above it.
   const right = marks.some(({ row, x }) => row === answerRow(document) && 2 * x < area.x0 + area.x1);
-  const [at, align] = right ? [area.x1 - 6, "right"] : [area.x0 + 6, "left"];
-  pen.text(`promise: ≤ ${format.figure(promise)} ms`, at, level - 5, T.ink3, align);
-  path(pen, before, T.ink3, [4, 3], 1);
+  const [end, align] = right ? [area.x1 - 6, "right"] : [area.x0 + 6, "left"];
+  pen.text(`promise: ≤ ${format.figure(promise)} ms`, end, level - 5, T.ink3, align);
+  pen.path(before.map(pointOf), T.ink3, 1, [4, 3]);
   if (document.kind === "find") {
-    path(pen, [...marks].sort((a, b) => a.x - b.x), T.line2, [], 1);
+    pen.path([...marks].sort((a, b) => a.x - b.x).map(pointOf), T.line2, 1);
     for (const mark of marks) spread(pen, mark, what.figure, up, T.ink3);
     return tries(pen, area, T, document, marks);
   }
   for (const arm of armsOf(document)) {
     const own = marks.filter((mark) => (mark.arm || "A") === arm), { color, dash } = lookOf(arm, T);
-    path(pen, own, color, dash, 1.75);
+    pen.path(own.map(pointOf), color, 1.75, dash);
     for (const mark of own) spread(pen, mark, what.figure, up, arm === "A" ? T.ink3 : color);
     values(pen, area, T, document, own, what.figure, up);
   }
 }
 
-function path({ g }, marks, color, dash, width) {
-  if (marks.length < 2) return;
-  g.save();
-  g.strokeStyle = color;
-  g.lineWidth = width;
-  g.setLineDash(dash);
-  g.lineJoin = "round";
-  g.beginPath();
-  marks.forEach(({ x, y }, i) => (i ? g.lineTo(x, y) : g.moveTo(x, y)));
-  g.stroke();
-  g.restore();
-}
+const pointOf = ({ x, y }) => [x, y];
 
 /* The range over the repeats. */
 function spread(pen, { row, x }, figure, up, color) {
@@ -131,15 +119,7 @@ function spread(pen, { row, x }, figure, up, color) {
   if (low !== high) pen.line(sharp(x), up.y(low), sharp(x), up.y(high), color);
 }
 
-function dot({ g }, x, y, r, filled, T, color = T.ink) {
-  g.beginPath();
-  g.arc(x, y, r, 0, 2 * Math.PI);
-  g.fillStyle = filled ? color : T.surface;
-  g.strokeStyle = color;
-  g.lineWidth = 1.5;
-  g.fill();
-  g.stroke();
-}
+const dot = (pen, x, y, r, filled, T, color = T.ink) => pen.circle(x, y, r, filled ? color : T.surface, color);
 
 /* For an arm of a sweep: the values above their marks where there is room, and the knee. B has only its knee. */
 function values(pen, area, T, document, marks, figure, up) {
@@ -148,10 +128,10 @@ function values(pen, area, T, document, marks, figure, up) {
     const { knee, points } = summaryOf(document, arm || "A"), { color } = lookOf(arm || "A", T);
     const top = Math.min(y, up.y(row.figures[figure].range[1])) - 8, words = valueWords(document.setting, row.value);
     dot(pen, x, y, 3.5, row.kept, T, color);
-    if (arm === "B") {
-      if (knee !== null && row === points[knee]) ring(pen, x, y, T);
-    } else if (knee !== null && row === points[knee]) {
-      ring(pen, x, y, T);
+    const bent = knee !== null && row === points[knee];
+    if (bent) ring(pen, x, y, T);
+    if (arm === "B") continue;
+    if (bent) {
       pen.line(sharp(x), y + 8, sharp(x), area.y1, T.ink, [1, 2]);
       const right = x < area.x0 + 110;
       pen.text(`knee: ${words}`, right ? x - 6 : x + 6, top - 2, T.ink, right ? "left" : "right", true);
@@ -163,13 +143,7 @@ function values(pen, area, T, document, marks, figure, up) {
   }
 }
 
-function ring({ g }, x, y, T) {
-  g.beginPath();
-  g.arc(x, y, 7, 0, 2 * Math.PI);
-  g.strokeStyle = T.ink;
-  g.lineWidth = 1.25;
-  g.stroke();
-}
+const ring = (pen, x, y, T) => pen.circle(x, y, 7, null, T.ink, 1.25);
 
 /* For a search: the tries with their numbers, and the answer. */
 function tries(pen, area, T, document, marks) {
@@ -188,14 +162,6 @@ function tries(pen, area, T, document, marks) {
     words = `${settingLabel(document.setting).toLowerCase()} ${format.limit(answer.value)}`;
   pen.text(words, found.x + (right ? 6 : -6), area.y0 - 3, T.rose, right ? "left" : "right", true);
 }
-
-const step = (scale, by) => (point, area) => {
-  const found = scale(area), all = found ? [...found.marks].sort((a, b) => a.x - b.x) : [];
-  if (!all.length) return null;
-  const at = point && point.mark ? all.findIndex(({ row }) => row === point.mark) : by > 0 ? -1 : 0;
-  const next = all[(at + by + all.length) % all.length];
-  return { x: next.x, y: next.y, mark: next.row };
-};
 
 function read(_area, point, { figure }, scale) {
   if (!scale) return null;

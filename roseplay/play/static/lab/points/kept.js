@@ -5,7 +5,7 @@ import { format } from "../../shared/format.js";
 import { niceAxis } from "../../shared/numbers.js";
 import { sharp } from "../../shared/pen.js";
 import { fade } from "../../shared/theme.js";
-import { lookOf } from "../draw.js";
+import { lookOf, nextMark } from "../draw.js";
 import { lab, shownPoints } from "../state.js";
 import { createView } from "../view.js";
 import { evenAxis, valueAxis } from "./axes.js";
@@ -51,13 +51,13 @@ function draw(pen, area, T) {
   drawBase(pen, area, T);
 }
 
-function bars({ g, text }, area, T, { arms, across, y, wide }, rows, peak, arm) {
+function bars(pen, area, T, { arms, across, y, wide }, rows, peak, arm) {
   const { color } = lookOf(arm, T), left = arms.indexOf(arm) - arms.length / 2;
   rows.forEach((row, i) => {
     const x = across.x(row) + left * wide, top = y(good(row));
-    g.fillStyle = i === peak ? color : arm === "A" ? T.decode : fade(color, 0.45);
-    g.fillRect(x, top, wide, area.y1 - top);
-    if (i === peak) text(format.figure(good(row)), x + wide / 2, top - 4, color, "center", true);
+    const shade = i === peak ? color : arm === "A" ? T.decode : fade(color, 0.45);
+    pen.fill(shade, x, top, wide, area.y1 - top);
+    if (i === peak) pen.text(format.figure(good(row)), x + wide / 2, top - 4, color, "center", true);
   });
 }
 
@@ -88,11 +88,12 @@ function read(area, point) {
   };
 }
 
-const step = (by) => (point, area) => {
-  const { document, across } = scaleOf(area), all = rowsOf(document).map((row) => across.x(row));
-  const at = point ? all.findIndex((x) => Math.abs(x - point.x) < 1) : by > 0 ? -1 : 0;
-  return { x: all[(at + by + all.length) % all.length], y: area.y1 };
-};
+const step = (by) => nextMark(marks, ({ row }) => row, by);
+
+function marks(area) {
+  const { document, across } = scaleOf(area);
+  return rowsOf(document).map((row) => ({ x: across.x(row), y: area.y1, row }));
+}
 
 function describe() {
   const document = shownPoints();

@@ -48,8 +48,7 @@ function bar(pen, area, range, place, y, i, T) {
   pen.text(i ? `try ${i}` : "before", area.x0 - 6, y + 3.5, T.ink3, "right");
   if (!range) return pen.text("none", area.x0 + 14, y + 3.5, T.ink3);
   const [low, high] = range, x0 = place(low), x1 = place(high), words = wordsOf(range);
-  pen.g.fillStyle = T.prompt;
-  pen.g.fillRect(x0, y - 2.5, Math.max(2, x1 - x0), 5);
+  pen.fill(T.prompt, x0, y - 2.5, Math.max(2, x1 - x0), 5);
   for (const x of [x0, x1]) pen.line(sharp(x), y - 6, sharp(x), y + 6, T.ink);
   if (x1 + WORDS_PX < area.x1) pen.text(words, x1 + 8, y + 3.5, T.ink3);
   else if (x0 - WORDS_PX > area.x0) pen.text(words, x0 - 8, y + 3.5, T.ink3, "right");

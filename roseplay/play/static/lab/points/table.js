@@ -1,10 +1,10 @@
 /* The table of a sweep's values, or of a search's tries. */
 import { make, makeButton, write } from "../../shared/dom.js";
-import { on } from "../../shared/events.js";
 import { format } from "../../shared/format.js";
 import { given } from "../../shared/given.js";
+import { rowHead } from "../../shared/table.js";
 import { exportTable } from "../files.js";
-import { lab, meaning, shownPoints, shownResult } from "../state.js";
+import { fillPanel, lab, meaning, shownPoints, shownResult, showOn } from "../state.js";
 import { allRows, answerRow, armsOf, plainValue, rowsOf, settingLabel, summaryOf } from "./document.js";
 
 const SWEEP = [
@@ -22,14 +22,10 @@ let table = null, subtitle = null, csv = null;
 
 /** @param {HTMLElement} element */
 export function mount(element) {
-  const plot = element.querySelector(".rp-plot");
-  subtitle = element.querySelector(".rp-sub");
   csv = makeButton("save as CSV", { className: "rp-lab-swap rp-lab-csv", onclick: exportTable });
-  plot.classList.add("rp-lab-scroll");
   table = make("table", "rp-lab-table rp-lab-pts");
-  plot.append(table, csv);
-  on("lab", (what) => ["points", "mode", "job", "asked", "library"].includes(what) && show());
-  show();
+  subtitle = fillPanel(element, table, csv);
+  showOn(show, "points", "mode", "job", "asked", "library");
 }
 
 function show() {
@@ -48,9 +44,8 @@ function show() {
     const answer = row === answerRow(document), { knee, points } = summaryOf(document, arm || "A");
     const marked = find ? answer : knee !== null && row === points[knee];
     const cells = columns.map(([name]) => cell(row, name));
-    const value = make(
-      "th",
-      { scope: "row", title: settingLabel(document.setting) },
+    const value = rowHead(
+      settingLabel(document.setting),
       find ? `${i + 1}` : plainValue(document.setting, row.value),
       ...(arm ? [" ", make("i", `rp-ab ${arm === "B" ? "b" : ""}`.trim(), arm)] : []),
     );

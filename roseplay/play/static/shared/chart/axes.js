@@ -1,5 +1,5 @@
 /* Axes on a canvas: the lines of the grid, and words at the left of an area and under it. */
-import { sharp } from "../pen.js";
+import { CHAR_PX, sharp } from "../pen.js";
 
 /** @import { Pen } from "../pen.js" */
 /** @import { Palette } from "../theme.js" */
@@ -7,7 +7,7 @@ import { sharp } from "../pen.js";
 
 /** @typedef {{x0: number, x1: number, y0: number, y1: number, width: number, height: number}} Area in CSS pixels */
 
-const CHAR_PX = 6.1, BESIDE_PX = 6, UNDER_PX = 13;
+const BESIDE_PX = 6, UNDER_PX = 13;
 const OVER_PX = 10; // how far words under an area may extend beyond its right
 const APART_PX = 4;
 
