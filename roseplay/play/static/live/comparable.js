@@ -5,28 +5,21 @@ import { format } from "../shared/format.js";
 import { factors, settingAt } from "../shared/past.js";
 import { store } from "../shared/store.js";
 
-/** @import { Request } from "../shared/types.js" */
-
 const ALIKE = 0.1, FEW = 1; // shares of prompt tokens, and numbers of other requests, may differ by this
 const SOON_MS = 1000; // a request that is stopped so soon hardly matters
 
-/** What the server says of a burst, and the others that were unfinished when it arrived (the store forgets them). */
-const figures = new WeakMap(), others = new WeakMap();
-on("frame", ({ snapshot, frames }) => {
-  for (const { burst } of [snapshot ?? {}, ...(frames ?? [])]) {
-    if (store.bursts.has(burst?.burst)) figures.set(store.bursts.get(burst.burst), burst);
-  }
-  for (const burst of store.bursts.values()) noteOthers(burst);
-});
+/** The other requests that were unfinished when a burst arrived; the store forgets them. */
+const others = new WeakMap();
+on("frame", () => store.bursts.forEach(noteOthers));
 
 function noteOthers(burst) {
   const open = (one) => one.burst !== burst.id && one.submitted < burst.t && (one.finished ?? Infinity) > burst.t;
   if (!others.has(burst)) others.set(burst, [...store.requests.values()].filter(open));
 }
 
-/** What a burst asked of the engine, and in which state. @param {{id: number, t: number, requests: Request[]}} burst */
+/** What a burst asked of the engine, and in which state. @param {import("../shared/store.js").Burst} burst */
 export function asked(burst) {
-  const { t, requests } = burst, { label: kind, answer } = figures.get(burst) ?? {};
+  const { t, requests, figures: { label: kind, answer } = {} } = burst;
   const stays = ({ reason, finished }) => reason !== "abort" || finished > t + SOON_MS;
   const total = (count) => requests.reduce((sum, one) => sum + count(one), 0);
   noteOthers(burst);

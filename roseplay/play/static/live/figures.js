@@ -16,7 +16,7 @@ import { view } from "./view.js";
 const SPARK = 60; // figures in the small curve: about 15 s of them
 const LATENCIES_MS = 250;
 const rates = [];
-let cells = null, latest = null;
+let cells = null, shown = null;
 
 function writeCell(name, parts, unit) {
   const cell = cells[name], key = parts.join("/") + unit;
@@ -26,9 +26,8 @@ function writeCell(name, parts, unit) {
   if (unit && parts[0] !== "–") cell.box.append(make("small", "", unit));
 }
 
-/** @param {import("../shared/types.js").Stats} s */
-function show(s) {
-  const { count } = format;
+function show() {
+  const { count } = format, s = shown = store.stats ?? {};
   writeCell("tps", [count(s.tok_s)], "");
   writeCell("rw", [count(s.running), count(s.waiting)], "");
   const used = s.kv_total
@@ -78,14 +77,10 @@ function latencies() {
 setInterval(latencies, LATENCIES_MS);
 
 function spark() {
-  const { g, begin } = createPen(cells.tps.spark), width = 52, height = 24, top = Math.max(...rates, 1);
-  begin(width, height);
-  if (rates.length < 2) return;
-  g.strokeStyle = palette().ink3;
-  g.beginPath();
+  const pen = createPen(cells.tps.spark), width = 52, height = 24, top = Math.max(...rates, 1);
   const x = (i) => ((i + SPARK - rates.length) / (SPARK - 1)) * (width - 2) + 1;
-  rates.forEach((rate, i) => g.lineTo(x(i), height - 2 - (rate / top) * (height - 4)));
-  g.stroke();
+  pen.begin(width, height);
+  pen.path(rates.map((rate, i) => [x(i), height - 2 - (rate / top) * (height - 4)]), palette().ink3, 1);
 }
 
 /* Rates describe the present: without a connection there are none. The other figures stay as last known. */
@@ -93,22 +88,17 @@ const stopped = () => Boolean(connection.trouble && connection.trouble.stopped);
 
 on("connection", () => {
   if (!cells) return;
-  if (!stopped()) return show(latest || {});
+  if (!stopped()) return show();
   writeCell("tps", ["–"], "");
   writeCell("rw", ["–", "–"], "");
 });
 
 on("reset", () => {
   rates.length = 0;
-  latest = {};
-  if (cells) show(latest);
+  if (cells) show();
 });
 
-on("frame", ({ snapshot, frames }) => {
-  const before = latest;
-  for (const { stats } of [snapshot || {}, ...(frames || [])]) latest = stats || latest;
-  if (cells && latest && latest !== before && !stopped()) show(latest);
-});
+on("frame", () => cells && store.stats && store.stats !== shown && !stopped() && show());
 
 /** @param {HTMLElement} element the header's strip */
 export function mount(element) {
@@ -125,6 +115,6 @@ export function mount(element) {
     };
   }
   nameCells();
-  if (latest) show(latest);
+  if (store.bootId) show();
   on("theme", spark);
 }

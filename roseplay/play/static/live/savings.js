@@ -10,16 +10,17 @@ import { slowedFirst } from "../shared/past.js";
 import { keep, stored } from "../shared/storage.js";
 import { store } from "../shared/store.js";
 
-const KEY = "roseplay-savings", WHICH = ["burst", "all"];
+const KEY = "roseplay-savings";
 
 /** @type {HTMLElement | null} */
 let box = null;
-/** The newest figures of each. @type {{burst: Record<string, any> | null, all: Record<string, any> | null}} */
-let latest = { burst: null, all: null };
+/** The newest figures of each, where there are any. @type {Record<string, () => Record<string, any> | null>} */
+const LATEST = { burst: () => store.burst, all: () => store.stats?.in_all ?? null };
+const shown = {};
 
 function choose(which) {
   press(box.querySelectorAll(".rp-tg button"), ({ dataset }) => dataset.of === which);
-  for (const name of WHICH) box.querySelector(`.rp-of-${name}`).hidden = name !== which;
+  for (const name in LATEST) box.querySelector(`.rp-of-${name}`).hidden = name !== which;
   keep(KEY, which);
 }
 
@@ -53,7 +54,7 @@ function share(saved, prompt) {
 
 /* All figures of one of them. */
 function contents(name) {
-  const figures = latest[name] || {},
+  const figures = LATEST[name]() || {},
     { prompt_tokens: prompt, computed, cached, shared, blocks_saved: blocks } = figures;
   const slow = slowedFirst(store.bursts.get(figures.burst)?.requests ?? []);
   const ttft = figures.ttft_p50 == null ? "–" : `${ms(figures.ttft_p50)} / ${ms(figures.ttft_p95)} ms${slow}`;
@@ -68,37 +69,27 @@ function contents(name) {
 }
 
 function explain(name, opener) {
-  const fill = () => contents(name), news = () => JSON.stringify(latest[name]);
+  const fill = () => contents(name), news = () => JSON.stringify(LATEST[name]());
   popover.toggle({ name: KEY, title: "Saved by sharing", opener, side: "right", fill, news });
 }
 
-on("reset", () => {
-  latest = { burst: null, all: null };
-  if (!box) return;
-  showBurst(null);
-  showAll(null);
-});
-
-on("frame", ({ snapshot, frames }) => {
-  const before = { ...latest };
-  for (const { stats, burst } of [snapshot || {}, ...(frames || [])]) {
-    latest.burst = burst || latest.burst;
-    latest.all = (stats && stats.in_all) || latest.all;
-  }
-  if (box && latest.burst !== before.burst) showBurst(latest.burst);
-  if (box && latest.all !== before.all) showAll(latest.all);
-});
+function show() {
+  const burst = LATEST.burst(), all = LATEST.all();
+  if (box && burst !== shown.burst) showBurst(burst);
+  if (box && all !== shown.all) showAll(all);
+  if (box) Object.assign(shown, { burst, all });
+}
+for (const event of ["reset", "frame"]) on(event, show);
 
 /** @param {HTMLElement} element the section of the rail */
 export function mount(element) {
   box = element;
   for (const button of box.querySelectorAll(".rp-tg button")) button.onclick = () => choose(button.dataset.of);
-  for (const name of WHICH) {
+  for (const name in LATEST) {
     /** @type {HTMLElement} */
     const row = box.querySelector(`.rp-of-${name} > button`);
     row.onclick = () => explain(name, row);
   }
-  choose(WHICH.includes(stored(KEY)) ? stored(KEY) : "burst");
-  showBurst(latest.burst);
-  showAll(latest.all);
+  choose(stored(KEY) in LATEST ? stored(KEY) : "burst");
+  show();
 }

@@ -64,12 +64,14 @@ function reset(delta) {
   store.marks.length = store.loads.length = 0;
   if (snapshot.load) takeLoad(snapshot.load);
   store.stats = snapshot.stats || null;
+  store.burst = null;
   store.knobs = { ...snapshot.knobs };
   for (const [rid, about] of snapshot.requests || []) {
     const known = request(rid);
     learn(known, about);
     enter(known);
   }
+  if (snapshot.burst) takeBurst(snapshot.burst);
   emit("reset", delta);
 }
 
@@ -101,11 +103,19 @@ function applyFrame(frame) {
   for (const event of events) if (event[1] !== "submitted") applyEvent(event);
   for (const [t, step, changes] of frame.knobs || []) applyKnobs(t, step, changes);
   if (frame.stats) store.stats = frame.stats;
+  if (frame.burst) takeBurst(frame.burst);
   for (const load of frame.loads || []) takeLoad(load);
   if (frame.absent) {
     store.absent = frame.absent;
     emit("absent");
   }
+}
+
+/** @param {Record<string, any>} figures the server's, of the newest burst */
+function takeBurst(figures) {
+  const known = store.bursts.get(figures.burst);
+  store.burst = figures;
+  if (known) known.figures = figures;
 }
 
 /** @param {import("./types.js").Load} load */

@@ -84,6 +84,8 @@ const entries = ring(1 << 18, ENTRIES);
  * @typedef {RequestRecord & Record<"preempted" | "resumed" | "copied", number[]> & {rid: number}} Request
  */
 
+/** @typedef {{id: number, t: number, requests: Request[], figures?: Record<string, any>}} Burst with the server's */
+
 /** @returns {Request} */
 const unknown = (rid) => ({ rid, ...newRequest(), preempted: [], resumed: [], copied: [] });
 
@@ -93,8 +95,10 @@ export const store = {
   entries,
   /** @type {Map<number, Request>} finished ones go once no view can reach them */
   requests: new Map(),
-  /** @type {Map<number, {id: number, t: number, requests: Request[]}>} the last few, kept longer than the requests */
+  /** @type {Map<number, Burst>} the last few, kept longer than the requests */
   bursts: new Map(),
+  /** @type {Record<string, any> | null} the server's figures of the newest burst */
+  burst: null,
   /** @type {Record<string, any>} */
   knobs: {},
   /** @type {{t: number, step: number, changes: Record<string, [any, any]>}[]} each change of the knobs */
