@@ -12,13 +12,13 @@ from roseplay.remote.engine import HttpEngine
 from tests.serve.conftest import serving
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def engine() -> Iterator[Engine]:
     with Engine("tiny-chat", worker="thread", threads=1, num_blocks=1000, knobs=Knobs(max_batch_size=16)) as engine:
         yield engine
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def address(engine: Engine) -> Iterator[str]:
     with serving(engine) as address:
         yield address

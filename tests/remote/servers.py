@@ -1,18 +1,29 @@
-"""Servers for tests: an ASGI application at a free port, and hand-written responses."""
+"""Servers for tests: an ASGI application at a free port, hand-written responses, and answers without a connection."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import httpx
 import uvicorn
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from fastapi.responses import PlainTextResponse, StreamingResponse
 
+from roseplay.clock import SYSTEM_CLOCK
+from roseplay.config import SamplingParams
+from roseplay.engine.capabilities import Capabilities
+from roseplay.engine.telemetry import LoadEvent, Telemetry
+from roseplay.remote.engine import HttpEngine
+from roseplay.remote.exchange import Exchanges
+from roseplay.remote.lateness import Lateness
+from roseplay.remote.live import RemoteStreams
+from roseplay.remote.stream import HttpStream
 from tests.waiting import wait_until
 
 
@@ -108,5 +119,64 @@ class Script:
             return StreamingResponse(content, media_type="text/event-stream")
 
 
-def error(status: int, message: str) -> Response:
-    return JSONResponse({"error": {"message": message}}, status)
+@contextmanager
+def attached(app: FastAPI | Script, **options: Any) -> Iterator[HttpEngine]:
+    """An engine that uses a server at a free port."""
+    with at_a_port(app.app if isinstance(app, Script) else app) as address, HttpEngine(address, **options) as remote:
+        yield remote
+
+
+def loads_of(remote: HttpEngine) -> list[LoadEvent]:
+    """The loads that its telemetry reports."""
+    return [event for event in remote.telemetry.since(0)[1] if isinstance(event, LoadEvent)]
+
+
+class Exchange:
+    """A request whose answer is read to its end, without a connection.
+
+    Args:
+        reply: returns the response to a request's body.
+        counts_chunks, refusal_s: see ``Exchanges``.
+    """
+
+    def __init__(
+        self,
+        reply: Callable[[dict[str, Any]], httpx.Response],
+        params: SamplingParams | None = None,
+        *,
+        counts_chunks: bool = False,
+        refusal_s: float = 10.0,
+    ) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self.telemetry = Telemetry(20_000)
+        self.stream = HttpStream(0, [], params or SamplingParams(), lambda _: False, SYSTEM_CLOCK.now_ns())
+        live = RemoteStreams(self.telemetry, SYSTEM_CLOCK, Capabilities())
+        live.add(self.stream)
+
+        def respond(request: httpx.Request) -> httpx.Response:
+            self.bodies.append(json.loads(request.content))
+            return reply(self.bodies[-1])
+
+        async def run() -> None:
+            async with httpx.AsyncClient(transport=httpx.MockTransport(respond)) as client:
+                lateness = Lateness(SYSTEM_CLOCK)
+                options = {"counts_chunks": counts_chunks, "refusal_s": refusal_s}
+                exchanges = Exchanges(client, "http://server", live, SYSTEM_CLOCK, lateness, **options)  # type: ignore[arg-type]
+                await exchanges.run(self.stream, "/chat/completions", {})
+
+        asyncio.run(run())
+
+
+def streamed(portions: Iterable[bytes], status: int = 200) -> httpx.Response:
+    """A response whose body comes in these portions."""
+
+    async def body() -> AsyncIterator[bytes]:
+        for portion in portions:
+            yield portion
+
+    return httpx.Response(status, content=body())
+
+
+def answer(portions: Iterable[bytes], params: SamplingParams | None = None) -> HttpStream:
+    """The stream of a request whose answer comes in these portions."""
+    return Exchange(lambda body: streamed(portions), params).stream

@@ -26,7 +26,7 @@ from roseplay.remote.engine import HttpEngine
 from roseplay.remote.questions import Reply
 from roseplay.remote.server import ModelCard, models_in
 from roseplay.remote.timings import Timings
-from tests.remote.servers import Script, at_a_port, words
+from tests.remote.servers import Script, at_a_port, attached, words
 from tests.serve.conftest import serving
 from tests.waiting import wait_until
 
@@ -52,21 +52,13 @@ def test_the_key(engine: Engine) -> None:
         assert start_error(address) == f"{address} asks for a key: give it with --url-api-key (api_key in a program)"
         assert "does not accept this key" in start_error(address, api_key="wrong")
         assert start_error(address, api_key="schlüssel")
-        with HttpEngine(f"{address}/v1/", api_key="right") as remote:
+        with HttpEngine(f"{address}/v1/", api_key="right\n") as remote:  # as read from a file
             assert remote.capabilities.knobs and remote.health().ok
             assert remote.submit("Once").result(timeout=60).finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
 
 
-def test_a_key_that_is_refused_later_ends_streams(engine: Engine) -> None:
-    script = Script([], refuse=lambda body: JSONResponse({"detail": "this key has expired"}, 401))
-    with at_a_port(script.app) as address, HttpEngine(address) as remote:
-        stream = remote.submit("Once").result(timeout=30)
-        assert (stream.finish_reason, stream.error) == (FinishReason.ERROR, "this key has expired")
-
-
-def test_the_model(engine: Engine) -> None:
-    with serving(engine) as address:
-        assert start_error(address, model="gpt-9") == f"{address} has no model 'gpt-9': use one of tiny-chat"
+def test_the_model(address: str) -> None:
+    assert start_error(address, model="gpt-9") == f"{address} has no model 'gpt-9': use one of tiny-chat"
     with at_a_port(FastAPI()) as address:
         assert "lists no model" in start_error(address)
         with HttpEngine(address, model="unlisted") as remote:
@@ -81,7 +73,7 @@ def test_a_server_that_is_not_ready() -> None:
 
 
 def test_a_server_that_says_nothing_of_itself() -> None:
-    with at_a_port(Script(words("Hi")).app) as address, HttpEngine(address) as remote:
+    with attached(Script(words("Hi"))) as remote:
         assert remote.server.max_model_len is None and remote.info.max_model_len > 0
         assert set(remote.capabilities.reasons) >= {"queue", "kv_usage", "prefix_hit_rate", "knobs", "steps"}
         assert remote.capabilities.reasons["queue"] == "this server has no /metrics here"
@@ -97,7 +89,7 @@ BLOCKS = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="%s"} 1'
     "metrics", ["{}", "<html>", "go_goroutines 7\n", "vllm:nonsense{ x", BLOCKS % ("9" * 5000), BLOCKS % (1 << 24)]
 )
 def test_metrics_of_something_else(metrics: str) -> None:
-    with at_a_port(Script(words("Hi"), metrics=metrics).app) as address, HttpEngine(address) as remote:
+    with attached(Script(words("Hi"), metrics=metrics)) as remote:
         assert not remote.capabilities.queue
         assert remote.info.num_blocks < 1 << 24
 
@@ -110,7 +102,7 @@ async def dripping() -> AsyncIterator[bytes]:
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/models"])
 def test_a_reply_that_never_ends_is_given_up(path: str) -> None:
-    timings = Timings(reply_s=0.5)
+    timings = Timings(reply_s=0.2)
     app = FastAPI()
     app.get(path)(lambda: StreamingResponse(dripping()))
     app.get("/v1/models")(lambda: {"data": [{"id": "slow"}]})
@@ -157,13 +149,13 @@ def test_settings_that_cannot_be_are_not_taken_over() -> None:
     script = Script(words("Hi"))
     odd = Response('{"knobs": {"slow_motion": 1' + "0" * 400 + "}}", media_type="application/json")
     script.app.get("/v1/runtime_config")(lambda: odd)
-    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+    with attached(script) as remote:
         assert not remote.capabilities.knobs
 
 
 def test_a_hint_where_metrics_are_switched_off() -> None:
     card = {"owned_by": "llamacpp", "meta": {"n_ctx": 4096}}
-    with at_a_port(Script(words("Hi"), card=card).app) as address, HttpEngine(address) as remote:
+    with attached(Script(words("Hi"), card=card)) as remote:
         assert remote.capabilities.reasons["queue"] == "llama.cpp has no /metrics here: start it with --metrics"
         assert remote.server.max_model_len == 4096
 
@@ -208,39 +200,26 @@ def test_a_key_that_cannot_be_sent_is_not_repeated(address: str, key: str) -> No
     assert "nter" not in said
 
 
-def test_a_key_from_a_file_may_end_with_a_line_feed(engine: Engine) -> None:
-    with serving(engine, key="right") as address, HttpEngine(address, api_key="right\n") as remote:
-        assert remote.health().ok
-
-
-def test_bad_health_is_said_in_the_servers_words() -> None:
-    script = Script(words("Hi"))
-    replies = [JSONResponse({"detail": "the queue is stuck"}, 503)]
-    script.app.get("/health")(lambda: replies[0] if attached else Response())
-    attached: list[HttpEngine] = []
-    with at_a_port(script.app) as address, HttpEngine(address) as remote:
-        attached.append(remote)
-        health = remote.health()
-    assert (health.ok, health.detail) == (False, f"{address} is not healthy: the queue is stuck")
-
-
-def test_health_that_does_not_come_in_time_is_bad() -> None:
-    answer = threading.Event()
+def test_bad_health_is_said_in_the_servers_words_and_none_in_time_is_bad() -> None:
+    wrong, late, end = threading.Event(), threading.Event(), threading.Event()
     script = Script(words("Hi"))
 
     @script.app.get("/health")
     def health() -> Response:
-        if remotes:
-            answer.wait(5)  # healthy, for a caller that waits longer than requested
-        return Response()
+        if late.is_set():
+            end.wait(5)  # healthy, for a caller that waits longer than requested
+        return JSONResponse({"detail": "the queue is stuck"}, 503) if wrong.is_set() else Response()
 
-    remotes: list[HttpEngine] = []
-    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+    with attached(script) as remote:
         assert remote.health().ok
-        remotes.append(remote)
-        late = remote.health(timeout=0.05)
-        answer.set()
-    assert (late.ok, late.detail) == (False, f"{address} did not answer in time")
+        wrong.set()
+        bad = remote.health()
+        assert (bad.ok, bad.detail) == (False, f"{remote.url} is not healthy: the queue is stuck")
+        wrong.clear()
+        late.set()
+        none = remote.health(timeout=0.05)
+        end.set()
+        assert (none.ok, none.detail) == (False, f"{remote.url} did not answer in time")
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/runtime_config", "/openapi.json", "/health"])
@@ -252,27 +231,24 @@ def test_a_route_whose_reply_breaks_off_keeps_nobody_from_attaching(path: str) -
     app = FastAPI(openapi_url=None)
     app.get("/v1/models")(lambda: {"data": [{"id": "named"}]})
     app.get(path)(lambda: StreamingResponse(half()))
-    with at_a_port(app) as address, HttpEngine(address) as remote:
+    with attached(app) as remote:
         assert remote.model == "named" and remote.health().ok
-        assert remote.info.server == f"OpenAI API at {address.removeprefix('http://')}"
+        assert remote.info.server == f"OpenAI API at {remote.url.removeprefix('http://')}"
         assert not (remote.capabilities.queue or remote.capabilities.knobs or remote.capabilities.clear_cache)
 
 
 def test_closing_ends_the_threads() -> None:
     before = set(threading.enumerate())
-    with at_a_port(Script(words("Hi")).app) as address:
-        with HttpEngine(address) as remote:
-            found = {
-                thread for thread in set(threading.enumerate()) - before if thread.name.startswith("roseplay-http")
-            }
-        assert {thread.name for thread in found} >= {"roseplay-http", "roseplay-http-monitor"} and not remote.alive
-        assert not any(thread.is_alive() for thread in found)
+    with attached(Script(words("Hi"))) as remote:
+        began = [one for one in set(threading.enumerate()) - before if one.name.startswith("roseplay-http")]
+    assert {thread.name for thread in began} >= {"roseplay-http", "roseplay-http-monitor"} and not remote.alive
+    assert not any(thread.is_alive() for thread in began)
 
 
 def test_metrics_may_be_at_another_path() -> None:
     script = Script(words("Hi"), metrics="process_threads 8\n")
     script.app.get("/prometheus/metrics")(lambda: Response("trtllm_num_requests_running 2\n"))
-    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+    with attached(script) as remote:
         assert (remote.server.metrics_path, remote.server.load.total.running) == ("/prometheus/metrics", 2)
-    with at_a_port(Script(words("Hi"), metrics="process_threads 8\n").app) as address, HttpEngine(address) as remote:
+    with attached(Script(words("Hi"), metrics="process_threads 8\n")) as remote:
         assert (remote.server.metrics_path, remote.server.names) == ("/metrics", None)

@@ -19,15 +19,17 @@ CHAT = [{"role": "user", "content": "What is a cache?"}]
 ENDLESS = SamplingParams(max_new_tokens=1500, ignore_eos=True)
 
 
-@pytest.mark.parametrize("prompt", ["Once upon a time", CHAT, [5, 6, 7, 8, 9]], ids=["text", "chat", "token ids"])
 @pytest.mark.parametrize(
-    "params",
+    ("prompt", "params"),
     [
-        SamplingParams(max_new_tokens=24),
-        SamplingParams(max_new_tokens=24, temperature=0.9, seed=3, top_k=20, min_p=0.01, repetition_penalty=1.1),
-        SamplingParams(max_new_tokens=40, stop=("a",), ignore_eos=True, presence_penalty=0.5),
+        ("Once upon a time", SamplingParams(max_new_tokens=24)),
+        (
+            CHAT,
+            SamplingParams(max_new_tokens=24, temperature=0.9, seed=3, top_k=20, min_p=0.01, repetition_penalty=1.1),
+        ),
+        ([5, 6, 7, 8, 9], SamplingParams(max_new_tokens=40, stop=("a",), ignore_eos=True, presence_penalty=0.5)),
     ],
-    ids=["greedy", "sampled", "stop"],
+    ids=["text, greedy", "chat, sampled", "token ids, stop"],
 )
 def test_it_answers_as_the_engine_does(engine: Engine, remote: HttpEngine, prompt: Any, params: SamplingParams) -> None:
     ours = engine.submit(prompt, params).result(timeout=60)
@@ -61,19 +63,14 @@ def test_cached_tokens_are_the_engines(engine: Engine, remote: HttpEngine) -> No
     assert "cached_tokens" not in remote.capabilities.reasons
 
 
-@pytest.mark.parametrize("of", ["stream", "engine", "all", "close"])
+@pytest.mark.parametrize("of", ["stream", "all", "close"])
 def test_an_abort_reaches_the_server(engine: Engine, address: str, of: str) -> None:
     with HttpEngine(address) as remote:
         cursor = engine.telemetry.next_cursor
         stream = remote.submit(CHAT, ENDLESS)
         assert stream.wait_for_first_token(timeout=60)
         assert engine.num_unfinished == 1
-        {
-            "stream": stream.cancel,
-            "engine": lambda: remote.abort(stream.request_id),
-            "all": remote.abort_all,
-            "close": remote.close,
-        }[of]()
+        {"stream": stream.cancel, "all": remote.abort_all, "close": remote.close}[of]()
         assert stream.result(timeout=5).finish_reason is FinishReason.ABORT
         wait_until(lambda: engine.num_unfinished == 0, timeout=5)
         theirs = [event for event in engine.telemetry.since(cursor)[1] if isinstance(event, RequestEvent)][-1].stream
@@ -83,7 +80,7 @@ def test_an_abort_reaches_the_server(engine: Engine, address: str, of: str) -> N
 
 def test_many_streams_at_once(engine: Engine, remote: HttpEngine) -> None:
     params = SamplingParams(max_new_tokens=12, ignore_eos=True)
-    prompts = [[10 + number, 3, 4, 5] for number in range(64)]
+    prompts = [[10 + number, 3, 4, 5] for number in range(32)]
     streams = [remote.submit(prompt, params) for prompt in prompts]
     texts = [stream.result(timeout=120).text for stream in streams]
     assert texts == [engine.submit(prompt, params).result(timeout=60).text for prompt in prompts]
@@ -106,16 +103,15 @@ def test_an_answer_can_be_iterated(remote: HttpEngine) -> None:
 def test_listeners_hear_of_each_piece_and_the_end(remote: HttpEngine) -> None:
     heard: list[tuple[int, bool]] = []
     params = SamplingParams(max_new_tokens=8, ignore_eos=True)
-    remote.submit(CHAT, params, on_update=lambda s: heard.append((len(s.token_times_ns), s.finished))).result(
-        timeout=60
-    )
+    stream = remote.submit(CHAT, params, on_update=lambda s: heard.append((len(s.token_times_ns), s.finished)))
+    stream.result(timeout=60)
     wait_until(lambda: heard and heard[-1][1], timeout=5)
     assert [count for count, _ in heard] == sorted(count for count, _ in heard)
 
 
 def test_the_telemetry_tells_of_requests_tokens_and_load(remote: HttpEngine) -> None:
     cursor = remote.telemetry.next_cursor
-    stream = remote.submit(CHAT, SamplingParams(max_new_tokens=300, ignore_eos=True)).result(timeout=120)
+    stream = remote.submit(CHAT, SamplingParams(max_new_tokens=60, ignore_eos=True)).result(timeout=120)
 
     def of_kind(kind: type) -> list[Any]:
         return [event for event in remote.telemetry.since(cursor)[1] if isinstance(event, kind)]
