@@ -22,7 +22,7 @@ WHO = {"our_server": "roseplay", "llama_cpp": "llama.cpp", "guidellm_mock": "Ope
 # What each server does not report, besides blocks, steps and their contents.
 ABSENT = {
     "our_server": set(),
-    "llama_cpp": {"knobs", "clear_cache", "kv_usage"},
+    "llama_cpp": {"knobs", "clear_cache", "kv_usage", "server_times"},
     "guidellm_mock": {"knobs", "clear_cache", "kv_usage", "queue", "prefix_hit_rate", "server_times"},
 }
 NEVER = {"blocks", "steps", "pause", "inspect"}
