@@ -150,7 +150,7 @@ def server_options(arguments: Mapping[str, Any]) -> ServerOptions:
     if arguments["kv_events_port"] is not None or arguments["forward_pass_port"] is not None:
         import roseplay.wire.extra  # noqa: F401
     if arguments["otlp_traces_endpoint"] is not None:
-        from roseplay.serve import traces  # noqa: F401
+        import roseplay.serve.traces  # noqa: F401
     options = ServerOptions(**{field.name: arguments[field.name] for field in dataclasses.fields(ServerOptions)})
     return dataclasses.replace(options, allow_host=tuple(options.allow_host))
 

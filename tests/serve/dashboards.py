@@ -7,128 +7,83 @@ and the seven in ``dashboards/grafana``, 306 queries in all. Labels that Prometh
 
 from __future__ import annotations
 
-# For each metric: the labels by which queries select or group, and the values that they name.
+# The metrics by the labels by which queries select or group.
+_BY_LABELS = {
+    "handler": "http_request_duration_seconds_count http_request_duration_seconds_sum",
+    "": """
+        process_cpu_seconds_total process_max_fds process_open_fds process_resident_memory_bytes
+        process_start_time_seconds vllm:lora_requests_info
+    """,
+    "engine": "vllm:cache_config_info",
+    "model_name engine le": """
+        vllm:e2e_request_latency_seconds_bucket vllm:inter_token_latency_seconds_bucket
+        vllm:kv_block_idle_before_evict_seconds_bucket vllm:kv_block_lifetime_seconds_bucket
+        vllm:kv_block_reuse_gap_seconds_bucket vllm:kv_offload_lookup_async_delay_seconds_bucket
+        vllm:kv_offload_lookup_sync_delay_seconds_bucket vllm:nixl_bytes_transferred_bucket
+        vllm:nixl_num_descriptors_bucket vllm:nixl_post_time_seconds_bucket vllm:nixl_xfer_time_seconds_bucket
+        vllm:time_to_first_token_seconds_bucket
+    """,
+    "model_name": """
+        vllm:e2e_request_latency_seconds_count vllm:e2e_request_latency_seconds_sum
+        vllm:request_decode_time_seconds_count vllm:request_decode_time_seconds_sum vllm:request_generation_tokens_count
+        vllm:request_generation_tokens_sum vllm:request_max_num_generation_tokens_sum
+        vllm:request_prefill_time_seconds_count vllm:request_prefill_time_seconds_sum
+        vllm:request_time_per_output_token_seconds_count vllm:request_time_per_output_token_seconds_sum
+        vllm:time_to_first_token_seconds_count vllm:time_to_first_token_seconds_sum
+    """,
+    "model_name engine": """
+        vllm:estimated_flops_per_gpu_total vllm:estimated_read_bytes_per_gpu_total
+        vllm:estimated_write_bytes_per_gpu_total vllm:external_prefix_cache_hits_total
+        vllm:external_prefix_cache_queries_total vllm:generation_tokens_total vllm:inter_token_latency_seconds_count
+        vllm:inter_token_latency_seconds_sum vllm:iteration_tokens_total_count vllm:iteration_tokens_total_sum
+        vllm:kv_block_idle_before_evict_seconds_count vllm:kv_block_idle_before_evict_seconds_sum
+        vllm:kv_block_lifetime_seconds_count vllm:kv_block_lifetime_seconds_sum vllm:kv_block_reuse_gap_seconds_count
+        vllm:kv_block_reuse_gap_seconds_sum vllm:kv_cache_usage_perc vllm:kv_offload_allocation_failure_total
+        vllm:kv_offload_cpu_cache_read_usage_perc vllm:kv_offload_cpu_cache_usage_perc
+        vllm:kv_offload_cpu_cache_write_usage_perc vllm:kv_offload_load_bytes_total vllm:kv_offload_load_size_count
+        vllm:kv_offload_load_size_sum vllm:kv_offload_load_time_total vllm:kv_offload_store_bytes_total
+        vllm:kv_offload_store_size_count vllm:kv_offload_store_size_sum vllm:kv_offload_store_time_total
+        vllm:kv_offload_stores_skipped_total vllm:mm_cache_hits_total vllm:mm_cache_queries_total
+        vllm:nixl_bytes_transferred_count vllm:nixl_bytes_transferred_sum vllm:nixl_num_descriptors_count
+        vllm:nixl_num_descriptors_sum vllm:nixl_num_failed_notifications_total vllm:nixl_num_failed_transfers_total
+        vllm:nixl_num_kv_expired_reqs_total vllm:nixl_num_notifications_after_expiry_total
+        vllm:nixl_post_time_seconds_count vllm:nixl_post_time_seconds_sum vllm:nixl_xfer_time_seconds_count
+        vllm:nixl_xfer_time_seconds_sum vllm:num_preemptions_total vllm:num_requests_running vllm:num_requests_waiting
+        vllm:prefix_cache_hits_total vllm:prefix_cache_queries_total vllm:prompt_tokens_cached_total
+        vllm:prompt_tokens_total vllm:request_prefill_kv_computed_tokens_count
+        vllm:request_prefill_kv_computed_tokens_sum vllm:request_prompt_tokens_count vllm:request_prompt_tokens_sum
+        vllm:request_queue_time_seconds_count vllm:request_queue_time_seconds_sum
+        vllm:simple_kv_offload_load_blocks_total vllm:simple_kv_offload_pending_store_blocks
+        vllm:simple_kv_offload_used_blocks vllm:spec_decode_num_accepted_tokens_total
+        vllm:spec_decode_num_draft_tokens_total vllm:spec_decode_num_drafts_total
+    """,
+    "model_name le": """
+        vllm:iteration_tokens_total_bucket vllm:request_generation_tokens_bucket vllm:request_prompt_tokens_bucket
+        vllm:request_queue_time_seconds_bucket vllm:request_time_per_output_token_seconds_bucket
+    """,
+    "model_name engine stage": "vllm:num_requests_kv_fetch_by_stage",
+    "model_name engine source": "vllm:prompt_tokens_cached_by_source_total",
+    "le operation": """
+        vllm:rl_weight_update_operation_duration_seconds_bucket vllm:sleep_mode_operation_duration_seconds_bucket
+    """,
+    "operation": """
+        vllm:rl_weight_update_operation_duration_seconds_count vllm:rl_weight_update_operation_duration_seconds_sum
+        vllm:sleep_mode_operation_duration_seconds_count vllm:sleep_mode_operation_duration_seconds_sum
+    """,
+    "model_name engine outcome": "vllm:simple_kv_offload_save_outcomes_total",
+    "model_name engine position": "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+}
+# For each metric: these labels, and the values that queries name.
 QUERIED: dict[str, tuple[set[str], dict[str, list[str]]]] = {
-    "http_request_duration_seconds_count": ({"handler"}, {}),
-    "http_request_duration_seconds_sum": ({"handler"}, {}),
+    **{name: (set(labels.split()), {}) for labels, names in _BY_LABELS.items() for name in names.split()},
     "http_requests_total": ({"handler", "status"}, {"status": ["5xx"]}),
-    "process_cpu_seconds_total": (set(), {}),
-    "process_max_fds": (set(), {}),
-    "process_open_fds": (set(), {}),
-    "process_resident_memory_bytes": (set(), {}),
-    "process_start_time_seconds": (set(), {}),
-    "vllm:cache_config_info": ({"engine"}, {}),
-    "vllm:e2e_request_latency_seconds_bucket": ({"le", "model_name", "engine"}, {}),
-    "vllm:e2e_request_latency_seconds_count": ({"model_name"}, {}),
-    "vllm:e2e_request_latency_seconds_sum": ({"model_name"}, {}),
     "vllm:engine_sleep_state": ({"model_name", "engine", "sleep_state"}, {"sleep_state": ["awake", "discard_all"]}),
-    "vllm:estimated_flops_per_gpu_total": ({"model_name", "engine"}, {}),
-    "vllm:estimated_read_bytes_per_gpu_total": ({"model_name", "engine"}, {}),
-    "vllm:estimated_write_bytes_per_gpu_total": ({"model_name", "engine"}, {}),
-    "vllm:external_prefix_cache_hits_total": ({"model_name", "engine"}, {}),
-    "vllm:external_prefix_cache_queries_total": ({"model_name", "engine"}, {}),
-    "vllm:generation_tokens_total": ({"model_name", "engine"}, {}),
-    "vllm:inter_token_latency_seconds_bucket": ({"le", "model_name", "engine"}, {}),
-    "vllm:inter_token_latency_seconds_count": ({"model_name", "engine"}, {}),
-    "vllm:inter_token_latency_seconds_sum": ({"model_name", "engine"}, {}),
-    "vllm:iteration_tokens_total_bucket": ({"le", "model_name"}, {}),
-    "vllm:iteration_tokens_total_count": ({"model_name", "engine"}, {}),
-    "vllm:iteration_tokens_total_sum": ({"model_name", "engine"}, {}),
-    "vllm:kv_block_idle_before_evict_seconds_bucket": ({"le", "model_name", "engine"}, {}),
-    "vllm:kv_block_idle_before_evict_seconds_count": ({"model_name", "engine"}, {}),
-    "vllm:kv_block_idle_before_evict_seconds_sum": ({"model_name", "engine"}, {}),
-    "vllm:kv_block_lifetime_seconds_bucket": ({"le", "model_name", "engine"}, {}),
-    "vllm:kv_block_lifetime_seconds_count": ({"model_name", "engine"}, {}),
-    "vllm:kv_block_lifetime_seconds_sum": ({"model_name", "engine"}, {}),
-    "vllm:kv_block_reuse_gap_seconds_bucket": ({"le", "model_name", "engine"}, {}),
-    "vllm:kv_block_reuse_gap_seconds_count": ({"model_name", "engine"}, {}),
-    "vllm:kv_block_reuse_gap_seconds_sum": ({"model_name", "engine"}, {}),
-    "vllm:kv_cache_usage_perc": ({"model_name", "engine"}, {}),
-    "vllm:kv_offload_allocation_failure_total": ({"model_name", "engine"}, {}),
-    "vllm:kv_offload_cpu_cache_read_usage_perc": ({"model_name", "engine"}, {}),
-    "vllm:kv_offload_cpu_cache_usage_perc": ({"model_name", "engine"}, {}),
-    "vllm:kv_offload_cpu_cache_write_usage_perc": ({"model_name", "engine"}, {}),
-    "vllm:kv_offload_load_bytes_total": ({"model_name", "engine"}, {}),
-    "vllm:kv_offload_load_size_count": ({"model_name", "engine"}, {}),
-    "vllm:kv_offload_load_size_sum": ({"model_name", "engine"}, {}),
-    "vllm:kv_offload_load_time_total": ({"model_name", "engine"}, {}),
-    "vllm:kv_offload_lookup_async_delay_seconds_bucket": ({"le", "model_name", "engine"}, {}),
-    "vllm:kv_offload_lookup_sync_delay_seconds_bucket": ({"le", "model_name", "engine"}, {}),
-    "vllm:kv_offload_store_bytes_total": ({"model_name", "engine"}, {}),
-    "vllm:kv_offload_store_size_count": ({"model_name", "engine"}, {}),
-    "vllm:kv_offload_store_size_sum": ({"model_name", "engine"}, {}),
-    "vllm:kv_offload_store_time_total": ({"model_name", "engine"}, {}),
-    "vllm:kv_offload_stores_skipped_total": ({"model_name", "engine"}, {}),
-    "vllm:lora_requests_info": (set(), {}),
-    "vllm:mm_cache_hits_total": ({"model_name", "engine"}, {}),
-    "vllm:mm_cache_queries_total": ({"model_name", "engine"}, {}),
-    "vllm:nixl_bytes_transferred_bucket": ({"le", "model_name", "engine"}, {}),
-    "vllm:nixl_bytes_transferred_count": ({"model_name", "engine"}, {}),
-    "vllm:nixl_bytes_transferred_sum": ({"model_name", "engine"}, {}),
-    "vllm:nixl_num_descriptors_bucket": ({"le", "model_name", "engine"}, {}),
-    "vllm:nixl_num_descriptors_count": ({"model_name", "engine"}, {}),
-    "vllm:nixl_num_descriptors_sum": ({"model_name", "engine"}, {}),
-    "vllm:nixl_num_failed_notifications_total": ({"model_name", "engine"}, {}),
-    "vllm:nixl_num_failed_transfers_total": ({"model_name", "engine"}, {}),
-    "vllm:nixl_num_kv_expired_reqs_total": ({"model_name", "engine"}, {}),
-    "vllm:nixl_num_notifications_after_expiry_total": ({"model_name", "engine"}, {}),
-    "vllm:nixl_post_time_seconds_bucket": ({"le", "model_name", "engine"}, {}),
-    "vllm:nixl_post_time_seconds_count": ({"model_name", "engine"}, {}),
-    "vllm:nixl_post_time_seconds_sum": ({"model_name", "engine"}, {}),
-    "vllm:nixl_xfer_time_seconds_bucket": ({"le", "model_name", "engine"}, {}),
-    "vllm:nixl_xfer_time_seconds_count": ({"model_name", "engine"}, {}),
-    "vllm:nixl_xfer_time_seconds_sum": ({"model_name", "engine"}, {}),
-    "vllm:num_preemptions_total": ({"model_name", "engine"}, {}),
-    "vllm:num_requests_kv_fetch_by_stage": ({"model_name", "engine", "stage"}, {}),
-    "vllm:num_requests_running": ({"model_name", "engine"}, {}),
-    "vllm:num_requests_waiting": ({"model_name", "engine"}, {}),
     "vllm:num_requests_waiting_by_reason": ({"model_name", "engine", "reason"}, {"reason": ["capacity", "deferred"]}),
-    "vllm:prefix_cache_hits_total": ({"model_name", "engine"}, {}),
-    "vllm:prefix_cache_queries_total": ({"model_name", "engine"}, {}),
     "vllm:prompt_tokens_by_source_total": (
         {"model_name", "engine", "source"},
         {"source": ["external_kv_transfer", "local_cache_hit", "local_compute"]},
     ),
-    "vllm:prompt_tokens_cached_by_source_total": ({"model_name", "engine", "source"}, {}),
-    "vllm:prompt_tokens_cached_total": ({"model_name", "engine"}, {}),
-    "vllm:prompt_tokens_total": ({"model_name", "engine"}, {}),
-    "vllm:request_decode_time_seconds_count": ({"model_name"}, {}),
-    "vllm:request_decode_time_seconds_sum": ({"model_name"}, {}),
-    "vllm:request_generation_tokens_bucket": ({"le", "model_name"}, {}),
-    "vllm:request_generation_tokens_count": ({"model_name"}, {}),
-    "vllm:request_generation_tokens_sum": ({"model_name"}, {}),
-    "vllm:request_max_num_generation_tokens_sum": ({"model_name"}, {}),
-    "vllm:request_prefill_kv_computed_tokens_count": ({"model_name", "engine"}, {}),
-    "vllm:request_prefill_kv_computed_tokens_sum": ({"model_name", "engine"}, {}),
-    "vllm:request_prefill_time_seconds_count": ({"model_name"}, {}),
-    "vllm:request_prefill_time_seconds_sum": ({"model_name"}, {}),
-    "vllm:request_prompt_tokens_bucket": ({"le", "model_name"}, {}),
-    "vllm:request_prompt_tokens_count": ({"model_name", "engine"}, {}),
-    "vllm:request_prompt_tokens_sum": ({"model_name", "engine"}, {}),
-    "vllm:request_queue_time_seconds_bucket": ({"le", "model_name"}, {}),
-    "vllm:request_queue_time_seconds_count": ({"model_name", "engine"}, {}),
-    "vllm:request_queue_time_seconds_sum": ({"model_name", "engine"}, {}),
-    "vllm:request_success_total": ({"finished_reason", "model_name", "engine"}, {"finished_reason": ["error"]}),
-    "vllm:request_time_per_output_token_seconds_bucket": ({"le", "model_name"}, {}),
-    "vllm:request_time_per_output_token_seconds_count": ({"model_name"}, {}),
-    "vllm:request_time_per_output_token_seconds_sum": ({"model_name"}, {}),
-    "vllm:rl_weight_update_operation_duration_seconds_bucket": ({"le", "operation"}, {}),
-    "vllm:rl_weight_update_operation_duration_seconds_count": ({"operation"}, {}),
-    "vllm:rl_weight_update_operation_duration_seconds_sum": ({"operation"}, {}),
-    "vllm:simple_kv_offload_load_blocks_total": ({"model_name", "engine"}, {}),
-    "vllm:simple_kv_offload_pending_store_blocks": ({"model_name", "engine"}, {}),
-    "vllm:simple_kv_offload_save_outcomes_total": ({"model_name", "engine", "outcome"}, {}),
-    "vllm:simple_kv_offload_used_blocks": ({"model_name", "engine"}, {}),
-    "vllm:sleep_mode_operation_duration_seconds_bucket": ({"le", "operation"}, {}),
-    "vllm:sleep_mode_operation_duration_seconds_count": ({"operation"}, {}),
-    "vllm:sleep_mode_operation_duration_seconds_sum": ({"operation"}, {}),
-    "vllm:spec_decode_num_accepted_tokens_per_pos_total": ({"model_name", "engine", "position"}, {}),
-    "vllm:spec_decode_num_accepted_tokens_total": ({"model_name", "engine"}, {}),
-    "vllm:spec_decode_num_draft_tokens_total": ({"model_name", "engine"}, {}),
-    "vllm:spec_decode_num_drafts_total": ({"model_name", "engine"}, {}),
-    "vllm:time_to_first_token_seconds_bucket": ({"le", "model_name", "engine"}, {}),
-    "vllm:time_to_first_token_seconds_count": ({"model_name"}, {}),
-    "vllm:time_to_first_token_seconds_sum": ({"model_name"}, {}),
+    "vllm:request_success_total": ({"model_name", "engine", "finished_reason"}, {"finished_reason": ["error"]}),
 }
 
 # The options for the overview's two limits, which select exactly these histogram bounds.

@@ -11,10 +11,13 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.testclient import TestClient
 
 from roseplay.config import EngineConfig, Knobs
 from roseplay.engine.client import Engine
 from roseplay.engine.stream import Stream
+from roseplay.serve.app import ServedEngine, create_app
+from roseplay.serve.drain import Drain
 from tests.play.fake_engine import FakeEngine
 from tests.serve.conftest import serving
 from tests.waiting import wait_until
@@ -30,11 +33,8 @@ async def ask(address: str, bodies: list[Any]) -> list[httpx.Response]:
 
 def test_every_one_of_many_is_answered_or_refused() -> None:
     config = EngineConfig(worker="thread", threads=1, num_blocks=100, max_waiting=16)
-    with (
-        Engine("tiny-chat", config=config, knobs=Knobs(max_batch_size=4)) as engine,
-        serving(engine) as address,
-    ):
-        replies = asyncio.run(ask(address, [BODY] * 200))
+    with Engine("tiny-chat", config=config, knobs=Knobs(max_batch_size=4)) as engine, serving(engine) as address:
+        replies = asyncio.run(ask(address, [BODY] * 100))
         counts = Counter(reply.status_code for reply in replies)
         assert set(counts) == {200, 429} and counts[200] >= 16
         for reply in replies:
@@ -48,9 +48,8 @@ def test_every_one_of_many_is_answered_or_refused() -> None:
         assert engine.num_unfinished == 0
 
         # Requests refused for other reasons free their places too, as do clients that disconnect while sending.
-        for _ in range(3):
-            wrong = asyncio.run(ask(address, [{**BODY, "max_tokens": -1}] * 16))
-            assert {reply.status_code for reply in wrong} == {400}
+        wrong = asyncio.run(ask(address, [{**BODY, "max_tokens": -1}] * 16))
+        assert {reply.status_code for reply in wrong} == {400}
         port = int(address.rsplit(":", 1)[1])
         for _ in range(20):
             with socket.create_connection(("127.0.0.1", port)) as half:
@@ -86,6 +85,15 @@ def test_a_request_takes_one_place_while_it_is_submitted() -> None:
         finally:
             engine.returns.set()
             engine.close()
+
+
+def test_a_request_that_finds_too_little_room_leaves_nothing_behind() -> None:
+    engine = FakeEngine(max_waiting=2)
+    client = TestClient(create_app(ServedEngine(engine), {"testserver"}, drain=Drain()))  # type: ignore[arg-type]
+    refused = client.post("/v1/completions", json={"model": "fake-chat", "prompt": [1, 2], "n": 3})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_full")
+    assert refused.headers["retry-after"] == "1"
+    assert len(engine.streams) == 2 and engine.num_unfinished == 0
 
 
 def test_a_full_queue_refuses_before_a_body_has_come() -> None:

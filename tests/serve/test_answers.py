@@ -9,12 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from transformers import AutoTokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.core.step import TokenLogprobs
+from roseplay.engine.client import Engine
 from roseplay.engine.detokenizer import make_decoder
 from roseplay.engine.stream import Stream
 from roseplay.serve.answers import Answer
@@ -129,8 +129,8 @@ def test_a_chats_own_token_has_one_text() -> None:
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    return AutoTokenizer.from_pretrained("assets/tiny-chat")
+def tokenizer(engine: Engine) -> Any:
+    return engine.tokenizer
 
 
 def in_parts(tokenizer: Any, chat: bool) -> tuple[list[int], Answer]:

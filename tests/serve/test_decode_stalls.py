@@ -75,7 +75,7 @@ def test_a_request_that_is_preempted_after_its_end_is_forgotten(decoding: Decodi
     """As after an abort that the engine's worker had not seen yet."""
     decoding.stalls.ended(2)
     decoding.step(tokens=(1,), preempted=[2])
-    assert not decoding.stalls._preempted
+    assert decoding.step(50)[1] == ("other", 50.0)  # its next gap, if it had one
 
 
 def test_the_host(decoding: Decoding) -> None:

@@ -4,47 +4,123 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
-import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
 
+from roseplay.serve.app import ServedEngine, create_app
+from roseplay.serve.drain import Drain, DrainGate, DrainingServer
+from roseplay.serve.interrupts import Interrupts
+from tests.play.fake_engine import FakeEngine
+from tests.serve.program import MODEL, errors_of, served
 from tests.waiting import wait_until
 
-STARTS_WITHIN_S = 240.0
-MODEL = "qwen3-0.6b"
-LONG = {"model": MODEL, "prompt": "Once", "max_tokens": 400, "ignore_eos": True, "stream": True}
+
+def test_the_gate_counts_the_apis_requests_and_refuses_new_ones() -> None:
+    drain = Drain()
+
+    async def reply(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(str(drain.running))
+
+    async def fail(request: Request) -> PlainTextResponse:
+        raise RuntimeError("a route that fails")
+
+    routes = [Route(path, reply, methods=["GET", "POST"]) for path in ("/v1/x", "/v1", "/other")]
+    gate = DrainGate(Starlette(routes=[*routes, Route("/v1/fail", fail, methods=["POST"])]), drain)
+    client = TestClient(gate, raise_server_exceptions=False)
+    asks = [("POST", "/v1/x"), ("GET", "/v1/x"), ("POST", "/v1"), ("POST", "/other")]
+    assert [client.request(*ask).text for ask in asks] == ["1", "0", "0", "0"]
+    assert client.post("/v1/fail").status_code == 500
+    assert drain.running == 0
+    drain.begin()
+    assert [client.request(*ask).status_code for ask in asks] == [503, 200, 200, 200]
+    refused = client.post("/v1/x")
+    told = refused.json()["error"]
+    assert (told["code"], told["type"]) == ("draining", "service_unavailable_error")
+    assert (refused.headers["retry-after"], refused.headers["connection"]) == ("5", "close")
 
 
-@contextlib.contextmanager
-def served(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """``roseplay serve`` in its own process, in slow motion; yields the process and its address.
+@pytest.fixture
+def drain() -> Drain:
+    return Drain()
 
-    Its GPU is simulated, so the process starts without PyTorch, which takes longer to import than everything else.
-    """
-    root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-m", "roseplay", "serve", "--model", MODEL, "--run-as", "h100", "--port", "0"]
-    with subprocess.Popen(
-        [*command, "--slow-motion", "3", *flags], cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        try:
-            assert process.stdout is not None
-            found = re.search(r"http://[^/]+", process.stdout.readline())
-            assert found, process.stderr and process.stderr.read()
-            yield process, found.group()
-        finally:
-            process.kill()
+
+def server(drain: Drain, grace_s: float, **called: Any) -> DrainingServer:
+    return DrainingServer(uvicorn.Config(Starlette()), drain, grace_s, Interrupts(), **called)
+
+
+def test_a_signal_ends_a_server_without_requests_at_once(drain: Drain) -> None:
+    ending = server(drain, 30)
+    ending.handle_exit(signal.SIGTERM, None)
+    assert ending.should_exit and not ending.force_exit and drain.began
+
+
+def test_the_first_signal_waits_for_requests_and_the_second_does_not(
+    drain: Drain, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drain.running = 2
+    ending = server(drain, 30)
+    ending.handle_exit(signal.SIGINT, None)
+    (waiting,) = (thread for thread in threading.enumerate() if thread.name == "roseplay-drain")
+    assert drain.began and not ending.should_exit
+    ending.handle_exit(signal.SIGINT, None)
+    assert ending.should_exit and not ending.force_exit
+    drain.running = 0
+    waiting.join(30)
+    assert not waiting.is_alive() and not ending.force_exit
+    assert "waiting up to 30 s for 2 requests of the API to finish" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("grace_s", [0.0, 30.0], ids=["time over", "finished"])
+def test_the_server_ends_after_its_requests_or_its_grace_time(
+    drain: Drain, grace_s: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aborted: list[int] = []
+
+    def abort() -> None:
+        aborted.append(drain.running)
+        drain.running = 0
+
+    drain.running = 1
+    ending = server(drain, grace_s, abort=abort)
+    ending.handle_exit(signal.SIGTERM, None)
+    if grace_s:
+        assert not ending.should_exit
+        drain.running = 0
+    wait_until(lambda: ending.should_exit)
+    assert aborted == ([] if grace_s else [1])
+    assert "for 1 request of the API to finish" in capsys.readouterr().err
+
+
+def test_a_server_that_ends_is_well_but_not_ready(drain: Drain) -> None:
+    served: Any = ServedEngine(FakeEngine())  # type: ignore[arg-type]
+    client = TestClient(create_app(served, {"testserver"}, drain=drain))
+    assert client.get("/ready").json()["status"] == client.get("/health").json()["status"] == "ok"
+    drain.begin()
+    ready, health = client.get("/ready"), client.get("/health")
+    assert (ready.status_code, health.status_code) == (503, 200)
+    assert "shutting down" in ready.json()["detail"] and ready.json()["status"] == ready.json()["detail"]
+    assert (health.json()["status"], health.json()["model"]) == ("ok", "fake-chat")
+    assert ready.headers["cache-control"] == "no-store"
+    served.engine.wrong = "the worker stands"
+    assert client.get("/health").status_code == 503
+    assert client.get("/ready").json()["detail"] == "the worker stands"
+
+
+# -- in a process of its own
+
+LONG = {"model": MODEL, "prompt": "Once", "max_tokens": 200, "ignore_eos": True, "stream": True}
 
 
 class Stream:
@@ -63,10 +139,11 @@ class Stream:
         ):
             self.lines.extend(line for line in response.iter_lines() if line)
 
-    def whole(self) -> list[str]:
+    def last(self) -> Any:
+        """The last event before the end of the stream."""
         self._thread.join(60)
-        assert not self._thread.is_alive()
-        return self.lines
+        assert not self._thread.is_alive() and self.lines[-1] == "data: [DONE]"
+        return json.loads(self.lines[-2].removeprefix("data: "))
 
 
 def test_a_stream_that_runs_is_finished_and_a_new_request_refused() -> None:
@@ -75,49 +152,23 @@ def test_a_stream_that_runs_is_finished_and_a_new_request_refused() -> None:
         stream = Stream(address)
         process.send_signal(signal.SIGTERM)
         wait_until(lambda: kept.get("/ready").status_code != 200)
-        assert kept.get("/ready").json()["detail"] == "the server is shutting down and accepts no new requests"
         assert kept.get("/health").status_code == 200
         refused = kept.post("/v1/completions", json={**LONG, "stream": False})
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
-        assert int(refused.headers["retry-after"]) > 0
-        lines = stream.whole()
-        assert lines[-1] == "data: [DONE]"
-        assert json.loads(lines[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
+        assert stream.last()["choices"][0]["finish_reason"] == "length"
         assert process.wait(30) == 0
-        assert process.stderr is not None
-        assert "waiting up to 30 s for 1 request of the API to finish" in process.stderr.read()
+        assert "waiting up to 30 s for 1 request of the API to finish" in errors_of(process)
 
 
-@pytest.mark.parametrize("flags", [["--grace", "0.5"], []], ids=["grace time over", "second signal"])
-def test_the_end_comes_when_the_time_is_over_or_at_a_second_signal(flags: list[str]) -> None:
-    with served("--slow-motion", "50", *flags) as (process, address):
+def test_the_end_comes_at_a_second_signal() -> None:
+    with served("--slow-motion", "50") as (process, address):
         stream = Stream(address)
         process.send_signal(signal.SIGINT)
-        if not flags:
-            assert process.stderr is not None
-            assert "interrupt again to end now" in process.stderr.readline()
-            process.send_signal(signal.SIGINT)
-        error, end = stream.whole()[-2:]
-        assert json.loads(error.removeprefix("data: "))["error"]["code"] == "request_stopped"
-        assert end == "data: [DONE]"
+        assert process.stderr is not None
+        assert "interrupt again to end now" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert stream.last()["error"]["code"] == "request_stopped"
         assert process.wait(20) == 0
-
-
-def test_nothing_to_wait_for_ends_at_once() -> None:
-    with served() as (process, _):
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(15) == 0
-        assert process.stderr is not None and process.stderr.read() == ""
-
-
-@pytest.mark.parametrize("flags", ["--port many", "--grace -1", "--grace soon", "--api-key=", "--log-level loud"])
-def test_a_flag_that_makes_no_sense_is_one_line(flags: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from roseplay.serve.main import main
-
-    with pytest.raises(SystemExit) as ended:
-        main(flags.split())
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.count("\n") == 1
 
 
 def free_ports(count: int) -> list[int]:
@@ -130,30 +181,29 @@ def free_ports(count: int) -> list[int]:
             return list(range(first, first + count))
 
 
-def test_telemetry_is_published_where_flags_say() -> None:
-    """The API in one process, a subscriber in another: a request's KV events carry its blocks."""
+def test_telemetry_is_published_where_flags_say_until_a_signal_ends_the_idle_server() -> None:
     zmq = pytest.importorskip("zmq")
     kv, passes = free_ports(3)[::2]  # replays of KV events use the next port as well
+    ports = {kv: b"BlockStored", passes: b"scheduled_requests"}
     flags = ("--kv-events-port", str(kv), "--forward-pass-port", str(passes), "--slow-motion", "1")
-    with served(*flags) as (_, address), zmq.Context() as context:
-        subscribers = []
-        for port in (kv, passes):
-            subscriber = context.socket(zmq.SUB)
-            subscriber.setsockopt(zmq.SUBSCRIBE, b"")
-            subscriber.setsockopt(zmq.LINGER, 0)
+    with served(*flags) as (process, address), zmq.Context() as context, contextlib.ExitStack() as opened:
+        subscribers = {port: opened.enter_context(context.socket(zmq.SUB)) for port in ports}
+        for port, subscriber in subscribers.items():
+            subscriber.linger = 0
+            subscriber.subscribe(b"")
             subscriber.connect(f"tcp://127.0.0.1:{port}")
-            subscribers.append(subscriber)
-        got: dict[int, list[bytes]] = {}
-        deadline = time.monotonic() + 60
-        prompt = list(range(100, 140))
-        while len(got) < 2 or b"BlockStored" not in b"".join(got[0]):
-            assert time.monotonic() < deadline, got
-            prompt = [token + 1 for token in prompt]  # a prompt that is not cached
-            body = {"model": MODEL, "prompt": prompt, "max_tokens": 2, "ignore_eos": True}
+        got = dict.fromkeys(ports, b"")
+        prompts = ([number, *range(100, 140)] for number in range(100, 10_000))  # none of them is cached
+
+        def all_arrived() -> bool:
+            body = {"model": MODEL, "prompt": next(prompts), "max_tokens": 2, "ignore_eos": True}
             httpx.post(f"{address}/v1/completions", json=body, timeout=60).raise_for_status()
-            for number, subscriber in enumerate(subscribers):
+            for port, subscriber in subscribers.items():
                 while subscriber.poll(50):
-                    got.setdefault(number, []).extend(subscriber.recv_multipart())
-        assert b"scheduled_requests" in b"".join(got[1])
-        for subscriber in subscribers:
-            subscriber.close()
+                    got[port] += b"".join(subscriber.recv_multipart())
+            return all(what in got[port] for port, what in ports.items())
+
+        wait_until(all_arrived, "events of a request")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+        assert errors_of(process) == ""

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
 import openai
 import pytest
-from transformers import AutoTokenizer
 
 from roseplay.config import SamplingParams
+from roseplay.core.request import FinishReason
+from roseplay.core.step import TokenLogprobs
 from roseplay.engine.client import Engine
 from roseplay.engine.detokenizer import make_decoder
 from roseplay.engine.stream import Stream
+from roseplay.serve.answers import Answer
+from roseplay.serve.bodies import CompletionBody
 from roseplay.serve.errors import ApiError
 from roseplay.serve.logprobs import TokenTexts
-from roseplay.serve.prompt_text import _ends, prompt_text
-from roseplay.serve.submitting import _check_log_probabilities
+from roseplay.serve.prompt_text import PromptText
+from roseplay.serve.submitting import prepare_completion
+from tests.pairwise import pairwise
 
 MODEL = "tiny-chat"
 PROMPTS = ["What is a KV cache? It holds", "日本語 🙂 é!", "<|user|>Hi<|end|> there\n\n  twice  ", "x"]
@@ -36,9 +39,10 @@ def scored(engine: Engine, prompt: Any, most: int, top: int) -> Stream:
     return engine.submit(prompt, SamplingParams(max_new_tokens=most, logprobs=top, prompt_logprobs=top)).result(60)
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
-@pytest.mark.parametrize("as_ids", [False, True])
-@pytest.mark.parametrize("top", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("prompt", "as_ids", "top"),
+    [pytest.param(*case.values()) for case in pairwise({"prompt": PROMPTS, "as_ids": [False, True], "top": [0, 1, 3]})],
+)
 def test_tokens_of_prompt_and_answer(
     client: openai.OpenAI, engine: Engine, prompt: str, as_ids: bool, top: int
 ) -> None:
@@ -54,13 +58,9 @@ def test_tokens_of_prompt_and_answer(
     assert len(logprobs.tokens) == len(own) + 1
     assert (logprobs.token_logprobs[0], logprobs.top_logprobs[0]) == (None, None)
     assert logprobs.token_logprobs[1:] == pytest.approx([one.logprob for one in own if one], abs=0.02)
-    for text, likeliest, one, token_id in zip(
-        logprobs.tokens[1:],
-        logprobs.top_logprobs[1:],
-        own,
-        [*ours.prompt_token_ids[1:], *ours.token_ids],
-        strict=True,
-    ):
+    ids = [*ours.prompt_token_ids[1:], *ours.token_ids]
+    each = zip(logprobs.tokens[1:], logprobs.top_logprobs[1:], own, ids, strict=True)
+    for text, likeliest, one, token_id in each:
         assert one is not None and len(likeliest) <= top + (token_id not in dict(one.top))
         assert likeliest[text] == pytest.approx(one.logprob, abs=0.02)  # so lm-eval sees whether it is the likeliest
     assert found.usage is not None
@@ -103,50 +103,62 @@ def test_no_tokens_give_the_prompt_alone(client: openai.OpenAI, engine: Engine) 
     assert (found.usage.completion_tokens, found.usage.total_tokens) == (0, found.usage.prompt_tokens)
 
 
-@pytest.mark.parametrize(("prompts", "n"), [(1, 64), (32, 2)])
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("prompts", "tokens", "n", "most", "counted"),
+    [
+        pytest.param(1, 512, 64, 15, None, id="as many as allowed"),
+        pytest.param(1, 400, 64, 20, "400 prompt tokens times n = 64 times 21 .* = 537,600", id="many answers"),
+        pytest.param(32, 400, 2, 20, "12,800 prompt tokens times n = 2 times 21 .* = 537,600", id="many prompts"),
+        pytest.param(1, 512 * 16 + 1, 64, 0, "= 524,352: send at most 524,288", id="one too many"),
+    ],
+)
 def test_more_log_probabilities_of_prompts_than_one_answer_holds_are_refused(
-    client: openai.OpenAI, engine: Engine, prompts: int, n: int, stream: bool
+    engine: Engine, prompts: int, tokens: int, n: int, most: int, counted: str | None
 ) -> None:
-    asked: Any = {"model": MODEL, "max_tokens": 0, "logprobs": 20, "echo": True, "stream": stream}
-    with pytest.raises(openai.BadRequestError) as refused:
-        client.completions.create(prompt=[[5] * 400] * prompts, n=n, **asked)
-    tokens = f"{400 * prompts:,} prompt tokens times n = {n}"
-    assert f"{tokens} times 21 log-probabilities each = 537,600: send at most 524,288" in refused.value.message
-    assert "lower n or logprobs" in refused.value.message and refused.value.param == "logprobs"
-    assert engine.num_unfinished == 0
-    found = client.completions.create(prompt=[[5] * 400], n=1, **{**asked, "stream": False})
-    assert found.usage is not None and found.usage.prompt_tokens == 400
-
-
-def test_as_many_log_probabilities_of_prompts_as_allowed() -> None:
-    _check_log_probabilities(512, 64, 15)
-    with pytest.raises(ApiError, match="524,352"):
-        _check_log_probabilities(512 * 16 + 1, 64, 0)
+    body = CompletionBody(model=MODEL, prompt=[[5] * tokens] * prompts, n=n, logprobs=most, echo=True, max_tokens=0)
+    if counted is None:
+        assert len(prepare_completion(engine, body)) == prompts * n
+        return
+    with pytest.raises(ApiError, match=counted) as refused:
+        prepare_completion(engine, body)
+    assert (refused.value.status, refused.value.param) == (400, "logprobs")
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_others_are_answered_while_a_large_answer_is_built(
-    address: str, engine: Engine, monkeypatch: pytest.MonkeyPatch, stream: bool
-) -> None:
-    decode, begun, go_on = engine.tokenizer.decode, threading.Event(), threading.Event()
+def test_others_are_answered_while_a_large_answer_is_built(stream: bool) -> None:
+    begun, go_on = threading.Event(), threading.Event()
 
-    def held(token_ids: list[int], **options: Any) -> Any:
-        if "clean_up_tokenization_spaces" in options:  # the text for an answer's log-probabilities
+    class HeldTokenizer:
+        """Its texts of tokens come when a test says so."""
+
+        convert_ids_to_tokens = staticmethod(str)
+
+        def encode(self, text: str, **options: Any) -> list[int]:
+            return []
+
+        def decode(self, token_ids: list[int], **options: Any) -> str:
             begun.set()
             assert go_on.wait(60)
-        return decode(token_ids, **options)
+            return "x" * len(token_ids)
 
-    monkeypatch.setattr(engine.tokenizer, "decode", held)
-    asked: Any = {"model": MODEL, "prompt": [5] * 400, "max_tokens": 0, "logprobs": 20, "echo": True, "stream": stream}
-    with ThreadPoolExecutor(1) as pool:
-        try:
-            answer = pool.submit(httpx.post, f"{address}/v1/completions", json=asked, timeout=60)
-            assert begun.wait(60)
-            assert httpx.get(f"{address}/v1/models", timeout=20).status_code == 200
-        finally:
-            go_on.set()
-        assert len(answer.result().content) > 400 * 10
+    params = SamplingParams(logprobs=20, prompt_logprobs=20)
+    asked = Stream(0, [5] * 100, params, make_decoder(None, [5]), lambda _: True, 0)
+    asked.prompt_logprobs = [None, *[TokenLogprobs(-1.0, [(6, -1.0)])] * 99]
+    asked.finish(FinishReason.LENGTH, 0)
+    prompt = PromptText("x" * 100, list(range(1, 101)))
+    answer = Answer([asked], MODEL, False, 1, HeldTokenizer(), [prompt], prompt_only=True)
+
+    async def build() -> bytes:
+        async def events() -> bytes:
+            return b"".join([event async for event in answer.events("none")])
+
+        building = asyncio.ensure_future(events() if stream else answer.whole())
+        while not begun.is_set():  # a loop that builds the answer itself would never get here
+            await asyncio.sleep(0.001)
+        go_on.set()
+        return await building
+
+    assert len(asyncio.run(asyncio.wait_for(build(), 60))) > 100 * 10
 
 
 def test_a_text_is_scored_the_same_whatever_is_cached(client: openai.OpenAI, engine: Engine) -> None:
@@ -179,36 +191,12 @@ def test_a_character_that_the_prompt_leaves_incomplete_is_the_answers(client: op
     assert alone.choices[0].text == "a "
 
 
-def test_texts_of_prompts_from_what_tokens_cover() -> None:
-    """A beginning that the tokenizer adds, dropped spaces, a character of several tokens, an added end."""
-    text = " a  日b "
-    covered = [(0, 0), (1, 2), (4, 5), (4, 5), (4, 5), (5, 6), (0, 0)]
-    ends = _ends(covered, len(text))
-    parts = [text[a:b] for a, b in zip([0, *ends], ends, strict=False)]
-    assert parts == ["", " a", "  ", "", "日", "b", " "]
-    assert _ends([(0, 0)], 0) == [0]
-
-
-def test_texts_of_prompts_without_a_tokenizer_or_with_a_slow_one() -> None:
-    assert prompt_text([5, 6], [5, 6], None).ends == [0, 0]
-    tokenizer = AutoTokenizer.from_pretrained("assets/tiny-chat")
-
-    class Slow:
-        is_fast, backend_tokenizer, encode, decode = False, None, tokenizer.encode, tokenizer.decode
-
-    for prompt in PROMPTS:
-        token_ids = tokenizer(prompt)["input_ids"]
-        slow, fast = prompt_text(prompt, token_ids, Slow()), prompt_text(prompt, token_ids, tokenizer)
-        assert slow.text == prompt == fast.text
-        assert slow.ends == fast.ends == prompt_text(token_ids, token_ids, tokenizer).ends
-
-
-def test_the_last_token_has_what_was_held_back_until_the_end() -> None:
-    tokenizer = AutoTokenizer.from_pretrained("assets/tiny-chat")
+def test_the_last_token_has_what_was_held_back_until_the_end(engine: Engine) -> None:
+    tokenizer: Any = engine.tokenizer
     stream = Stream(0, [1], SamplingParams(logprobs=0), make_decoder(tokenizer, [1]), lambda _: True, 0)
     for token_id in tokenizer("a日")["input_ids"][:-1]:
         stream.push(token_id, 0)
-    stream.finish(stream.finish_reason or "length", 0)  # type: ignore[arg-type]
+    stream.finish(FinishReason.LENGTH, 0)
     texts = TokenTexts(stream, tokenizer)
     assert stream.text.startswith("a\ufffd")
     assert "".join(texts.of_answer(number) for number in range(len(stream.token_ids))) == stream.text

@@ -8,8 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from roseplay.engine.errors import EngineError
-from roseplay.engine.telemetry import LoadEvent, Telemetry, TelemetryEvent
+from roseplay.engine.telemetry import Load, LoadEvent, Telemetry, TelemetryEvent, TokenEvent, TokensEvent
 from roseplay.serve.follower import Follower
+from roseplay.serve.metrics import Metrics
+from roseplay.serve.request_log import log_request
+from roseplay.wire.step_sums import StepSums
+from tests.play.fake_engine import INFO
 
 
 def test_another_engine_in_the_place_of_one_that_has_ended() -> None:
@@ -48,6 +52,17 @@ def test_another_engine_in_the_place_of_one_that_has_ended() -> None:
     assert taken == [first, 1, 2, 3, 30, second, 4]
 
 
+def test_what_comes_just_before_the_end_is_followed() -> None:
+    telemetry, taken = Telemetry(10), list[int]()
+    engine = SimpleNamespace(telemetry=telemetry)
+    # It reads only when it is closed.
+    follower = Follower(lambda: engine, lambda event: taken.append(event.time_ns), every_s=60.0)
+    follower.start()
+    telemetry.add(LoadEvent(5))
+    follower.close()
+    assert taken == [5]
+
+
 def test_a_taker_that_fails_costs_nobody_an_event(caplog: pytest.LogCaptureFixture) -> None:
     telemetry, taken, tried = Telemetry(capacity=10), list[int](), list[int]()
 
@@ -64,3 +79,10 @@ def test_a_taker_that_fails_costs_nobody_an_event(caplog: pytest.LogCaptureFixtu
         follower.catch_up()
     assert taken == tried == list(range(6))
     assert [record.exc_info is not None for record in caplog.records] == [True]  # logged once, with a traceback
+
+
+@pytest.mark.parametrize("event", [TokensEvent([TokenEvent(1, -1, 5, None)]), LoadEvent(5, Load(running=3))])
+def test_readers_leave_out_the_events_of_a_servers_client(event: TelemetryEvent) -> None:
+    Metrics(INFO).take(event)
+    log_request(event)
+    assert StepSums("worker", "execute_model_cpu").take(event) is None

@@ -14,7 +14,7 @@ from roseplay.serve.app import ServedEngine, create_app
 from roseplay.serve.drain import Drain
 from roseplay.serve.guard import allowed_hosts
 from roseplay.serve.keys import COOKIE
-from tests.play.app_routes import Place, places
+from tests.play.app_routes import places
 from tests.play.fake_engine import FakeEngine
 
 HOST = "127.0.0.1:7860"
@@ -42,33 +42,13 @@ def client(app: Any) -> TestClient:
     return TestClient(app, base_url=f"http://{HOST}", follow_redirects=False)
 
 
-def routes(app: Any) -> list[Place]:
-    return places(app, least=10)
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"Authorization": "Bearer "},
-        {"Authorization": f"Bearer {KEY}x"},
-        {"Authorization": f"Bearer {KEY[:-1]}"},
-        {"Authorization": f"Basic {KEY}"},
-        {"Authorization": KEY},
-        {"Authorization": "Bearer \xff"},
-        {"Cookie": f"{COOKIE}={KEY}"},
-        {"Cookie": f"{COOKIE}="},
-        {"Cookie": ";;=\x01"},
-    ],
-)
-def test_no_route_answers_without_the_key(app: Any, client: TestClient, headers: dict[str, str]) -> None:
-    for place in routes(app):
+def test_no_route_answers_without_the_key(app: Any, client: TestClient) -> None:
+    for place in places(app, least=10):
         if place.method == "WEBSOCKET":
-            with pytest.raises(WebSocketDisconnect), client.websocket_connect(place.filled(), headers=headers):
+            with pytest.raises(WebSocketDisconnect), client.websocket_connect(place.filled()):
                 pass
             continue
-        encoded = {name: value.encode("latin-1") for name, value in headers.items()}
-        answer = client.request(place.method, place.filled(), headers=encoded)
+        answer = client.request(place.method, place.filled())
         if place.path in HEALTH and place.method in ("GET", "HEAD"):
             assert place.method == "HEAD" or answer.json() == {"status": "ok"}  # no model or machine details
         else:
@@ -76,16 +56,30 @@ def test_no_route_answers_without_the_key(app: Any, client: TestClient, headers:
             assert answer.headers["www-authenticate"] == "Bearer"
 
 
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        ("Authorization", "Bearer "),
+        ("Authorization", f"Bearer {KEY}x"),
+        ("Authorization", f"Bearer {KEY[:-1]}"),
+        ("Authorization", f"Basic {KEY}"),
+        ("Authorization", KEY),
+        ("Authorization", "Bearer \xff"),
+        ("Cookie", f"{COOKIE}={KEY}"),
+        ("Cookie", f"{COOKIE}="),
+        ("Cookie", ";;=\x01"),
+    ],
+)
+def test_what_is_not_the_key_is_refused(client: TestClient, header: str, value: str) -> None:
+    assert client.get("/metrics", headers={header: value.encode("latin-1")}).status_code == 401
+
+
 @pytest.mark.parametrize("path", HEALTH)
 def test_only_reading_health_needs_no_key(client: TestClient, path: str) -> None:
     assert client.post(path).status_code == client.delete(path).status_code == 401
-
-
-def test_health_takes_head(client: TestClient) -> None:
-    for path in HEALTH:
-        for headers in ({}, HEADERS):
-            answer = client.head(path, headers=headers)
-            assert (answer.status_code, answer.content) == (200, b""), path
+    for headers in ({}, HEADERS):
+        answer = client.head(path, headers=headers)
+        assert (answer.status_code, answer.content) == (200, b"")
 
 
 def test_a_method_that_a_path_of_the_api_does_not_take_is_refused_in_openais_shape(client: TestClient) -> None:
@@ -123,7 +117,7 @@ def test_a_path_that_is_not_there_is_refused_like_the_others(client: TestClient)
         assert answer.status_code == (200 if path.startswith("/ready?") else 401), path
 
 
-def test_a_program_sends_it_with_each_request(app: Any, client: TestClient) -> None:
+def test_a_program_sends_it_with_each_request(client: TestClient) -> None:
     for path in ("/metrics", "/v1/models", "/v1/runtime_config"):
         assert client.get(path).status_code == 401
         assert client.get(path, headers=HEADERS).status_code == 200, path

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -98,25 +99,25 @@ def test_an_answer(engine: RayEngine, handle: Handle) -> None:
 
 
 def test_parts_come_with_any_call(engine: RayEngine, handle: Handle) -> None:
-    both_there, ended = asyncio.Event(), asyncio.Event()
+    both_there, ended = Future[None](), Future[None]()
 
     async def carries() -> AsyncIterator[Item]:
-        await both_there.wait()
+        await asyncio.wrap_future(both_there)
         yield part(5, of=0) + part(7, of=1)
         yield part(8, begin=1, of=1) + part(9, of=99)  # the last one was aborted
         await asyncio.sleep(60)
 
     async def last() -> AsyncIterator[Item]:
-        await ended.wait()
+        await asyncio.wrap_future(ended)
         yield part(7, 8, 9, of=1, reason="length")
 
     handle.answer = iter_of(carries, last)
     first, second = (engine.submit([1, 2, 3]) for _ in range(2))
-    engine._loop.call(both_there.set)
+    both_there.set_result(None)
     wait_until(lambda: second.token_ids == [7, 8])
     assert first.token_ids == [5] and not second.finished
     first.cancel()
-    engine._loop.call(ended.set)
+    ended.set_result(None)
     assert second.result(5).token_ids == [7, 8, 9] and second.error is None
 
 
@@ -128,12 +129,21 @@ def test_an_abort_ends_the_stream_and_tells_the_replica(engine: RayEngine, handl
     assert handle.cancelled.wait(5)
 
 
-def test_an_abort_before_the_call_has_begun(engine: RayEngine) -> None:
-    held = threading.Event()
-    engine._loop.call(held.wait)
+def test_an_abort_before_the_call_has_begun(engine: RayEngine, handle: Handle) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def holds_up() -> AsyncIterator[Item]:
+        begun.set()
+        assert go_on.wait(30)
+        return never()
+
+    handle.answer = holds_up
+    engine.submit([1])  # its call holds up those of others
+    assert begun.wait(30)
+    handle.answer = never
     stream = engine.submit([1, 2, 3])
     assert stream.cancel()
-    held.set()
+    go_on.set()
     assert stream.result(5).finish_reason is FinishReason.ABORT
 
 

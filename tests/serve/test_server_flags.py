@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import signal
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import pytest
 from roseplay.config import EngineConfig
 from roseplay.serve.listening import listen
 from roseplay.serve.main import main, parse, warn_if_open
-from roseplay.serve.options import ServerOptions, _key
+from roseplay.serve.options import ServerOptions
 
 
 @pytest.fixture(autouse=True)
@@ -64,12 +63,12 @@ def test_kv_events_are_kept_where_they_are_published() -> None:
     ]
 
 
-def test_a_key_may_be_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_may_be_in_the_environment(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("ROSEPLAY_API_KEY", "from-there")
     assert options("").api_key == "from-there"
     assert options("--api-key mine").api_key == "mine"
-    with pytest.raises(argparse.ArgumentTypeError, match="without spaces"):
-        _key("two words")
+    monkeypatch.setenv("ROSEPLAY_API_KEY", "two words")
+    assert "without spaces" in refused("", capsys)
     monkeypatch.setenv("ROSEPLAY_API_KEY", "")
     assert options("").api_key is None
 
@@ -88,6 +87,11 @@ def test_a_key_may_be_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
         ("--api-key \x7f", "printable ASCII"),
         ("--grace 3601", "not a duration"),
         ("--kv-events-port x", "not a port"),
+        ("--otlp-traces-endpoint=127.0.0.1:4318", "not the address of a collector"),
+        ("--otlp-traces-endpoint=grpc://127.0.0.1:4317", "not the address of a collector"),
+        ("--otlp-traces-endpoint=http://", "not the address of a collector"),
+        ("--otlp-traces-endpoint=http://a:port", "not the address of a collector"),
+        ("--otlp-traces-endpoint=", "not the address of a collector"),
         ("--replicas 2", "--replicas needs --ray"),
         ("--autoscale 1..2", "--autoscale needs --ray"),
         ("--routing prefix", "--routing needs --ray"),

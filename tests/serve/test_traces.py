@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import queue
-import re
 import signal
 import subprocess
 import sys
@@ -12,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from importlib import import_module
 from typing import Any
 
 import httpx
@@ -25,13 +23,11 @@ from roseplay.core.request import FinishReason
 from roseplay.engine.client import Engine
 from roseplay.engine.telemetry import RequestEvent
 from roseplay.serve.answers import Answer
-from roseplay.serve.options import ServerOptions
 from roseplay.serve.traces import Traces
 from tests.play.fake_engine import FakeEngine
 from tests.serve.conftest import serving
-from tests.serve.test_drain import MODEL, served
+from tests.serve.program import MODEL, ROOT, served
 
-ROOT = Path(__file__).resolve().parents[2]
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CHAT = {"model": "tiny-chat", "messages": [{"role": "user", "content": "What is TTFT?"}]}
 
@@ -89,10 +85,14 @@ def collector() -> Iterator[Collector]:
     collector.close()
 
 
-@pytest.fixture
-def traced(engine: Engine, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A server that sends its spans with little delay."""
+@pytest.fixture(autouse=True)
+def little_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+
+
+@pytest.fixture
+def traced(engine: Engine, collector: Collector) -> Iterator[str]:
+    """A server that sends its spans."""
     with serving(engine, traces=Traces(collector.address)) as address:
         yield address
 
@@ -104,6 +104,13 @@ def values(attributes: Any) -> dict[str, Any]:
         value = getattr(one.value, kind)
         found[one.key] = [part.string_value for part in value.values] if kind == "array_value" else value
     return found
+
+
+def close_soon(traces: Traces) -> None:
+    closing = threading.Thread(target=traces.close, daemon=True)
+    closing.start()
+    closing.join(20)
+    assert not closing.is_alive()
 
 
 def ask(address: str, body: dict[str, Any], **headers: str) -> dict[str, Any]:
@@ -170,12 +177,16 @@ def test_a_client_that_leaves_is_an_error_of_its_span(engine: Engine, traced: st
     assert found["error.type"] == "abort" and found["gen_ai.usage.completion_tokens"] < 1500
 
 
-def test_a_request_that_fails_says_why(collector: Collector) -> None:
+def submitted(count: int) -> Answer:
     engine = FakeEngine()
-    stream = engine.submit([1, 2, 3], SamplingParams(max_new_tokens=4))
-    other = engine.submit([1, 2, 3], SamplingParams(max_new_tokens=4))
-    traces = Traces(f"{collector.address}/with/a/path")
-    traces.follow(Answer([other, stream], "tiny-chat", False, 2, None), {})
+    streams = [engine.submit([1, 2, 3], SamplingParams(max_new_tokens=4)) for _ in range(count)]
+    return Answer(streams, "tiny-chat", False, count, None)
+
+
+def test_a_request_that_fails_says_why(collector: Collector) -> None:
+    asked, traces = submitted(2), Traces(f"{collector.address}/with/a/path")
+    other, stream = asked.streams
+    traces.follow(asked, {})
     for one, reason, error in ((other, FinishReason.LENGTH, None), (stream, FinishReason.ERROR, "the engine died")):
         one.finish(reason, time.perf_counter_ns(), error)
         traces.take(RequestEvent("finished", one.request_id, time.perf_counter_ns(), one))
@@ -189,14 +200,10 @@ def test_a_request_that_fails_says_why(collector: Collector) -> None:
     assert collector.spans.empty()
 
 
-def test_a_request_that_ended_before_it_was_followed_has_its_span(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-    engine, traces = FakeEngine(), Traces(collector.address)
-    stream = engine.submit([1, 2, 3], SamplingParams(max_new_tokens=4))
-    stream.finish(FinishReason.STOP, time.perf_counter_ns())
-    traces.follow(Answer([stream], "tiny-chat", False, 1, None), {})
+def test_a_request_that_ended_before_it_was_followed_has_its_span(collector: Collector) -> None:
+    asked, traces = submitted(1), Traces(collector.address)
+    asked.streams[0].finish(FinishReason.STOP, time.perf_counter_ns())
+    traces.follow(asked, {})
     assert collector.span().name == "llm_request"
     traces.close()
 
@@ -204,7 +211,6 @@ def test_a_request_that_ended_before_it_was_followed_has_its_span(
 def test_a_collector_that_does_not_answer_holds_nobody_up(
     engine: Engine, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
     collector.hold.clear()
     traces = Traces(collector.address)
@@ -213,10 +219,7 @@ def test_a_collector_that_does_not_answer_holds_nobody_up(
         assert collector.asked.wait(60)
         for _ in range(3):
             ask(address, {**CHAT, "max_tokens": 1})
-        closing = threading.Thread(target=traces.close, daemon=True)
-        closing.start()
-        closing.join(20)  # the exporter alone would give up after 30 seconds
-        assert not closing.is_alive()
+        close_soon(traces)  # the exporter alone would give up after 30 seconds
     assert not collector.hold.is_set() and collector.spans.empty()
 
 
@@ -233,11 +236,6 @@ def test_the_end_of_a_server_sends_what_is_left(collector: Collector) -> None:
     assert ends[0][0] in ("stop", "length") and ends[1] == ["abort"]
 
 
-def run(script: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=120)
-
-
 def test_without_the_flag_nothing_of_it_is_loaded() -> None:
     script = """
 import sys
@@ -251,48 +249,35 @@ assert options.traces() is None
 create_app(ServedEngine(FakeEngine()), ["localhost"], drain=Drain(), traces=options.traces())
 print([name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))])
 """
-    done = run(script)
-    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+    command = [sys.executable, "-c", script]
+    assert subprocess.check_output(command, cwd=ROOT, text=True, timeout=120).strip() == "[]"
 
 
-@pytest.mark.parametrize("program", ["serve", "play"])
-def test_the_flag_needs_the_extra_and_says_so(program: str) -> None:
-    script = f"""
-import sys
-sys.modules["opentelemetry.sdk"] = None
-from roseplay.{program}.main import main
-main(["--model", "tiny-chat", "--otlp-traces-endpoint", "http://127.0.0.1:4318"])
-"""
-    done = run(script)
-    assert done.returncode == 2
-    assert re.search(r"opentelemetry\S* is not installed: pip install 'roseplay\[otel\]'", done.stderr)
-    assert done.stderr.count("\n") == 1
+FLAG = ("--otlp-traces-endpoint", "http://127.0.0.1:4318")
 
 
-@pytest.mark.parametrize("endpoint", ["127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://", "http://a:port", ""])
-def test_an_endpoint_that_is_no_address_is_refused(endpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from roseplay.serve.main import parse
-
-    with pytest.raises(SystemExit):
-        parse([f"--otlp-traces-endpoint={endpoint}"])
-    assert "not the address of a collector: use http://HOST:4318" in capsys.readouterr().err
+@pytest.mark.parametrize("options", ["roseplay.serve.main", "roseplay.play.options"])
+def test_the_flag_needs_the_extra_and_says_so(
+    options: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
+    monkeypatch.delitem(sys.modules, "roseplay.serve.traces")
+    with pytest.raises(SystemExit) as ended:
+        import_module(options).parse(["--model", "tiny-chat", *FLAG])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "is not installed: pip install 'roseplay[otel]'" in said and said.count("\n") == 1
 
 
 def test_a_replay_has_no_requests_to_trace(capsys: pytest.CaptureFixture[str]) -> None:
-    from roseplay.play.options import parse
-
     with pytest.raises(SystemExit):
-        parse(["--replay", "x.jsonl", "--otlp-traces-endpoint", "http://127.0.0.1:4318"])
+        import_module("roseplay.play.options").parse(["--replay", "x.jsonl", *FLAG])
     assert "leave out --otlp-traces-endpoint" in capsys.readouterr().err
-    assert ServerOptions().traces() is None
 
 
 def test_a_request_that_runs_on_does_not_hold_up_the_end(collector: Collector) -> None:
-    engine, traces = FakeEngine(), Traces(collector.address, abort_s=0.05)
-    stream = engine.submit([1, 2, 3], SamplingParams(max_new_tokens=4))
-    traces.follow(Answer([stream], "tiny-chat", False, 1, None), {})
-    closing = threading.Thread(target=traces.close, daemon=True)
-    closing.start()
-    closing.join(20)
-    assert not closing.is_alive() and not stream.finished
+    asked, traces = submitted(1), Traces(collector.address, abort_s=0.05)
+    traces.follow(asked, {})
+    close_soon(traces)
+    assert not asked.streams[0].finished
     assert collector.spans.empty()

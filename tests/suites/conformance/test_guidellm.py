@@ -24,7 +24,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from roseplay.model.source import embedded_model
-from tests.serve.test_drain import served
+from tests.serve.program import served
 from tests.suites.conformance.conftest import MODEL
 
 GUIDELLM = shutil.which(os.path.abspath(os.environ["GUIDELLM"]) if "GUIDELLM" in os.environ else "guidellm")
@@ -118,7 +118,7 @@ async def _our_client(address: str) -> Means:
 
 def test_it_measures_what_the_server_says(tmp_path: Path) -> None:
     flags = ("--worker", "process", "--threads", "1", "--slow-motion", "4", "--max-batch-size", str(BATCH))
-    with served(*flags) as (_, address):
+    with served(*flags, model=("--model", MODEL)) as (_, address):
         client, server = of_the_server(address, lambda: guidellm(address, tmp_path))
         ours, of_ours = of_the_server(address, lambda: our_client(address))
     print(f"guidellm {client}, server {server}; our client {ours}, server {of_ours}")
