@@ -148,7 +148,7 @@ def server_options(arguments: Mapping[str, Any]) -> ServerOptions:
         ImportError: a flag needs an extra that is not installed; the message is one line.
     """
     if arguments["kv_events_port"] is not None or arguments["forward_pass_port"] is not None:
-        import roseplay.wire.extra  # noqa: F401
+        import roseplay.wire.extra
     if arguments["otlp_traces_endpoint"] is not None:
         import roseplay.serve.traces  # noqa: F401
     options = ServerOptions(**{field.name: arguments[field.name] for field in dataclasses.fields(ServerOptions)})
