@@ -21,7 +21,7 @@ from roseplay.play.traces import traces
 from roseplay.play.traffic_section import TrafficSection
 from roseplay.play.web import api, assets
 from roseplay.recording.reader import demo_path
-from roseplay.recording.schema import FORMAT, FRAME, HEADER, MAX_BLOCKS, ROW_FIELDS
+from roseplay.recording.schema import READER
 
 
 def page_head(host: PageHost) -> str:
@@ -34,13 +34,7 @@ def page_head(host: PageHost) -> str:
         "controls": IDS,
         "stops": {"steady-rate": RATE.values, **{IDS[knob]: stops.values for knob, stops in slider_stops().items()}},
         "plotly": assets.plotly_address(),
-        "recordingShape": {
-            "format": FORMAT,
-            "header": HEADER,
-            "frame": FRAME,
-            "rows": ROW_FIELDS,
-            "most_blocks": MAX_BLOCKS,
-        },
+        "recordingShape": READER,
         "columns": COLUMNS,
         # The page learns from its first poll how long each takes here.
         "demos": [{"name": demo.name, "title": demo.title, "shows": demo.shows} for demo in DEMOS.values()],

@@ -219,6 +219,9 @@ FRAME = object_of(
     }
 )
 
+# What the page's reader of recordings checks lines against.
+READER = {"format": FORMAT, "header": HEADER, "frame": FRAME, "rows": ROW_FIELDS, "most_blocks": MAX_BLOCKS}
+
 
 def frame_schema(columns: dict[str, list[str]]) -> Schema:
     """Returns the schema of frames whose rows have these columns.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Route, expect, sync_playwright
 
 from roseplay import Engine
 from roseplay.config import EngineConfig, Knobs
@@ -143,16 +144,16 @@ def visitors(
         context.close()
 
 
-def forget(context: BrowserContext) -> None:
-    """Close all pages but the blank one and clear everything they stored, but keep the cached files."""
-    empty, *opened = context.pages
-    session = context.new_cdp_session(empty)
-    for origin in {page.evaluate("origin") for page in opened if page.url.startswith("http")}:
-        session.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
-    for page in opened:
+def forget(pages: Sequence[Page]) -> None:
+    """Close pages of one context. Clear what they stored, unless other pages use it too, but keep the cached files."""
+    context, origin = pages[0].context, "origin"
+    origins = {page.evaluate(origin) for page in pages if not page.is_closed()}
+    for page in pages:
         page.close()
+    session = context.new_cdp_session(context.pages[0])
+    for stored in origins - {page.evaluate(origin) for page in context.pages}:
+        session.send("Storage.clearDataForOrigin", {"origin": stored, "storageTypes": "all"})
     session.detach()
-    context.clear_cookies()
     context.clear_permissions()
 
 
@@ -173,53 +174,108 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
+# Stops a replay, closes what is open, and returns chats, their settings and the time that is shown to what they were.
+RESET = """async () => {
+  if (Rose.replay.on) document.querySelector(".rp-leave").click();
+  Rose.popover.close();
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+  document.querySelector("#rp-sampling.rp-shown #rp-sampling-head button")?.click();
+  for (const toast of document.querySelectorAll(".toast-close")) toast.click();
+  document.activeElement.blur();
+  Rose.view.setSpan(15000);
+  Rose.emit("select", null);
+  const { call } = await Rose.load("shared/endpoints.js"), { ask } = await Rose.load("shared/ask.js");
+  const used = (lane) => lane <= 4 || document.querySelector(`#rp-lane-${lane} .rp-turn`);
+  for (const lane of [1, 2, 3, 4, 5, 6, 7, 8].filter(used)) await call("new_chat", { lane });
+  const body = { tab: Rose.tab, changes: {}, reset: true };
+  await Promise.all([0, 1, 2, 3, 4].map((lane) => ask("/sampling", { body: { ...body, lane } })));
+  const changed = document.querySelector("#sampling-reset")?.textContent.includes("changed");
+  if (changed) Rose.emit("replaced"); // the controls show the settings again
+}"""
+IS_RESET = """(knobs) => JSON.stringify(Rose.store.knobs) === knobs && !document.querySelector(".rp-turn, .toast-close")
+  && !document.querySelector("#sampling-reset")?.textContent.includes("changed")"""
+# Controls that do not follow the engine: lists, boxes, and rows of words, of which the chosen one is marked.
+LISTS = ("#to input", "#lane-count input")
+BOXES = ("#burst-size input[type=number]", "#answer-length input[type=number]", "#steady-rate-value input")
+PRESSED = "[aria-pressed=true]"
+WORDS = {"#mix label": ".selected", "#rp-steady button": PRESSED, "#rp-steps [aria-label=view] button": PRESSED}
+CONTROLS = (*LISTS, *BOXES, *(row + chosen for row, chosen in WORDS.items()), "#sampling-lane input")
+VALUES = """(controls) => controls.map((control) => document.querySelector(control))
+  .map((element) => element && (element.value || element.textContent.trim()))"""
+
+
 class SharedPage:
     """A page that the tests of a file use one after another: loading one takes two seconds of CPU time.
 
     Attributes:
         complaints: the errors it has reported.
+        expected: text that allowed console errors contain; "" for none.
     """
 
     def __init__(self) -> None:
         self.complaints: list[str] = []
+        self.expected = ""
         self._page: Page | None = None
-        self._knobs = ""
+        self._address = self._knobs = ""
+        self._values: list[str | None] = []
 
     def get(self, context: BrowserContext, address: str) -> Page:
-        """Returns the page without chats and with nothing open; loads it if it is not there."""
-        if self._page is None:
-            page = context.new_page()
-            watch(page, address, self.complaints)
-            page.goto(address)
-            ready(page)
-            self._page, self._knobs = page, page.evaluate("JSON.stringify(Rose.store.knobs)")
-            return page
-        try:
-            self._reset(self._page)
-        except BaseException:  # only this test fails
-            self.close()
-            raise
-        return self._page
+        """Returns the page without chats, with nothing open and its usual settings; loads it if it is not there."""
+        if self._page is not None and self._address == address:
+            try:
+                self._reset(self._page)
+                if self._page.evaluate(VALUES, CONTROLS) == self._values:
+                    return self._page
+            except BaseException:  # only this test fails
+                self.close()
+                raise
+        self.close()
+        page = self._page = context.new_page()
+        self._address = address
+        watch(page, address, self.complaints)
+        page.goto(address)
+        ready(page)
+        self._knobs, self._values = page.evaluate("JSON.stringify(Rose.store.knobs)"), page.evaluate(VALUES, CONTROLS)
+        return page
 
     def _reset(self, page: Page) -> None:
-        page.evaluate(
-            """async () => {
-              if (Rose.replay.on) document.querySelector(".rp-leave").click();
-              Rose.popover.close();
-              const { call } = await Rose.load("shared/endpoints.js");
-              for (const lane of [1, 2, 3, 4]) await call("new_chat", { lane });
-            }"""
-        )
+        page.unroute_all()
+        page.evaluate(RESET)
+        page.mouse.move(0, 0)
         page.get_by_role("tab", name="Live").click()
         page.locator("#prompt input").fill("")
-        page.wait_for_function(
-            "(knobs) => JSON.stringify(Rose.store.knobs) === knobs && !document.querySelector('.rp-turn')",
-            arg=self._knobs,
-        )
+        page.wait_for_function(IS_RESET, arg=self._knobs)
+        for control, now, value in zip(CONTROLS, page.evaluate(VALUES, CONTROLS), self._values, strict=True):
+            if now != value:
+                self._restore(page, control, value or "")
 
-    def close(self) -> None:
-        if self._page is not None:
-            forget(self._page.context)
+    def _restore(self, page: Page, control: str, value: str) -> None:
+        if control in LISTS:
+            page.locator(control).click()
+            page.get_by_role("option").filter(has_text=re.compile(f"{value}$")).click()
+            expect(page.locator(control)).to_have_value(value)
+        elif control in BOXES:
+            page.locator(control).fill(value)
+            page.locator(control).press("Enter")
+        for row, chosen in WORDS.items():
+            if control == row + chosen:
+                page.locator(row, has_text=value).click()
+
+    def lend(self, node: pytest.Item, context: BrowserContext, served: Served) -> Iterator[Page]:
+        """The page for one test, which fails if the page reports an error that is not expected."""
+        yield self.get(context, served.address)
+        context.clear_permissions()
+        complaints = [told for told in self.complaints if not (self.expected and self.expected in told)]
+        self.complaints.clear()
+        self.expected = ""
+        if complaints or getattr(node, "failed", False):
+            self.close()
+        assert complaints == []
+
+    def close(self, address: str | None = None) -> None:
+        """Close the page, if it is that of this server; ``None`` is any."""
+        if self._page is not None and address in (None, self._address):
+            forget([self._page])
             self._page = None
 
 
@@ -230,9 +286,16 @@ def _shared_page() -> Iterator[SharedPage]:
     shared.close()
 
 
+@pytest.fixture(scope="module")
+def _shared_phone() -> Iterator[SharedPage]:
+    shared = SharedPage()
+    yield shared
+    shared.close()
+
+
 @pytest.fixture
 def page_of(mock: Served) -> Served:
-    """The server of ``page``; a file may override it with another that lasts as long as the file's tests."""
+    """The server of ``page`` and ``phone``; a file may override it with one that lasts as long as the file's tests."""
     return mock
 
 
@@ -243,25 +306,40 @@ def page(
     visitors: Callable[[bool], BrowserContext],
     _shared_page: SharedPage,
 ) -> Iterator[Page]:
-    """A page that the tests of a file share, with empty lanes and the usual knobs.
+    """A page that the tests of a file share, with empty lanes and the usual knobs and settings.
 
-    What else a test changes stays: settings of answers, traffic and charts, the number of lanes, and which of them are
-    asked. A test that depends on these, or has an ``open_page``, loads a page of its own.
+    What else a test changes stays, such as the theme, and what the Lab shows. Where a test leaves a control that cannot
+    be set back, the next one gets a new page.
     """
-    yield _shared_page.get(visitors(False), page_of.address)
-    complaints, _shared_page.complaints[:] = [*_shared_page.complaints], []
-    if complaints or getattr(request.node, "failed", False):
-        _shared_page.close()
-    assert complaints == []
+    yield from _shared_page.lend(request.node, visitors(False), page_of)
+
+
+@pytest.fixture
+def phone(
+    request: pytest.FixtureRequest,
+    page_of: Served,
+    visitors: Callable[[bool], BrowserContext],
+    _shared_phone: SharedPage,
+) -> Iterator[Page]:
+    """The same on a phone."""
+    yield from _shared_phone.lend(request.node, visitors(True), page_of)
+
+
+@pytest.fixture
+def expect_error(_shared_page: SharedPage) -> Callable[[str], None]:
+    """Allows a test's ``page`` to report errors that contain a text."""
+    return lambda text: setattr(_shared_page, "expected", text)
 
 
 @pytest.fixture
 def open_page(
     request: pytest.FixtureRequest, visitors: Callable[[bool], BrowserContext], _shared_page: SharedPage
 ) -> Iterator[Callable[..., Page]]:
-    """Opens the page of a server as a new visitor. Fails the test afterwards if the page reported an error."""
-    contexts: list[BrowserContext] = []
-    second: list[BrowserContext] = []  # those of them that no other test uses
+    """Opens the page of a server, as a new visitor or, in a test that has a ``page``, in another tab of the same one.
+
+    Fails the test afterwards if the page reported an error.
+    """
+    opened: list[Page] = []
     complaints: list[str] = []
 
     def open_page(
@@ -271,21 +349,14 @@ def open_page(
         expected: str = "",
         live: bool = True,
         color_scheme: Literal["light", "dark"] = "light",
-        permissions: Sequence[str] = (),
         **screen: Any,
     ) -> Page:
         """``expected``: text that allowed console errors contain. ``live``: wait until the page is live."""
         assert screen in ({}, DESKTOP, PHONE)
-        if screen != PHONE:
-            _shared_page.close()  # its storage is that of the new visitor
-        context = visitors(screen == PHONE)
-        if context in contexts:  # a second visitor
-            context = request.getfixturevalue("browser").new_context(**{**USUAL, **screen})
-            context.set_default_timeout(TIMEOUT_MS)
-            second.append(context)
-        contexts.append(context)
-        context.grant_permissions(list(permissions))
-        page = context.new_page()
+        if screen != PHONE and "page" not in request.fixturenames:
+            _shared_page.close(served.address)  # its storage is that of the new visitor
+        page = visitors(screen == PHONE).new_page()
+        opened.append(page)
         page.emulate_media(color_scheme=color_scheme)
         watch(page, served.address, complaints, expected)
         page.goto(served.address + path)
@@ -294,12 +365,34 @@ def open_page(
         return page
 
     yield open_page
-    for context in contexts:
-        if context in second:
-            context.close()
-        else:
-            forget(context)
+    for context in {page.context for page in opened}:
+        forget([page for page in opened if page.context == context])
     assert complaints == []
+
+
+class Held:
+    """Holds a page's requests to some addresses until the test lets them go on."""
+
+    def __init__(self, page: Page, addresses: str) -> None:
+        self._page, self._addresses = page, addresses
+        self._routes: list[Route] = []
+        page.route(addresses, lambda route: self._routes.append(route))
+
+    def wait(self) -> Route:
+        """Wait for a request, the only one; returns it."""
+        while not self._routes:
+            self._page.wait_for_timeout(10)
+        (route,) = self._routes
+        return route
+
+    def go_on(self) -> None:
+        """Let a request go on once it is there."""
+        self.wait().continue_()
+        self._routes.clear()
+
+    def end(self) -> None:
+        """Hold no more."""
+        self._page.unroute(self._addresses)
 
 
 def ready(page: Page) -> None:

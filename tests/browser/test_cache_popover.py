@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import DESKTOP, PHONE, Served, answer_at_most, state
+from tests.browser.conftest import Served, answer_at_most, state
+
+
+@pytest.fixture
+def page_of(live: Served) -> Served:
+    return live
+
 
 HEAD = "You are a helpful assistant who explains LLM serving in short, plain sentences to people who know Python. "
 
@@ -42,9 +47,8 @@ def apart(page: Page, one: Locator, other: Locator) -> bool:
     )
 
 
-def test_two_lanes_that_begin_alike(live: Served, open_page: Callable[..., Page]) -> None:
+def test_two_lanes_that_begin_alike(live: Served, page: Page, open_page: Callable[..., Page]) -> None:
     live.engine.clear_cache()
-    page = open_page(live)
     answer_at_most(page, 12)
     fox = send(page, live, 1, HEAD + "Why did ITL spike in the last step of this run, and who had to wait?")
     dog = send(page, live, 2, HEAD + "What does the prefix cache do for a prompt that begins like another?")
@@ -85,9 +89,8 @@ def test_two_lanes_that_begin_alike(live: Served, open_page: Callable[..., Page]
     assert "nearest" not in popover.locator("dl").inner_text(), "nor even whose prompt it is"
 
 
-def test_from_the_table(live: Served, open_page: Callable[..., Page]) -> None:
+def test_from_the_table(live: Served, page: Page) -> None:
     live.engine.clear_cache()
-    page = open_page(live)
     answer_at_most(page, 12)
     send(page, live, 1, "What is a KV block?")
     page.locator("#rp-steps").get_by_role("button", name="requests", exact=True).click()
@@ -107,13 +110,10 @@ def test_from_the_table(live: Served, open_page: Callable[..., Page]) -> None:
     assert row.evaluate("element => document.activeElement === element")
 
 
-@pytest.mark.parametrize("view", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_the_word_that_was_clicked_stays_uncovered(
-    live: Served, open_page: Callable[..., Page], view: dict[str, Any]
-) -> None:
-    page = open_page(live, **view)
+def check_chosen(page: Page, served: Served) -> None:
+    """Click a word of an answer: the popover leaves it uncovered."""
     answer_at_most(page, 12)
-    send(page, live, 1, "What is a KV block?")
+    send(page, served, 1, "What is a KV block?")
     box = page.locator("#rp-lane-1 .rp-a").bounding_box()
     assert box
     page.mouse.click(box["x"] + 30, box["y"] + 8)
@@ -122,3 +122,11 @@ def test_the_word_that_was_clicked_stays_uncovered(
     chosen = page.locator("#rp-lane-1 .rp-chosen")
     expect(chosen).to_have_count(1)
     assert apart(page, popover, chosen)
+
+
+def test_the_word_that_was_clicked_stays_uncovered(live: Served, page: Page) -> None:
+    check_chosen(page, live)
+
+
+def test_the_word_that_was_tapped_stays_uncovered_on_a_phone(live: Served, phone: Page) -> None:
+    check_chosen(phone, live)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser.conftest import PHONE, TIMEOUT_MS, Served, ask, ready, reload, serving, state, text
+from tests.browser.conftest import Held, Served, answer_at_most, ask, ready, reload, state, text
 from tests.browser.modules import bare_page
-from tests.play.fake_engine import WORDS, FakeEngine
+from tests.play.fake_engine import WORDS
+from tests.waiting import wait_until
 
-Open = Callable[..., Page]
 RUNNING = re.compile(r"decode · [\d\s]+\+[1-9]\d* tok")
 ENDED = re.compile(r"(done|length|stopped) · [\d\s]+\+\d+ tok")
 WIDTH = "() => document.documentElement.scrollWidth - innerWidth"
@@ -54,26 +53,6 @@ def say(page: Page, prompt: str) -> None:
 
 
 # ---- turns
-
-
-def test_a_conversation_uses_the_cache_and_survives_a_reload(live: Served, open_page: Open) -> None:
-    page = open_page(live)
-    ask_lane_1(page, "What does the prefix cache of an engine for language models do?", tokens=40)
-    expect(state(page, 1)).to_have_text(ENDED)
-    say(page, "And what is a KV block?")
-    expect(turns(page)).to_have_count(2)
-    expect(state(page, 1)).to_have_text(ENDED)
-    expect(turns(page).nth(1).locator(".rp-q .rp-ask")).to_have_text(re.compile(r"[1-9]\d* of \d+ cached"))
-    expect(state(page, 1)).to_have_attribute("title", re.compile(r"\([1-9]\d* of them cached"))
-    before = turns(page).all_inner_texts()
-    reload(page)
-    ready(page)
-    expect(turns(page)).to_have_count(2)
-    assert turns(page).all_inner_texts() == before
-    at_end = "t => t.scrollHeight - t.scrollTop - t.clientHeight < 30"
-    page.wait_for_function(at_end, arg=page.query_selector("#rp-lane-1 .rp-text"))
-    page.locator("#rp-lane-1 .rp-text").evaluate("(text) => (text.style.cssText = 'flex: none; height: 60px')")
-    page.wait_for_function(at_end, arg=page.query_selector("#rp-lane-1 .rp-text"))
 
 
 def test_what_no_longer_fits_is_said(page: Page) -> None:
@@ -158,8 +137,8 @@ def test_the_buttons_show_when_they_are_wanted(page: Page) -> None:
         assert button.get_attribute("title")
 
 
-def test_copy(mock: Served, open_page: Open) -> None:
-    page = open_page(mock, permissions=["clipboard-read", "clipboard-write"])
+def test_copy(page: Page) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     ask_lane_1(page, "<b>one</b>", tokens=8)
     expect(state(page, 1)).to_have_text(ENDED)
     page.locator("#rp-lane-1").hover()
@@ -171,33 +150,36 @@ def test_copy(mock: Served, open_page: Open) -> None:
     assert page.evaluate("navigator.clipboard.readText()") == "> <b>one</b>\n\n" + "".join(WORDS)
 
 
-def test_a_phone(open_page: Open) -> None:
-    with serving(FakeEngine(run=True, step_s=0.2)) as slow:  # its answers outlast the test even on a busy machine
-        page = open_page(slow, **PHONE)
-        ask(page, "hello " * 40)
-        expect(state(page, 1)).to_have_text(RUNNING)
-        buttons = page.locator("#rp-lane-1 header button:visible")
-        expect(buttons).to_have_count(5)
-        for button in buttons.all():
-            box = button.bounding_box()
-            assert box and box["width"] >= 44 and box["height"] >= 44
-        assert page.evaluate(WIDTH) == 0
-        page.locator("#rp-knobs-button").tap()
-        page.locator("#sampling").tap()
-        expect(page.locator("#rp-sampling")).to_be_visible()
-        box = page.locator("#rp-sampling").bounding_box()
-        assert box and box["x"] == 0 and box["width"] == 390 and box["y"] + box["height"] == pytest.approx(844, abs=1)
-        assert page.evaluate(WIDTH) == 0
-        page.get_by_role("button", name="Close").tap()
-        expect(page.locator("#rp-sampling")).to_be_hidden()
-        page.close()
+def test_a_phone(phone: Page) -> None:
+    answer_at_most(phone, 1800)  # still running at the end, even on a busy machine
+    ask(phone, "hello " * 40)
+    expect(state(phone, 1)).to_have_text(RUNNING)
+    buttons = phone.locator("#rp-lane-1 header button:visible")
+    expect(buttons).to_have_count(5)
+    for button in buttons.all():
+        box = button.bounding_box()
+        assert box and box["width"] >= 44 and box["height"] >= 44
+    assert phone.evaluate(WIDTH) == 0
+    phone.locator("#rp-knobs-button").tap()
+    phone.locator("#sampling").tap()
+    expect(phone.locator("#rp-sampling")).to_be_visible()
+    box = phone.locator("#rp-sampling").bounding_box()
+    assert box and box["x"] == 0 and box["width"] == 390 and box["y"] + box["height"] == pytest.approx(844, abs=1)
+    assert phone.evaluate(WIDTH) == 0
+    phone.get_by_role("button", name="Close").tap()
+    expect(phone.locator("#rp-sampling")).to_be_hidden()
 
 
 # ---- sampling
 
 
-def test_settings_reach_the_engine_and_survive_a_reload(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def choose_lane(page: Page, name: str) -> None:
+    """Show the settings of a lane, or of "all lanes"."""
+    page.locator("#sampling-lane input").click()
+    page.locator("#rp-sampling").get_by_role("option", name=re.compile(f"{name}$")).click()
+
+
+def test_settings_reach_the_engine_and_survive_a_reload(mock: Served, page: Page) -> None:
     page.locator("#sampling").click()
     panel = page.locator("#rp-sampling")
     expect(panel).to_be_visible()
@@ -207,8 +189,7 @@ def test_settings_reach_the_engine_and_survive_a_reload(mock: Served, open_page:
     page.locator("#sampling-stop textarea").fill("END\nline\\n")
     page.locator("#sampling-stop textarea").blur()
     expect(page.locator("#sampling-reset")).to_have_text("Defaults (3 changed)")
-    page.locator("#sampling-lane input").click()
-    panel.get_by_role("option", name=re.compile("lane 2$")).click()
+    choose_lane(page, "lane 2")
     expect(page.locator("#sampling-reset")).to_have_text("As all lanes")
     page.locator("#sampling-temperature input[type=number]").fill("1.5")
     page.locator("#sampling-seed input").fill("77")
@@ -229,78 +210,72 @@ def test_settings_reach_the_engine_and_survive_a_reload(mock: Served, open_page:
     expect(page.locator("#sampling-new-tokens input[type=number]")).to_have_value("12")
     expect(page.locator("#sampling-temperature input[type=number]")).to_have_value("0.6")
     page.locator("#sampling").click()
-    page.locator("#sampling-lane input").click()
-    panel.get_by_role("option", name=re.compile("lane 2$")).click()
+    choose_lane(page, "lane 2")
     expect(page.locator("#sampling-temperature input[type=number]")).to_have_value("1.5")
     expect(page.locator("#sampling-seed input")).to_have_value("77")
     page.locator("#sampling-reset").click()
     expect(page.locator("#sampling-temperature input[type=number]")).to_have_value("0.6")
     expect(page.locator("#sampling-seed input")).to_have_value("")
+    choose_lane(page, "all lanes")
     page.locator("#sampling-seed input").press("Escape")
     expect(panel).to_be_hidden()
     expect(page.locator("#sampling")).to_be_focused()
 
 
-def test_settings_typed_while_answers_are_under_way_are_kept(mock: Served, open_page: Open) -> None:
-    page, held = open_page(mock), []
+def test_settings_typed_while_answers_are_under_way_are_kept(page: Page) -> None:
     page.locator("#sampling").click()
     reset, temperature = page.locator("#sampling-reset"), page.locator("#sampling-temperature input[type=number]")
-    page.route("**/ui/sampling", lambda route: held.append(route))
+    held = Held(page, "**/ui/sampling")
 
     def sent() -> dict[str, Any]:
         """The one request in flight."""
-        while not held:
-            page.wait_for_timeout(20)
-        assert len(held) == 1
-        return dict(held[0].request.post_data_json)
+        return dict(held.wait().request.post_data_json)
 
     page.locator("#sampling-min-p input[type=number]").fill("0.1")
     assert sent()["changes"] == {"min_p": 0.1}
     page.locator("#sampling-min-p input[type=number]").fill("0.2")
     page.locator("#sampling-seed input").fill("5")
     page.locator("#sampling-seed input").press("Enter")
-    page.locator("#sampling-lane input").click()
-    page.locator("#rp-sampling").get_by_role("option", name=re.compile("lane 2$")).click()
-    page.wait_for_timeout(500)  # Gradio reports the choice a little later
+    choose_lane(page, "lane 2")
+    page.wait_for_timeout(500)  # Gradio reports the choice a little later, and nothing shows when it has
     temperature.fill("1.5")
     page.locator("#sampling-seed input").fill("77")  # not submitted yet
-    held.pop().continue_()
+    held.go_on()
     assert (sent()["lane"], sent()["changes"]) == (0, {"min_p": 0.2, "seed": "5"})
-    held.pop().continue_()
+    held.go_on()
     assert (sent()["lane"], sent()["changes"]) == (2, {})  # asks for the settings in effect there
     expect(reset).to_have_text("Defaults")  # nothing is shown before everything is known
-    held.pop().continue_()
+    held.go_on()
     assert (sent()["lane"], sent()["changes"]) == (2, {"temperature": 1.5})
-    held.pop().continue_()
+    held.go_on()
     expect(reset).to_have_text("As all lanes (1 changed)")
     expect(temperature).to_have_value("1.5")
     expect(page.locator("#sampling-min-p input[type=number]")).to_have_value("0.2")
     expect(page.locator("#sampling-seed input")).to_have_value("77")
-    page.unroute("**/ui/sampling")
+    held.end()
     page.locator("#sampling-seed input").press("Enter")
     expect(reset).to_have_text("As all lanes (2 changed)")
     reset.click()
     expect(reset).to_have_text("As all lanes")
     expect(temperature).to_have_value("0.6")
     expect(page.locator("#sampling-seed input")).to_have_value("5")
+    choose_lane(page, "all lanes")
 
 
-def test_a_prompt_waits_for_the_settings_typed_before_it(mock: Served, open_page: Open) -> None:
-    page, held = open_page(mock), []
+def test_a_prompt_waits_for_the_settings_typed_before_it(mock: Served, page: Page) -> None:
     page.locator("#sampling").click()
-    page.route("**/ui/sampling", lambda route: held.append(route))
+    held = Held(page, "**/ui/sampling")
     page.locator("#sampling-new-tokens input[type=number]").fill("7")
     before = max(mock.engine.streams, default=0)
     ask(page, "hello")
     page.evaluate("async () => { for (let i = 0; i < 30; i++) await new Promise(requestAnimationFrame); }")
     assert max(mock.engine.streams, default=0) == before
-    held.pop().continue_()
+    held.go_on()
     expect(state(page, 1)).to_have_text(ENDED)
     assert {stream.params.max_new_tokens for i, stream in mock.engine.streams.items() if i > before} == {7}
 
 
-def test_a_bad_setting_is_told_in_a_line(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_a_bad_setting_is_told_in_a_line(page: Page) -> None:
     page.locator("#sampling").click()
     page.locator("#sampling-seed input").fill("twelve")
     page.locator("#sampling-seed input").press("Enter")
@@ -405,17 +380,16 @@ def test_a_token_without_text_changes_nothing(bare: Page) -> None:
 def slow_answer(mock: Served, page: Page) -> None:
     """Get an answer in lane 1 with one token that had to wait."""
     before = set(mock.engine.streams)
-
-    def hold() -> None:
-        while not any(len(mock.engine.streams[rid].token_ids) >= 20 for rid in set(mock.engine.streams) - before):
-            time.sleep(0.01)
-        with mock.engine._lock:
-            time.sleep(1.0)
-
-    holding = threading.Thread(target=hold, daemon=True)  # runs in parallel, as the page may be slower than the answer
-    holding.start()
-    ask_lane_1(page, "hello", tokens=120)
-    holding.join(TIMEOUT_MS / 1000)
+    mock.engine.pause()  # the page may be slower than the answer
+    try:
+        ask_lane_1(page, "hello", tokens=120)
+    finally:
+        mock.engine.resume()
+    (rid,) = set(mock.engine.streams) - before
+    wait_until(lambda: len(mock.engine.streams[rid].token_ids) >= 20)
+    mock.engine.pause()
+    time.sleep(1.0)  # the gap itself
+    mock.engine.resume()
     expect(state(page, 1)).to_have_text(ENDED)
 
 
@@ -442,7 +416,7 @@ def click_text(page: Page, text: Locator) -> None:
     page.mouse.click(*text.evaluate("(e) => { const [r] = e.getClientRects(); return [r.x + 6, r.y + 6]; }"))
 
 
-def test_a_click_on_a_slow_token_asks_why(mock: Served, page: Page) -> None:
+def test_a_click_on_a_slow_token_asks_why_until_another_selection_takes_its_place(mock: Served, page: Page) -> None:
     slow_answer(mock, page)
     worst = slowest(page)
     word = WORDS[worst["token"] % len(WORDS)].strip()
@@ -458,33 +432,40 @@ def test_a_click_on_a_slow_token_asks_why(mock: Served, page: Page) -> None:
     expect(popover).to_contain_text(f"step {count(worst['step'])}")
     expect(popover).to_contain_text(f"lane 1 · {worst['token'] + 1}")
     assert page.evaluate("[Rose.pointing.selected.rid, Rose.pointing.selected.step]") == [worst["rid"], worst["step"]]
+    chosen = page.locator(".rp-chosen")
     expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_text(word)
     # It stays open until Esc, whatever the pointer does.
     page.locator("#rp-kvtime").click()
     page.locator("#rp-steps canvas").click(position={"x": 200, "y": 20})
     expect(popover).to_be_visible()
-    expect(page.locator(".rp-chosen")).to_have_count(1)
+    expect(chosen).to_have_count(1)
     page.keyboard.press("Escape")
     expect(popover).to_be_hidden()
-    expect(page.locator(".rp-chosen")).to_have_count(0)
-    # The tint is still there after a reload.
-    reload(page)
-    ready(page)
-    expect(strongest.last).to_be_visible()
-
-
-def test_another_selection_takes_its_place(mock: Served, page: Page) -> None:
-    slow_answer(mock, page)
-    click_text(page, page.locator("#rp-lane-1 .rp-slow").first)
-    expect(page.locator(".rp-chosen")).to_have_count(1)
-    worst = slowest(page)
+    expect(chosen).to_have_count(0)
     # As selecting a dot of the ITL chart does.
+    click_text(page, page.locator("#rp-lane-1 .rp-slow").first)
+    expect(chosen).to_have_count(1)
     page.evaluate("what => Rose.emit('select', what)", {"rid": worst["rid"], "step": worst["step"] - 5})
     expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_text(WORDS[(worst["token"] - 5) % len(WORDS)].strip())
     expect(page.locator(".rp-pop")).to_contain_text(f"step {count(worst['step'] - 5)}")
     assert page.evaluate("Rose.pointing.selected.step") == worst["step"] - 5
     page.get_by_role("button", name="Close").click()
-    expect(page.locator(".rp-chosen")).to_have_count(0)
+    expect(chosen).to_have_count(0)
+    # The tint is still there after a reload, and after another turn, which leaves the history as it is.
+    reload(page)
+    ready(page)
+    expect(strongest.last).to_be_visible()
+    page.evaluate("() => { window.kept = [...document.querySelector('.rp-turn .rp-a').childNodes]; }")
+    say(page, "again")
+    expect(state(page, 1)).to_have_text(ENDED)
+    assert page.evaluate("() => kept.every((node) => node.isConnected)"), "the history was rebuilt"
+    expect(text(page, 1)).to_contain_text("again")
+    # An old token says what is left of it.
+    page.evaluate("Rose.store.tokens.clear()")
+    click_text(page, strongest.last)
+    expect(page.locator(".rp-pop")).to_contain_text("Its step is no longer kept")
+    expect(page.locator(".rp-pop")).to_contain_text(re.compile(r"It took [\d\s.]+\sms; the median of its answer is"))
+    expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_count(1)
 
 
 def test_arrow_keys_and_enter(page: Page) -> None:
@@ -501,21 +482,3 @@ def test_arrow_keys_and_enter(page: Page) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_text(at.strip())
     expect(page.get_by_role("dialog", name=re.compile("token"))).to_be_visible()
-
-
-def test_two_turns_do_not_disturb_each_other(mock: Served, page: Page) -> None:
-    slow_answer(mock, page)
-    page.evaluate("() => { window.kept = [...document.querySelector('.rp-turn .rp-a').childNodes]; }")
-    say(page, "again")
-    expect(state(page, 1)).to_have_text(ENDED)
-    assert page.evaluate("() => kept.every((node) => node.isConnected)"), "the history was rebuilt"
-    expect(text(page, 1)).to_contain_text("again")
-
-
-def test_an_old_token_says_what_is_left_of_it(mock: Served, page: Page) -> None:
-    slow_answer(mock, page)
-    page.evaluate("Rose.store.tokens.clear()")
-    page.locator('#rp-lane-1 .rp-slow[style*="30%"]').first.click(position={"x": 6, "y": 6})
-    expect(page.locator(".rp-pop")).to_contain_text("Its step is no longer kept")
-    expect(page.locator(".rp-pop")).to_contain_text(re.compile(r"It took [\d\s.]+\sms; the median of its answer is"))
-    expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_count(1)

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import uvicorn
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from roseplay.play.playground import Playground
 from roseplay.play.server import create_app
 from roseplay.serve.guard import allowed_hosts
-from tests.browser.conftest import PHONE, Served, answer_at_most, ask, state, text
+from tests.browser.conftest import DESKTOP, PHONE, Held, Served, answer_at_most, ask, state, text
 from tests.play.fake_engine import FakeEngine
 from tests.waiting import wait_until
 
@@ -129,46 +129,39 @@ def test_a_server_that_ended_and_another_one_in_its_place(server: Restartable, o
     expect(state(page, 1)).to_have_text(re.compile("^length"))
 
 
-def test_a_server_that_hangs_and_goes_on(mock: Served, open_page: Open) -> None:
+def test_a_server_that_hangs_and_goes_on(page: Page) -> None:
     """Polls are neither answered nor refused, as when the server's process is suspended."""
-    page = open_page(mock, **PHONE)
     answering(page)
-    waiting: list[Route] = []
-    page.route("**/ui/delta*", lambda route: waiting.append(route))
+    held = Held(page, "**/ui/delta*")
     expect(banner(page)).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+    page.set_viewport_size(PHONE["viewport"])
+    page.wait_for_function("() => innerWidth === 390")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.set_viewport_size(DESKTOP["viewport"])
     stands_still(page)
     expect(page.locator("#burst")).to_be_disabled()
     expect(page.locator(".rp-live")).to_have_attribute("data-state", "lost")
-    assert waiting
-    page.unroute("**/ui/delta*")  # the held polls continue
+    held.end()  # the held polls continue
     expect(banner(page)).to_be_hidden()
     expect(page.locator("#burst")).to_be_enabled()
     expect(page.locator(".rp-kpi.tps b")).to_have_text(re.compile(r"^\d"))
 
 
-def test_an_engine_that_is_overdue_or_has_ended(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_an_engine_that_is_overdue_or_has_ended(page: Page) -> None:
     answering(page)
-    page.evaluate(
-        """() => { const ask = window.fetch; window.head = {};
-          window.fetch = async (address, ...more) => {
-            const reply = await ask(address, ...more);
-            if (!String(address).startsWith("/ui/delta")) return reply;
-            return new Response(JSON.stringify({ ...(await reply.json()), ...window.head }));
-          }; }"""
-    )
+    head: dict[str, Any] = {}
+    page.route("**/ui/delta*", lambda route: route.fulfill(json={**route.fetch().json(), **head}))
     sentence = "The engine's step has taken 12 s and should have taken 2."
-    page.evaluate("(sentence) => { head.health = sentence; }", sentence)
+    head["health"] = sentence
     expect(banner(page).locator("[role=alert]")).to_have_text(sentence)
     expect(page.locator("#rp-lane-2 .rp-stall")).to_have_text(sentence)
     expect(page.locator("#burst")).to_be_enabled()
-    page.evaluate("head = { alive: false, health: null }")
+    head |= {"alive": False, "health": None}
     expect(banner(page).locator("[role=alert]")).to_have_text("The engine has stopped: restart it.")
     expect(page.locator("#burst")).to_be_disabled()
     expect(page.locator(".rp-kpi.tps b")).to_have_text("–")
     expect(page.locator("#rp-lane-2 .rp-stall")).to_have_text("The engine has stopped: restart it.")
-    page.evaluate("head = { alive: true, health: null }")
+    head |= {"alive": True}
     expect(banner(page)).to_be_hidden()
     expect(page.locator("#burst")).to_be_enabled()
     expect(page.locator("#rp-lane-2 .rp-stall")).to_be_hidden()

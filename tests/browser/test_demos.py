@@ -10,38 +10,32 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from roseplay.config import SamplingParams
 from roseplay.play.demos import player
 from roseplay.play.demos.catalog import BUDGET, DEMOS
 from tests.browser.conftest import DESKTOP, PHONE, Served, answer_at_most, ask, serving
 from tests.play.fake_engine import FakeEngine
-from tests.waiting import wait_until
 
 Open = Callable[..., Page]
-READER = SamplingParams(max_new_tokens=900, ignore_eos=True)
 FIRST = 6  # demos on the first screen, before the row that opens the list of all
 BURST_MS = 60_000  # for a burst to be answered on a busy machine
 
-# What a burst did to the answers in the lanes, computed from the steps and tokens that the page received. ``worst`` is
-# the longest gap that begins before the burst's last first token, and ``longest`` the longest step that computed its
-# prompts. For ``pause``, take the steps that computed at least half as many prompt tokens as the largest, and for each
-# the longest gap that ended with it; the pause is the median of these (the lower of the two middle ones).
+# What a burst did to the answers in the lanes, computed from the steps and tokens that the page received. ``longest`` is
+# the longest step that computed its prompts. For ``pause``, take the steps that computed at least half as many prompt
+# tokens as the largest, and for each the longest gap that ended with it; the pause is the median of these (the lower of
+# the two middle ones).
 FACTS = """(burst) => {
   const { store } = Rose, { tokens, steps } = store;
   const own = [...store.requests.values()].filter((one) => one.burst === burst);
   if (!own.length || own.some((one) => one.first === null)) return null;
   const ids = new Set(own.map((one) => one.rid)), ttft = own.map((one) => one.ttft_ms).sort((a, b) => a - b);
-  const arrived = Math.min(...own.map((one) => one.submitted)), done = Math.max(...own.map((one) => one.first));
+  const arrived = Math.min(...own.map((one) => one.submitted));
   const streams = (one) => one && one.first !== null && one.first < arrived && (one.finished ?? Infinity) > arrived;
   const caused = new Map(), computing = [];
-  let worst = 0, longest = 0;
+  let longest = 0;
   for (let i = tokens.first; i < tokens.end; i++) {
-    const slot = i & tokens.mask, t = tokens.t[slot], itl = tokens.itl_ms[slot];
-    const id = tokens.request_id[slot];
-    if (t > arrived && t - itl < done && !ids.has(id) && streams(store.requests.get(id))) {
-      worst = Math.max(worst, itl);
-      caused.set(tokens.step_id[slot], Math.max(itl, caused.get(tokens.step_id[slot]) ?? 0));
-    }
+    const slot = i & tokens.mask, id = tokens.request_id[slot], step = tokens.step_id[slot];
+    if (tokens.t[slot] <= arrived || ids.has(id) || !streams(store.requests.get(id))) continue;
+    caused.set(step, Math.max(tokens.itl_ms[slot], caused.get(step) ?? 0));
   }
   for (let i = steps.first; i < steps.end; i++) {
     const slot = i & steps.mask;
@@ -53,7 +47,7 @@ FACTS = """(burst) => {
   const median = (ttft[Math.floor((ttft.length - 1) / 2)] + ttft[Math.ceil((ttft.length - 1) / 2)]) / 2;
   const large = computing.filter((step) => 2 * step.tokens >= Math.max(...computing.map((one) => one.tokens)));
   const pauses = large.filter((step) => caused.has(step.id)).map((step) => caused.get(step.id)).sort((a, b) => a - b);
-  return { worst, longest, pause: pauses[(pauses.length - 1) >> 1], first_token: median, prompts: own.length };
+  return { longest, pause: pauses[(pauses.length - 1) >> 1], first_token: median };
 }"""
 
 
@@ -85,6 +79,11 @@ def near(value: float, told: set[int]) -> bool:
 
 
 @pytest.fixture
+def page_of(live: Served) -> Served:
+    return live
+
+
+@pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the first demo wait for Next or for its bursts, so that a busy machine skips no caption and no number."""
     monkeypatch.setattr(player, "ACT_S", BURST_MS / 1000)
@@ -99,9 +98,9 @@ def go_on(page: Page, number: int) -> str:
     return str(caption(page).inner_text())
 
 
-def test_show_me_says_what_the_telemetry_says(live: Served, open_page: Open, patient: None) -> None:
+def test_show_me_says_what_the_telemetry_says(live: Served, page: Page, patient: None) -> None:
     live.engine.set_knobs(prefill_max_tokens=512)
-    page = open_page(live)
+    page.wait_for_function("() => Rose.store.knobs.prefill_max_tokens === 512")
     expect(page.locator(".rp-demos li")).to_have_count(FIRST + 1)
     page.keyboard.press("d")
     expect(caption(page)).to_contain_text("Four people read along.")
@@ -142,8 +141,8 @@ def test_show_me_says_what_the_telemetry_says(live: Served, open_page: Open, pat
     expect(page.locator(".rp-ring:visible")).to_have_count(0)
 
 
-def test_stop_leaves_the_chats_as_they_were_and_other_tabs_are_told(live: Served, open_page: Open) -> None:
-    page, other = open_page(live), open_page(live)
+def test_stop_leaves_the_chats_as_they_were_and_other_tabs_are_told(live: Served, page: Page, open_page: Open) -> None:
+    other = open_page(live)
     answer_at_most(page, 12)
     ask(page, "What is a KV block?")
     for lane in (2, 4):
@@ -164,8 +163,7 @@ def test_stop_leaves_the_chats_as_they_were_and_other_tabs_are_told(live: Served
     page.wait_for_function("() => Rose.store.knobs.max_batch_size === 32")
 
 
-def test_a_slider_that_is_moved_ends_the_demo_and_stays(live: Served, open_page: Open) -> None:
-    page = open_page(live)
+def test_a_slider_that_is_moved_ends_the_demo_and_stays(live: Served, page: Page) -> None:
     page.keyboard.press("d")
     expect(caption(page)).to_contain_text(UNDER_WAY)
     page.locator("#max-batch input[type=number]").fill("7")
@@ -175,40 +173,34 @@ def test_a_slider_that_is_moved_ends_the_demo_and_stays(live: Served, open_page:
     assert live.engine.knobs.max_batch_size == 7
 
 
-def test_on_a_phone_the_caption_is_a_sheet(live: Served, open_page: Open) -> None:
-    page = open_page(live, **PHONE)
-    answer_at_most(page, 4)
-    ask(page, "What is TTFT?")
-    expect(page.locator("#rp-lane-1 .rp-state")).to_contain_text(re.compile("done|length"))  # a prompt ends a demo
-    page.get_by_role("button", name="Show me", exact=True).click()
-    page.locator(".rp-pop").get_by_role("button", name=re.compile("Burst and budget")).click()
-    expect(caption(page)).to_contain_text(UNDER_WAY)
-    box = page.locator(".rp-strip").bounding_box()
+def test_on_a_phone_the_caption_is_a_sheet_and_the_label_of_a_ring_stays_inside_its_panel(phone: Page) -> None:
+    answer_at_most(phone, 4)
+    ask(phone, "What is TTFT?")
+    expect(phone.locator("#rp-lane-1 .rp-state")).to_contain_text(re.compile("done|length"))  # a prompt ends a demo
+    phone.get_by_role("button", name="Show me", exact=True).click()
+    phone.locator(".rp-pop").get_by_role("button", name=re.compile("Burst and budget")).click()
+    expect(caption(phone)).to_contain_text(UNDER_WAY)
+    box = phone.locator(".rp-strip").bounding_box()
     assert box and box["y"] + box["height"] == pytest.approx(844, abs=1)
     for name in ("Next", "Stop"):
-        button = page.get_by_role("button", name=name, exact=False).last.bounding_box()
+        button = phone.get_by_role("button", name=name, exact=False).last.bounding_box()
         assert button and button["height"] >= 44
-    page.locator(".rp-story-controls").get_by_role("button", name="Stop").click()
-    expect(page.locator(".rp-strip")).not_to_have_attribute("data-about", "demo")
+    phone.locator(".rp-story-controls").get_by_role("button", name="Stop").click()
+    expect(phone.locator(".rp-strip")).not_to_have_attribute("data-about", "demo")
 
-
-def test_on_a_phone_the_label_of_a_ring_stays_inside_its_panel(live: Served, open_page: Open) -> None:
-    page = open_page(live, **PHONE)
-    answer_at_most(page, 4)
-    ask(page, "What is TTFT?")
-    expect(page.locator("#rp-lane-1 .rp-state")).to_contain_text(re.compile("done|length"))
-    page.evaluate(
+    words = "1,234,567 prompt tokens in one step of the engine"
+    phone.evaluate(
         """async (label) => {
         const [{ demos }, { emit }] = await Promise.all(["live/demos.js", "shared/events.js"].map(Rose.load));
         const { steps } = Rose.store, rings = [{ of: "step", step: steps.step_id[(steps.end - 1) & steps.mask], label }];
         Object.assign(demos, { own: true, caption: { scene: 0, scenes: 1, caption: [["", ""]], span_ms: 3000, rings } });
         emit("demo");
     }""",
-        "1,234,567 prompt tokens in one step of the engine",
+        words,
     )
-    label = page.locator(".rp-ring:visible > span")
-    expect(label).to_contain_text("1,234,567 prompt tokens in one step of the engine")
-    panel, box = page.locator("#rp-tokens").bounding_box(), label.bounding_box()
+    label = phone.locator(".rp-ring:visible > span")
+    expect(label).to_contain_text(words)
+    panel, box = phone.locator("#rp-tokens").bounding_box(), label.bounding_box()
     assert panel and box
     assert box["x"] >= panel["x"] and box["x"] + box["width"] <= panel["x"] + panel["width"]
     assert label.evaluate("(one) => one.scrollWidth <= one.clientWidth"), "words are cut"
@@ -240,33 +232,3 @@ def test_every_demo_can_be_reached_from_the_first_screen(open_page: Open, screen
         expect(page.locator(".rp-story-course span")).to_have_text("Shortest first")
         served.engine.abort_all()
         page.close()
-
-
-def test_the_same_burst_with_a_budget_is_told_beside_the_first(live: Served, open_page: Open) -> None:
-    """Which pause is longer depends on the machine too, so the sentences have to contain the measured values."""
-    live.engine.set_knobs(slow_motion=3.0)
-    page = open_page(live)
-    page.evaluate("() => Rose.view.setSpan(60000)")
-    page.locator("#mix label", has_text="mix").click()
-    worst: dict[int | None, float] = {}
-    told: dict[int | None, str] = {}
-    for budget in (None, 32):
-        live.engine.set_knobs(prefill_max_tokens=budget)
-        live.engine.clear_cache()
-        before = newest_burst(page)
-        streams = [live.engine.submit(f"Story {n}", READER) for n in range(4)]
-        wait_until(lambda: all(stream.metrics.first_token_ns for stream in streams))  # noqa: B023 - called at once
-        page.locator("#burst").click()
-        page.wait_for_function(
-            f"() => [...Rose.store.requests.values()].some((one) => one.burst > {before})", timeout=BURST_MS
-        )
-        burst = newest_burst(page)
-        expect(page.locator(f'.rp-strip[data-burst="{burst}"]')).to_be_visible(timeout=BURST_MS)
-        worst[budget] = facts(page, burst)["worst"]  # by now, the gaps that the burst caused have ended
-        told[budget] = caption(page).inner_text()
-        assert near(worst[budget], figures(told[budget])) or "Their prefill" in told[budget], (told, worst)
-        live.engine.abort_all()
-        page.wait_for_function("() => Rose.store.open.size === 0", timeout=BURST_MS)
-    assert "chunks of 32 tokens" in told[32]
-    if worst[32] * 1.15 < worst[None] * 0.99:
-        assert near(worst[None], figures(page.locator(".rp-story-text p").nth(1).inner_text()))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from roseplay.formats.report_page import report_page, table
 from tests.browser.conftest import Served
-
-Open = Callable[..., Page]
 
 
 def copied(page: Page, what: str) -> str:
@@ -19,16 +17,24 @@ def copied(page: Page, what: str) -> str:
     return str(page.evaluate("() => navigator.clipboard.readText()"))
 
 
-def opened(open_page: Open, served: Served, **options: Any) -> Page:
-    page = open_page(served, permissions=["clipboard-read", "clipboard-write"], **options)
+@pytest.fixture
+def page(page: Page) -> Page:
+    """With the popover of what can be copied open."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.wait_for_function("() => Rose.store.info && 'prefix_cache' in Rose.store.knobs")
     page.get_by_role("button", name="copy settings").click()
     return page
 
 
-def test_settings_as_vllms_flags(mock: Served, open_page: Open) -> None:
-    mock.engine.set_knobs(max_batch_size=12, step_max_tokens=256, prefix_cache=False)
-    page = opened(open_page, mock)
+def set_knobs(page: Page, served: Served, **changes: Any) -> None:
+    served.engine.set_knobs(**changes)
+    page.wait_for_function(
+        "(changes) => Object.entries(changes).every(([name, value]) => Rose.store.knobs[name] === value)", arg=changes
+    )
+
+
+def test_settings_as_vllms_flags(mock: Served, page: Page) -> None:
+    set_knobs(page, mock, max_batch_size=12, step_max_tokens=256, prefix_cache=False)
     flags = copied(page, "as vLLM flags")
     assert "--max-num-seqs 12 --max-num-batched-tokens 256 --enable-chunked-prefill --no-enable-prefix-caching" in flags
     info = mock.engine.info
@@ -39,22 +45,9 @@ def test_settings_as_vllms_flags(mock: Served, open_page: Open) -> None:
     expect(page.locator(".rp-pop blockquote")).to_have_text(flags)
 
 
-def test_flags_of_single_settings(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
-    flags = page.evaluate(
-        """async () => {
-             const { vllmFlag } = await Rose.load("shared/flags.js"), { given } = await Rose.load("shared/given.js");
-             const { knobs, config } = given.settings;
-             return [vllmFlag(knobs.cuda_graphs, true), vllmFlag(knobs.cuda_graphs, false), vllmFlag(knobs.overlap, false),
-               vllmFlag(knobs.step_max_tokens, null), vllmFlag(knobs.prefill_max_tokens, 64), vllmFlag(config.dtype, "float16")];
-           }"""
-    )
-    assert flags == ["--no-enforce-eager", "--enforce-eager", "--no-async-scheduling", "", "", "--dtype float16"]
-
-
-def test_settings_and_figures_as_one_text(mock: Served, open_page: Open) -> None:
-    mock.engine.set_knobs(prefill_max_tokens=64)
-    text = copied(opened(open_page, mock), "settings and figures")
+def test_settings_and_figures_as_one_text(mock: Served, page: Page) -> None:
+    set_knobs(page, mock, prefill_max_tokens=64)
+    text = copied(page, "settings and figures")
     for line in (
         "Prefill budget (prefill_max_tokens): 64",
         "Prefix cache (prefix_cache): on",
@@ -68,8 +61,7 @@ def test_settings_and_figures_as_one_text(mock: Served, open_page: Open) -> None
     assert mock.engine.info.model in text
 
 
-def test_where_the_browser_does_not_let_the_page_copy(mock: Served, open_page: Open) -> None:
-    page = opened(open_page, mock)
+def test_where_the_browser_does_not_let_the_page_copy(page: Page) -> None:
     page.evaluate(
         "() => { navigator.clipboard.writeText = () => Promise.reject(new Error('no')); document.execCommand = () => false; }"
     )
@@ -78,6 +70,7 @@ def test_where_the_browser_does_not_let_the_page_copy(mock: Served, open_page: O
         "The browser does not let the page copy: here is the text."
     )
     expect(page.locator(".rp-pop blockquote")).to_contain_text("--max-num-seqs")
+    page.evaluate("() => { delete navigator.clipboard.writeText; delete document.execCommand; }")
 
 
 def test_the_names_in_a_report_are_not_squeezed_by_long_values(browser: Browser) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
+from roseplay.engine.stream import Stream
 from roseplay.play.playground import Playground
 from roseplay.play.replay_server import ReplayServer
 from roseplay.recording.exports import export
@@ -23,10 +23,9 @@ from tests.browser.test_lab import DOCUMENT, open_file, open_lab
 from tests.browser.test_replay import open_recording, to_the_end
 from tests.play.conftest import serving as serving_page
 from tests.play.fake_engine import INFO, FakeEngine
-from tests.recording.test_hostile import BAD, Lines, encoded, hostile
+from tests.recording.test_hostile import Lines, encoded, hostile
 from tests.recording.test_recording import MINE, run
 
-Open = Callable[..., Page]
 IMAGE = "<img src=x onerror=window.pwned=1>"
 SCRIPT = f"{IMAGE}</script><svg onload=window.pwned=1><!--`${{window.pwned=1}}`{{{{x}}}}<script>window.pwned=1</script>"
 # Opens every view in turn: the canvases' tables, the popovers of a token and of a block, hover, the help.
@@ -57,6 +56,44 @@ def unharmed(page: Page) -> None:
     assert page.evaluate("document.querySelectorAll('img[src=x], svg[onload]').length") == 0
 
 
+class Odd(FakeEngine):
+    """Its model's name, architecture, device, dtype and attention are markup.
+
+    Attributes:
+        refusal: why it takes no request, if it does not.
+    """
+
+    refusal = ""
+
+    def __init__(self) -> None:
+        super().__init__(run=True, step_s=0.02)
+        names = dict.fromkeys(("model", "architecture", "device", "dtype", "attention"), SCRIPT)
+        self.info = dataclasses.replace(INFO, **names)
+
+    def submit(self, *args: Any, **how: Any) -> Stream:
+        if self.refusal:
+            raise ValueError(self.refusal)
+        return super().submit(*args, **how)
+
+    def fail_all(self, error: str) -> None:
+        for stream in list(self.streams.values()):
+            if not stream.finished:
+                self._finish(stream, FinishReason.ERROR, error)
+
+
+@pytest.fixture(scope="module")
+def odd() -> Iterator[Served]:
+    with serving(Odd()) as served:
+        yield served
+
+
+@pytest.fixture
+def page_of(odd: Served) -> Iterator[Served]:
+    yield odd
+    odd.engine.refusal = ""
+    odd.rest()
+
+
 @pytest.fixture(scope="module")
 def lines() -> Lines:
     """A run with lanes, a burst and a knob change, in which every text is markup."""
@@ -77,8 +114,7 @@ def hostile_file(lines: Lines, tmp_path_factory: pytest.TempPathFactory) -> Path
     return path
 
 
-def test_an_opened_recording(hostile_file: Path, mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_an_opened_recording(hostile_file: Path, page: Page) -> None:
     open_recording(page, hostile_file)
     to_the_end(page, "1")
     expect(text(page, 1)).to_contain_text(IMAGE)
@@ -87,11 +123,9 @@ def test_an_opened_recording(hostile_file: Path, mock: Served, open_page: Open) 
     unharmed(page)
 
 
-def test_a_recording_that_the_server_was_started_for(hostile_file: Path, browser: Browser) -> None:
+def test_a_recording_that_the_server_was_started_for(hostile_file: Path, open_page: Callable[..., Page]) -> None:
     with serving_page(None, ReplayServer(hostile_file)) as address:
-        context = browser.new_context()
-        page = context.new_page()
-        page.goto(address)
+        page = open_page(Served(address, None), live=False)
         page.wait_for_function("() => window.Rose && Rose.panels && Rose.panels.length >= 4 && Rose.replay.on")
         expect(page.locator(".rp-model-chip")).to_contain_text(IMAGE)
         assert IMAGE in (page.locator(".rp-model-chip").get_attribute("title") or "")
@@ -99,50 +133,11 @@ def test_a_recording_that_the_server_was_started_for(hostile_file: Path, browser
         page.get_by_role("tab", name="Traces").click()
         expect(page.locator("#rp-traces-all")).to_contain_text(IMAGE)
         unharmed(page)
-        context.close()
+        page.close()
 
 
-def test_both_readers_refuse_the_same_recordings(mock: Served, open_page: Open, lines: Lines) -> None:
-    page, good = open_page(mock), json.dumps(lines)
-    assert (
-        page.evaluate(
-            "async (text) => new (await Rose.load('replay/recording.js')).Recording(text, 'good').count",
-            b"".join(encoded(lines)).decode(),
-        )
-        > 3
-    )
-    bad = {}
-    for name, (change, _) in BAD.items():
-        changed = json.loads(good)
-        change(changed)
-        bad[name] = b"".join(encoded(changed)).decode()
-    bad |= {
-        "deep": bad_line(lines, "[" * 100_000),
-        "constant": bad_line(lines, '{"t": NaN}'),
-        "endless": bad_line(lines, '{"t": 1e999}'),
-    }
-    said = page.evaluate(
-        """async (files) => {
-          const { Recording } = await Rose.load('replay/recording.js');
-          return Object.fromEntries(Object.entries(files).map(([name, text]) => {
-            try { new Recording(text, name); return [name, null]; } catch (error) { return [name, `${error.name}: ${error.message}`]; }
-          }));
-        }""",
-        bad,
-    )
-    for name, words in said.items():
-        assert words and re.match(r"Error: .* is damaged: (the header|line \d+): .*\.$", words), (name, words)
-    for name, (_, expected) in BAD.items():
-        assert re.sub("^line ", "", expected) in said[name], (name, said[name])
-
-
-def bad_line(lines: Lines, text: str) -> str:
-    return encoded(lines)[0].decode() + text + "\n" + b"".join(encoded(lines)[1:]).decode()
-
-
-def test_what_the_views_draw_is_text_even_if_nobody_checked_it(mock: Served, open_page: Open, lines: Lines) -> None:
+def test_what_the_views_draw_is_text_even_if_nobody_checked_it(page: Page, lines: Lines) -> None:
     """A recording's burst id was once a way in. Here the data bypasses the readers that check it."""
-    page = open_page(mock)
     delta = {
         "boot_id": "elsewhere", "next": 1, "reset": True, "now": 5000.0,
         "snapshot": {"info": lines[0]["info"], "knobs": lines[0]["knobs"], "requests": []},
@@ -161,35 +156,18 @@ def test_what_the_views_draw_is_text_even_if_nobody_checked_it(mock: Served, ope
     expect(page.locator("#rp-last h3 span").first).to_contain_text(IMAGE)
     page.evaluate(EVERYWHERE)
     unharmed(page)
+    page.evaluate("() => Rose.poll.hold(false)")
 
 
-@pytest.fixture(scope="module")
-def odd() -> Iterator[Served]:
-    """An engine whose model name, architecture, device, dtype and attention are markup."""
-    engine = FakeEngine(run=True, step_s=0.02)
-    names = dict.fromkeys(("model", "architecture", "device", "dtype", "attention"), SCRIPT)
-    engine.info = dataclasses.replace(INFO, **names)
-    with serving(engine) as served:
-        yield served
-
-
-def test_a_live_engine_with_a_hostile_name_and_texts(odd: Served, open_page: Open, monkeypatch: Any) -> None:
-    page = open_page(odd)
+def test_a_live_engine_with_a_hostile_name_and_texts(odd: Served, page: Page) -> None:
     expect(page.locator(".rp-model-chip")).to_contain_text(IMAGE)
     answer_at_most(page, 1800)  # still running when it fails, even on a busy machine
     ask(page, SCRIPT)
     expect(text(page, 1)).to_contain_text(IMAGE)
     page.wait_for_function("() => Rose.store.tokens.end > 8")
-    for stream in list(odd.engine.streams.values()):
-        ended = odd.engine.clock.now_ns()
-        stream.finish(FinishReason.ERROR, ended, SCRIPT)
-        odd.engine._tell("finished", stream, ended)
+    odd.engine.fail_all(SCRIPT)
     expect(page.locator("#rp-lane-1 .rp-error")).to_contain_text(IMAGE)
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise ValueError(f"{SCRIPT} is refused")
-
-    monkeypatch.setattr(odd.engine, "submit", refuse)
+    odd.engine.refusal = f"{SCRIPT} is refused"
     ask(page, "again")
     expect(page.get_by_text("is refused").first).to_be_visible()  # the message that Gradio shows
     page.evaluate(EVERYWHERE)
@@ -218,10 +196,9 @@ def hostile_document() -> dict[str, Any]:
     return document
 
 
-def test_a_result_of_the_lab(mock: Served, open_page: Open, tmp_path: Path) -> None:
+def test_a_result_of_the_lab(odd: Served, page: Page, tmp_path: Path) -> None:
     path = tmp_path / f"{IMAGE}.json"
     path.write_text(json.dumps(hostile_document()))
-    page = open_page(mock)
     open_lab(page)
     open_file(page, path)
     expect(page.get_by_role("dialog")).to_be_hidden()
@@ -233,12 +210,13 @@ def test_a_result_of_the_lab(mock: Served, open_page: Open, tmp_path: Path) -> N
     expect(page.locator("#rp-lab-results li")).to_contain_text(IMAGE)
     unharmed(page)
     identity = page.evaluate("Rose.load('lab/document.js').then(({ idOnServer }) => idOnServer(Rose.lab.document))")
-    report = httpx.get(f"{mock.address}/ui/lab/result/{identity}/report.html", timeout=60)
+    report = httpx.get(f"{odd.address}/ui/lab/result/{identity}/report.html", timeout=60)
     assert report.status_code == 200
     away = page.context.new_page()
     away.set_content(report.text)
     expect(away.locator("h1")).to_contain_text(IMAGE)
     unharmed(away)
+    away.close()
 
 
 def test_a_report_of_a_hostile_run(lines: Lines, browser: Browser, tmp_path: Path) -> None:
@@ -247,7 +225,7 @@ def test_a_report_of_a_hostile_run(lines: Lines, browser: Browser, tmp_path: Pat
     context = browser.new_context()
     page = context.new_page()
     page.goto(path.as_uri())
-    page.wait_for_function("() => document.querySelectorAll('.js-plotly-plot .main-svg').length >= 4")
+    page.locator("#chart-3 svg").first.wait_for()
     assert page.evaluate("window.pwned") is None
     assert page.locator("img").count() == 0
     expect(page.locator("body")).to_contain_text(IMAGE)

@@ -13,11 +13,16 @@ from playwright.sync_api import Locator, Page, expect
 
 from roseplay.formats.numbers import range_text
 from roseplay.lab.words import sentences
-from tests.browser.conftest import PHONE, Served, ask, reload
+from tests.browser.conftest import Served, ask, reload
 
-Open = Callable[..., Page]
 DOCUMENT = Path(__file__).parents[1] / "lab" / "result.json"
 RUN_MS = 180_000  # a run starts two engines, and the machine may be busy
+OVERFLOW = (
+    "() => [document.documentElement.scrollWidth - innerWidth, document.documentElement.scrollHeight - innerHeight]"
+)
+# The controls of the Lab that have no name.
+UNNAMED = """() => [...document.querySelectorAll('#rp-lab :is(button, input, select, canvas)')].filter((e) => e.offsetParent
+  && !e.labels?.length && !e.textContent.trim() && !e.getAttribute('aria-label')).map((e) => e.outerHTML.slice(0, 120))"""
 # The number of pixels in a canvas with exactly the colour of A's and of B's curve; antialiased edges do not count.
 CURVES = """(id) => {
   const canvas = document.querySelector(`#${id} canvas`), T = Rose.palette(), counts = [0, 0];
@@ -27,6 +32,44 @@ CURVES = """(id) => {
     colours.forEach((c, arm) => { if (data[i + 3] > 200 && c.every((v, k) => Math.abs(v - data[i + k]) < 12)) counts[arm]++; });
   return counts;
 }"""
+
+
+# As in a page that has just been loaded: nothing was measured, opened, kept or typed, and the first scenario is chosen.
+ANEW = """async () => {
+  const { lab } = Rose;
+  history.replaceState(null, "", location.pathname);
+  if (!lab.catalogue) return;
+  const [{ listKept, removeKept }, { forgetDocument }, { setMode }, { chooseScenario }, { tell }] = await Promise.all(
+    ["database", "document", "mode", "plan", "state"].map((name) => Rose.load(`lab/${name}.js`)));
+  for (const { id } of await listKept()) {
+    await removeKept(id);
+    forgetDocument(id);
+  }
+  const sweep = { setting: "rate_per_s", from: 1, to: 12, points: 8, seconds: 4, both: false };
+  const asked = { sweep, find: { setting: "prefill_max_tokens", from: 16, to: 1024 } };
+  const nothing = { points: { sweep: null, find: null }, earlierSweep: null };
+  Object.assign(lab, { numbers: { seed: 0, repeats: 3 }, asked, length: 1, maxSpread: null, ...nothing });
+  setMode("compare");
+  chooseScenario(lab.catalogue.scenarios[0].name, { fresh: true });
+  for (const what of ["asked", "numbers", "points"]) tell(what);
+}"""
+
+
+def new_lab(page: Page) -> Page:
+    """Open the Lab of a shared page, in which nothing was done yet."""
+    page.evaluate(ANEW)
+    open_lab(page)
+    return page
+
+
+@pytest.fixture
+def page_of(live: Served) -> Served:
+    return live
+
+
+@pytest.fixture
+def page(page: Page) -> Page:
+    return new_lab(page)
 
 
 def open_lab(page: Page) -> None:
@@ -44,8 +87,7 @@ def open_file(page: Page, path: Path) -> None:
     chooser.value.set_files(path)
 
 
-def open_document(page: Page) -> None:
-    open_lab(page)
+def show_document(page: Page) -> None:
     open_file(page, DOCUMENT)
     expect(page.get_by_role("dialog")).to_be_hidden()
     expect(row(page, "itl_p99_ms").locator("td").nth(1)).to_have_text(re.compile(r"\d"))
@@ -75,9 +117,7 @@ def small(page: Page) -> None:
         type_number(page, name, value)
 
 
-def test_a_run_shows_both_arms(live: Served, open_page: Open) -> None:
-    page = open_page(live)
-    open_lab(page)
+def test_a_run_shows_both_arms_and_has_a_link(page: Page) -> None:
     small(page)
     expect(page.locator("#rp-lab-look li")).to_have_count(2)
     assert page.evaluate(CURVES, "rp-lab-itl")[1] == 0
@@ -116,15 +156,15 @@ def test_a_run_shows_both_arms(live: Served, open_page: Open) -> None:
     expect(row(page, "output_tokens_per_s").locator("td").first).to_have_text(re.compile(r"\d"))
     expect(row(page, "same_tokens").locator("td")).to_have_text("yes")
     expect(page.locator("#rp-lab-look li").first).to_have_text(sentences(document["summary"])[0])
-    link = live.address + f"/#lab={document['id']}"
-    other = open_page(live)
-    other.goto(link)
-    expect(row(other, "ttft_p95_ms")).to_have_text(row(page, "ttft_p95_ms").inner_text(), use_inner_text=True)
+    before = row(page, "ttft_p95_ms").inner_text()
+    new_lab(page)
+    page.evaluate("(id) => history.replaceState(null, '', `#lab=${id}`)", document["id"])
+    reload(page)
+    expect(row(page, "ttft_p95_ms")).to_have_text(before, use_inner_text=True)
 
 
-def test_the_table_shows_the_verdict_and_the_ranges_of_the_result(live: Served, open_page: Open) -> None:
-    page = open_page(live)
-    open_document(page)
+def test_the_table_shows_the_verdict_and_the_ranges_of_the_result(page: Page) -> None:
+    show_document(page)
     for metric in shown(page)["summary"]["metrics"]:
         line, verdict = row(page, metric["name"]), metric["verdict"]
         words = {"better": "B is better", "worse": "B is worse", "within": "no clear difference", "unknown": ""}
@@ -137,10 +177,8 @@ def test_the_table_shows_the_verdict_and_the_ranges_of_the_result(live: Served, 
             expect(line.locator("td").nth(cell).locator(".rp-range")).to_have_text(range_text(*metric[name]))
 
 
-def test_a_run_can_be_stopped(live: Served, open_page: Open) -> None:
-    watcher = open_page(live)  # opened before the run, as opening does not wait for it
-    page = open_page(live)
-    open_lab(page)
+def test_a_run_can_be_stopped(live: Served, page: Page, open_page: Callable[..., Page]) -> None:
+    watcher = open_page(live)
     page.get_by_role("radio", name=re.compile("^Batched append")).click()
     type_number(page, "lab-repeats", 20)
     expect(page.locator("#lab-stop")).to_be_disabled()
@@ -153,9 +191,8 @@ def test_a_run_can_be_stopped(live: Served, open_page: Open) -> None:
     expect(watcher.locator(".rp-lab-chip")).to_be_hidden()
 
 
-def test_another_promise_counts_again(live: Served, open_page: Open) -> None:
-    page = open_page(live)
-    open_document(page)
+def test_another_promise_counts_again(page: Page) -> None:
+    show_document(page)
     all_of_them = sum(len(run["requests"]) for run in shown(page)["runs"] if run["arm"] == "A")
     counts = page.locator("#rp-lab-goodput .rp-lg")
     goodput = row(page, "goodput_req_s").locator("td").nth(1)
@@ -169,9 +206,8 @@ def test_another_promise_counts_again(live: Served, open_page: Open) -> None:
     assert generous != "0"
 
 
-def test_a_result_is_kept_and_named(live: Served, open_page: Open) -> None:
-    page = open_page(live)
-    open_document(page)
+def test_a_result_is_kept_and_named(page: Page) -> None:
+    show_document(page)
     before = table(page)
     page.get_by_label("Name of this result").fill("before the change")
     page.get_by_label("Name of this result").press("Enter")
@@ -193,9 +229,7 @@ def test_a_result_is_kept_and_named(live: Served, open_page: Open) -> None:
     expect(page.locator(".rp-lab-said")).to_contain_text("None yet")
 
 
-def test_a_full_browser_says_so(live: Served, open_page: Open) -> None:
-    page = open_page(live)
-    open_lab(page)
+def test_a_full_browser_says_so(page: Page) -> None:
     page.evaluate(
         """async (text) => { const { MOST_KEPT, putKept } = await Rose.load('lab/database.js');
              for (let i = 0; i < MOST_KEPT; i++) await putKept({ ...JSON.parse(text), id: `r${i}`, runs: [] }); }""",
@@ -205,32 +239,29 @@ def test_a_full_browser_says_so(live: Served, open_page: Open) -> None:
     expect(page.get_by_role("alert").filter(has_text="delete one under Results")).to_be_visible()
 
 
-@pytest.mark.slow
-def test_an_exported_file_opens_again(live: Served, open_page: Open, tmp_path: Path) -> None:
-    page = open_page(live)
-    open_document(page)
+def test_an_exported_file_opens_again(page: Page, tmp_path: Path) -> None:
+    show_document(page)
     with page.expect_download() as download:
         page.locator("#lab-export").click()
     path = tmp_path / download.value.suggested_filename
     download.value.save_as(path)
     assert json.loads(path.read_text(encoding="utf-8"))["runs"] == shown(page)["runs"]
-    other = open_page(live)
-    open_lab(other)
-    other.evaluate(
+    before = table(page)
+    new_lab(page)
+    page.evaluate(
         """(text) => { const data = new DataTransfer(); data.items.add(new File([text], 'result.json'));
              document.querySelector('#rp-lab-mid').dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true })); }""",
         path.read_text(encoding="utf-8"),
     )
-    expect(row(other, "itl_p99_ms").locator("td").nth(1)).to_have_text(re.compile(r"\d"))
-    assert table(other) == table(page)
-    with other.expect_popup() as popup:
-        other.locator("#lab-report").click()
+    expect(row(page, "itl_p99_ms").locator("td").nth(1)).to_have_text(re.compile(r"\d"))
+    assert table(page) == before
+    with page.expect_popup() as popup:
+        page.locator("#lab-report").click()
     expect(popup.value).to_have_title("Token budget: A and B")
+    popup.value.close()
 
 
-def test_what_is_refused_is_said(live: Served, open_page: Open, tmp_path: Path) -> None:
-    page = open_page(live)
-    open_lab(page)
+def test_what_is_refused_is_said(page: Page, tmp_path: Path) -> None:
     alert = page.locator(".rp-lab-error")
     page.get_by_label("Max batch, A").fill("many")
     page.get_by_label("Max batch, A").press("Enter")
@@ -245,9 +276,8 @@ def test_what_is_refused_is_said(live: Served, open_page: Open, tmp_path: Path) 
     expect(page.locator(".rp-lab-said")).to_have_text("bad.json is not a result of the Lab: it is not JSON.")
 
 
-def test_charts_are_read_by_pointer_and_keys(live: Served, open_page: Open) -> None:
-    page = open_page(live)
-    open_document(page)
+def test_charts_are_read_by_pointer_and_keys(page: Page) -> None:
+    show_document(page)
     said = {"itl": r"p\d.*: A .* ms · B .* ms", "ttft": r"within .* ms: A \d+ % · B \d+ %", "steps": r"s: A .* · B ", "goodput": r"#\d+: TTFT .*in SLO"}  # fmt: skip
     keys = {"itl": "ArrowUp", "ttft": "ArrowRight", "steps": "ArrowRight", "goodput": "ArrowRight"}
     for name, words in said.items():
@@ -264,9 +294,7 @@ def test_charts_are_read_by_pointer_and_keys(live: Served, open_page: Open) -> N
     expect(page.locator("#rp-lab-ttft .rp-sub")).to_have_text(re.compile(r"to .* ms: A \d+ %"))
 
 
-def test_hidden_views_are_not_drawn(live: Served, open_page: Open) -> None:
-    page = open_page(live)
-    open_lab(page)
+def test_hidden_views_are_not_drawn(live: Served, page: Page) -> None:
     views = "Rose.panels.filter((panel) => panel.element.closest('#rp-live'))"
     page.wait_for_function(f"() => {views}.length > 5 && {views}.every((panel) => !panel.onScreen)")
     drawn = f"() => {views}.map((panel) => panel.draws)"
@@ -279,13 +307,9 @@ def test_hidden_views_are_not_drawn(live: Served, open_page: Open) -> None:
     assert page.evaluate("() => Rose.store.bursts.size") == bursts, "b is not a key of the Lab"
 
 
-def test_it_fits_the_screen(live: Served, open_page: Open) -> None:
-    page = open_page(live, color_scheme="dark")
-    open_document(page)
-    overflow = (
-        "() => [document.documentElement.scrollWidth - innerWidth, document.documentElement.scrollHeight - innerHeight]"
-    )
-    assert page.evaluate(overflow) == [0, 0]
+def test_it_fits_the_screen(page: Page) -> None:
+    show_document(page)
+    assert page.evaluate(OVERFLOW) == [0, 0]
     for part, width in {"rail": 232, "mid": 732, "right": 476}.items():
         box = page.locator(f"#rp-lab-{part}").bounding_box()
         assert box and abs(box["width"] - width) < 1 and box["y"] + box["height"] <= 901, part
@@ -295,15 +319,13 @@ def test_it_fits_the_screen(live: Served, open_page: Open) -> None:
     assert max(page.evaluate(lines)) == 2
     untold = "() => [...document.querySelectorAll('#rp-lab h3, #rp-lab th[scope=row]')].filter((e) => !e.title && !e.querySelector('.rp-term')).length"
     assert page.evaluate(untold) == 0
-    unnamed = """() => [...document.querySelectorAll('#rp-lab :is(button, input, select, canvas)')].filter((e) => e.offsetParent
-        && !e.labels?.length && !e.textContent.trim() && !e.getAttribute('aria-label')).map((e) => e.outerHTML.slice(0, 120))"""
-    assert page.evaluate(unnamed) == []
+    assert page.evaluate(UNNAMED) == []
 
 
-def test_on_a_phone(live: Served, open_page: Open) -> None:
-    page = open_page(live, **PHONE)
-    open_document(page)
-    assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") == 0
+def test_on_a_phone(phone: Page) -> None:
+    new_lab(phone)
+    show_document(phone)
+    assert phone.evaluate("() => document.documentElement.scrollWidth - innerWidth") == 0
     parts = ["cards", "run", "progress", "outcome", "look", "settings", "itl", "ttft", "goodput", "steps", "foot"]
-    tops = [page.locator(f"#rp-lab-{part}").bounding_box()["y"] for part in parts]  # type: ignore[index]
+    tops = [phone.locator(f"#rp-lab-{part}").bounding_box()["y"] for part in parts]  # type: ignore[index]
     assert tops == sorted(tops)

@@ -12,11 +12,20 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from roseplay.lab.words import sentences
-from tests.browser.conftest import PHONE, Served, reload
-from tests.browser.test_lab import RUN_MS, open_file, open_lab
+from tests.browser.conftest import Served, reload
+from tests.browser.test_lab import OVERFLOW, RUN_MS, UNNAMED, new_lab, open_file
 
-Open = Callable[..., Page]
 DOCUMENTS = Path(__file__).parents[1] / "lab"
+
+
+@pytest.fixture
+def page_of(live: Served) -> Served:
+    return live
+
+
+@pytest.fixture
+def page(page: Page) -> Page:
+    return new_lab(page)
 
 
 def choose(page: Page, mode: str) -> None:
@@ -47,7 +56,6 @@ def loaded(page: Page, what: str, but: str = "") -> Any:
 
 def small_sweep(page: Page) -> dict[str, Any]:
     """Run a sweep of two rates; returns its document."""
-    open_lab(page)
     page.get_by_role("radio", name=re.compile("^Poisson")).click()
     choose(page, "Sweep")
     for name, value in (("from", 4), ("to", 8), ("points", 2), ("seconds", 1)):
@@ -67,8 +75,7 @@ def panel(page: Page, name: str) -> Locator:
     return page.locator(f"#rp-lab-{name}")
 
 
-def test_a_sweep_is_run_shown_kept_and_sent(live: Served, open_page: Open, tmp_path: Path) -> None:
-    page = open_page(live)
+def test_a_sweep_is_run_shown_kept_and_sent(live: Served, page: Page, tmp_path: Path) -> None:
     document = small_sweep(page)
     assert (document["asked"], document["seed"], document["repeats"]) == ([4, 8], 5, 1)
     assert document["arms"]["A"]["knobs"]["max_batch_size"] == live.engine.knobs.max_batch_size, "as the engine is set"
@@ -90,6 +97,7 @@ def test_a_sweep_is_run_shown_kept_and_sent(live: Served, open_page: Open, tmp_p
     with page.expect_popup() as popup:
         page.locator("#lab-report").click()
     expect(popup.value.locator("svg").first).to_be_visible()
+    popup.value.close()
     with page.expect_download() as download:
         page.locator("#lab-export").click()
     path = tmp_path / download.value.suggested_filename
@@ -98,20 +106,16 @@ def test_a_sweep_is_run_shown_kept_and_sent(live: Served, open_page: Open, tmp_p
     reload(page)
     expect(panel(page, "points").locator("tbody tr")).to_have_count(2)
     assert cells(page) == table, "the newest result is shown again"
-    other = open_page(live)
-    open_lab(other)
-    open_file(other, path)
-    expect(other.locator("#rp-lab")).to_have_attribute("data-mode", "sweep")
-    assert cells(other) == table
-    expect(other.locator("#lab-asked-to")).to_have_value("8")
+    open_file(new_lab(page), path)
+    expect(page.locator("#rp-lab")).to_have_attribute("data-mode", "sweep")
+    expect(page.locator("#lab-asked-to")).to_have_value("8")
+    assert cells(page) == table
 
 
 @pytest.mark.slow
 def test_a_sweep_of_the_prompt_length_measures_a_and_b_and_opens_with_both(
-    live: Served, open_page: Open, tmp_path: Path
+    live: Served, page: Page, tmp_path: Path
 ) -> None:
-    page = open_page(live)
-    open_lab(page)
     page.get_by_role("radio", name=re.compile("^Swap")).click()
     choose(page, "Sweep")
     page.get_by_label("Change").select_option("prompt_tokens")
@@ -140,17 +144,13 @@ def test_a_sweep_of_the_prompt_length_measures_a_and_b_and_opens_with_both(
         page.locator("#lab-export").click()
     path = tmp_path / download.value.suggested_filename
     download.value.save_as(path)
-    other = open_page(live)
-    open_lab(other)
-    open_file(other, path)
-    expect(panel(other, "points").locator("tbody th")).to_have_text(rows)
-    expect(other.get_by_label("Other settings")).to_have_value("arms")
-    assert other.evaluate("() => Rose.lab.plan.B.knobs.preemption_mode") == "swap"
+    open_file(new_lab(page), path)
+    expect(panel(page, "points").locator("tbody th")).to_have_text(rows)
+    expect(page.get_by_label("Other settings")).to_have_value("arms")
+    assert page.evaluate("() => Rose.lab.plan.B.knobs.preemption_mode") == "swap"
 
 
-def test_a_search_finds_a_value_and_applies_it(live: Served, open_page: Open) -> None:
-    page = open_page(live)
-    open_lab(page)
+def test_a_search_finds_a_value_and_applies_it(live: Served, page: Page) -> None:
     page.get_by_role("radio", name=re.compile("^Token budget")).click()
     choose(page, "Find")
     for label, limit in (("Limit of ITL p99 in ms", 90_000), ("Limit of TTFT p95 in ms", 90_000)):
@@ -193,9 +193,7 @@ def test_a_search_finds_a_value_and_applies_it(live: Served, open_page: Open) ->
     expect(page.get_by_role("button", name="Apply 32")).to_be_enabled()
 
 
-def test_a_sweep_grows_while_it_is_measured_and_stopping_keeps_its_values(live: Served, open_page: Open) -> None:
-    page = open_page(live)
-    open_lab(page)
+def test_a_sweep_grows_while_it_is_measured_and_stopping_keeps_its_values(live: Served, page: Page) -> None:
     page.get_by_role("radio", name=re.compile("^Batched append")).click()
     choose(page, "Sweep")
     page.get_by_label("Change").select_option("max_batch_size")
@@ -218,9 +216,10 @@ def test_a_sweep_grows_while_it_is_measured_and_stopping_keeps_its_values(live: 
 
 
 @pytest.mark.slow
-def test_traffic_of_a_file_is_swept_and_compared(live: Served, open_page: Open, tmp_path: Path) -> None:
-    page = open_page(live, expected="422")
-    open_lab(page)
+def test_traffic_of_a_file_is_swept_and_compared(
+    page: Page, expect_error: Callable[[str], None], tmp_path: Path
+) -> None:
+    expect_error("422")
     path = tmp_path / "mine.csv"
     path.write_text("arrival_s,prompt_tokens,answer_tokens\n0,12,3\n0.1,8,3\n0.2,30,3\n")
     with page.expect_file_chooser() as chooser:
@@ -257,9 +256,8 @@ def test_traffic_of_a_file_is_swept_and_compared(live: Served, open_page: Open, 
     expect(page.locator(".rp-lab-error")).to_have_text(re.compile("line 2"))
 
 
-def test_what_is_refused_is_said(live: Served, open_page: Open) -> None:
-    page = open_page(live, expected="422")
-    open_lab(page)
+def test_what_is_refused_is_said(page: Page, expect_error: Callable[[str], None]) -> None:
+    expect_error("422")
     choose(page, "Sweep")
     alert = page.locator(".rp-lab-error")
     fill(page, "from", 9)
@@ -273,9 +271,7 @@ def test_what_is_refused_is_said(live: Served, open_page: Open) -> None:
     expect(page.locator("#rp-lab-itl")).to_be_visible()
 
 
-def test_modes_are_changed_by_keys_and_kept(live: Served, open_page: Open) -> None:
-    page = open_page(live)
-    open_lab(page)
+def test_modes_are_changed_by_keys_and_kept(live: Served, page: Page) -> None:
     page.get_by_role("radio", name="Compare", exact=True).press("ArrowRight")
     expect(page.get_by_role("radio", name="Sweep", exact=True)).to_be_focused()
     page.keyboard.press("ArrowRight")
@@ -284,36 +280,26 @@ def test_modes_are_changed_by_keys_and_kept(live: Served, open_page: Open) -> No
     expect(page.locator("#rp-lab")).to_have_attribute("data-mode", "find")
 
 
-@pytest.mark.parametrize(("mode", "scheme"), [("Sweep", "light"), ("Find", "dark")])
-def test_it_fits_the_screen(live: Served, open_page: Open, scheme: str, mode: str) -> None:
-    page = open_page(live, color_scheme=scheme)
-    open_lab(page)
-    open_file(page, DOCUMENTS / f"{mode.lower()}.json")
-    expect(page.locator("#rp-lab")).to_have_attribute("data-mode", mode.lower())
-    overflow = (
-        "() => [document.documentElement.scrollWidth - innerWidth, document.documentElement.scrollHeight - innerHeight]"
-    )
-    assert page.evaluate(overflow) == [0, 0]
-    unnamed = """() => [...document.querySelectorAll('#rp-lab :is(button, input, select, canvas)')].filter((e) => e.offsetParent
-        && !e.labels?.length && !e.textContent.trim() && !e.getAttribute('aria-label')).map((e) => e.outerHTML.slice(0, 120))"""
-    assert page.evaluate(unnamed) == []
+@pytest.mark.parametrize("mode", ["sweep", "find"])
+def test_it_fits_the_screen(page: Page, mode: str) -> None:
+    open_file(page, DOCUMENTS / f"{mode}.json")
+    expect(page.locator("#rp-lab")).to_have_attribute("data-mode", mode)
+    assert page.evaluate(OVERFLOW) == [0, 0]
+    assert page.evaluate(UNNAMED) == []
 
 
-@pytest.mark.parametrize("mode", ["Sweep", pytest.param("Find", marks=pytest.mark.slow)])
-def test_on_a_phone_it_can_be_read_and_pressed(live: Served, open_page: Open, mode: str) -> None:
-    page = open_page(live, **PHONE)
-    open_lab(page)
-    open_file(page, DOCUMENTS / f"{mode.lower()}.json")
-    expect(page.locator("#rp-lab")).to_have_attribute("data-mode", mode.lower())
-    assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
+def test_on_a_phone_it_can_be_read_and_pressed(phone: Page) -> None:
     small = """() => [...document.querySelectorAll('#rp-lab :is(button:not(.rp-term), input, select)')].filter((e) => e.offsetParent
         && e.type !== 'file' && e.getBoundingClientRect().height < 43.5).map((e) => e.outerHTML.slice(0, 120))"""
-    assert page.evaluate(small) == []
+    new_lab(phone)
+    for mode in ("sweep", "find"):
+        open_file(phone, DOCUMENTS / f"{mode}.json")
+        expect(phone.locator("#rp-lab")).to_have_attribute("data-mode", mode)
+        assert phone.evaluate(OVERFLOW)[0] <= 0
+        assert phone.evaluate(small) == []
 
 
-def test_the_sweep_before_stays_as_a_dashed_line(live: Served, open_page: Open) -> None:
-    page = open_page(live)
-    open_lab(page)
+def test_the_sweep_before_stays_as_a_dashed_line(live: Served, page: Page) -> None:
     open_file(page, DOCUMENTS / "sweep.json")
     page.wait_for_function("() => Rose.lab.points.sweep")
     legend = panel(page, "curve-ttft").locator(".rp-rt")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import httpx
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import DESKTOP, PHONE, Served, ask, ready, reload, serving, state
+from roseplay.config import SamplingParams
+from tests.browser.conftest import DESKTOP, Served, ask, ready, reload, serving, state
 from tests.play.fake_engine import FakeEngine
 
 Open = Callable[..., Page]
@@ -23,15 +25,33 @@ def top(page: Page, selector: str) -> float:
     return box["y"]
 
 
-def test_the_first_screen_needs_no_scrolling(open_page: Open) -> None:
-    with serving(FakeEngine()) as untouched:
-        page = open_page(untouched)
+def test_the_first_screen_needs_no_scrolling_and_says_what_becomes_of_its_engine(open_page: Open) -> None:
+    engine = FakeEngine(run=True)
+    with serving(engine) as served:
+        page = open_page(served)
         first_screen(page)
         fetched = page.evaluate("performance.getEntriesByType('resource').map(({ name }) => name)")
         assert sum("/ui/static/" in address for address in fetched) == 1, "the page's modules are loaded as one script"
         polls = [address for address in fetched if "/ui/delta" in address]
         assert len(fetched) - len(polls) < MOST_REQUESTS, "most styles of Gradio's components are part of the page"
-        page.close()
+
+        page.get_by_role("tab", name="Traces").click()
+        expect(page.locator(".rp-empty")).to_have_text("Nothing yet: press Burst on Live.")
+        expect(page.locator(".rp-empty")).to_be_visible()
+        expect(page.locator('a[data-file="trace.json"]')).to_have_attribute("aria-disabled", "true")
+        engine.submit(list(range(20)), SamplingParams(max_new_tokens=5)).result(timeout=20)
+        expect(page.locator("td[data-of=tokens]")).to_have_text("5")
+        expect(page.locator(".rp-empty")).to_be_hidden()
+        for kind in ("recording.jsonl", "trace.json", "tokens.csv", "requests.csv", "report.html"):
+            link = page.locator(f'a[data-file="{kind}"]')
+            expect(link).not_to_have_attribute("aria-disabled", "true")
+            assert httpx.get(served.address + (link.get_attribute("href") or ""), timeout=60).status_code == 200
+
+        engine.close()
+        expect(page.locator(".rp-live")).to_have_text("engine stopped")
+        box, brand = (page.locator(part).bounding_box() for part in (".rp-live", "#rp-brand"))
+        assert box and brand and box["x"] + box["width"] <= brand["x"] + brand["width"]
+        page.close()  # close the page before its server
 
 
 def first_screen(page: Page) -> None:
@@ -63,6 +83,14 @@ def test_no_size_overflows_sideways(page: Page) -> None:
     page.set_viewport_size(DESKTOP["viewport"])
 
 
+def test_what_is_computed_on_a_machine_that_lacks_nothing_has_no_mark(page: Page) -> None:
+    expect(page.locator(".rp-model-chip")).to_contain_text("fake-chat")
+    expect(page.locator(".rp-slower")).to_have_count(0)
+    expect(page.locator("#rp-help .machine")).to_be_hidden()
+    expect(page.locator(".rp-sim-mark")).to_be_hidden()
+    assert page.locator("#rp-itl .rp-sub").evaluate("(one) => getComputedStyle(one, '::before').content") == "none"
+
+
 def test_a_lost_server_is_said(page: Page) -> None:
     page.route("**/ui/delta*", lambda route: route.fulfill(status=200, body="not json"))
     expect(page.locator(".rp-live")).to_have_text("reconnecting")
@@ -70,13 +98,13 @@ def test_a_lost_server_is_said(page: Page) -> None:
     expect(page.locator(".rp-live")).to_have_text("live")
 
 
-def test_a_phone(mock: Served, open_page: Open) -> None:
-    page = open_page(mock, **PHONE)
-    burst = page.locator("#burst")
+def test_a_phone(phone: Page) -> None:
+    burst = phone.locator("#burst")
     expect(burst).to_have_attribute("data-what", re.compile("^20 × "))
-    page.wait_for_timeout(500)  # until nothing else writes the value
-    page.locator("#burst-size input[type=number]").evaluate("(box) => (box.value = 7)")  # as Gradio sets it
-    expect(burst).to_have_attribute("data-what", re.compile("^7 × "))
+    phone.wait_for_function(  # as Gradio sets it, which may write its own value at first
+        """() => { document.querySelector("#burst-size input[type=number]").value = 7;
+             return document.querySelector("#burst").dataset.what.startsWith("7 × "); }"""
+    )
     order = [
         "#rp-brand",
         "#rp-kpis",
@@ -90,46 +118,31 @@ def test_a_phone(mock: Served, open_page: Open) -> None:
         "#rp-tokens",
         "#rp-ttft",
     ]
-    tops = [top(page, part) for part in order]
+    tops = [top(phone, part) for part in order]
     assert tops == sorted(tops)
-    assert page.evaluate(OVERFLOW)[0] == 0
-    expect(page.locator("#budget")).to_be_hidden()
-    expect(page.locator("#rp-knobs-button")).to_contain_text("budget ∞ · batch 32 · 4 of 5 on")
-    page.locator("#rp-knobs-button").tap()
-    expect(page.locator("#budget")).to_be_visible()
-    assert page.evaluate(OVERFLOW)[0] == 0
-    page.locator("#rp-knobs-button").tap()
-    expect(page.locator("#budget")).to_be_hidden()
+    assert phone.evaluate(OVERFLOW)[0] == 0
+    expect(phone.locator("#budget")).to_be_hidden()
+    expect(phone.locator("#rp-knobs-button")).to_contain_text("budget ∞ · batch 32 · 4 of 5 on")
+    phone.locator("#rp-knobs-button").tap()
+    expect(phone.locator("#budget")).to_be_visible()
+    assert phone.evaluate(OVERFLOW)[0] == 0
+    phone.locator("#rp-knobs-button").tap()
+    expect(phone.locator("#budget")).to_be_hidden()
     for target in ("#prompt input", "#send", "#burst", "#rp-knobs-button"):
-        assert page.locator(target).bounding_box()["height"] >= 44, target  # type: ignore[index]
-    ask(page, "hello")
-    expect(state(page, 1)).to_have_text(re.compile("decode"))
-    page.locator(".rp-lanes").evaluate("lanes => lanes.scrollTo(2 * lanes.clientWidth, 0)")
-    expect(page.locator(".rp-dots i").nth(2)).to_have_class("rp-on")
+        assert phone.locator(target).bounding_box()["height"] >= 44, target  # type: ignore[index]
+    ask(phone, "hello")
+    expect(state(phone, 1)).to_have_text(re.compile("decode"))
+    phone.locator(".rp-lanes").evaluate("lanes => lanes.scrollTo(2 * lanes.clientWidth, 0)")
+    expect(phone.locator(".rp-dots i").nth(2)).to_have_class("rp-on")
 
 
-def test_the_dark_theme_is_chosen_and_kept(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
-    background = "() => getComputedStyle(document.querySelector('#rp-right')).backgroundColor"
-    assert page.evaluate(background) == "rgb(255, 255, 255)"
-    page.get_by_role("button", name="Light or dark").click()
-    page.wait_for_function(f"() => ({background})() === 'rgb(16, 19, 23)'")
-    reload(page)
-    ready(page)
-    assert page.evaluate(background) == "rgb(16, 19, 23)"
-
-
-def test_the_system_chooses_the_theme_of_a_first_visit(mock: Served, open_page: Open) -> None:
+def test_the_system_chooses_the_theme_of_a_first_visit_until_another_is_chosen(mock: Served, open_page: Open) -> None:
     page = open_page(mock, color_scheme="dark")
     expect(page.locator("body")).to_have_class(re.compile("dark"))
-
-
-def test_a_dead_engine_is_said(open_page: Open) -> None:
-    engine = FakeEngine(run=True)
-    with serving(engine) as served:
-        page = open_page(served)
-        engine.close()
-        expect(page.locator(".rp-live")).to_have_text("engine stopped")
-        box, brand = (page.locator(part).bounding_box() for part in (".rp-live", "#rp-brand"))
-        assert box and brand and box["x"] + box["width"] <= brand["x"] + brand["width"]
-        page.close()  # close the page before its server
+    background = "() => getComputedStyle(document.querySelector('#rp-right')).backgroundColor"
+    assert page.evaluate(background) == "rgb(16, 19, 23)"
+    page.get_by_role("button", name="Light or dark").click()
+    page.wait_for_function(f"() => ({background})() === 'rgb(255, 255, 255)'")
+    reload(page)
+    ready(page)
+    assert page.evaluate(background) == "rgb(255, 255, 255)"

@@ -14,7 +14,7 @@ from roseplay.core.info import FreeMemory
 from roseplay.models.catalog import describe
 from roseplay.models.entry import ModelEntry
 from roseplay.play.model_picker import ModelPicker
-from tests.browser.conftest import PHONE, ask, state, text
+from tests.browser.conftest import ask, state, text
 from tests.browser.test_lab import open_lab
 from tests.play.conftest import serving
 from tests.play.model_host import BROKEN, FIRST, ModelHost, model_host
@@ -33,13 +33,28 @@ CATALOG: Any = SimpleNamespace(
 ANSWERED = "status of 4"  # a refusal logs an error on the browser's console
 
 
-@pytest.fixture
-def models() -> Iterator[ModelHost]:
+@pytest.fixture(scope="module")
+def _host() -> Iterator[ModelHost]:
     with model_host() as made:
-        made.engine.memory = FreeMemory(host=24 * 2**30)
         picker = ModelPicker(made.host, trusted=True, catalog=CATALOG)
         with serving(None, made.host, picker=picker) as made.address:  # type: ignore[attr-defined]
             yield made
+
+
+@pytest.fixture
+def models(_host: ModelHost) -> Iterator[ModelHost]:
+    """A host that runs the first model, on a machine with 24 GiB."""
+    _host.engine.memory = FreeMemory(host=24 * 2**30)
+    yield _host
+    _host.held.clear()
+    _host.broken.clear()
+    _host.host.playground.stop()
+    _host.switch(FIRST)
+
+
+@pytest.fixture
+def page_of(models: ModelHost) -> ModelHost:
+    return models
 
 
 def chip(page: Page) -> Any:
@@ -50,8 +65,7 @@ def radio(page: Page, name: str) -> Any:
     return page.locator(f".rp-model input[value='{name}']")
 
 
-def test_the_list_opens_by_key_and_says_what_there_is(models: ModelHost, open_page: Callable[..., Page]) -> None:
-    page = open_page(models)
+def test_the_list_opens_by_key_and_says_what_there_is(page: Page) -> None:
     chip(page).focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog", name="Models")).to_be_visible()
@@ -71,9 +85,9 @@ def test_the_list_opens_by_key_and_says_what_there_is(models: ModelHost, open_pa
 
 
 def test_a_simulated_gpu_lists_models_of_which_only_the_config_is_needed(
-    models: ModelHost, open_page: Callable[..., Page]
+    models: ModelHost, page: Page, expect_error: Callable[[str], None]
 ) -> None:
-    page = open_page(models, expected=ANSWERED)
+    expect_error(ANSWERED)
     chip(page).click()
     gpus = page.locator(".rp-engine [name=tensor_parallel_size]")
     expect(gpus).to_be_hidden()
@@ -91,23 +105,20 @@ def test_a_simulated_gpu_lists_models_of_which_only_the_config_is_needed(
     assert (models.host.config.run_as, models.host.config.tensor_parallel_size) == ("h100", 2)
 
 
-def test_the_operators_list_offers_no_simulated_gpus(open_page: Callable[..., Page]) -> None:
-    with model_host() as made:
-        picker = ModelPicker(made.host, trusted=True, models=[FIRST, "other"], catalog=CATALOG)
-        with serving(None, made.host, picker=picker) as made.address:  # type: ignore[attr-defined]
-            page = open_page(made)
-            chip(page).click()
-            radio(page, "other").check()
-            expect(page.locator(".rp-picker [name=run_as]")).to_have_count(0)
-            page.get_by_role("button", name="Load").click()
-            expect(chip(page)).to_contain_text("other")
-            page.close()
+def test_the_operators_list_offers_no_simulated_gpus(page: Page) -> None:
+    of_the_operator = lambda route: route.fulfill(json={**route.fetch().json(), "simulated": []})  # noqa: E731
+    page.route("**/ui/models*", of_the_operator)
+    chip(page).click()
+    radio(page, "other").check()
+    expect(page.locator(".rp-picker [name=run_as]")).to_have_count(0)
+    page.get_by_role("button", name="Load").click()
+    expect(chip(page)).to_contain_text("other")
 
 
 def test_loading_one_shows_its_start_and_goes_live_in_every_tab(
-    models: ModelHost, open_page: Callable[..., Page]
+    models: ModelHost, page: Page, open_page: Callable[..., Page]
 ) -> None:
-    page, second = open_page(models), open_page(models)
+    second = open_page(models)
     ask(page, "hello")
     expect(text(page, 1)).to_contain_text("packs prompts")
     models.held.set()
@@ -137,8 +148,7 @@ def test_loading_one_shows_its_start_and_goes_live_in_every_tab(
     assert page.evaluate("() => [...Rose.store.requests.values()].every((one) => one.first === null || one.first > 0)")
 
 
-def test_the_lab_and_steady_traffic_follow_to_another_engine(models: ModelHost, open_page: Callable[..., Page]) -> None:
-    page = open_page(models)
+def test_the_lab_and_steady_traffic_follow_to_another_engine(page: Page) -> None:
     open_lab(page)
     planned = "() => Rose.lab.plan.A.config.model"
     assert page.evaluate(planned) == FIRST
@@ -154,9 +164,8 @@ def test_the_lab_and_steady_traffic_follow_to_another_engine(models: ModelHost, 
     expect(page.get_by_text("Steady traffic stopped")).to_have_count(0)  # nothing stopped it but the change of model
 
 
-def test_one_that_fails_is_explained_until_that_is_dismissed(models: ModelHost, open_page: Callable[..., Page]) -> None:
+def test_one_that_fails_is_explained_until_that_is_dismissed(models: ModelHost, page: Page) -> None:
     models.broken.add("other")
-    page = open_page(models)
     chip(page).click()
     radio(page, "other").check()
     page.get_by_role("button", name="Load", exact=True).click()
@@ -172,26 +181,27 @@ def test_one_that_fails_is_explained_until_that_is_dismissed(models: ModelHost, 
     expect(notice).to_be_hidden()
 
 
-def test_a_load_is_cancelled_on_the_page(models: ModelHost, open_page: Callable[..., Page]) -> None:
-    page = open_page(models, **PHONE)
+def test_a_load_is_cancelled_on_the_page(models: ModelHost, phone: Page) -> None:
+    begun = len(models.starts)
     models.held.set()
-    chip(page).tap()
-    box = page.locator(".rp-pop").bounding_box()
+    chip(phone).tap()
+    box = phone.locator(".rp-pop").bounding_box()
     assert box is not None and box["x"] == 0 and box["width"] == 390  # shown as a sheet
-    radio(page, "other").check()
-    page.get_by_role("button", name="Load", exact=True).tap()
-    page.get_by_role("button", name="Cancel").tap()
-    wait_until(lambda: len(models.starts) == 3)
+    radio(phone, "other").check()
+    phone.get_by_role("button", name="Load", exact=True).tap()
+    phone.get_by_role("button", name="Cancel").tap()
+    wait_until(lambda: len(models.starts) == begun + 2)
     models.held.clear()
-    page.wait_for_selector(".rp-live[data-state=live]")
-    expect(chip(page)).to_contain_text(FIRST)
-    assert page.locator("#rp-notice").count() == 0
+    phone.wait_for_selector(".rp-live[data-state=live]")
+    expect(chip(phone)).to_contain_text(FIRST)
+    assert phone.locator("#rp-notice").count() == 0
 
 
-def test_a_refusal_is_said_in_the_list(models: ModelHost, open_page: Callable[..., Page]) -> None:
-    page = open_page(models, expected=ANSWERED)
+def test_a_refusal_is_said_in_the_list(models: ModelHost, page: Page, expect_error: Callable[[str], None]) -> None:
+    expect_error(ANSWERED)
+    begun = len(models.starts)
     chip(page).click()
     page.get_by_label("Path or hub id").fill("/nowhere/at/all")
     page.keyboard.press("Enter")
     expect(page.locator(".rp-told")).to_contain_text("Model '/nowhere/at/all' not found")
-    assert len(models.starts) == 1
+    assert len(models.starts) == begun

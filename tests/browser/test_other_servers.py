@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from roseplay.engine.client import Engine
 from roseplay.play.playground import Playground
 from roseplay.remote.engine import HttpEngine
-from tests.browser.conftest import PHONE, Served, answer_at_most, ask, state
+from tests.browser.conftest import DESKTOP, PHONE, Served, answer_at_most, ask, state
 from tests.play.conftest import serving as serving_page
 from tests.remote.servers import Script, at_a_port, words
 from tests.serve.conftest import serving
@@ -35,8 +35,9 @@ def ours() -> Iterator[Served]:
 
 
 @pytest.fixture
-def page_of(ours: Served) -> Served:
-    return ours
+def page_of(ours: Served) -> Iterator[Served]:
+    yield ours
+    ours.rest()
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +50,7 @@ def plain() -> Iterator[Served]:
             yield Served(page, remote, playground)
 
 
-def test_chats_and_bursts_stream(ours: Served, open_page: Callable[..., Page]) -> None:
-    page = open_page(ours)
+def test_chats_and_bursts_stream(ours: Served, page: Page) -> None:
     expect(page.locator(".rp-model-chip")).to_contain_text("tiny-chat·roseplay at 127.0.0.1")
     answer_at_most(page, 24)
     ask(page, "What is a cache?")
@@ -70,17 +70,15 @@ def test_chats_and_bursts_stream(ours: Served, open_page: Callable[..., Page]) -
     page.wait_for_function("() => /\\d+%/.test(document.querySelector('.rp-kpi.saved b').textContent)")
 
 
-@pytest.mark.parametrize(
-    "size", [pytest.param({}, id="desktop"), pytest.param(PHONE, id="phone", marks=pytest.mark.slow)]
-)
-def test_without_knobs_there_are_no_controls_for_them(
-    plain: Served, open_page: Callable[..., Page], size: dict[str, object]
-) -> None:
-    page = open_page(plain, **size)
-    for gone in ("#rp-sched", "#rp-opt", "#rp-knobs", "#rp-tokens", "#rp-blockmap", "#rp-kvtime"):
-        expect(page.locator(gone)).to_be_hidden()
-    for button in page.get_by_role("button", name="Show me").all():
-        expect(button).to_be_hidden()
+def test_without_knobs_there_are_no_controls_for_them(plain: Served, open_page: Callable[..., Page]) -> None:
+    page = open_page(plain)
+    for screen in (PHONE, DESKTOP):
+        page.set_viewport_size(screen["viewport"])
+        page.wait_for_function("(width) => innerWidth === width", arg=screen["viewport"]["width"])
+        for gone in ("#rp-sched", "#rp-opt", "#rp-knobs", "#rp-tokens", "#rp-blockmap", "#rp-kvtime"):
+            expect(page.locator(gone)).to_be_hidden()
+        for button in page.get_by_role("button", name="Show me").all():
+            expect(button).to_be_hidden()
     expect(page.locator("#rp-absent")).to_contain_text("TGI has no /v1/runtime_config")
     ask(page, "Hello")
     expect(page.locator("#rp-lane-1 .rp-text")).to_contain_text("Some words only.")
@@ -101,7 +99,6 @@ def test_a_slider_acts_on_the_server(ours: Served, page: Page) -> None:
     page.locator("#budget-value input").press("Enter")
     page.wait_for_function("() => Rose.store.knobs.prefill_max_tokens === 64")
     assert ours.engine.knobs.prefill_max_tokens == 64
-    ours.rest()
 
 
 def test_a_token_says_that_its_step_is_not_known(page: Page) -> None:
@@ -162,9 +159,8 @@ def test_replicas_stand_side_by_side(replicated: tuple[Served, Script], open_pag
 
 @pytest.mark.slow
 def test_a_recording_of_it_replays_on_any_page(
-    ours: Served, mock: Served, open_page: Callable[..., Page], tmp_path: Path
+    mock: Served, page: Page, open_page: Callable[..., Page], tmp_path: Path
 ) -> None:
-    page = open_page(ours)
     answer_at_most(page, 24)
     ask(page, "What is a cache?")
     expect(state(page, 4)).to_have_text(ENDED)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from roseplay import Engine
-from tests.browser.conftest import PHONE, Served, serving
-
-Open = Callable[..., Page]
+from tests.browser.conftest import Served, serving
 
 
 @pytest.fixture(scope="module")
@@ -20,12 +18,16 @@ def simulated() -> Iterator[Served]:
         yield served
 
 
+@pytest.fixture
+def page_of(simulated: Served) -> Served:
+    return simulated
+
+
 def dialog(page: Page) -> Any:
     return page.get_by_role("dialog", name="Where every number comes from")
 
 
-def test_the_mark_names_hardware_and_label_and_opens_the_origins(simulated: Served, open_page: Open) -> None:
-    page = open_page(simulated)
+def test_the_mark_names_hardware_and_label_and_opens_the_origins(page: Page) -> None:
     mark = page.locator(".rp-sim-mark")
     expect(mark).to_contain_text("simulated 2 x H100 SXM")
     expect(mark).to_contain_text("calibrated on 46 points")
@@ -46,19 +48,10 @@ def test_the_mark_names_hardware_and_label_and_opens_the_origins(simulated: Serv
     expect(mark).to_be_focused()
 
 
-@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
-def test_the_origins_fit_on_a_phone(simulated: Served, open_page: Open, scheme: str) -> None:
-    page = open_page(simulated, **PHONE, color_scheme=scheme)
-    page.locator(".rp-sim-mark").tap()
-    expect(dialog(page).get_by_role("heading", name="Sources")).to_be_attached()
-    assert dialog(page).evaluate("(one) => one.scrollWidth <= one.clientWidth"), "only its tables scroll sideways"
-    dialog(page).get_by_role("button", name="Close").tap()
-    expect(dialog(page)).to_be_hidden()
-    assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_what_is_computed_has_no_mark(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
-    expect(page.locator(".rp-model-chip")).to_contain_text("fake-chat")
-    expect(page.locator(".rp-sim-mark")).to_be_hidden()
-    assert page.locator("#rp-itl .rp-sub").evaluate("(one) => getComputedStyle(one, '::before').content") == "none"
+def test_the_origins_fit_on_a_phone(phone: Page) -> None:
+    phone.locator(".rp-sim-mark").tap()
+    expect(dialog(phone).get_by_role("heading", name="Sources")).to_be_attached()
+    assert dialog(phone).evaluate("(one) => one.scrollWidth <= one.clientWidth"), "only its tables scroll sideways"
+    dialog(phone).get_by_role("button", name="Close").tap()
+    expect(dialog(phone)).to_be_hidden()
+    assert phone.evaluate("() => document.documentElement.scrollWidth <= innerWidth")

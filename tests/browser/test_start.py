@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from roseplay.play.terms import CONTROLS
-from tests.browser.conftest import ready
+from tests.browser.conftest import DESKTOP, PHONE, ready
 from tests.play.conftest import serving_slow_start
 from tests.play.model_host import COMMAND, SlowStart
 
 MB = 1_000_000
+
+
+# Whether the progress bar is inside its strip, and the strip on the screen.
+INSIDE = """() => {
+  const strip = document.querySelector('#rp-story').getBoundingClientRect();
+  const bar = document.querySelector('.rp-start [role=progressbar]').getBoundingClientRect();
+  return bar.bottom <= strip.bottom && bar.right <= innerWidth && document.documentElement.scrollWidth <= innerWidth;
+}"""
 
 
 @pytest.fixture
@@ -40,7 +47,19 @@ def test_a_page_opened_early_shows_the_start_and_goes_live_by_itself(
     bar, strip = page.locator("[role=progressbar]"), page.locator(".rp-start p")
     expect(bar).to_have_attribute("aria-label", "Weights")
     expect(bar).to_have_attribute("aria-valuenow", "0")
-    slow.at("weights", 274 * MB, 548 * MB, "bytes")
+    heard = page.locator(".rp-start [role=status]")
+    expect(heard).to_have_text("gpt2 is loading. Weights, stage 3 of 5.")
+    page.evaluate(
+        """() => {
+             window.changes = 0;
+             const status = document.querySelector('.rp-start [role=status]');
+             new MutationObserver(() => window.changes++).observe(status, {childList: true, subtree: true, characterData: true});
+           }"""
+    )
+    for done in (100, 274):
+        slow.at("weights", done * MB, 548 * MB, "bytes")
+        expect(strip).to_contain_text(f"{done} of 548 MB")
+    assert page.evaluate("() => window.changes") == 0, "screen readers hear each stage once"
     expect(strip).to_contain_text("gpt2 is loading. Weights, 274 of 548 MB.")
     expect(bar).to_have_attribute("aria-valuenow", "50")
     expect(bar).to_have_attribute("aria-valuetext", re.compile("274 of 548 MB"))
@@ -57,8 +76,13 @@ def test_a_page_opened_early_shows_the_start_and_goes_live_by_itself(
     page.keyboard.press("b")
     page.keyboard.press("d")
 
+    page.set_viewport_size(PHONE["viewport"])
+    page.wait_for_function("() => innerWidth === 390")
+    assert page.evaluate(INSIDE), "nothing is cut off on a phone"
+    page.set_viewport_size(DESKTOP["viewport"])
+
     slow.at("warm-up")
-    expect(page.locator(".rp-start [role=status]")).to_have_text("gpt2 is loading. Warm-up, stage 5 of 5.")
+    expect(heard).to_have_text("gpt2 is loading. Warm-up, stage 5 of 5.")
     page.evaluate("() => (window.before = true)")
     slow.go_live()
     ready(page)
@@ -68,25 +92,6 @@ def test_a_page_opened_early_shows_the_start_and_goes_live_by_itself(
     expect(page.locator("#burst")).to_have_attribute("title", CONTROLS["burst"])
     page.locator("#burst").click()
     expect(page.locator(".rp-kpi.tps b")).not_to_have_text("–")
-
-
-def test_screen_readers_hear_each_stage_once(slow: SlowStart, open_page: Callable[..., Page]) -> None:
-    page = open_page(slow, live=False)
-    heard = page.locator(".rp-start [role=status]")
-    expect(heard).to_have_text("gpt2 is loading. Weights, stage 3 of 5.")
-    page.evaluate(
-        """() => {
-             window.changes = 0;
-             const status = document.querySelector('.rp-start [role=status]');
-             new MutationObserver(() => window.changes++).observe(status, {childList: true, subtree: true, characterData: true});
-           }"""
-    )
-    for done in (100, 200, 300):
-        slow.at("weights", done * MB, 548 * MB, "bytes")
-        expect(page.locator(".rp-start p")).to_contain_text(f"{done} of 548 MB")
-    assert page.evaluate("() => window.changes") == 0
-    slow.at("kernels", 3, 52)
-    expect(heard).to_have_text("gpt2 is loading. Kernels, stage 4 of 5.")
 
 
 def test_the_lab_opened_early_is_filled_once_the_engine_is_live(
@@ -119,18 +124,3 @@ def shows_failure(page: Page) -> None:
     expect(page.locator(".rp-start-list code")).to_have_text(COMMAND)
     expect(page.locator("[role=progressbar]")).to_have_attribute("aria-valuenow", "50")
     assert stages(page)[2] == "failed"
-
-
-def test_on_a_phone_nothing_is_cut_off(slow: SlowStart, open_page: Callable[..., Page]) -> None:
-    from tests.browser.conftest import PHONE
-
-    page = open_page(slow, live=False, **PHONE)
-    expect(page.locator(".rp-start p")).to_be_visible()
-    box: dict[str, Any] = page.evaluate(
-        """() => {
-             const strip = document.querySelector('#rp-story').getBoundingClientRect();
-             const bar = document.querySelector('.rp-start [role=progressbar]').getBoundingClientRect();
-             return {inside: bar.bottom <= strip.bottom && bar.right <= innerWidth, wide: document.documentElement.scrollWidth};
-           }"""
-    )
-    assert box == {"inside": True, "wide": 390}

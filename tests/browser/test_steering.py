@@ -4,111 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from roseplay import Engine
-from roseplay.config import SamplingParams
-from tests.browser.conftest import Served, ask, ready, reload, serving, settled, state
+from tests.browser.conftest import Served, ask, settled, state
 from tests.waiting import wait_until
 
-Open = Callable[..., Page]
 
-
-def test_a_burst_is_seen_everywhere(live: Served, open_page: Open) -> None:
-    page = open_page(live)
-    page.locator("#answer-length input[type=number]").fill("16")
-    page.locator("#answer-length input[type=number]").press("Tab")
-    page.locator("#burst").click()
-    last = page.locator(".rp-of-burst")
-    expect(last.locator("h3 span")).to_have_text("20 × shared head")
-    facts = saved_by_sharing(page, last)
-    names = ("prompt tokens", "computed", "from the prefix cache", "from the same step", "blocks saved")
-    prompt, computed, cached, shared, blocks = (int(re.sub(r"\D", "", facts[name])) for name in names)
-    assert prompt == computed + cached + shared
-    assert cached + shared > 19 * 512 - 20 * 16
-    assert blocks >= 19 * 31
-    assert re.fullmatch(r"\S+ / \S+ ms", facts["TTFT p50 / p95"])
-    expect(page.locator(".rp-kpi.saved b")).not_to_have_text("–")
-    expect(page.locator(".rp-kpi.ttft b")).to_have_text(re.compile(r"\d+.*/.*\d+.*ms"))
-    page.wait_for_function(
-        "() => Rose.store.requests.size >= 20 && Rose.store.steps.size > 0 && Rose.store.tokens.size >= 320"
-    )
-
-
-def saved_by_sharing(page: Page, part: Any) -> dict[str, str]:
-    """The contents of the popover that breaks prompt tokens down, which is opened and closed by keyboard."""
-    row = part.get_by_role("button", name="saved by sharing")
-    row.press("Enter")
-    expect(row).to_have_attribute("aria-expanded", "true")
-    popover = page.get_by_role("dialog", name="Saved by sharing")
-    expect(popover).to_be_focused()
-    facts = dict(zip(popover.locator("dt").all_inner_texts(), popover.locator("dd").all_inner_texts(), strict=True))
-    page.keyboard.press("Escape")
-    expect(popover).to_be_hidden()
-    expect(row).to_be_focused()
-    expect(row).to_have_attribute("aria-expanded", "false")
-    return facts
-
-
-def test_savings_of_the_last_burst_or_in_all(open_page: Open) -> None:
-    with serving(Engine("tiny-chat", num_blocks=449)) as served:
-        page = open_page(served)
-        last, all_of_it = page.locator(".rp-of-burst"), page.locator(".rp-of-all")
-        expect(last).to_be_visible()
-        page.get_by_role("button", name="in all").click()
-        expect(all_of_it.locator("h3 span")).to_have_text("none yet")
-        expect(last).to_be_hidden()
-        for prompts in (1, 4):
-            served.engine.pause()
-            params = SamplingParams(max_new_tokens=2, ignore_eos=True)
-            streams = [served.engine.submit([prompts] * 100, params) for _ in range(prompts)]
-            served.engine.resume()
-            for stream in streams:
-                stream.result(timeout=60)
-        expect(all_of_it.locator("h3 span")).to_have_text("5 requests")
-        expect(all_of_it.locator("button b")).to_have_text("300 of 500 tok")
-        assert saved_by_sharing(page, all_of_it) == {
-            "prompt tokens": "500",
-            "computed": "200",
-            "from the prefix cache": "0",
-            "from the same step": "300",
-            "blocks saved": "18",
-        }
-        reload(page)
-        ready(page)
-        expect(all_of_it.locator("button b")).to_have_text("300 of 500 tok")
-        page.get_by_role("button", name="last burst").click()
-        expect(last.locator("h3 span")).to_have_text("none yet")
-        expect(all_of_it).to_be_hidden()
-        page.close()
-
-
-def test_the_budget_slider_acts_and_marks_every_chart(live: Served, open_page: Open) -> None:
-    page = open_page(live)
-    ask(page, "Tell me a story about a fox.")
-    expect(state(page, 1)).to_have_text(re.compile("decode|done"))
-    slider = page.locator("#budget input[type=range]")
-    slider.focus()
-    for _ in range(4):  # ∞ ∞ 2048 1024 512
-        slider.press("ArrowLeft")
-    wait_until(lambda: live.engine.knobs.prefill_max_tokens == 512)
-    expect(page.locator("#budget-value input")).to_have_value("512")
-    expect(slider).to_have_attribute("aria-valuetext", "512")
-    page.wait_for_function("() => Rose.knobMarks().some((mark) => mark.text.endsWith('512'))")
-    for panel in ("rp-itl", "rp-tokens", "rp-kvtime"):
-        drawn = "id => document.querySelector(`#${id} .rp-plot`).drawn.layout.shapes.some((one) => one.name === 'knob')"
-        page.wait_for_function(drawn, arg=panel)
-    said = "() => document.querySelector('#rp-itl .rp-plot').drawn.layout.annotations.some(({ lines }) => /budget.*512/.test(lines[0].words))"
-    page.wait_for_function(said)
-    slider.press("End")
-    wait_until(lambda: live.engine.knobs.prefill_max_tokens is None)
-    expect(page.locator("#budget-value input")).to_have_value("∞")
-
-
-def test_knobs_turned_elsewhere_show_here(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_knobs_turned_elsewhere_show_here(mock: Served, page: Page, open_page: Callable[..., Page]) -> None:
     mock.engine.set_knobs(prefill_max_tokens=100, prefix_cache=False, max_batch_size=7, slow_motion=3)
     expect(page.locator("#budget-value input")).to_have_value("100")
     expect(page.locator("#prefix-cache input")).not_to_be_checked()
@@ -120,8 +23,7 @@ def test_knobs_turned_elsewhere_show_here(mock: Served, open_page: Open) -> None
     expect(late.locator("#prefix-cache input")).not_to_be_checked()
 
 
-def test_keys(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_keys(mock: Served, page: Page) -> None:
     page.locator("#rp-lane-1").click()
     page.keyboard.press("b")
     expect(page.locator(".rp-of-burst h3 span")).to_contain_text("20 × shared head")
@@ -229,7 +131,8 @@ def test_the_hand_on_a_slider_goes_first(mock: Served, page: Page) -> None:
     wait_until(lambda: mock.engine.knobs.max_batch_size == int(held))
     mock.engine.set_knobs(max_batch_size=60)
     page.wait_for_function("() => Rose.store.knobs.max_batch_size === 60")
-    page.wait_for_timeout(1000)
+    polls = page.evaluate("Rose.poll.count")
+    page.wait_for_function("(polls) => Rose.poll.count > polls + 5", arg=polls)
     assert page.locator("#max-batch input[type=range]").input_value() == held
     page.mouse.up()
     expect(page.locator("#max-batch input[type=range]")).to_have_js_property("value", "60")

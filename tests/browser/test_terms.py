@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PHONE, Served, serving
-from tests.play.fake_engine import FakeEngine
-
-Open = Callable[..., Page]
+from tests.browser.conftest import Served
 
 
 def popover(page: Page, name: str) -> Any:
@@ -33,16 +28,8 @@ def overlaps(a: Any, b: Any) -> bool:
     return bool(wide and a["y"] < b["y"] + b["height"] and b["y"] < a["y"] + a["height"])
 
 
-@pytest.fixture
-def untouched() -> Iterator[Served]:
-    """An engine whose knobs nothing has changed yet, not even another test."""
-    with serving(FakeEngine(run=True, step_s=0.02)) as served:
-        yield served
-
-
-def test_a_knob_says_what_it_is_what_to_watch_and_how_it_stands(untouched: Served, open_page: Open) -> None:
-    page = open_page(untouched)
-    untouched.engine.set_knobs(max_batch_size=8)
+def test_a_knob_says_what_it_is_what_to_watch_and_how_it_stands(mock: Served, page: Page) -> None:
+    mock.engine.set_knobs(max_batch_size=8)
     page.wait_for_function("() => Rose.store.knobs.max_batch_size === 8")
     term(page, "Max batch").click()
     expect(popover(page, "Max batch")).to_contain_text("Maximum number of requests that run at once.")
@@ -50,12 +37,13 @@ def test_a_knob_says_what_it_is_what_to_watch_and_how_it_stands(untouched: Serve
     assert list(found) == ["watch", "costs", "vLLM", "now"]
     assert found["vLLM"] == "--max-num-seqs"
     assert re.fullmatch(r"8, changed .* m?s ago from 32", found["now"])
-    untouched.engine.set_knobs(max_batch_size=9)
+    mock.engine.set_knobs(max_batch_size=9)
     expect(page.locator(".rp-pop dd").last).to_have_text(re.compile("^9, changed "))  # while the popover is open
     term(page, "Prefill budget").click()
     expect(popover(page, "Max batch")).to_be_hidden()
     assert rows(page)["vLLM"] == "no equivalent; nearest: --max-num-batched-tokens"
-    assert rows(page)["now"] == "∞"
+    term(page, "CUDA graphs").click()
+    assert rows(page)["now"] == "on", "nothing has changed it"
 
 
 def test_by_keyboard(mock: Served, page: Page) -> None:
@@ -110,8 +98,7 @@ def test_the_kind_of_prompts_that_is_chosen(page: Page) -> None:
     expect(page.locator("#mix label.selected")).to_have_text("equal")
 
 
-def test_a_figure_of_the_header(live: Served, open_page: Open) -> None:
-    page = open_page(live)
+def test_a_figure_of_the_header(page: Page) -> None:
     term(page, "ITL p50 / p99").click()
     expect(popover(page, "ITL p50 / p99")).to_contain_text("the gap between two tokens of one answer")
     assert rows(page)["vLLM"] == "vllm:inter_token_latency_seconds"
@@ -119,19 +106,17 @@ def test_a_figure_of_the_header(live: Served, open_page: Open) -> None:
     assert not overlaps(page.locator(".rp-pop").bounding_box(), figure)
 
 
-def test_words_can_be_asked_while_the_controls_are_locked(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
-    term(page, "Max batch").wait_for()
+def test_words_can_be_asked_while_the_controls_are_locked(page: Page) -> None:
     page.evaluate("async () => (await Rose.load('shared/lock.js')).lock('test', 'not now', '#rp-sched')")
     expect(page.locator("#max-batch input[type=range]")).to_be_disabled()
     term(page, "Max batch").click()
     expect(popover(page, "Max batch")).to_be_visible()
+    page.evaluate("async () => (await Rose.load('shared/lock.js')).lock('test', null, '#rp-sched')")
 
 
-def test_on_a_phone_it_is_a_sheet(mock: Served, open_page: Open) -> None:
-    page = open_page(mock, **PHONE)
-    term(page, "KV in use").tap()
-    box = popover(page, "KV in use").bounding_box()
+def test_on_a_phone_it_is_a_sheet(phone: Page) -> None:
+    term(phone, "KV in use").tap()
+    box = popover(phone, "KV in use").bounding_box()
     assert box and box["width"] == 390 and round(box["y"] + box["height"]) == 844
-    page.get_by_role("button", name="Close").tap()
-    expect(popover(page, "KV in use")).to_be_hidden()
+    phone.get_by_role("button", name="Close").tap()
+    expect(popover(phone, "KV in use")).to_be_hidden()

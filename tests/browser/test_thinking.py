@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,17 +74,28 @@ class Reasoner(FakeEngine):
         return super().submit(prompt, *args, **how)
 
 
-@pytest.fixture
-def reasoner() -> Iterator[Served]:
-    """Makes a step only when a test says so."""
+@pytest.fixture(scope="module")
+def _reasoner() -> Iterator[Served]:
     engine = Reasoner()
     engine.tokenizer = Tokenizer()  # type: ignore[assignment]
     with serving(engine) as served:
         yield served
 
 
-ANSWER, PROMPT = "tag in the answer", "tag in the prompt"
-TAGS = {"why?": ANSWER, "a hard one": PROMPT}
+@pytest.fixture
+def reasoner(_reasoner: Served) -> Iterator[Served]:
+    """Makes a step only when a test says so."""
+    yield _reasoner
+    _reasoner.rest()
+
+
+@pytest.fixture
+def page_of(reasoner: Served) -> Served:
+    return reasoner
+
+
+IN_ANSWER, IN_PROMPT = "tag in the answer", "tag in the prompt"
+TAGS = {"why?": IN_ANSWER, "a hard one": IN_PROMPT}
 
 
 def asked(*slow: str) -> pytest.MarkDecorator:
@@ -111,10 +122,7 @@ def think(page: Page, served: Served, question: str, steps: int) -> None:
 
 
 @asked()
-def test_it_is_seen_while_it_is_written_and_folds_when_it_ends(
-    reasoner: Served, open_page: Callable[..., Page], question: str
-) -> None:
-    page = open_page(reasoner)
+def test_it_is_seen_while_it_is_written_and_folds_when_it_ends(reasoner: Served, page: Page, question: str) -> None:
     think(page, reasoner, question, 3)
     expect(head(page)).to_have_text("thinking…")
     expect(thought(page)).to_have_text("A step packs prompts,")
@@ -133,9 +141,8 @@ def test_it_is_seen_while_it_is_written_and_folds_when_it_ends(
     assert "think>" not in text(page, 1).inner_text()
 
 
-@asked(ANSWER)
-def test_a_reload_shows_the_same(reasoner: Served, open_page: Callable[..., Page], question: str) -> None:
-    page = open_page(reasoner)
+@asked(IN_ANSWER)
+def test_a_reload_shows_the_same(reasoner: Served, page: Page, question: str) -> None:
     think(page, reasoner, question, 3)
     expect(thought(page)).to_have_text("A step packs prompts,")
     expect(page.locator("#prompt input")).to_have_value("")
@@ -151,26 +158,21 @@ def test_a_reload_shows_the_same(reasoner: Served, open_page: Callable[..., Page
     expect(thought(page)).to_be_hidden()
 
 
-@asked(PROMPT)
-def test_a_replay_shows_the_same(
-    reasoner: Served, mock: Served, open_page: Callable[..., Page], question: str, tmp_path: Path
-) -> None:
-    page = open_page(reasoner)
+@asked(IN_PROMPT)
+def test_a_replay_shows_the_same(reasoner: Served, page: Page, question: str, tmp_path: Path) -> None:
     think(page, reasoner, question, 20)
     idle(page)
     expect(head(page)).to_have_text(THOUGHT)
     words = head(page).inner_text()
-    other = open_page(mock)
-    open_recording(other, download(page, "recording.jsonl", tmp_path))
-    to_the_end(other)
-    expect(head(other)).to_have_text(words)
-    expect(thought(other)).to_be_hidden()
-    assert other.locator("#rp-lane-1 .rp-a").inner_text().endswith("It is so. Really.")
+    open_recording(page, download(page, "recording.jsonl", tmp_path))
+    to_the_end(page)
+    expect(head(page)).to_have_text(words)
+    expect(thought(page)).to_be_hidden()
+    assert page.locator("#rp-lane-1 .rp-a").inner_text().endswith("It is so. Really.")
 
 
-@asked(PROMPT)
-def test_what_is_never_closed_stays_open(reasoner: Served, open_page: Callable[..., Page], question: str) -> None:
-    page = open_page(reasoner)
+@asked(IN_PROMPT)
+def test_what_is_never_closed_stays_open(reasoner: Served, page: Page, question: str) -> None:
     think(page, reasoner, question, 3)
     expect(head(page)).to_have_text("thinking…")
     page.get_by_role("button", name="Stop lane 1").click()
@@ -178,8 +180,7 @@ def test_what_is_never_closed_stays_open(reasoner: Served, open_page: Callable[.
     expect(thought(page)).to_be_visible()
 
 
-def test_arrow_keys_pass_over_what_is_folded(reasoner: Served, open_page: Callable[..., Page]) -> None:
-    page = open_page(reasoner)
+def test_arrow_keys_pass_over_what_is_folded(reasoner: Served, page: Page) -> None:
     think(page, reasoner, "why?", 20)
     expect(head(page)).to_have_text(THOUGHT)
     lane = page.locator("#rp-lane-1")

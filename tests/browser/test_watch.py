@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from playwright.sync_api import Page, Route
+from playwright.sync_api import Page
 
-from tests.browser.conftest import Served, ask, settled
+from tests.browser.conftest import Held, ask, settled
 
 
-def test_a_request_to_another_host_is_an_error_on_the_console(mock: Served, open_page: Callable[..., Page]) -> None:
-    page = open_page(mock, expected="a request to another host: http://192.0.2.1/x")
+def test_a_request_to_another_host_is_an_error_on_the_console(page: Page, expect_error: Callable[[str], None]) -> None:
+    expect_error("a request to another host: http://192.0.2.1/x")
     page.route("http://192.0.2.1/*", lambda route: route.fulfill(body=""))  # so that the failure itself is no error
     with page.expect_console_message(lambda message: message.type == "error") as reported:
         page.evaluate("fetch('http://192.0.2.1/x', { mode: 'no-cors' }).then(() => null)")
     assert reported.value.text == "a request to another host: http://192.0.2.1/x"
 
 
-def test_a_call_counts_until_it_is_answered(mock: Served, open_page: Callable[..., Page]) -> None:
-    page = open_page(mock)
-    held: list[Route] = []
-    page.route("**/gradio_api/queue/join*", lambda route: held.append(route))
+def test_a_call_counts_until_it_is_answered(page: Page) -> None:
+    held = Held(page, "**/gradio_api/queue/join*")
     ask(page, "hello")
     page.wait_for_function("unanswered === 1")
-    while not held:
-        page.wait_for_timeout(20)
-    held[0].continue_()
+    held.go_on()
     settled(page)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from roseplay import Engine
-from roseplay.config import SamplingParams
 from roseplay.engine.records import StepRow
-from tests.browser.conftest import serving
 from tests.browser.modules import bare_page
 
 LAST = 10  # the step with prompts
@@ -63,29 +60,3 @@ def test_closing_deselects(page: Page) -> None:
         expect(page.get_by_role("dialog")).to_be_visible()
         close()
         expect(page.get_by_role("dialog")).to_be_hidden()
-
-
-def test_a_click_on_the_timeline_of_the_real_engine(open_page: Callable[..., Page]) -> None:
-    with serving(Engine("tiny-chat", num_blocks=449)) as served:  # not the shared one, where others' rows lie above
-        page = open_page(served)
-        served.engine.set_knobs(slow_motion=10.0)  # so that the step is wider than two pixels
-        served.engine.submit([5] * 600, SamplingParams(max_new_tokens=2, ignore_eos=True)).result(timeout=60)
-        page.wait_for_function("Rose.store.steps.size > 1 && Rose.time.idle()")
-        page.evaluate(
-            "window.view = Rose.panels.find(({name}) => name === 'steps'), window.before = view.draws; view.soon()"
-        )
-        page.wait_for_function("view.draws > before")  # clicks what was drawn once time stood still
-        canvas = page.locator("#rp-steps canvas")
-        box = canvas.bounding_box()
-        assert box
-        popover = page.get_by_role("dialog")
-        middle, now = page.evaluate(
-            "(({x0, x1}) => [(x0 + x1) / 2, Rose.time.now()])(Rose.stepSpan(Rose.store.steps.prompt_tokens.findIndex((n) => n > 0)))"
-        )
-        width = box["width"] - 44 - 12
-        x = 44 + width * (1 - (now - middle) / (round(width * 8 / 596) * 1000))
-        canvas.click(position={"x": x, "y": 52 + 13 * 4 + 8 + 6})  # the first row below the lanes
-        expect(popover).to_contain_text("Why did the first token take so long?")
-        expect(popover).to_contain_text("0 decode + 1 prompt")
-        page.wait_for_function("Rose.pointing.selected !== null")
-        page.close()

@@ -25,14 +25,20 @@ SCRIPT = "</script><img src=x onerror=window.pwned=1><!--`${window.pwned=1}`{{x}
 Lines = list[dict[str, Any]]
 
 
-@pytest.fixture
-def lines(engine: FakeEngine, playground: Playground) -> Lines:
+def recorded() -> Lines:
     """A valid recording, line by line: the header, then frames of a lane, a burst and a knob change."""
+    engine = FakeEngine()
+    playground = Playground(engine)
     send(playground, MINE, "Why?")
     playground.traffic.burst(size=2, kind="equal", max_new_tokens=3, seed=1, tab_id=MINE)
     playground.set_knobs({"prefill_max_tokens": 128})
     run(engine, playground)
     return [json.loads(line) for line in playground.recording(MINE)]
+
+
+@pytest.fixture
+def lines() -> Lines:
+    return recorded()
 
 
 def encoded(lines: Lines) -> list[bytes]:

@@ -6,8 +6,10 @@ from typing import Any
 
 from roseplay.engine.records import COLUMNS
 from roseplay.play.terms import SETTINGS
+from roseplay.recording.schema import READER
 
 
 def given(settings: Any = SETTINGS) -> dict[str, Any]:
     """The data that modules read on import, in the form of ``shared/given.js``."""
-    return {"settings": settings, "columns": COLUMNS, "terms": {}, "labTerms": {}, "controls": {}, "demos": []}
+    empty: dict[str, Any] = {"terms": {}, "labTerms": {}, "controls": {}, "demos": []}
+    return {"settings": settings, "columns": COLUMNS, "recordingShape": READER, **empty}

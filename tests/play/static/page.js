@@ -19,6 +19,8 @@ Object.assign(globalThis, {
     body: { classList: { contains: () => false } },
     getElementById: (id) => (id === "rose-given" ? { textContent: JSON.stringify(given) } : null),
   },
+  getComputedStyle: () => ({ getPropertyValue: () => "" }),
   matchMedia: () => ({ matches: false }),
   MutationObserver: Observer,
+  ResizeObserver: Observer,
 });

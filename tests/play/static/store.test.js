@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { apply } from "../../../roseplay/play/static/shared/reduce.js";
 import { store } from "../../../roseplay/play/static/shared/store.js";
-import { startAnew, step, take, tellStory } from "./traffic.js";
+import { startAnew, step, submitted, take, tellStory } from "./traffic.js";
 
 const { steps, tokens } = store;
 
@@ -75,4 +75,22 @@ test("rings forget their oldest rows", () => {
   const count = steps.capacity + 10;
   take([{ steps: Array.from({ length: count }, (_, n) => step(n, n, n + 0.5)) }]);
   assert.deepEqual([steps.size, store.stepRow(9), store.stepRow(10)], [count - 10, -1, 10]);
+});
+
+test("requests and bursts that no view can reach are dropped", () => {
+  startAnew();
+  for (let burst = 1, rid = 1; burst <= 40; burst++) {
+    const t = 7000 * burst, rids = Array.from({ length: 32 }, () => rid++);
+    const steps = Array.from({ length: 60 }, (_, n) => step(60 * burst + n, t + 100 * n, t + 100 * (n + 1)));
+    const requests = rids.flatMap((one) => [submitted(one, t, { burst }), [one, "first", t + 100, { ttft_ms: 100 }]]);
+    const ends = rids.map((one) => [one, "finished", t + 6000, { reason: "length", tokens: 60 }]);
+    take([{
+      steps,
+      tokens: steps.flatMap((_, n) => rids.map((one) => [one, t + 100 * (n + 1), n ? 100 : null, 60 * burst + n])),
+      requests: [...requests, ...ends],
+    }], { now: t + 6000 });
+  }
+  assert.equal(tokens.size, tokens.capacity);
+  assert.ok(store.requests.size < 1000, String(store.requests.size));
+  assert.ok(store.bursts.size <= 4);
 });

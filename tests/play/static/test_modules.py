@@ -14,8 +14,19 @@ from deno import find_deno_bin
 from roseplay.core.cache_miss import MissReason
 from roseplay.formats.numbers import number_text, range_text, ratio_text, slowed_text
 from tests.play.static.given import given
+from tests.recording.test_hostile import BAD, encoded, recorded
 
 FILES = sorted(Path(__file__).parent.glob("*.test.js"))
+
+
+def recordings() -> dict[str, object]:
+    """A recording, and damaged ones by what is wrong with them, each with what the server's reader says of it."""
+    bad = {}
+    for name, (change, said) in BAD.items():
+        lines = recorded()
+        change(lines)
+        bad[name] = [b"".join(encoded(lines)).decode(), said]
+    return {"good": b"".join(encoded(recorded())).decode(), "bad": bad}
 
 
 def texts() -> dict[str, object]:
@@ -35,6 +46,7 @@ def texts() -> dict[str, object]:
         "pairs": pairs,
         "ranges": [range_text(*pair) for pair in pairs],
         "missReasons": [str(reason) for reason in MissReason],
+        "recordings": recordings(),
     }
 
 

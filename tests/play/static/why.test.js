@@ -170,5 +170,6 @@ test("first tokens, and unknown steps", () => {
   assert.equal(why(1, 2).title, "Why was this token slow?", "too few gaps for a usual one");
   assert.deepEqual(facts(why(1, 2)).token, "lane 2 · 2");
   assert.deepEqual([why(1, 1).reason.cause, why(1, 1).reason.took], ["first", 12]);
+  assert.equal(why(1, 1).title, "Why did the first token take so long?");
   assert.equal(why(1, 77), null);
 });

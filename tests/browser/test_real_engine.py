@@ -1,0 +1,215 @@
+"""The whole page with the embedded model on the real engine: what it computes reaches every view."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from roseplay import Engine
+from roseplay.config import SamplingParams
+from tests.browser.conftest import Served, answer_at_most, ask, ready, reload, serving, state, text
+from tests.browser.test_requests import cells, press, rows, table
+from tests.waiting import wait_until
+
+ENDED = re.compile(r"(done|length) · [\d\s]+\+[1-9]\d* tok")
+CHARTS = ("rp-itl", "rp-tokens", "rp-kvtime")
+SHORT = SamplingParams(max_new_tokens=4, ignore_eos=True)
+# The first findable block whose text contains the words; a pool in use hands out its blocks in any order.
+BLOCK_WITH = """async (words) => {
+  for (let block = 1; block < Rose.blocks.findable.length; block++) {
+    if (!Rose.blocks.findable[block]) continue;
+    const { text } = await (await fetch(`/ui/block/${block}?tab=${Rose.tab}`)).json();
+    if (text && text.includes(words)) return block;
+  }
+}"""
+# Whether something is drawn in a chart, and a line where a setting has changed.
+DRAWN = """([id, marked]) => {
+  const { data, layout } = document.querySelector(`#${id} .rp-plot`)?.drawn ?? { data: [], layout: {} };
+  return data.some((trace) => trace.x.length) && (!marked || layout.shapes.some((shape) => shape.name === 'knob'));
+}"""
+
+
+@pytest.fixture
+def page_of(live: Served) -> Served:
+    return live
+
+
+def test_a_conversation_streams_fills_blocks_uses_the_cache_and_survives_a_reload(live: Served, page: Page) -> None:
+    live.engine.clear_cache()  # drop what other tests cached
+    answer_at_most(page, 40)
+    question = "What is a KV block? Tell me all about it."
+    ask(page, question)
+    for lane in range(1, 5):
+        expect(page.locator(f"#rp-lane-{lane} h4")).to_have_text(question)
+        expect(state(page, lane)).to_have_text(ENDED)
+        expect(text(page, lane)).to_have_text(re.compile(r"\w+ \w+ \w+"))
+        expect(page.locator(f"#rp-lane-{lane} .rp-ttft")).to_have_text(re.compile(r"TTFT [\d.]+ m?s"))
+        expect(page.locator(f"#rp-lane-{lane} .rp-itl")).to_have_text(re.compile(r"ITL [\d.]+ ms"))
+    expect(page.locator("#prompt input")).to_have_value("")
+
+    page.wait_for_function("Rose.blocks.counts().cached > 0")
+    block = page.evaluate(BLOCK_WITH, "KV block")
+    assert block, "no findable block holds the prompt"
+    box = page.locator("#rp-blockmap canvas").bounding_box()
+    assert box
+    page.mouse.click(box["x"] + 38 + ((block - 1) % 64) * 8 + 3, box["y"] + 2 + ((block - 1) // 64) * 15 + 5)
+    popover = page.get_by_role("dialog", name=f"Block {block}")
+    expect(popover.locator("blockquote")).to_contain_text("KV block")
+    expect(popover).to_contain_text("No request holds it. It is")
+    expect(popover).to_contain_text(re.compile(r"last usestep \d+"))
+    page.keyboard.press("Escape")
+
+    ask(page, "And what does the prefix cache do?")
+    turns = page.locator("#rp-lane-1 .rp-turn")
+    expect(turns).to_have_count(2)
+    expect(state(page, 1)).to_have_text(ENDED)
+    expect(turns.nth(1).locator(".rp-q .rp-ask")).to_have_text(re.compile(r"[1-9]\d* of \d+ cached"))
+    expect(state(page, 1)).to_have_attribute("title", re.compile(r"\([1-9]\d* of them cached"))
+    before = turns.all_inner_texts()
+    reload(page)
+    ready(page)
+    expect(turns).to_have_count(2)
+    assert turns.all_inner_texts() == before
+    at_end = "t => t.scrollHeight - t.scrollTop - t.clientHeight < 30"
+    page.wait_for_function(at_end, arg=page.query_selector("#rp-lane-1 .rp-text"))
+    page.locator("#rp-lane-1 .rp-text").evaluate("(text) => (text.style.cssText = 'flex: none; height: 60px')")
+    page.wait_for_function(at_end, arg=page.query_selector("#rp-lane-1 .rp-text"))
+    page.locator("#rp-lane-1 .rp-text").evaluate("(text) => (text.style.cssText = '')")
+
+
+def saved_by_sharing(page: Page, part: Locator) -> dict[str, str]:
+    """The contents of the popover that breaks prompt tokens down, which is opened and closed by keyboard."""
+    row = part.get_by_role("button", name="saved by sharing")
+    row.press("Enter")
+    expect(row).to_have_attribute("aria-expanded", "true")
+    popover = page.get_by_role("dialog", name="Saved by sharing")
+    expect(popover).to_be_focused()
+    facts = dict(zip(popover.locator("dt").all_inner_texts(), popover.locator("dd").all_inner_texts(), strict=True))
+    page.keyboard.press("Escape")
+    expect(popover).to_be_hidden()
+    expect(row).to_be_focused()
+    expect(row).to_have_attribute("aria-expanded", "false")
+    return facts
+
+
+def test_a_burst_is_seen_everywhere(page: Page) -> None:
+    page.locator("#answer-length input[type=number]").fill("16")
+    page.locator("#answer-length input[type=number]").press("Tab")
+    page.locator("#burst").click()
+    last = page.locator(".rp-of-burst")
+    expect(last.locator("h3 span")).to_have_text("20 × shared head")
+    expect(page.locator(".rp-kpi.saved b")).not_to_have_text("–")
+    expect(page.locator(".rp-kpi.ttft b")).to_have_text(re.compile(r"\d+.*/.*\d+.*ms"))
+    page.wait_for_function(
+        "() => Rose.store.requests.size >= 20 && Rose.store.steps.size > 0 && Rose.store.tokens.size >= 320"
+    )
+    expect(page.locator(".rp-strip[data-burst] .rp-story-text p").first).to_contain_text("20 prompts")
+    facts = saved_by_sharing(page, last)
+    names = ("prompt tokens", "computed", "from the prefix cache", "from the same step", "blocks saved")
+    prompt, computed, cached, shared, blocks = (int(re.sub(r"\D", "", facts[name])) for name in names)
+    assert prompt == computed + cached + shared
+    assert cached + shared > 19 * 512 - 20 * 16
+    assert blocks >= 19 * 31
+    assert re.fullmatch(r"\S+ / \S+ ms", facts["TTFT p50 / p95"])
+
+
+def test_the_budget_slider_acts_and_marks_every_chart(live: Served, page: Page) -> None:
+    slider = page.locator("#budget input[type=range]")
+    slider.focus()
+    live.engine.submit([7] * 40, SHORT).result(timeout=60)
+    for _ in range(4):  # ∞ ∞ 2048 1024 512
+        slider.press("ArrowLeft")
+    wait_until(lambda: live.engine.knobs.prefill_max_tokens == 512)
+    expect(page.locator("#budget-value input")).to_have_value("512")
+    expect(slider).to_have_attribute("aria-valuetext", "512")
+    live.engine.submit([8] * 40, SHORT).result(timeout=60)  # the change has tokens before and after it
+    page.wait_for_function("() => Rose.knobMarks().some((mark) => mark.text.endsWith('512'))")
+    for chart in CHARTS:
+        page.wait_for_function(DRAWN, arg=[chart, True])
+    expect(page.locator("#rp-steps canvas")).to_have_attribute("aria-label", re.compile("requests"))
+    slider.press("End")
+    wait_until(lambda: live.engine.knobs.prefill_max_tokens is None)
+    expect(page.locator("#budget-value input")).to_have_value("∞")
+
+
+def test_the_table_of_requests_is_the_same_after_a_reload(live: Served, page: Page) -> None:
+    answer_at_most(page, 12)
+    ask(page, "What is a KV block?")
+    expect(state(page, 4)).to_contain_text(re.compile("done|length"))
+    stream = live.engine.submit([7] * 40, SHORT)
+    stream.result(timeout=60)
+    press(page, "requests")
+    program = table(page).locator(f"tr[data-rid='{stream.request_id}']")
+    expect(program).to_contain_text("program")
+    expect(program.locator(".rp-of-answer")).to_have_text("4")
+    expect(program.locator(".rp-of-finish")).to_have_text("length")
+    own = page.locator("#rp-lane-2 [data-rid]").get_attribute("data-rid")  # other tabs have a lane 2 too
+    lane = table(page).locator(f"tr[data-rid='{own}']")
+    expect(lane).to_contain_text("lane 2")
+    lane.click()
+    expect(page.locator("#rp-lane-2")).to_have_class(re.compile("rp-selected"))
+    assert page.locator(".rp-lane.rp-selected").count() == 1
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    before = cells(page, int(own or 0))
+    lane.click()
+    expect(page.locator(".rp-lane.rp-selected")).to_have_count(0)
+    reload(page)
+    page.wait_for_function("window.Rose && Rose.store.requests.size >= 5")
+    for chart in CHARTS:
+        page.wait_for_function(DRAWN, arg=[chart, False])
+    press(page, "requests")
+    expect(lane).to_be_visible()
+    assert cells(page, int(own or 0)) == before
+
+
+def test_on_a_phone_a_tap_unfolds_the_rest_of_a_row(live: Served, phone: Page) -> None:
+    live.engine.submit([7] * 40, SHORT).result(timeout=60)
+    press(phone, "requests")
+    row = rows(phone).first
+    expect(row).to_be_visible()
+    heads = table(phone).locator("thead th:visible").all_inner_texts()
+    assert heads == ["id", "state", "TTFT", "worst gap"]
+    box = row.bounding_box()
+    assert box and box["height"] >= 44
+    row.tap()
+    told = table(phone).locator(".rp-unfolded dt").all_inner_texts()
+    assert {"source", "TPOT"} <= set(told) and "state" not in told
+    assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    row.tap()
+    expect(table(phone).locator(".rp-unfolded")).to_have_count(0)
+
+
+def test_savings_of_the_last_burst_or_in_all(open_page: Callable[..., Page]) -> None:
+    with serving(Engine("tiny-chat", num_blocks=449, worker="thread")) as served:  # which has computed nothing yet
+        page = open_page(served)
+        last, all_of_it = page.locator(".rp-of-burst"), page.locator(".rp-of-all")
+        expect(last).to_be_visible()
+        page.get_by_role("button", name="in all").click()
+        expect(all_of_it.locator("h3 span")).to_have_text("none yet")
+        expect(last).to_be_hidden()
+        for prompts in (1, 4):
+            served.engine.pause()
+            params = SamplingParams(max_new_tokens=2, ignore_eos=True)
+            streams = [served.engine.submit([prompts] * 100, params) for _ in range(prompts)]
+            served.engine.resume()
+            for stream in streams:
+                stream.result(timeout=60)
+        expect(all_of_it.locator("h3 span")).to_have_text("5 requests")
+        expect(all_of_it.locator("button b")).to_have_text("300 of 500 tok")
+        assert saved_by_sharing(page, all_of_it) == {
+            "prompt tokens": "500",
+            "computed": "200",
+            "from the prefix cache": "0",
+            "from the same step": "300",
+            "blocks saved": "18",
+        }
+        reload(page)
+        ready(page)
+        expect(all_of_it.locator("button b")).to_have_text("300 of 500 tok")
+        page.get_by_role("button", name="last burst").click()
+        expect(last.locator("h3 span")).to_have_text("none yet")
+        expect(all_of_it).to_be_hidden()
+        page.close()

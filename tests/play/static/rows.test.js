@@ -1,0 +1,17 @@
+import "./page.js";
+import assert from "node:assert/strict";
+import test from "node:test";
+import { Rows } from "../../../roseplay/play/static/live/rows.js";
+import { startAnew, submitted, take } from "./traffic.js";
+
+test("a request keeps its row, and a later one takes the first free row after the lanes", () => {
+  const rows = new Rows(), all = { x0: -1e9, x1: 1e9 }, of = (...rids) => rids.map((rid) => rows.rowOf(rid));
+  const ends = (rid, t) => [rid, "finished", t, { reason: "length", tokens: 1 }];
+  startAnew();
+  take([{ requests: [1, 2, 3, 4, 5].map((rid) => submitted(rid, 100, { burst: 1 })) }]);
+  rows.update(all);
+  assert.deepEqual(of(1, 2, 3, 4, 5), [4, 5, 6, 7, 8]);
+  take([{ requests: [ends(3, 200), ends(4, 200), submitted(6, 400, { burst: 2 })] }]);
+  rows.update(all);
+  assert.deepEqual(of(1, 2, 6, 5), [4, 5, 6, 8]);
+});
