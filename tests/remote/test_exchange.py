@@ -90,24 +90,6 @@ def test_no_more_tokens_are_counted_than_were_asked_for() -> None:
     assert stream.metrics.prompt_tokens == 3  # the last count cannot be true
 
 
-def test_every_portion_of_bytes_gives_the_same_answer() -> None:
-    body = b": comment\n\nevent: x\r\n" + b"".join(words("Grüße ", "🌹")).replace(b"\n", b"\r\n")
-    for size in (1, 7, len(body)):
-        stream = answer([body[start : start + size] for start in range(0, len(body), size)])
-        assert (stream.text, stream.finish_reason) == ("Grüße 🌹", FinishReason.STOP)
-
-
-def test_an_event_of_several_lines_is_one() -> None:
-    text = json.dumps({"choices": [{"text": "Yes", "finish_reason": "stop"}]}, indent=1)
-    assert answer([b"data: " + text.replace("\n", "\rdata: ").encode() + b"\r\r"]).text == "Yes"
-
-
-def test_separators_of_unicode_are_text() -> None:
-    text = "one\u2028two\u2029three\x85four\r\n"
-    choices = [{"delta": {"content": text}, "finish_reason": "stop"}]
-    assert answer([event(json.dumps({"choices": choices}, ensure_ascii=False).encode())]).text == text
-
-
 def test_what_follows_the_end_of_an_answer_is_left_out() -> None:
     stream = answer([*words("Yes"), b"<!-- sent by a proxy -->\n"])
     assert (stream.text, stream.finish_reason, stream.error) == ("Yes", FinishReason.STOP, None)

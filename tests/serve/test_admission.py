@@ -96,6 +96,18 @@ def test_a_request_that_finds_too_little_room_leaves_nothing_behind() -> None:
     assert len(engine.streams) == 2 and engine.num_unfinished == 0
 
 
+def test_only_requests_for_answers_need_room() -> None:
+    engine = FakeEngine(max_waiting=1)
+    client = TestClient(create_app(ServedEngine(engine), {"testserver"}, drain=Drain()))  # type: ignore[arg-type]
+    engine.submit([1, 2])  # is never scheduled
+    asks = ["/v1/completions", "/v1/chat/completions"]
+    assert [client.post(path).status_code for path in asks] == [429, 429]
+    assert [client.get(path).status_code for path in asks] == [405, 405]
+    assert client.post("/reset_prefix_cache").status_code == 200
+    engine.abort_all()
+    assert [client.post(path).status_code for path in asks] == [400, 400]  # they have no body
+
+
 def test_a_full_queue_refuses_before_a_body_has_come() -> None:
     engine = FakeEngine(max_waiting=1)
     engine.submit([1, 2])  # is never scheduled

@@ -1,21 +1,15 @@
-"""Histograms of a request's phases, from times that were set by hand; and which requests need a place in the queue."""
+"""Histograms of a request's phases, from times that were set by hand."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse
-from starlette.routing import Route
-from starlette.testclient import TestClient
 
 from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import RequestEvent
-from roseplay.serve.admission import AdmissionGate
 from roseplay.serve.metrics import Metrics
 from tests.play.fake_engine import INFO, FakeEngine
 
@@ -65,20 +59,3 @@ def test_what_a_request_did_not_come_to_is_not_counted(how: dict[str, Any]) -> N
         assert found[f"request_{phase}_time_seconds_count"] == 0
     assert found["e2e_request_latency_seconds_count"] == 1
     assert found["request_queue_time_seconds_count"] == ("scheduled" in how)
-
-
-def test_only_requests_for_answers_need_room() -> None:
-    async def reply(request: Request) -> PlainTextResponse:
-        return PlainTextResponse("here")
-
-    asks = ["/v1/completions", "/v1/chat/completions"]
-    app = Starlette(routes=[Route(path, reply, methods=["GET", "POST"]) for path in (*asks, "/reset_prefix_cache")])
-    served: Any = type("Served", (), {"engine": FakeEngine(max_waiting=1)})
-    client = TestClient(AdmissionGate(app, served))
-    assert [client.post(path).status_code for path in asks] == [200, 200]
-    streams = []
-    while served.engine.room > 0:
-        streams.append(served.engine.submit([1, 2, 3], SamplingParams(max_new_tokens=4)))
-    assert [client.post(path).status_code for path in asks] == [429, 429]
-    assert [client.get(path).status_code for path in asks] == [200, 200]
-    assert client.post("/reset_prefix_cache").status_code == 200

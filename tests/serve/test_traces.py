@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import signal
 import subprocess
@@ -9,12 +10,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI, Request
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
@@ -25,6 +26,7 @@ from roseplay.engine.telemetry import RequestEvent
 from roseplay.serve.answers import Answer
 from roseplay.serve.traces import Traces
 from tests.play.fake_engine import FakeEngine
+from tests.remote.servers import at_a_port
 from tests.serve.conftest import serving
 from tests.serve.program import MODEL, ROOT, served
 
@@ -33,56 +35,38 @@ CHAT = {"model": "tiny-chat", "messages": [{"role": "user", "content": "What is 
 
 
 class Collector:
-    """Accepts OTLP over HTTP at a free port; does not respond while ``hold`` is clear."""
+    """Accepts OTLP over HTTP at ``address``; does not respond while ``hold`` is clear."""
+
+    address = ""
 
     def __init__(self) -> None:
         self.spans: queue.Queue[tuple[str, Span, dict[str, Any]]] = queue.Queue()
         self.asked, self.hold = threading.Event(), threading.Event()
         self.hold.set()
-        collector = self
+        self.app = FastAPI()
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                collector.asked.set()
-                collector.hold.wait(60)
-                collector.take(self.path, body)
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def take(self, path: str, body: bytes) -> None:
-        for of_resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            about = values(of_resource.resource.attributes)
-            for of_scope in of_resource.scope_spans:
-                for span in of_scope.spans:
-                    self.spans.put((path, span, about))
+        @self.app.post("/{path:path}")
+        async def take(request: Request) -> None:
+            body = await request.body()
+            self.asked.set()
+            await asyncio.to_thread(self.hold.wait, 60)
+            for of_resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+                about = values(of_resource.resource.attributes)
+                for of_scope in of_resource.scope_spans:
+                    for span in of_scope.spans:
+                        self.spans.put((request.url.path, span, about))
 
     def span(self) -> Span:
         """The next span to arrive."""
         return self.spans.get(timeout=60)[1]
 
-    def close(self) -> None:
-        self.hold.set()
-        self._server.shutdown()
-        self._server.server_close()
-
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
     collector = Collector()
-    yield collector
-    collector.close()
+    with at_a_port(collector.app) as collector.address:
+        yield collector
+        collector.hold.set()
 
 
 @pytest.fixture(autouse=True)
@@ -243,6 +227,7 @@ from roseplay.serve.app import ServedEngine, create_app
 from roseplay.serve.drain import Drain
 from roseplay.serve.main import parse
 from tests.play.fake_engine import FakeEngine
+from tests.remote.servers import at_a_port
 
 options = parse([]).server
 assert options.traces() is None
