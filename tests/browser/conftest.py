@@ -181,7 +181,6 @@ RESET = """async () => {
   for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
   document.querySelector("#rp-sampling.rp-shown #rp-sampling-head button")?.click();
   for (const toast of document.querySelectorAll(".toast-close")) toast.click();
-  document.activeElement.blur();
   Rose.view.setSpan(15000);
   Rose.emit("select", null);
   const { call } = await Rose.load("shared/endpoints.js"), { ask } = await Rose.load("shared/ask.js");
@@ -244,6 +243,7 @@ class SharedPage:
         page.mouse.move(0, 0)
         page.get_by_role("tab", name="Live").click()
         page.locator("#prompt input").fill("")
+        page.evaluate("document.activeElement.blur()")  # keys are not for the prompt
         page.wait_for_function(IS_RESET, arg=self._knobs)
         for control, now, value in zip(CONTROLS, page.evaluate(VALUES, CONTROLS), self._values, strict=True):
             if now != value:

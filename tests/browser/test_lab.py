@@ -106,15 +106,15 @@ def shown(page: Page) -> Any:
     return page.wait_for_function("() => Rose.lab.document").json_value()
 
 
-def type_number(page: Page, name: str, value: float) -> None:
-    page.locator(f"#{name} input").fill(str(value))
-    page.wait_for_function("([name, value]) => Object.values(Rose.lab.numbers).includes(value)", arg=[name, value])
+def number(page: Page, name: str, value: float) -> None:
+    page.locator(f"#lab-{name} input").fill(str(value))
+    page.wait_for_function("([name, value]) => Rose.lab.numbers[name] === value", arg=[name, value])
 
 
 def small(page: Page) -> None:
     page.get_by_role("radio", name=re.compile("^Token budget")).click()
-    for name, value in (("lab-repeats", 1), ("lab-num_requests", 6), ("lab-max_new_tokens", 5), ("lab-seed", 23)):
-        type_number(page, name, value)
+    for name, value in (("repeats", 1), ("num_requests", 6), ("max_new_tokens", 5), ("seed", 23)):
+        number(page, name, value)
 
 
 def test_a_run_shows_both_arms_and_has_a_link(page: Page) -> None:
@@ -180,7 +180,7 @@ def test_the_table_shows_the_verdict_and_the_ranges_of_the_result(page: Page) ->
 def test_a_run_can_be_stopped(live: Served, page: Page, open_page: Callable[..., Page]) -> None:
     watcher = open_page(live)
     page.get_by_role("radio", name=re.compile("^Batched append")).click()
-    type_number(page, "lab-repeats", 20)
+    number(page, "repeats", 20)
     expect(page.locator("#lab-stop")).to_be_disabled()
     page.locator("#lab-run").click()
     expect(page.locator("#lab-stop")).to_be_enabled()

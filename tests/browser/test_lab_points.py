@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from roseplay.lab.words import sentences
 from tests.browser.conftest import Served, reload
-from tests.browser.test_lab import OVERFLOW, RUN_MS, UNNAMED, new_lab, open_file
+from tests.browser.test_lab import OVERFLOW, RUN_MS, UNNAMED, new_lab, number, open_file
 
 DOCUMENTS = Path(__file__).parents[1] / "lab"
 
@@ -35,11 +35,6 @@ def choose(page: Page, mode: str) -> None:
 
 def fill(page: Page, name: str, value: float) -> None:
     page.locator(f"#lab-asked-{name}").fill(str(value))
-
-
-def number(page: Page, name: str, value: float) -> None:
-    page.locator(f"#lab-{name} input").fill(str(value))
-    page.wait_for_function("([name, value]) => Rose.lab.numbers[name] === value", arg=[name, value])
 
 
 def run(page: Page) -> None:
@@ -221,20 +216,21 @@ def test_traffic_of_a_file_is_swept_and_compared(
 ) -> None:
     expect_error("422")
     path = tmp_path / "mine.csv"
-    path.write_text("arrival_s,prompt_tokens,answer_tokens\n0,12,3\n0.1,8,3\n0.2,30,3\n")
-    with page.expect_file_chooser() as chooser:
-        page.get_by_role("radio", name="Your own traffic: choose a file").click()
-    chooser.value.set_files(path)
+
+    def choose_file(*requests: str) -> None:
+        path.write_text("\n".join(["arrival_s,prompt_tokens,answer_tokens", *requests, ""]))
+        with page.expect_file_chooser() as chooser:
+            page.get_by_role("radio", name="Your own traffic: choose a file").click()
+        chooser.value.set_files(path)
+
+    choose_file("0,12,3", "0.1,8,3", "0.2,30,3")
     expect(page.locator("#rp-lab-cards [aria-checked=true]")).to_contain_text("mine.csv")
     expect(page.locator("#lab-num_requests")).to_be_hidden()
     number(page, "repeats", 1)
     run(page)
     document = loaded(page, "document")
     assert [request[1:] for request in document["traffic"]["requests"]] == [[12, 3], [8, 3], [30, 3]]
-    path.write_text("arrival_s,prompt_tokens,answer_tokens\n0,5,3\n0.1,6,3\n0.2,7,3\n")
-    with page.expect_file_chooser() as chooser:
-        page.get_by_role("radio", name="Your own traffic: choose a file").click()
-    chooser.value.set_files(path)
+    choose_file("0,5,3", "0.1,6,3", "0.2,7,3")
     expect(page.locator(".rp-lab-name")).to_be_hidden()
     number(page, "repeats", 1)
     run(page)
@@ -248,10 +244,7 @@ def test_traffic_of_a_file_is_swept_and_compared(
     sweep = loaded(page, "points.sweep")
     assert sweep["traffic"]["name"] == "mine.csv"
     assert [point["requests"] for point in sweep["points"]] == [3, 3]
-    path.write_text("arrival_s,prompt_tokens,answer_tokens\n0,12,many\n")
-    with page.expect_file_chooser() as chooser:
-        page.get_by_role("radio", name="Your own traffic: choose a file").click()
-    chooser.value.set_files(path)
+    choose_file("0,12,many")
     page.locator("#lab-run").click()
     expect(page.locator(".rp-lab-error")).to_have_text(re.compile("line 2"))
 

@@ -25,7 +25,7 @@ TGI = "tgi_queue_size 3\ntgi_batch_current_size 8\n"
 def ours() -> Iterator[Served]:
     """The page of our own server."""
     with (
-        Engine("tiny-chat", num_blocks=449, threads=1) as engine,
+        Engine("tiny-chat", num_blocks=449, threads=1, worker="thread") as engine,
         serving(engine) as address,
         HttpEngine(address) as remote,
     ):
