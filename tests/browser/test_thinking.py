@@ -94,15 +94,7 @@ def page_of(reasoner: Served) -> Served:
     return reasoner
 
 
-IN_ANSWER, IN_PROMPT = "tag in the answer", "tag in the prompt"
-TAGS = {"why?": IN_ANSWER, "a hard one": IN_PROMPT}
-
-
-def asked(*slow: str) -> pytest.MarkDecorator:
-    """Parametrizes a test with a question of each kind; those of the ``slow`` kinds are marked so."""
-    marked = {kind: pytest.mark.slow if kind in slow else () for kind in TAGS.values()}
-    cases = [pytest.param(question, id=kind, marks=marked[kind]) for question, kind in TAGS.items()]
-    return pytest.mark.parametrize("question", cases)
+ANSWERED, PROMPTED = "why?", "a hard one"  # the tag that opens the thinking part is in the answer, or in the prompt
 
 
 def head(page: Page) -> Locator:
@@ -115,13 +107,13 @@ def thought(page: Page) -> Locator:
 
 def think(page: Page, served: Served, question: str, steps: int) -> None:
     """Ask, and let the engine make ``steps`` steps after the tag that opens the thinking part."""
-    answer_at_most(page, 12 if question == "why?" else 10)
+    answer_at_most(page, 12 if question == ANSWERED else 10)
     ask(page, question)
     expect(page.locator("#rp-lane-4 h4")).to_have_text(question)
-    served.engine.step(steps + (2 if question == "why?" else 0))
+    served.engine.step(steps + (2 if question == ANSWERED else 0))
 
 
-@asked()
+@pytest.mark.parametrize("question", [ANSWERED, PROMPTED])
 def test_it_is_seen_while_it_is_written_and_folds_when_it_ends(reasoner: Served, page: Page, question: str) -> None:
     think(page, reasoner, question, 3)
     expect(head(page)).to_have_text("thinking…")
@@ -141,9 +133,8 @@ def test_it_is_seen_while_it_is_written_and_folds_when_it_ends(reasoner: Served,
     assert "think>" not in text(page, 1).inner_text()
 
 
-@asked(IN_ANSWER)
-def test_a_reload_shows_the_same(reasoner: Served, page: Page, question: str) -> None:
-    think(page, reasoner, question, 3)
+def test_a_reload_shows_the_same(reasoner: Served, page: Page) -> None:
+    think(page, reasoner, PROMPTED, 3)
     expect(thought(page)).to_have_text("A step packs prompts,")
     expect(page.locator("#prompt input")).to_have_value("")
     reload(page)
@@ -158,9 +149,8 @@ def test_a_reload_shows_the_same(reasoner: Served, page: Page, question: str) ->
     expect(thought(page)).to_be_hidden()
 
 
-@asked(IN_PROMPT)
-def test_a_replay_shows_the_same(reasoner: Served, page: Page, question: str, tmp_path: Path) -> None:
-    think(page, reasoner, question, 20)
+def test_a_replay_shows_the_same(reasoner: Served, page: Page, tmp_path: Path) -> None:
+    think(page, reasoner, ANSWERED, 20)
     idle(page)
     expect(head(page)).to_have_text(THOUGHT)
     words = head(page).inner_text()
@@ -171,9 +161,8 @@ def test_a_replay_shows_the_same(reasoner: Served, page: Page, question: str, tm
     assert page.locator("#rp-lane-1 .rp-a").inner_text().endswith("It is so. Really.")
 
 
-@asked(IN_PROMPT)
-def test_what_is_never_closed_stays_open(reasoner: Served, page: Page, question: str) -> None:
-    think(page, reasoner, question, 3)
+def test_what_is_never_closed_stays_open(reasoner: Served, page: Page) -> None:
+    think(page, reasoner, ANSWERED, 3)
     expect(head(page)).to_have_text("thinking…")
     page.get_by_role("button", name="Stop lane 1").click()
     expect(head(page)).to_have_text(re.compile(r"^thought for [\d.]+ m?s, 3 tokens, unfinished$"))
@@ -181,7 +170,7 @@ def test_what_is_never_closed_stays_open(reasoner: Served, page: Page, question:
 
 
 def test_arrow_keys_pass_over_what_is_folded(reasoner: Served, page: Page) -> None:
-    think(page, reasoner, "why?", 20)
+    think(page, reasoner, ANSWERED, 20)
     expect(head(page)).to_have_text(THOUGHT)
     lane = page.locator("#rp-lane-1")
     lane.focus()
