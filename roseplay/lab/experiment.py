@@ -12,6 +12,7 @@ from roseplay.config import EngineConfig, Knobs
 from roseplay.lab.document import ARMS, MAX_REPEATS, Kind, Value, Varied
 from roseplay.lab.findings.comparison import watched_values
 from roseplay.lab.load import Load
+from roseplay.lab.measures import figures
 from roseplay.lab.points import TRAFFIC, is_small
 from roseplay.lab.words import value_text
 from roseplay.settings import settings_of
@@ -114,9 +115,9 @@ class Experiment(Load, ABC):
     def again(self, points: Sequence[Point]) -> Sequence[Point]:
         """Returns the points of the next round; none at the end."""
 
-    @abstractmethod
     def record(self, run: dict[str, Any]) -> dict[str, Any]:
         """Returns the part of a run's ``measuring.run_record`` that the result keeps."""
+        return figures(run, self.limits)
 
     @abstractmethod
     def result(self, points: Sequence[Point]) -> dict[str, Any] | None:

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from roseplay.lab.document import Kind, Varied
 from roseplay.lab.experiment import Experiment, Point
 from roseplay.lab.findings.search import MORE_RUNS, Search, is_sure
-from roseplay.lab.measures import figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +53,6 @@ class Find(Experiment):
             return [following]
         tried = {point["value"] for point in tries}
         return [point for point in points if point.durations != 1 and point.value in tried and not point.runs]
-
-    def record(self, run: dict[str, Any]) -> dict[str, Any]:
-        return figures(run, self.limits)
 
     def result(self, points: Sequence[Point]) -> dict[str, Any] | None:
         """Returns the complete tries, once there is one."""

@@ -51,27 +51,33 @@ def html_report(document: Document) -> str:
 
 
 def _about(document: Document) -> str:
-    limits, kind = document["limits"], document["kind"]
+    limits, runs = document["limits"], _runs_text(document)
     promise = f"TTFT at most {limits['ttft_ms']:g} ms and "
-    if kind == "compare":
-        runs = f"{document['repeats']} runs an arm, in the order {' '.join(document['order'])}"
+    if document["kind"] == "find":
+        promise = " and ".join(f"{FIGURES[each].title} at most {document['promises'][each]:g} ms" for each in PROMISES)
+    elif document["kind"] == "compare":
+        runs += f", in the order {' '.join(document['order'])}"
         promise += f"each request's own p99 ITL at most {limits['itl_ms']:g} ms"
     else:
-        runs = _value_runs_text(document)
         promise += (
             f"ITL at most {limits['itl_ms']:g} ms, TTFT p95 and ITL p99 for a value, each request's own for goodput"
         )
-    if kind == "find":
-        promise = " and ".join(f"{FIGURES[each].title} at most {document['promises'][each]:g} ms" for each in PROMISES)
-    runs += "; medians, beside them the lowest and highest"
-    if is_once(document):
-        runs = f"Simulated, each {'arm' if kind == 'compare' else 'value'} once"
+    medians = "" if is_once(document) else "; medians, beside them the lowest and highest"
     name = f"{document['name']}. " if document["name"] else ""
-    return f"{name}{document['model']} on {document['device']}, {document['dtype']}. {runs}. Promise: {promise}."
+    return f"{name}{_measured_on(document)}: {runs}{medians}. Promise: {promise}."
 
 
-def _value_runs_text(document: Document) -> str:
-    """Returns the number of runs of each value in words, as in ``3 runs a value``, and of each arm if there are two."""
+def _measured_on(document: Document) -> str:
+    return f"{document['model']} on {document['device']}, {document['dtype']}"
+
+
+def _runs_text(document: Document) -> str:
+    """Returns how often each arm or value was measured, as in ``3 runs a value and arm``."""
+    compares = document["kind"] == "compare"
+    if is_once(document):
+        return f"each {'arm' if compares else 'value'} simulated once"
+    if compares:
+        return f"{runs_text([document['repeats']])} an arm"
     runs = runs_text(len(point["runs"]) for points in arm_points(document).values() for point in points)
     return f"{runs} a value" + (" and arm" if len(document["arms"]) > 1 else "")
 
@@ -137,17 +143,10 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 def text_report(document: Document) -> list[str]:
     """Returns a result as lines of text: title, sentences, and a line for each figure or value with its range."""
-    title = f"{document['title']}: {document['model']} on {document['device']}, {document['dtype']}"
-    compares = document["kind"] == "compare"
-    if is_once(document):
-        runs = f"each {'arm' if compares else 'value'} simulated once"
-    elif compares:
-        runs = ("1 run" if document["repeats"] == 1 else f"medians of {document['repeats']} runs") + " an arm"
-    else:
-        runs = _value_runs_text(document)
+    title = f"{document['title']}: {_measured_on(document)}, {_runs_text(document)}"
     labels = [f"  {arm}: {of['label']}" for arm, of in document["arms"].items() if "label" in of]
-    lines = _metric_lines(document) if compares else _point_lines(document)
-    return [f"{title}, {runs}", *labels, "", *sentences(document["summary"]), "", *lines]
+    lines = _metric_lines(document) if document["kind"] == "compare" else _point_lines(document)
+    return [title, *labels, "", *sentences(document["summary"]), "", *lines]
 
 
 def _metric_lines(document: Document) -> list[str]:

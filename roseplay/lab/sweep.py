@@ -11,7 +11,6 @@ from roseplay.lab.experiment import Experiment, Point
 from roseplay.lab.findings.knee import contradicting
 from roseplay.lab.findings.sweep import latency_of
 from roseplay.lab.load import Load
-from roseplay.lab.measures import figures
 from roseplay.lab.points import PROMPT, RATE, is_small, values_of
 
 MOST_RUNS = 2  # a rate that contradicts another has at most this many times the repeats as runs
@@ -70,9 +69,6 @@ class Sweep(Experiment):
             return runs < MAX_REPEATS and (wide or (place in places and runs < MOST_RUNS * self.repeats))
 
         return [point for place, point in enumerate(points) if is_unclear(place)]
-
-    def record(self, run: dict[str, Any]) -> dict[str, Any]:
-        return figures(run, self.limits)
 
     def result(self, points: Sequence[Point]) -> dict[str, Any] | None:
         """Returns the values that have runs, once there is one for each arm."""

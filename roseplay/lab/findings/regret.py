@@ -13,7 +13,7 @@ There is no regret of a single measured run, whose spread is unknown, nor of a s
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from roseplay.lab.document import Value, Varied
@@ -68,46 +68,17 @@ def regret(
         simulated: what a result says of simulated arms, see ``document.Simulated``; ``None`` for measured ones. Simulated
             points with repeats, which kept the cache, count as measured.
     """
-    figure = OBJECTIVE[setting]
-    others = [point for point in tried if point["value"] != answer["value"]]
-    if simulated is None or len(answer["runs"]) > 1:
-        return [_measured(setting, promises, answer, others)] if others else []
-    unknown: Unknown | None = None
-    if answer["runs"][0].get("saturated"):
-        unknown = "saturated"
-    elif simulated["error_pct"] is None:
-        unknown = "unbounded"
-    elif not all("shorter" in point and "longer" in point for point in tried):
-        unknown = "not_simulated"
+    figure, others = OBJECTIVE[setting], [point for point in tried if point["value"] != answer["value"]]
+    cases: Sequence[Case] = ("runs",)
+    worst_case = Regret(setting, figure, 0.0)
+    if simulated is not None and len(answer["runs"]) == 1:
+        cases = get_args(Case)
+        worst_case = dataclasses.replace(worst_case, error_pct=simulated["error_pct"], label=simulated["label"])
+    unknown = _unknown(answer, tried, worst_case)
     if unknown is not None:
-        return [Regret(setting, figure, None, unknown)]
-    return _simulated(setting, promises, answer, others, simulated)
-
-
-def _measured(setting: Varied, promises: Promises, answer: PointResult, others: PointResults) -> Regret:
-    figure = OBJECTIVE[setting]
-    if len(answer["runs"]) < 2:
-        return Regret(setting, figure, None, "one_run")
-    best = _best(others, figure, promises)
-    loss = _loss(figure, answer, best)
-    if best is None or not loss:
-        return Regret(setting, figure, 0.0)
-    return Regret(
-        setting,
-        figure,
-        loss,
-        against=best["value"],
-        best=_end(best, figure, best=True),
-        worst=_end(answer, figure, best=False),
-    )
-
-
-def _simulated(
-    setting: Varied, promises: Promises, answer: PointResult, others: PointResults, simulated: Mapping[str, Any]
-) -> list[Finding]:
-    figure, error_pct = OBJECTIVE[setting], simulated["error_pct"]
-    worst_case, doubts = Regret(setting, figure, 0.0, error_pct=error_pct, label=simulated["label"]), []
-    for case in get_args(Case):
+        return [Regret(setting, figure, None, unknown)] if others or unknown != "one_run" else []
+    doubts: list[Finding] = []
+    for case in cases:
         own = _under(case, answer)
         best = _best([_under(case, point) for point in others], figure, promises)
         loss = _loss(figure, own, best)
@@ -118,8 +89,20 @@ def _simulated(
             )
         if misses(own, promises):
             instead = None if best is None else best["value"]
+            error_pct = worst_case.error_pct or 0.0
             doubts.append(Doubt(setting, case, error_pct, *worst_miss(own, promises), best is not None, instead))
-    return [worst_case, *doubts] if others else [*doubts]
+    return [worst_case, *doubts] if others else doubts
+
+
+def _unknown(answer: PointResult, tried: PointResults, regret: Regret) -> Unknown | None:
+    """Returns why the regret cannot be known, if so."""
+    if regret.label is None:
+        return "one_run" if len(answer["runs"]) < 2 else None
+    if answer["runs"][0].get("saturated"):
+        return "saturated"
+    if regret.error_pct is None:
+        return "unbounded"
+    return None if all("shorter" in point and "longer" in point for point in tried) else "not_simulated"
 
 
 def _under(case: Case, point: PointResult) -> PointResult:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from roseplay.lab.document import Value, Varied
 from roseplay.lab.findings.finding import Finding, Level, Row, how_measured, is_once, rows_between
-from roseplay.lab.findings.regret import regret
+from roseplay.lab.findings.regret import Promises, regret
 from roseplay.lab.points import (
     PointResult,
     compare,
@@ -22,8 +22,6 @@ PROMISES = ("itl_p99_ms", "ttft_p95_ms")
 MANY = 5  # an answer whose price is as many times its gain says so
 MORE_RUNS = 3  # a value with an unsure verdict has at most this many times the repeats as runs
 _PRICE = ("ttft_p95_ms", "ttft_p99_ms", "e2e_p99_ms", "output_tokens_per_s")
-
-Promises = Mapping[str, float]
 
 
 class Search:

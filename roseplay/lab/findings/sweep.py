@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -128,11 +129,11 @@ def sweep_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fi
     latency, two = latency_of(setting), "B" in of_arms
     runs = [run for points in of_arms.values() for point in points for run in point["runs"]]
     shown = [*SHOWN, *(name for name in OF_PREEMPTIONS if any(run[name] for run in runs))]
-    arms = {arm: _of_arm(document, points, shown, arm if two else "") for arm, points in of_arms.items()}
-    points, findings = of_arms["A"], [finding for _, of_arm in arms.values() for finding in of_arm]
-    if two:
-        findings = [crossing(setting, name, points, of_arms["B"]) for name in CROSSED] + findings
-    elif len(points) > 1:
+    arms = {arm: _of_arm(document, points, shown) for arm, points in of_arms.items()}
+    points, whose = of_arms["A"], {arm: arm if two else "" for arm in arms}
+    findings: list[Finding] = [crossing(setting, name, points, of_arms["B"]) for name in CROSSED] if two else []
+    findings += [replace(found, arm=whose[arm]) for arm, (_, of_arm) in arms.items() for found in of_arm]
+    if not two and len(points) > 1:
         first, last = points[0], points[-1]
         findings.append(Ends(setting, first["value"], last["value"], rows_between(first, last, _CHANGES)))
     if not two and setting == RATE and (fallen := falls(points)):
@@ -147,15 +148,13 @@ def sweep_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fi
     if most is not None:
         wide = {arm: _wide(setting, points, most) for arm, points in of_arms.items()}
         summary["spread"] = {"figure": latency, "reached": not any(wide.values())}
-        findings += [
-            WideValues(setting, latency, values, arm=arm if two else "") for arm, values in wide.items() if values
-        ]
+        findings += [WideValues(setting, latency, values, arm=whose[arm]) for arm, values in wide.items() if values]
     saturated = dict.fromkeys(chain.from_iterable(map(saturated_values, of_arms.values())))
     return summary, [*findings, *how_measured(document, values=list(saturated))]
 
 
 def _of_arm(
-    document: Mapping[str, Any], points: PointResults, shown: Sequence[str], arm: str
+    document: Mapping[str, Any], points: PointResults, shown: Sequence[str]
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Returns the points of an arm with their figures, knee and peak; and the findings about these two."""
     setting, limits = document["setting"], document["limits"]
@@ -169,7 +168,7 @@ def _of_arm(
         }
         for point in points
     ]
-    knee = _knee(setting, points, limits, arm) if setting in TRAFFIC else _bend(setting, points, arm)
+    knee = _knee(setting, points, limits) if setting in TRAFFIC else _bend(setting, points)
     place = None if knee.knee is None else [point["value"] for point in points].index(knee.knee)
     at, ties, dips = goodput_peak(points)
     runs = points[at]["runs"]
@@ -184,7 +183,6 @@ def _of_arm(
         dips=[points[place]["value"] for place in dips],
         repeats=len(runs),
         exact=is_exact(runs),
-        arm=arm,
     )
     return {"points": rows, "knee": place, "peak": at if peak.clear else None}, [knee, peak]
 
@@ -208,7 +206,7 @@ def goodput_peak(points: PointResults) -> tuple[int, list[int], list[int]]:
     return peak, ties, list(filter(is_dip, others))
 
 
-def _knee(setting: Varied, points: PointResults, limits: Limits, arm: str) -> Knee:
+def _knee(setting: Varied, points: PointResults, limits: Limits) -> Knee:
     kept = [not broken(point, limits) for point in points]
     place, lowest = rate_knee(kept), kept.index(False) if False in kept else None
     at = points[place] if place is not None else points[-1] if lowest is None else None
@@ -228,22 +226,15 @@ def _knee(setting: Varied, points: PointResults, limits: Limits, arm: str) -> Kn
         broken=[] if beyond is None else levels(beyond, broken(beyond, limits)),
         keeping=[points[place]["value"] for place in higher],
         breaking=[points[place]["value"] for place in lower],
-        arm=arm,
     )
 
 
-def _bend(setting: Varied, points: PointResults, arm: str) -> Bend:
+def _bend(setting: Varied, points: PointResults) -> Bend:
     latency, last = latency_of(setting), points[-1]
     place = bend(points, latency)
     at = None if place is None else points[place]
-    return Bend(
-        setting,
-        None if at is None else at["value"],
-        None if at is None else Level.of(at, latency),
-        last["value"],
-        Level.of(last, latency),
-        arm=arm,
-    )
+    value, level = (None, None) if at is None else (at["value"], Level.of(at, latency))
+    return Bend(setting, value, level, last["value"], Level.of(last, latency))
 
 
 def _off(points: PointResults) -> list[tuple[float, float]]:
