@@ -16,14 +16,16 @@ from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.simulated import evidence_of
 from roseplay.lab.experiment import ARM_CONFIG, Arm
-from roseplay.lab.servers import Servers, open_server
+from roseplay.lab.measuring import PlayedArm
+from roseplay.lab.servers import Servers
 from roseplay.lab.simulated_arm import WITHOUT_EFFECT, SimulatedArm
 from roseplay.remote.address import ServerAddress
 from roseplay.sim.evidence import Evidence
 from roseplay.traffic.workload import Workload
 
 ArmConfig = EngineConfig | ServerAddress  # from which an arm's engine is opened
-OpenEngine = Callable[..., Any]
+OpenArm = PlayedArm | SimulatedArm
+OpenEngine = Callable[..., OpenArm]  # as ``open_engine``
 _POOL = ("num_blocks", "kv_cache_memory")
 
 
@@ -44,26 +46,33 @@ class ClosedEngine:
     capabilities: ClassVar[Capabilities] = Capabilities()
 
     @classmethod
-    def of(cls, model: Any, config: EngineConfig, arms: Mapping[str, Arm] | None = None) -> ClosedEngine:
+    def of(
+        cls,
+        model: Any,
+        config: EngineConfig,
+        arms: Mapping[str, Arm] | None = None,
+        open_with: OpenEngine | None = None,
+    ) -> ClosedEngine:
         """Open an engine, read its properties, and close it.
 
         Args:
             config: from which all arms start.
             arms: if these are all simulated, the one that is opened is arm A, so that no model is loaded.
+            open_with: ``open_engine`` by default.
 
         Raises:
             EngineStartError: the engine did not start; the message is one line.
             ValueError: one arm is simulated and the other is not.
         """
         opened = config if arms is None else _simulated_arm(config, arms) or config
-        with closing(open_engine(model, opened, Knobs(), threading.Event())) as engine:
-            info, free = engine.info, engine.free_memory()
+        with closing((open_with or open_engine)(model, opened, Knobs(), threading.Event())) as arm:
+            info, free = arm.info, arm.free_memory()
             held = info.weight_bytes + info.num_blocks * info.block_size * info.kv_bytes_per_token
             if free.device is None:
                 memory = dataclasses.replace(free, host=free.host + held)
             else:
                 memory = dataclasses.replace(free, device=free.device + held)
-            return cls(model, config, info, engine.tokenizer, memory)
+            return cls(model, config, info, arm.tokenizer, memory)
 
     def free_memory(self) -> FreeMemory:
         return self.memory
@@ -79,23 +88,23 @@ class ClosedEngine:
 LiveEngine = EngineLike | ClosedEngine
 
 
-def open_engine(model: Any, config: ArmConfig, knobs: Knobs, cancelled: threading.Event) -> EngineLike | SimulatedArm:
-    """Returns a started engine, a server, or an arm on simulated hardware.
+def open_engine(model: Any, config: ArmConfig, knobs: Knobs, cancelled: threading.Event) -> OpenArm:
+    """Returns an arm on a started engine, on a server, or on simulated hardware.
 
     Raises:
         EngineStartError: on failure, and once ``cancelled`` is set.
     """
     if isinstance(config, ServerAddress):
-        return open_server(model, config, knobs, cancelled)
+        return PlayedArm(model.open(config))
     if config.run_as is not None:
         return SimulatedArm(model, config, knobs)
     from roseplay.engine.client import Engine
 
-    return Engine(model, config=config, knobs=knobs, cancelled=cancelled)
+    return PlayedArm(Engine(model, config=config, knobs=knobs, cancelled=cancelled))
 
 
-def open_on_cpu_time(model: Any, config: ArmConfig, knobs: Knobs, cancelled: threading.Event) -> EngineLike:
-    """Returns a started engine in a thread of this process, whose times are this process's CPU time.
+def open_on_cpu_time(model: Any, config: ArmConfig, knobs: Knobs, cancelled: threading.Event) -> PlayedArm:
+    """Returns an arm on a started engine in a thread of this process, whose times are this process's CPU time.
 
     Raises:
         EngineStartError: on failure, and once ``cancelled`` is set.
@@ -113,7 +122,7 @@ def open_on_cpu_time(model: Any, config: ArmConfig, knobs: Knobs, cancelled: thr
         engine.close()
         raise ValueError(f"CPU time says nothing about an engine on {engine.info.device}")
     clock.is_idle = lambda: not engine.num_unfinished
-    return engine
+    return PlayedArm(engine)
 
 
 def arm_configs(live: LiveEngine | Servers, arms: Mapping[str, Arm], *, varied: bool = False) -> dict[str, ArmConfig]:

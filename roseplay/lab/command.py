@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from roseplay.lab.arms import ClosedEngine
+from roseplay.lab.arms import ClosedEngine, OpenEngine
 from roseplay.lab.flags import parser
 from roseplay.lab.from_flags import engine_config, experiment_body
 from roseplay.lab.job import Job
@@ -24,8 +24,8 @@ from roseplay.traffic.pace import Speed
 _POLL_S = 0.1
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one experiment. Returns 0 on success, 1 if a run failed, 2 for invalid arguments, 130 if interrupted."""
+def main(argv: Sequence[str] | None = None, open_engine: OpenEngine | None = None) -> int:
+    """Run one experiment; ``open_engine`` is that of ``Job``. Returns 0 on success, 1 if a run failed, 2 for invalid arguments, 130 if interrupted."""
     options = parser().parse_args(argv)
     results: list[dict[str, Any]] = []
     try:
@@ -45,10 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             results.append({**document, "keep_cache": True} if options.keep_cache else document)
             return str(document["id"])
 
-        live = Servers.at(addresses) if addresses else ClosedEngine.of(_model(options), config, asked.arms)
+        live = Servers.at(addresses) if addresses else ClosedEngine.of(_model(options), config, asked.arms, open_engine)
         experiment = parse_experiment(body, Speed.of(live.info))
         how = {"run_limit_s": options.run_limit_s, "keep_cache": options.keep_cache}
-        job = Job(experiment, live, keep, cpu_time=options.cpu_time, **how)
+        job = Job(experiment, live, keep, open_engine, cpu_time=options.cpu_time, **how)
         _follow(job)
         for document in results:  # complete results, even if the job failed
             _write(document, options)

@@ -7,13 +7,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from roseplay.config import EngineConfig, Knobs
+from roseplay.config import Knobs
 from roseplay.core.info import EngineInfo
-from roseplay.lab.arms import ArmConfig, OpenEngine
-from roseplay.lab.measuring import PlayedArm, RunError, StoppedError
-from roseplay.lab.simulated_arm import SimulatedArm
-
-OpenArm = PlayedArm | SimulatedArm
+from roseplay.lab.arms import ArmConfig, OpenArm, OpenEngine
+from roseplay.lab.measuring import RunError, StoppedError
 
 
 class ArmEngines:
@@ -97,11 +94,7 @@ class ArmEngines:
         """Open the arm's engine; if that fails, cancel the start of the others."""
         config = self._configs[arm]
         try:
-            if isinstance(config, EngineConfig) and config.run_as is not None:
-                self._open[config] = SimulatedArm(self._model, config, self._knobs[arm])
-            else:
-                opened = self._open_engine(self._model, config, self._knobs[arm], self._give_up)
-                self._open[config] = PlayedArm(opened)
+            self._open[config] = self._open_engine(self._model, config, self._knobs[arm], self._give_up)
         except Exception as error:
             if not self._give_up.is_set():
                 whose = [name for name, other in self._configs.items() if other == config]

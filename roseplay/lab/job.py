@@ -16,9 +16,9 @@ from roseplay.engine.errors import EngineError
 from roseplay.formats.text import one_line
 from roseplay.host_memory import free_memory
 from roseplay.lab import arms
-from roseplay.lab.arms import LiveEngine, OpenEngine, arm_configs, evidence, room, settings
+from roseplay.lab.arms import LiveEngine, OpenArm, OpenEngine, arm_configs, evidence, room, settings
 from roseplay.lab.document import VERSION
-from roseplay.lab.engines import ArmEngines, OpenArm
+from roseplay.lab.engines import ArmEngines
 from roseplay.lab.experiment import Arm, Experiment, Point, in_turn
 from roseplay.lab.load import Load, PlayedLoad, PlayedLoads, fitted, warm_up
 from roseplay.lab.measuring import RunError, StoppedError, run_record
@@ -74,7 +74,7 @@ class Job:
         self.error: str | None = None
         self.result: str | None = None
         self._live, self._keep, self._cpu_time = live, keep, cpu_time
-        self._open_engine = open_engine or (arms.open_on_cpu_time if cpu_time else arms.open_engine)
+        self._open_engine: OpenEngine = open_engine or (arms.open_on_cpu_time if cpu_time else arms.open_engine)
         self._how: dict[str, Any] = {"time_limit_s": run_limit_s, "keep_cache": keep_cache}
         self._configs = arm_configs(live, experiment.arms, varied=experiment.varied in KNOBS)
         self._evidence = evidence(live, self._configs)

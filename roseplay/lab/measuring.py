@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from roseplay.config import Knobs
-from roseplay.core.info import EngineInfo
+from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.records import StepRecord
@@ -47,6 +47,13 @@ class PlayedArm:
     @property
     def capabilities(self) -> Capabilities:
         return self._engine.capabilities
+
+    @property
+    def tokenizer(self) -> Any:
+        return self._engine.tokenizer
+
+    def free_memory(self) -> FreeMemory:
+        return self._engine.free_memory()
 
     def set_knobs(self, **changes: Any) -> Knobs:
         return self._engine.set_knobs(**changes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any, ClassVar
@@ -64,8 +63,12 @@ class Servers:
 
     @property
     def model(self) -> Servers:
-        """The first argument of ``open_server``."""
+        """The first argument of ``arms.open_engine``."""
         return self
+
+    def open(self, address: ServerAddress) -> MeasuredServer:
+        """Returns a server as an arm's engine; raises ``EngineStartError``."""
+        return MeasuredServer(address, keeps_settings=self.keeps_settings)
 
     @classmethod
     def at(cls, addresses: Sequence[ServerAddress]) -> Servers:
@@ -106,8 +109,3 @@ class Servers:
 
     def resume(self) -> None:
         """Do nothing."""
-
-
-def open_server(servers: Servers, address: ServerAddress, knobs: Knobs, cancelled: threading.Event) -> MeasuredServer:
-    """Returns a server as an arm's engine; raises ``EngineStartError``. ``knobs`` and ``cancelled`` are ignored."""
-    return MeasuredServer(address, keeps_settings=servers.keeps_settings)

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from roseplay.formats.numbers import number_text, ratio_text
 from roseplay.lab.findings import comparison, crossing, finding, regret, search, sweep
 from roseplay.lab.findings.finding import Level, Row, rows_between
-from roseplay.lab.measures import FIGURES_OF_A_RUN
 from roseplay.lab.report import metric_rows, text_report
 from roseplay.lab.results import summary_of
 from roseplay.lab.words import brief, changes, facts, level_text, words_of
 from roseplay.traffic.difference import least_ratio
 from roseplay.traffic.run_figures import FIGURES
 from roseplay.traffic.scenarios import SCENARIOS
+from tests.lab.findings import point
 
 DOCUMENT = json.loads(Path(__file__).with_name("result.json").read_text())
 TIMES = ("ttft_ms", "ttft_from_arrival_ms", "queue_ms", "tpot_ms", "e2e_ms", "submit_ms", "itl_p99_ms")
@@ -56,31 +56,35 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     return {**document, "repeats": repeats, "arms": arms}
 
 
-each_document = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-
-
-@each_document
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(documents())
-def test_words_say_of_a_figure_what_its_row_says(document) -> None:
-    for row in (Row(**row) for row in summary_of(document)["metrics"]):
-        for clause in (facts(row), brief(row)):
-            assert clause.lower().startswith(row.title.lower() + " ")
-            marked = "within" in clause or "too close" in clause
-            assert marked == (row.verdict == "within"), (clause, row)
-            assert ("could not be measured" in clause) == (row.verdict == "unknown"), (clause, row)
-            if " in B and " in clause:
-                assert f" {number_text(row.b)} " in clause and f" {number_text(row.a)} " in clause
-            if row.ratio is not None and row.verdict != "unknown":
-                assert ratio_text(row.ratio) in clause
-
-
-@each_document
-@given(documents())
-def test_the_effect_is_of_what_is_watched_and_the_price_has_what_is_promised(document) -> None:
+def test_sentences_tables_and_reports_agree(document: dict[str, Any]) -> None:
     summary = summary_of(document)
+    for row in summary["metrics"]:
+        check_verdict(row)
+        check_words(Row(**row))
+    check_findings(document["scenario"], summary)
+    check_reports({**document, "summary": summary})
+
+
+def check_words(row: Row) -> None:
+    """Words say of a figure what its row says."""
+    for clause in (facts(row), brief(row)):
+        assert clause.lower().startswith(row.title.lower() + " ")
+        marked = "within" in clause or "too close" in clause
+        assert marked == (row.verdict == "within"), (clause, row)
+        assert ("could not be measured" in clause) == (row.verdict == "unknown"), (clause, row)
+        if " in B and " in clause:
+            assert f" {number_text(row.b)} " in clause and f" {number_text(row.a)} " in clause
+        if row.ratio is not None and row.verdict != "unknown":
+            assert ratio_text(row.ratio) in clause
+
+
+def check_findings(name: str, summary: dict[str, Any]) -> None:
+    """The effect is of what is watched, the price has what is promised, and each figure is mentioned once."""
     rows = {row["name"]: row for row in summary["metrics"]}
     effect, price, work = summary["findings"][:3]
-    scenario = SCENARIOS.get(document["scenario"])
+    scenario = SCENARIOS.get(name)
     if scenario is not None and scenario.watch in rows:  # tenants have rows only if requests have them
         assert (effect["watched"] or effect["row"])["name"] == scenario.watch
     assert price["wanted"] == ("better" if effect["row"] and effect["row"]["verdict"] == "worse" else "worse")
@@ -88,7 +92,7 @@ def test_the_effect_is_of_what_is_watched_and_the_price_has_what_is_promised(doc
     told += price["always"]
     assert all(row == rows[row["name"]] for row in (*told, *work["rows"]))
     names = [row["name"] for row in (*told, *work["rows"])]
-    assert len(names) == len(set(names)), "each figure is mentioned once"
+    assert len(names) == len(set(names))
     if scenario is not None and scenario.price in rows:
         assert scenario.price in names
     assert {name for name in ("ttft_p99_ms", "e2e_p99_ms") if rows[name]["verdict"] != "unknown"} <= {*names}
@@ -96,28 +100,24 @@ def test_the_effect_is_of_what_is_watched_and_the_price_has_what_is_promised(doc
     assert not clear or clear & {row["name"] for row in told}, "a clear price is always mentioned"
 
 
-@each_document
-@given(documents())
-def test_rows_have_the_verdict_of_their_ranges(document) -> None:
-    for row in summary_of(document)["metrics"]:
-        if row["verdict"] == "unknown":
-            assert None in (row["a"], row["b"])
-            continue
-        least = least_ratio(row["repeats"])
-        lower = row["b_range"][1] < row["a_range"][0]
-        apart = lower or row["a_range"][1] < row["b_range"][0]
-        far = row["ratio"] is None or not 0.999 / least < row["ratio"] < 1.001 * least  # the ratio is rounded
-        if row["verdict"] == "within":
-            assert not (apart and far)
-        else:
-            assert apart
-            assert (row["verdict"] == "better") == (lower == (FIGURES[row["name"]].better == "lower"))
+def check_verdict(row: dict[str, Any]) -> None:
+    """A row has the verdict of its ranges."""
+    if row["verdict"] == "unknown":
+        assert None in (row["a"], row["b"])
+        return
+    least = least_ratio(row["repeats"])
+    lower = row["b_range"][1] < row["a_range"][0]
+    apart = lower or row["a_range"][1] < row["b_range"][0]
+    far = row["ratio"] is None or not 0.999 / least < row["ratio"] < 1.001 * least  # the ratio is rounded
+    if row["verdict"] == "within":
+        assert not (apart and far)
+    else:
+        assert apart
+        assert (row["verdict"] == "better") == (lower == (FIGURES[row["name"]].better == "lower"))
 
 
-@each_document
-@given(documents())
-def test_the_terminal_and_the_report_show_the_same_verdicts(document) -> None:
-    document = {**document, "summary": summary_of(document)}
+def check_reports(document: dict[str, Any]) -> None:
+    """The terminal and the report show the same verdicts."""
     words = {"better": "better", "worse": "worse", "within": "within the spread", "unknown": "–"}
     lines = text_report(document)[-len(document["summary"]["metrics"]) :]
     for row, line, cells in zip(document["summary"]["metrics"], lines, metric_rows(document), strict=True):
@@ -142,27 +142,19 @@ def test_every_finding_has_words() -> None:
     assert [kind for kind in findings if words_of.dispatch(kind) is words_of.dispatch(object)] == []
 
 
-def point(**figures: tuple[float | None, ...]) -> dict[str, Any]:
-    """A point of two runs with these results, and 5 for all others."""
-    runs = [
-        {**dict.fromkeys(FIGURES_OF_A_RUN, 5.0), **{name: values[number] for name, values in figures.items()}}
-        for number in (0, 1)
-    ]
-    return {"value": 1.0, "requests": 4, "runs": runs}
-
-
-def test_what_changed_is_told_as_a_ratio_and_what_did_not_is_marked() -> None:
-    before, after = point(ttft_p95_ms=(100, 110)), point(ttft_p95_ms=(205, 215), itl_p99_ms=(4.9, 5.1))
+def test_what_changed_is_told_as_a_ratio_and_what_did_not_is_marked_or_left_out() -> None:
+    before = point(1, ttft_p95_ms=(100, 110), itl_p99_ms=(5, 5))
+    after = point(2, ttft_p95_ms=(205, 215), itl_p99_ms=(4.9, 5.1))
+    unknown = point(3, ttft_p95_ms=(None, None), itl_p99_ms=(5, 5))
     names = ("ttft_p95_ms", "itl_p99_ms")
-    assert changes(rows_between(before, after, names)) == "TTFT p95 2.00×, ITL p99 1.00× (within the spread)"
-    assert changes(rows_between(after, before, names[:1])) == "TTFT p95 0.50×"
-
-
-def test_what_could_not_be_measured_is_left_out() -> None:
-    before, after = point(ttft_p95_ms=(None, None)), point()
-    assert changes(rows_between(before, after, ("ttft_p95_ms",))) == "nothing that could be measured"
-    assert changes(rows_between(before, after, ("ttft_p95_ms", "itl_p99_ms"))) == "ITL p99 1.00× (within the spread)"
+    for first, last, told, said in (
+        (before, after, names, "TTFT p95 2.00×, ITL p99 1.00× (within the spread)"),
+        (after, before, names[:1], "TTFT p95 0.50×"),
+        (unknown, after, names, "ITL p99 1.00× (within the spread)"),
+        (unknown, after, names[:1], "nothing that could be measured"),
+    ):
+        assert changes(rows_between(first, last, told)) == said
 
 
 def test_a_figure_has_its_median_and_range() -> None:
-    assert level_text(Level.of(point(ttft_p95_ms=(170, 190)), "ttft_p95_ms")) == "180 ms (170–190)"
+    assert level_text(Level.of(point(1, ttft_p95_ms=(170, 190)), "ttft_p95_ms")) == "180 ms (170–190)"

@@ -4,36 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from roseplay.config import EngineConfig
 from roseplay.core.info import FreeMemory
-from roseplay.lab import arms
 from roseplay.lab.arms import ClosedEngine
 from roseplay.lab.command import main
-from roseplay.lab.flags import parser
-from roseplay.lab.from_flags import experiment_body
 from roseplay.lab.order import parse_experiment
 from roseplay.lab.results import experiment_of, parse_result
 from roseplay.traffic.arrivals import poisson
-from tests.lab.fake_arms import QUICK, FakeArms
-from tests.play.fake_engine import FakeEngine
+from roseplay.traffic.scenarios import SCENARIOS
+from tests.lab.fake_arms import QUICK, FakeArms, MadeUpArm, MadeUpArms
+from tests.lab.test_flags import body
 
 RESULT = Path(__file__).with_name("result.json")
-
-
-@pytest.fixture
-def pretend(monkeypatch: pytest.MonkeyPatch) -> FakeArms:
-    """Fake engines in place of those that ``main`` opens."""
-    fake = FakeArms()
-    monkeypatch.setattr(arms, "open_engine", fake)
-    return fake
-
-
-def body(*flags: str) -> dict[str, Any]:
-    return experiment_body(parser().parse_args(flags))
 
 
 def test_a_scenario_alone_is_its_own_experiment() -> None:
@@ -42,7 +27,7 @@ def test_a_scenario_alone_is_its_own_experiment() -> None:
 
 def test_a_change_of_an_arm_goes_over_what_the_scenario_sets() -> None:
     given = body(
-        "kv-pressure", "--b", "num-blocks=300", "--b", "prefix_cache=on", "--b", "prefill_max_tokens=unlimited"
+        "kv-pressure", "--b", "num-blocks=300", "--b", "prefix_cache=ON", "--b", "prefill_max_tokens = unlimited"
     )
     assert "a" not in given
     arm = parse_experiment(given).arms["B"]
@@ -96,21 +81,10 @@ def test_only_engine_settings_that_were_chosen_are_run_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", [[], 5, {"params": 5}, {"a": []}, {"limits": {"ttft_ms": "x"}}, {"roseplay_lab": 1}, {"x": 1}]
-)
-def test_a_file_may_hold_anything(spec: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "spec.json"
-    file.write_text(json.dumps({"scenario": "admission", **spec} if isinstance(spec, dict) else spec))
-    assert main(["--spec", str(file), "--num-requests", "2", "--limit-ttft-ms", "3", "--a", "max_batch_size=2"]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
     ("flags", "words"),
     [
         ([], "name a scenario"),
         (["polka"], "there is no scenario 'polka'"),
-        (["admission", "--a", "max_batch_size"], "write NAME=VALUE"),
         (["admission", "--a", "colour=red"], "not a setting of an arm"),
         (["admission", "--a", "block_size=red"], "arm A: block_size is 'red'"),
         (["admission", "--b", "slow_motion=4"], "slow motion"),
@@ -137,10 +111,11 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert len(said.splitlines()) == 1
 
 
-def test_the_summary_is_printed_in_sentences_or_the_result_as_json(pretend: FakeArms, tmp_path: Path, capsys) -> None:
+def test_the_summary_is_printed_in_sentences_or_the_result_as_json(tmp_path: Path, capsys) -> None:
+    arms = MadeUpArms()
     quick = ["admission", "--model", "tiny-chat", "--num-requests", "2", "--max-new-tokens", "3"]
     report, saved = tmp_path / "report.html", tmp_path / "result.json"
-    assert main([*quick, "--report", str(report), "--save", str(saved)]) == 0
+    assert main([*quick, "--report", str(report), "--save", str(saved)], arms) == 0
     printed = capsys.readouterr()
     assert (
         "Admission: fake-chat on cpu, float32, 1 run an arm\n  A: admission blocking\n  B: admission queued"
@@ -150,67 +125,79 @@ def test_the_summary_is_printed_in_sentences_or_the_result_as_json(pretend: Fake
     assert [line.partition(":")[0] for line in printed.err.splitlines()] == ["run 1 of 2, A", "run 2 of 2, B"]
     assert report.read_text().startswith("<!doctype html>")
     assert parse_result(saved.read_bytes())["scenario"] == "admission"
-    assert main([*quick, "--json"]) == 0
+    assert main([*quick, "--json"], arms) == 0
     document = parse_result(capsys.readouterr().out.encode())
     assert [run["arm"] for run in document["runs"]] == ["A", "B"]
     assert all(line in printed.out for line in ("Throughput, tok/s", "Preemptions"))
-    assert pretend.all_closed
+    assert arms.all_closed
 
 
-def test_a_prompt_of_ones_own_replaces_the_questions_and_is_run_again(pretend: FakeArms, tmp_path: Path) -> None:
+def test_a_prompt_of_ones_own_replaces_the_questions_and_is_run_again(tmp_path: Path) -> None:
     saved = tmp_path / "result.json"
     quick = ["dedup", "--num-requests", "2", "--max-new-tokens", "3"]
-    assert main([*quick, "--prompt", "one two three", "--save", str(saved)]) == 0
+    assert main([*quick, "--prompt", "one two three", "--save", str(saved)], MadeUpArms()) == 0
     document = parse_result(saved.read_bytes())
     assert {request["prompt_tokens"] for run in document["runs"] for request in run["requests"]} == {3 * 16}
     assert body("--spec", str(saved))["params"]["prompt"] == "one two three"
 
 
-@pytest.mark.parametrize(("flags", "cleared"), [((), 4), (("--keep-cache",), 0)])
-def test_each_run_starts_with_an_empty_cache_unless_told_to_keep_it(
-    flags: tuple[str, ...], cleared: int, pretend: FakeArms, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = []
-    monkeypatch.setattr(FakeEngine, "clear_cache", lambda engine: calls.append(engine))
-    assert main(["admission", "--num-requests", "2", "--max-new-tokens", "3", *flags]) == 0
-    assert len(calls) == cleared  # a warm-up and a run for each arm
+def test_each_run_starts_with_an_empty_cache_unless_told_to_keep_it() -> None:
+    for flags, keeps in (([], False), (["--keep-cache"], True)):
+        kept: list[bool] = []
+        arms = MadeUpArms(lambda arm, kept=kept: kept.append(arm.keeps_cache) or {})
+        assert main(["admission", "--num-requests", "2", "--max-new-tokens", "3", *flags], arms) == 0
+        assert kept == [keeps] * 2
 
 
-def test_a_run_that_fails_is_exit_code_1(pretend: FakeArms, capsys: pytest.CaptureFixture[str]) -> None:
-    pretend.step_s = 5.0
-    assert main(["admission", "--num-requests", "2", "--max-new-tokens", "3", "--run-limit-s", "0.2"]) == 1
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_both_arms_of_every_scenario_are_measured_in_turn(name: str, tmp_path: Path, capsys) -> None:
+    scenario, seen, saved = SCENARIOS[name], [], tmp_path / "result.json"
+
+    def figures(arm: MadeUpArm) -> dict[str, float]:
+        seen.append((arm.knobs, {name: getattr(arm.config, name) for name in scenario.configs()["before"]}))
+        return {}
+
+    flags = ["--repeats", "2", "--save", str(saved), "--num-requests", "3", "--max-new-tokens", "4"]
+    assert main([name, *flags], MadeUpArms(figures)) == 0
+    before, after = zip(scenario.arms().values(), scenario.configs().values(), strict=True)
+    assert seen == [before, after, after, before]
+    document = parse_result(saved.read_bytes())
+    assert (document["scenario"], document["repeats"]) == (name, 2)
+    assert [arm["knobs"] for arm in document["arms"].values()] == [knobs.to_dict() for knobs, _ in (before, after)]
+    assert f"{scenario.title}: " in capsys.readouterr().out
+
+
+def test_a_run_that_fails_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    arms = FakeArms()
+    arms.step_s = 5.0
+    assert main(["admission", "--num-requests", "2", "--max-new-tokens", "3", "--run-limit-s", "0.2"], arms) == 1
     assert "a run took longer than 0.2 s" in capsys.readouterr().err
-    assert pretend.all_closed
+    assert arms.all_closed
 
 
-def test_arms_may_have_the_memory_of_the_engine_that_was_asked(pretend: FakeArms) -> None:
-    engine = ClosedEngine.of("fake-chat", EngineConfig())
+def test_arms_may_have_the_memory_of_the_engine_that_was_asked() -> None:
+    arms = MadeUpArms()
+    engine = ClosedEngine.of("fake-chat", EngineConfig(), open_with=arms)
     pool = engine.info.num_blocks * engine.info.block_size * engine.info.kv_bytes_per_token
     assert engine.free_memory() == FreeMemory(host=64 * 2**30 + pool)
-    assert pretend.all_closed
+    assert arms.all_closed
 
 
-def test_traffic_of_ones_own_takes_the_place_of_a_scenarios_and_is_run_again(
-    pretend: FakeArms, tmp_path: Path, capsys
-) -> None:
+def test_traffic_of_ones_own_takes_the_place_of_a_scenarios_and_is_run_again(tmp_path: Path, capsys) -> None:
     file, saved = tmp_path / "day.csv", tmp_path / "result.json"
     file.write_text("arrival_s,prompt,prompt_tokens,answer_tokens\n5,,7,3\n5.01,one two three,,4\n5.02,,9,2\n")
-    assert main(["--traffic", str(file), "--b", "max_batch_size=2", "--save", str(saved)]) == 0
+    assert main(["--traffic", str(file), "--b", "max_batch_size=2", "--save", str(saved)], MadeUpArms()) == 0
     assert capsys.readouterr().out.startswith("Own traffic: day.csv: fake-chat")
     document = parse_result(saved.read_bytes())
     for run in document["runs"]:
         sent = [(r["prompt_tokens"], r["completion_tokens"]) for r in run["requests"]]
         assert sent == [(7, 3), (3, 4), (9, 2)]
-        assert [r["intended_arrival_ms"] - run["requests"][0]["intended_arrival_ms"] for r in run["requests"]] == (
-            pytest.approx([0, 10, 20], abs=0.1)
-        )
+        assert [request["intended_arrival_ms"] for request in run["requests"]] == [0, 10, 20]
     again = parse_experiment(body("--spec", str(saved)))
-    assert again.traffic is not None
     assert [request.row() for request in again.traffic.requests] == document["traffic"]["requests"]
     under = body("token-budget", "--traffic", str(file), "--rate-per-s", "100", "--seed", "4")
     experiment = parse_experiment(under)
     assert [arm.knobs.prefill_max_tokens for arm in experiment.arms.values()] == [None, 64]
-    assert experiment.traffic is not None
     assert [request.arrival_s for request in experiment.traffic.requests] == pytest.approx(
         poisson(3, 100, seed=4), abs=1e-6
     )
@@ -221,18 +208,12 @@ def test_traffic_of_ones_own_takes_the_place_of_a_scenarios_and_is_run_again(
     assert "day.csv: line 5, prompt_tokens should be a valid integer, not 'many'" in capsys.readouterr().err
 
 
-def test_a_name_is_written_as_it_is(pretend: FakeArms, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    saved = tmp_path / "result.json"
-    spec = written_spec(tmp_path, {"scenario": "admission", "params": QUICK, "name": "für 🌹"})
-    assert main(["--spec", spec, "--json", "--save", str(saved)]) == 0
+def test_a_name_is_written_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec, saved = tmp_path / "spec.json", tmp_path / "result.json"
+    spec.write_text(json.dumps({"scenario": "admission", "params": QUICK, "name": "für 🌹"}))
+    assert main(["--spec", str(spec), "--json", "--save", str(saved)], MadeUpArms()) == 0
     for text in (capsys.readouterr().out, saved.read_text(encoding="utf-8")):
         assert '"für 🌹"' in text and text.endswith("}\n")
-
-
-def written_spec(folder: Path, experiment: dict[str, Any]) -> str:
-    path = folder / "spec.json"
-    path.write_text(json.dumps(experiment))
-    return str(path)
 
 
 @pytest.mark.parametrize("flags", [["--run-as", "h100"], ["--a", "run_as=h100"], ["--url", "http://127.0.0.1:9"]])

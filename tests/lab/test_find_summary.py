@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from roseplay.lab.find import grid_between
 from roseplay.lab.findings.search import Search, is_sure, votes
-from roseplay.lab.measures import FIGURES_OF_A_RUN
 from roseplay.lab.points import misses
 from roseplay.lab.results import parse_result, summary_of
 from roseplay.lab.words import sentences
-from tests.lab.findings import finding, has
+from tests.lab.findings import finding, has, point
 
 SETTINGS = ("prefill_max_tokens", "max_batch_size")
 VALUES = grid_between(16, 1024)
@@ -26,12 +25,8 @@ GRIDS: dict[str, tuple[int | None, ...]] = {SETTINGS[0]: (*VALUES, None), SETTIN
 Machine = Callable[[float], tuple[float, float]]  # ITL p99 and TTFT p95 for a value, infinite without a limit
 
 
-def point(value: int | None, itl: list[float], ttft: list[float]) -> dict[str, Any]:
-    runs = [
-        {**dict.fromkeys(FIGURES_OF_A_RUN, 10.0), "kept_pct": 100.0, "itl_p99_ms": a, "ttft_p95_ms": b}
-        for a, b in zip(itl, ttft, strict=True)
-    ]
-    return {"value": value, "requests": 8, "runs": runs}
+def tried(value: int | None, itl: Sequence[float], ttft: Sequence[float]) -> dict[str, Any]:
+    return point(value, itl_p99_ms=itl, ttft_p95_ms=ttft)
 
 
 def found(setting: str, machine: Machine, promises: tuple[float, float], noise: float = 0, seed: int = 0) -> Any:
@@ -40,10 +35,10 @@ def found(setting: str, machine: Machine, promises: tuple[float, float], noise: 
     limits = dict(zip(("itl_p99_ms", "ttft_p95_ms"), promises, strict=True))
 
     def measure(value: int | None) -> dict[str, Any]:
-        made = point(value, [], [])
+        made = tried(value, [], [])
         while len(made["runs"]) < 3 or (len(made["runs"]) < 9 and not is_sure(made, limits, 3)):
             itl, ttft = ([of * (1 + rng.uniform(-noise, noise))] for of in machine(value or 4096))
-            made["runs"] += point(value, itl, ttft)["runs"]
+            made["runs"] += tried(value, itl, ttft)["runs"]
         return made
 
     search, tries = Search(GRIDS[setting], limits), []
@@ -67,7 +62,6 @@ def found(setting: str, machine: Machine, promises: tuple[float, float], noise: 
 def value_of(document: Any, name: str = "answer") -> int | None:
     """The value of the search's answer, or of what comes closest to one."""
     place = summary_of(document)[name]
-    assert place is not None
     value: int | None = document["points"][place]["value"]
     return value
 
@@ -115,7 +109,6 @@ def test_on_any_machine_the_answer_was_tried_and_its_sentences_say_what_its_tabl
     answer, told = value_of(document), finding(summary, "Answer")
     assert rows[answer]["kept"] and told and told["value"] == answer
     promised = finding(summary, "Promised")
-    assert promised is not None
     for level in promised["levels"]:
         assert level["median"] == rows[answer]["figures"][level["figure"]]["median"]
     assert answer == max((value for value, row in rows.items() if row["kept"]), key=grid.index)
@@ -166,7 +159,7 @@ def test_more_runs_make_two_searches_agree_though_they_are_far_apart() -> None:
 @given(st.lists(st.tuples(st.floats(1, 30), st.floats(1, 30)), min_size=3, max_size=9))
 def test_a_verdict_is_sure_once_one_side_of_each_limit_outnumbers_the_other(runs: list[tuple[float, float]]) -> None:
     limits = {"itl_p99_ms": 15, "ttft_p95_ms": 15}
-    one = point(16, *map(list, zip(*runs, strict=True)))
+    one = tried(16, *map(list, zip(*runs, strict=True)))
     leads = [sum(1 if run[side] <= 15 else -1 for run in runs) for side in (0, 1)]
     assert [within for within, _ in votes(one, limits).values()] == [(len(runs) + lead) // 2 for lead in leads]
     assert is_sure(one, limits, 3) == (min(leads) <= -3 or min(leads) >= 3)
@@ -174,26 +167,34 @@ def test_a_verdict_is_sure_once_one_side_of_each_limit_outnumbers_the_other(runs
         assert (not misses(one, limits)) == (min(leads) >= 3)
 
 
-def test_an_answer_that_was_not_kept_in_every_run_says_in_how_many() -> None:
-    assert misses(point(64, [10, 12, 30], [5, 5, 5]), {"itl_p99_ms": 20, "ttft_p95_ms": 9}) == {}
-    document, _ = found(SETTINGS[0], lambda value: (10, 5), (20, 9))
-    document["points"][-1] = point(None, [10, 12, 30, 11, 12], [5] * 5)
-    said = sentences(summary_of(document))
-    assert "Not in every run: ITL p99 is within its limit in 4 of 5 runs." in said
-    assert said[-1].endswith("medians of 5 runs.")
-    assert not has(summary_of(document), "Disagreement", of="another")
-    document["points"][-1] = point(None, [10, 12, 30, 11, 30, 12, 30, 9, 30], [5] * 9)
-    said = sentences(summary_of(document))
-    assert "Not in every run: ITL p99 is within its limit in 5 of 9 runs." in said
-    assert "Another search may find another value: the runs of no prefill budget do not agree." in said
+def test_where_repeats_disagree_is_told() -> None:
+    def said(*runs: float) -> list[str]:
+        """The sentences of a search that ends with its first try, which had these gaps."""
+        document, _ = found(SETTINGS[0], lambda value: (10, 5), (20, 9))
+        document["points"][-1] = tried(None, runs, [5] * len(runs))
+        return sentences(summary_of(document))
+
+    kept = said(10, 12, 30, 11, 12)
+    assert "Not in every run: ITL p99 is within its limit in 4 of 5 runs." in kept
+    assert kept[-1].endswith("medians of 5 runs.")
+    assert not any("Another search" in line for line in kept)
+    unsure = said(10, 12, 30, 11, 30, 12, 30, 9, 30)
+    assert "Not in every run: ITL p99 is within its limit in 5 of 9 runs." in unsure
+    assert "Another search may find another value: the runs of no prefill budget do not agree." in unsure
+    document, summary = found(SETTINGS[0], lambda value: (30, 5), (20, 9))
+    assert not has(summary, "Disagreement")
+    document["points"][-1] = tried(None, [10, 25, 90], [5, 5, 5])
+    assert sentences(summary_of(document))[2] == (
+        "Not sure: at no prefill budget, ITL p99 is within its limit in 1 of 3 runs, so another search may find one."
+    )
 
 
 def test_what_is_exactly_as_long_as_its_limit_is_within_it() -> None:
     limits = {"itl_p99_ms": 20, "ttft_p95_ms": 9}
-    at_limits = point(64, [20] * 3, [9] * 3)
+    at_limits = tried(64, [20] * 3, [9] * 3)
     assert misses(at_limits, limits) == {}
     assert votes(at_limits, limits) == {"itl_p99_ms": (3, 3), "ttft_p95_ms": (3, 3)}
-    assert set(misses(point(64, [20.01] * 3, [9.01] * 3), limits)) == set(limits)
+    assert set(misses(tried(64, [20.01] * 3, [9.01] * 3), limits)) == set(limits)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +202,7 @@ def test_what_is_exactly_as_long_as_its_limit_is_within_it() -> None:
 )
 def test_not_in_every_run_is_said_only_where_a_run_is_over_the_limit(itl: list[float], close: bool) -> None:
     document, _ = found(SETTINGS[0], lambda value: (10, 5), (20, 9))
-    document["points"][-1] = point(None, itl, [5] * 3)
+    document["points"][-1] = tried(None, itl, [5] * 3)
     assert has(summary_of(document), "Disagreement", of="answer") == close
 
 
@@ -209,7 +210,7 @@ def test_a_greater_value_is_wanted_only_where_ttft_misses_by_more() -> None:
     for ttft, greater in ((15, False), (15.1, True), (14.9, False)):
         search = Search((16, 32, 64, None), {"itl_p99_ms": 20, "ttft_p95_ms": 10})
         for value in (None, 32):
-            search.record(point(value, [30], [ttft]))
+            search.record(tried(value, [30], [ttft]))
         assert search.left == ((2, 2) if greater else (0, 0))
 
 
@@ -218,17 +219,6 @@ def test_a_greater_value_is_wanted_only_where_ttft_misses_by_more() -> None:
 )
 def test_the_grid_has_the_powers_of_two_and_halves_between(low: int, high: int, grid: tuple[int, ...]) -> None:
     assert grid_between(low, high) == (grid or (9,))
-
-
-def test_a_search_in_vain_says_where_the_repeats_disagree() -> None:
-    document, _ = found(SETTINGS[0], lambda value: (30, 5), (20, 9))
-    assert not has(summary_of(document), "Disagreement")
-    document["points"][-1] = point(None, [10, 25, 90], [5, 5, 5])
-    said = sentences(summary_of(document))
-    assert (
-        "Not sure: at no prefill budget, ITL p99 is within its limit in 1 of 3 runs, so another search may find one."
-        in said
-    )
 
 
 def test_the_sentences_of_a_search() -> None:
@@ -260,41 +250,27 @@ def test_no_limit_is_needed_where_both_promises_are_kept_without_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("itl", "ttft", "price"),
-    [
-        (20.6, 8.0, {"figure": "ttft_p95_ms", "factor": 8.0, "gain": 1.0, "many": True}),
-        (40.0, 6.1, {"figure": "ttft_p95_ms", "factor": 6.1, "gain": 2.0, "many": True}),
-        (40.0, 6.0, {"figure": "ttft_p95_ms", "factor": 6.0, "gain": 2.0, "many": True}),
-        (40.0, 5.9, {"figure": "ttft_p95_ms", "factor": 5.9, "gain": 2.0, "many": False}),
-        (20.6, 1.0, {"figure": "ttft_p95_ms", "factor": 1.0, "gain": 1.0, "many": False}),
-    ],
+    ("itl", "ttft", "gain", "many"),
+    [(20.6, 8.0, 1.0, True), (40.0, 6.0, 2.0, True), (40.0, 5.9, 2.0, False), (20.6, 1.0, 1.0, False)],
 )
-def test_a_price_that_is_many_times_its_gain_is_in_the_first_sentence(itl: float, ttft: float, price: Any) -> None:
+def test_a_price_that_is_many_times_its_gain_is_in_the_first_sentence(
+    itl: float, ttft: float, gain: float, many: bool
+) -> None:
     _, summary = found(SETTINGS[0], lambda value: (20, ttft) if value < 999 else (itl, 1), (20, 9))
-    found_price, answer = finding(summary, "SearchPrice"), finding(summary, "Answer")
-    assert found_price and answer and price.items() <= found_price.items()
-    assert [row["name"] for row in found_price["gains"]] == ["itl_p99_ms"]
+    price, said = finding(summary, "SearchPrice"), sentences(summary)
+    assert (price["figure"], price["factor"], price["gain"], price["many"]) == ("ttft_p95_ms", ttft, gain, many)
+    assert [row["name"] for row in price["gains"]] == ["itl_p99_ms"]
     assert (
-        (", at a price many times its gain (TTFT p95 " in sentences(summary)[0])
-        == price["many"]
-        == bool(answer["price"])
+        (", at a price many times its gain (TTFT p95 " in said[0]) == many == bool(finding(summary, "Answer")["price"])
     )
-    said = next(line for line in sentences(summary) if line.startswith("The price of prefill budget 768, against no "))
-    assert ": TTFT p95 " in said and " In return: ITL p99 0." in said
 
 
 def test_throughput_is_a_price_too_and_what_was_gained_is_none() -> None:
     document, _ = found(SETTINGS[1], lambda value: (5, 5) if value < 1024 else (5, 10), (20, 9))
     for run in document["points"][-1]["runs"]:
-        run["output_tokens_per_s"] = 1.0
+        run["output_tokens_per_s"] = 0.5
     summary = summary_of(document)
-    price = finding(summary, "SearchPrice")
-    assert price and (price["figure"], price["factor"], price["gain"], price["many"]) == (
-        "output_tokens_per_s",
-        10,
-        2,
-        True,
-    )
+    assert has(summary, "SearchPrice", figure="output_tokens_per_s", factor=10, gain=2, many=True)
     assert any(line.endswith("throughput 0.10×. In return: TTFT p95 0.50×.") for line in sentences(summary))
 
 

@@ -23,6 +23,11 @@ def body(*flags: str) -> dict[str, Any]:
     return experiment_body(parser().parse_args(flags))
 
 
+def test_flags_are_fields_of_the_experiment() -> None:
+    found = body("poisson", "--max-spread", "7.5", "--length", "4")
+    assert found == {"scenario": "poisson", "max_spread_pct": 7.5, "length": 4}
+
+
 def test_one_server_has_the_scenarios_knobs_in_both_arms() -> None:
     found = body("token-budget", "--url", "http://a")
     arms = SCENARIOS["token-budget"].arms()
@@ -70,22 +75,6 @@ def test_flags_that_do_not_go_together(flags: str, says: str) -> None:
         body("poisson", *flags.split())
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("prefill-max-tokens=64", ("knobs", "prefill_max_tokens", 64)),
-        ("prefill_max_tokens = unlimited", ("knobs", "prefill_max_tokens", None)),
-        ("prefix_cache=OFF", ("knobs", "prefix_cache", False)),
-        ("prefix_cache=on", ("knobs", "prefix_cache", True)),
-        ("block_size=8", ("config", "block_size", 8)),
-    ],
-)
-def test_settings_of_an_arm(text: str, value: tuple[str, str, Any]) -> None:
-    part, name, wanted = value
-    assert body("poisson", "--b", text)["b"][part][name] == wanted
-    assert "a" not in body("poisson", "--b", text)
-
-
 def test_traffic_from_a_file_has_its_name_and_its_rate(tmp_path: Path) -> None:
     file = tmp_path / f"{'x' * 90}.csv"
     file.write_text("arrival_s,prompt_tokens,answer_tokens\n0,4,2\n1,4,2\n")
@@ -107,11 +96,17 @@ def test_traffic_from_a_file_has_its_name_and_its_rate(tmp_path: Path) -> None:
         ('{"a": {"knobs": 1, "knobs": 2}}', "spec.json is ambiguous, 'knobs' occurs twice in one object: keep one"),
         ("[]", "is not an experiment: write a JSON object"),
         (json.dumps({"roseplay_lab": 2, "kind": "sweep"}), "only a comparison can be repeated"),
+        (json.dumps({"roseplay_lab": 1}), "not a result of the lab"),
         (json.dumps({"scenario": 5}), "scenario should be a valid string"),
+        (json.dumps({"scenario": "admission", "params": 5}), "params must be a JSON object"),
+        (json.dumps({"scenario": "admission", "a": []}), "a must be a JSON object"),
+        (json.dumps({"scenario": "admission", "limits": {"ttft_ms": "x"}}), "limits, ttft_ms should be"),
+        (json.dumps({"scenario": "admission", "x": 1}), "x is not known"),
     ],
 )
 def test_files_that_are_no_experiment(content: str, says: str, tmp_path: Path) -> None:
+    """The flags change parts of the experiment, whatever the file has in their place."""
     spec = tmp_path / "spec.json"
     spec.write_text(content)
     with pytest.raises(ValueError, match=says):
-        body("--spec", str(spec))
+        body("--spec", str(spec), "--num-requests", "2", "--limit-itl-ms", "3", "--a", "max_batch_size=2")

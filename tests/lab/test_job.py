@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import threading
-import time
 from typing import Any
 
 import pytest
 
 from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineError, EngineStartError
-from roseplay.lab.document import check_document
 from roseplay.lab.job import Job
 from roseplay.lab.lab import LabBusyError
 from roseplay.lab.measuring import RunError, measure_run
 from roseplay.lab.order import parse_experiment
-from roseplay.lab.words import sentences
 from roseplay.traffic.driver import Outcome
 from roseplay.traffic.workload import Arrival
-from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab
+from tests.lab.fake_arms import QUICK, FakeArms, MadeUpArm, MadeUpArms, ended, fake_lab, ran
+from tests.lab.findings import has
 from tests.play.fake_engine import FakeEngine
 from tests.waiting import wait_until
 
@@ -31,8 +29,7 @@ def test_both_arms_are_played_in_turn_and_the_live_engine_is_paused_meanwhile(en
     seen: list[Any] = []
     arms = FakeArms(lambda config, cancelled: seen.append((engine.paused, config.worker)))
     lab = fake_lab(engine, arms)
-    job = lab.start({**BODY, "name": "first"})
-    told = ended(job)
+    document, told = ran({**BODY, "name": "first"}, lab=lab)
     assert (told["state"], told["error"], told["left_s"]) == ("done", None, None)
     assert seen == [(True, "process")]  # one engine for both, since only knobs differ
     assert not engine.paused
@@ -40,8 +37,6 @@ def test_both_arms_are_played_in_turn_and_the_live_engine_is_paused_meanwhile(en
     assert [(run["label"], run["repeat"], run["done"], run["total"], run["state"]) for run in told["progress"]] == [
         ("A", 1, 3, 3, "done"), ("B", 1, 3, 3, "done"), ("B", 2, 3, 3, "done"), ("A", 2, 3, 3, "done"),
     ]  # fmt: skip
-    document = lab.store.get(told["result"])
-    assert document is not None
     assert (document["name"], document["seed"], document["order"]) == ("first", 3, ["A", "B", "B", "A"])
     assert document["params"] == {**QUICK, "rate_per_s": 50.0}
     assert [(run["arm"], run["repeat"]) for run in document["runs"]] == [("A", 1), ("B", 1), ("B", 2), ("A", 2)]
@@ -49,11 +44,6 @@ def test_both_arms_are_played_in_turn_and_the_live_engine_is_paused_meanwhile(en
     assert document["arms"]["B"]["label"] == "prefill max tokens 64"
     assert document["summary"]["same_tokens"]
     assert not lab.running
-
-
-def test_a_run_s_record_says_what_its_engine_did(engine: FakeEngine) -> None:
-    lab = fake_lab(engine)
-    document = lab.store.get(ended(lab.start(BODY))["result"])
     for run in document["runs"]:
         prompts = [request["prompt_tokens"] for request in run["requests"]]
         assert sum(step[2] for step in run["steps"]) == sum(prompts)  # including the last step, but no warm-up
@@ -66,8 +56,9 @@ def test_a_run_s_record_says_what_its_engine_did(engine: FakeEngine) -> None:
         assert run["seconds"] == pytest.approx((last["arrival_ms"] + last["e2e_ms"]) / 1000, abs=0.01)
 
 
-def test_one_experiment_at_a_time(engine: FakeEngine) -> None:
-    lab = fake_lab(engine)
+def test_one_experiment_at_a_time_and_none_once_the_server_is_closed(engine: FakeEngine) -> None:
+    arms = FakeArms()
+    lab = fake_lab(engine, arms)
     job = lab.start(LONG)
     with pytest.raises(LabBusyError, match="running already"):
         lab.start(BODY)
@@ -75,17 +66,22 @@ def test_one_experiment_at_a_time(engine: FakeEngine) -> None:
     assert ended(job)["state"] == "stopped"
     assert not lab.stop()
     assert ended(lab.start(BODY))["state"] == "done"
+    lab.start(LONG)
+    lab.close()
+    assert not lab.running
+    assert arms.all_closed
+    lab.close()
 
 
 def test_a_bad_experiment_starts_nothing(engine: FakeEngine) -> None:
-    arms = FakeArms()
+    arms = MadeUpArms()
     lab = fake_lab(engine, arms)
     with pytest.raises(ValueError, match="no scenario"):
         lab.start({"scenario": "magic"})
     told = ended(lab.start({"scenario": "dedup", "a": {"config": {"max_model_len": 16}}}))
     assert told["state"] == "error"
     assert "there is room for" in told["error"]
-    assert (arms.engines, engine.paused) == ([], False)
+    assert (arms.arms, engine.paused) == ([], False)
 
 
 def test_stopping_in_the_middle_of_a_run(engine: FakeEngine) -> None:
@@ -93,10 +89,8 @@ def test_stopping_in_the_middle_of_a_run(engine: FakeEngine) -> None:
     lab = fake_lab(engine, arms)
     job = lab.start(LONG)
     wait_until(lambda: job.status()["state"] == "running" and job.status()["progress"][0]["state"] == "running")
-    pressed = time.monotonic()
     lab.stop()
     told = ended(job, 10)
-    assert time.monotonic() - pressed < 5  # one second, with allowance for a busy machine
     assert (told["state"], told["error"], told["result"]) == ("stopped", None, None)
     assert [run["state"] for run in told["progress"]] == ["stopped", "waiting"]
     assert job.status() == told
@@ -104,24 +98,20 @@ def test_stopping_in_the_middle_of_a_run(engine: FakeEngine) -> None:
     assert not engine.paused
 
 
-def test_stopping_keeps_the_repeats_that_both_arms_have_had(engine: FakeEngine, monkeypatch) -> None:
-    lab, measured = fake_lab(engine), []
+def test_stopping_keeps_the_repeats_that_both_arms_have_had(engine: FakeEngine) -> None:
+    runs = itertools.count(1)
 
-    def measure(*given: Any, **how: Any) -> Any:
-        measured.append(given)
-        if len(measured) == 2 + 4:  # two warm-ups, then A B B; the second A is cut off
+    def figures(arm: MadeUpArm) -> dict[str, float]:
+        if next(runs) == 4:  # after A B B; the second A is cut off
             lab.stop()
-        return measure_run(*given, **how)
+        return {}
 
-    monkeypatch.setattr("roseplay.lab.measuring.measure_run", measure)
-    told = ended(lab.start({**BODY, "repeats": 3}), 10)
+    lab = fake_lab(engine, MadeUpArms(figures))
+    document, told = ran({**BODY, "repeats": 3}, lab=lab)
     assert (told["state"], [run["state"] for run in told["progress"]][:4]) == ("stopped", ["done"] * 3 + ["stopped"])
-    document = lab.store.get(told["result"])
-    assert document is not None
     assert (document["repeats"], document["order"]) == (1, ["A", "B"])
     assert [(run["arm"], run["repeat"]) for run in document["runs"]] == [("A", 1), ("B", 1)]
-    check_document(json.loads(json.dumps(document)))
-    assert "One run each" in sentences(document["summary"])[0]
+    assert has(document["summary"], "Effect", once=True)
 
 
 def test_stopping_while_the_engines_start(engine: FakeEngine) -> None:
@@ -175,7 +165,6 @@ def test_a_run_with_a_request_that_was_cut_off_does_not_count(engine: FakeEngine
     workload = [Arrival(0.0, [1, 2, 3], SamplingParams(max_new_tokens=5)) for _ in range(3)]
 
     def cut_the_second(outcome: Outcome) -> None:
-        assert outcome.stream is not None
         if outcome.stream.request_id == 2:
             engine.abort(2)
         else:
@@ -196,33 +185,18 @@ def test_a_run_that_takes_too_long_is_given_up(engine: FakeEngine) -> None:
     assert not engine.paused
 
 
-def test_a_mistake_of_ours_is_an_error_too_and_not_the_end(engine: FakeEngine, monkeypatch) -> None:
-    arms = FakeArms()
-    lab = fake_lab(engine, arms)
-
-    def broken(*_: Any) -> None:
+def test_a_mistake_of_ours_is_an_error_too_and_not_the_end(engine: FakeEngine) -> None:
+    def broken(arm: MadeUpArm) -> dict[str, float]:
         raise IndexError("a bug")
 
-    monkeypatch.setattr("roseplay.lab.job.run_record", broken)
-    told = ended(lab.start(BODY))
+    arms = MadeUpArms(broken)
+    told = ended(fake_lab(engine, arms).start(BODY))
     assert (told["state"], told["error"]) == ("error", "IndexError: a bug")
     assert arms.all_closed
     assert not engine.paused
 
 
-def test_closing_the_server_ends_the_lab(engine: FakeEngine) -> None:
-    arms = FakeArms()
-    lab = fake_lab(engine, arms)
-    lab.start(LONG)
-    lab.close()
-    assert not lab.running
-    assert arms.all_closed
-    lab.close()
-
-
-def test_a_limit_that_is_lifted_is_named_so(engine: FakeEngine) -> None:
-    lab = fake_lab(engine)
+def test_a_limit_that_is_lifted_is_named_so() -> None:
     arms = {"a": {"knobs": {"prefill_max_tokens": 64}}, "b": {"knobs": {"prefill_max_tokens": None}}}
-    document = lab.store.get(ended(lab.start({"scenario": "token-budget", "params": QUICK, **arms}))["result"])
-    assert document is not None
+    document, _ = ran({"scenario": "token-budget", "params": QUICK, **arms})
     assert "unlimited" in document["arms"]["B"]["label"] and "64" in document["arms"]["A"]["label"]

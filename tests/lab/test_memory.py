@@ -7,6 +7,7 @@ import re
 import threading
 import tracemalloc
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from roseplay.lab.order import Traffic, parse_experiment
 from roseplay.lab.own_traffic import OWN
 from roseplay.lab.simulated_arm import SimulatedArm
 from roseplay.traffic.workload import Arrival
-from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab
+from tests.lab.fake_arms import QUICK, MadeUpArms, ended, fake_lab, ran
 from tests.play.fake_engine import INFO, FakeEngine
 
 GIB = 2**30
@@ -34,22 +35,6 @@ CONFIGS_DIFFER = {
 # 8 billion parameters in bfloat16 take 14.9 GiB, on a GPU of 80 GiB whose KV cache was sized automatically.
 PARAMETERS, TOKEN_BYTES = 8_000_000_000, 128 * 1024
 WEIGHTS, TOTAL = 2 * PARAMETERS, 80 * GIB
-
-
-class CountingArms(FakeArms):
-    """Also records how many engines were open at once, and their configs."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda config, cancelled: self.configs.append(config))
-        self.configs: list[EngineConfig] = []
-        self.most_open = 0
-        self._lock = threading.Lock()
-
-    def __call__(self, *given: Any) -> FakeEngine:
-        with self._lock:
-            engine = super().__call__(*given)
-            self.most_open = max(self.most_open, sum(engine.alive for engine in self.engines))
-            return engine
 
 
 def on_a_gpu(engine: FakeEngine, *, utilization: float = 0.9, model: Any = "some/8b", context: int = 8192) -> None:
@@ -70,55 +55,54 @@ def on_a_gpu(engine: FakeEngine, *, utilization: float = 0.9, model: Any = "some
     engine.memory = FreeMemory(64 * GIB, round((1 - utilization) * TOTAL), TOTAL)
 
 
-def run(engine: FakeEngine, body: dict[str, Any]) -> tuple[dict[str, Any], CountingArms]:
-    arms = CountingArms()
+def run(engine: FakeEngine, body: dict[str, Any]) -> tuple[dict[str, Any], MadeUpArms]:
+    arms = MadeUpArms()
     told = ended(fake_lab(engine, arms).start(body))
     assert arms.all_closed
     assert not engine.paused
     return told, arms
 
 
-def test_arms_that_differ_in_knobs_alone_share_an_engine(engine: FakeEngine) -> None:
-    arms = CountingArms()
-    lab = fake_lab(engine, arms)
-    body = {**KNOBS_DIFFER, "b": {"knobs": {"prefill_max_tokens": 2}}}
-    document = lab.store.get(ended(lab.start(body))["result"])
-    assert len(arms.engines) == 1
-    assert document is not None
+def test_arms_that_differ_in_knobs_alone_share_an_engine() -> None:
+    budgets: list[int | None] = []
+    arms = MadeUpArms(lambda arm: budgets.append(arm.knobs.prefill_max_tokens) or {})
+    document, _ = ran({**KNOBS_DIFFER, "b": {"knobs": {"prefill_max_tokens": 2}}}, arms)
+    assert len(arms.arms) == 1
     assert [run["arm"] for run in document["runs"]] == ["A", "B", "B", "A"]
-    budgets = [document["arms"][arm]["knobs"]["prefill_max_tokens"] for arm in "AB"]
-    assert budgets == [None, 2]
-    # Each run's steps keep to its arm's budget, on an engine that both arms used.
-    most = {arm: max(step[2] for r in document["runs"] if r["arm"] == arm for step in r["steps"]) for arm in "AB"}
-    assert most["B"] == 2 < most["A"]
+    assert [document["arms"][arm]["knobs"]["prefill_max_tokens"] for arm in "AB"] == [None, 2]
+    assert budgets == [None, 2, 2, None]
 
 
-def test_engines_are_open_together_where_there_is_memory(engine: FakeEngine) -> None:
-    told, arms = run(engine, CONFIGS_DIFFER)
-    assert (told["state"], told["error"]) == ("done", None)
-    assert (len(arms.engines), arms.most_open) == (2, 2)
-
-
-def test_engines_take_turns_where_there_is_memory_for_one(engine: FakeEngine) -> None:
-    on_a_gpu(engine, utilization=0.7)  # 24 GiB are free, an engine needs 17
+@pytest.mark.parametrize(
+    ("gpu", "opened"),
+    [
+        (None, [50, 60]),
+        ({"utilization": 0.7}, [50, 60, 50]),  # 24 GiB are free, an engine needs 17: A, two runs of B, and A again
+        ({"model": object()}, [50, 60]),  # in memory, so that it is shared
+    ],
+)
+def test_engines_are_open_together_where_there_is_memory_and_else_in_turn(
+    engine: FakeEngine, gpu: dict[str, Any] | None, opened: list[int]
+) -> None:
+    if gpu is not None:
+        on_a_gpu(engine, **gpu)
     told, arms = run(engine, CONFIGS_DIFFER)
     assert (told["state"], told["error"]) == ("done", None)
     assert [run["state"] for run in told["progress"]] == ["done"] * 4
-    assert [config.num_blocks for config in arms.configs] == [50, 60, 50]  # A, then two runs of B, then A
-    assert arms.most_open == 1
+    assert sorted(arm.config.num_blocks for arm in arms.arms) == sorted(opened)
+    assert arms.most_open == (1 if len(opened) == 3 else 2)
 
 
 def test_a_gpu_that_is_full_is_refused_with_the_numbers_and_a_flag_that_helps(engine: FakeEngine) -> None:
     on_a_gpu(engine)
     told, arms = run(engine, KNOBS_DIFFER)
     assert told["state"] == "error"
-    assert arms.engines == []
+    assert arms.arms == []
     sentence = told["error"]
     for part in ("14.9 GiB of weights", "2.0 GiB for the rest", "8.0 GiB of cuda:0's memory are free"):
         assert part in sentence
     assert "\n" not in sentence
     flag = re.search(r"--gpu-memory-utilization (\S+)$", sentence)
-    assert flag is not None
     share = float(flag[1])
     assert 0.6 < share < 0.9
     on_a_gpu(engine, utilization=share)
@@ -128,16 +112,14 @@ def test_a_gpu_that_is_full_is_refused_with_the_numbers_and_a_flag_that_helps(en
 def test_a_pool_that_somebody_chose_for_the_live_engine_is_told_in_bytes(engine: FakeEngine) -> None:
     on_a_gpu(engine)
     engine.config = EngineConfig(num_blocks=engine.info.num_blocks)
-    told, _ = run(engine, {**KNOBS_DIFFER, "a": {"config": {"num_blocks": 99}}, "b": {"config": {"num_blocks": 99}}})
+    body = {**KNOBS_DIFFER, "a": {"config": {"num_blocks": 99}}, "b": {"config": {"num_blocks": 99}}}
+    told, _ = run(engine, body)
     flag = re.search(r"--kv-cache-memory (\d+): its own KV cache takes (\S+) GiB$", told["error"])
-    assert flag is not None
     pool = engine.info.num_blocks * 16 * TOKEN_BYTES
     assert float(flag[2]) == pytest.approx(pool / GIB, abs=0.1)
     given_back = pool - int(flag[1])
     engine.memory = dataclasses.replace(engine.memory, device=(engine.memory.device or 0) + given_back)
-    assert run(engine, {**KNOBS_DIFFER, "a": {"config": {"num_blocks": 99}}, "b": {"config": {"num_blocks": 99}}})[0][
-        "state"
-    ] == "done"  # fmt: skip
+    assert run(engine, body)[0]["state"] == "done"
 
 
 def test_a_model_too_large_to_have_twice_is_refused_without_a_flag(engine: FakeEngine) -> None:
@@ -152,13 +134,11 @@ def test_pools_nobody_chose_shrink_to_the_requests_that_run_at_once(engine: Fake
     small = {"knobs": {"max_batch_size": 4}}
     on_a_gpu(engine, utilization=0.5)
     _, arms = run(engine, {**body, "a": small, "b": small})
-    whole = arms.configs[0].num_blocks
+    whole = arms.arms[0].config.num_blocks
     on_a_gpu(engine, utilization=0.77)  # 18.4 GiB are free; weights and the rest need 16.9
     told, arms = run(engine, {**body, "a": small, "b": small})
     assert (told["state"], told["error"]) == ("done", None)
-    assert whole is not None
-    assert arms.configs[0].num_blocks is not None
-    assert arms.configs[0].num_blocks < whole / 3
+    assert arms.arms[0].config.num_blocks < whole / 3
 
 
 def test_a_pool_nobody_chose_holds_the_whole_workload_and_two_blocks_to_spare() -> None:
@@ -169,20 +149,13 @@ def test_a_pool_nobody_chose_holds_the_whole_workload_and_two_blocks_to_spare() 
     assert sized(config, dataclasses.replace(INFO, num_blocks=6), workload, whole).num_blocks == 6
 
 
-def test_a_model_in_memory_is_shared_and_its_weights_are_not_counted_again(engine: FakeEngine) -> None:
-    on_a_gpu(engine, model=object())
-    told, arms = run(engine, CONFIGS_DIFFER)
-    assert (told["state"], told["error"]) == ("done", None)
-    assert arms.most_open == 2
-
-
 def test_on_a_cpu_the_machine_s_memory_counts(engine: FakeEngine) -> None:
     engine.info = dataclasses.replace(
         INFO, num_parameters=PARAMETERS, dtype="bfloat16", kv_bytes_per_token=TOKEN_BYTES, num_blocks=5000
     )
     engine.memory = FreeMemory(host=12 * GIB)
     told, arms = run(engine, KNOBS_DIFFER)
-    assert arms.engines == []
+    assert arms.arms == []
     assert "14.9 GiB of weights" in told["error"]
     assert "12.0 GiB of memory are free: start the page with --kv-cache-memory " in told["error"]
     engine.memory = FreeMemory(host=17 * GIB)
@@ -206,7 +179,6 @@ def test_an_arm_in_another_dtype_has_weights_and_keys_of_its_own_size(engine: Fa
     assert "29.8 GiB of weights" in told["error"]
 
 
-LIVE: Any = ClosedEngine.of("qwen3-8b", EngineConfig(run_as="h100"))
 FOUR_MILLION = {
     "scenario": "poisson", "params": {"num_requests": 2},
     "a": {"config": {"num_blocks": 4_000_000}}, "b": {"config": {"num_blocks": 4_000_001}},
@@ -266,23 +238,22 @@ def test_arms_with_equal_settings_count_once_and_others_each(body: dict[str, Any
         check({**body, "a": a, "b": b})
 
 
+@cache
+def simulated() -> Any:
+    return ClosedEngine.of("qwen3-8b", EngineConfig(run_as="h100"))
+
+
 def check(body: dict[str, Any]) -> None:
     """Check what an order on a simulated H100 would hold, with 4 GiB free."""
     experiment = parse_experiment(body)
-    configs = arm_configs(LIVE, experiment.arms)
-    check_held(configs, [point.load for point in experiment.points()], LIVE.info.max_model_len, 4 * GIB)
+    configs = arm_configs(simulated(), experiment.arms)
+    check_held(configs, [point.load for point in experiment.points()], simulated().info.max_model_len, 4 * GIB)
 
 
 def test_an_order_that_would_hold_too_much_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("roseplay.lab.job.free_memory", lambda: 4 * GIB)
     with pytest.raises(ValueError, match="lower num_blocks"):
-        Lab(LIVE).start(FOUR_MILLION)
-
-
-def test_a_pool_has_at_most_as_many_blocks_as_a_machine_s_memory_holds() -> None:
-    assert EngineConfig(num_blocks=2**22).num_blocks == 2**22
-    with pytest.raises(ValueError, match="num_blocks is 2000000000"):
-        EngineConfig(num_blocks=2_000_000_000)
+        Lab(simulated()).start(FOUR_MILLION)
 
 
 def allocated(make: Callable[[], Any]) -> int:

@@ -13,6 +13,7 @@ from roseplay.lab.document import ARMS
 from roseplay.lab.experiment import Experiment, in_turn
 from roseplay.lab.lab import Lab
 from roseplay.lab.order import parse_experiment
+from roseplay.traffic.scenario import MAX_RATE_PER_S
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.play.fake_engine import FakeEngine
 
@@ -47,39 +48,88 @@ def test_parameters_change_the_traffic() -> None:
     assert (scenario.num_requests, scenario.rate_per_s, scenario.max_new_tokens) == (5, 3.0, 2)
 
 
+TEXT = "arrival_s,prompt_tokens,answer_tokens\n0,4,2\n"
+ROWS = [[10.0, "Hi", 5]]
+
+
+def sweep(setting: str = "max_batch_size", **more: Any) -> dict[str, Any]:
+    """An order of a sweep from 1 to 5, unless ``more`` says otherwise."""
+    return {"sweep": {"setting": setting, "from": 1, "to": 5, **more}}
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
         ([], "JSON object"),
-        ({}, "no scenario None: use one of admission"),
+        ({"scenario": None}, "no scenario None: use one of admission"),
         ({"scenario": "magic"}, "no scenario 'magic'"),
         ({"scenario": ["dedup"]}, "scenario should be a valid string"),
-        ({"scenario": "dedup", "speed": 1}, "speed is not known: use scenario, traffic, seed"),
-        ({"scenario": "dedup", "seed": -1}, "seed should be greater than or equal to 0, not -1"),
-        ({"scenario": "dedup", "seed": float("nan")}, "seed should be"),
-        ({"scenario": "dedup", "repeats": 0}, "repeats should be greater than or equal to 1, not 0"),
-        ({"scenario": "dedup", "repeats": 1.5}, "repeats should be a valid integer"),
-        ({"scenario": "dedup", "name": "x" * 99}, "name"),
-        ({"scenario": "dedup", "params": 5}, "params must be a JSON object"),
-        ({"scenario": "dedup", "params": {"rate_per_s": 5}}, "no parameter rate_per_s"),
-        ({"scenario": "dedup", "params": {"num_requests": 1e9}}, "num_requests"),
-        ({"scenario": "dedup", "params": {"num_requests": 256, "max_new_tokens": 512}}, "262,144 tokens"),
-        ({"scenario": "dedup", "limits": {"ttft_ms": 0}}, "limits, ttft_ms should be greater than 0"),
-        ({"scenario": "dedup", "limits": {"tpot_ms": 1}}, "limits: tpot_ms is not known: use ttft_ms, itl_ms"),
-        ({"scenario": "dedup", "a": []}, "a must be a JSON object"),
-        ({"scenario": "dedup", "a": {"knob": {}}}, "a: knob is not known: use knobs, config"),
-        ({"scenario": "dedup", "b": {"knobs": {"turbo": 1}}}, "arm B: unknown knob turbo"),
-        ({"scenario": "dedup", "b": {"knobs": {"max_batch_size": 0}}}, "arm B: max_batch_size is 0"),
-        ({"scenario": "dedup", "b": {"knobs": {"slow_motion": 2}}}, "slow motion"),
-        ({"scenario": "dedup", "b": {"config": {"num_blocks": 1}}}, "arm B: num_blocks is 1"),
-        ({"scenario": "dedup", "b": {"config": {"device": 5}}}, "arm B: device is 5: use one of auto"),
-        ({"scenario": "dedup", "b": {"config": {"worker": "thread"}}}, "cannot have worker"),
-        ({"scenario": "dedup", "b": {"config": {"num_blocks": 9, "kv_cache_memory": 9}}}, "not both"),
+        ({"speed": 1}, "speed is not known: use scenario, traffic, seed"),
+        ({"seed": -1}, "seed should be greater than or equal to 0, not -1"),
+        ({"seed": float("nan")}, "seed should be"),
+        ({"seed": 2**31}, "seed should be"),
+        ({"repeats": 0}, "repeats should be greater than or equal to 1, not 0"),
+        ({"repeats": 1.5}, "repeats should be a valid integer"),
+        ({"name": "x" * 81}, "name"),
+        ({"name": 5}, "name"),
+        *(({"length": length}, "length") for length in (2, True, "4")),
+        *(({"max_spread_pct": pct}, "max_spread_pct") for pct in (0.09, 101)),
+        ({"params": 5}, "params must be a JSON object"),
+        ({"params": {"rate_per_s": 5}}, "no parameter rate_per_s"),
+        ({"params": {"num_requests": 1e9}}, "num_requests"),
+        ({"params": {"num_requests": 256, "max_new_tokens": 512}}, "262,144 tokens"),
+        ({"params": {"num_requests": 101}, "length": 10}, "less than or equal to 1000, not 1010"),
+        ({"limits": {"ttft_ms": 0}}, "limits, ttft_ms should be greater than 0"),
+        *(({"limits": {name: value}}, name) for name, value in (("ttft_ms", 1.1e6), ("itl_ms", True), ("itl_ms", "1"))),
+        ({"limits": {"tpot_ms": 1}}, "limits: tpot_ms is not known: use ttft_ms, itl_ms"),
+        ({"a": []}, "a must be a JSON object"),
+        ({"a": {"knob": {}}}, "a: knob is not known: use knobs, config"),
+        ({"b": {"knobs": {"turbo": 1}}}, "arm B: unknown knob turbo"),
+        ({"b": {"knobs": {"max_batch_size": 0}}}, "arm B: max_batch_size is 0"),
+        ({"b": {"knobs": {"slow_motion": 2}}}, "slow motion"),
+        ({"b": {"config": {"num_blocks": 1}}}, "arm B: num_blocks is 1"),
+        ({"b": {"config": {"num_blocks": 2_000_000_000}}}, "arm B: num_blocks is 2000000000"),
+        ({"b": {"config": {"device": 5}}}, "arm B: device is 5: use one of auto"),
+        ({"b": {"config": {"worker": "thread"}}}, "cannot have worker"),
+        ({"b": {"config": {"url": 7}}}, "the url of arm B must be text"),
+        ({"b": {"config": {"num_blocks": 9, "kv_cache_memory": 9}}}, "not both"),
+        ({"sweep": []}, "sweep must be a JSON object"),
+        ({"sweep": {}}, "sweep, setting is missing"),
+        ({"sweep": {"setting": "max_batch_size", "from": 1}}, "sweep, to is missing"),
+        (sweep("seed"), "sweep, setting should be"),
+        (sweep(colour=1), "sweep: colour is not known: use setting"),
+        (sweep(**{"from": 1.5}), "from is 1.5: use a whole number"),
+        (sweep("prompt_tokens", to=99.5), "to is 99.5: use a whole number"),
+        (sweep(to=1), "the last must be larger than the first"),
+        (sweep(points=1), "sweep, points should be"),
+        (sweep(points=33), "sweep, points should be"),
+        (sweep("rate_per_s", to=500, seconds=10), "choose a lower rate or fewer seconds"),
+        (sweep("rate_per_s", seconds=1) | {"length": 4}, "seconds says how long requests arrive: leave out length"),
+        (sweep() | {"b": {"knobs": {"max_batch_size": 3}}}, "max_batch_size in both arms"),
+        (sweep("prompt_tokens") | {"traffic": {"requests": ROWS}}, "prompt_tokens is for a scenario"),
+        (
+            {"find": {"setting": "max_batch_size", "itl_p99_ms": 9, "ttft_p95_ms": 9}, "max_spread_pct": 5},
+            "leave out max_",
+        ),
+        ({"traffic": []}, "traffic must be a JSON object"),
+        ({"traffic": {1: 2}}, "traffic"),
+        ({"traffic": {"file": "x"}}, "traffic: file is not known: use name, text, requests, rate_per_s"),
+        ({"traffic": {"text": TEXT, "name": "x" * 81}}, "traffic, name"),
+        ({"traffic": {"text": TEXT, "name": 5}}, "traffic, name"),
+        ({"traffic": {"text": 5}}, "traffic, text"),
+        ({"traffic": {}}, "either the text of a file, or requests"),
+        ({"traffic": {"text": TEXT, "requests": ROWS}}, "either the text of a file, or requests"),
+        ({"traffic": {"text": TEXT, "rate_per_s": 0.05}}, "rate_per_s"),
+        ({"traffic": {"text": TEXT, "rate_per_s": MAX_RATE_PER_S + 1}}, "rate_per_s"),
+        ({"traffic": {"requests": ROWS, "rate_per_s": 2}}, "requests have arrivals"),
+        ({"traffic": {"requests": []}}, "a list of 1 to"),
+        ({"traffic": {"requests": ROWS}, "length": 4}, "length is for a scenario"),
+        ({"traffic": {"requests": ROWS}, "params": {"num_requests": 3}}, "traffic of your own has no num_requests"),
     ],
 )
 def test_a_bad_experiment_is_refused_with_a_sentence(body: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words) as caught:
-        parse_experiment(body)
+        parse_experiment({"scenario": "dedup", **body} if isinstance(body, dict) else body)
     assert "\n" not in str(caught.value)
 
 

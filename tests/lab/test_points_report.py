@@ -1,7 +1,8 @@
-"""The report of a sweep or a search: it shows what the document contains and loads nothing from elsewhere."""
+"""The report of a sweep or a search: its charts, and that it says what the document says and loads nothing."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from typing import Any
@@ -11,8 +12,7 @@ import pytest
 from roseplay.formats.segments import as_html
 from roseplay.lab.report import html_report
 from roseplay.lab.results import parse_result
-from tests.lab.fake_arms import ended, fake_lab
-from tests.play.fake_engine import FakeEngine
+from tests.lab.fake_arms import ran
 
 BODY = {"scenario": "poisson", "repeats": 2, "params": {"num_requests": 2, "max_new_tokens": 3}, "name": "<b>mine"}
 RATES = {**BODY, "sweep": {"setting": "rate_per_s", "from": 50, "to": 90, "points": 5}}
@@ -22,11 +22,9 @@ FIND = {**BODY, "find": {"setting": "prefill_max_tokens", "itl_p99_ms": 40, "ttf
 
 def measured(body: dict[str, Any], **figures: list[float]) -> dict[str, Any]:
     """The document of a job, with ``figures`` in place of what was measured at its values."""
-    lab = fake_lab(FakeEngine())
-    document = json.loads(json.dumps(lab.store.get(ended(lab.start(body))["result"])))
+    document, _ = ran(body)
     for name, values in figures.items():
         for point, value in zip(document["points"], values, strict=True):
-            del point["runs"][2:]  # extra runs of rates that happened to contradict each other
             for run, off in zip(point["runs"], (0.99, 1.01), strict=True):
                 run[name] = value * off
     return parse_result(json.dumps(document).encode())
@@ -73,15 +71,19 @@ def test_a_sweep_of_a_knob_is_drawn_against_its_values() -> None:
 
 def test_a_search_is_drawn_with_its_tries_numbered_and_its_promises() -> None:
     document = measured({**FIND, "find": {**FIND["find"], "itl_p99_ms": 1e4, "ttft_p95_ms": 0.01}})
-    kept = [row["kept"] for row in document["summary"]["points"]]
+    tries = len(document["points"])
     for chart, promise in zip(drawn(html_report(document)), ("promise 10000", "promise 0.01"), strict=True):
-        filled, hollow = chart["traces"][:2]
-        assert [*filled.get("text", []), *hollow.get("text", [])] == [str(n + 1) for n in range(len(kept))]
-        assert len(hollow["x"]) == kept.count(False) == len(kept)
-        assert filled["marker"]["color"] != hollow["marker"]["color"]
+        kept, broken = chart["traces"][:2]
+        assert (kept["name"], kept["showlegend"]) == ("kept", False)
+        assert (broken["name"], broken["showlegend"]) == ("broken", True)
+        assert broken["text"] == [str(number + 1) for number in range(tries)]
+        assert kept["marker"]["color"] != broken["marker"]["color"]
         assert any(name.startswith(promise) for name in chart["names"])
         assert chart["layout"]["xaxis"]["ticktext"][-1] == "unlimited"
-        assert max(hollow["x"]) == chart["layout"]["xaxis"]["tickvals"][-1] == 2 * 2048
+        assert max(broken["x"]) == chart["layout"]["xaxis"]["tickvals"][-1] == 2 * 2048
+    for chart in drawn(html_report(measured(FIND))):
+        kept, broken = chart["traces"][:2]
+        assert (len(kept["x"]), kept["showlegend"], broken["showlegend"]) == (1, True, False)
 
 
 @pytest.mark.parametrize("body", [RATES, BATCHES, FIND])
@@ -94,3 +96,38 @@ def test_a_report_says_what_the_document_says_and_loads_nothing(body: dict[str, 
     assert "http" not in page and "src=" not in re.sub(r"src: url\(data:", "", page)
     rows = document["summary"]["points"]
     assert page.count(">kept</td>") + page.count(">broken</td>") == len(rows)
+    assert body is RATES or f"<td>{document['setting']}</td>" not in page  # the settings are those of all values
+
+
+def test_ranges_are_drawn_beside_medians_and_axes_leave_room() -> None:
+    figures = {"ttft_p95_ms": [100.0] * 5, "itl_p99_ms": [40.0] * 5, "goodput_req_s": [1.0] * 5}
+    document = measured(RATES, **figures, output_tokens_per_s=[10.0, 20.0, 30.0, 40.0, 50.0])
+    ttft, itl, goodput = drawn(html_report(document))
+    errors = ttft["traces"][0]
+    assert errors["error_y"]["array"] == pytest.approx([1] * 5) == errors["error_y"]["arrayminus"]
+    assert errors["error_x"]["array"] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
+    assert not errors["error_y"]["symmetric"]
+    assert "error_x" not in goodput["traces"][0] or goodput["traces"][0]["error_x"] == {}
+    assert errors["text"] == [f"{rate} req/s" for rate in (50, 60, 70, 80, 90)]
+    assert ttft["layout"]["yaxis"]["range"] == pytest.approx([0, 1.08 * 101])  # its limit is far above
+    assert (level(itl), itl["layout"]["yaxis"]["range"]) == ([50], pytest.approx([0, 1.08 * 50]))
+    assert goodput["layout"]["yaxis"]["range"] == pytest.approx([0, 1.08 * 1.01])
+    assert ttft["layout"]["xaxis"]["rangemode"] == "tozero"
+
+
+def test_a_level_is_drawn_up_to_half_above_the_data() -> None:
+    top = 500 / 1.5 / 1.08 / 1.01  # the limit for TTFT is 500 ms
+    for factor, shown in ((1.01, [500]), (0.99, [])):
+        document = measured(BATCHES, ttft_p95_ms=[factor * top] * 3)
+        assert level(drawn(html_report(document))[0]) == shown
+
+
+def test_values_of_a_knob_are_on_a_logarithmic_axis_with_few_words() -> None:
+    body: dict[str, Any] = {**BATCHES, "sweep": {"setting": "max_batch_size", "from": 1, "to": 32, "points": 24}}
+    axis = drawn(html_report(measured(body)))[0]["layout"]["xaxis"]
+    assert axis["range"] == pytest.approx([-0.1, 1.60515], abs=1e-4)
+    assert axis["tickvals"][:3] == [1, 2, 3]
+    least = 32 ** (1 / 12)
+    words = [float(word) for word in axis["ticktext"] if word]
+    assert words[0] == 1 and all(high / low >= least for low, high in itertools.pairwise(words))
+    assert 6 < len(words) < len(axis["tickvals"])

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
 import pytest
 
-from roseplay.lab import measuring
 from roseplay.lab.measuring import RunError
 from roseplay.lab.progress import RunProgress, seconds_left
 from roseplay.traffic.driver import Outcome
-from tests.lab.fake_arms import ended, fake_lab
+from tests.lab.fake_arms import QUICK, MadeUpArm, MadeUpArms, ended, fake_lab
 from tests.play.fake_engine import FakeEngine
-
-BODY = {"scenario": "poisson", "repeats": 2, "params": {"num_requests": 2, "max_new_tokens": 3}}
 
 
 def lasted(arm: str, seconds: float | None, elapsed: float | None = None) -> RunProgress:
@@ -24,16 +22,8 @@ def lasted(arm: str, seconds: float | None, elapsed: float | None = None) -> Run
 
 def test_a_run_waits_runs_and_ends() -> None:
     run = RunProgress("B, 64", 2, 3, {"arm": "B", "value": 64})
-    assert run.status() == {
-        "label": "B, 64",
-        "arm": "B",
-        "value": 64,
-        "repeat": 2,
-        "done": 0,
-        "total": 3,
-        "seconds": 0.0,
-        "state": "waiting",
-    }
+    about = {"label": "B, 64", "arm": "B", "value": 64, "repeat": 2, "total": 3}
+    assert run.status() == {**about, "done": 0, "seconds": 0.0, "state": "waiting"}
     run.start()
     assert run.status()["state"] == "running"
     arrival: Any = None
@@ -58,20 +48,18 @@ def test_the_time_left_is_that_of_finished_runs_of_the_same_arm() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sweep", "find"])
-def test_a_run_of_a_value_that_fails_is_told_as_stopped(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs: list[int] = []
-    measure = measuring.measure_run
+def test_a_run_of_a_value_that_fails_is_told_as_stopped(kind: str) -> None:
+    runs = itertools.count(1)
 
-    def fails(*args: Any, **how: Any) -> Any:
-        runs.append(1)
-        if len(runs) == 3:
-            raise RunError("the third run fails")
-        return measure(*args, **how)
+    def figures(arm: MadeUpArm) -> dict[str, float]:
+        if next(runs) == 2:
+            raise RunError("the second run fails")
+        return {}
 
-    monkeypatch.setattr(measuring, "measure_run", fails)
-    asked: dict[str, Any] = {"setting": "max_batch_size", "from": 1, "to": 16}
     more = {"points": 3} if kind == "sweep" else {"itl_p99_ms": 40, "ttft_p95_ms": 300}
-    status = ended(fake_lab(FakeEngine()).start({**BODY, kind: {**asked, **more}}))
-    assert status["state"] == "error" and "the third run fails" in status["error"]
+    asked = {"setting": "max_batch_size", "from": 1, "to": 16, **more}
+    body = {"scenario": "poisson", "repeats": 2, "params": QUICK, kind: asked}
+    status = ended(fake_lab(FakeEngine(), MadeUpArms(figures)).start(body))
+    assert status["state"] == "error" and "the second run fails" in status["error"]
     states = [run["state"] for run in status["progress"]]
     assert states.count("stopped") == 1 and "running" not in states

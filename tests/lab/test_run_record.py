@@ -13,7 +13,7 @@ from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.records import StepRecord
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import StepEvent
-from roseplay.lab.measuring import MeasuredRun, measure_run, run_record
+from roseplay.lab.measuring import MeasuredRun, PlayedArm, run_record
 from roseplay.traffic.driver import Outcome, Played
 from roseplay.traffic.workload import Arrival
 from tests.play.fake_engine import FakeEngine
@@ -91,9 +91,9 @@ class Idling(FakeEngine):
 def test_a_run_has_the_steps_that_did_any_work_and_starts_cold_unless_told_otherwise(keep_cache: bool) -> None:
     engine = Idling(run=True, step_s=0.001)
     workload = [Arrival(0.0, [1] * 4, SamplingParams(max_new_tokens=3))]
-    _, steps = measure_run(engine, workload, stop=threading.Event(), time_limit_s=60, keep_cache=keep_cache)
+    run = PlayedArm(engine).run(workload, stop=threading.Event(), time_limit_s=60, keep_cache=keep_cache)
     engine.close()
-    assert [(step.prompt_tokens, step.decode_tokens) for step in steps] == [(4, 0), (0, 1), (0, 1)]
+    assert [(step.prompt_tokens, step.decode_tokens) for step in run.steps] == [(4, 0), (0, 1), (0, 1)]
     assert engine.cleared == (0 if keep_cache else 1)
 
 
@@ -120,7 +120,6 @@ def test_what_preemptions_cost_is_known_of_an_engine_that_reports_steps_and_the_
 def test_the_same_tokens_have_the_same_digest() -> None:
     def digest(*token_ids: list[int]) -> str:
         for one, ids in zip(PLAYED.outcomes, token_ids, strict=True):
-            assert one.stream is not None
             one.stream.token_ids[:] = ids
         return str(run_record("A", 1, MeasuredRun.of_played(PLAYED, []))["tokens_sha256"])
 

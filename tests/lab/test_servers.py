@@ -13,12 +13,11 @@ from roseplay.engine.client import Engine
 from roseplay.engine.telemetry import KnobEvent
 from roseplay.lab import command
 from roseplay.lab.lab import Lab
-from roseplay.lab.results import parse_result
 from roseplay.lab.servers import Servers
 from roseplay.lab.words import sentences
 from roseplay.remote.address import ServerAddress
 from roseplay.remote.engine import HttpEngine
-from tests.lab.fake_arms import ended
+from tests.lab.fake_arms import ran
 from tests.remote.servers import Script, at_a_port, words
 from tests.serve.conftest import serving
 
@@ -41,14 +40,6 @@ def urls(engines: list[Engine]) -> Iterator[list[str]]:
         yield [f"{a}/v1", f"{b}/v1"]
 
 
-def result(lab: Lab, body: dict[str, Any]) -> dict[str, Any]:
-    status = ended(lab.start(body))
-    assert (status["state"], status["error"]) == ("done", None)
-    document = lab.store.get(status["result"])
-    assert document is not None
-    return document
-
-
 def test_two_servers_are_compared(engines: list[Engine], urls: list[str]) -> None:
     engines[1].set_knobs(prefill_max_tokens=128)
     with HttpEngine(urls[0]) as live:
@@ -59,7 +50,7 @@ def test_two_servers_are_compared(engines: list[Engine], urls: list[str]) -> Non
         assert [poisson[arm]["config"]["url"] for arm in "ab"] == urls
         before = [engine.telemetry.next_cursor for engine in engines]
         body = {"scenario": "poisson", "params": PARAMS, "repeats": 2, **{arm: poisson[arm] for arm in "ab"}}
-        document = result(lab, body)
+        document, _ = ran(body, lab=lab)
     assert document["device"].startswith("roseplay at 127.0.0.1")
     assert document["arms"]["B"]["label"] == f"url {urls[1]}"
     assert document["summary"]["same_tokens"]  # both got the same prompts
@@ -72,7 +63,6 @@ def test_two_servers_are_compared(engines: list[Engine], urls: list[str]) -> Non
         assert not any(isinstance(event, KnobEvent) for event in events)  # each server keeps its own settings
         kinds = [getattr(event, "kind", "") for event in events]
         assert kinds.count("finished") == 2 * 4 + 4  # two runs and a warm-up
-    parse_result(json.dumps(document).encode())
     engines[1].set_knobs(**Knobs().to_dict())
 
 
@@ -80,10 +70,8 @@ def test_two_settings_of_a_server_are_compared_and_put_back(engines: list[Engine
     engines[0].set_knobs(max_batch_size=7)
     with HttpEngine(urls[0]) as live:
         cursor = engines[0].telemetry.next_cursor
-        document = result(
-            Lab(live),
-            {"scenario": "token-budget", "params": PARAMS, "a": {}, "b": {"knobs": {"prefill_max_tokens": 64}}},
-        )
+        body = {"scenario": "token-budget", "params": PARAMS, "a": {}, "b": {"knobs": {"prefill_max_tokens": 64}}}
+        document, _ = ran(body, lab=Lab(live))
     changes = [event.changed for event in engines[0].telemetry.since(cursor)[1] if hasattr(event, "changed")]
     assert {"prefill_max_tokens": (None, 64)} in changes
     assert document["arms"]["B"]["label"] == "prefill max tokens 64"
@@ -95,7 +83,7 @@ def test_a_rate_is_swept(urls: list[str]) -> None:
     body = {"scenario": "poisson", "params": PARAMS, "a": {}, "repeats": 1,
             "sweep": {"setting": "rate_per_s", "from": 10, "to": 20, "points": 2}}  # fmt: skip
     with HttpEngine(urls[0]) as live:
-        document = result(Lab(live), body)
+        document, _ = ran(body, lab=Lab(live))
     assert [point["value"] for point in document["points"]] == [10.0, 20.0]
     assert document["arms"]["A"]["config"] == {"url": urls[0]}
 
@@ -105,7 +93,6 @@ def test_a_rate_is_swept(urls: list[str]) -> None:
     [
         ({"config": {"block_size": 8}}, "block_size can only be set when the other server is started"),
         ({"config": {"url": "http://elsewhere:1/v1"}}, "not one of this lab's servers"),
-        ({"config": {"url": 7}}, "the url of arm B must be text"),
     ],
 )
 def test_what_cannot_be_set_from_here_is_refused(urls: list[str], b: dict[str, Any], says: str) -> None:
@@ -122,7 +109,7 @@ def test_prompts_begin_anew_where_the_cache_cannot_be_cleared() -> None:
     script = Script(words("Some ", "words", usage={"prompt_tokens": 9, "completion_tokens": 2}))
     with at_a_port(script.app) as address:
         lab = Lab(HttpEngine(address))
-        document = result(lab, {"scenario": "poisson", "params": PARAMS, "a": {}, "b": {}, "repeats": 1})
+        document, _ = ran({"scenario": "poisson", "params": PARAMS, "a": {}, "b": {}, "repeats": 1}, lab=lab)
     assert "knobs" in document["arms"]["A"]
     runs = [body["messages"][0]["content"] for body in script.bodies]
     begun = {text.split(".")[0] for text in runs}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -37,9 +36,11 @@ from roseplay.lab.results import experiment_of, parse_result, points_csv
 from roseplay.lab.simulated_arm import SimulatedArm
 from roseplay.lab.words import sentences
 from roseplay.traffic.driver import Outcome, Played
+from roseplay.traffic.scenario import Scenario
 from roseplay.traffic.scenarios import SCENARIOS
 from roseplay.traffic.workload import Workload
-from tests.lab.findings import finding, has
+from tests.lab.findings import finding
+from tests.waiting import wait_until
 
 MODEL, H100 = "qwen3-8b", EngineConfig(run_as="h100")
 
@@ -62,7 +63,6 @@ class LiveEngine:
         runner = load_simulated_runner(MODEL, self.config, Reporter(None), self.clock)
         Worker(runner, self.config, self.knobs, self, self.send, self.clock).run()
         for outcome in self.outcomes if self.knobs.admission == "blocking" else ():
-            assert outcome.stream is not None
             outcome.submit_end_ns = outcome.stream.metrics.first_token_ns or 0
         return MeasuredRun.of_played(Played(self.outcomes), self.records)
 
@@ -105,52 +105,51 @@ class LiveEngine:
                 self.records.append(event.record)
 
 
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in ("batched-append", "swap", "speculation")])
+def runs(arm: SimulatedArm, workload: Workload, **how: Any) -> dict[str, Any]:
+    """The record of a simulated run."""
+    return run_record("A", 1, arm.run(workload, stop=threading.Event(), time_limit_s=60, **how))
+
+
+# Clients that block, chunks, tenants, and prompts that are cached or shared; tests of ``sim`` compare other settings.
+@pytest.mark.parametrize("name", ["admission", "dedup", "fair-tenants", "token-budget"])
 def test_a_run_is_that_of_a_live_engine(name: str) -> None:
     scenario = SCENARIOS[name]
     for side, knobs in scenario.arms().items():
-        config = replace(H100, **scenario.configs()[side])
-        arm = SimulatedArm(MODEL, config, knobs)
-        workload = make_load(Load(scenario=scenario), arm, 2048).workload
-        live = LiveEngine(arm, workload, knobs, config).run()
-        simulated = arm.run(workload, stop=threading.Event(), time_limit_s=60)
-        found = run_record("A", 1, simulated)
-        del found["saturated"]
-        assert found == run_record("A", 1, live)
+        check_run(scenario, knobs, replace(H100, **scenario.configs()[side]), 2048)
 
 
 def test_a_run_under_preemption_and_a_full_batch_is_that_of_a_live_engine() -> None:
     scenario = SCENARIOS["kv-pressure"].changed({"num_requests": 40})
     knobs = Knobs(max_batch_size=12, prefill_max_tokens=100, overlap=False)
-    config = replace(H100, num_blocks=40, block_size=16)
+    assert check_run(scenario, knobs, replace(H100, num_blocks=40, block_size=16), 600)["preemptions"] > 5
+
+
+def check_run(scenario: Scenario, knobs: Knobs, config: EngineConfig, room: int) -> dict[str, Any]:
+    """The record of a run of this scenario, which is that of a live engine."""
     arm = SimulatedArm(MODEL, config, knobs)
-    workload = make_load(Load(scenario=scenario), arm, 600).workload
-    found = run_record("A", 1, arm.run(workload, stop=threading.Event(), time_limit_s=60))
-    del found["saturated"]
-    assert found == run_record("A", 1, LiveEngine(arm, workload, knobs, config).run())
-    assert found["preemptions"] > 5
+    workload = make_load(Load(scenario=scenario), arm, room).workload
+    record = runs(arm, workload)
+    del record["saturated"]
+    assert record == run_record("A", 1, LiveEngine(arm, workload, knobs, config).run())
+    return record
 
 
 def test_a_repeat_is_equal_and_the_cache_is_kept_only_if_asked_for() -> None:
     arm = SimulatedArm(MODEL, H100, Knobs())
     workload = make_load(Load(scenario=SCENARIOS["shared-head"]), arm, 2048).workload
-
-    def saved(**how: Any) -> Any:
-        return run_record("A", 1, arm.run(workload, stop=threading.Event(), time_limit_s=60, **how))
-
-    first = saved()
-    assert saved() == first
-    assert saved(keep_cache=True)["saved_tokens"] > first["saved_tokens"] > 0
-    assert saved() == first
+    first = runs(arm, workload)
+    assert runs(arm, workload) == first
+    assert runs(arm, workload, keep_cache=True)["saved_tokens"] > first["saved_tokens"] > 0
+    assert runs(arm, workload) == first
 
 
 def test_requests_beyond_the_queue_are_refused() -> None:
     arm = SimulatedArm(MODEL, replace(H100, max_waiting=8), Knobs())
     workload = make_load(Load(scenario=SCENARIOS["dedup"]), arm, 2048).workload
     with pytest.raises(RunError, match=r"24 of 32 requests were refused: 8 requests are already waiting"):
-        arm.run(workload, stop=threading.Event(), time_limit_s=60)
+        runs(arm, workload)
     spread = [replace(arrival, at_s=0.05 * index) for index, arrival in enumerate(workload)]
-    assert len(arm.run(spread, stop=threading.Event(), time_limit_s=60).answers) == 32
+    assert len(runs(arm, spread)["requests"]) == 32
 
 
 # -- experiments
@@ -159,13 +158,17 @@ def test_requests_beyond_the_queue_are_refused() -> None:
 def ran(body: dict[str, Any], config: EngineConfig = H100, model: str = MODEL, **how: Any) -> dict[str, Any]:
     """The result of an experiment, as it is read from its file."""
     results: list[dict[str, Any]] = []
-    experiment = parse_experiment(body)
-    live = ClosedEngine.of(model, config, experiment.arms)
-    job = Job(experiment, live, lambda document: results.append(document) or "id", **how)
-    job.start()
+    job = started(body, config, model, keep=lambda document: results.append(document) or "id", **how)
     assert job.wait(60)
     assert job.error is None
     return parse_result(json.dumps(results[-1]).encode())
+
+
+def started(body: dict[str, Any], config: EngineConfig = H100, model: str = MODEL, **how: Any) -> Job:
+    experiment = parse_experiment(body)
+    job = Job(experiment, ClosedEngine.of(model, config, experiment.arms), **{"keep": lambda _: "id", **how})
+    job.start()
+    return job
 
 
 def test_two_gpus_are_compared_and_the_result_says_what_it_is_worth() -> None:
@@ -185,7 +188,7 @@ def test_two_gpus_are_compared_and_the_result_says_what_it_is_worth() -> None:
     assert "; B: H200 SXM, uncalibrated (error at " in said[-1]
     assert said[-1].endswith("A repeat would give the same figures.")
     for text in ("\n".join(text_report(document)), html_report(document)):
-        assert "simulated once" in text or "Simulated, each arm once" in text
+        assert "each arm simulated once" in text
         assert "calibrated on" in text and "about the same" in text and "within the spread" not in text
 
 
@@ -244,17 +247,6 @@ def test_a_search_has_the_regret_of_its_answer_under_the_error_of_the_simulation
     assert points_csv(document)
 
 
-def test_no_budget_is_recommended_where_none_is_needed() -> None:
-    document = ran({"scenario": "token-budget", "find": {**FIND, "itl_p99_ms": 50, "ttft_p95_ms": 500}})
-    summary = document["summary"]
-    assert [point["value"] for point in document["points"]] == [None]
-    assert (summary["answer"], has(summary, "SearchPrice"), has(summary, "Regret")) == (0, False, False)
-    assert sentences(summary)[0] == "No prefill budget is needed, as both promises are kept without one."
-    assert "unlimited" in text_report(document)[-1]
-    assert html_report(document)
-    assert parse_result(json.dumps(document).encode()) == document
-
-
 @pytest.mark.parametrize(
     ("bounds", "error"), [((0.0, 0.0), 0.0), ((0.0, 0.2), 0.2), ((0.3, 0.2), 0.3), ((0.0, None), None)]
 )
@@ -270,22 +262,18 @@ def test_a_search_with_an_error_of_nothing_simulates_each_value_once() -> None:
     while following := asked.again(points):
         following[0].runs.append(figures)
     found = asked.result(points)
-    assert found is not None
     assert len(found["points"]) > 1
     assert all(point["shorter"] == point["longer"] == figures for point in found["points"])
 
 
 def test_a_mixture_of_experts_has_no_bound_and_the_search_no_regret(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
-    file.write_text(
-        json.dumps(
-            {
-                "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_size": 1024, "num_hidden_layers": 4,
-                "num_attention_heads": 16, "num_key_value_heads": 4, "intermediate_size": 2048, "vocab_size": 32000,
-                "num_local_experts": 8, "num_experts_per_tok": 2, "max_position_embeddings": 4096,
-            }
-        )
-    )  # fmt: skip
+    shape = {
+        "hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 4,
+        "intermediate_size": 2048, "vocab_size": 32000, "num_local_experts": 8, "num_experts_per_tok": 2,
+    }  # fmt: skip
+    about = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "max_position_embeddings": 4096}
+    file.write_text(json.dumps({**about, **shape}))
     document = ran(
         {"scenario": "token-budget", "params": {"rate_per_s": 5}, "find": {**FIND, "itl_p99_ms": 50}}, model=str(file)
     )
@@ -295,14 +283,13 @@ def test_a_mixture_of_experts_has_no_bound_and_the_search_no_regret(tmp_path: Pa
     assert regret and (regret["pct"], regret["unknown"]) == (None, "unbounded")
 
 
+GPU = {"config": {"run_as": "h100"}}
+
+
 @pytest.mark.parametrize(
     ("arms", "config", "refusal"),
     [
-        (
-            {"a": {"config": {"run_as": "h100"}}, "b": {}},
-            EngineConfig(),
-            "arm A is simulated and arm B would be measured",
-        ),
+        ({"a": GPU, "b": {}}, EngineConfig(), "arm A is simulated and arm B would be measured"),
         ({"a": {}, "b": {"config": {"run_as": None}}}, H100, "arm B"),
         ({"a": {}, "b": {"config": {"threads": 2}}}, H100, "arm B: threads has no effect on simulated hardware"),
         (
@@ -319,32 +306,16 @@ def test_what_cannot_be_simulated_is_refused_in_one_line(arms: Any, config: Engi
     assert "\n" not in str(found.value)
 
 
-@pytest.mark.parametrize(
-    ("knobs", "refusal"),
-    [
-        (
-            {"preemption_mode": "swap"},
-            "arm B: preemption_mode swap is not possible: how fast a simulated GPU copies to the host is not known; use"
-            " recompute",
-        ),
-        (
-            {"speculative_tokens": 4},
-            "arm B: speculative_tokens cannot be simulated, as answers are a fixed text: set it to 0",
-        ),
-    ],
-)
 @pytest.mark.parametrize("more", [{}, {"sweep": {"setting": "max_batch_size", "from": 1, "to": 4, "points": 2}}])
-def test_knobs_that_a_simulated_engine_cannot_have_are_refused_when_it_opens(
-    knobs: Any, refusal: str, more: Any
-) -> None:
-    job = Job(
-        parse_experiment({"scenario": "poisson", "a": {}, "b": {"knobs": knobs}, **more}),
-        ClosedEngine.of(MODEL, H100),
-        lambda _: "id",
-    )
-    job.start()
-    assert job.wait(60)
-    assert (job.state, job.error, job.result) == ("error", refusal, None)
+def test_knobs_that_a_simulated_engine_cannot_have_are_refused_when_it_opens(more: Any) -> None:
+    for knobs, refusal in (
+        ({"preemption_mode": "swap"}, "preemption_mode swap is not possible"),
+        ({"speculative_tokens": 4}, "speculative_tokens cannot be simulated"),
+    ):
+        job = started({"scenario": "poisson", "a": {}, "b": {"knobs": knobs}, **more})
+        assert job.wait(60)
+        assert (job.state, job.result) == ("error", None)
+        assert f"arm B: {refusal}" in str(job.error)
 
 
 def test_the_page_offers_the_hardware_of_an_arm() -> None:
@@ -366,10 +337,8 @@ def test_a_long_run_is_stopped_at_once() -> None:
         "length": 10,
         "params": {"num_requests": 90, "max_new_tokens": 100, "rate_per_s": 900},
     }
-    job = Job(parse_experiment(body), ClosedEngine.of(MODEL, H100), lambda _: "id")
-    job.start()
-    while not any(run["done"] for run in job.status()["progress"]):
-        time.sleep(0.001)
+    job = started(body)
+    wait_until(lambda: any(run["done"] for run in job.status()["progress"]))
     job.stop()
     assert job.wait(60)
     assert job.state == "stopped"

@@ -34,15 +34,23 @@ def request(index: int, ttft_ms: float, itl_ms: float | None = 5.0, **more: Any)
 
 
 def made(document: dict[str, Any], a: list[list[float]], b: list[list[float]], **about: Any) -> dict[str, Any]:
-    """The document with runs that have these ITL gaps, one list per run, and everything else equal."""
+    """The document with runs that have these ITL gaps, one list per run, and everything else equal.
+
+    ``of_a`` and ``of_b`` are what else differs: fields of an arm's runs, and of its requests.
+    """
+    differing = {"A": about.pop("of_a", {}), "B": about.pop("of_b", {})}
     runs = []
     for arm, gaps_of_runs in (("A", a), ("B", b)):
         for repeat, gaps in enumerate(gaps_of_runs, 1):
-            runs.append(
-                {"arm": arm, "repeat": repeat, "seconds": 1.0, "requests": [request(0, 100.0), request(1, 100.0)],
-                 "itl_ms": gaps, "steps": [[0.0, 1.0, 20, 0, 1, 0, 2]], "tokens_sha256": "x", "saved_tokens": 0,
-                 "preemptions": 0, "recomputed_tokens": None, "moved_mb": None}
-            )  # fmt: skip
+            run: dict[str, Any] = {
+                "arm": arm, "repeat": repeat, "seconds": 1.0, "requests": [request(0, 100.0), request(1, 100.0)],
+                "itl_ms": gaps, "steps": [[0.0, 1.0, 20, 0, 1, 0, 2]], "tokens_sha256": "x", "saved_tokens": 0,
+                "preemptions": 0, "recomputed_tokens": None, "moved_mb": None,
+            }  # fmt: skip
+            for name, value in differing[arm].items():
+                for part in [run] if name in run else run["requests"]:
+                    part[name] = copy.deepcopy(value)
+            runs.append(run)
     return {**document, "runs": runs, "repeats": len(a), **about}
 
 
@@ -58,15 +66,8 @@ def test_figures_are_medians_over_repeats_with_their_range(document) -> None:
 
 
 def test_goodput_counts_requests_that_keep_both_limits(document) -> None:
-    document = made(document, [[5.0]], [[5.0]])
-    for run in document["runs"]:
-        run["requests"] = [
-            request(0, 100.0, 20.0),
-            request(1, 101.0, 20.0),
-            request(2, 100.0, 20.1),
-            request(3, 1.0, None),
-        ]
-        run["seconds"] = 2.0
+    requests = [request(0, 100.0, 20.0), request(1, 101.0, 20.0), request(2, 100.0, 20.1), request(3, 1.0, None)]
+    document = made(document, [[5.0]], [[5.0]], of_a={"requests": requests, "seconds": 2.0})
     assert rows(summary_of({**document, "limits": {"ttft_ms": 100.0, "itl_ms": 20.0}}))["goodput_req_s"]["a"] == 1.0
     assert rows(summary_of({**document, "limits": {"ttft_ms": 1000.0, "itl_ms": 100.0}}))["goodput_req_s"]["a"] == 2.0
     before = copy.deepcopy(document)
@@ -104,13 +105,10 @@ def test_what_lies_within_the_spread_is_not_claimed(document) -> None:
 
 def test_a_wait_before_the_call_of_submit_is_told(document) -> None:
     """Clients that block get their first token soon after the submit, but long after they wanted to send it."""
-    blocked = made(document, [[10.0], [10.0]], [[10.0], [10.0]], scenario="admission")
-    for run in blocked["runs"]:
-        for one in run["requests"]:
-            in_a = run["arm"] == "A"
-            one |= {"ttft_ms": 6.0 if in_a else 90.0, "ttft_from_arrival_ms": 480.0 if in_a else 90.0}
-            one["submit_ms"] = 6.0 if in_a else 0.1
-    found = summary_of(blocked)
+    of_a = {"ttft_ms": 6.0, "ttft_from_arrival_ms": 480.0, "submit_ms": 6.0}
+    of_b = {"ttft_ms": 90.0, "ttft_from_arrival_ms": 90.0}
+    gaps = [[10.0], [10.0]]
+    found = summary_of(made(document, gaps, gaps, scenario="admission", of_a=of_a, of_b=of_b))
     assert rows(found)["ttft_p95_ms"]["verdict"] == "worse"
     assert rows(found)["ttft_from_arrival_p95_ms"]["verdict"] == "better"
     assert "; TTFT from arrival p95 is 90 ms in B and 480 ms in A (0.19×); " in sentences(found)[1]
@@ -124,11 +122,7 @@ def test_one_run_each_is_told_to_be_repeated(document) -> None:
 
 
 def test_a_worse_b_has_no_price_but_a_return(document) -> None:
-    swapped = made(document, [[10.0], [11.0]], [[30.0], [31.0]])
-    for run in swapped["runs"]:
-        run["seconds"] = 1.0 if run["arm"] == "A" else 0.5
-    for request_ in (r for run in swapped["runs"] if run["arm"] == "B" for r in run["requests"]):
-        request_["ttft_ms"] = 50.0
+    swapped = made(document, [[10.0], [11.0]], [[30.0], [31.0]], of_b={"seconds": 0.5, "ttft_ms": 50.0})
     first, second, _ = sentences(summary_of(swapped))
     assert first == "ITL p99 is 30.5 ms in B and 10.5 ms in A (2.90×)."
     assert second.startswith("In return: TTFT p95 is 50 ms in B and 100 ms in A (0.50×); ")
@@ -136,33 +130,25 @@ def test_a_worse_b_has_no_price_but_a_return(document) -> None:
 
 def test_the_price_is_the_promised_one_and_no_substitute(document) -> None:
     """It is stated with its numbers even if it is unclear or went the other way; other losses follow it."""
-    paid = made(document, [[30.0], [31.0]], [[10.0], [11.0]])
+    of_b = {"ttft_ms": 240.0, "e2e_ms": 900.0, "tpot_ms": 90.0}
+    paid = made(document, [[30.0], [31.0]], [[10.0], [11.0]], of_a={"e2e_ms": 300.0}, of_b=of_b)
     for run in paid["runs"]:
-        for number, one in enumerate(run["requests"]):
-            in_b = run["arm"] == "B"
-            one["ttft_ms"] = (240.0 if in_b else 100.0) + 300 * (run["repeat"] == 2) * (1 - number)
-            one["e2e_ms"] = 900.0 if in_b else 300.0
-            one["tpot_ms"] = 90.0 if in_b else 5.0
+        run["requests"][0]["ttft_ms"] += 300 * (run["repeat"] == 2)
     second = sentences(summary_of(paid))[1]
     assert second.startswith("The price: TTFT p95 is ")
     assert ", within the spread of 2 repeats; TTFT p99 " in second
     assert "; E2E p99 3.00×; also worse in B: TPOT p50 18.0×." in second
-    for run in paid["runs"]:
-        for one in run["requests"]:
-            one["ttft_ms"] = 50.0 if run["arm"] == "B" else 200.0
-    assert sentences(summary_of(paid))[1].startswith(
+    against = made(document, [[30.0], [31.0]], [[10.0], [11.0]], of_a={"ttft_ms": 200.0}, of_b={"ttft_ms": 50.0})
+    assert sentences(summary_of(against))[1].startswith(
         "The price: TTFT p95 was expected to be worse in B but is better: 50 ms in B and 200 ms in A (0.25×); "
     )
 
 
 def test_another_figure_is_told_where_the_watched_one_stands_still(document) -> None:
-    still = made(document, [[10.0], [10.0]], [[10.0], [10.0]])
-    for run in still["runs"]:
-        run["preemptions"] = 7 if run["arm"] == "A" else 0
-        for one in run["requests"]:
-            one["e2e_ms"] = 100.0 if run["arm"] == "A" else 50.0  # also an improvement, but a smaller one
-    first = sentences(summary_of(still))[0]
-    assert first == (
+    """E2E is better, too, but by less than preemptions are."""
+    gaps = [[10.0], [10.0]]
+    still = made(document, gaps, gaps, of_a={"preemptions": 7, "e2e_ms": 100.0})
+    assert sentences(summary_of(still))[0] == (
         "ITL p99 is 10 ms in B and 10 ms in A (1.00×), within the spread of 2 repeats, but preemptions are 0 in B and 7 in A"
         " (0×)."
     )
@@ -180,17 +166,15 @@ def test_a_scenario_nobody_knows_any_more_can_be_summed_up(document) -> None:
 
 
 def test_no_gaps_and_no_time_are_no_error(document) -> None:
-    empty = made(document, [[]], [[]])
-    for run in empty["runs"]:
-        run["seconds"] = 0.0
-        run["requests"] = [request(0, 1.0, None)]
-    found = rows(summary_of(empty))
-    assert found["itl_p99_ms"]["a"] is None
-    assert found["itl_p99_ms"]["ratio"] is None
+    nothing = {"seconds": 0.0, "requests": [request(0, 1.0, None)]}
+    empty = made(document, [[]], [[]], of_a=nothing, of_b=nothing)
+    summary = summary_of(empty)
+    found = rows(summary)
+    assert (found["itl_p99_ms"]["a"], found["itl_p99_ms"]["ratio"]) == (None, None)
     assert found["tpot_p50_ms"]["b_range"] == [None, None]
     assert found["output_tokens_per_s"]["a"] == 0
-    assert "could not be measured" in sentences(summary_of(empty))[0]
-    assert "could not be measured" in html_report({**empty, "summary": summary_of(empty)})
+    assert "could not be measured" in sentences(summary)[0]
+    assert "could not be measured" in html_report({**empty, "summary": summary})
 
 
 def test_a_document_from_a_file_is_checked_and_summed_up_anew(document) -> None:
@@ -264,11 +248,12 @@ def test_the_report_marks_the_settings_that_differ_whatever_is_said_of_them(docu
 
 
 def test_waiting_times_are_those_of_each_tenant(document) -> None:
-    fair = made(document, [[5.0], [5.0]], [[5.0], [5.0]], scenario="fair-tenants")
-    for run in fair["runs"]:
-        small, large = (10.0, 500.0) if run["arm"] == "B" else (400.0, 420.0)
-        flood = [request(i, 100.0, queue_ms=large, tenant="flood") for i in range(7)]
-        run["requests"] = [*flood, request(7, 100.0, queue_ms=small, tenant="quiet")]
+    def of(small: float, large: float) -> dict[str, Any]:
+        flood = [request(number, 100.0, queue_ms=large, tenant="flood") for number in range(7)]
+        return {"requests": [*flood, request(7, 100.0, queue_ms=small, tenant="quiet")]}
+
+    gaps, of_arms = [[5.0], [5.0]], {"of_a": of(400.0, 420.0), "of_b": of(10.0, 500.0)}
+    fair = made(document, gaps, gaps, scenario="fair-tenants", **of_arms)
     found = summary_of(fair)
     assert [rows(found)[f"{which}_tenant_queue_p50_ms"][arm] for which in ("small", "large") for arm in "ab"] == [
         400.0, 10.0, 420.0, 500.0,
@@ -278,27 +263,10 @@ def test_waiting_times_are_those_of_each_tenant(document) -> None:
         "The price: queue p50 of the largest tenant is 500 ms in B and 420 ms in A (1.19×)"
     )
     assert parse_result(json.dumps({**fair, "summary": found}).encode())["runs"][0]["requests"][0]["tenant"] == "flood"
-
-
-def test_of_two_tenants_with_as_many_tokens_each_has_its_own_figure(document) -> None:
-    even = made(document, [[5.0], [5.0]], [[5.0], [5.0]], scenario="fair-tenants")
-    for run in even["runs"]:
-        run["requests"] = [
-            request(i, 100.0, queue_ms=wait, tenant=name) for i, (wait, name) in enumerate([(400.0, "b"), (10.0, "a")])
-        ]
-    found = rows(summary_of(even))
-    assert [found[f"{which}_tenant_queue_p50_ms"]["a"] for which in ("small", "large")] == [10.0, 400.0]
+    of_two = {"requests": [request(0, 1.0, queue_ms=400.0, tenant="b"), request(1, 1.0, queue_ms=10.0, tenant="a")]}
+    even = rows(summary_of(made(document, gaps, gaps, of_a=of_two, of_b=of_two)))  # with as many tokens each
+    assert [even[f"{which}_tenant_queue_p50_ms"]["a"] for which in ("small", "large")] == [10.0, 400.0]
 
 
 def test_requests_without_tenants_have_no_figures_of_tenants(document) -> None:
     assert not any("tenant" in name for name in rows(summary_of(document)))
-
-
-def test_the_promised_price_is_said_once(document) -> None:
-    """Even if it is the largest loss."""
-    paid = made(document, [[30.0], [31.0]], [[10.0], [11.0]])
-    for run in paid["runs"]:
-        run["requests"] = [request(0, 100.0), request(1, 900.0 if run["arm"] == "B" else 100.0)]
-    second = sentences(summary_of(paid))[1]
-    assert second.startswith("The price: TTFT p95 is 860 ms in B and 100 ms in A (8.60×); TTFT p99 8.92×; ")
-    assert second.endswith("also worse in B: TTFT p50 5.00×.")

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roseplay.lab.measures import FIGURES_OF_A_RUN
 from roseplay.lab.results import parse_result, summary_of
 from roseplay.lab.words import sentences
-from tests.lab.findings import finding
+from tests.lab.findings import finding, point
 
 Runs = list[list[float]]
 LIMITS = {"ttft_ms": 500, "itl_ms": 50}
@@ -23,22 +22,10 @@ VALUES = (10, 25.7, 41.4, 57.1, 72.9, 88.6, 104.3, 120)
 
 def summed(setting: str = "rate_per_s", values: Any = VALUES, **figures: Any) -> dict[str, Any]:
     """The summary of a sweep with these results in the runs of its values, and 5 for all others."""
-    given = next(iter(figures.values()))
-    points = [
-        {
-            "value": value,
-            "requests": 4,
-            "runs": [
-                {
-                    **dict.fromkeys((*FIGURES_OF_A_RUN, "kept_pct"), 5.0),
-                    "prompt_tokens": value,
-                    **{f: v[place][run] for f, v in figures.items()},
-                }
-                for run in range(len(given[place]))
-            ],
-        }
-        for place, value in enumerate(values[: len(given)])
-    ]
+    points = []
+    for value, *runs in zip(values, *figures.values(), strict=False):
+        lengths = {"prompt_tokens": [value] * len(runs[0])}
+        points.append(point(value, **{**lengths, **dict(zip(figures, runs, strict=True))}))
     arms = {"A": {"knobs": {}, "config": {}}}
     return summary_of({"kind": "sweep", "points": points, "setting": setting, "limits": LIMITS, "arms": arms})
 
@@ -56,45 +43,23 @@ def test_prompts_whose_mean_length_is_off_by_more_than_a_twentieth_are_mentioned
 # -- the knee of a rate
 
 
-def test_the_knee_is_the_largest_rate_up_to_which_every_rate_keeps_the_promise() -> None:
-    found = summed(ttft_p95_ms=thrice(30, 40, 60, 480, 900, 1500, 2600, 4000))
-    assert found["knee"] == 3
-    assert sentences(found)[0] == (
-        "The knee is at 57.1 req/s: every rate up to it keeps the promise, TTFT p95 is 480 ms (475–485) of 500 and ITL p99"
-        " is 5 ms of 50 there; at 72.9 req/s, TTFT p95 is 900 ms (891–909) of 500."
-    )
-
-
-def test_a_rate_above_one_that_breaks_the_promise_is_no_knee() -> None:
-    """88.6 req/s keeps the promise and latency turns up after it, but two lower rates break the promise."""
-    found = summed(ttft_p95_ms=thrice(30, 40, 60, 800, 700, 90, 2600, 4000))
-    assert [row["kept"] for row in found["points"]] == [True, True, True, False, False, True, False, False]
-    assert found["knee"] == 2
-    said = sentences(found)[0]
-    assert said.startswith("The knee is at 41.4 req/s: ")
-    assert said.endswith(" The rates disagree: 88.6 req/s keeps the promise, but 57.1 and 72.9 req/s do not.")
-    assert sentences(found)[-1] == (
-        "TTFT p95 does not rise with the rate throughout: it is 800 ms (792–808) at 57.1 req/s and 90 ms (89.1–90.9) at"
-        " 88.6 req/s."
-    )
-
-
-def test_there_is_no_knee_where_all_keep_the_promise_or_the_lowest_rate_breaks_it() -> None:
-    found = summed(ttft_p95_ms=thrice(30, 40, 500))
-    assert found["knee"] is None, "a value equal to the limit keeps the promise"
-    assert sentences(found)[0] == (
-        "No knee up to 41.4 req/s: every rate keeps the promise, TTFT p95 is 500 ms (495–505) of 500 and ITL p99 is 5 ms of"
-        " 50 at 41.4 req/s."
-    )
-    found = summed(ttft_p95_ms=thrice(501, 800, 900))
-    assert found["knee"] is None
-    assert sentences(found)[0] == (
-        "No knee from 10 req/s to 41.4 req/s: the lowest rate breaks the promise, TTFT p95 is 501 ms (496–506) of 500."
-    )
-    found = summed(ttft_p95_ms=thrice(600, 800, 400, 900, 450))
-    assert sentences(found)[0].endswith(
-        "The rates disagree: 41.4 and 72.9 req/s keep the promise, but 10, 25.7 and 57.1 req/s do not."
-    )
+@pytest.mark.parametrize(
+    ("ttft", "knee", "said"),
+    [
+        ((30, 40, 60, 480, 900, 1500, 2600, 4000), 3, "The knee is at 57.1 req/s: every rate up to it keeps the promise, TTFT p95 is 480 ms (475–485) of 500 and ITL p99 is 5 ms of 50 there; at 72.9 req/s, TTFT p95 is 900 ms (891–909) of 500."),
+        # 88.6 req/s keeps the promise and latency turns up after it, but two lower rates break the promise.
+        ((30, 40, 60, 800, 700, 90, 2600, 4000), 2, "The knee is at 41.4 req/s: every rate up to it keeps the promise, TTFT p95 is 60 ms (59.4–60.6) of 500 and ITL p99 is 5 ms of 50 there; at 57.1 req/s, TTFT p95 is 800 ms (792–808) of 500. The rates disagree: 88.6 req/s keeps the promise, but 57.1 and 72.9 req/s do not."),
+        # A value equal to the limit keeps the promise.
+        ((30, 40, 500), None, "No knee up to 41.4 req/s: every rate keeps the promise, TTFT p95 is 500 ms (495–505) of 500 and ITL p99 is 5 ms of 50 at 41.4 req/s."),
+        ((501, 800, 900), None, "No knee from 10 req/s to 41.4 req/s: the lowest rate breaks the promise, TTFT p95 is 501 ms (496–506) of 500."),
+        ((600, 800, 400, 900, 450), None, "No knee from 10 req/s to 72.9 req/s: the lowest rate breaks the promise, TTFT p95 is 600 ms (594–606) of 500. The rates disagree: 41.4 and 72.9 req/s keep the promise, but 10, 25.7 and 57.1 req/s do not."),
+    ],
+)  # fmt: skip
+def test_the_knee_is_the_largest_rate_up_to_which_every_rate_keeps_the_promise(
+    ttft: tuple[float, ...], knee: int | None, said: str
+) -> None:
+    found = summed(ttft_p95_ms=thrice(*ttft))
+    assert (found["knee"], sentences(found)[0]) == (knee, said)
 
 
 def test_either_figure_breaks_the_promise() -> None:
@@ -132,21 +97,19 @@ def test_the_knee_never_contradicts_the_table(ttft: Runs) -> None:
 
 
 def test_a_figure_that_falls_is_told_only_beyond_the_spread_and_the_largest_of_them() -> None:
-    def told(**figures: Any) -> str:
-        summary = summed(**figures)
-        kinds = [found["kind"] for found in summary["findings"]]
-        return sentences(summary)[kinds.index("Falling")] if "Falling" in kinds else ""
-
-    assert told(ttft_p95_ms=[[20.0, 30.0], [19.0, 21.0]]) == "", "the ranges overlap"
-    assert told(ttft_p95_ms=[[20.0, 20.0], [19.2, 19.3]]) == "", "a ratio below 1.05"
-    assert told(ttft_p95_ms=[[20.0], [18.0]]) == "", "only one run each"
-    assert told(ttft_p95_ms=thrice(20, 30)) == ""
+    for ttft in (
+        [[20.0, 30.0], [19.0, 21.0]],  # the ranges overlap
+        [[20.0, 20.0], [19.2, 19.3]],  # a ratio below 1.05
+        [[20.0], [18.0]],  # only one run each
+        thrice(20, 30),
+    ):
+        assert finding(summed(ttft_p95_ms=ttft), "Falling") is None
     figures = {"ttft_p95_ms": thrice(20, 30, 15, 40), "itl_p99_ms": thrice(40, 10, 20, 45)}
-    assert told(**figures) == (
+    assert sentences(summed(**figures))[-1] == (
         "ITL p99 does not rise with the rate throughout: it is 40 ms (39.6–40.4) at 10 req/s and 10 ms (9.90–10.1) at 25.7"
         " req/s."
     )
-    assert told(setting="max_batch_size", **figures) == ""
+    assert finding(summed(setting="max_batch_size", **figures), "Falling") is None
 
 
 # -- the bend of a setting
@@ -193,7 +156,6 @@ def test_a_knee_of_a_setting_lies_a_fifth_of_the_range_below_the_line(bent: floa
 def test_goodput_peaks_only_where_it_clearly_rises_up_to_there_and_falls_after(goodput: Runs) -> None:
     found = summed(goodput_req_s=goodput)
     peak, told = found["peak"], finding(found, "Peak")
-    assert told is not None
     medians = [row["figures"]["goodput_req_s"]["median"] for row in found["points"]]
     if peak is None:
         assert told["ties"] or told["dips"] or told["value"] in (VALUES[0], VALUES[len(goodput) - 1])
@@ -204,23 +166,14 @@ def test_goodput_peaks_only_where_it_clearly_rises_up_to_there_and_falls_after(g
     assert all(max(goodput[place]) < min(goodput[peak]) for place in range(len(goodput)) if place != peak)
 
 
-def test_goodput_with_a_dip_before_its_highest_value_does_not_peak_there() -> None:
-    found = summed(goodput_req_s=thrice(10, 25, 40, 5, 6, 60, 20, 10))
-    assert found["peak"] is None
-    assert sentences(found)[1] == (
-        "Goodput is highest at 88.6 req/s: 60 req/s (59.4–60.6); it has a dip at 57.1 req/s, 72.9 req/s."
-    )
-    found = summed(goodput_req_s=thrice(10, 25, 40, 5, 6))
-    assert found["peak"] is None
-    assert sentences(found)[1].endswith("; it has a dip at 57.1 req/s.")
-
-
 @pytest.mark.parametrize(
     ("goodput", "said"),
     [
         ([0.0, 0.0, 0.0], "No request stays within the limits from 10 req/s to 41.4 req/s."),
         ([7.0], "Goodput is 7 req/s (6.93–7.07) at 10 req/s."),
         ([7.0, 7.1, 7.0], "Goodput is 7.10 req/s (7.03–7.17) at 25.7 req/s; every other value is within the spread of 3 repeats."),
+        ([10.0, 25.0, 40.0, 5.0, 6.0, 60.0, 20.0, 10.0], "Goodput is highest at 88.6 req/s: 60 req/s (59.4–60.6); it has a dip at 57.1 req/s, 72.9 req/s."),
+        ([10.0, 25.0, 40.0, 5.0, 6.0], "Goodput is highest at 41.4 req/s: 40 req/s (39.6–40.4); it has a dip at 57.1 req/s."),
         ([3.0, 9.0, 5.0], "Goodput peaks at 25.7 req/s: 9 req/s (8.91–9.09)."),
         ([3.0, 5.0, 9.0], "Goodput is highest at 41.4 req/s, an end of the range: 9 req/s (8.91–9.09)."),
         ([9.0, 5.0, 3.0], "Goodput is highest at 10 req/s, an end of the range: 9 req/s (8.91–9.09)."),
@@ -228,7 +181,8 @@ def test_goodput_with_a_dip_before_its_highest_value_does_not_peak_there() -> No
     ],
 )  # fmt: skip
 def test_what_is_said_of_goodput(goodput: list[float], said: str) -> None:
-    assert sentences(summed(goodput_req_s=thrice(*goodput)))[1] == said
+    found = summed(goodput_req_s=thrice(*goodput))
+    assert (sentences(found)[1], found["peak"]) == (said, 1 if " peaks " in said else None)
 
 
 def test_the_ends_are_compared_and_a_single_value_is_not() -> None:
