@@ -340,7 +340,7 @@ BUDGETS = {
     "lab": 5_600,
     "plan": 480,
     "serve": 4_790,
-    "play": 10_030,
+    "play": 9_620,
     "play.js": 15_620,
     "play.css": 5_450,
     "bench": 3_670,

@@ -93,10 +93,8 @@ class FakeEngine:
         params = params or SamplingParams()
         if not self.alive:
             raise EngineError("the engine is closed")
-        if len(prompt) + params.max_new_tokens > INFO.max_model_len:
-            raise ValueError(
-                f"{len(prompt)} prompt tokens and {params.max_new_tokens} new ones do not fit {INFO.max_model_len}"
-            )
+        if (tokens := len(prompt) + params.max_new_tokens) > INFO.max_model_len:
+            raise ValueError(f"{tokens} tokens of prompt and answer do not fit {INFO.max_model_len}")
         with self._lock:
             if not self.room:
                 raise EngineBusyError(f"{self._max_waiting} requests are already waiting: try again later")

@@ -262,17 +262,17 @@ def test_chat_takes_messages_and_settings(call: Any, live_engine: FakeEngine) ->
 
 
 def test_chat_tells_what_has_come(client: Client) -> None:
-    job = client.submit("hello", 300, api_name="/chat")
-    assert job.result(timeout=60) == "".join(WORDS[i % len(WORDS)] for i in range(300))
+    job = client.submit("hello", 160, api_name="/chat")
+    assert job.result(timeout=60) == "".join(WORDS[i % len(WORDS)] for i in range(160))
     parts = job.outputs()
     assert len(parts) > 1
     assert all(job.result().startswith(part) for part in parts)
 
 
 def test_a_plain_post_has_the_whole_answer(address: str) -> None:
-    body = {"data": ["hello", 200, *NO_MORE]}
+    body = {"data": ["hello", 120, *NO_MORE]}
     answer = httpx.post(f"{address}/gradio_api/run/chat", json=body, timeout=60).json()
-    assert answer["data"] == ["".join(WORDS[i % len(WORDS)] for i in range(200))]
+    assert answer["data"] == ["".join(WORDS[i % len(WORDS)] for i in range(120))]
 
 
 @pytest.mark.parametrize("way", ["stream", "plain"])

@@ -21,6 +21,7 @@ from tests.play.conftest import Seconds, client_of
 from tests.play.model_host import COMMAND, PATIENCE_S, SlowStart
 
 MB = 1_000_000
+SET = {"data": [{"max_batch_size": 5}]}
 
 
 @pytest.fixture
@@ -158,29 +159,18 @@ class TestServer:
         slow.at("kernels")  # of which nothing is estimated
         for path in ("/ui/block/1", "/ui/prompt/1", "/ui/lab", "/ui/export", "/ui/export/trace.json"):
             check_starting(slow, client.get(path))
-        calls = ("/gradio_api/run/burst", "/gradio_api/call/chat", "/gradio_api/queue/join")
+        calls = ("/gradio_api/run/set_knobs", "/gradio_api/call/chat", "/gradio_api/queue/join")
         for path in ("/ui/sampling", "/ui/lab/run", *calls):
-            check_starting(slow, client.post(path, json={"data": []}))
+            check_starting(slow, client.post(path, json=SET))
         for reply in (client.get("/v1/models"), client.post("/v1/completions", json={})):
             assert reply.status_code == 503 and int(reply.headers["retry-after"]) > 0
             error = reply.json()["error"]
             assert (error["message"], error["code"]) == (slow.host.status.sentence, "starting")
         assert client.get("/ui/delta", headers={"host": "evil.example"}).status_code == 403
-
-    def test_health_says_that_it_is_starting(self, slow: SlowStart, client: TestClient) -> None:
-        slow.at("kernels")
         reply = client.get("/health")
         assert reply.status_code == 503
         assert reply.json() == {"status": "starting", "detail": slow.host.status.sentence, "model": "gpt2"}
-        slow.fail(ValueError("no such\nfile"))
-        reply = client.get("/health")
-        assert (reply.status_code, reply.json()["status"]) == (503, "failed")
-        assert reply.json()["detail"] == slow.host.status.sentence
-        assert client.get("/ui/delta").json()["start"]["failed"] == {"message": "no such file", "command": COMMAND}
 
-    def test_once_live_the_same_server_serves_the_engine(self, slow: SlowStart, client: TestClient) -> None:
-        call = {"data": [{"max_batch_size": 5}]}
-        assert client.post("/gradio_api/run/set_knobs", json=call).status_code == 503
         slow.go_live()
         assert client.get("/health").json()["status"] == "ok"
         delta = client.get("/ui/delta?since=0").json()
@@ -188,8 +178,15 @@ class TestServer:
         assert client.get("/ui/lab").status_code == 200
         assert client.get("/ui/export").status_code == 200
         assert client.post("/ui/sampling", json={"tab": "abcdefgh"}).status_code == 200
-        assert client.post("/gradio_api/run/set_knobs", json=call).status_code == 200
+        assert client.post("/gradio_api/run/set_knobs", json=SET).status_code == 200
         assert slow.engine.knobs.max_batch_size == 5
+
+    def test_a_start_that_failed_says_so(self, slow: SlowStart, client: TestClient) -> None:
+        slow.fail(ValueError("no such\nfile"))
+        reply = client.get("/health")
+        assert (reply.status_code, reply.json()["status"]) == (503, "failed")
+        assert reply.json()["detail"] == slow.host.status.sentence
+        assert client.get("/ui/delta").json()["start"]["failed"] == {"message": "no such file", "command": COMMAND}
 
 
 def check_starting(slow: SlowStart, reply: httpx.Response) -> None:

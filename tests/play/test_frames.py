@@ -19,8 +19,6 @@ from tests.play.conftest import poll
 from tests.play.fake_engine import FakeEngine
 from tests.play.paced_engine import PacedEngine
 
-TAB = "tab-of-a-test"
-
 
 def ask(playground: Playground, prompt: str = "hello", tokens: int = 3) -> int:
     return playground.chats.ask(prompt, SamplingParams(max_new_tokens=tokens)).request_id

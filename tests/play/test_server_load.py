@@ -67,8 +67,8 @@ def test_everything_else_answers_while_submits_wait(held: tuple[str, HeldEngine]
     with ThreadPoolExecutor(100) as pool:
         try:
             engine.free.clear()
-            chats = [pool.submit(call, "chat", CHAT) for _ in range(45)]
-            submits = [pool.submit(call, "submit", SUBMIT) for _ in range(45)]
+            chats = [pool.submit(call, "chat", CHAT) for _ in range(24)]
+            submits = [pool.submit(call, "submit", SUBMIT) for _ in range(24)]
             queued = [client.submit("hello", 4, api_name="/chat") for _ in range(5)]
             wait_until(lambda: len(engine.asked) - before == SUBMITTING)
             for path in ("/health", "/ui/delta?since=0", "/ui/export", "/ui/export/trace.json", "/ui/lab", "/config"):

@@ -85,15 +85,6 @@ def test_poisson_gaps_come_from_the_seed(requests: Requests) -> None:
     assert requests.at_s == pytest.approx(poisson(50, 10.0, seed=5), abs=0.001)
 
 
-def test_a_submit_that_takes_long_delays_no_later_arrival(requests: Requests) -> None:
-    def slow() -> None:
-        requests.time.advance_to(requests.time.now_ns() + 350_000_000)
-
-    requests.before |= {3: slow, 12: gone}
-    play(requests)
-    assert requests.at_s[3:8] == pytest.approx([0.65, 0.65, 0.65, 0.65, 0.7], abs=0.001)
-
-
 def test_a_changed_rate_applies_from_now_on(requests: Requests) -> None:
     traffic = steady_of(requests, rate=0.5)
     requests.before |= {2: lambda: traffic.change(plan(rate=10.0), requests.send), 6: gone}

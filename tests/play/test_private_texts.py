@@ -1,4 +1,6 @@
-"""Why a prompt was not cached: what a tab learns about its own requests, and what no tab learns about others'."""
+"""What a tab learns about KV blocks and about why a prompt was not cached: every tab gets the numbers, only the tab that
+sent a text reads it, and no tab learns what others sent.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,9 @@ from starlette.testclient import TestClient
 
 from roseplay.config import SamplingParams
 from roseplay.core.cache_miss import Miss, MissReason
+from roseplay.engine.messages import BlockInfo
+from roseplay.engine.records import BlockChange
+from roseplay.engine.stream import Stream
 from roseplay.play.playground import Playground
 from roseplay.play.web.engine_routes import engine_router
 from roseplay.recording import exports
@@ -31,6 +36,106 @@ def client(playground: Playground) -> TestClient:
 def lane(playground: Playground, number: int, tab: str = MINE) -> int:
     (rid,) = playground.chats.send("hello you", lanes=[number], tab_id=tab, params=LONG)
     return rid
+
+
+# -- blocks
+
+
+def hold(engine: FakeEngine, block: int, holders: list[int]) -> None:
+    state = "shared" if len(holders) > 1 else "active" if holders else "cached"
+    engine.blocks[block] = BlockInfo(block, state, holders, 2, [7, 8, 9], 41, True)
+
+
+def tell(engine: FakeEngine, playground: Playground, *changes: BlockChange) -> None:
+    """Report a block's new states to the page, one per step, in one frame."""
+    engine.submit([1], LONG)
+    for change in changes:
+        engine.next_step["block_changes"] = [change]
+        engine.step()
+    playground.tick()
+
+
+def test_a_block_says_who_holds_it(engine: FakeEngine, playground: Playground, client: TestClient) -> None:
+    mine = lane(playground, 1)
+    hold(engine, 5, [mine])
+    answer = client.get(f"/ui/block/5?tab={MINE}")
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.json() == {
+        "block": 5, "state": "active", "holders": [mine], "depth": 2, "tokens": 3, "text": "7 8 9", "last_use": 41,
+        "findable": True,
+    }  # fmt: skip
+
+
+def test_the_text_of_a_block_is_for_the_tab_that_sent_it(engine: FakeEngine, playground: Playground) -> None:
+    mine = lane(playground, 1)
+    yours = lane(playground, 1, YOURS)
+    program = playground.chats.ask("hello", LONG).request_id
+    for block, holders in ((1, [mine]), (2, [yours, mine]), (3, [yours]), (4, [program])):
+        hold(engine, block, holders)
+    read = {tab: [playground.block(n, tab)["text"] is not None for n in (1, 2, 3, 4)] for tab in (MINE, YOURS, "")}
+    assert read == {MINE: [True, True, False, False], YOURS: [False, True, True, False], "": [False] * 4}
+    assert playground.block(3, MINE)["tokens"] == 3
+
+
+def test_a_cached_block_stays_its_tabs(engine: FakeEngine, playground: Playground) -> None:
+    mine = lane(playground, 1)
+    hold(engine, 6, [])
+    tell(engine, playground, BlockChange(6, 1, mine, True))
+    tell(engine, playground, BlockChange(6, 0, -1, True))
+    assert playground.block(6, MINE)["text"] == "7 8 9"
+    assert playground.block(6, YOURS)["text"] is None
+    tell(engine, playground, BlockChange(6, 0, -1, False))
+    assert playground.block(6, MINE)["text"] is None, "it has been dropped"
+
+
+def test_a_block_that_was_held_and_left_within_a_frame_stays_its_tabs(
+    engine: FakeEngine, playground: Playground
+) -> None:
+    mine = lane(playground, 1)
+    hold(engine, 6, [])
+    tell(engine, playground, BlockChange(6, 1, mine, True), BlockChange(6, 0, -1, True))
+    assert playground.block(6, MINE)["text"] == "7 8 9"
+
+
+def test_a_block_of_a_request_that_is_computed_before_it_is_registered() -> None:
+    class Eager(FakeEngine):
+        def submit(self, *args: Any, **options: Any) -> Stream:
+            stream = super().submit(*args, **options)
+            if not self.blocks:
+                self.next_step["block_changes"] = [BlockChange(6, 1, stream.request_id, True)]
+                self.step()
+                playground.tick()
+            return stream
+
+    engine = Eager()
+    playground = Playground(engine)
+    lane(playground, 1)
+    playground.tick()
+    hold(engine, 6, [])
+    tell(engine, playground, BlockChange(6, 0, -1, True))
+    assert playground.block(6, MINE)["text"] == "7 8 9"
+    assert playground.block(6, YOURS)["text"] is None
+
+
+def test_blocks_that_cannot_be_told(engine: FakeEngine, client: TestClient) -> None:
+    assert client.get("/ui/block/7").json()["state"] == "free"
+    for number in (0, 449, -1):
+        answer = client.get(f"/ui/block/{number}")
+        assert (answer.status_code, "numbered 1 to 448" in answer.json()["detail"]) == (404, True)
+    assert client.get("/ui/block/one").status_code == 422
+    engine.close()
+    assert client.get("/ui/block/7").status_code == 503
+
+
+def test_an_engine_that_is_too_busy_to_tell_is_503() -> None:
+    class Busy(FakeEngine):
+        def inspect_block(self, block: int, timeout: float = 10.0) -> BlockInfo:
+            raise TimeoutError(f"the engine did not answer within {timeout} s")
+
+    assert client_of_routes(engine_router(Playground(Busy()))).get("/ui/block/7").status_code == 503
+
+
+# -- prompts
 
 
 def miss(engine: FakeEngine, rid: int, by: int = -1, reason: MissReason = MissReason.DIFFERS, **more: Any) -> None:
@@ -79,7 +184,9 @@ def test_where_it_differs_from_anothers_prompt_nobody_learns(engine: FakeEngine,
     assert "70" not in json.dumps(playground.prompt(mine[0], MINE)["nearest"])
 
 
-def test_text_is_for_the_tab_that_sent_it(engine: FakeEngine, playground: Playground, client: TestClient) -> None:
+def test_the_text_of_a_prompt_is_for_the_tab_that_sent_it(
+    engine: FakeEngine, playground: Playground, client: TestClient
+) -> None:
     first, second = lane(playground, 3), lane(playground, 4)
     miss(engine, second, first)
     answer = client.get(f"/ui/prompt/{second}?tab={MINE}")
