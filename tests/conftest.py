@@ -21,6 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 
 from tests import chromium
+from tests.hub import Hub
 
 # Imports create many objects that stay: collections would cost a third of the time that importing and collecting takes.
 gc.disable()
@@ -112,6 +113,16 @@ def chromium_path(request: pytest.FixtureRequest) -> str:
     if path is None:
         pytest.fail(NO_CHROMIUM, pytrace=False)
     return path
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """The cache of the Hugging Face hub, as this process finds it: an empty one."""
+    from huggingface_hub import constants
+
+    made = Hub(tmp_path / "hub")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(made.path))
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,11 +40,12 @@ def test_python_m_roseplay_is_the_same_command() -> None:
 
 
 @pytest.mark.parametrize(("answer", "code"), [(None, 0), (0, 0), (2, 2)])
-def test_a_command_gets_its_arguments_and_gives_its_exit_code(monkeypatch, answer, code: int) -> None:
-    import roseplay.bench.main
-
-    seen = []
-    monkeypatch.setattr(roseplay.bench.main, "main", lambda argv: seen.append(argv) or answer)
+def test_a_command_gets_its_arguments_and_gives_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, answer: int | None, code: int
+) -> None:
+    seen: list[list[str]] = []
+    command = SimpleNamespace(main=lambda argv: seen.append(argv) or answer)
+    monkeypatch.setitem(sys.modules, "roseplay.bench.main", command)
     assert main(["bench", "streaming", "--json", "x"]) == code
     assert seen == [["streaming", "--json", "x"]]
 

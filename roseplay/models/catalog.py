@@ -24,7 +24,7 @@ MOST_MODELS = 500
 MOST_SEEN = 20_000  # directory entries
 SEARCH_S = 4.0
 DEPTH = 6  # levels of folders below a place
-FRESH_S = 5.0  # age up to which a search is reused
+FRESH_S = 5.0
 HUB_S = 10.0  # timeout for asking the hub whether it has a model
 _BLOB = re.compile(r"sha256[:-]([0-9a-f]{64})")
 _MODEL_LAYER = "application/vnd.ollama.image.model"
@@ -61,6 +61,9 @@ class Search:
     """One search within limits; ``complete`` says afterwards whether none of them was reached."""
 
     places: Places
+    most_models: int = MOST_MODELS
+    most_seen: int = MOST_SEEN
+    within_s: float = SEARCH_S
     entries: list[ModelEntry] = field(default_factory=list)
     complete: bool = True
     _seen: int = 0
@@ -68,12 +71,12 @@ class Search:
 
     def run(self) -> None:
         """Search all places, leaving out what cannot be read."""
-        self._until = time.monotonic() + SEARCH_S
+        self._until = time.monotonic() + self.within_s
         for look in (self._own, self._hub, self._llama_cpp, self._lm_studio, self._ollama):
             try:
                 for describe_model in look():
                     self._add(describe_model)
-                    if len(self.entries) >= MOST_MODELS or self._over():
+                    if len(self.entries) >= self.most_models or self._over():
                         self.complete = False
                         return
             except Exception:  # a damaged cache must not hide the models in other places
@@ -91,7 +94,7 @@ class Search:
             self.entries.append(entry)
 
     def _over(self) -> bool:
-        return self._seen >= MOST_SEEN or time.monotonic() > self._until
+        return self._seen >= self.most_seen or time.monotonic() > self._until
 
     def _own(self) -> Iterator[Description]:
         yield partial(describe, EMBEDDED)
@@ -229,10 +232,11 @@ class ModelCatalog:
 
     Args:
         places: returns the folders to search.
+        fresh_s: age up to which a search is reused.
     """
 
-    def __init__(self, places: Callable[[], Places] = Places.usual) -> None:
-        self._places = places
+    def __init__(self, places: Callable[[], Places] = Places.usual, fresh_s: float = FRESH_S) -> None:
+        self._places, self._fresh_s = places, fresh_s
         self._lock = threading.Lock()
         self._search: Search | None = None
         self._thread: threading.Thread | None = None
@@ -241,7 +245,7 @@ class ModelCatalog:
     def entries(self, wait_s: float = SEARCH_S + 1) -> tuple[list[ModelEntry], bool]:
         """Returns the models found within ``wait_s`` seconds, and whether the list is complete."""
         with self._lock:
-            stale = time.monotonic() - self._found_at > FRESH_S
+            stale = time.monotonic() - self._found_at > self._fresh_s
             if (self._thread is None or not self._thread.is_alive()) and stale:
                 self._search = Search(self._places())
                 self._thread = threading.Thread(target=self._run, args=(self._search,), daemon=True)

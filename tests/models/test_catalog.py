@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from roseplay.model.source import find_source
 from roseplay.models import catalog
 from roseplay.models.catalog import ModelCatalog, Places, Search, describe, given
 from roseplay.models.entry import ModelEntry
+from tests.hub import Hub
 from tests.test_structure import modules_after
 
 LLAMA = {
@@ -53,17 +53,6 @@ def write_directory(folder: Path, *, weights: bool = True, **config: Any) -> Pat
         header = json.dumps({"lm_head.weight": {"dtype": "BF16", "shape": [3, 4], "data_offsets": [0, 24]}}).encode()
         (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(24))
     return folder
-
-
-def write_hub(hub: Path, repo: str, make: Callable[[Path], object]) -> Path:
-    """A repository in the Hugging Face cache, with one snapshot."""
-    folder = hub / f"models--{repo.replace('/', '--')}"
-    snapshot = folder / "snapshots" / ("0" * 40)
-    snapshot.mkdir(parents=True)
-    (folder / "refs").mkdir()
-    (folder / "refs/main").write_text("0" * 40)
-    make(snapshot)
-    return snapshot
 
 
 def write_ollama(home: Path, name: str, digest: str = "ab" * 32) -> Path:
@@ -129,13 +118,14 @@ def test_ollamas_manifests_name_its_models(tmp_path: Path) -> None:
 
 
 def test_the_hubs_cache_without_what_is_no_decoder(tmp_path: Path) -> None:
-    write_hub(tmp_path, "org/good", write_directory)
-    write_hub(tmp_path, "org/classifier", lambda at: write_directory(at, architectures=["BertForTokenClassification"]))
-    write_hub(tmp_path, "org/translator", lambda at: write_directory(at, is_encoder_decoder=True))
-    write_hub(tmp_path, "org/listed-only", lambda at: write_directory(at, weights=False))
-    write_hub(tmp_path, "org/awq", lambda at: write_directory(at, quantization_config={"quant_method": "awq"}))
-    write_hub(tmp_path, "org/files", lambda at: write_gguf(at / "model-Q8_0.gguf"))
-    entries = found(Places(hub=tmp_path))
+    hub = Hub(tmp_path)
+    write_directory(hub.add("org/good"))
+    write_directory(hub.add("org/classifier"), architectures=["BertForTokenClassification"])
+    write_directory(hub.add("org/translator"), is_encoder_decoder=True)
+    write_directory(hub.add("org/listed-only"), weights=False)
+    write_directory(hub.add("org/awq"), quantization_config={"quant_method": "awq"})
+    write_gguf(hub.add("org/files") / "model-Q8_0.gguf")
+    entries = found(Places(hub=hub.path))
     assert set(entries) == {"org/good", "org/listed-only", "org/awq", "org/files:model-Q8_0.gguf"}
     good = entries["org/good"]
     assert (good.model, good.type, good.parameters, good.context) == ("org/good", "bfloat16", 12, 512)
@@ -179,29 +169,29 @@ def test_folders_are_searched_to_a_depth_and_links_to_them_are_not_followed(tmp_
     assert set(found(Places(llama_cpp=[place]))) == names | {"linked"}
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MOST_SEEN", 10), ("MOST_MODELS", 10), ("SEARCH_S", 0.0)])
-def test_a_search_has_limits(limit: str, most: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", [{"most_seen": 10}, {"most_models": 10}, {"within_s": 0.0}], ids=str)
+def test_a_search_has_limits(limit: dict[str, Any], tmp_path: Path) -> None:
     content = write_gguf(tmp_path / "0.gguf").read_bytes()
     for number in range(1, 30):
         (tmp_path / f"{number}.gguf").write_bytes(content)
     assert len(found(Places(llama_cpp=[tmp_path]))) == 30
-    monkeypatch.setattr(catalog, limit, most)
-    search = Search(Places(llama_cpp=[tmp_path]))
+    search = Search(Places(llama_cpp=[tmp_path]), **limit)
     search.run()
     assert not search.complete and len(search.entries) <= 10
 
 
 def test_a_bad_model_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub(tmp_path / "hub")
     for name in ("a", "z"):
         write_gguf(tmp_path / "files" / f"{name}.gguf")
-        write_hub(tmp_path / "hub", f"org/{name}", write_directory)
+        write_directory(hub.add(f"org/{name}"))
         write_ollama(tmp_path / "ollama", f"registry.ollama.ai/library/{name}/1b", ("ab" if name == "a" else "cd") * 32)
     good = (tmp_path / "files" / "a.gguf").read_bytes()
     (tmp_path / "files" / "m-00001-of-00000.gguf").write_bytes(good)
     (tmp_path / "files" / "text.gguf").write_bytes(good.replace(b"general.file_type\4", b"general.alignment\4"))
-    write_hub(tmp_path / "hub", "org/m", lambda at: write_directory(at, rope_scaling={"factor": float("inf")}))
+    write_directory(hub.add("org/m"), rope_scaling={"factor": float("inf")})
     write_ollama(tmp_path / "ollama", "registry.ollama.ai/library/m/1b", "ef" * 32).write_bytes(good[:40])
-    places = Places(tmp_path / "hub", [tmp_path / "files"], ollama=[tmp_path / "ollama"])
+    places = Places(hub.path, [tmp_path / "files"], ollama=[tmp_path / "ollama"])
     entries = found(places)
     assert set(entries) == {"a", "m-00001-of-00000", "text", "z", "org/a", "org/m", "org/z", "a:1b", "m:1b", "z:1b"}
     assert "general.alignment" in (entries["text"].refused or "")
@@ -250,21 +240,16 @@ def test_files_of_weights_that_the_index_names_have_to_be_there(tmp_path: Path) 
     assert "1 of its 2 files of weights are missing, other" in (describe(str(folder)).refused or "")
 
 
-def test_a_search_is_used_again_while_it_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    searches: list[Search] = []
-    listed, run = ModelCatalog(Places), Search.run
-    monkeypatch.setattr(Search, "run", lambda search: (searches.append(search), run(search)))
-    assert listed.entries() == listed.entries() and len(searches) == 1
-    monkeypatch.setattr(catalog, "FRESH_S", -1.0)
-    listed.entries()
-    assert len(searches) == 2
+@pytest.mark.parametrize(("fresh_s", "searches"), [(60.0, 1), (-1.0, 2)])
+def test_a_search_is_used_again_while_it_is_fresh(fresh_s: float, searches: int) -> None:
+    searched: list[Places] = []
+    listed = ModelCatalog(lambda: searched.append(Places()) or searched[-1], fresh_s)
+    assert listed.entries() == listed.entries() and len(searched) == searches
 
 
-def test_dynamic_embeddings_extend_the_context(tmp_path: Path) -> None:
-    assert (
-        describe(str(write_directory(tmp_path / "a", rope_scaling={"type": "dynamic", "factor": 2.5}))).context == 1280
-    )
-    assert describe(str(write_directory(tmp_path / "b", rope_scaling={"type": "linear", "factor": 2.5}))).context == 512
+@pytest.mark.parametrize(("kind", "context"), [("dynamic", 1280), ("linear", 512)])
+def test_dynamic_embeddings_extend_the_context(kind: str, context: int, tmp_path: Path) -> None:
+    assert describe(str(write_directory(tmp_path, rope_scaling={"type": kind, "factor": 2.5}))).context == context
 
 
 def test_one_model_by_name_path_or_file(tmp_path: Path) -> None:
