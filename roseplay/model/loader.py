@@ -7,6 +7,7 @@ import copy
 import itertools
 import logging
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,7 @@ def load_model(
     config: EngineConfig,
     reporter: Reporter | None = None,
     ranks: Ranks | None = None,
+    free_bytes: Callable[[], int] = free_memory,
 ) -> LoadedModel:
     """Load a model by its name, path or hub id (see ``find_source``), or use a model in memory.
 
@@ -89,7 +91,8 @@ def load_model(
     config alone. A model in memory is not changed: a copy of its modules that shares its weights is used (a full copy
     if ``config`` asks for another device or dtype; ``auto`` keeps both). ``reporter`` receives each stage and its
     progress. torch uses ``config.threads`` threads from now on, because measurements made here depend on them. With
-    ``ranks`` only this process's part of the model is kept, but the whole model passes through the host's memory.
+    ``ranks`` only this process's part of the model is kept, but the whole model passes through the host's memory, of
+    which ``free_bytes`` tells how much is free.
 
     Raises ``UnsupportedModelError``, with a message of one line that says what to do, if the model is not found or not
     supported.
@@ -97,10 +100,16 @@ def load_model(
     with exclusive.loading:
         if config.threads is not None:
             torch.set_num_threads(config.threads)
-        return _load(model, config, reporter or Reporter(), ranks)
+        return _load(model, config, reporter or Reporter(), ranks, free_bytes)
 
 
-def _load(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter, ranks: Ranks | None) -> LoadedModel:
+def _load(
+    model: str | PreTrainedModel,
+    config: EngineConfig,
+    reporter: Reporter,
+    ranks: Ranks | None,
+    free_bytes: Callable[[], int],
+) -> LoadedModel:
     if isinstance(model, PreTrainedModel):
         name = model.config.name_or_path or type(model).__name__
         if model.get_output_embeddings() is None:
@@ -132,7 +141,7 @@ def _load(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter
         keeps = file is not None and can_keep(file) and config.dtype == "auto" and ranks is None
         kept = accelerator_for(device).block_kinds(config) if keeps else frozenset()
         alone = part is not None and part.alone
-        built = _read_weights(model, source, file, hf_config, config, device, dtype, reporter, alone, kept)
+        built = _read_weights(model, source, file, hf_config, config, device, dtype, reporter, free_bytes, alone, kept)
         kinds = {kind_of(weight) for weight in built.parameters()}
         choices += how_read(hf_config, dtype) if file is None else how_converted(file, dtype, kinds)
     return _finish(built, config, source.name, checked, reporter, ranks, choices)
@@ -295,6 +304,7 @@ def _read_weights(
     device: torch.device,
     dtype: torch.dtype,
     reporter: Reporter,
+    free_bytes: Callable[[], int],
     text_alone: bool = False,
     kept: frozenset[str] = frozenset(),
 ) -> PreTrainedModel:
@@ -309,7 +319,7 @@ def _read_weights(
         needed = converted_bytes(checkpoint_files(source), dtype, unread)
     else:
         needed = file.converted_bytes(dtype.itemsize, kept)
-    _check_memory(name, needed, dtype)
+    _check_memory(name, needed, dtype, free_bytes())
 
     def load(offline: bool) -> tuple[PreTrainedModel, dict[str, Any]]:
         if not offline:
@@ -359,9 +369,8 @@ def _check_files(name: str, source: Source, hf_config: Any) -> None:
     check_stored((key for file in files for key in stored_tensors(file)), method, name=name)
 
 
-def _check_memory(name: str, needed: int, dtype: torch.dtype) -> None:
+def _check_memory(name: str, needed: int, dtype: torch.dtype, free: int) -> None:
     """Refuse weights that are converted while being read if the host has no memory for the result."""
-    free = free_memory()
     if sys.platform == "linux" and needed > _MARGIN * free:  # elsewhere the free memory is a guess
         raise refuse(
             name,

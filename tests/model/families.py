@@ -28,29 +28,30 @@ _WINDOWED = {"sliding_window": 8}
 _ALTERNATING = ["sliding_attention", "full_attention", "sliding_attention"]
 
 
-def _base(**changes: Any) -> dict[str, Any]:
+def base(**changes: Any) -> dict[str, Any]:
+    """The sizes of a tiny model, with these changes."""
     return {**_BASE, **changes}
 
 
 def _without(*names: str, **changes: Any) -> dict[str, Any]:
-    return {name: value for name, value in _base(**changes).items() if name not in names}
+    return {name: value for name, value in base(**changes).items() if name not in names}
 
 
 FAMILIES: dict[str, Callable[[], Any]] = {
     "gpt2": lambda: tf.GPT2Config(
         vocab_size=VOCABULARY, n_embd=32, n_layer=3, n_head=4, n_positions=LENGTH, bos_token_id=1, eos_token_id=2
     ),
-    "llama": lambda: tf.LlamaConfig(**_base()),
-    "qwen2": lambda: tf.Qwen2Config(**_base(use_sliding_window=True, max_window_layers=1, **_WINDOWED)),
-    "qwen3": lambda: tf.Qwen3Config(**_base(head_dim=16)),
+    "llama": lambda: tf.LlamaConfig(**base()),
+    "qwen2": lambda: tf.Qwen2Config(**base(use_sliding_window=True, max_window_layers=1, **_WINDOWED)),
+    "qwen3": lambda: tf.Qwen3Config(**base(head_dim=16)),
     "qwen3_moe": lambda: tf.Qwen3MoeConfig(
-        **_base(head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24)
+        **base(head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24)
     ),
-    "mixtral": lambda: tf.MixtralConfig(**_base(num_local_experts=4, num_experts_per_tok=2)),
-    "mistral": lambda: tf.MistralConfig(**_base(head_dim=8, **_WINDOWED)),
-    "gemma": lambda: tf.GemmaConfig(**_base(head_dim=16, num_key_value_heads=1)),
+    "mixtral": lambda: tf.MixtralConfig(**base(num_local_experts=4, num_experts_per_tok=2)),
+    "mistral": lambda: tf.MistralConfig(**base(head_dim=8, **_WINDOWED)),
+    "gemma": lambda: tf.GemmaConfig(**base(head_dim=16, num_key_value_heads=1)),
     "gemma2": lambda: tf.Gemma2Config(
-        **_base(
+        **base(
             head_dim=16,
             query_pre_attn_scalar=20,
             attn_logit_softcapping=5.0,
@@ -60,20 +61,20 @@ FAMILIES: dict[str, Callable[[], Any]] = {
         )
     ),
     "gemma3_text": lambda: tf.Gemma3TextConfig(
-        **_base(head_dim=16, query_pre_attn_scalar=20, layer_types=_ALTERNATING, **_WINDOWED)
+        **base(head_dim=16, query_pre_attn_scalar=20, layer_types=_ALTERNATING, **_WINDOWED)
     ),
-    "phi": lambda: tf.PhiConfig(**_base(partial_rotary_factor=0.5)),
-    "phi3": lambda: tf.Phi3Config(**_base(**_WINDOWED)),
+    "phi": lambda: tf.PhiConfig(**base(partial_rotary_factor=0.5)),
+    "phi3": lambda: tf.Phi3Config(**base(**_WINDOWED)),
     "gpt_neox": lambda: tf.GPTNeoXConfig(**_without("num_key_value_heads")),
-    "smollm3": lambda: tf.SmolLM3Config(**_base(num_hidden_layers=4, no_rope_layers=[1, 1, 1, 0])),
-    "olmo2": lambda: tf.Olmo2Config(**_base()),
+    "smollm3": lambda: tf.SmolLM3Config(**base(num_hidden_layers=4, no_rope_layers=[1, 1, 1, 0])),
+    "olmo2": lambda: tf.Olmo2Config(**base()),
     "granite": lambda: tf.GraniteConfig(
-        **_base(attention_multiplier=0.3, embedding_multiplier=2.0, residual_multiplier=0.5, logits_scaling=2.0)
+        **base(attention_multiplier=0.3, embedding_multiplier=2.0, residual_multiplier=0.5, logits_scaling=2.0)
     ),
-    "starcoder2": lambda: tf.Starcoder2Config(**_base(**_WINDOWED)),
-    "cohere2": lambda: tf.Cohere2Config(**_base(layer_types=_ALTERNATING, logit_scale=0.5, **_WINDOWED)),
+    "starcoder2": lambda: tf.Starcoder2Config(**base(**_WINDOWED)),
+    "cohere2": lambda: tf.Cohere2Config(**base(layer_types=_ALTERNATING, logit_scale=0.5, **_WINDOWED)),
     "gpt_oss": lambda: tf.GptOssConfig(
-        **_base(
+        **base(
             head_dim=16,
             num_local_experts=4,
             num_experts_per_tok=2,
@@ -85,10 +86,10 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     "opt": lambda: tf.OPTConfig(
         **_without("intermediate_size", "num_key_value_heads", ffn_dim=48, word_embed_proj_dim=32)
     ),
-    "glm4": lambda: tf.Glm4Config(**_base(head_dim=16, partial_rotary_factor=0.5)),
-    "exaone4": lambda: tf.Exaone4Config(**_base(layer_types=_ALTERNATING, **_WINDOWED)),
+    "glm4": lambda: tf.Glm4Config(**base(head_dim=16, partial_rotary_factor=0.5)),
+    "exaone4": lambda: tf.Exaone4Config(**base(layer_types=_ALTERNATING, **_WINDOWED)),
     "deepseek_v3": lambda: tf.DeepseekV3Config(
-        **_base(
+        **base(
             num_key_value_heads=4,
             moe_intermediate_size=24,
             n_routed_experts=8,
@@ -103,7 +104,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
             v_head_dim=12,
         )
     ),
-    "nemotron": lambda: tf.NemotronConfig(**_base(head_dim=8)),
+    "nemotron": lambda: tf.NemotronConfig(**base(head_dim=8)),
 }
 
 _LINEAR_ATTENTION = {
@@ -123,13 +124,13 @@ _EVERY_SECOND = ["mamba", "hybrid", "mamba", "hybrid"]
 
 # Families with recurrent layers, which need state slots.
 STATEFUL: dict[str, Callable[[], Any]] = {
-    "qwen3_5_text": lambda: tf.Qwen3_5TextConfig(**_base(head_dim=16, **_LINEAR, **_LINEAR_ATTENTION)),
+    "qwen3_5_text": lambda: tf.Qwen3_5TextConfig(**base(head_dim=16, **_LINEAR, **_LINEAR_ATTENTION)),
     "qwen3_5_moe_text": lambda: tf.Qwen3_5MoeTextConfig(
-        **_base(head_dim=16, **_LINEAR, **_LINEAR_ATTENTION, **_SHARED_EXPERT)
+        **base(head_dim=16, **_LINEAR, **_LINEAR_ATTENTION, **_SHARED_EXPERT)
     ),
-    "qwen3_next": lambda: tf.Qwen3NextConfig(**_base(head_dim=16, **_LINEAR, **_LINEAR_ATTENTION, **_SHARED_EXPERT)),
+    "qwen3_next": lambda: tf.Qwen3NextConfig(**base(head_dim=16, **_LINEAR, **_LINEAR_ATTENTION, **_SHARED_EXPERT)),
     "kimi_linear": lambda: tf.KimiLinearConfig(
-        **_base(
+        **base(
             num_key_value_heads=4,
             kv_lora_rank=16,
             qk_rope_head_dim=8,
@@ -141,14 +142,14 @@ STATEFUL: dict[str, Callable[[], Any]] = {
             **_EXPERTS,
         )
     ),
-    "lfm2": lambda: tf.Lfm2Config(**_base(**_CONVOLUTIONS)),
-    "lfm2_moe": lambda: tf.Lfm2MoeConfig(**_base(num_dense_layers=1, **_CONVOLUTIONS, **_EXPERTS)),
-    "lfm3": lambda: tf.Lfm3Config(**_base(**_CONVOLUTIONS)),
+    "lfm2": lambda: tf.Lfm2Config(**base(**_CONVOLUTIONS)),
+    "lfm2_moe": lambda: tf.Lfm2MoeConfig(**base(num_dense_layers=1, **_CONVOLUTIONS, **_EXPERTS)),
+    "lfm3": lambda: tf.Lfm3Config(**base(**_CONVOLUTIONS)),
     "granitemoehybrid": lambda: tf.GraniteMoeHybridConfig(
-        **_base(num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=24, **_LINEAR, **_MAMBA_2)
+        **base(num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=24, **_LINEAR, **_MAMBA_2)
     ),
     "nemotron_h": lambda: tf.NemotronHConfig(
-        **_base(
+        **base(
             num_hidden_layers=4,
             layers_block_type=["mamba", "attention", "mlp", "mamba"],
             mamba_num_heads=8,
@@ -160,10 +161,10 @@ STATEFUL: dict[str, Callable[[], Any]] = {
             head_dim=8,
         )
     ),
-    "bamba": lambda: tf.BambaConfig(**_base(attn_layer_indices=[1], **_MAMBA_2)),
-    "falcon_h1": lambda: tf.FalconH1Config(**_base(mamba_d_ssm=64, **_MAMBA_2)),
+    "bamba": lambda: tf.BambaConfig(**base(attn_layer_indices=[1], **_MAMBA_2)),
+    "falcon_h1": lambda: tf.FalconH1Config(**base(mamba_d_ssm=64, **_MAMBA_2)),
     "jamba": lambda: tf.JambaConfig(
-        **_base(
+        **base(
             attn_layer_period=2,
             attn_layer_offset=1,
             expert_layer_period=2,
@@ -175,7 +176,7 @@ STATEFUL: dict[str, Callable[[], Any]] = {
         )
     ),
     "zamba": lambda: tf.ZambaConfig(
-        **_base(
+        **base(
             num_hidden_layers=4,
             layers_block_type=_EVERY_SECOND,
             n_mamba_heads=2,
@@ -185,7 +186,7 @@ STATEFUL: dict[str, Callable[[], Any]] = {
         )
     ),
     "zamba2": lambda: tf.Zamba2Config(
-        **_base(
+        **base(
             num_hidden_layers=4,
             layers_block_type=_EVERY_SECOND,
             n_mamba_heads=8,
@@ -198,7 +199,7 @@ STATEFUL: dict[str, Callable[[], Any]] = {
             **_MAMBA,
         )
     ),
-    "olmo_hybrid": lambda: tf.OlmoHybridConfig(**_base(**_LINEAR, **_LINEAR_ATTENTION)),
+    "olmo_hybrid": lambda: tf.OlmoHybridConfig(**base(**_LINEAR, **_LINEAR_ATTENTION)),
 }
 if not hasattr(tf, "Lfm3Config"):  # newer than the oldest supported transformers
     del STATEFUL["lfm3"]

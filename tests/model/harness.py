@@ -6,9 +6,13 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedModel
 
 from roseplay.config import EngineConfig, SamplingParams
@@ -17,10 +21,14 @@ from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry, StepResult
 from roseplay.kernels import CPUAccelerator
 from roseplay.model.accelerator import accelerator_for, register_accelerator
+from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.loader import load_model
+from roseplay.model.ranks import Ranks
 from roseplay.model.runner import ModelRunner
 
 BLOCK_SIZE = 4
+# Settings of an engine without kernels, which would have to be compiled first.
+PLAIN: dict[str, Any] = {"pack_weights": False, "fuse_ops": False, "record_steps": False, "attention": "gather"}
 
 
 def make_runner(model: PreTrainedModel, *, num_blocks: int = 128, **settings: Any) -> ModelRunner:
@@ -29,19 +37,42 @@ def make_runner(model: PreTrainedModel, *, num_blocks: int = 128, **settings: An
 
 
 @contextlib.contextmanager
-def recording_options(**options: Any) -> Iterator[None]:
-    """Models that are loaded inside this context record and replay steps with these ``RecordingOptions``."""
+def accelerator_with(**changes: Any) -> Iterator[None]:
+    """Models that are loaded to a CPU inside this context have an accelerator with these static methods or attributes."""
     before = accelerator_for(torch.device("cpu"))
-    assert issubclass(before, CPUAccelerator)
-
-    class WithOptions(before):  # type: ignore[misc, valid-type]
-        recording = dataclasses.replace(before.recording, **options)
-
-    register_accelerator("cpu", WithOptions)
+    attributes = {name: staticmethod(value) if callable(value) else value for name, value in changes.items()}
+    register_accelerator("cpu", type("Changed", (before,), attributes))
     try:
         yield
     finally:
         register_accelerator("cpu", before)
+
+
+@contextlib.contextmanager
+def recording_options(**options: Any) -> Iterator[None]:
+    """Models that are loaded inside this context record and replay steps with these ``RecordingOptions``."""
+    before = accelerator_for(torch.device("cpu"))
+    assert issubclass(before, CPUAccelerator)
+    with accelerator_with(recording=dataclasses.replace(before.recording, **options)):
+        yield
+
+
+def refusal(
+    model: str | Path | PreTrainedModel, free_bytes: int = 2**40, ranks: Ranks | None = None, **settings: Any
+) -> str:
+    """Why a model is not loaded with these settings and so much memory, in one line."""
+    given = str(model) if isinstance(model, Path) else model
+    config = EngineConfig(device="cpu", **settings)
+    with pytest.raises(UnsupportedModelError) as error:
+        load_model(given, config, ranks=ranks, free_bytes=lambda: free_bytes)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def saved(model: PreTrainedModel, directory: Path) -> Path:
+    """Save a checkpoint; returns its directory."""
+    model.save_pretrained(directory)
+    return directory
 
 
 def reporter_of_all(sent: list[Progress]) -> Reporter:
@@ -58,6 +89,21 @@ def eager_logits(model: PreTrainedModel, tokens: list[int]) -> torch.Tensor:
     """``[tokens, vocabulary]``"""
     with torch.inference_mode():
         return model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].float()
+
+
+class Operations(TorchDispatchMode):
+    """Records the name of each torch operation and the largest number of elements in its results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest: dict[str, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        size = max((x.numel() for x in tree_leaves(out) if isinstance(x, torch.Tensor)), default=0)
+        self.largest[name] = max(size, self.largest.get(name, 0))
+        return out
 
 
 class Blocks:
@@ -96,6 +142,15 @@ class Driver:
         self.steps += 1
         self.result = self.runner.execute(step)
         return {i: self.runner._sampler.saved_logits[i] for i in counts}
+
+
+def check_logits(runner: ModelRunner, model: PreTrainedModel, tokens: list[int], *chunks: int) -> None:
+    """Logits of the last token, computed after chunks of these sizes, are those of eager attention."""
+    driver = Driver(runner, [tokens])
+    for count in chunks:
+        driver.step({0: count})
+    logits = driver.step({0: len(tokens) - sum(chunks)})[0]
+    assert (logits - eager_logits(model, tokens)[-1]).abs().max() < 1e-4
 
 
 def every_state(runner: ModelRunner, slots: list[int]) -> list[torch.Tensor]:

@@ -56,10 +56,9 @@ def test_append_per_request_equals_batched(family: str, attention: str):
     assert worst_difference(model, attention, batched_append=False) < 1e-4
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2"])
-def test_bfloat16_backends_agree(family: str):
+def test_bfloat16_backends_agree():
     """Rounding errors are far larger in bfloat16, so the fast backends are compared with the reference, not eager."""
-    model = tiny_model(FAMILIES[family]()).to(torch.bfloat16)
+    model = tiny_model(FAMILIES["gemma2"]()).to(torch.bfloat16)
     prompts = [random_tokens(length, VOCABULARY, seed) for seed, length in enumerate(LENGTHS)]
     drivers = [Driver(make_runner(model, attention=name), prompts) for name in ("cpu", "gather", "reference")]
     for counts in SCHEDULE:

@@ -6,13 +6,13 @@ import contextlib
 import dataclasses
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers as tf
-from huggingface_hub import constants
 
 pytest.importorskip("gguf", reason="writes the files: pip install 'roseplay[gguf]'")
 
@@ -22,7 +22,7 @@ from roseplay.core.progress import Progress
 from roseplay.kernels.cpu.products import block_kinds
 from roseplay.kernels.gated_mlp import GatedMLP
 from roseplay.kernels.merge import MergedPart
-from roseplay.model import gguf, gguf_header, gguf_hub, gguf_reading, gguf_tokenizer, loader
+from roseplay.model import gguf, gguf_header, gguf_hub, gguf_reading, gguf_tokenizer
 from roseplay.model.block_tensor import BlockTensor
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.ggml_blocks import FORMATS
@@ -31,29 +31,36 @@ from roseplay.model.runner import ModelRunner
 from roseplay.model.source import find_source
 from roseplay.model.tokenizer import load_tokenizer
 from tests.gguf_files import small_vocabulary, write_gguf, write_tiny_chat
-from tests.model.families import tiny_model
-from tests.model.harness import BLOCK_SIZE, Driver, eager_logits, random_tokens, reporter_of_all
+from tests.hub import Hub
+from tests.model.families import base, tiny_model
+from tests.model.harness import (
+    BLOCK_SIZE,
+    PLAIN,
+    Driver,
+    accelerator_with,
+    eager_logits,
+    random_tokens,
+    refusal,
+    reporter_of_all,
+)
 
 with contextlib.suppress(ImportError):  # Numba is an extra
     from roseplay.kernels.cpu.quants.linear import BlockEmbedding, BlockLinear
 
-SHAPE: dict[str, Any] = {
-    "vocab_size": len(small_vocabulary().tokens),
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-    "tie_word_embeddings": True,
-}
+SHAPE = base(
+    vocab_size=len(small_vocabulary().tokens),
+    hidden_size=64,
+    intermediate_size=96,
+    num_hidden_layers=2,
+    tie_word_embeddings=True,
+)
 CONFIGS = {
     "llama": lambda: tf.LlamaConfig(**SHAPE),
     "qwen3": lambda: tf.Qwen3Config(**{**SHAPE, "tie_word_embeddings": False}, head_dim=128),
     "gemma2": lambda: tf.Gemma2Config(**SHAPE, head_dim=16, sliding_window=8),
     "gemma3_text": lambda: tf.Gemma3TextConfig(**SHAPE, head_dim=16, sliding_window=8),
     "qwen2": lambda: tf.Qwen2Config(**SHAPE),
-    "phi3": lambda: tf.Phi3Config(**SHAPE, bos_token_id=1, eos_token_id=2, pad_token_id=0),
+    "phi3": lambda: tf.Phi3Config(**SHAPE),
     "starcoder2": lambda: tf.Starcoder2Config(**SHAPE),
     "gpt2": lambda: tf.GPT2Config(vocab_size=SHAPE["vocab_size"], n_embd=64, n_layer=2, n_head=4),
     # transformers reads no other size of its experts
@@ -61,7 +68,7 @@ CONFIGS = {
         **SHAPE, head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=768
     ),
 }
-PLAIN: dict[str, Any] = {"pack_weights": False, "fuse_ops": False, "record_steps": False, "attention": "gather"}
+needs_blocks = pytest.mark.skipif(not block_kinds(), reason="this CPU computes with no blocks")
 FLOAT32 = EngineConfig(device="cpu", dtype="float32", num_blocks=32, block_size=BLOCK_SIZE, **PLAIN)
 
 
@@ -73,13 +80,6 @@ def written(path: Path, architecture: str = "llama", **options: Any) -> Path:
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("gguf") / "Tiny-Llama.Q8_0.gguf", kind="Q8_0")
-
-
-def refusal(model: Path | str, config: EngineConfig = FLOAT32) -> str:
-    with pytest.raises(UnsupportedModelError) as error:
-        load_model(str(model), config)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 def by_transformers(path: Path) -> tf.PreTrainedModel:
@@ -112,18 +112,22 @@ def test_logits_are_those_of_transformers_over_the_same_file(architecture: str, 
 BLOCKS = EngineConfig(device="cpu", num_blocks=32, block_size=BLOCK_SIZE, threads=1)
 
 
-@pytest.mark.skipif(not block_kinds(), reason="this CPU computes with no blocks")
-@pytest.mark.parametrize("own_head", [False, True])
+@pytest.fixture
+def float32_cpu() -> Iterator[None]:
+    """A CPU that is not made for bfloat16."""
+    with accelerator_with(multiplies_bfloat16=lambda: False):
+        yield
+
+
+@needs_blocks
+@pytest.mark.usefixtures("float32_cpu")
 @pytest.mark.parametrize(
-    ("architecture", "kind"),
-    [("llama", "Q4_0"), ("llama", "Q4_K"), ("llama", "Q8_0"), ("qwen3", "Q4_1"), ("qwen3", "Q5_K"), ("qwen3", "Q5_1"),
-     ("gemma2", "Q6_K"), ("gemma2", "Q5_0")],
+    ("architecture", "kind", "own_head"),
+    [("llama", "Q4_0", False), ("llama", "Q4_K", True), ("qwen3", "Q5_K", True), ("gemma2", "Q6_K", True),
+     ("gemma2", "Q5_0", False)],
 )  # fmt: skip
-def test_blocks_are_computed_with_as_they_are_stored(
-    architecture: str, kind: str, own_head: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_blocks_are_computed_with_as_they_are_stored(architecture: str, kind: str, own_head: bool, tmp_path: Path):
     """Within what rounding x to 8 bits costs, of transformers' logits; and no matrix is in memory as floats."""
-    monkeypatch.setattr(loader.accelerator_for(torch.device("cpu")), "multiplies_bfloat16", lambda: False)
     config = CONFIGS[architecture]()
     config.update({"hidden_size": 256, "intermediate_size": 512, "tie_word_embeddings": not own_head})
     config.head_dim = 128 if architecture == "qwen3" else 64  # transformers reads no other from a file of Qwen3
@@ -167,17 +171,17 @@ def plain_head(name: str) -> str:
     return "F16" if name.startswith("output.") or "attn_q" in name or "ffn_up" in name else "Q8_0"
 
 
-@pytest.mark.skipif(not block_kinds(), reason="this CPU computes with no blocks")
+@needs_blocks
 @pytest.mark.parametrize(
     ("architecture", "kind", "own_head"),
     [("llama", as_llama_cpp_does, False), ("llama", plain_head, True), ("qwen2", as_llama_cpp_does, True),
      ("phi3", as_llama_cpp_does, True), ("gemma3_text", plain_head, False), ("starcoder2", as_llama_cpp_does, True),
      ("gpt2", as_llama_cpp_does, False), ("gpt2", plain_head, True), ("qwen3_moe", as_llama_cpp_does, True)],
 )  # fmt: skip
+@pytest.mark.usefixtures("float32_cpu")
 def test_a_file_may_have_several_types_of_blocks_and_plain_weights(
-    architecture: str, kind: Any, own_head: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    architecture: str, kind: Any, own_head: bool, tmp_path: Path
 ):
-    monkeypatch.setattr(loader.accelerator_for(torch.device("cpu")), "multiplies_bfloat16", lambda: False)
     config = CONFIGS[architecture]()
     config.update({"tie_word_embeddings": not own_head})
     path = tmp_path / "model.gguf"
@@ -205,7 +209,7 @@ def test_a_file_may_have_several_types_of_blocks_and_plain_weights(
     torch.testing.assert_close(logits, together[0], rtol=0, atol=1e-4)
 
 
-@pytest.mark.skipif(not block_kinds(), reason="this CPU computes with no blocks")
+@needs_blocks
 def test_a_files_blocks_stay_where_its_plain_layers_are_rounded(tmp_path: Path):
     path = tmp_path / "model.gguf"
     write_gguf(path, tiny_model(CONFIGS["qwen2"]()), small_vocabulary(), kind=plain_head)
@@ -222,7 +226,7 @@ def test_no_weight_stays_in_blocks_without_products_for_it(settings: dict[str, A
     assert not any(isinstance(parameter, BlockTensor) for parameter in loaded.model.parameters())
 
 
-@pytest.mark.skipif(not block_kinds(), reason="this CPU computes with no blocks")
+@needs_blocks
 def test_an_embedding_that_is_not_replaced_is_dequantized(file: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(BlockEmbedding, "of", lambda plain, strips: None)
     model = load_model(str(file), BLOCKS).model
@@ -232,7 +236,7 @@ def test_an_embedding_that_is_not_replaced_is_dequantized(file: Path, monkeypatc
     assert isinstance(model.lm_head, BlockLinear)
 
 
-@pytest.mark.skipif(not block_kinds(), reason="this CPU computes with no blocks")
+@needs_blocks
 def test_what_transformers_converts_by_its_own_code_is_not_left_in_blocks(file: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gguf_reading, "is_gguf_arch_supported", lambda name: True)
     loaded = load_model(str(file), BLOCKS)
@@ -241,14 +245,10 @@ def test_what_transformers_converts_by_its_own_code_is_not_left_in_blocks(file: 
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("F32", "float32"), ("BF16", "bfloat16"), ("Q4_0", "bfloat16")])
-def test_the_number_format_follows_the_types_of_the_file(
-    kind: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(loader.accelerator_for(torch.device("cpu")), "multiplies_bfloat16", lambda: True)
-    assert (
-        str(load_model(str(written(tmp_path / "model.gguf", kind=kind)), EngineConfig(device="cpu", **PLAIN)).dtype)
-        == f"torch.{expected}"
-    )
+def test_the_number_format_follows_the_types_of_the_file(kind: str, expected: str, tmp_path: Path):
+    with accelerator_with(multiplies_bfloat16=lambda: True):
+        loaded = load_model(str(written(tmp_path / "model.gguf", kind=kind)), EngineConfig(device="cpu", **PLAIN))
+    assert str(loaded.dtype) == f"torch.{expected}"
 
 
 # -- which file
@@ -290,17 +290,12 @@ def test_a_split_model_is_one_model(tmp_path: Path):
     assert "it is one of 3 parts" in refusal(tmp_path / "lone.gguf")
 
 
-def test_the_hubs_cache_is_searched_by_quantization_and_by_file(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    repository = tmp_path / "models--org--Tiny-GGUF"
+def test_the_hubs_cache_is_searched_by_quantization_and_by_file(file: Path, hub: Hub):
+    snapshot = hub.add("org/Tiny-GGUF")
     for name in ("Tiny-Q4_K_M.gguf", "Tiny-Q8_0.gguf", "UD/Tiny-IQ2_XS-00001-of-00002.gguf"):
-        target = repository / "snapshots" / ("0" * 40) / name
+        target = snapshot / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, target)
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text("0" * 40)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
 
     def found(model: str) -> str | None:
         return gguf_hub.on_this_machine(find_source(model)).gguf
@@ -357,11 +352,8 @@ def test_prompts_of_a_sentencepiece_vocabulary_begin_with_a_token_unless_the_fil
 def test_sampling_values_come_from_the_file(tmp_path: Path):
     given = {"general.sampling.temp": 0.5, "general.sampling.top_k": 20, "general.sampling.penalty_repeat": 1.25}
     path = written(tmp_path / "model.gguf", more=given)
-    assert load_model(str(path), FLOAT32).sampling_defaults == {
-        "temperature": 0.5,
-        "top_k": 20,
-        "repetition_penalty": 1.25,
-    }
+    expected = {"temperature": 0.5, "top_k": 20, "repetition_penalty": 1.25}
+    assert load_model(str(path), FLOAT32).sampling_defaults == expected
 
 
 def test_stretched_positions_that_are_not_read_are_told(tmp_path: Path):
@@ -382,21 +374,19 @@ def test_bytes_of_the_file_are_counted_while_it_is_read(dtype: str, file: Path):
     assert len(set(counts)) > 10
 
 
-def test_memory_is_checked_before_anything_is_converted(file: Path, monkeypatch: pytest.MonkeyPatch):
+def test_memory_is_checked_before_anything_is_converted(file: Path):
+    sent: list[Progress] = []
     numbers = sum(parameter.numel() for parameter in tiny_model(CONFIGS["llama"]()).parameters())
-    monkeypatch.setattr(loader, "free_memory", lambda: 3 * numbers)
-    monkeypatch.setattr(tf.AutoModelForCausalLM, "from_pretrained", None)
-    monkeypatch.setattr(loader.sys, "platform", "linux")
-    assert "GiB in float32, but only" in refusal(file)
+    with pytest.raises(UnsupportedModelError, match="GiB in float32"):
+        load_model(str(file), FLOAT32, reporter_of_all(sent), free_bytes=lambda: 3 * numbers)
+    assert not any(progress.done for progress in sent)
 
 
-@pytest.mark.skipif(not block_kinds(), reason="this CPU computes with no blocks")
-def test_blocks_need_no_more_memory_than_in_the_file(file: Path, monkeypatch: pytest.MonkeyPatch):
+@needs_blocks
+def test_blocks_need_no_more_memory_than_in_the_file(file: Path):
     stored = gguf.open_gguf(file, name="").stored_bytes
-    monkeypatch.setattr(loader, "free_memory", lambda: stored)
-    monkeypatch.setattr(loader.sys, "platform", "linux")
-    assert load_model(str(file), BLOCKS).weight_bytes < 1.1 * stored  # outputs are padded
-    assert "GiB in float32, but only" in refusal(file)
+    assert load_model(str(file), BLOCKS, free_bytes=lambda: stored).weight_bytes < 1.1 * stored  # outputs are padded
+    assert "GiB in float32" in refusal(file, stored, dtype="float32")
     experts = gguf_header.StoredTensor("blk.0.ffn_up_exps.weight", (2, 8, 32), 8, 0)
     model = gguf.GgufModel((gguf_header.GgufHeader(Path(), {}, (experts,), 32),))
     assert model.converted_bytes(2, FORMATS) == 4 * 512  # which are not left in blocks
@@ -405,20 +395,25 @@ def test_blocks_need_no_more_memory_than_in_the_file(file: Path, monkeypatch: py
 # -- refusals
 
 
-def test_files_that_cannot_be_read_are_refused_in_one_line(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    content = file.read_bytes()
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda content: content[:90_000], "is truncated, 90,000 of"),
+        (lambda content: content[:-1], "is truncated"),
+        (lambda content: content[:5_000], "its header is truncated or damaged"),
+        (lambda content: content[:4], "its header is truncated or damaged"),
+        (lambda content: content.replace(b"<|spare|>", b"\xff|spare|>"), "its header is truncated or damaged"),
+        (lambda content: b"a model, they said", "is a file, but not a GGUF file"),
+        (lambda content: b"", "is a file, but not a GGUF file"),
+        (lambda content: content[:4] + b"\1\0\0\0" + content[8:], "version 1 of the format"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused(change: Any, why: str, file: Path, tmp_path: Path):
+    (tmp_path / "changed.gguf").write_bytes(change(file.read_bytes()))
+    assert why in refusal(tmp_path / "changed.gguf")
 
-    def changed(name: str, new: bytes) -> Path:
-        (tmp_path / name).write_bytes(new)
-        return tmp_path / name
 
-    assert "is truncated, 90,000 of" in refusal(changed("short.gguf", content[:90_000]))
-    assert f"is truncated, {len(content) - 1:,} of" in refusal(changed("cut.gguf", content[:-1]))
-    assert "its header is truncated or damaged" in refusal(changed("shorter.gguf", content[:5_000]))
-    assert "its header is truncated or damaged" in refusal(changed("shortest.gguf", content[:4]))
-    assert "is a file, but not a GGUF file" in refusal(changed("text.gguf", b"a model, they said"))
-    assert "is a file, but not a GGUF file" in refusal(changed("empty.gguf", b""))
-    assert "version 1 of the format" in refusal(changed("old.gguf", content[:4] + b"\1\0\0\0" + content[8:]))
+def test_files_that_are_not_read_here_are_refused(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert "there is no such directory or file" in refusal("no/such.gguf")
     assert "architecture nonesuch" in refusal(written(tmp_path / "other.gguf", named="nonesuch"))
     monkeypatch.setitem(sys.modules, "gguf", None)
@@ -464,10 +459,3 @@ def test_a_header_without_weights_is_refused(tmp_path: Path):
     writer.write_kv_data_to_file()
     writer.close()
     assert "it has no weights" in refusal(tmp_path / "empty.gguf")
-
-
-def test_a_token_that_is_not_text_is_refused_in_one_line(file: Path, tmp_path: Path):
-    content = bytearray(file.read_bytes())
-    content[content.index(b"<|spare|>")] = 0xFF
-    (tmp_path / "model.gguf").write_bytes(content)
-    assert "its header is truncated or damaged" in refusal(tmp_path / "model.gguf")

@@ -21,15 +21,9 @@ from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
 from roseplay.model.source import Source
 from roseplay.model.weights_progress import bytes_per_number, checkpoint_files, counting
+from tests.hub import Hub
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import reporter_of_all
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("checkpoint")
-    tiny_model(FAMILIES["llama"]()).to(torch.bfloat16).save_pretrained(directory)
-    return directory
 
 
 def started(model: str, **settings: Any) -> list[Progress]:
@@ -45,7 +39,7 @@ def of(stage: str, sent: list[Progress]) -> list[Progress]:
 
 
 def test_a_start_reports_its_stages_in_order_and_each_to_its_end(checkpoint: Path) -> None:
-    sent = started(str(checkpoint))
+    sent = started(str(checkpoint), dtype="float32")
     stages = [progress.stage for progress in sent]
     assert [stage for stage, before in zip(stages, ["", *stages], strict=False) if stage != before] == list(STAGES[1:])
     for before, after in pairwise(sent):
@@ -81,18 +75,10 @@ def test_random_weights_are_counted_as_they_are_made(tmp_path: Path) -> None:
     assert len(weights) > 10
 
 
-def test_files_of_a_model_in_the_hubs_cache_are_found(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from huggingface_hub import constants
-
-    snapshot = tmp_path / "models--somebody--llama" / "snapshots" / "abc"
-    snapshot.mkdir(parents=True)
-    (tmp_path / "models--somebody--llama" / "refs").mkdir()
-    (tmp_path / "models--somebody--llama" / "refs" / "main").write_text("abc")
+def test_files_of_a_model_in_the_hubs_cache_are_found(checkpoint: Path, hub: Hub) -> None:
+    snapshot = hub.add("somebody/llama")
     for name in ("config.json", "model.safetensors"):
-        (snapshot / name).write_bytes((checkpoint / name).read_bytes())
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+        (snapshot / name).symlink_to(checkpoint / name)
     assert checkpoint_files(Source("", "somebody/llama", local=False)) == [snapshot / "model.safetensors"]
     assert checkpoint_files(Source("", "somebody/else", local=False)) == []
 

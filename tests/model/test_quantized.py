@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,14 @@ from safetensors.torch import load_file, save_file
 
 from roseplay.config import EngineConfig
 from roseplay.core.progress import Progress
-from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
 from tests.model.families import FAMILIES, tiny_model
-from tests.model.harness import Driver, eager_logits, make_runner, random_tokens, reporter_of_all
+from tests.model.harness import BLOCK_SIZE, PLAIN, check_logits, make_runner, random_tokens, refusal, reporter_of_all
 
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 FP4 = torch.cat([FP4, -FP4])
-CPU = EngineConfig(device="cpu", dtype="float32", num_blocks=16)
+CPU = EngineConfig(device="cpu", dtype="float32", num_blocks=16, block_size=BLOCK_SIZE, **PLAIN)
 
 
 def save(directory: Path, config: Any, weights: dict[str, torch.Tensor], quantization: dict[str, Any] | None) -> str:
@@ -105,25 +103,19 @@ QUANTIZED: dict[str, Callable[[Path], tuple[str, tf.PreTrainedModel]]] = {
 
 @pytest.mark.parametrize("kind", QUANTIZED)
 def test_logits_are_those_of_the_dequantized_model(kind: str, tmp_path: Path):
+    """Progress counts what the files hold, and no more memory is needed than for the weights that are made of them."""
     directory, plain = QUANTIZED[kind](tmp_path)
-    tokens = random_tokens(20, 97, 0)
-    driver = Driver(make_runner(directory, dtype="float32"), [tokens])
-    assert (driver.step({0: 20})[0] - eager_logits(plain, tokens)[-1]).abs().max() < 1e-4
-    info = driver.runner.info()
-    assert info.weight_bytes > 4 * sum(p.numel() for p in plain.model.layers.parameters())
-    assert info.choices[0].part == "checkpoint"
-    assert info.choices[0].chosen.startswith(kind.partition(",")[0]) and "float32" in info.choices[0].chosen
-
-
-@pytest.mark.parametrize("kind", QUANTIZED)
-def test_progress_counts_what_the_files_hold(kind: str, tmp_path: Path):
-    directory, _ = QUANTIZED[kind](tmp_path)
+    needed = sum(4 * p.numel() for p in plain.parameters())
+    assert "0.0 GiB in float32" in refusal(directory, needed // 2, dtype="float32")
     sent: list[Progress] = []
-    reporter = reporter_of_all(sent)
-    ModelRunner(load_model(directory, CPU, reporter), CPU, reporter).close()
+    loaded = load_model(directory, CPU, reporter_of_all(sent), free_bytes=lambda: needed + 4096)
     last = [progress for progress in sent if progress.stage == "weights"][-1]
     assert last.total == sum(file.stat().st_size for file in tmp_path.glob("model-*.safetensors"))
     assert last.done == pytest.approx(last.total, rel=0.25)  # the file also has a header
+    assert loaded.weight_bytes > 4 * sum(p.numel() for p in plain.model.layers.parameters())
+    assert loaded.choices[0].part == "checkpoint"
+    assert loaded.choices[0].chosen.startswith(kind.partition(",")[0]) and "float32" in loaded.choices[0].chosen
+    check_logits(ModelRunner(loaded, CPU), plain, random_tokens(20, 97, 0))
 
 
 def test_tied_weights_in_several_files(tmp_path: Path):
@@ -132,44 +124,18 @@ def test_tied_weights_in_several_files(tmp_path: Path):
     model = tiny_model(config)
     weights = stored(model, tmp_path / "plain")
     assert "lm_head.weight" not in weights
-    tokens = random_tokens(20, 97, 0)
-    driver = Driver(make_runner(save(tmp_path, config, weights, None)), [tokens])
-    assert (driver.step({0: 20})[0] - eager_logits(model, tokens)[-1]).abs().max() < 1e-4
-    assert driver.runner.info().num_parameters == sum(p.numel() for p in model.parameters())
+    runner = make_runner(save(tmp_path, config, weights, None), **PLAIN)
+    check_logits(runner, model, random_tokens(20, 97, 0))
+    assert runner.info().num_parameters == sum(p.numel() for p in model.parameters())
 
 
-def test_a_missing_file_is_told_before_the_others_are_read(tmp_path: Path):
+def test_weights_that_are_used_as_they_are_stored_need_no_memory_to_be_read(tmp_path: Path):
     model = tiny_model(FAMILIES["llama"]())
     directory = save(tmp_path, model.config, stored(model, tmp_path / "plain"), None)
+    load_model(directory, CPU, free_bytes=lambda: 0)
+    assert "GiB in bfloat16" in refusal(directory, 0, dtype="bfloat16")
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(UnsupportedModelError, match=r"1 of its 2 files of weights are missing, model-00002-of-00002"):
-        load_model(directory, CPU)
-
-
-@pytest.mark.parametrize("kind", QUANTIZED)
-def test_weights_that_do_not_fit_in_memory_are_refused_before_they_are_read(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    directory, plain = QUANTIZED[kind](tmp_path)
-    needed = sum(4 * p.numel() for p in plain.parameters())
-    monkeypatch.setattr("roseplay.model.loader.free_memory", lambda: needed // 2)
-    with pytest.raises(
-        UnsupportedModelError, match=r"its weights need 0\.0 GiB in float32, but only 0\.0 GiB of memory are free"
-    ):
-        load_model(directory, CPU)
-    monkeypatch.setattr("roseplay.model.loader.free_memory", lambda: needed + 4096)
-    load_model(directory, CPU)
-
-
-def test_weights_that_are_used_as_they_are_stored_need_no_memory_to_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    model = tiny_model(FAMILIES["llama"]())
-    directory = save(tmp_path, model.config, stored(model, tmp_path / "plain"), None)
-    monkeypatch.setattr("roseplay.model.loader.free_memory", lambda: 0)
-    load_model(directory, CPU)
-    with pytest.raises(UnsupportedModelError, match="GiB in bfloat16"):
-        load_model(directory, replace(CPU, dtype="bfloat16"))
+    assert "1 of its 2 files of weights are missing, model-00002" in refusal(directory), "before others are read"
 
 
 REFUSED: dict[str, dict[str, Any]] = {
@@ -189,33 +155,26 @@ def test_other_methods_are_refused_by_name_before_anything_is_read(method: str, 
     document = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**document, "quantization_config": REFUSED[method]}))
     (tmp_path / "model.safetensors").write_bytes(b"nobody has read this")
-    with pytest.raises(
-        UnsupportedModelError, match=f"quantized with {method}, .*not quantized, or one in fp8 or mxfp4"
-    ):
-        load_model(str(tmp_path), CPU)
+    assert f"quantized with {method}, " in refusal(tmp_path)
     assert load_model(str(tmp_path), EngineConfig(device="cpu", random_weights=True)).num_parameters > 0
 
 
 @pytest.mark.parametrize(
-    ("settings", "stored_as", "message"),
+    ("settings", "message"),
     [
-        (None, "weight_scale", "which its config does not mention .*weight_scale"),
-        ({"quant_method": "fp8"}, "weight_scale", "not as fp8 is stored"),
+        (None, "which its config does not mention"),
+        ({"quant_method": "fp8"}, "not as fp8 is stored"),
     ],
 )
-def test_scales_that_nothing_would_apply_are_noticed(
-    settings: dict[str, Any] | None, stored_as: str, message: str, tmp_path: Path
-):
+def test_scales_that_nothing_would_apply_are_noticed(settings: dict[str, Any] | None, message: str, tmp_path: Path):
     model = tiny_model(FAMILIES["llama"]())
     weights = stored(model, tmp_path / "plain")
     name = "model.layers.0.mlp.up_proj.weight"
-    weights[name], weights[name.replace("weight", stored_as)] = weights[name].to(torch.float8_e4m3fn), torch.ones(1)
-    with pytest.raises(UnsupportedModelError, match=message):
-        load_model(save(tmp_path, model.config, weights, settings), CPU)
+    weights[name], weights[f"{name}_scale"] = weights[name].to(torch.float8_e4m3fn), torch.ones(1)
+    assert message in refusal(save(tmp_path, model.config, weights, settings))
 
 
 def test_a_quantized_model_in_memory_is_refused():
     model = tiny_model(FAMILIES["llama"]())
     model.is_quantized = True
-    with pytest.raises(UnsupportedModelError, match="quantized model in memory"):
-        load_model(model, CPU)
+    assert "quantized model in memory" in refusal(model)
