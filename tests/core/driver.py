@@ -68,7 +68,15 @@ def run(seed: int, operations: int) -> Checker:
     Raises:
         AssertionError: a check failed; its notes list the last operations and the command that repeats the run.
     """
-    rng = random.Random(seed)
+    try:
+        return operate(random.Random(seed), operations)
+    except Exception as error:
+        error.add_note(f"to do it again: make fuzz ARGS='--replay {seed} --run-length {operations}'")
+        raise
+
+
+def operate(rng: random.Random, operations: int) -> Checker:
+    """The same with any source of random choices."""
     checker = make_checker(rng)
     ahead, failures = rng.random() < 0.6, rng.choice([0.0, 0.0, 0.02, 0.1])
     try:
@@ -78,7 +86,6 @@ def run(seed: int, operations: int) -> Checker:
     except Exception as error:
         error.add_note(f"after {checker.operations} operations, the last of them:")
         error.add_note("  " + "\n  ".join(checker.log))
-        error.add_note(f"to do it again: make fuzz ARGS='--replay {seed} --run-length {operations}'")
         raise
     return checker
 

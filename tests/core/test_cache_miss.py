@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from roseplay.core.cache_miss import MOST_LOST, Lost, Miss, MissReason, Siblings
@@ -17,24 +19,34 @@ def asked(rig: Rig, prompt: list[int], max_new_tokens: int = 1) -> Request:
     return rig.served(prompt, max_new_tokens=max_new_tokens)[0]
 
 
-def test_nothing_begins_like_it() -> None:
-    rig = Rig()
-    assert asked(rig, FOX).miss == Miss(MissReason.NEW, 0, 0)
-    assert asked(rig, [50, *FOX]).miss == Miss(MissReason.NEW, 0, 0)
+NO_LOGITS = {"max_saved_logits": 0}
 
 
-def test_everything_was_there() -> None:
-    rig = Rig()
-    asked(rig, FOX)
-    assert asked(rig, FOX).miss is None
-
-
-def test_it_differs_within_a_block() -> None:
-    rig = Rig()
-    fox = asked(rig, FOX)
-    dog = asked(rig, DOG)
-    assert dog.miss == Miss(MissReason.DIFFERS, BLOCK_SIZE, 6, fox.request_id, tokens=(7, 8))
-    assert dog.num_cached_tokens == dog.miss.found
+@pytest.mark.parametrize(
+    ("settings", "before", "prompt", "miss"),
+    [
+        ({}, [], FOX, Miss(MissReason.NEW, 0, 0)),
+        ({}, [FOX], [50, *FOX], Miss(MissReason.NEW, 0, 0)),
+        ({}, [FOX], FOX, None),
+        ({}, [FOX], DOG, Miss(MissReason.DIFFERS, BLOCK_SIZE, 6, 0, tokens=(7, 8))),
+        ({}, [FOX], FOX[:7], Miss(MissReason.SHORT, BLOCK_SIZE, 7, 0, tokens=(8,))),
+        ({}, [FOX], [1, 2], Miss(MissReason.SHORT, 0, 2, 0, tokens=(3, 4))),
+        ({}, [FOX[:6]], FOX, Miss(MissReason.UNFILLED, BLOCK_SIZE, 6, 0)),
+        (NO_LOGITS, [FOX[:4]], FOX, Miss(MissReason.ENDS, BLOCK_SIZE, BLOCK_SIZE)),
+        (NO_LOGITS, [FOX], FOX, Miss(MissReason.LOGITS, 8, 8)),
+        (NO_LOGITS, [FOX], FOX[:8], Miss(MissReason.LOGITS, 7, 7)),
+        ({"prefix_cache": False}, [FOX], FOX, Miss(MissReason.OFF, 0, 0)),
+        ({"prefix_cache": False, "same_step_sharing": False}, [FOX], FOX, Miss(MissReason.OFF, 0, 0)),
+        ({"num_blocks": 6}, [FOX, [*range(20, 38)]], FOX, Miss(MissReason.EVICTED, 0, 0, step_id=1)),  # all five blocks
+    ],
+)
+def test_why_a_prompt_was_not_cached(
+    settings: dict[str, Any], before: list[list[int]], prompt: list[int], miss: Miss | None
+) -> None:
+    rig = Rig(**settings)
+    for earlier in before:
+        asked(rig, earlier)
+    assert asked(rig, prompt).miss == miss
 
 
 def test_the_nearest_of_many_is_named() -> None:
@@ -46,32 +58,6 @@ def test_the_nearest_of_many_is_named() -> None:
         assert (miss.reason, miss.position) == (MissReason.DIFFERS, 4 + equal)
     miss = asked(rig, [1, 2, 3, 4, 5, 6, 7, 80, 80]).miss
     assert miss == Miss(MissReason.DIFFERS, 4, 7, requests[3].request_id, tokens=(93,))
-
-
-def test_the_rest_is_shorter_than_a_block() -> None:
-    rig = Rig()
-    fox = asked(rig, FOX)
-    assert asked(rig, FOX[:7]).miss == Miss(MissReason.SHORT, BLOCK_SIZE, 7, fox.request_id, tokens=(8,))
-    assert asked(rig, [1, 2]).miss == Miss(MissReason.SHORT, 0, 2, fox.request_id, tokens=(3, 4))
-
-
-def test_a_block_was_never_filled() -> None:
-    rig = Rig()
-    short = asked(rig, FOX[:6])
-    assert asked(rig, FOX).miss == Miss(MissReason.UNFILLED, BLOCK_SIZE, 6, short.request_id)
-
-
-def test_what_is_cached_ends() -> None:
-    rig = Rig(max_saved_logits=0)
-    asked(rig, FOX[:4])
-    assert asked(rig, FOX).miss == Miss(MissReason.ENDS, BLOCK_SIZE, BLOCK_SIZE)
-
-
-def test_the_logits_are_gone() -> None:
-    rig = Rig(max_saved_logits=0)
-    asked(rig, FOX)
-    assert asked(rig, FOX).miss == Miss(MissReason.LOGITS, 8, 8)
-    assert asked(rig, FOX[:8]).miss == Miss(MissReason.LOGITS, 7, 7)
 
 
 def test_a_prompt_that_ends_in_what_a_failed_request_began_with_is_forgotten_with_it() -> None:
@@ -103,13 +89,6 @@ def test_what_is_shared_in_a_step_is_no_miss() -> None:
     assert other.miss == Miss(MissReason.DIFFERS, BLOCK_SIZE, 6, first.request_id, tokens=(7, 8))
 
 
-@pytest.mark.parametrize("sharing", [True, False])
-def test_the_cache_is_off(sharing: bool) -> None:
-    rig = Rig(prefix_cache=False, same_step_sharing=sharing)
-    asked(rig, FOX)
-    assert asked(rig, FOX).miss == Miss(MissReason.OFF, 0, 0)
-
-
 @pytest.mark.parametrize("how", ["cleared", "switched"])
 def test_the_cache_was_cleared(how: str) -> None:
     rig = Rig()
@@ -122,14 +101,6 @@ def test_the_cache_was_cleared(how: str) -> None:
     last = rig.scheduler.next_step_id - 1
     assert asked(rig, FOX).miss == Miss(MissReason.CLEARED, 0, 0, step_id=last)
     assert asked(rig, FOX).miss is None, "it is cached again"
-
-
-def test_its_block_was_given_to_others() -> None:
-    rig = Rig(num_blocks=6)
-    asked(rig, FOX)
-    asked(rig, list(range(20, 38)))  # needs all five blocks
-    taken = next(step.step_id for step in rig.steps if step.admitted == [1])
-    assert asked(rig, FOX).miss == Miss(MissReason.EVICTED, 0, 0, step_id=taken)
 
 
 def test_the_end_of_a_prompt_is_given_to_others_first() -> None:
