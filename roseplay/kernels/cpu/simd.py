@@ -6,9 +6,10 @@ as LLVM instructions. LLVM maps these to the machine's registers (one of AVX-512
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import CellType, FunctionType
@@ -19,6 +20,11 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
 
 LANES = 16
 FAST = ("reassoc", "contract", "arcp", "nsz")
@@ -45,24 +51,39 @@ def _marked(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def compiled(function: Callable[..., None], **options: Any) -> Any:
-    """Compile a function that Python calls; the machine code is cached on disk if Numba can write there."""
-    options = {"nogil": True, "error_model": "numpy", **options}
-    function = _marked(function)
-    try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError:
-        return numba.njit(**options)(function)
+    """Compile a function that Python calls, of an array of int64 and an int64."""
+    signature = types.void(types.int64[::1], types.int64)
+    return _compile(function, numba.njit, signature, nogil=True, **options)
 
 
 def kernel(function: Callable[..., None]) -> Any:
     """Compile a C function of a pointer to int64 and a piece's number (see ``parallel``); it has an ``address``."""
     signature = types.void(types.CPointer(types.int64), types.int64)
-    options = {"nopython": True, "fastmath": set(FAST), "error_model": "numpy"}
-    function = _marked(function)
+    return _compile(function, numba.cfunc, signature, nopython=True, fastmath=set(FAST))
+
+
+def _compile(function: Callable[..., None], compiler: Callable[..., Any], signature: Any, **options: Any) -> Any:
+    """Compile a function; the machine code is cached on disk if Numba can write there."""
+    function, options = _marked(function), {"error_model": "numpy", **options}
     try:
-        return numba.cfunc(signature, cache=True, **options)(function)
+        with _only_process(function.__code__.co_filename):
+            return compiler(signature, cache=True, **options)(function)
     except RuntimeError:
-        return numba.cfunc(signature, **options)(function)
+        return compiler(signature, **options)(function)
+
+
+@contextlib.contextmanager
+def _only_process(file: str) -> Iterator[None]:
+    """Wait until no other process compiles a function of this file, and make others wait.
+
+    Of processes that start at once, one compiles then, and the others load what it has written. Numba does not lock the
+    index of a function's machine code: processes that add to it at once lose entries, or mix them up.
+    """
+    with contextlib.ExitStack() as opened:
+        if fcntl is not None:
+            with contextlib.suppress(OSError):  # there is no such file, or its file system has no locks
+                fcntl.flock(opened.enter_context(open(file, "rb")), fcntl.LOCK_EX)
+        yield
 
 
 class Emitter:
