@@ -1,7 +1,8 @@
-"""Compile the attention kernels for GPUs that need not be present: ``compile_triton.py few``, or ``compile_triton.py all 90``.
+"""Compile kernels for GPUs that need not be present: ``compile_triton.py few``, or ``compile_triton.py all 90``.
 
-Prints a line of JSON for each variant: its name, its tiles, the bytes of shared memory that it takes, that were predicted
-and that there are, its registers, and the bytes of registers that it spills to local memory.
+Prints a line of JSON for each variant of attention: its name, its tiles, the bytes of shared memory that it takes, that were predicted
+and that there are, its registers, and the bytes of registers that it spills to local memory. Fails if a kernel of
+recurrent layers takes more shared memory than there is.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from typing import Any
 
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -28,15 +30,19 @@ from roseplay.kernels.cuda.attention.plan import plan_kernel
 from roseplay.kernels.cuda.attention.tiles import Launch, choose_tiles, next_power_of_2, shared_bytes, tensor_cores
 from roseplay.kernels.cuda.norms import add_norm_kernel, rms_norm_kernel
 from roseplay.kernels.cuda.rotate_append import rotate_append_kernel
+from roseplay.kernels.cuda.states import convolution, delta_rule, mamba2
+from roseplay.kernels.cuda.states.rows import chunk_of, launch_options, precision
 from roseplay.model.attention import EVERYTHING, Reach
 
 # Bytes of shared memory that a program may take on each architecture.
 SHARED = {
     name: kib * 1024 for name, kib in (("80", 163), ("89", 99), ("90", 227), ("100", 227), ("120", 99), ("gfx942", 64))
 }
-ITEMSIZES = {"fp16": 2, "bf16": 2, "fp32": 4}
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 INTS = {"num_tokens", "num_rows", "num_programs", "table_stride"}
-METADATA = {"block_tables": "*i64", "cu_seqlens_q": "*i64", "seq_lens": "*i64", "slot_mapping": "*i64"}
+METADATA = dict.fromkeys(
+    ("block_tables", "cu_seqlens_q", "seq_lens", "slot_mapping", "slots", "chunks", "cu_seqlens"), "*i64"
+)
 OTHERS = {"plan": "*i32", "arrived": "*i32", "parts": "*fp32", "lse": "*fp32"}
 KINDS = {"decode": (True, 4), "mixed": (False, 8), "prefill": (False, 4096)}  # and tokens of a batch of four rows
 
@@ -94,12 +100,23 @@ def target(architecture: str) -> GPUTarget:
     return GPUTarget("cuda", int(architecture), 32)
 
 
-def compile_kernel(kernel: Any, pointer: str, constants: dict[str, Any], architecture: str, **options: int) -> Any:
-    """Strides and pointers are multiples of 16, where Triton may assume it at run time."""
+def compile_kernel(
+    kernel: Any,
+    pointer: str,
+    constants: dict[str, Any],
+    architecture: str,
+    pointers: dict[str, str] = OTHERS,
+    **options: Any,
+) -> Any:
+    """Strides and pointers are multiples of 16, where Triton may assume it at run time.
+
+    Args:
+        pointer: type of the pointers that are not in ``pointers``.
+    """
     names = list(inspect.signature(kernel.fn).parameters)
-    types = {name: "constexpr" if name in constants else (METADATA | OTHERS).get(name, pointer) for name in names}
-    types |= {name: "i32" for name in names if name in INTS or name.endswith("_stride")}
-    types |= {name: "fp32" for name in names if name in ("scale", "cap") or name.endswith("eps")}
+    types = {name: "constexpr" if name in constants else (METADATA | pointers).get(name, pointer) for name in names}
+    types |= {name: "i32" for name in names if name in INTS or name.endswith("_stride") or name == "channels"}
+    types |= {name: "fp32" for name in names if name in ("scale", "cap", "least", "most") or name.endswith("eps")}
     even = {
         (i,): [["tt.divisibility", 16]]
         for i, name in enumerate(names)
@@ -129,7 +146,7 @@ def pad(dim: int) -> int:
 
 def compile_attend(variant: Variant) -> dict[str, Any]:
     architecture = variant.architecture
-    hip, itemsize = architecture.startswith("gfx"), ITEMSIZES[variant.dtype]
+    hip, itemsize = architecture.startswith("gfx"), DTYPES[variant.dtype].itemsize
     decode_only, num_tokens = KINDS[variant.kind]
     launch = Launch(
         decode_only, num_tokens, num_rows=4, group=variant.group, k_dim=variant.k_dim, v_dim=variant.v_dim,
@@ -180,12 +197,38 @@ def compile_others(architecture: str) -> None:
     for reach in (EVERYTHING, WINDOW, CHUNK):
         constants = {"BLOCK_N": 64, "BLOCK": 256, "WINDOW": reach.window or 0, "CHUNK": reach.chunk or 0}
         compile_kernel(plan_kernel, "*i64", constants, architecture)
-    for dtype in ITEMSIZES:
+    for dtype in DTYPES:
         compile_fused(dtype, architecture)
         for k_dim, v_dim, heads in ((80, 64, 8), (576, 0, 1)):
             sizes = {"K_DIM": k_dim, "V_DIM": v_dim, "K_PAD": pad(k_dim), "V_PAD": pad(v_dim)}
             append = {"NUM_HEADS": max(1, heads - 1), "BLOCK_H": heads, "BLOCK_SIZE": 16, **sizes}
             compile_kernel(append_kernel, f"*{dtype}", append, architecture)
+
+
+def compile_states(architecture: str) -> None:
+    """Compile the kernels of recurrent layers; ends the program if one takes more shared memory than there is."""
+    torch.version.hip = "6" if architecture.startswith("gfx") else None  # what the launchers look at
+    for item, dtype in DTYPES.items():
+        chunk = chunk_of(dtype)
+        common = {"CHUNK": chunk, "PRECISION": precision(dtype)}
+        solve = {"DOUBLINGS": chunk.bit_length() - 1, "SOLVE": precision(torch.float32)}
+        delta = {**common, "V_HEADS": 32, "GROUP": 2, "K_DIM": 128, "V_DIM": 128, "K_PAD": 128}
+        of_conv = {"INPUTS": 4, "WIDTH": 4, "CHUNK": chunk, "BLOCK_C": 64, "BIAS": True, "SILU": True}
+        kernels = [(convolution.convolve_kernel, of_conv, item)]
+        for decays in (1, 128):  # of a head, and of each channel
+            rule = {**delta, "DECAYS": decays, "DECAYS_PAD": decays}
+            kernels.append((delta_rule.prepare_kernel, {**rule, **solve, "V_PAD": 128}, "fp32"))
+            kernels.append((delta_rule.scan_kernel, {**rule, "BLOCK_V": chunk}, "fp32"))
+        for size in (128, 256):
+            sizes = {"HEADS": 128, "GROUP": 128, "DIM": 64, "SIZE": size, "PAD": size, "BLOCK_P": chunk}
+            kernels.append((mamba2.scan_kernel, {**common, **sizes}, "fp32"))
+        for kernel, constants, state in kernels:
+            floats = ("u", "w", "scores", "g", "a", *(["out"] if kernel is mamba2.scan_kernel else []))
+            pointers = dict.fromkeys(floats, "*fp32") | {"states": f"*{state}"}
+            options = {"num_warps": 4} if kernel is convolution.convolve_kernel else launch_options()
+            compiled = compile_kernel(kernel, f"*{item}", constants, architecture, pointers, **options)
+            if compiled.metadata.shared > SHARED[architecture]:
+                raise SystemExit(f"{kernel} {constants} takes {compiled.metadata.shared} bytes of shared memory")
 
 
 def main(which: str, architecture: str | None = None) -> None:
@@ -197,6 +240,7 @@ def main(which: str, architecture: str | None = None) -> None:
             print(json.dumps({"name": str(variant), "refused": str(error)}), flush=True)
     if architecture is not None:
         compile_others(architecture)
+        compile_states(architecture)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,14 @@ import importlib
 import pkgutil
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
-import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import roseplay.kernels.cuda
+from tests.kernels.triton_jit import replaced_kernels
 
 _NO_LAUNCH = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")  # these allocate
 
@@ -21,13 +21,18 @@ _NO_LAUNCH = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_st
 class Launches(TorchDispatchMode):
     """While entered, counts launches by name in ``counts``."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.counts: Counter[str] = Counter()
-        for module in _modules():
-            for name in vars(module):
-                if name.endswith("_kernel"):
-                    monkeypatch.setattr(module, name, _Kernel(name, self.counts))
+        self._replaced = replaced_kernels(_modules(), lambda module, name: _Kernel(name, self.counts))
+
+    def __enter__(self) -> Self:
+        self._replaced.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._replaced.__exit__(*error)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, found = func.overloadpacket.__name__, func(*args, **(kwargs or {}))

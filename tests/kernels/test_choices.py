@@ -68,16 +68,6 @@ def test_without_numba_every_part_says_what_to_install(
     assert caplog.text.count(NO_NUMBA) == 1
 
 
-def test_steps_that_cannot_be_replayed_say_why(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("roseplay.kernels.cpu.recorded_steps.same", lambda *_: False)
-    with caplog.at_level(logging.WARNING):
-        found = info()
-    assert found.slow == ["Steps cannot be replayed: a replay gave other logits"]
-    assert "a replay gave other logits" in caplog.text
-
-
 def test_choices_survive_a_recording() -> None:
     before = dataclasses.replace(
         info(), choices=(Choice("steps", "replayed"), Choice("attention", "slowly", "", "why"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import pkgutil
 import subprocess
@@ -19,26 +18,23 @@ import torch
 
 import roseplay.kernels.cuda
 from roseplay.kernels.cuda.compile_ahead import CompileAhead
-from tests.kernels.triton_jit import compiled, stub_driver
+from tests.kernels.conftest import needs_triton
+from tests.kernels.triton_jit import as_on_an_h100, compiled
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
-
-
-@pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Triton compiles for an H100, as far as it does so before a launch."""
-    import triton
-
-    with triton.knobs.runtime.scope():
-        monkeypatch.setattr(triton.runtime.driver, "_active", stub_driver())
-        yield
+pytestmark = needs_triton
 
 
-@pytest.fixture
-def kernels(driver: None) -> ModuleType:
+@pytest.fixture(scope="module")
+def plan() -> ModuleType:
     from roseplay.kernels.cuda.attention import plan
 
     return compiled(plan)
+
+
+@pytest.fixture
+def kernels(plan: ModuleType) -> Iterator[ModuleType]:
+    with as_on_an_h100():
+        yield plan
 
 
 def launch(kernels: ModuleType, block_n: int) -> None:
@@ -55,7 +51,7 @@ def test_kernels_are_collected_instead_of_launched(kernels: ModuleType):
     assert all(kernel is kernels.plan_kernel for kernel, _ in ahead.kernels.values())
 
 
-def test_triton_takes_the_arguments_of_every_kernel(driver: None):
+def test_triton_takes_the_arguments_of_every_kernel():
     """Triton writes the function that reads a launch's arguments; a name of its own variables would not reach the kernel."""
     package, launched = roseplay.kernels.cuda, 0
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
@@ -63,7 +59,7 @@ def test_triton_takes_the_arguments_of_every_kernel(driver: None):
         kernels = {name: value for name, value in vars(module).items() if name.endswith("_kernel")}
         own = [name for name, kernel in kernels.items() if kernel.fn.__module__ == found.name]
         copy, ahead = compiled(module) if own else module, CompileAhead()
-        with ahead.collecting():
+        with as_on_an_h100(), ahead.collecting():
             for kernel in (getattr(copy, name) for name in own):
                 kernel[1,](*(1 if parameter.is_constexpr else torch.empty(1) for parameter in kernel.params))
         assert [name for name, _ in ahead.kernels] == own
@@ -134,8 +130,9 @@ import torch, triton
 from roseplay.kernels.cuda.attention import plan as kernels
 from roseplay.kernels.cuda.compile_ahead import CompileAhead
 from tests.kernels.test_compile_ahead import launch
+from tests.kernels.conftest import needs_triton
 from tests.kernels.triton_jit import stub_driver
-triton.runtime.driver._active = stub_driver()
+triton.runtime.driver.set_active(stub_driver())
 ahead, again = CompileAhead(), CompileAhead()
 with ahead.collecting():
     launch(kernels, 2), launch(kernels, 4)

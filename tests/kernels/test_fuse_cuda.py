@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
-import os
 from collections import Counter
 from typing import Any
 
@@ -31,14 +29,10 @@ from roseplay.model.loader import load_model
 from roseplay.model.padding import dummy_batch
 from roseplay.model.ranks import Ranks
 from roseplay.model.states import StatePool
+from tests.kernels.conftest import interpreted
 from tests.kernels.launches import Launches
 from tests.model.families import FAMILIES, STATEFUL, tiny_model
 from tests.model.harness import eager_logits, random_tokens
-
-interpreted = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1",
-    reason="there is no Triton to interpret",
-)
 
 
 def load(model: PreTrainedModel, ranks: Ranks | None = None, **settings: Any) -> LoadedModel:
@@ -64,7 +58,7 @@ def _functions(model: nn.Module) -> list[Any]:
 # -- without Triton
 
 
-@pytest.mark.parametrize(("family", "norms"), [("llama", 7), ("qwen3", 13), ("mistral", 7), ("gpt_oss", 7)])
+@pytest.mark.parametrize(("family", "norms"), [("llama", 7), ("qwen3", 13), ("gpt_oss", 7)])
 def test_norms_are_replaced_by_torchs_and_logits_stay(family: str, norms: int):
     model = tiny_model(FAMILIES[family]())
     plain = copy.deepcopy(model)
@@ -89,8 +83,8 @@ def test_what_only_looks_like_a_norm_is_left_alone():
 
 
 @interpreted
-@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma2", "gemma3_text"])
-def test_a_layer_takes_nine_launches(family: str, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+def test_a_layer_takes_nine_launches(family: str):
     """A decode: four matrix products, attention, and one launch between each of these; also where programs share a context.
 
     What each program of attention reads is planned once a step for each kind of layer, of which Gemma has two.
@@ -100,18 +94,18 @@ def test_a_layer_takes_nine_launches(family: str, monkeypatch: pytest.MonkeyPatc
         config = FAMILIES[family]()
         config.num_hidden_layers = layers
         loaded = load(tiny_model(config).to(torch.bfloat16))
-        with monkeypatch.context() as patch, torch.inference_mode():
-            counts.append(decode_launches(loaded, Launches(patch)))
+        with torch.inference_mode():
+            counts.append(decode_launches(loaded))
     assert [count.pop("plan_kernel") for count in counts] == [1, 2 if "gemma" in family else 1]
     assert counts[1] - counts[0] == {
         "linear": 4, "add_norm_kernel": 2, "rotate_append_kernel": 1, "attend_kernel": 1, "gate_kernel": 1,
     }  # fmt: skip
 
 
-def decode_launches(loaded: LoadedModel, launches: Launches) -> Counter[str]:
+def decode_launches(loaded: LoadedModel) -> Counter[str]:
     cache = KVCache(loaded.kv_shapes, num_blocks=4, block_size=16, dtype=loaded.dtype, device=loaded.device)
     batch = dummy_batch(1, row_tokens=1, block_size=16, start=700).upload(loaded.device)
-    with launches:
+    with Launches() as launches:
         PackedForward(loaded.model)(Paged(make_backend("triton", cache), batch))
     return launches.counts
 
@@ -134,9 +128,13 @@ def decode_launches(loaded: LoadedModel, launches: Launches) -> Counter[str]:
 def test_only_what_computes_the_same_is_replaced(
     family: str, parts: int, norms: int, gates: int, heads: int, layers: int
 ):
-    model = load(tiny_model((FAMILIES | STATEFUL)[family]())).model
+    """And steps compute the same logits."""
+    model = tiny_model((FAMILIES | STATEFUL)[family]())
+    fused = load(model)
     expected = {"MergedPart": parts, "FusedRMSNorm": norms, "GatedMLP": gates, "heads": heads, "layers": layers}
-    assert replaced(model) == expected
+    assert replaced(fused.model) == expected
+    if family in ("llama", "gemma3_text"):  # slow in the interpreter
+        check_logits(model, fused)
 
 
 @interpreted
@@ -168,10 +166,9 @@ def test_attention_that_does_something_between_the_rotation_and_attention_keeps_
 
 
 @interpreted
-@pytest.mark.parametrize("family", ["qwen2", "gemma3_text"])
-def test_merged_weights_take_no_more_memory(family: str):
-    """The first has biases. A model in memory keeps its weights, and the merged ones are copies."""
-    model = tiny_model(FAMILIES[family]())
+def test_merged_weights_take_no_more_memory():
+    """Biases too. A model in memory keeps its weights, and the merged ones are copies."""
+    model = tiny_model(FAMILIES["qwen2"]())
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
     assert num_bytes(load(model)) - num_bytes(load(model, fuse_ops=False)) == 0
     for name, parameter in model.named_parameters():
@@ -190,25 +187,19 @@ def num_bytes(loaded: LoadedModel) -> int:
 
 
 @interpreted
-@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma2", "gemma3_text"])
-def test_steps_compute_the_same_logits(family: str):
-    compare(family)
-
-
-@interpreted
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "family", ["qwen2", "gemma", "olmo2", "exaone4", "smollm3", "granite", "glm4", "phi3", "gpt_oss", "mixtral",
+    "family", ["qwen2", "qwen3", "gemma", "gemma2", "olmo2", "exaone4", "smollm3", "granite", "glm4", "phi3", "gpt_oss", "mixtral",
                "qwen3_moe", "cohere2", "deepseek_v3"],
 )  # fmt: skip
 def test_steps_of_more_families_compute_the_same_logits(family: str):
-    compare(family)
-
-
-def compare(family: str) -> None:
     model = tiny_model(FAMILIES[family]())
+    check_logits(model, load(model))
+
+
+def check_logits(model: PreTrainedModel, fused: LoadedModel) -> None:
     expected = [eager_logits(model, prompt) for prompt in prompts()]
-    for (request, position), logits in logits_of(load(model)).items():
+    for (request, position), logits in logits_of(fused).items():
         assert (logits - expected[request][position]).abs().max() < 1e-3
 
 
@@ -217,8 +208,12 @@ def compare(family: str) -> None:
 @pytest.mark.parametrize("family", STATEFUL)
 def test_models_with_recurrent_layers_compute_the_same_logits(family: str):
     model = tiny_model(STATEFUL[family]())
-    expected = logits_of(load(model, fuse_ops=False))
-    for place, logits in logits_of(load(model)).items():
+    check_same(load(model), load(model, fuse_ops=False))
+
+
+def check_same(fused: LoadedModel, plain: LoadedModel) -> None:
+    expected = logits_of(plain)
+    for place, logits in logits_of(fused).items():
         assert (logits - expected[place]).abs().max() < 1e-3
 
 
@@ -228,9 +223,7 @@ def test_parts_of_a_split_model_compute_the_same():
     model = tiny_model(FAMILIES["qwen3"]())
     fused, plain = (load(model, Ranks(1, 2, torch.device("cpu")), fuse_ops=on) for on in (True, False))
     assert replaced(fused.model) == {"MergedPart": 9, "FusedRMSNorm": 13, "GatedMLP": 3, "heads": 3, "layers": 3}
-    expected = logits_of(plain)
-    for place, logits in logits_of(fused).items():
-        assert (logits - expected[place]).abs().max() < 1e-3
+    check_same(fused, plain)
 
 
 def prompts() -> list[list[int]]:

@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from tests.model.harness import torch_threads
+
 matmul = pytest.importorskip("roseplay.kernels.cpu.matmul", reason="Numba is not installed")
 
 STRIP, most_rows = matmul.STRIP, matmul.most_rows
@@ -54,27 +56,13 @@ def test_any_size_of_a_weight(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_row_is_the_same_in_any_company_and_with_any_number_of_threads(dtype: torch.dtype) -> None:
     x, weight = torch.randn(64, 512, dtype=dtype), torch.randn(200, 512, dtype=dtype)
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
+    none = torch.empty(1, 0, 512, dtype=dtype)  # as in a step from which no token is sampled
+    with torch_threads(2):
         together = product(x, weight)
-        torch.set_num_threads(1)
-        for count in (1, 2, 5, 12, 33):
-            assert torch.equal(product(x[3 : 3 + count], weight), together[3 : 3 + count])
-    finally:
-        torch.set_num_threads(threads)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("threads", [1, 2])
-def test_no_rows(threads: int, dtype: torch.dtype) -> None:
-    """As in a step from which no token is sampled."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        assert product(torch.empty(1, 0, 512, dtype=dtype), torch.randn(200, 512, dtype=dtype)).shape == (1, 0, 200)
-    finally:
-        torch.set_num_threads(before)
+        assert product(none, weight).shape == (1, 0, 200)
+    for count in (1, 2, 5, 12, 33):
+        assert torch.equal(product(x[3 : 3 + count], weight), together[3 : 3 + count])
+    assert product(none, weight).shape == (1, 0, 200)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

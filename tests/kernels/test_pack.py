@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 
@@ -17,55 +18,44 @@ from roseplay.kernels.cpu.pack import PackedLinear, can_pack, pack_linears
 from roseplay.kernels.cpu.products import Products
 from roseplay.kernels.merge import SharedInputs
 from roseplay.model.loader import load_model
-from tests.kernels.conftest import needs_packed_bfloat16
+from tests.kernels.conftest import needs_packed_bfloat16, needs_packing
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import Driver, eager_logits, make_runner
-
-needs_packing = pytest.mark.skipif(
-    not can_pack(torch.device("cpu"), torch.float32), reason="this torch has no packed products"
-)
 
 
 @needs_packing
 @pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=needs_packed_bfloat16)])
-@pytest.mark.parametrize("rows", [1, 2, 7, 32, 65])
-@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(
     "products", [Products(True, 1), Products(True), Products(False)], ids=["AMX", "ours", "oneDNN"]
 )
-def test_a_packed_product_is_the_plain_one(dtype: torch.dtype, rows: int, bias: bool, products: Products) -> None:
-    torch.manual_seed(rows)
-    weight, x = torch.randn(50, 64, dtype=dtype), torch.randn(1, rows, 64, dtype=dtype)
-    offset = torch.randn(50, dtype=dtype) if bias else None
-    with torch.inference_mode():
-        found = PackedLinear(weight, offset, products)(x)
-    expected = functional.linear(x, weight, offset)
-    assert found.shape == (1, rows, 50)
-    torch.testing.assert_close(
-        found, expected, rtol=2e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-2 if dtype == torch.bfloat16 else 1e-4
-    )
+def test_a_packed_product_is_the_plain_one(dtype: torch.dtype, products: Products) -> None:
+    torch.manual_seed(0)
+    rtol, atol = (2e-2, 1e-2) if dtype == torch.bfloat16 else (1e-5, 1e-4)
+    weight = torch.randn(50, 64, dtype=dtype)
+    for bias in (torch.randn(50, dtype=dtype), None):
+        layer = PackedLinear(weight, bias, products)
+        for rows in (1, 2, 7, 32, 65):
+            x = torch.randn(1, rows, 64, dtype=dtype)
+            with torch.inference_mode():
+                found = layer(x)
+            torch.testing.assert_close(found, functional.linear(x, weight, bias), rtol=rtol, atol=atol)
 
 
 @needs_packing
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_linear_layers_are_packed_unless_the_switch_is_off(family: str) -> None:
+    """A model in memory keeps its modules and weights."""
     model = tiny_model(FAMILIES[family]())
-    packed = load_model(model, EngineConfig()).model
-    plain = load_model(model, EngineConfig(pack_weights=False)).model
-    kinds = [type(module) for module in packed.modules()]
-    assert PackedLinear in kinds
-    assert nn.Linear not in kinds and Conv1D not in kinds
-    assert PackedLinear not in [type(module) for module in plain.modules()]
+    before, weights = kinds(model), copy.deepcopy(model.state_dict())
+    packed, plain = (kinds(load_model(model, EngineConfig(pack_weights=on)).model) for on in (True, False))
+    assert PackedLinear in packed and PackedLinear not in plain
+    assert nn.Linear not in packed and Conv1D not in packed
+    assert kinds(model) == before and not any("forward" in vars(module) for module in model.modules())
+    assert all(torch.equal(weight, weights[name]) for name, weight in model.state_dict().items())
 
 
-@needs_packing
-def test_a_model_in_memory_keeps_its_layers_and_weights() -> None:
-    model = tiny_model(FAMILIES["gpt2"]())
-    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
-    load_model(model, EngineConfig())
-    assert not any(isinstance(module, PackedLinear) for module in model.modules())
-    for name, parameter in model.named_parameters():
-        assert torch.equal(parameter, before[name])
+def kinds(model: nn.Module) -> list[type]:
+    return [type(module) for module in model.modules()]
 
 
 class OwnProduct(nn.Module):

@@ -17,15 +17,14 @@ from numba import types
 
 from roseplay.kernels.cpu import parallel, residual_add, tape
 from roseplay.kernels.cpu.simd import kernel, pointer
+from tests.model.harness import torch_threads
 
 
 @pytest.fixture(params=[1, 2, 5])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     """The number of threads, which may exceed the number of cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
+    with torch_threads(request.param):
+        yield request.param
 
 
 def _append(given, piece):
@@ -146,12 +145,8 @@ def test_two_programs_at_once(threads: int) -> None:
 
 def test_a_program_goes_on_when_no_other_thread_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread processes the shares of three threads, one after another."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
     monkeypatch.setattr(parallel, "parallel_for", parallel.serial_for)
-    try:
-        values = np.zeros(64, np.int64)
+    values = np.zeros(64, np.int64)
+    with torch_threads(3):
         parallel.Program([parallel.Work(APPEND, [values.ctypes.data, 64, 16], 16) for _ in range(5)])()
-        assert (values == 31).all()
-    finally:
-        torch.set_num_threads(before)
+    assert (values == 31).all()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,13 +24,12 @@ from roseplay.kernels.cpu.products import (
     choose,
     decide,
     default_products,
+    measured_size,
 )
 
 pytest.importorskip("numba", reason="Numba is not installed")
-from roseplay.kernels.cpu import matmul
 from roseplay.kernels.cpu.features import has
 
-HAS_AVX2 = has("avx2", "fma")
 TIMES = st.fixed_dictionaries({rows: st.floats(1, 1e5) for rows in ROWS})
 
 
@@ -85,6 +86,7 @@ def test_nothing_chosen_is_much_slower_than_what_was_not(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_choice_is_measured_and_says_so(dtype: torch.dtype) -> None:
     found = choose(dtype, [(64, 96), (96, 64), (96, 64)])
+    assert bool(found.measured) == default_products(dtype).strips
     if found.measured:
         assert found.size == (96, 64), "most weights are in these layers"
         assert all(set(of) == set(ROWS) for of in found.measured.values())
@@ -93,16 +95,10 @@ def test_a_choice_is_measured_and_says_so(dtype: torch.dtype) -> None:
         assert str(found) == ONEDNN
 
 
-@pytest.mark.skipif(not default_products(torch.float32).strips, reason="oneDNN's are the only products here")
 @pytest.mark.parametrize(("layers", "most"), [(1, 1), (4, 4), (10_000, 2**25 // (64 * 96 * 4))])
-def test_as_many_weights_are_multiplied_as_there_are_but_no_more_than_caches_hold(
-    layers: int, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    laid_out = []
-    lay_out = matmul.lay_out
-    monkeypatch.setattr(matmul, "lay_out", lambda weight: laid_out.append(weight) or lay_out(weight))
-    choose(torch.float32, [(64, 96)] * layers)
-    assert len(laid_out) == most
+def test_as_many_weights_are_multiplied_as_there_are_but_no_more_than_caches_hold(layers: int, most: int) -> None:
+    numbers = Counter({(64, 96): layers * 64 * 96, (8, 8): 64})
+    assert measured_size(numbers, 4.0) == (64, 96, most)
 
 
 def test_a_kind_that_computes_something_else_is_not_used(
@@ -114,8 +110,8 @@ def test_a_kind_that_computes_something_else_is_not_used(
         assert f"{VECTORS} are wrong on this CPU" in caplog.text
 
 
-MASKED = """
-import torch
+AVX2_ALONE = """
+import pytest, sys, torch
 from roseplay.kernels.cpu import features, products
 from roseplay.model.accelerator import accelerator_for
 import roseplay.kernels
@@ -123,40 +119,19 @@ assert features.has("avx2", "fma") and not features.has("avx512f") and not featu
 assert not accelerator_for(torch.device("cpu")).multiplies_bfloat16()
 assert products.choose(torch.bfloat16, [(96, 64)]) == products.Products(strips=False)
 assert set(products.choose(torch.float32, [(96, 64)]).measured) == {"AVX2", "oneDNN"}
+sys.exit(pytest.main(sys.argv[1:]))
 """
-RIGHT = """
-import torch
-from torch.nn import functional
-from roseplay.kernels.cpu import matmul
-for rows in (1, 2, 3, 4, 5, 40):
-    for inner, outer in ((96, 64), (97, 50), (512, 33)):
-        x, weight = torch.randn(rows, inner), torch.randn(outer, inner)
-        strips, bias = matmul.lay_out(weight), torch.randn(-(-outer // 32) * 32)
-        expected = functional.linear(x, weight, bias[:outer])
-        torch.testing.assert_close(matmul.multiply(x, strips, bias, outer), expected, rtol=1e-4, atol=1e-4)
-"""
-
-
-@pytest.mark.skipif(not HAS_AVX2, reason="this CPU cannot stand in for one with AVX2")
-def test_a_machine_can_stand_in_for_a_lesser_one() -> None:
-    mask = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+bmi,+bmi2,-avx512f"}
-    subprocess.run([sys.executable, "-c", MASKED + RIGHT], env=os.environ | mask, check=True, timeout=120)
-
-
-AS_ON_ARM = """
-import platform
+NEON = """
+import platform, pytest, re, sys
 platform.machine = lambda: "aarch64"
 import torch
-from roseplay.kernels.cpu import products
-assert set(products.choose(torch.float32, [(96, 64)]).measured) == {"NEON", "oneDNN"}
-"""
-ASSEMBLED = """
-import re
 from llvmlite import binding
 from numba import types
+from roseplay.kernels.cpu import products
 from roseplay.kernels.cpu.simd import kernel, pointer
 from roseplay.kernels.cpu.tiles import most_rows, multiply_rows
 
+assert set(products.choose(torch.float32, [(96, 64)]).measured) == {"NEON", "oneDNN"}
 most = most_rows(torch.float32)
 
 def product(args, rows):
@@ -173,11 +148,23 @@ module = binding.parse_assembly(text)
 module.triple, module.data_layout = machine.triple, str(machine.target_data)
 assembly = machine.emit_assembly(module)
 assert assembly.count("fmla\\tv") >= 8 * sum(range(1, most + 1)), assembly
+sys.exit(pytest.main(sys.argv[1:]))
 """
 
 
-@pytest.mark.skipif(not HAS_AVX2, reason="this CPU cannot stand in for one with NEON")
-def test_products_for_neon_are_right_here_and_assemble_for_it() -> None:
-    mask = {"NUMBA_CPU_NAME": "sandybridge", "NUMBA_CPU_FEATURES": "+avx,+fma,-avx2,-avx512f"}
-    script = AS_ON_ARM + RIGHT + ASSEMBLED
-    subprocess.run([sys.executable, "-c", script], env=os.environ | mask, check=True, timeout=120)
+@pytest.mark.skipif(not has("avx2", "fma"), reason="this CPU cannot stand in for another")
+@pytest.mark.parametrize(
+    ("name", "features", "script", "tests"),
+    [
+        ("haswell", "+avx,+avx2,+fma,+f16c,+bmi,+bmi2,-avx512f,-avx512vnni", AVX2_ALONE, "test_matmul test_quants"),
+        ("sandybridge", "+avx,+fma,-avx2,-avx512f", NEON, "test_matmul"),
+    ],
+    ids=["AVX2", "NEON"],
+)
+def test_products_of_other_machines_are_right(name: str, features: str, script: str, tests: str) -> None:
+    """The tests of products, compiled for another machine; products for NEON also assemble for it."""
+    mask = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
+    files = [str(Path(__file__).with_name(f"{test}.py")) for test in tests.split()]
+    few = "test_matmul or (integers and not bfloat16 and (Q4_0 or Q5_1 or Q6_K or Q8_0))"
+    command = [sys.executable, "-c", script, "-q", "-x", "-p", "no:cacheprovider", "-k", few, *files]
+    subprocess.run(command, env=os.environ | mask, check=True, timeout=300, cwd=Path(__file__).parents[2])

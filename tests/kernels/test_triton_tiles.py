@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import os
 import re
@@ -28,14 +27,11 @@ from roseplay.kernels.cuda.attention.tiles import (
     split_prompts,
     tensor_cores,
 )
+from tests.kernels.conftest import HAS_TRITON, interpreted, needs_triton
 
-if importlib.util.find_spec("triton") is not None:
+if HAS_TRITON:
     from roseplay.kernels.cuda.attention.plan import plan_kernel
 
-interpreted = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1",
-    reason="there is no Triton to interpret",
-)
 HOPPER, ADA = 227 * 1024, 99 * 1024
 DIMS = [(32, 32), (64, 64), (80, 80), (128, 128), (192, 128), (256, 256), (512, 512)]
 
@@ -178,7 +174,6 @@ def test_fewer_parts_of_heads_are_shared_by_more_programs():
 
 ARCHITECTURES = ("80", "89", "90", "100", "120", "gfx942")
 COMPILE = Path(__file__).with_name("compile_triton.py")
-needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 # Bytes of registers that a program may spill, by a pattern of its name; none in all others. float32 is computed as three
 # products, whose operands take three times the registers: tiles with fewer rows spill less and reread keys more often.
 SPILLED = {

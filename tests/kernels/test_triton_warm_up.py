@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import pytest
@@ -13,20 +12,21 @@ from roseplay.kernels.cuda.emulation import emulate_gpu
 from roseplay.model.loader import load_model
 from roseplay.model.parallel_runner import Follower, Followers, ParallelRunner
 from roseplay.model.runner import ModelRunner
+from tests.kernels.conftest import needs_triton
 from tests.kernels.triton_jit import variants
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import Driver, make_runner, random_tokens
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+pytestmark = needs_triton
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma3_text"])
-def test_nothing_is_compiled_while_serving(family: str, monkeypatch: pytest.MonkeyPatch):
+def test_nothing_is_compiled_while_serving(family: str):
     from roseplay.kernels.cuda.attention import append, kernels, plan
 
     config = FAMILIES[family]()
     config.max_position_embeddings = 2048
-    with variants(monkeypatch, kernels, append, plan) as compiled:
+    with variants(kernels, append, plan) as compiled:
         with emulate_gpu((1,), (16,)):
             runner = make_runner(tiny_model(config), attention="triton", num_blocks=2500)
         at_start = set(compiled)
@@ -76,19 +76,19 @@ class Line:
             values.copy_(self.tensors.pop(0))
 
 
-def test_the_other_ranks_of_a_split_model_compile_the_same_before_serving(monkeypatch: pytest.MonkeyPatch):
+def test_the_other_ranks_of_a_split_model_compile_the_same_before_serving():
     from roseplay.kernels.cuda.attention import append, kernels, plan
 
     family = FAMILIES["llama"]()
     family.max_position_embeddings = 2048
     config = EngineConfig(num_blocks=2500, block_size=4, attention="triton", tensor_parallel_size=2)
     line: Any = Line()
-    with emulate_gpu(), variants(monkeypatch, kernels, append, plan) as leading:
+    with emulate_gpu(), variants(kernels, append, plan) as leading:
         ParallelRunner(
             load_model(tiny_model(family), config), config, Followers(line, [line], lambda: None), lambda: None
         )
     line.leads = False
-    with variants(monkeypatch, kernels, append, plan) as following:
+    with variants(kernels, append, plan) as following:
         Follower(load_model(tiny_model(family), config), config, line).run(line)
     assert {name for name, _ in following} == {"attend_kernel", "plan_kernel", "append_kernel"}
     assert sorted(leading - following) == []

@@ -6,11 +6,9 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
-
-import pytest
 
 
 def compiled(module: ModuleType) -> ModuleType:
@@ -39,7 +37,37 @@ def stub_driver() -> SimpleNamespace:
 
 
 @contextlib.contextmanager
-def variants(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> Iterator[set[tuple[str, str]]]:
+def as_on_an_h100() -> Iterator[None]:
+    """While entered, Triton compiles for an H100, as far as it does so before a launch."""
+    import triton
+
+    with triton.knobs.runtime.scope():
+        triton.runtime.driver.set_active(stub_driver())
+        try:
+            yield
+        finally:
+            triton.runtime.driver.set_active(None)
+
+
+@contextlib.contextmanager
+def replaced_kernels(modules: Sequence[ModuleType], make: Callable[[ModuleType, str], Any]) -> Iterator[None]:
+    """While entered, the modules' kernels are what ``make`` returns for a module and a name."""
+    before = [(module, name, vars(module)[name]) for module in modules for name in vars(module) if _is_kernel(name)]
+    try:
+        for module, name, _ in before:
+            setattr(module, name, make(module, name))
+        yield
+    finally:
+        for module, name, kernel in before:
+            setattr(module, name, kernel)
+
+
+def _is_kernel(name: str) -> bool:
+    return name.endswith("_kernel")
+
+
+@contextlib.contextmanager
+def variants(*modules: ModuleType) -> Iterator[set[tuple[str, str]]]:
     """While entered, the modules' kernels compute nothing; yields the variants that a GPU would have compiled so far.
 
     A variant is the kernel's name and the key by which Triton looks for its code: the types of its arguments, which of
@@ -53,12 +81,7 @@ def variants(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> Iterator[
         found.add((fn.name, key))
         return True  # do not compile, do not launch
 
-    for module in modules:
-        copy = compiled(module)
-        for name in vars(copy):
-            if name.endswith("_kernel"):
-                monkeypatch.setattr(module, name, getattr(copy, name))
-    with triton.knobs.runtime.scope(), monkeypatch.context() as patch:
-        patch.setattr(triton.runtime.driver, "_active", stub_driver())
+    copies = {module: compiled(module) for module in modules}
+    with replaced_kernels(modules, lambda module, name: getattr(copies[module], name)), as_on_an_h100():
         triton.knobs.runtime.jit_cache_hook = note
         yield found

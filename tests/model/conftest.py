@@ -9,15 +9,13 @@ import pytest
 import torch
 
 from tests.model.families import FAMILIES, tiny_model
-from tests.model.harness import recording_options, saved
+from tests.model.harness import recording_options, saved, torch_threads
 
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with torch_threads(1):
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

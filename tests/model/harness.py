@@ -20,6 +20,7 @@ from roseplay.core.progress import Progress, Reporter
 from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry, StepResult
 from roseplay.kernels import CPUAccelerator
+from roseplay.kernels.cpu.products import Products
 from roseplay.model.accelerator import accelerator_for, register_accelerator
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.loader import load_model
@@ -75,6 +76,22 @@ def saved(model: PreTrainedModel, directory: Path) -> Path:
     return directory
 
 
+def products_of(products: Products) -> contextlib.AbstractContextManager[None]:
+    """Linear layers of models that are loaded inside this context are multiplied in this way."""
+    return accelerator_with(choose_products=lambda dtype, sizes, kind: products)
+
+
+@contextlib.contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """Inside this context, torch computes with this many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def reporter_of_all(sent: list[Progress]) -> Reporter:
     """Returns a reporter that sends every count: on its clock, a second passes between any two of them."""
     return Reporter(sent.append, itertools.count().__next__)
@@ -121,8 +138,8 @@ class Blocks:
 class Driver:
     """Runs requests whose tokens are all known, and keeps the logits of the last tokens of each step."""
 
-    def __init__(self, runner: ModelRunner, prompts: list[list[int]], **knobs: bool) -> None:
-        self.runner, self.knobs = runner, knobs  # options of each ``Step``
+    def __init__(self, runner: ModelRunner, prompts: list[list[int]], *, samples: bool = False, **knobs: bool) -> None:
+        self.runner, self.samples, self.knobs = runner, samples, knobs  # options of each ``Step``
         self.blocks = Blocks(runner.num_blocks)
         self.requests = [Request(i, tokens, SamplingParams()) for i, tokens in enumerate(prompts)]
         for slot, request in enumerate(self.requests, 1):
@@ -136,7 +153,11 @@ class Driver:
         for i, count in counts.items():
             request = self.requests[i]
             self.blocks.give(request, self.computed[i] + count)
-            entries.append(StepEntry(request, self.computed[i], count, save_logits_key=i))
+            row = len(entries) if self.samples else None
+            part = StepEntry(
+                request, self.computed[i], count, samples=self.samples, logits_entry=row, save_logits_key=i
+            )
+            entries.append(part)
             self.computed[i] += count
         step = Step(self.steps, entries, **self.knobs)
         self.steps += 1
@@ -161,3 +182,42 @@ def every_state(runner: ModelRunner, slots: list[int]) -> list[torch.Tensor]:
 
 def step_of(runner: ModelRunner, *entries: StepEntry, **fields: Any) -> StepResult:
     return runner.execute(Step(0, list(entries), **fields))
+
+
+# -- steps that are replayed, beside steps that are not
+
+
+def step_both(replaying: Driver, plain: Driver, counts: dict[int, int], tolerance: float = 1e-4) -> bool | None:
+    """Make a step with both drivers, compare their logits, and return whether it was replayed."""
+    found, expected = replaying.step(counts), plain.step(counts)
+    for i in counts:
+        torch.testing.assert_close(found[i], expected[i], rtol=tolerance, atol=tolerance)
+    return replaying.result.graph
+
+
+def step_as_requests_join_and_leave(
+    replaying: Driver, plain: Driver, together: int, tolerance: float
+) -> list[bool | None]:
+    """Make steps of five requests with recurrent states, in other slots each time, and compare logits and states.
+
+    Returns which steps were replayed. A waiting request keeps its states, as padding writes to none.
+
+    Args:
+        together: steps of all requests at the beginning.
+    """
+    everyone, replayed = range(5), []
+    for running in [everyone] * together + [[4, 0, 2], [1], [3, 1, 0, 2], everyone]:
+        counts = {i: 1 if replaying.computed[i] else 2 + i for i in running}
+        replayed.append(step_both(replaying, plain, counts, tolerance))
+    slots = [1, 2, 3, 4, 5]
+    for states in zip(every_state(replaying.runner, slots), every_state(plain.runner, slots), strict=True):
+        torch.testing.assert_close(*states, rtol=tolerance, atol=tolerance)
+    return replayed
+
+
+def check_only_decodes_are_replayed(driver: Driver) -> None:
+    replayed = []
+    for counts in [{0: 1}, {0: 1}, {0: 2}, {0: 1, 1: 1}, {0: 1, 1: 1}, {0: 1, 1: 2}, {0: 1, 2: 4}]:
+        driver.step(counts)
+        replayed.append(driver.result.graph)
+    assert replayed == [False, True, False, False, True, False, False]  # a first token is not a decode

@@ -13,7 +13,7 @@ from roseplay.core.progress import Reporter
 from roseplay.kernels.cpu.attention.backend import CPUBackend
 from roseplay.kernels.cpu.choices import NO_NUMBA, choices_of, no_kernels
 from roseplay.kernels.cpu.pack import can_pack, pack_linears, saved_bytes
-from roseplay.kernels.cpu.products import block_kinds, block_products
+from roseplay.kernels.cpu.products import block_kinds, block_products, choose
 from roseplay.kernels.cpu.recorded_steps import WARM_UP_LEN, RecordedSteps, RecordingOptions
 from roseplay.kernels.merge import SharedInputs
 from roseplay.kernels.replace_modules import replace_gelus
@@ -41,11 +41,13 @@ class CPUAccelerator(Accelerator):
 
     Attributes:
         recording: options for when steps are recorded and replayed; a subclass may set others.
+        choose_products: chooses how linear layers are multiplied; a subclass may choose in another way.
         recorded: the recorded steps; None if blocks are not read in place, ``record_steps`` is off, or the model is
             split over processes.
     """
 
     recording = RecordingOptions()
+    choose_products = staticmethod(choose)
 
     def __init__(
         self,
@@ -75,8 +77,8 @@ class CPUAccelerator(Accelerator):
     def replays(self) -> bool:
         return self.recorded is not None and self.recorded.refused is None
 
-    @staticmethod
-    def prepare(model: PreTrainedModel, config: EngineConfig, reporter: Reporter) -> int:
+    @classmethod
+    def prepare(cls, model: PreTrainedModel, config: EngineConfig, reporter: Reporter) -> int:
         kind, saved = _KINDS.get(config.quantization), 0
         packs = config.pack_weights and can_pack(model.device, model.dtype)
         if kind is not None and not (packs and block_products(model.dtype)):
@@ -86,7 +88,7 @@ class CPUAccelerator(Accelerator):
         if packs:
             with SharedInputs(model) as inputs:
                 record_layout(model)
-            pack_linears(model, inputs.groups, reporter, kind=kind, plain=inputs.bypassed)
+            pack_linears(model, inputs.groups, reporter, kind=kind, plain=inputs.bypassed, choose=cls.choose_products)
             saved = saved_bytes(model)
         if config.fuse_ops and fuse is not None:
             fuse.fuse(model, reporter)

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from roseplay.core.progress import Reporter
-from roseplay.kernels.cpu.products import Products, choose, default_products
+from roseplay.kernels.cpu.products import Choose, Products, choose, default_products
 from roseplay.kernels.gated_mlp import GatedMLP
 from roseplay.kernels.merge import Make, MergedLinear, MergedPart
 from roseplay.model.block_tensor import kind_of
@@ -92,6 +92,7 @@ def pack_linears(
     *,
     kind: str | None = None,
     plain: frozenset[int] = frozenset(),
+    choose: Choose = choose,
 ) -> int:
     """Replace a model's linear layers by packed ones; returns how many. Embeddings in quantized blocks become
     ``BlockEmbedding``, which share the blocks with a tied layer.
@@ -104,11 +105,12 @@ def pack_linears(
         reporter: receives the progress, in layers.
         kind: type of the blocks to which plain weights are rounded, by ggml's names; None to keep them.
         plain: ids of layers that are left as they are (``SharedInputs.bypassed``).
+        choose: chooses how layers of these sizes are multiplied.
     """
     if not can_pack(model.device, model.dtype):
         return 0
     shared = _pack_embeddings(model)
-    make = _maker(model.dtype, _linear_sizes(model, together, plain), kind, shared)
+    make = _maker(model.dtype, _linear_sizes(model, together, plain), kind, shared, choose)
     groups = {id(layer): group for group in together for layer in group}
     merged: dict[int, MergedLinear] = {}
     packed, reporter = 0, reporter or Reporter()
@@ -176,6 +178,7 @@ def _maker(
     sizes: Iterable[tuple[str | None, tuple[int, int]]],
     kind: str | None,
     shared: dict[int, tuple[torch.Tensor, Strips]],
+    choose: Choose,
 ) -> Make:
     """Returns what makes a packed layer of a weight and a bias; ``sizes`` as ``_linear_sizes`` yields them."""
     by_kind = defaultdict[str | None, list[tuple[int, int]]](list)

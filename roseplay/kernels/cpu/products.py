@@ -126,17 +126,13 @@ def choose(dtype: torch.dtype, sizes: Iterable[tuple[int, int]], kind: str | Non
     """
     by_default = default_products(dtype) if kind is None else block_products(dtype)
     assert by_default is not None, "the blocks would not have been kept"
-    weight = Counter[tuple[int, int]]()
+    numbers = Counter[tuple[int, int]]()
     for inner, outer in sizes:
-        weight[inner, outer] += inner * outer
-    if not by_default.strips or not weight:
+        numbers[inner, outer] += inner * outer
+    if not by_default.strips or not numbers:
         return by_default
-    inner, outer = weight.most_common(1)[0][0]
-    item = float(dtype.itemsize)
-    if kind is not None:
-        item = block_bytes(FORMATS[kind][0]) / (BLOCK * STRIP)
-    outer = max(1, min(outer, int(_MOST_BYTES / (inner * item))))
-    copies = max(1, int(min(_ALL_BYTES, weight.total() * item) / (inner * outer * item)))
+    item = float(dtype.itemsize) if kind is None else block_bytes(FORMATS[kind][0]) / (BLOCK * STRIP)
+    inner, outer, copies = measured_size(numbers, item)
     kinds = _kinds(dtype, inner, outer, copies) if kind is None else _kinds_of_blocks(dtype, kind, inner, outer, copies)
     if not kinds.keys() & {TILES, VECTORS, INTEGERS, EXPANDED}:
         return Products(False)
@@ -147,6 +143,18 @@ def choose(dtype: torch.dtype, sizes: Iterable[tuple[int, int]], kind: str | Non
     chosen = decide(measured, (inner, outer))
     took = measured[chosen.kind(1)][1]
     return dataclasses.replace(chosen, bandwidth=size / took * 1e6, share=min(1.0, reading / took))
+
+
+def measured_size(numbers: Counter[tuple[int, int]], item: float) -> tuple[int, int, int]:
+    """Returns the ``in`` and ``out`` of the weights to multiply, and how many of them.
+
+    Args:
+        numbers: how many numbers there are in layers of each size.
+        item: bytes of a number.
+    """
+    inner, outer = numbers.most_common(1)[0][0]
+    outer = max(1, min(outer, int(_MOST_BYTES / (inner * item))))
+    return inner, outer, max(1, int(min(_ALL_BYTES, numbers.total() * item) / (inner * outer * item)))
 
 
 def decide(measured: Microseconds, size: tuple[int, int] = (0, 0)) -> Products:
@@ -178,6 +186,7 @@ def decide(measured: Microseconds, size: tuple[int, int] = (0, 0)) -> Products:
     return Products(strips, tiles_from, measured, size, blocks)
 
 
+Choose = Callable[[torch.dtype, Iterable[tuple[int, int]], str | None], Products]  # the arguments of ``choose``
 Run = Callable[[torch.Tensor, int], torch.Tensor]
 
 

@@ -18,7 +18,11 @@ from roseplay.model.accelerator import Accelerator, accelerator_for, register_ac
 
 @contextlib.contextmanager
 def emulate_gpu(
-    decodes: tuple[int, ...] = (1, 2, 4, 8, 16), mixed: tuple[int, ...] = (16, 64), *, kernels: bool = False
+    decodes: tuple[int, ...] = (1, 2, 4, 8, 16),
+    mixed: tuple[int, ...] = (16, 64),
+    *,
+    kernels: bool = False,
+    graph: Callable[[], Graph] = RecordedGraph,
 ) -> Iterator[None]:
     """While entered, models that this process loads on the CPU run their steps as on a GPU.
 
@@ -26,6 +30,7 @@ def emulate_gpu(
         decodes, mixed: sizes of graphs, see ``make_buckets``; few by default, because capturing takes time.
         kernels: whether operations are fused and tokens drawn by a GPU's kernels, which needs Triton's interpreter
             (``TRITON_INTERPRET=1``) and is slow; else by a CPU's.
+        graph: makes the empty graph of a size.
 
     Raises ``RuntimeError`` if Triton does not interpret ``kernels``.
     """
@@ -42,7 +47,7 @@ def emulate_gpu(
 
         @staticmethod
         def graph_factory(device: torch.device) -> Callable[[], Graph]:
-            return RecordedGraph
+            return graph
 
     register_accelerator("cpu", EmulatedGPU)
     try:

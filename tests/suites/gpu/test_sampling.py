@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 from roseplay.core.request import Request
 from roseplay.kernels.cuda.accelerator import CudaAccelerator
 from roseplay.model.sampler import draw
+from tests.kernels.launches import Launches
 from tests.model.test_sampler import MIXED, random_logits, request
 from tests.suites.gpu.conftest import ON_GPU
 
@@ -124,22 +125,11 @@ class Largest(TorchDispatchMode):
         return out
 
 
-class Launched:
-    """Computes nothing."""
-
-    def __getitem__(self, grid: Any) -> Any:
-        return lambda *args, **constants: None
-
-
-def test_no_copy_of_the_logits_is_made(monkeypatch: pytest.MonkeyPatch):
+def test_no_copy_of_the_logits_is_made():
     """The memory that sampling may take is kept free."""
-    from roseplay.kernels.cuda import sampling
-
-    monkeypatch.setattr(sampling, "draw_kernel", Launched())
-    monkeypatch.setattr(sampling, "threshold_kernel", Launched())
     asked = [request(**params) for params in MIXED if not any("penalty" in name for name in params)]
     logits = random_logits(len(asked)).to(DEVICE)
-    with Largest() as largest:
+    with Launches(), Largest() as largest:
         draw(logits, asked, wait=False, kernels=CudaAccelerator)
     assert largest.numbers < 100
     with Largest() as largest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -95,16 +95,8 @@ def test_each_pair_of_values_meets():
     assert len({(c.heads, c.softcap, c.rows) for c in cases}) >= 4 * len(ROWS)
 
 
-def replay_case(rows: str, dtype: torch.dtype, **others: Any) -> Case:
-    settings = {
-        "reach": EVERYTHING,
-        "softcap": None,
-        "sinks": False,
-        "strided": False,
-        "dims": (64, 64),
-        "heads": (8, 2),
-    }
-    return Case(rows=rows, dtype=dtype, block_size=16, padded=True, **{**settings, **others})
+def replay_case(rows: str, dtype: torch.dtype, reach: Reach = EVERYTHING, *, sinks: bool = False) -> Case:
+    return Case(rows, (64, 64), (8, 2), reach, dtype, 16, None, sinks, padded=True, strided=False)
 
 
 # Launches captured with the first batch of each, and replayed with the others in its place.
@@ -208,32 +200,18 @@ def test_append_leaves_what_the_plain_append_leaves(dtype: torch.dtype, batched:
 
 @models_on_the_cpu
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["gemma2", "gpt_oss", "deepseek_v3"])
-def test_families_through_the_runner(family: str):
-    """Whole prompts, chunks, decodes and mixtures; windows, soft-cap, sinks, keys and values of different sizes."""
-    assert worst_difference(tiny_model(FAMILIES[family]()), "triton") < 1e-4
-
-
-@models_on_the_cpu
-@pytest.mark.slow
-def test_latents_through_the_runner():
-    assert worst_difference(tiny_model(FAMILIES["deepseek_v3"]()), "triton", latent_cache="on") < 1e-4
-
-
-@models_on_the_cpu
-@pytest.mark.slow
-@pytest.mark.parametrize("family", PATTERNED)
-def test_patterns_of_the_config_through_the_runner(family: str):
-    """Chunks, windows that exist only in the mask, and layers that read the keys of other layers."""
-    assert worst_difference(tiny_model(PATTERNED[family]()), "triton") < 1e-4
-
-
-@models_on_the_cpu
-@pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("batched_append", [True, False])
-def test_all_families_through_the_runner(family: str, batched_append: bool):
-    assert worst_difference(tiny_model(FAMILIES[family]()), "triton", batched_append) < 1e-4
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [
+        *((FAMILIES[family], {"batched_append": batched}) for family in FAMILIES for batched in (True, False)),
+        (FAMILIES["deepseek_v3"], {"latent_cache": "on"}),
+        *((PATTERNED[family], {}) for family in PATTERNED),
+    ],
+)
+def test_families_through_the_runner(make: Callable[[], Any], settings: dict[str, Any]):
+    """Whole prompts, chunks, decodes and mixtures; also chunks, windows that exist only in the mask, and layers that read
+    the keys of other layers."""
+    assert worst_difference(tiny_model(make()), "triton", **settings) < 1e-4
 
 
 def test_a_context_is_joined_by_whichever_of_its_programs_is_last():
@@ -246,8 +224,9 @@ def test_a_context_is_joined_by_whichever_of_its_programs_is_last():
     assert torch.equal(found, again)
     (plan,) = problem.batch.memo.values()
     row, _, count = plan.programs.tolist()
-    assert count[0] > 1 and row[: count[0] + 1] == [0] * count[0] + [
-        1
+    assert count[0] > 1 and row[: count[0] + 1] == [
+        *[0] * count[0],
+        1,
     ]  # several programs in the first row, then padding
     assert not backend._arrived.any()
 
@@ -271,8 +250,8 @@ def test_a_backend_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch):
     cache = KVCache(
         {0: LayerShape(1, 8, 8)}, num_blocks=2, block_size=4, dtype=torch.float32, device=torch.device("cpu")
     )
-    monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
-    with pytest.raises(ValueError, match="needs a CUDA device, the model is on cpu"):
+    with triton.knobs.runtime.scope(), pytest.raises(ValueError, match="needs a CUDA device, the model is on cpu"):
+        triton.knobs.runtime.interpret = False
         make_backend("triton", cache)
     monkeypatch.setattr(triton_backend, "available", lambda: False)
     with pytest.raises(ValueError, match="install roseplay\\[triton\\]"):

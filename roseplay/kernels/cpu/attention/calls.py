@@ -107,9 +107,11 @@ def attend_prompts(
     values: torch.Tensor,
     spans: Spans,
     params: AttentionParams,
+    *,
+    tiled: bool | None = None,
 ) -> None:
     """Make spans of queries attend to the cached tokens up to each query; arguments are as for ``attend_in_place``, but
-    ``values`` may be a part of ``keys``.
+    ``values`` may be a part of ``keys``, and ``tiled`` is whether AMX multiplies: None if it can.
 
     In bfloat16, probabilities are rounded before they are multiplied by values, as torch does.
     """
@@ -125,7 +127,7 @@ def attend_prompts(
         values.stride(2),
         block_size,
         bool(params.softcap),
-        prompt_loops.by_tiles(q.dtype),
+        prompt_loops.by_tiles(q.dtype) if tiled is None else tiled,
     )
     q = _heads_dense(q)
     floats, sink = _floats(params)
