@@ -49,7 +49,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run all contestants in turn; print and return the medians, ranges and ratios of their tokens/s."""
-    contest, runs = _contest(args), args.warmup_runs + args.repeat_runs
+    contest, runs = contest_of(args), args.warmup_runs + args.repeat_runs
     rates = play_in_turn(contest, args.peers, dict(args.command), runs=runs, time_limit_s=args.time_limit_s)
     counted = {name: found[args.warmup_runs :] for name, found in rates.items()}
     medians = {name: statistics.median(found) for name, found in counted.items()}
@@ -97,7 +97,7 @@ def random_prompts(model: str, lengths: Sequence[int], seed: int) -> list[list[i
     return [[rng.randrange(3, vocab_size) for _ in range(length)] for length in lengths]
 
 
-def _contest(args: argparse.Namespace) -> Contest:
+def contest_of(args: argparse.Namespace) -> Contest:
     """Returns a contest with prompts of random token ids, which the flags determine."""
     flags.engine_config(args)  # to report bad values before any contestant starts
     repeats = args.prompt_repeats

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import transformers
 
+from roseplay.arguments import Parser
 from roseplay.bench import compare
 from roseplay.bench.main import main
 
@@ -41,23 +42,15 @@ def test_all_contestants_give_the_tokens_that_were_asked_for(shape: Path, capsys
     assert "roseplay is" in capsys.readouterr().out
 
 
-def test_prompts_and_arrivals_follow_the_flags_and_the_seed(shape: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    contests = []
+def contest(shape: Path, *flags: str) -> compare.Contest:
+    parser = Parser()
+    compare.add_flags(parser)
+    return compare.contest_of(parser.parse_args(["--model", str(shape), "--random-weights", *flags]))
 
-    class Peer:
-        def __init__(self, name: str, contest: compare.Contest, time_limit_s: float) -> None:
-            contests.append(contest)
 
-        def run(self) -> dict[str, float]:
-            return {"tokens": 1, "wall_s": 1.0}
-
-        def close(self) -> None: ...
-
-    monkeypatch.setattr(compare, "Peer", Peer)
-    flags = ["--peers", "roseplay", "--num-requests", "3", "--prompt-repeats", "1,4", "--submit-interval-ms", "20"]
-    for seed in ("1", "1", "2"):
-        assert run(shape, *flags, "--prompt-tokens", "2", "--seed", seed) == 0
-    first, again, other = contests
+def test_prompts_and_arrivals_follow_the_flags_and_the_seed(shape: Path) -> None:
+    flags = ["--num-requests", "3", "--prompt-repeats", "1,4", "--submit-interval-ms", "20", "--prompt-tokens", "2"]
+    first, again, other = (contest(shape, *flags, "--seed", seed) for seed in ("1", "1", "2"))
     assert [len(prompt) for prompt in first.prompts] == [2, 8, 2]
     assert first.arrivals_s == [0.0, 0.02, 0.04]
     assert first.prompts == again.prompts != other.prompts
@@ -77,4 +70,4 @@ def test_a_contestant_that_is_unknown_is_told_with_those_there_are(capsys: pytes
 def test_a_command_that_prints_no_figure_is_named(shape: Path) -> None:
     code = f"{sys.executable} -c 'print(5)'"
     with pytest.raises(compare.BenchmarkError, match="did not print JSON with output_tokens_per_s"):
-        compare._run_command(code, shape / "config.json")
+        compare.play_in_turn(contest(shape), [], {"mine": code}, runs=1)

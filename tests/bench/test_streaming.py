@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -10,23 +12,29 @@ import roseplay.engine.client
 from roseplay.cli import main
 from roseplay.config import EngineConfig, Knobs
 from roseplay.core.request import FinishReason
-from roseplay.model import shapes
+from roseplay.engine.errors import EngineStartError
 from roseplay.traffic.environment import environment
 from tests.fake_engine import FakeEngine, FakeStream
 
 LATENCIES = ("submit", "queue", "ttft", "ttft_from_arrival", "tpot", "itl", "e2e")
 
 
+class Engines(list[FakeEngine]):
+    """The fake engines that the benchmark creates in place of real ones, which answer by ``answer``."""
+
+    answer: Callable[[FakeStream], None] | None = None
+
+    def make(self, model: str, **settings: Any) -> FakeEngine:
+        if model == "nowhere":
+            raise EngineStartError("model 'nowhere' not found")
+        self.append(FakeEngine(model, answer=self.answer, **settings))
+        return self[-1]
+
+
 @pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> list[FakeEngine]:
-    """The fake engines that the benchmark creates in place of real ones."""
-    made: list[FakeEngine] = []
-
-    def make(*args, **kwargs) -> FakeEngine:
-        made.append(FakeEngine(*args, **kwargs))
-        return made[-1]
-
-    monkeypatch.setattr(roseplay.engine.client, "Engine", make)
+def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
+    made = Engines()
+    monkeypatch.setattr(roseplay.engine.client, "Engine", made.make)
     return made
 
 
@@ -34,13 +42,14 @@ def bench(*argv: str) -> int:
     return main(["bench", "streaming", *argv])
 
 
-def use(monkeypatch: pytest.MonkeyPatch, answer) -> None:
-    monkeypatch.setattr(
-        roseplay.engine.client, "Engine", lambda *args, **kwargs: FakeEngine(*args, answer=answer, **kwargs)
-    )
+def failing(error: Exception) -> Callable[..., Any]:
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise error
+
+    return fail
 
 
-def test_it_prints_a_line_for_each_figure(engines: list[FakeEngine], capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_prints_a_line_for_each_figure(engines: Engines, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench("--num-requests", "4", "--max-new-tokens", "3") == 0
     out = capsys.readouterr().out
     for line in (
@@ -59,14 +68,16 @@ def test_it_prints_a_line_for_each_figure(engines: list[FakeEngine], capsys: pyt
     assert "tokens/s" in out
 
 
-def test_answers_that_end_early_are_counted_with_the_reason_and_the_flag(monkeypatch, capsys, tmp_path: Path) -> None:
+def test_answers_that_end_early_are_counted_with_the_reason_and_the_flag(
+    engines: Engines, capsys, tmp_path: Path
+) -> None:
     def answer(stream: FakeStream) -> None:
         if stream.request_id % 2:
             stream.finish([0.001, 0.002], FinishReason.STOP)
         else:
             stream.finish([0.001, 0.002, 0.003, 0.004], FinishReason.LENGTH)
 
-    use(monkeypatch, answer)
+    engines.answer = answer
     file = tmp_path / "figures.json"
     assert bench("--num-requests", "4", "--max-new-tokens", "4", "--json", str(file)) == 0
     told = capsys.readouterr().out
@@ -75,13 +86,13 @@ def test_answers_that_end_early_are_counted_with_the_reason_and_the_flag(monkeyp
     assert json.loads(file.read_text())["ended_early"] == 2
 
 
-def test_nothing_is_said_of_answers_that_have_all_their_tokens(monkeypatch, capsys) -> None:
-    use(monkeypatch, lambda stream: stream.finish([0.001, 0.002], FinishReason.STOP))  # the last one is the end
+def test_nothing_is_said_of_answers_that_have_all_their_tokens(engines: Engines, capsys) -> None:
+    engines.answer = lambda stream: stream.finish([0.001, 0.002], FinishReason.STOP)  # the last one is the end
     assert bench("--num-requests", "4", "--max-new-tokens", "2") == 0
     assert "end-of-sequence" not in capsys.readouterr().out
 
 
-def test_the_json_has_the_promised_keys(engines: list[FakeEngine], tmp_path: Path) -> None:
+def test_the_json_has_the_promised_keys(engines: Engines, tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     assert bench("--num-requests", "4", "--max-new-tokens", "3", "--no-prefix-cache", "--json", str(file)) == 0
     figures = json.loads(file.read_text())
@@ -96,7 +107,7 @@ def test_the_json_has_the_promised_keys(engines: list[FakeEngine], tmp_path: Pat
     assert len(figures["runs"]) == 1
 
 
-def test_undefined_figures_are_null(engines: list[FakeEngine], tmp_path: Path, capsys) -> None:
+def test_undefined_figures_are_null(engines: Engines, tmp_path: Path, capsys) -> None:
     file = tmp_path / "figures.json"
     assert bench("--max-new-tokens", "1", "--json", str(file)) == 0
     figures = json.loads(file.read_text())
@@ -104,7 +115,7 @@ def test_undefined_figures_are_null(engines: list[FakeEngine], tmp_path: Path, c
     assert "TPOT            p50/p95/p99 -/-/- ms/token" in capsys.readouterr().out
 
 
-def test_flags_reach_the_engine(engines: list[FakeEngine]) -> None:
+def test_flags_reach_the_engine(engines: Engines) -> None:
     assert bench("--model", "gpt2-124m", "--random-weights", "--threads", "1", "--max-batch-size", "8") == 0
     (engine,) = engines
     assert engine.model == "gpt2-124m"
@@ -112,12 +123,12 @@ def test_flags_reach_the_engine(engines: list[FakeEngine]) -> None:
     assert engine.knobs == Knobs(max_batch_size=8)
 
 
-def test_a_model_without_a_tokenizer_gets_token_ids_of_exact_lengths(engines: list[FakeEngine]) -> None:
+def test_a_model_without_a_tokenizer_gets_token_ids_of_exact_lengths(engines: Engines) -> None:
     assert bench("--prompt-repeats", "1,1,1,64", "--unique-prompts", "--num-requests", "4", "--warmup-runs", "0") == 0
     assert [len(prompt) for prompt in engines[0].prompts] == [4, 4, 4, 67]
 
 
-def test_warm_up_runs_are_played_and_not_counted(engines: list[FakeEngine], tmp_path: Path) -> None:
+def test_warm_up_runs_are_played_and_not_counted(engines: Engines, tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     assert bench("--num-requests", "2", "--warmup-runs", "2", "--repeat-runs", "3", "--json", str(file)) == 0
     assert len(engines[0].streams) == 2 * (2 + 3)
@@ -127,7 +138,7 @@ def test_warm_up_runs_are_played_and_not_counted(engines: list[FakeEngine], tmp_
     assert figures["output_tokens_per_s"] == rates[1]
 
 
-def test_each_run_starts_with_an_empty_cache_unless_told_to_keep_it(engines: list[FakeEngine]) -> None:
+def test_each_run_starts_with_an_empty_cache_unless_told_to_keep_it(engines: Engines) -> None:
     run = ["clear_cache", "submit", "submit"]
     assert bench("--num-requests", "2", "--repeat-runs", "2") == 0
     assert engines[0].calls == [*run * 3, "close"]
@@ -135,86 +146,33 @@ def test_each_run_starts_with_an_empty_cache_unless_told_to_keep_it(engines: lis
     assert "clear_cache" not in engines[1].calls
 
 
-def test_slow_motion_is_refused(engines: list[FakeEngine], capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench("--slow-motion", "4") == 2
-    assert "slow motion" in capsys.readouterr().err
-    assert not engines[0].streams
-
-
 @pytest.mark.parametrize(
-    "argv",
+    ("flags", "answer", "code", "words"),
     [
-        "--max-batch-size 0",
-        "--threads 0",
-        "--max-new-tokens 0",
-        "--submit-interval-ms -1",
-        "--device tpu",
-        "--time-limit-s 0",
+        ("--max-batch-size 0", None, 2, "max_batch_size"),
+        ("--threads 0", None, 2, "threads"),
+        ("--max-new-tokens 0", None, 2, ""),
+        ("--submit-interval-ms -1", None, 2, ""),
+        ("--device tpu", None, 2, "tpu"),
+        ("--time-limit-s 0", None, 2, "time limit"),
+        ("--slow-motion 4", None, 2, "slow motion"),
+        ("--model nowhere", None, 2, "model 'nowhere' not found"),
+        ("", failing(ValueError("the prompt is too long")), 2, "16 of 16 requests were refused: the prompt is"),
+        ("", failing(TimeoutError()), 1, "it took too long"),
+        ("", failing(httpx.ConnectError("no connection")), 1, "no connection"),
+        ("", lambda stream: stream.finish([], FinishReason.ERROR, "out of luck"), 1, "16 requests failed and 0"),
+        ("", lambda stream: stream.finish([], FinishReason.ERROR, "out of luck"), 1, "out of luck"),
+        ("--time-limit-s 0.05", lambda stream: None, 1, "given up"),
     ],
 )
-def test_a_bad_value_is_one_line_and_exit_code_2(
-    argv: str, engines: list[FakeEngine], capsys: pytest.CaptureFixture[str]
+def test_a_failure_is_one_line_and_gives_no_figures(
+    flags: str, answer: Any, code: int, words: str, engines: Engines, capsys, tmp_path: Path
 ) -> None:
-    assert bench(*argv.split()) == 2
-    captured = capsys.readouterr()
-    assert len(captured.err.strip().splitlines()) == 1
-    assert captured.err.startswith("roseplay bench streaming: ")
-    assert captured.out == ""
-
-
-def test_a_model_that_cannot_start_is_one_line_and_exit_code_2(monkeypatch, capsys) -> None:
-    from roseplay.engine.errors import EngineStartError
-
-    def fail(*args, **kwargs):
-        raise EngineStartError("model 'nowhere' not found")
-
-    monkeypatch.setattr(roseplay.engine.client, "Engine", fail)
-    assert bench("--model", "nowhere") == 2
-    assert capsys.readouterr().err == "roseplay bench streaming: model 'nowhere' not found\n"
-
-
-def test_a_refused_request_is_one_line_and_exit_code_2(monkeypatch, capsys) -> None:
-    def refuse(stream: FakeStream) -> None:
-        raise ValueError("the prompt has 5000 tokens and the pool 1024")
-
-    use(monkeypatch, refuse)
-    assert bench() == 2
-    assert "16 of 16 requests were refused: the prompt has 5000" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("error", [TimeoutError(), httpx.ConnectError("it took too long")])
-def test_a_benchmark_whose_server_fails_is_one_line_and_exit_code_1(error: Exception, monkeypatch, capsys) -> None:
-    def fail(stream: FakeStream) -> None:
-        raise error
-
-    use(monkeypatch, fail)
-    assert bench() == 1
-    assert capsys.readouterr().err == "roseplay bench streaming: it took too long\n"
-
-
-def test_failed_requests_give_no_figures_and_exit_code_1(monkeypatch, capsys, tmp_path: Path) -> None:
-    use(monkeypatch, lambda stream: stream.finish([], FinishReason.ERROR, "the step failed"))
-    file = tmp_path / "figures.json"
-    assert bench("--json", str(file)) == 1
-    captured = capsys.readouterr()
-    assert "16 requests failed" in captured.err
-    assert "the step failed" in captured.err
-    assert captured.out == ""
-    assert not file.exists()
-
-
-def test_a_run_over_the_time_limit_gives_no_figures(monkeypatch, capsys) -> None:
-    use(monkeypatch, lambda stream: None)
-    assert bench("--time-limit-s", "0.05") == 1
-    assert "given up" in capsys.readouterr().err
-
-
-def test_the_shape_of_gpt2_is_at_hand() -> None:
-    config = json.loads((Path(shapes.resolve("gpt2-124m")) / "config.json").read_text())
-    wide, vocabulary, positions = config["n_embd"], config["vocab_size"], config["n_positions"]
-    block = 12 * wide * wide + 13 * wide
-    assert (vocabulary + positions) * wide + config["n_layer"] * block + 2 * wide == 124_439_808
-    assert shapes.resolve("some/path") == "some/path"
+    engines.answer, file = answer, tmp_path / "figures.json"
+    assert bench(*flags.split(), "--json", str(file)) == code
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n"), file.exists()) == ("", 1, False)
+    assert err.startswith("roseplay bench streaming: ") and words in err
 
 
 def test_the_environment_names_versions_and_nobody() -> None:
