@@ -193,6 +193,9 @@ def test_a_server_that_goes_away_is_one_line(out: Path, capsys: pytest.CaptureFi
     assert not out.exists()
 
 
+SAME_LOAD = {"cells": [{"batch": 8, "context": 9, "step_ms": {"p50": ms}} for ms in (1, 2, 3, 4)]}
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -202,15 +205,9 @@ def test_a_server_that_goes_away_is_one_line(out: Path, capsys: pytest.CaptureFi
         ("{}\nnonsense", "line 2 is not JSON"),
         ('{"throughput": 5}', "has no results: give the JSON of vllm bench serve"),
         ('{"completed": 3, "duration": 1}', "result 1 cannot be used: total_input_tokens is missing"),
-        (
-            '{"cells": [{"batch": 0, "context": 9, "step_ms": {"p50": 1}}]}',
-            "cells 1, batch should be greater than or equal to 1, not 0",
-        ),
+        ('{"cells": [{"batch": 0, "context": 9, "step_ms": {"p50": 1}}]}', "cells 1, batch should be greater"),
         ('{"cells": [{"batch": 1, "context": 9, "step_ms": {"p50": 1}}]}', "but there is 1 measurement"),
-        (
-            json.dumps({"cells": [{"batch": 8, "context": 9, "step_ms": {"p50": ms}} for ms in (1, 2, 3, 4)]}),
-            "calibrating needs at least 3 different loads, such as 1, 16 and 64 streams, but there are 4 measurements at 1 load",
-        ),
+        (json.dumps(SAME_LOAD), "such as 1, 16 and 64 streams, but there are 4 measurements at 1 load"),
     ],
 )
 def test_bad_results_are_one_line(
@@ -219,11 +216,15 @@ def test_bad_results_are_one_line(
     file = tmp_path / "results.json"
     if content is not None:
         file.write_text(content)
-    assert main([str(file), *QWEN, "--out", str(tmp_path / "out.json")]) == 2
+    check_mistake([str(file), *QWEN, "--out", str(tmp_path / "out.json")], said, capsys)
+    assert not (tmp_path / "out.json").exists()
+
+
+def check_mistake(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
     assert said in err
-    assert not (tmp_path / "out.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -240,34 +241,17 @@ def test_bad_results_are_one_line(
     ],
 )
 def test_mistakes_are_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == 2
-    out, err = capsys.readouterr()
-    assert (out, len(err.splitlines())) == ("", 1)
-    assert said in err
+    check_mistake(arguments, said, capsys)
 
 
 def test_a_file_that_is_no_calibration_is_refused(out: Path) -> None:
     assert main([*VLLM, *QWEN, "--out", str(out)]) == 0
     whole = json.loads(out.read_text())
-    parameters = whole["parameters"]
     for content, said in (
         (None, "No such file"),
         ("nonsense", "it is not JSON"),
         ("{}", "is not a calibration file: make one with roseplay calibrate"),
         (json.dumps({"roseplay_calibration": 1, "gpu": "h100"}), "is damaged: model is missing"),
-        (
-            json.dumps({**whole, "parameters": {**parameters, "layer_s": 0}}),
-            "is damaged: parameters, layer_s should be greater than or equal to .*, not 0",
-        ),
-        (
-            json.dumps({**whole, "parameters": {**parameters, "layer_s": 10**400}}),
-            "is damaged: parameters, layer_s should be .*, not 1000",
-        ),
-        (
-            json.dumps({**whole, "parameters": {**parameters, "memory_share": 5e-324}}),
-            "is damaged: parameters, memory_share should be .*, not 5e-324",
-        ),
-        (json.dumps({**whole, "parameters": 5}), "is damaged: parameters should be an object, not 5"),
         (json.dumps({**whole, "predicted_s": [1, 2]}), "is damaged: predicted_s has 2 values, but there are 4 points"),
         ("[" * 10**5, "it is not JSON"),
         (json.dumps({**whole, "gpu": "h1000"}), "no GPU is called 'h1000'"),

@@ -12,7 +12,7 @@ from roseplay.plan.command import main
 from roseplay.plan.load import read_load
 from roseplay.plan.slo import SLO
 
-SMALL = ["--requests", "40", "--prompt-tokens", "200", "--answer-tokens", "40"]
+SMALL = ["--requests", "25", "--prompt-tokens", "200", "--answer-tokens", "40"]
 
 
 def plan(*arguments: str) -> int:
@@ -79,11 +79,11 @@ def test_requests_without_times_arrive_at_the_rate(tmp_path: Path) -> None:
 
 
 def test_limits_that_nothing_holds_are_one_line_with_the_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert plan("--rate", "12", "--slo", "ttft=5ms,itl=1ms", *SMALL) == 1
+    assert plan("--rate", "12", "--slo", "ttft=5ms,itl=1ms", "--max-gpus", "2", *SMALL) == 1
     out, err = capsys.readouterr()
     assert out == ""
     assert len(err.splitlines()) == 1
-    assert "holds TTFT p95 5 ms and ITL p95 1 ms at 12 requests/s of qwen3-8b; the nearest is 8 x H100 SXM" in err
+    assert "holds TTFT p95 5 ms and ITL p95 1 ms at 12 requests/s of qwen3-8b; the nearest is 2 x H100 SXM" in err
 
 
 def test_a_saturated_run_promises_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,7 @@ def request(tokens: int) -> Request:
     return Request(tokens, [1] * tokens, SamplingParams())
 
 
+CPU = GPU(name="cpu", title="", memory_gib=9, bandwidth_tb_s=0.02, bf16_tflops=0.1, cpu=True, source="")
 LOADS = [cost().decode(1, 100), cost().decode(100, 5000), cost().prompt(3000), StepLoad(5, 1004, 1000, 9000, 2e6)]
 
 
@@ -97,8 +98,7 @@ def test_a_cpu_replays_steps_of_short_parts_whose_tokens_attend_one_by_one() -> 
     assert StepLoad.of_step(step, cpu=True) == StepLoad(2, 61, 60, 31, 100**2 - 40**2, eager=True)
     step.entries = [StepEntry(request(31), 30, 1)] * 513
     assert StepLoad.of_step(step, cpu=True).eager
-    a_cpu = GPU(name="cpu", title="", memory_gib=9, bandwidth_tb_s=0.02, bf16_tflops=0.1, cpu=True, source="")
-    model = CostModel(cost().shape, a_cpu)
+    model = CostModel(cost().shape, CPU)
     assert [model.decode(sequences, 31).eager for sequences in (512, 513)] == [False, True]
     assert not cost().decode(513, 31).eager
 
@@ -124,8 +124,7 @@ def test_each_term_counts_what_its_description_says() -> None:
 @pytest.mark.parametrize("context", [0, 4000])
 @pytest.mark.parametrize("gpu", ["h100", "cpu"])
 def test_as_many_prompt_tokens_as_fit_into_a_time(gpu: str, context: int) -> None:
-    a_cpu = GPU(name="cpu", title="", memory_gib=9, bandwidth_tb_s=0.02, bf16_tflops=0.1, cpu=True, source="")
-    model = cost() if gpu == "h100" else CostModel(cost().shape, a_cpu)
+    model = cost() if gpu == "h100" else CostModel(cost().shape, CPU)
     seconds = model.seconds(StepLoad(1, 1, 1, 0 if model.gpu.cpu else context, 0, model.gpu.cpu))
     seconds *= 40 if model.gpu.cpu else 5
     tokens, load = model.prompt_tokens_in(seconds, context), StepLoad()

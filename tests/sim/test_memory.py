@@ -3,14 +3,9 @@ from __future__ import annotations
 import pytest
 
 from roseplay.config import EngineConfig
-from roseplay.sim.cost import CostModel
-from roseplay.sim.gpus import SimulationError, find_gpu
+from roseplay.sim.gpus import SimulationError
 from roseplay.sim.memory import activation_bytes, choose_num_blocks, kv_bytes
-from roseplay.sim.models import find_shape
-
-
-def cost(model: str = "qwen3-8b", gpu: str = "h100", parts: int = 1, weights: str | None = None) -> CostModel:
-    return CostModel(find_shape(model, weights), find_gpu(gpu), parts)
+from tests.sim.test_cost import cost
 
 
 def test_the_cache_takes_what_weights_and_activations_leave() -> None:

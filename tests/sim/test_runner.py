@@ -15,9 +15,11 @@ from roseplay.sim.runner import NO_LOGPROBS, SimulatedRunner
 TEXT = (11, 12, 13, 14, 15)
 
 
-def make(gpu: str = "h100", parts: int = 1, model: str = "qwen3-8b", **settings: object) -> SimulatedRunner:
+def make(
+    gpu: str = "h100", parts: int = 1, model: str = "qwen3-8b", clock: VirtualClock | None = None, **settings: object
+) -> SimulatedRunner:
     cost, evidence = cost_model(find_shape(model), find_gpu(gpu), parts)
-    return SimulatedRunner(cost, evidence, EngineConfig(**settings), VirtualClock(), TEXT)
+    return SimulatedRunner(cost, evidence, EngineConfig(**settings), clock or VirtualClock(), TEXT)
 
 
 def decoding(tokens: int, number: int = 0, answer: int = 0, **params: object) -> StepEntry:
@@ -31,32 +33,35 @@ def step(*entries: StepEntry) -> Step:
 
 
 def test_a_step_ends_after_its_cost_and_not_before() -> None:
-    runner = make()
+    clock = VirtualClock()
+    runner = make(clock=clock)
     launched = runner.launch(step(decoding(1000)))
-    assert runner._clock.now_ns() == 0  # the host goes on while the device computes
+    assert clock.now_ns() == 0  # the host goes on while the device computes
     result = launched.result()
     cost_s = runner.cost.seconds(runner.cost.decode(1, 1000))
-    assert runner._clock.now_ns() == result.device_ns == round(cost_s * 1e9)
+    assert clock.now_ns() == result.device_ns == round(cost_s * 1e9)
 
 
 def test_steps_run_one_after_the_other_on_the_device() -> None:
-    runner = make()
+    clock = VirtualClock()
+    runner = make(clock=clock)
     one = step(decoding(1000))
     took_ns = round(runner.predict_s(one) * 1e9)
     launched = [runner.launch(one) for _ in range(3)]
     launched[2].result()
-    assert runner._clock.now_ns() == 3 * took_ns
-    runner._clock.advance_to(10**9)
+    assert clock.now_ns() == 3 * took_ns
+    clock.advance_to(10**9)
     runner.execute(one)
-    assert runner._clock.now_ns() == 10**9 + took_ns
+    assert clock.now_ns() == 10**9 + took_ns
 
 
 def test_nothing_computed_takes_no_time() -> None:
-    runner = make()
+    clock = VirtualClock()
+    runner = make(clock=clock)
     cached = decoding(10)
     cached.num_tokens = 0
     result = runner.execute(step(cached))
-    assert (runner._clock.now_ns(), result.graph, result.token_ids) == (0, None, [11])
+    assert (clock.now_ns(), result.graph, result.token_ids) == (0, None, [11])
 
 
 def test_answers_are_the_text_from_its_beginning_or_from_a_seeds_place() -> None:

@@ -122,14 +122,21 @@ def some_case(seed: int) -> tuple[list[SimulatedRequest], Knobs, dict[str, Any]]
     return make_traffic(rng.randint(5, 60), rate, prompts, answers, seed, same), knobs, config
 
 
-@pytest.mark.parametrize("seed", [*range(25), 50, 206, 395, 1166, 1394])
-def test_skipping_steps_changes_nothing(seed: int) -> None:
-    traffic, knobs, config = some_case(seed)
-    (single, stepped), (skipping, skipped) = (play(traffic, knobs, skip=skip, **config) for skip in (False, True))
+def check_skipping(traffic: list[SimulatedRequest], knobs: Knobs, **more: Any) -> tuple[Simulated, Any, Any]:
+    """Skipping steps changes no times; returns what was played with skipping, and the schedulers with and without."""
+    (single, stepped), (skipping, skipped) = (play(traffic, knobs, skip=skip, **more) for skip in (False, True))
     assert single.requests == skipping.requests
     assert list(single.ends_ns) == list(skipping.ends_ns)
     assert (single.skipped, single.tokens) == (0, skipping.tokens)
     assert (single.busiest, single.peak_blocks) == (skipping.busiest, skipping.peak_blocks)
+    return skipping, skipped, stepped
+
+
+# Seeds beyond 9 have once found a fault.
+@pytest.mark.parametrize("seed", [*range(10), 50, 206, 395, 1166, 1394])
+def test_skipping_steps_changes_nothing(seed: int) -> None:
+    traffic, knobs, config = some_case(seed)
+    _, skipped, stepped = check_skipping(traffic, knobs, **config)
     assert stepped.pool.ref_counts == skipped.pool.ref_counts
     assert [stepped.pool.is_findable(b) for b in range(30)] == [skipped.pool.is_findable(b) for b in range(30)]
     assert stepped.next_step_id - skipped.next_step_id in (0, 1)  # a step without entries is not counted
@@ -164,12 +171,10 @@ def policy_case(seed: int, policy: str) -> tuple[list[SimulatedRequest], Knobs, 
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("seed", [0, 7, 34, 39, 46])
+@pytest.mark.parametrize("seed", [0, 7, 46])
 def test_skipping_steps_changes_nothing_under_any_policy(seed: int, policy: str) -> None:
     traffic, knobs, config = policy_case(seed, policy)
-    (single, _), (skipping, _) = (play(traffic, knobs, skip=skip, **config) for skip in (False, True))
-    assert single.requests == skipping.requests
-    assert list(single.ends_ns) == list(skipping.ends_ns)
+    check_skipping(traffic, knobs, **config)
 
 
 @pytest.mark.parametrize("policy", POLICIES[1:])
@@ -184,28 +189,29 @@ def test_the_cases_skip_and_overtake_under_any_policy(policy: str) -> None:
     assert sum(one.requests != other.requests for one, other in zip(by_policy, in_order, strict=True)) > 2
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_virtual_time_is_that_of_the_engines_loop(seed: int) -> None:
-    traffic, knobs, config = some_case(seed)
-    loop = EngineLoop(traffic)
-    loop.run(knobs, **config)
-    played, _ = play(traffic, knobs, **config)
-    assert {i: list(played.token_times_ns(i)) for i in range(len(traffic))} == loop.times
-
-
-@pytest.mark.parametrize("skip", [True, False])
-@pytest.mark.parametrize("seed", range(12))
-def test_records_are_those_of_the_engines_loop(seed: int, skip: bool) -> None:
-    traffic, knobs, config = some_case(seed)
+def check_loop(traffic: list[SimulatedRequest], knobs: Knobs, config: dict[str, Any], *, skip: bool) -> Simulated:
+    """Virtual time is that of the engine's own loop, and so are the records of steps."""
     loop = EngineLoop(traffic)
     loop.run(knobs, **config)
     played, _ = play(traffic, knobs, skip=skip, records=True, **config)
-    assert played.steps is not None
-    assert list(played.steps) == loop.steps
+    assert {i: list(played.token_times_ns(i)) for i in range(len(traffic))} == loop.times
+    assert played.steps is not None and list(played.steps) == loop.steps
     assert {i: times.scheduled_ns for i, times in enumerate(played.requests)} == loop.scheduled_ns
-    assert [len(request.token_ids) - request.num_prompt_tokens for request in played.served] == [
-        one.answer_tokens for one in traffic
-    ]
+    return played
+
+
+@pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.parametrize("seed", range(10))
+def test_virtual_time_is_that_of_the_engines_loop(seed: int, skip: bool) -> None:
+    traffic, knobs, config = some_case(seed)
+    played = check_loop(traffic, knobs, config, skip=skip)
+    answers = [len(request.token_ids) - request.num_prompt_tokens for request in played.served]
+    assert answers == [one.answer_tokens for one in traffic]
+
+
+@pytest.mark.parametrize("policy", POLICIES[1:])
+def test_policies_act_alike_in_the_engines_loop(policy: str) -> None:
+    check_loop(*policy_case(3, policy), skip=True)
 
 
 def test_a_second_play_goes_on_with_the_cache_and_the_time_of_the_first() -> None:
@@ -223,34 +229,21 @@ def test_a_second_play_goes_on_with_the_cache_and_the_time_of_the_first() -> Non
     assert moved[: len(moved) // 2] == moved[len(moved) // 2 :]
 
 
-@pytest.mark.parametrize("policy", POLICIES[1:])
-def test_policies_act_alike_in_the_engines_loop(policy: str) -> None:
-    traffic, knobs, config = policy_case(3, policy)
-    loop = EngineLoop(traffic)
-    loop.run(knobs, **config)
-    played, _ = play(traffic, knobs, **config)
-    assert {i: list(played.token_times_ns(i)) for i in range(len(traffic))} == loop.times
-
-
 @pytest.mark.parametrize("overlap", [True, False])
 def test_clients_send_one_request_after_the_other(overlap: bool) -> None:
     traffic, config = make_traffic(30, 1, (5, 60), (10, 40)), {"num_blocks": 60, "max_model_len": 100}
-    single, skipping = (
-        play(traffic, Knobs(overlap=overlap), skip=skip, clients=8, **config)[0] for skip in (False, True)
-    )
-    assert single.requests == skipping.requests
-    assert list(single.ends_ns) == list(skipping.ends_ns)
+    skipping, *_ = check_skipping(traffic, Knobs(overlap=overlap), clients=8, **config)
     assert skipping.skipped > len(skipping.ends_ns) / 3
     ends = sorted(int(skipping.token_times_ns(i)[-1]) for i in range(30))
     assert [times.arrived_ns for times in skipping.requests] == [0] * 8 + ends[:22]
 
 
 def test_most_steps_of_many_streams_are_skipped() -> None:
-    burst = [one._replace(at_s=0.0) for one in make_traffic(64, 1, (50, 200), (500, 500))]
+    burst = [one._replace(at_s=0.0) for one in make_traffic(64, 1, (50, 200), (200, 200))]
     played, scheduler = play(burst, Knobs(max_batch_size=64), max_model_len=2048)
-    assert played.tokens == 64 * 500
-    assert (played.busiest, len(played.ends_ns)) == (64, 500)
-    assert played.skipped > 490
+    assert played.tokens == 64 * 200
+    assert (played.busiest, len(played.ends_ns)) == (64, 200)
+    assert played.skipped > 190
     assert scheduler.pool.num_available == scheduler.pool.num_usable
 
 
@@ -274,19 +267,14 @@ def test_the_peak_of_blocks_counts_those_of_answers_that_end_within_a_run(skip: 
     assert (played.busiest, played.peak_blocks) == (2, 2 * 3)
 
 
-def test_a_request_that_can_never_fit_is_refused_and_the_others_go_on() -> None:
+@pytest.mark.parametrize(("clients", "refused"), [(None, 1), (1, 0)])
+def test_a_request_that_can_never_fit_is_refused_and_the_others_go_on(clients: int | None, refused: int) -> None:
+    """A client whose request is refused sends the next."""
     traffic = make_traffic(3, 1, (50, 50), (10, 10))
-    traffic[1] = traffic[1]._replace(answer_tokens=5000)
-    played, _ = play(traffic, Knobs(), max_model_len=2048)
-    assert "the model's limit is 2048" in played.requests[1].refused
-    assert [len(played.token_times_ns(i)) for i in range(3)] == [10, 0, 10]
-
-
-def test_a_client_whose_request_is_refused_sends_the_next() -> None:
-    traffic = make_traffic(3, 1, (50, 50), (10, 10))
-    traffic[0] = traffic[0]._replace(answer_tokens=5000)
-    played, _ = play(traffic, Knobs(), clients=1, max_model_len=2048)
-    assert [len(played.token_times_ns(i)) for i in range(3)] == [0, 10, 10]
+    traffic[refused] = traffic[refused]._replace(answer_tokens=5000)
+    played, _ = play(traffic, Knobs(), clients=clients, max_model_len=2048)
+    assert "the model's limit is 2048" in played.requests[refused].refused
+    assert [len(played.token_times_ns(i)) for i in range(3)] == [0 if i == refused else 10 for i in range(3)]
 
 
 def test_no_more_requests_wait_than_may() -> None:
@@ -321,7 +309,7 @@ def test_figures_are_those_of_the_single_requests() -> None:
 
 def test_a_run_is_saturated_if_its_queue_grows() -> None:
     for rate, saturated in ((5, False), (200, True)):
-        played, _ = play(make_traffic(120, rate, (900, 1100), (64, 64)), Knobs(max_batch_size=8), max_model_len=2048)
+        played, _ = play(make_traffic(80, rate, (900, 1100), (32, 32)), Knobs(max_batch_size=8), max_model_len=2048)
         assert summarize(played).saturated == saturated
 
 
