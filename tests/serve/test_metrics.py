@@ -181,7 +181,7 @@ def test_gauges_between_two_steps(unfinished: int, running: int) -> None:
         return metrics.registry.get_sample_value(f"vllm:{name}", {"model_name": INFO.model, "engine": "0", **labels})
 
     metrics = Metrics(INFO)
-    metrics.take(StepEvent(StepRecord(0, running=3, blocks_active=5, blocks_shared=2), []))
+    metrics.take(StepEvent(StepRecord(0, start_ns=0, end_ns=1, running=3, blocks_active=5, blocks_shared=2), []))
     metrics.look(unfinished)
     assert (value("num_requests_running"), value("num_requests_waiting")) == (running, unfinished - running)
     assert value("num_requests_waiting_by_reason", reason="capacity") == unfinished - running
