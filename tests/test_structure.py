@@ -333,7 +333,7 @@ BUDGETS = {
     "sim": 2_770,
     "engine": 4_400,
     "models": 560,
-    "remote": 2_620,
+    "remote": 2_540,
     "traffic": 2_190,
     "recording": 2_280,
     "wire": 1_530,

@@ -13,10 +13,9 @@ from roseplay.engine.telemetry import LoadEvent, Telemetry
 from roseplay.engine.ticker import Ticker
 from roseplay.formats.text import one_line
 from roseplay.remote.connection import Connection
-from roseplay.remote.control import Control
+from roseplay.remote.control import Control, Reply
 from roseplay.remote.live import RemoteStreams
 from roseplay.remote.load import LoadNames, load_names, read_load
-from roseplay.remote.questions import Reply
 from roseplay.remote.sentences import failure, refusal
 from roseplay.remote.server import Server, reported
 from roseplay.remote.timings import Timings

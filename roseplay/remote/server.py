@@ -15,10 +15,9 @@ from roseplay.core.info import EngineInfo
 from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.errors import EngineStartError
 from roseplay.engine.telemetry import Load, LoadEvent
-from roseplay.remote.control import Control
+from roseplay.remote.control import Control, Reply
 from roseplay.remote.dialects import DIALECTS, UNKNOWN, Dialect
 from roseplay.remote.load import LoadNames, load_names, read_blocks, read_load
-from roseplay.remote.questions import Reply
 from roseplay.remote.sentences import failure, refusal
 from roseplay.remote.shapes import Maybe, Name, Text
 from roseplay.settings import settings_of

@@ -21,9 +21,8 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from roseplay.core.request import FinishReason
 from roseplay.engine.client import Engine
 from roseplay.engine.errors import EngineStartError
-from roseplay.remote.control import Control
+from roseplay.remote.control import Control, Reply
 from roseplay.remote.engine import HttpEngine
-from roseplay.remote.questions import Reply
 from roseplay.remote.server import ModelCard, models_in
 from roseplay.remote.timings import Timings
 from tests.remote.servers import Script, at_a_port, attached, words
@@ -85,9 +84,7 @@ def test_a_server_that_says_nothing_of_itself() -> None:
 BLOCKS = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="%s"} 1'
 
 
-@pytest.mark.parametrize(
-    "metrics", ["{}", "<html>", "go_goroutines 7\n", "vllm:nonsense{ x", BLOCKS % ("9" * 5000), BLOCKS % (1 << 24)]
-)
+@pytest.mark.parametrize("metrics", ["<html>", "vllm:nonsense{ x", BLOCKS % (1 << 24)])
 def test_metrics_of_something_else(metrics: str) -> None:
     with attached(Script(words("Hi"), metrics=metrics)) as remote:
         assert not remote.capabilities.queue

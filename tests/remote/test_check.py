@@ -19,7 +19,7 @@ from roseplay.engine.client import Engine
 from roseplay.remote.check.main import main
 from roseplay.remote.check.probes import PROBES, Finding
 from roseplay.remote.check.server import Server
-from roseplay.remote.questions import Reply
+from roseplay.remote.control import Reply
 from tests.remote.servers import at_a_port
 from tests.serve.conftest import serving
 

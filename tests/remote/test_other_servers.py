@@ -224,17 +224,17 @@ def test_a_server_that_is_killed() -> None:
 
 
 def delay_replies(script: Script, *, once: list[bool]) -> None:
-    """Delay each reply by five seconds once the list has an item."""
+    """Delay each reply by half a second once the list has an item."""
 
     @script.app.middleware("http")
     async def delay(request: Any, call_next: Any) -> Any:
         if once:
-            await asyncio.sleep(5)
+            await asyncio.sleep(0.5)
         return await call_next(request)
 
 
 def test_a_server_that_hangs_is_given_up() -> None:
-    timings = Timings(stopped_s=0.2, overdue_s=0.1, look_reply_s=0.2)
+    timings = Timings(stopped_s=0.2, overdue_s=0.1, look_s=0.02, look_reply_s=0.1)
     hanging: list[bool] = []
 
     async def hang() -> AsyncIterator[bytes]:
@@ -254,7 +254,7 @@ def test_a_server_that_only_streams_is_not_given_up() -> None:
 
     async def slowly() -> AsyncIterator[bytes]:
         streaming.append(True)
-        for part in words(*["word "] * 40):
+        for part in words(*["word "] * 30):
             yield part
             await asyncio.sleep(0.03)
 
@@ -263,7 +263,7 @@ def test_a_server_that_only_streams_is_not_given_up() -> None:
     timings = Timings(stopped_s=0.3, overdue_s=0.2, look_s=0.02, look_reply_s=0.1)
     with attached(script, timings=timings) as remote:
         stream = remote.submit(CHAT).result(timeout=30)
-    assert (stream.finish_reason, stream.error, stream.num_tokens) == (FinishReason.STOP, None, 40)
+    assert (stream.finish_reason, stream.error, stream.num_tokens) == (FinishReason.STOP, None, 30)
 
 
 # -- load

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import httpx
 
 from roseplay.remote.check.server import Server
+from roseplay.remote.control import Reply
 from roseplay.remote.dialects import DIALECTS
 from roseplay.remote.load import load_names, read_load
-from roseplay.remote.questions import Reply
 from roseplay.remote.sentences import sentence_in, with_text
 
 Found = Literal["yes", "no", "partly", "unknown"]

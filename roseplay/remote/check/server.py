@@ -12,8 +12,7 @@ import httpx
 
 from roseplay.formats.json_text import tolerant_json
 from roseplay.formats.text import one_line
-from roseplay.remote.control import Control
-from roseplay.remote.questions import Reply
+from roseplay.remote.control import Control, Reply
 from roseplay.remote.server import models_in
 from roseplay.remote.sse import EventParser
 
@@ -51,11 +50,10 @@ class Server(Control):
 
     def __init__(self, url: str, *, api_key: str | None = None, model: str | None = None, timeout: float = 60) -> None:
         super().__init__(url, api_key, timeout)
-        self._timeout = timeout
         with ExitStack() as opened:
             opened.callback(super().close)
             # Ignores the environment's proxies: they cannot reach a server on this machine.
-            self._client = opened.enter_context(httpx.Client(headers=self.headers, timeout=timeout, trust_env=False))
+            self._streams = opened.enter_context(httpx.Client(headers=self.headers, timeout=timeout, trust_env=False))
             try:
                 self.models = self._list_models()
             except httpx.HTTPError as error:
@@ -95,7 +93,7 @@ class Server(Control):
             for portion in response.iter_bytes():
                 time_s = time.monotonic() - began
                 size += len(portion)
-                if size > MOST_OF_STREAM or time_s > self._timeout:
+                if size > MOST_OF_STREAM or time_s > self._reply_s:
                     break
                 for data in parser.feed(portion):
                     if data == b"[DONE]":
@@ -109,4 +107,4 @@ class Server(Control):
     def open_stream(self, content: str, **fields: Any) -> AbstractContextManager[httpx.Response]:
         """Open a stream; leaving the ``with`` block closes its connection."""
         body = {**self._chat_body(content, fields), "stream": True}
-        return self._client.stream("POST", f"{self.root}/v1/chat/completions", json=body)
+        return self._streams.stream("POST", f"{self.root}/v1/chat/completions", json=body)
