@@ -36,7 +36,7 @@ except ImportError as error:
 
 SPAN = "llm_request"
 ABORT_S = 1.0
-FLUSH_S = 3.0  # for spans to be sent when the server ends
+FLUSH_S = 3.0
 _PATH = "/v1/traces"  # for endpoints without a path
 _HEADERS = ("traceparent", "tracestate")
 
@@ -48,11 +48,11 @@ class Traces:
         endpoint: of a collector that takes OTLP over HTTP: ``http://host:4318``, or with a path. OpenTelemetry's
             variables set the rest (``OTEL_SERVICE_NAME``, ``OTEL_EXPORTER_OTLP_HEADERS``, ``OTEL_TRACES_SAMPLER`` and
             so on).
-        abort_s: how long ``close`` waits for aborted requests to end.
+        abort_s, flush_s: how long ``close`` waits for aborted requests to end, and for spans to be sent.
     """
 
-    def __init__(self, endpoint: str, *, abort_s: float = ABORT_S) -> None:
-        self._abort_s = abort_s
+    def __init__(self, endpoint: str, *, abort_s: float = ABORT_S, flush_s: float = FLUSH_S) -> None:
+        self._abort_s, self._flush_s = abort_s, flush_s
         # A service name in the variables takes precedence over ours.
         resource = Resource.create({"service.name": "roseplay"}).merge(OTELResourceDetector().detect())
         # Not the global provider: libraries would find that one and add spans of their own.
@@ -89,7 +89,7 @@ class Traces:
         # An unreachable collector would delay this by the exporter's timeout.
         closing = threading.Thread(target=self._provider.shutdown, name="roseplay-traces", daemon=True)
         closing.start()
-        closing.join(FLUSH_S)
+        closing.join(self._flush_s)
 
     def _end_if_over(self, stream: Stream) -> None:
         with self._lock:

@@ -197,7 +197,7 @@ def test_a_collector_that_does_not_answer_holds_nobody_up(
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
     collector.hold.clear()
-    traces = Traces(collector.address)
+    traces = Traces(collector.address, flush_s=0.1)
     with serving(engine, traces=traces) as address:
         ask(address, {**CHAT, "max_tokens": 1})
         assert collector.asked.wait(60)
