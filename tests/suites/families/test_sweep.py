@@ -10,7 +10,8 @@ from tests.suites.families.family_check import check_family
 
 # A few small models of each kind: accepted as they are, through patterns in their config, with keys of other layers,
 # and refused by name, by their attention, and as an encoder-decoder.
-SAMPLE = ("arcee", "camembert", "phimoe", "gpt-sw3", "bloom", "mamba", "bart", "moshi")
+SLOW = pytest.param("phimoe", marks=pytest.mark.slow)
+SAMPLE = ("arcee", "camembert", SLOW, "gpt-sw3", "bloom", "mamba", "bart", "moshi")
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from roseplay.config import SamplingParams
 from roseplay.engine.client import Engine
 from tests.suites.ray.conftest import KNOBS, MODEL
+from tests.waiting import wait_until
 
 pytest.importorskip("roseplay.serve.ray.environment", reason="Ray is not installed", exc_type=ImportError)
 pytestmark = pytest.mark.slow
@@ -54,10 +54,8 @@ def test_a_client_that_leaves_ends_its_request(address: str, engine: Any) -> Non
         with httpx.stream("POST", f"{address}/v1/completions", json=body, timeout=60) as reply:
             lines = reply.iter_lines()  # keep a reference: without its iterator, httpx closes the connection
             assert " upon" in next(lines) and engine.num_unfinished == 1
-        deadline = time.monotonic() + 5
-        while engine.num_unfinished or figure(address, 'request_success_total{engine="E",finished_reason="abort"') < 1:
-            assert time.monotonic() < deadline, "the request is still running"
-            time.sleep(0.05)
+        wait_until(lambda: not engine.num_unfinished, timeout=5)
+        wait_until(lambda: figure(address, 'request_success_total{engine="E",finished_reason="abort"'), timeout=5)
     finally:
         engine.set_knobs(slow_motion=1.0)
 

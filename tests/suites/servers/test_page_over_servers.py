@@ -106,7 +106,7 @@ def test_a_stopped_answer_ends_at_once(page: Playground) -> None:
 
 def test_steady_traffic_arrives_at_its_rate(page: Playground) -> None:
     page.traffic.start_steady(rate=6, spacing="even", kind="unique", max_new_tokens=4, seed=3, tab_id=TAB)
-    wait_until(lambda: page.traffic.stop and page.tabs.open(TAB).traffic["steady"].figures()["sent"] >= 10)
+    wait_until(lambda: page.tabs.open(TAB).traffic["steady"].figures()["sent"] >= 10)
     page.traffic.stop("steady", TAB)
     wait_until(lambda: not page.engine.num_unfinished)
 
