@@ -13,6 +13,8 @@ from roseplay.engine.request_metrics import ServerTimes
 from roseplay.remote.chunk import Chunk, Usage, parse_chunk
 from roseplay.remote.sentences import failure, refusal
 
+USAGE = {"prompt_tokens": 9, "completion_tokens": 1}
+
 
 def parsed(**document: Any) -> Chunk:
     return parse_chunk(json.dumps(document).encode())
@@ -47,16 +49,13 @@ def test_a_chunk_may_have_no_choice(choices: Any) -> None:
 @pytest.mark.parametrize(
     ("document", "usage"),
     [
-        ({"usage": {"prompt_tokens": 9, "completion_tokens": 1}}, Usage(9, 1, None)),
-        ({"usage": {"prompt_tokens": 9, "completion_tokens": 1}, "timings": {"cache_n": 30}}, Usage(9, 1, 30)),
+        ({"usage": USAGE}, Usage(9, 1, None)),
+        ({"usage": USAGE, "timings": {"cache_n": 30}}, Usage(9, 1, 30)),
         (
-            {
-                "usage": {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 0}},
-                "timings": {"cache_n": 30},
-            },
+            {"usage": USAGE | {"prompt_tokens_details": {"cached_tokens": 0}}, "timings": {"cache_n": 30}},
             Usage(9, 1, 0),
         ),
-        *(({"usage": {"prompt_tokens": count, "completion_tokens": 1}}, None) for count in (True, -1, 1.0, "1", 2**31)),
+        *(({"usage": USAGE | {"prompt_tokens": count}}, None) for count in (True, -1, 1.0, "1", 2**31)),
         ({"usage": {"completion_tokens": 1, "prompt_tokens_details": None}}, None),
         ({"usage": [9, 1]}, None),
     ],

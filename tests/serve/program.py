@@ -13,12 +13,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "qwen3-0.6b"
 # A simulated GPU: the process starts without PyTorch, which takes longer to import than everything else.
-SIMULATED = ("--model", MODEL, "--run-as", "h100", "--slow-motion", "3")
+SIMULATED = ("--model", MODEL, "--run-as", "h100", "--worker", "thread", "--slow-motion", "3")
 
 
 @contextmanager
 def served(*flags: str, model: tuple[str, ...] = SIMULATED) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Yields the process, whose errors can be read, and its address; by default in slow motion."""
+    """Yields the process, whose errors can be read, and its address; by default in slow motion and with one process."""
     command = [sys.executable, "-m", "roseplay", "serve", *model, "--port", "0", *flags]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +29,20 @@ def parsed(event: bytes) -> Any:
     return json.loads(event.removeprefix(b"data: "))
 
 
+async def events_of(asked: Answer) -> list[bytes]:
+    return [event async for event in asked.events("none")]
+
+
+def choice_of(asked: Answer, *tokens: tuple[int, TokenLogprobs]) -> Any:
+    """The only choice of an answer that gets these tokens and ends."""
+    (stream,) = asked.streams
+    for token_id, logprobs in tokens:
+        stream.push(token_id, 0, logprobs)
+    stream.finish(FinishReason.LENGTH, 0)
+    (choice,) = parsed(asyncio.run(asked.whole()))["choices"]
+    return choice
+
+
 def test_the_role_comes_with_the_first_token() -> None:
     """Otherwise a client that takes the time of its first chunk for TTFT would measure nothing."""
 
@@ -53,12 +66,9 @@ def test_the_role_comes_with_the_first_token() -> None:
 
 
 def test_an_answer_without_tokens_has_its_role() -> None:
-    async def read(events: AsyncGenerator[bytes]) -> list[bytes]:
-        return [event async for event in events]
-
-    whole = answer(FakeEngine())
-    whole.streams[0].finish(FinishReason.STOP, 0)
-    role, end, _ = asyncio.run(read(whole.events("none")))
+    asked = answer(FakeEngine())
+    asked.streams[0].finish(FinishReason.STOP, 0)
+    role, end, _ = asyncio.run(events_of(asked))
     assert parsed(role)["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert parsed(end)["choices"][0]["delta"] == {} and parsed(end)["choices"][0]["finish_reason"] == "stop"
 
@@ -66,10 +76,7 @@ def test_an_answer_without_tokens_has_its_role() -> None:
 @pytest.mark.parametrize("chat", [True, False])
 def test_a_probability_of_zero_is_a_number_of_json(chat: bool) -> None:
     impossible = TokenLogprobs(float("-inf"), [(5, -0.5), (6, float("-inf"))])
-    asked = answer(FakeEngine(), chat=chat, logprobs=2)
-    asked.streams[0].push(1, 0, impossible)
-    asked.streams[0].finish(FinishReason.LENGTH, 0)
-    logprobs = parsed(asyncio.run(asked.whole()))["choices"][0]["logprobs"]
+    logprobs = choice_of(answer(FakeEngine(), chat=chat, logprobs=2), (1, impossible))["logprobs"]
     if chat:
         (entry,) = logprobs["content"]
         found = [entry["logprob"], *(top["logprob"] for top in entry["top_logprobs"])]
@@ -81,10 +88,7 @@ def test_a_probability_of_zero_is_a_number_of_json(chat: bool) -> None:
 
 def test_a_completions_likeliest_tokens_include_its_own() -> None:
     unlikely = TokenLogprobs(-5.0, [(5, -0.1), (6, -3.0)])
-    asked = answer(FakeEngine(), chat=False, logprobs=2)
-    asked.streams[0].push(7, 0, unlikely)
-    asked.streams[0].finish(FinishReason.LENGTH, 0)
-    logprobs = parsed(asyncio.run(asked.whole()))["choices"][0]["logprobs"]
+    logprobs = choice_of(answer(FakeEngine(), chat=False, logprobs=2), (7, unlikely))["logprobs"]
     (own,), (likeliest,) = logprobs["tokens"], logprobs["top_logprobs"]
     assert likeliest == {"token_id:5": -0.1, "token_id:6": -3.0, own: -5.0}
 
@@ -95,10 +99,9 @@ def test_of_likeliest_tokens_with_the_same_text_the_likelier_one_is_kept() -> No
         convert_ids_to_tokens=str, encode=lambda text, **_: [], decode=lambda ids, **_: "a" * bool(ids)
     )
     stream = Stream(0, [1], SamplingParams(logprobs=2), make_decoder(None, [1]), lambda _: True, 0)
-    stream.push(7, 0, TokenLogprobs(-5.0, [(5, -0.1), (6, -3.0)]))
-    stream.finish(FinishReason.LENGTH, 0)
-    whole = parsed(asyncio.run(Answer([stream], "fake-chat", False, 1, tokenizer).whole()))
-    assert whole["choices"][0]["logprobs"]["top_logprobs"] == [{"a": -0.1, "": -5.0}]
+    unlikely = TokenLogprobs(-5.0, [(5, -0.1), (6, -3.0)])
+    choice = choice_of(Answer([stream], "fake-chat", False, 1, tokenizer), (7, unlikely))
+    assert choice["logprobs"]["top_logprobs"] == [{"a": -0.1, "": -5.0}]
 
 
 def test_usage_counts_prompt_tokens_that_another_request_computed() -> None:
@@ -108,21 +111,16 @@ def test_usage_counts_prompt_tokens_that_another_request_computed() -> None:
 
 
 def test_a_stream_that_fails_ends_the_others() -> None:
-    async def read(asked: Answer) -> list[bytes]:
-        return [event async for event in asked.events("none")]
-
     asked = answer(FakeEngine(), n=2)
     asked.streams[0].finish(FinishReason.ERROR, 0, "it failed")
-    *_, error, done = asyncio.run(read(asked))
+    *_, error, done = asyncio.run(events_of(asked))
     assert parsed(error)["error"]["message"] == "it failed" and done == b"data: [DONE]\n\n"
     assert asked.streams[1].finish_reason is FinishReason.ABORT
 
 
 def test_a_chats_own_token_has_one_text() -> None:
-    asked = answer(FakeEngine(), logprobs=2)
-    asked.streams[0].push(5, 0, TokenLogprobs(-0.1, [(5, -0.1), (6, -3.0)]))
-    asked.streams[0].finish(FinishReason.LENGTH, 0)
-    (entry,) = parsed(asyncio.run(asked.whole()))["choices"][0]["logprobs"]["content"]
+    likely = TokenLogprobs(-0.1, [(5, -0.1), (6, -3.0)])
+    (entry,) = choice_of(answer(FakeEngine(), logprobs=2), (5, likely))["logprobs"]["content"]
     first, second = entry.pop("top_logprobs")
     assert first == entry and second["token"] == "token_id:6"
     assert entry["bytes"] is None and second["bytes"] is None  # without a tokenizer they are not known
@@ -133,25 +131,24 @@ def tokenizer(engine: Engine) -> Any:
     return engine.tokenizer
 
 
-def in_parts(tokenizer: Any, chat: bool) -> tuple[list[int], Answer]:
-    """An answer of one character in three tokens, each the likeliest; the others are parts of other characters."""
+def in_parts(tokenizer: Any, chat: bool) -> tuple[list[int], list[int], Any]:
+    """An answer of one character in three tokens, each with itself and parts of other characters as the likeliest:
+    its token ids, those of the likeliest, and its choice."""
     parts, others = tokenizer("日")["input_ids"], tokenizer("é🙂")["input_ids"]
+    top_ids = sorted({*parts, *others})
+    logprobs = TokenLogprobs(-0.5, [(other, -1.0 - other / 10_000) for other in top_ids])
     stream = Stream(0, [1], SamplingParams(logprobs=20), make_decoder(tokenizer, [1]), lambda _: True, 0)
-    for token_id in parts:
-        top = [(other, -1.0 - other / 10_000) for other in sorted({token_id, *parts, *others})]
-        stream.push(token_id, 0, TokenLogprobs(-0.5, top))
-    stream.finish(FinishReason.LENGTH, 0)
-    return sorted({*parts, *others}), Answer([stream], "fake-chat", chat, 1, tokenizer)
+    asked = Answer([stream], "fake-chat", chat, 1, tokenizer)
+    return parts, top_ids, choice_of(asked, *((token_id, logprobs) for token_id in parts))
 
 
 def test_parts_of_characters_have_their_bytes_in_a_chat(tokenizer: Any) -> None:
-    top_ids, asked = in_parts(tokenizer, chat=True)
-    (choice,) = parsed(asyncio.run(asked.whole()))["choices"]
+    token_ids, top_ids, choice = in_parts(tokenizer, chat=True)
     entries = choice["logprobs"]["content"]
     assert bytes(byte for entry in entries for byte in entry["bytes"]).decode() == choice["message"]["content"] == "日"
     assert [entry["token"] for entry in entries] == ["", "", "日"]
     letters = bytes_to_unicode()
-    for entry, token_id in zip(entries, asked.streams[0].token_ids, strict=True):
+    for entry, token_id in zip(entries, token_ids, strict=True):
         found = [[letters[byte] for byte in top["bytes"]] for top in entry["top_logprobs"]]
         assert ["".join(name) for name in found] == tokenizer.convert_ids_to_tokens(top_ids)
         chosen = entry["top_logprobs"][top_ids.index(token_id)]
@@ -161,7 +158,7 @@ def test_parts_of_characters_have_their_bytes_in_a_chat(tokenizer: Any) -> None:
 
 
 def test_parts_of_characters_are_told_apart_in_a_completion(tokenizer: Any) -> None:
-    top_ids, asked = in_parts(tokenizer, chat=False)
-    logprobs = parsed(asyncio.run(asked.whole()))["choices"][0]["logprobs"]
+    _, top_ids, choice = in_parts(tokenizer, chat=False)
+    logprobs = choice["logprobs"]
     assert all(len(top) == len(top_ids) for top in logprobs["top_logprobs"])
     assert "".join(logprobs["tokens"]) == "日" and all("\\xc3" in top for top in logprobs["top_logprobs"])

@@ -147,7 +147,7 @@ class Stream:
 
 
 def test_a_stream_that_runs_is_finished_and_a_new_request_refused() -> None:
-    with served() as (process, address), httpx.Client(base_url=address, timeout=30) as kept:
+    with served("--worker", "process") as (process, address), httpx.Client(base_url=address, timeout=30) as kept:
         assert kept.get("/ready").status_code == 200
         stream = Stream(address)
         process.send_signal(signal.SIGTERM)

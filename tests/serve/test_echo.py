@@ -153,8 +153,7 @@ def test_others_are_answered_while_a_large_answer_is_built(stream: bool) -> None
             return b"".join([event async for event in answer.events("none")])
 
         building = asyncio.ensure_future(events() if stream else answer.whole())
-        while not begun.is_set():  # a loop that builds the answer itself would never get here
-            await asyncio.sleep(0.001)
+        await asyncio.to_thread(begun.wait, 60)  # a loop that builds the answer itself would not get on
         go_on.set()
         return await building
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 
 import pytest
+from fastapi import FastAPI, Response
 
 from roseplay.serve.listening import address_of, announce, answers, listen
+from tests.remote.servers import at_a_port
 
 
 def test_a_port_is_bound_and_takes_connections_only_if_it_may() -> None:
@@ -50,48 +50,45 @@ def test_the_address_for_clients_on_this_machine(host: str, name: str) -> None:
         assert address_of(listener, host) == f"http://{name}:{listener.getsockname()[1]}"
 
 
-class Codes(BaseHTTPRequestHandler):
-    """Replies with the next of the statuses listed in the path."""
+class Codes:
+    """A server that replies with the next of the statuses listed in the path."""
 
-    asked: list[str]
+    address = ""
 
-    def do_GET(self) -> None:
-        codes = self.path[1:].split(",")
-        self.asked.append(self.path)
-        self.send_response(int(codes[min(len(self.asked), len(codes)) - 1]))
-        self.end_headers()
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.app = FastAPI()
 
-    def log_message(self, *args: object) -> None:
-        pass
+        @self.app.get("/{codes}")
+        def reply(codes: str) -> Response:
+            statuses = codes.split(",")
+            self.asked.append(f"/{codes}")
+            return Response(status_code=int(statuses[min(len(self.asked), len(statuses)) - 1]))
 
 
 @pytest.fixture
-def address() -> Iterator[str]:
-    Codes.asked = []
-    with HTTPServer(("127.0.0.1", 0), Codes) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join(30)
+def codes() -> Iterator[Codes]:
+    codes = Codes()
+    with at_a_port(codes.app) as codes.address:
+        yield codes
 
 
 @pytest.mark.parametrize(("path", "times"), [("/200", 1), ("/401", 1), ("/503,404,200", 3)])
-def test_an_address_answers(address: str, path: str, times: int) -> None:
-    assert answers(address + path, SimpleNamespace(should_exit=False))
-    assert len(Codes.asked) == times
+def test_an_address_answers(codes: Codes, path: str, times: int) -> None:
+    assert answers(codes.address + path, SimpleNamespace(should_exit=False))
+    assert len(codes.asked) == times
 
 
-def test_a_server_that_ends_is_not_waited_for(address: str) -> None:
-    assert not answers(f"{address}/200", SimpleNamespace(should_exit=True))
-    assert not Codes.asked
+def test_a_server_that_ends_is_not_waited_for(codes: Codes) -> None:
+    assert not answers(f"{codes.address}/200", SimpleNamespace(should_exit=True))
+    assert not codes.asked
 
 
-def test_what_answers_is_announced(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_answers_is_announced(codes: Codes, capsys: pytest.CaptureFixture[str]) -> None:
     server = SimpleNamespace(should_exit=False)
-    announce(address, ["/200", "/401"], "is live", server)
+    announce(codes.address, ["/200", "/401"], "is live", server)
     assert capsys.readouterr().out == "roseplay is live\n"
-    assert Codes.asked == ["/200", "/401"] and not server.should_exit
+    assert codes.asked == ["/200", "/401"] and not server.should_exit
 
 
 @pytest.mark.parametrize("ended", [False, True])

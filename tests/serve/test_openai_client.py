@@ -337,8 +337,7 @@ def test_a_client_that_leaves_aborts_the_whole_answer_that_it_waits_for(address:
         async with openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
             asked = client.chat.completions.create(model=MODEL, messages=QUESTION, max_tokens=4)
             asking = asyncio.ensure_future(asked)
-            while not engine.num_unfinished:
-                await asyncio.sleep(0.01)
+            await asyncio.to_thread(wait_until, lambda: engine.num_unfinished)
             asking.cancel()
 
     engine.pause()  # so that it cannot finish by itself

@@ -54,11 +54,8 @@ def test_times_are_in_milliseconds_and_undefined_ones_left_out() -> None:
 
 
 def test_the_definitions() -> None:
-    metrics = measure(
-        Played(
-            [outcome([0.5, 0.6, 0.9], submitted_s=10.0, submit_s=0.001, queue_s=0.2), outcome([1.0], submitted_s=10.5)]
-        )
-    )
+    first = outcome([0.5, 0.6, 0.9], submitted_s=10.0, submit_s=0.001, queue_s=0.2)
+    metrics = measure(Played([first, outcome([1.0], submitted_s=10.5)]))
     assert metrics.ttft.p50 == pytest.approx(750)
     assert metrics.tpot.p50 == pytest.approx(200)  # from the first request alone: (0.9 - 0.5) / 2
     assert metrics.itl.p50 == pytest.approx(200)  # gaps of 100 and 300
@@ -97,16 +94,8 @@ def test_answers_of_one_token_and_of_none() -> None:
 
 
 def test_aborted_failed_and_refused_are_counted_apart() -> None:
-    metrics = measure(
-        Played(
-            [
-                outcome([0.1, 0.2]),
-                outcome([7.0, 90.0], FinishReason.ABORT),
-                outcome([8.0, 90.0], FinishReason.ERROR),
-                refused(),
-            ]
-        )
-    )
+    aborted, failed = outcome([7.0, 90.0], FinishReason.ABORT), outcome([8.0, 90.0], FinishReason.ERROR)
+    metrics = measure(Played([outcome([0.1, 0.2]), aborted, failed, refused()]))
     assert (metrics.requests, metrics.completed) == (4, 1)
     assert (metrics.aborted, metrics.failed, metrics.refused) == (1, 1, 1)
     assert metrics.ttft.p99 == pytest.approx(100)
