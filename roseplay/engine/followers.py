@@ -7,6 +7,7 @@ any follower does, since no step can be computed without it; the engine then sta
 from __future__ import annotations
 
 import dataclasses
+import gc
 import logging
 import multiprocessing
 import os
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from roseplay.config import EngineConfig
 from roseplay.core.progress import Reporter
 from roseplay.engine.errors import EngineStartError
-from roseplay.engine.processes import FOLLOWER_GONE, leave_signals_to_parent
+from roseplay.engine.processes import FOLLOWER_GONE, freeze_objects, leave_signals_to_parent
 from roseplay.engine.runner import Runner, register_kernels
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ class FollowerProcesses:
 
 def _follow(model: str, config: EngineConfig, rank: int, store: str, leader: Connection, log_level: int) -> None:
     """The main function of a follower's process."""
+    gc.disable()  # until the model is loaded, see ``freeze_objects``
     leave_signals_to_parent()
     logging.basicConfig(level=log_level)
     threading.Thread(target=_end_with_leader, daemon=True).start()
@@ -172,6 +174,7 @@ def _follow(model: str, config: EngineConfig, rank: int, store: str, leader: Con
         leader.send(f"{type(error).__name__}: {error}".partition("\n")[0] or "it failed")
         leader.poll(None)  # else the leader would notice the end of this process before it reads the message
         return
+    freeze_objects()
     leader.send(LOADED)
     try:
         leader.recv()

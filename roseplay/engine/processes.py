@@ -30,9 +30,11 @@ def leave_signals_to_parent() -> None:
 
 
 def freeze_objects() -> None:
-    """Make the garbage collector skip all existing objects, so that it pauses the process for less time.
+    """Make the garbage collector skip all existing objects, so that it pauses the process for less time, and enable it.
 
     Frozen objects are never collected, so this is only for a process whose model lives as long as the process itself.
+    Such a process disables the collector when it starts: it would look at a million imported objects time and again.
     """
     gc.collect()
     gc.freeze()
+    gc.enable()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import logging
 import multiprocessing
 import os
@@ -249,6 +250,7 @@ def _process_main(
     log_level: int,
     reports: bool,
 ) -> None:
+    gc.disable()  # until the model is loaded, see ``freeze_objects``
     leave_signals_to_parent()
     logging.basicConfig(level=log_level)
     threading.Thread(target=_beat_until_parent_ends, args=(heartbeat,), daemon=True).start()

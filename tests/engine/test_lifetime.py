@@ -8,6 +8,7 @@ import weakref
 import pytest
 
 from roseplay import Engine, SamplingParams
+from roseplay.engine.processes import freeze_objects
 from roseplay.model.kv_cache import KVCache
 from roseplay.model.runner import ModelRunner
 from tests.engine.test_engine import LONG
@@ -59,3 +60,12 @@ def test_prompts_of_ended_requests_do_not_stay_in_memory(tiny_llama):
 
         wait_until(lambda: kept() < 280)  # those of the last second are kept until then
         assert streams[-1]() is not None  # a reader that polls still finds the newest
+
+
+def test_garbage_is_collected_once_a_worker_process_has_loaded_its_model():
+    gc.disable()
+    try:
+        freeze_objects()
+        assert gc.isenabled()
+    finally:
+        gc.enable()
