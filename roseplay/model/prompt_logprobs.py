@@ -12,9 +12,6 @@ from roseplay.core.step import Step, TokenLogprobs
 from roseplay.model.batch import Ints
 from roseplay.model.upload import Download, to_device
 
-# Rows of logits whose float32 log-probabilities are held in memory at the same time.
-ROWS = 256
-
 
 def predicting_rows(step: Step, cu_seqlens_q: Ints) -> Ints:
     """Returns the indices of the packed tokens whose logits predict the positions in ``step.prompt_logprobs``, in
@@ -39,9 +36,10 @@ class PromptLogprobs:
 
     Args:
         logits: raw logits ``[tokens, vocabulary]`` of the tokens from ``predicting_rows``.
+        rows: most rows whose float32 log-probabilities are held in memory at the same time.
     """
 
-    def __init__(self, step: Step, logits: torch.Tensor) -> None:
+    def __init__(self, step: Step, logits: torch.Tensor, rows: int = 256) -> None:
         self._positions = step.prompt_logprobs
         requests = {index: step.entries[index].request for index in self._positions}
         self._top = {index: request.sampling.prompt_logprobs or 0 for index, request in requests.items()}
@@ -49,8 +47,8 @@ class PromptLogprobs:
         of_prompts = (requests[i].token_ids[at[0] : at[-1] + 1] for i, at in self._positions.items())
         tokens = to_device(list(chain.from_iterable(of_prompts)), torch.int64, logits.device)
         parts = [
-            _logprobs(logits[row : row + ROWS], tokens[row : row + ROWS], most)
-            for row in range(0, logits.shape[0], ROWS)
+            _logprobs(logits[row : row + rows], tokens[row : row + rows], most)
+            for row in range(0, logits.shape[0], rows)
         ]
         self._download = Download(*(torch.cat(column) for column in zip(*parts, strict=True)))
 

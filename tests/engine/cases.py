@@ -14,6 +14,16 @@ from roseplay.settings import settings_of
 from tests.engine.greedy import assert_greedy, assert_same_until_a_tie
 from tests.model.families import VOCABULARY
 
+KNOBS: dict[str, dict[str, Any]] = {
+    "batched": {},
+    "chunked": {"prefill_max_tokens": 7},
+    "unchunked": {"prefill_max_tokens": 7, "chunked_prefill": False},
+    "one at a time": {"max_batch_size": 1},
+    "not shared": {"prefix_cache": False, "same_step_sharing": False},
+    "one append a request": {"batched_append": False},
+    "few tokens a step": {"step_max_tokens": 5},
+}
+
 
 def prompts() -> list[list[int]]:
     """Lengths around blocks of 4 and windows of 8, with common prefixes and an exact repeat."""

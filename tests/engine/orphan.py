@@ -12,5 +12,5 @@ if __name__ == "__main__":
     model, size, gpu = (*sys.argv[1:], *("1", None)[len(sys.argv) - 2 :])
     settings = {"tensor_parallel_size": int(size), "block_size": 4, "num_blocks": 50, "run_as": gpu}
     with Engine(model, worker="process", **settings) as engine:
-        print(engine._transport.pid, flush=True)
+        print(engine.worker_pid, flush=True)
         time.sleep(120)

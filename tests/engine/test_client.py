@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import logging
+import multiprocessing
 import queue
 import threading
 import time
@@ -637,9 +638,8 @@ def test_a_killed_thread_ends_when_it_wakes():
 def test_a_process_tells_why_it_cannot_start_and_ends(tmp_path):
     config = EngineConfig(worker="process", run_as="h100")  # which needs no torch
     transport = start_transport(str(tmp_path / "nothing"), config, Knobs())
-    process = transport._process
+    (process,) = (child for child in multiprocessing.active_children() if child.pid == transport.pid)
     assert transport.replaceable
-    assert transport.pid == process.pid
     assert type(process).__name__ == "SpawnProcess"  # a fork would copy this process's threads and locks
     assert transport.receive(0.01) is None
     failed = receive(transport, Failed)
@@ -655,8 +655,9 @@ def test_a_process_tells_why_it_cannot_start_and_ends(tmp_path):
 @pytest.mark.parametrize("end", [lambda transport: transport.kill(), lambda transport: transport.stop(0.01)])
 def test_a_process_that_is_still_starting_can_be_ended(tmp_path, end):
     transport = start_transport(str(tmp_path / "nothing"), EngineConfig(worker="process"), Knobs())
+    (process,) = (child for child in multiprocessing.active_children() if child.pid == transport.pid)
     end(transport)
-    assert transport._process.exitcode == -9
+    assert process.exitcode == -9
 
 
 def test_a_tokenizer_that_cannot_be_had_is_said_in_one_line(tmp_path):

@@ -24,6 +24,8 @@ from roseplay.engine.detokenizer import (
 from roseplay.model.gguf_tokenizer import gguf_tokenizer
 from roseplay.model.source import Source
 
+BOTH = pytest.mark.parametrize("kind", [StreamDecoder, PlainDecoder])
+
 
 @pytest.fixture(scope="module")
 def byte_tokenizer():
@@ -35,7 +37,7 @@ def byte_tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
-@pytest.mark.parametrize("kind", [StreamDecoder, PlainDecoder])
+@BOTH
 @pytest.mark.parametrize("text", ["plain", "naïve café", "日本語のテスト", "👩‍👩‍👧 ok 🎉🎉", "a\u0301 mixed 中 end"])
 def test_characters_are_never_cut(byte_tokenizer, kind, text):
     decoder = kind(byte_tokenizer, byte_tokenizer("prompt ")["input_ids"])
@@ -44,7 +46,7 @@ def test_characters_are_never_cut(byte_tokenizer, kind, text):
     assert not any("\ufffd" in piece for piece in pieces)
 
 
-@pytest.mark.parametrize("kind", [StreamDecoder, PlainDecoder])
+@BOTH
 def test_half_a_character_at_the_end_is_told_as_a_replacement(byte_tokenizer, kind):
     decoder = kind(byte_tokenizer, byte_tokenizer("p")["input_ids"])
     ids = byte_tokenizer("ab🎉")["input_ids"][:-1]
@@ -61,7 +63,7 @@ def word_tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
 
 
-@pytest.mark.parametrize("kind", [StreamDecoder, PlainDecoder])
+@BOTH
 def test_an_answer_goes_on_where_its_prompt_ends(word_tokenizer, kind):
     decoder = kind(word_tokenizer, [0, 1])
     assert [decoder.push(token) for token in (2, 3, 0)] == [" c", "", " a"]
@@ -141,7 +143,7 @@ def test_however_it_is_cut_the_text_ends_before_the_first_stop_string(text, stop
         assert all(stop not in shown for stop in stops)
 
 
-@pytest.mark.parametrize("kind", [StreamDecoder, PlainDecoder])
+@BOTH
 @pytest.mark.parametrize("known_bytes", [1, 2, 3])
 def test_a_prompt_that_ends_inside_a_character_is_not_repeated(byte_tokenizer, kind, known_bytes):
     prompt, answer = byte_tokenizer("some prompt ")["input_ids"], byte_tokenizer("🎉 yes")["input_ids"]
@@ -150,13 +152,13 @@ def test_a_prompt_that_ends_inside_a_character_is_not_repeated(byte_tokenizer, k
     assert text + decoder.flush() == "🎉 yes"
 
 
-@pytest.mark.parametrize("kind", [StreamDecoder, PlainDecoder])
+@BOTH
 def test_an_answer_without_tokens_has_no_text_of_the_prompt(byte_tokenizer, kind):
     decoder = kind(byte_tokenizer, byte_tokenizer("prompt 🎉")["input_ids"][:-2])
     assert not decoder.flush().strip("\ufffd")
 
 
-@pytest.mark.parametrize("kind", [StreamDecoder, PlainDecoder])
+@BOTH
 def test_a_prompt_that_ends_in_a_replacement_character_holds_nothing_back(byte_tokenizer, kind):
     decoder = kind(byte_tokenizer, byte_tokenizer("what is \ufffd")["input_ids"])
     assert "".join(decoder.push(token) for token in byte_tokenizer("this?")["input_ids"]) == "this?"
@@ -180,15 +182,8 @@ def test_a_token_of_the_embedded_model_has_the_bytes_of_its_letters():
 @pytest.mark.parametrize("merges", [[("▁", "a")], []], ids=["words", "bytes alone"])
 def test_a_token_of_a_sentencepiece_vocabulary_has_its_bytes(merges):
     """Of a run of bytes that is no text, the decoder makes U+FFFD for each byte, also for those before the token."""
-    words = [
-        "▁a",
-        "▁b",
-        "b",
-        "\ufffd",
-        "日",
-        *(f"<0x{byte:02X}>" for byte in range(256)),
-        *(["▁", "a"] if merges else []),
-    ]
+    words = ["▁a", "▁b", "b", "\ufffd", "日", *(f"<0x{byte:02X}>" for byte in range(256))]
+    words += ["▁", "a"] if merges else []
     backend = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, merges, byte_fallback=True))
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     replaced, fallback = decoders.Replace("▁", " "), decoders.ByteFallback()

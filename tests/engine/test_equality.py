@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from roseplay import SamplingParams
-from tests.engine.cases import check_answer, engines_of, prompts
+from tests.engine.cases import KNOBS, check_answer, engines_of, prompts
 from tests.engine.greedy import generate
 from tests.model.families import FAMILIES, tiny_model
 
@@ -16,16 +16,10 @@ FEW = ["gpt2", "llama", "gemma2"]  # no RoPE, plain, windows and soft-cap
 OTHERS = ["gpt_oss", "qwen3", "mistral", "gemma3_text"]  # the first one has sinks
 REQUIRED = [*FEW, *(pytest.param(family, marks=pytest.mark.slow) for family in OTHERS)]
 CASES = {
-    "batched": {},
-    "chunked": {"prefill_max_tokens": 7},
-    "unchunked": {"prefill_max_tokens": 7, "chunked_prefill": False},
-    "one at a time": {"max_batch_size": 1},
-    "not shared": {"prefix_cache": False, "same_step_sharing": False},
-    "one append a request": {"batched_append": False},
+    **KNOBS,
     "after preemption": {"num_blocks": 12, "prefix_cache": False},
     "after preemption, resumed from the cache": {"num_blocks": 12},
     "swapped at preemption": {"num_blocks": 12, "prefix_cache": False, "preemption_mode": "swap"},
-    "few tokens a step": {"step_max_tokens": 5},
     "least frequently used, pinned": {"num_blocks": 40, "eviction_policy": "lfu", "pinned_blocks": 4},
 }
 

@@ -14,7 +14,7 @@ from roseplay.engine.records import StepRecord
 from roseplay.engine.telemetry import StepEvent
 from roseplay.engine.transport import ThreadTransport
 from roseplay.kernels.cuda.emulation import emulate_gpu
-from tests.engine.cases import engines_of, prompts
+from tests.engine.cases import KNOBS, engines_of, prompts
 from tests.engine.test_engine import LONG
 from tests.model.families import STATEFUL, tiny_model
 from tests.waiting import wait_until
@@ -28,14 +28,9 @@ PARAMS = [
     SamplingParams(max_new_tokens=1),
 ]
 CASES: dict[str, dict[str, Any]] = {
-    "batched": {},
-    "chunked": {"prefill_max_tokens": 7},
-    "one at a time": {"max_batch_size": 1},
-    "not shared": {"prefix_cache": False, "same_step_sharing": False},
+    **KNOBS,
     "after preemption": {"num_blocks": 24},
     "swapped at preemption": {"num_blocks": 24, "preemption_mode": "swap", "prefix_cache": False},
-    "few tokens a step": {"step_max_tokens": 5},
-    "one append a request": {"batched_append": False},
 }
 
 

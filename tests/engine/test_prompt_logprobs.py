@@ -11,24 +11,20 @@ import pytest
 import torch
 
 from roseplay import Engine, SamplingParams
-from roseplay.core.request import FinishReason
+from roseplay.core.request import FinishReason, Request
+from roseplay.core.step import Step, StepEntry
 from roseplay.engine.stream import Stream
-from roseplay.model import prompt_logprobs
-from tests.engine.cases import engines_of, prompts
+from roseplay.model.prompt_logprobs import PromptLogprobs
+from tests.engine.cases import KNOBS, engines_of, prompts
 from tests.engine.fake_runner import FakeRunner, Loop, submit
 from tests.model.families import FAMILIES, LENGTH, VOCABULARY, tiny_model
 
 CASES: dict[str, dict[str, Any]] = {
+    **KNOBS,
     "recorded": {"record_steps": True},
-    "batched": {},
-    "chunked": {"prefill_max_tokens": 7},
     "one token a step": {"prefill_max_tokens": 1},
-    "unchunked": {"prefill_max_tokens": 7, "chunked_prefill": False},
-    "one at a time": {"max_batch_size": 1},
-    "not shared": {"prefix_cache": False, "same_step_sharing": False},
     "after preemption": {"num_blocks": 12},
     "after preemption, in chunks": {"num_blocks": 12, "prefill_max_tokens": 5, "prefix_cache": False},
-    "few tokens a step": {"step_max_tokens": 5},
 }
 TOP = 3
 
@@ -115,19 +111,20 @@ def test_of_one_token_there_are_none(engine: Engine) -> None:
     assert engine.submit([5], asking()).result(60).prompt_logprobs == [None]
 
 
-def test_rows_are_taken_a_few_at_a_time(
-    engine: Engine, tiny_llama: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prompt_logprobs, "ROWS", 5)
-    for stream in [engine.submit(prompt, asking(prompt_logprobs=i % 4)) for i, prompt in enumerate(prompts())]:
-        check(tiny_llama, stream.result(60))
-
-
-def test_a_token_that_the_model_never_predicts_is_impossible(tiny_llama: torch.nn.Module) -> None:
+def test_rows_are_taken_a_few_at_a_time_and_tokens_that_the_model_never_predicts_are_impossible() -> None:
     """The logits may cover fewer tokens than the model accepts, and so may the tokenizer."""
-    logits = torch.randn(3, VOCABULARY)
-    chosen, _, _ = prompt_logprobs._logprobs(logits, torch.tensor([VOCABULARY - 1, VOCABULARY, VOCABULARY + 7]), 0)
-    assert chosen.tolist() == [pytest.approx(float(logits.log_softmax(-1)[0, -1])), -math.inf, -math.inf]
+    tokens = [5, 6, 7, VOCABULARY - 1, VOCABULARY, VOCABULARY + 7, 3, 9]
+    request = Request(1, tokens, SamplingParams(prompt_logprobs=2))
+    step = Step(0, [StepEntry(request, 0, len(tokens))], prompt_logprobs={0: range(1, len(tokens))})
+    logits = torch.randn(len(tokens) - 1, VOCABULARY, generator=torch.Generator().manual_seed(1))
+    (found,) = PromptLogprobs(step, logits, rows=3).read().values()
+    rows = logits.log_softmax(-1)
+    known = [
+        float(row[token]) if token < VOCABULARY else -math.inf for row, token in zip(rows, tokens[1:], strict=True)
+    ]
+    assert [logprobs.logprob for logprobs in found] == pytest.approx(known)
+    for logprobs, row in zip(found, rows, strict=True):
+        assert [value for _, value in logprobs.top] == pytest.approx(row.topk(2).values.tolist())
 
 
 def test_a_prompt_whose_logits_are_nan_ends_with_an_error(tiny_llama: torch.nn.Module) -> None:

@@ -18,7 +18,7 @@ from roseplay.engine.stream import Stream
 from roseplay.model.accelerator import Accelerator
 from roseplay.model.launch import DeviceTimer, LaunchedStep
 from roseplay.model.step_sampler import StepSampler
-from tests.engine.cases import engines_of, prompts
+from tests.engine.cases import KNOBS, engines_of, prompts
 from tests.engine.test_equality import FEW
 from tests.engine.test_overlap import has_no_blocks, open_engine, records
 from tests.model.families import FAMILIES, STATEFUL, tiny_model
@@ -38,13 +38,8 @@ PARAMS = [
     SamplingParams(max_new_tokens=2),
 ]
 CASES: dict[str, dict[str, Any]] = {
-    "batched": {},
-    "chunked": {"prefill_max_tokens": 7},
-    "one at a time": {"max_batch_size": 1},
-    "not shared": {"prefix_cache": False, "same_step_sharing": False},
+    **KNOBS,
     "after preemption": {"num_blocks": 26},
-    "few tokens a step": {"step_max_tokens": 5},
-    "one append a request": {"batched_append": False},
     "gathered": {"attention": "gather"},
     "not recorded": {"record_steps": False},
 }

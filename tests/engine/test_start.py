@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from roseplay import Engine
+from roseplay import Engine, SamplingParams
 from roseplay.core.progress import STAGES, Progress
 from roseplay.engine.errors import EngineStartError
 from roseplay.engine.start import OpeningTokenizer
@@ -24,8 +26,23 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(directory)
 
 
-@pytest.mark.parametrize("worker", ["thread", "process"])
-def test_a_start_is_told_stage_by_stage(directory: str, worker: str) -> None:
+def test_a_start_is_told_stage_by_stage_and_a_thread_and_a_process_then_run_the_same_loop(directory: str) -> None:
+    asked = SamplingParams(max_new_tokens=20, prompt_logprobs=2, ignore_eos=True)
+    answers = []
+    for worker in ("thread", "process"):
+        with told_stage_by_stage(directory, worker) as engine:
+            answers.append([engine.submit([5 + i] * 9, asked).result(30) for i in range(3)])
+    for one, other in zip(*answers, strict=True):
+        assert one.token_ids == other.token_ids
+        assert len(other.prompt_logprobs) == 9
+        for ours, theirs in zip(one.prompt_logprobs[1:], other.prompt_logprobs[1:], strict=True):
+            assert ours is not None and theirs is not None
+            assert ours.logprob == pytest.approx(theirs.logprob, abs=1e-3)
+            assert [token for token, _ in ours.top] == [token for token, _ in theirs.top]
+
+
+@contextlib.contextmanager
+def told_stage_by_stage(directory: str, worker: str) -> Iterator[Engine]:
     """A worker in a process gets on while imports here have to wait: the server builds the page meanwhile."""
     told: list[Progress] = []
     threads = set()
@@ -42,11 +59,12 @@ def test_a_start_is_told_stage_by_stage(directory: str, worker: str) -> None:
         before_the_tokenizer.extend(progress.stage for progress in told)
 
     waits = {"import_after": go_on} if worker == "process" else {}
-    with Engine(directory, worker=worker, on_progress=tell, open_tokenizer=open_tokenizer, **waits, **SMALL):
+    with Engine(directory, worker=worker, on_progress=tell, open_tokenizer=open_tokenizer, **waits, **SMALL) as engine:
         count = len(told)
         assert list(dict.fromkeys(progress.stage for progress in told)) == list(STAGES)
         size = (Path(directory) / "model.safetensors").stat().st_size
         assert Progress("weights", 0, size, "bytes") in told
+        yield engine
     assert threads == {threading.get_ident()}
     assert len(told) == count
     assert ("warm-up" in before_the_tokenizer) == (worker == "process")

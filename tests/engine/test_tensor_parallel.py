@@ -19,21 +19,16 @@ from roseplay.config import EngineConfig
 from roseplay.engine.errors import EngineStartError
 from roseplay.model.devices import rank_device
 from roseplay.model.errors import UnsupportedModelError
-from tests.engine.cases import prompts
+from tests.engine.cases import KNOBS, prompts
 from tests.engine.test_engine import LONG
 from tests.model.families import FAMILIES, tiny_model
+from tests.processes import alive, descendants
 from tests.waiting import wait_until
 
 SETTINGS = {"block_size": 4, "num_blocks": 24, "dtype": "float32", "device": "cpu", "threads": 1}
 PLAIN = {"pack_weights": False, "fuse_ops": False, "record_steps": False}  # starts faster
 CASES = {
-    "batched": {},
-    "chunked": {"prefill_max_tokens": 7},
-    "unchunked": {"prefill_max_tokens": 7, "chunked_prefill": False},
-    "one at a time": {"max_batch_size": 1},
-    "not shared": {"prefix_cache": False, "same_step_sharing": False},
-    "one append a request": {"batched_append": False},
-    "few tokens a step": {"step_max_tokens": 5},
+    **KNOBS,
     "swapped at preemption": {"preemption_mode": "swap", "prefix_cache": False},
 }
 GREEDY = SamplingParams(max_new_tokens=12, ignore_eos=True)
@@ -100,7 +95,7 @@ def test_two_processes_say_what_one_does(saved: str) -> None:
         assert split.info.slow == alone.info.slow
         pids = [split.worker_pid, *followers_of(split.worker_pid)]
         assert len(pids) == 2
-    wait_until(lambda: not any(map(lives, pids)))
+    wait_until(lambda: not alive(pids))
 
 
 @pytest.mark.slow
@@ -177,25 +172,9 @@ def test_each_process_has_a_gpu_of_its_own(
 # -- processes that end
 
 
-def lives(pid: int) -> bool:
-    """Whether a process is running; a zombie is not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def followers_of(worker: int) -> list[int]:
     """The processes that a worker has started, except multiprocessing's resource tracker."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == worker and b"spawn_main" in (path / "cmdline").read_bytes():
-                found.append(int(path.name))
-        except OSError:
-            continue
-    return found
+    return [pid for pid, command in descendants(worker).items() if pid != worker and "spawn_main" in command]
 
 
 @pytest.fixture
@@ -226,7 +205,7 @@ def test_a_killed_follower_ends_requests_within_seconds_and_is_replaced(split: E
     assert "the process of rank 1 ended (exit code -9)" in streams[0].error
     split.set_knobs(slow_motion=1)
     replaced(split, worker)
-    wait_until(lambda: not lives(worker))
+    wait_until(lambda: not alive([worker]))
 
 
 @pytest.mark.slow
@@ -251,9 +230,9 @@ def test_a_stopped_follower_counts_as_a_frozen_engine(split: Engine) -> None:
         assert "no sign of life" in stream.error
         replaced(split, worker)
     finally:
-        if lives(follower):
+        if alive([follower]):
             os.kill(follower, signal.SIGCONT)
-    wait_until(lambda: not lives(follower))
+    wait_until(lambda: not alive([follower]))
 
 
 @pytest.mark.slow
@@ -261,7 +240,7 @@ def test_a_killed_leader_leaves_no_follower(split: Engine) -> None:
     worker = split.worker_pid
     (follower,) = followers_of(worker)
     os.kill(worker, signal.SIGKILL)
-    wait_until(lambda: not lives(follower))
+    wait_until(lambda: not alive([follower]))
     replaced(split, worker)
 
 
@@ -279,7 +258,7 @@ def test_no_process_outlives_a_killed_client(saved: str) -> None:
     assert len(pids) == 2
     client.kill()
     client.communicate()
-    wait_until(lambda: not any(map(lives, pids)))
+    wait_until(lambda: not alive(pids))
 
 
 def test_the_worker_of_a_split_model_is_a_process() -> None:
