@@ -1,4 +1,4 @@
-"""The resources of a server and its children: memory, file descriptors and threads, read from /proc (Linux)."""
+"""Processes, their children and their resources: memory, file descriptors and threads, read from /proc (Linux)."""
 
 from __future__ import annotations
 

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable
 
 import pytest
 
+from tests.processes import alive
 from tests.suites.lifecycle.processes import PROGRAMS, Program, needs_proc
 from tests.waiting import wait_until
-
-
-def lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @needs_proc
@@ -30,7 +22,7 @@ def test_streams_outlive_ctrl_c_and_a_worker_does_not_outlive_its_killed_parent(
     program.signal_group(signal.SIGINT)
     assert program.line() == "interrupted"
     assert program.line() == "length 50 None"
-    assert lives(int(worker))  # it was not replaced
+    assert alive([int(worker)])  # it was not replaced
     assert program.errors == ""
     assert program.line() == "streams again"
     program.process.kill()

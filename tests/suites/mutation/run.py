@@ -65,18 +65,7 @@ PACKAGES = {
     ),
     "engine": Package(
         "engine/*",
-        _tests_in(
-            "tests/engine",
-            *("worker", "streams", "client", "messages", "detokenizer"),
-            # The watchdog's tests that need no model.
-            "health::a_silent_worker_is_overdue_then_frozen",
-            "health::a_step_may_take_three_times_its_prediction_before_it_is_overdue",
-            "health::a_step_that_is_announced_late_has_its_whole_time",
-            "health::a_prediction_holds_until_its_step_has_ended",
-            "health::nothing_is_expected_of_an_idle_worker",
-            "health::time_in_which_this_process_was_stopped_does_not_count",
-            "health::a_heartbeat_is_missed_only_while_somebody_looks",
-        ),
+        _tests_in("tests/engine", "worker", "streams", "client", "messages", "detokenizer", "health"),
         wanted=0.95,
     ),
     "remote": Package(

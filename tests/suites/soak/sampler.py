@@ -9,9 +9,9 @@ import time
 from collections import defaultdict
 from typing import Any
 
+from tests.processes import folder_size
 from tests.suites.soak.client import Client
 from tests.suites.soak.journal import Journal
-from tests.suites.soak.processes import folder_size
 from tests.suites.soak.server import Server
 
 _REFERENCE = b"roseplay" * 500_000  # hashed repeatedly, without running another thread's Python code

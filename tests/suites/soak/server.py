@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.suites.soak.processes import Usage, alive, descendants, usage
+from tests.processes import Usage, alive, descendants, usage
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 STARTS_WITHIN_S = 180.0
