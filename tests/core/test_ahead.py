@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from roseplay.core.request import PLACEHOLDER, FinishReason
+from tests.core.checker import BROKEN_AT_LAUNCH, BROKEN_LATER
 from tests.core.harness import BLOCK_SIZE, Rig
 
 
@@ -70,3 +71,14 @@ def test_a_full_batch_of_last_tokens_leaves_nothing_to_make_ahead():
     assert not rig.scheduler.can_run_ahead(step)
     rig.set_knobs(max_batch_size=3)
     assert rig.scheduler.can_run_ahead(step)
+
+
+def test_a_step_that_fails_at_its_launch_behind_one_that_fails_later():
+    """A request that waits for what both were to compute is requeued once, and then served."""
+    rig = Rig(ahead=True, prefill_max_tokens=4)
+    leader, follower = rig.add(range(8)), rig.add(range(8))
+    rig.step(BROKEN_LATER)
+    step = rig.step(BROKEN_AT_LAUNCH)
+    assert [entry.num_tokens for entry in step.entries] == [4, 0]
+    assert leader.finish_reason is FinishReason.ERROR
+    assert list(rig.scheduler.waiting) == [follower]

@@ -139,6 +139,21 @@ def test_without_a_block_for_a_copy_the_sole_holder_writes_in_place():
     assert rig.served(first.token_ids)[0].num_cached_tokens == BLOCK_SIZE, "the old content is forgotten"
 
 
+def test_a_lone_repeat_in_a_full_pool_takes_the_cached_tail_rather_than_wait():
+    rig = Rig(num_blocks=6)
+    for seed in (1, 2, 3):
+        rig.served(range(6), max_new_tokens=14, seed=seed)  # uses all five blocks
+
+
+def test_a_tail_that_ends_behind_the_write_is_not_spoiled():
+    rig = Rig()
+    rig.served(range(5), max_new_tokens=1)
+    rig.served(range(7), max_new_tokens=1)  # finds the full block and has its own tail
+    rig.add(range(5), 8, seed=1)
+    rig.add(range(7), 8, seed=2)
+    assert rig.run() == 0
+
+
 def test_after_the_cache_was_cleared_a_running_request_lists_its_blocks_anew():
     rig = Rig()
     request = rig.add(range(10), 20)
