@@ -14,13 +14,6 @@ from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import make_runner
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("checkpoint")
-    tiny_model(FAMILIES["llama"]()).save_pretrained(directory)
-    return directory
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -32,12 +25,16 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (None, {}),
     ],
 )  # fmt: skip
-def test_what_the_file_says_is_known_of_the_engine(checkpoint: Path, given: Any, expected: dict[str, Any]):
-    file = checkpoint / "generation_config.json"
-    file.unlink(missing_ok=True)
+def test_what_the_file_says_is_known_of_the_engine(
+    checkpoint: Path, tmp_path: Path, given: Any, expected: dict[str, Any]
+):
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).symlink_to(checkpoint / name)
     if given is not None:
-        file.write_text(json.dumps(given))
-    assert load_model(str(checkpoint), EngineConfig(device="cpu")).sampling_defaults == expected
+        (tmp_path / "generation_config.json").write_text(json.dumps(given))
+    loaded = load_model(str(tmp_path), EngineConfig(device="cpu"))
+    assert loaded.sampling_defaults == expected
+    assert loaded.eos_token_ids == set((given or {}).get("eos_token_id", [2]))
 
 
 def test_it_can_be_left_alone():

@@ -14,19 +14,11 @@ from safetensors.torch import load_file, save_file
 
 from roseplay.config import EngineConfig
 from roseplay.model import source
-from roseplay.model.accelerator import accelerator_for
 from roseplay.model.errors import UnsupportedModelError
-from roseplay.model.loader import load_model
+from roseplay.model.loader import decoder_config, load_model
 from roseplay.model.tokenizer import load_tokenizer
 from tests.model.families import FAMILIES, tiny_model
-from tests.model.harness import Driver, eager_logits, make_runner, random_tokens, step_of
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("checkpoint")
-    tiny_model(FAMILIES["llama"]()).to(torch.bfloat16).save_pretrained(directory)
-    return directory
+from tests.model.harness import accelerator_with, check_logits, make_runner, random_tokens, refusal
 
 
 def config_only(directory: Path) -> str:
@@ -34,29 +26,23 @@ def config_only(directory: Path) -> str:
     return str(directory)
 
 
-@pytest.mark.parametrize("multiplies", [True, False])
+@pytest.mark.parametrize(("multiplies", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
 def test_auto_is_bfloat16_where_it_is_the_models_own_and_the_cpu_is_made_for_it(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, multiplies: bool
+    checkpoint: Path, tmp_path: Path, multiplies: bool, dtype: torch.dtype
 ):
-    monkeypatch.setattr(accelerator_for(torch.device("cpu")), "multiplies_bfloat16", lambda: multiplies)
-    expected = torch.bfloat16 if multiplies else torch.float32
-    assert load_model(str(checkpoint), EngineConfig(device="cpu")).dtype == expected
-    other = config_only(tmp_path)
-    assert load_model(other, EngineConfig(device="cpu", random_weights=True)).dtype == torch.float32
+    with accelerator_with(multiplies_bfloat16=lambda: multiplies):
+        assert load_model(str(checkpoint), EngineConfig(device="cpu")).dtype == dtype
+        other = config_only(tmp_path)
+        assert load_model(other, EngineConfig(device="cpu", random_weights=True)).dtype == torch.float32
 
 
-def test_directory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(accelerator_for(torch.device("cpu")), "multiplies_bfloat16", lambda: False)
-    loaded = load_model(str(checkpoint), EngineConfig(device="cpu"))
-    assert loaded.dtype == torch.float32  # chosen by "auto" on this CPU
-    assert loaded.max_model_len == 64
-    assert loaded.eos_token_ids == {2}
+def test_directory(checkpoint: Path):
+    loaded = load_model(str(checkpoint), EngineConfig(device="cpu", dtype="bfloat16"))
+    assert (loaded.dtype, loaded.max_model_len, loaded.eos_token_ids) == (torch.bfloat16, 64, {2})
     assert loaded.vocab_size == loaded.num_embeddings == 97
     assert loaded.name == checkpoint.name
     assert [loaded.kv_shapes[i].num_kv_heads for i in range(3)] == [2, 2, 2]
-    asked = load_model(str(checkpoint), EngineConfig(device="cpu", dtype="bfloat16", max_model_len=32))
-    assert asked.dtype == torch.bfloat16
-    assert asked.max_model_len == 32
+    assert load_model(str(checkpoint), EngineConfig(device="cpu", max_model_len=32)).max_model_len == 32
 
 
 def test_two_at_once(checkpoint: Path):
@@ -69,13 +55,6 @@ def test_two_at_once(checkpoint: Path):
 
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(load, range(4)))) == 1
-
-
-def test_eos_list_of_the_generation_config(checkpoint: Path, tmp_path: Path):
-    for name in ("config.json", "model.safetensors"):
-        (tmp_path / name).write_bytes((checkpoint / name).read_bytes())
-    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [5, 7]}')
-    assert load_model(str(tmp_path), EngineConfig()).eos_token_ids == {5, 7}
 
 
 def test_mla_layers_have_keys_and_values_of_their_own_sizes():
@@ -104,14 +83,12 @@ def test_random_weights_depend_on_the_seed_alone(tmp_path: Path):
         ("/no/such/directory", "not found: there is no such directory"),
         ("./nowhere", "not found"),
         ("a/b/c", "not found"),
-        ("nobody/has-this-model", "the Hugging Face hub cannot be reached.*tiny-chat"),
+        ("nobody/has-this-model", "tiny-chat"),
         (__file__, "is a file"),
     ],
 )
 def test_not_found(model: str, message: str):
-    with pytest.raises(UnsupportedModelError, match=message) as error:
-        load_model(model, EngineConfig())
-    assert "\n" not in str(error.value)
+    assert message in refusal(model)
 
 
 def test_without_a_network_it_is_said_at_once(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
@@ -128,28 +105,22 @@ def test_without_a_network_it_is_said_at_once(monkeypatch: pytest.MonkeyPatch, c
 
 
 def test_unfit_directories(checkpoint: Path, tmp_path: Path):
-    with pytest.raises(UnsupportedModelError, match=r"no config\.json"):
-        load_model(str(tmp_path), EngineConfig())
-    with pytest.raises(UnsupportedModelError, match="no weights; set random_weights"):
-        load_model(config_only(tmp_path), EngineConfig())
+    assert "no config.json" in refusal(tmp_path)
+    assert "no weights; set random_weights" in refusal(config_only(tmp_path))
     (tmp_path / "config.json").write_bytes((checkpoint / "config.json").read_bytes())
     weights = load_file(checkpoint / "model.safetensors")
     del weights["model.norm.weight"]
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(UnsupportedModelError, match=r"lacks 1 weights, model\.norm\.weight"):
-        load_model(str(tmp_path), EngineConfig())
+    assert "lacks 1 weights, model.norm.weight" in refusal(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"nonsense")
-    with pytest.raises(UnsupportedModelError, match="model.safetensors cannot be read"):
-        load_model(str(tmp_path), EngineConfig())
+    assert "model.safetensors cannot be read" in refusal(tmp_path)
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(UnsupportedModelError, match="config cannot be read"):
-        load_model(str(tmp_path), EngineConfig())
+    assert "config cannot be read" in refusal(tmp_path)
 
 
 def test_lengths_and_devices_that_are_not_there(checkpoint: Path):
-    with pytest.raises(UnsupportedModelError, match="max_model_len is 65, .* allows 64"):
-        load_model(str(checkpoint), EngineConfig(max_model_len=65))
-    with pytest.raises(UnsupportedModelError, match="device cuda:99 does not exist"):
+    assert "max_model_len is 65" in refusal(checkpoint, max_model_len=65)
+    with pytest.raises(UnsupportedModelError, match="cuda:99"):
         load_model(str(checkpoint), EngineConfig(device="cuda:99"))
 
 
@@ -160,15 +131,13 @@ def test_in_memory_with_another_dtype_is_a_full_copy():
     assert model.dtype == torch.float32
 
 
-def test_a_bundled_shape_is_known_by_its_name():
-    loaded = load_model("smollm-135m", EngineConfig(device="cpu", random_weights=True, dtype="bfloat16"))
-    assert (loaded.name, len(loaded.kv_shapes)) == ("smollm-135m", 30)
-
-
-def test_a_directory_comes_before_a_bundled_shape_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    tiny_model(FAMILIES["llama"]()).save_pretrained(tmp_path / "smollm-135m")
+def test_a_bundled_shape_is_known_by_its_name_unless_a_directory_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    assert decoder_config("smollm-135m").num_hidden_layers == 30
+    FAMILIES["llama"]().save_pretrained(tmp_path / "smollm-135m")
     monkeypatch.chdir(tmp_path)
-    assert len(load_model("smollm-135m", EngineConfig(device="cpu")).kv_shapes) != 30
+    assert decoder_config("smollm-135m").num_hidden_layers == 3
 
 
 def test_the_embedded_model():
@@ -189,11 +158,7 @@ def test_the_engine_copy_says_what_it_is():
 
 def test_the_last_position_of_learned_embeddings():
     model = tiny_model(FAMILIES["opt"]())
-    tokens = random_tokens(64, 97, 0)
-    driver = Driver(make_runner(model), [tokens])
-    driver.step({0: 63})
-    assert (driver.step({0: 1})[0] - eager_logits(model, tokens)[-1]).abs().max() < 1e-4
-    assert step_of(driver.runner).token_ids == []
+    check_logits(make_runner(model), model, random_tokens(64, 97, 0), 63)
 
 
 def test_a_model_without_logits_to_keep():
@@ -204,9 +169,7 @@ def test_a_model_without_logits_to_keep():
     model = tiny_model(FAMILIES["llama"]())
     plain = Plain(model.config).eval()
     plain.load_state_dict(model.state_dict())
-    tokens = random_tokens(9, 97, 0)
-    driver = Driver(make_runner(plain), [tokens])
-    assert (driver.step({0: 9})[0] - eager_logits(model, tokens)[-1]).abs().max() < 1e-4
+    check_logits(make_runner(plain), model, random_tokens(9, 97, 0))
 
 
 @pytest.mark.parametrize("fuse_ops", [True, False])
@@ -220,11 +183,8 @@ def test_spelled_out_activations_are_fused_in_the_copy_alone(fuse_ops: bool):
     assert (ours(x) - theirs(x)).abs().max() < 1e-5
 
 
-def test_what_is_measured_while_loading_is_measured_with_the_threads_of_the_config(monkeypatch: pytest.MonkeyPatch):
-    accelerator, threads = accelerator_for(torch.device("cpu")), []
-    prepare = accelerator.prepare
-    monkeypatch.setattr(
-        accelerator, "prepare", lambda *args: (threads.append(torch.get_num_threads()), prepare(*args))[1]
-    )
-    load_model(tiny_model(FAMILIES["llama"]()), EngineConfig(threads=2))
+def test_what_is_measured_while_loading_is_measured_with_the_threads_of_the_config():
+    threads = []
+    with accelerator_with(prepare=lambda *model: threads.append(torch.get_num_threads()) or 0):
+        load_model(tiny_model(FAMILIES["llama"]()), EngineConfig(threads=2))
     assert threads == [2]

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from roseplay.config import EngineConfig
 from roseplay.core.request import Request
@@ -21,25 +19,11 @@ from roseplay.model.gpu_memory import free_bytes, kv_cache_bytes, profile
 from roseplay.model.kv_cache import LayerShape, bytes_per_token, choose_num_blocks
 from roseplay.model.padding import dummy_batch
 from roseplay.model.parallel_runner import Followers, LeadingForward
+from roseplay.model.runner import ModelRunner
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
-from tests.model.harness import make_runner
+from tests.model.harness import PLAIN, Operations, make_runner
 
 GPU = torch.device("cuda")
-
-
-class Operations(TorchDispatchMode):
-    """Records the name of each torch operation and the largest number of elements in its results."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.largest: dict[str, int] = {}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        name = func.overloadpacket.__name__
-        size = max((x.numel() for x in tree_leaves(found) if isinstance(x, torch.Tensor)), default=0)
-        self.largest[name] = max(size, self.largest.get(name, 0))
-        return found
 
 
 class FakeCuda:
@@ -91,18 +75,23 @@ def test_where_memory_is_short_steps_are_smaller():
     assert kv_cache_bytes(0.9, 87, GPU, cuda) < 0
 
 
-def test_the_largest_step_draws_tokens_in_the_way_that_takes_most(monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch) -> ModelRunner:
+    """Whose profile runs one step of 64 tokens."""
+    monkeypatch.setattr(gpu_memory, "profile", lambda run, tokens, device: run(64))
+    return make_runner(tiny_model(FAMILIES["llama"]()), **PLAIN)
+
+
+def test_the_largest_step_draws_tokens_in_the_way_that_takes_most(runner: ModelRunner):
     """All of its rows are sorted, penalised and turned into log-probabilities."""
-    runner = make_runner(tiny_model(FAMILIES["llama"]()))
     with Operations() as seen:
-        monkeypatch.setattr(gpu_memory, "profile", lambda run, tokens, device: run(64))
         runner._profile("reference", Accelerator)
     for name in ("sort", "cumsum", "scatter_add_", "log_softmax"):
         largest = max((size for operation, size in seen.largest.items() if name in operation), default=0)
         assert largest >= 64 * VOCABULARY, name
 
 
-def test_the_largest_step_draws_tokens_by_the_kernels_that_will(monkeypatch: pytest.MonkeyPatch):
+def test_the_largest_step_draws_tokens_by_the_kernels_that_will(runner: ModelRunner):
     rows: list[int] = []
 
     class Kernels(Accelerator):
@@ -111,8 +100,6 @@ def test_the_largest_step_draws_tokens_by_the_kernels_that_will(monkeypatch: pyt
             rows.append(len(requests))
             return torch.zeros(len(requests), dtype=torch.int64)
 
-    runner = make_runner(tiny_model(FAMILIES["llama"]()))
-    monkeypatch.setattr(gpu_memory, "profile", lambda run, tokens, device: run(64))
     with Operations() as seen:
         runner._profile("reference", Kernels)
     assert rows == [64]

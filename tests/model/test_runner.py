@@ -35,22 +35,6 @@ def greedy(model, tokens: list[int]) -> int:
     return int(eager_logits(model, tokens)[-1].argmax())
 
 
-def test_greedy_generation_step_by_step(model, runner):
-    a, b = request(random_tokens(9, 97, 0), [3, 9, 4, 8]), request(random_tokens(4, 97, 1), [7, 1, 2], 1)
-    step_of(runner, StepEntry(a, 0, 8))
-    counts = [1, 4]
-    for _ in range(6):
-        entries = [
-            StepEntry(r, r.num_tokens - count, count, samples=True, logits_entry=i)
-            for i, (r, count) in enumerate(zip((a, b), counts, strict=True))
-        ]
-        result = step_of(runner, *entries)
-        assert result.token_ids == [greedy(model, a.token_ids), greedy(model, b.token_ids)]
-        for r, token in zip((a, b), result.token_ids, strict=True):
-            r.token_ids.append(token)
-        counts = [1, 1]
-
-
 def test_followers_share_the_leaders_blocks_and_logits_in_the_same_step(model, runner):
     prompt = random_tokens(10, 97, 2)
     leader = request(prompt, [5, 6, 7])

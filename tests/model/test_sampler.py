@@ -182,11 +182,6 @@ def test_top_k_of_the_whole_vocabulary_and_top_p_of_one_cut_nothing(top_k: int |
     assert sample(logits, [request(temperature=1.0, seed=i, top_k=top_k, top_p=1.0) for i in range(6)]) == plain
 
 
-def test_top_k_of_one_is_greedy():
-    logits = random_logits(5)
-    assert sample(logits, [request(temperature=5.0, seed=i, top_k=1) for i in range(5)]) == logits.argmax(-1).tolist()
-
-
 @pytest.mark.parametrize(
     "cuts",
     [
@@ -214,20 +209,13 @@ def test_thresholds_are_exact_on_flat_and_on_sharp_rows(scale: float):
     logits[:, 17] = float("-inf")
     threshold = cut_threshold(logits, params)
     assert threshold is not None
+    assert torch.equal(cut_threshold(logits, params, sort=True), threshold), "by sorting whole rows"
+    assert torch.equal(cut_threshold(logits[5:9], params[5:9], sort=True), threshold[5:9])
     for row, least, p in zip(logits, threshold, params, strict=True):
         kept = naive_kept(row, p.top_k, p.top_p, p.min_p, 1.0)
         ours = set(torch.nonzero(row >= least).flatten().tolist())
         assert kept <= ours
         assert {float(row[i]) for i in ours - kept} <= {min(float(row[i]) for i in kept)}  # ties at the threshold
-
-
-def test_a_row_that_is_not_a_number_harms_no_other():
-    logits = random_logits(3)
-    requests = [request(temperature=1.0, seed=i, top_p=0.9, top_k=40) for i in range(3)]
-    expected = sample(logits, requests)
-    logits[1] = float("nan")
-    tokens = sample(logits, requests)
-    assert (tokens[0], tokens[2]) == (expected[0], expected[2])
 
 
 def test_equals_at_the_cut_are_all_kept():

@@ -15,13 +15,13 @@ from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry
 from roseplay.model.attention import Paged, default_backend, make_backend
 from roseplay.model.batch import build_batch
-from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import KVCache
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.loader import load_model
 from roseplay.model.ranks import Ranks
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
+from tests.model.harness import refusal
 
 CONFIG = EngineConfig(device="cpu", dtype="float32", fuse_ops=False, pack_weights=False)
 # Families with a plan for attention; other families' plans leave attention whole on every process.
@@ -145,12 +145,6 @@ def test_a_part_holds_its_share_of_the_layers():
     assert sum(weight.numel() for weight in model.model.layers.parameters() if weight.ndim == 2) == whole
 
 
-def test_an_output_layer_that_does_not_divide_stays_whole():
-    model = tiny_model(FAMILIES["llama"]())
-    assert VOCABULARY % 2
-    assert together(load_parts(model, 2), logits_of)[1].shape[-1] == VOCABULARY
-
-
 def test_an_output_layer_that_divides_is_gathered_in_order():
     model = tiny_model(tf.LlamaConfig(**{**FAMILIES["llama"]().to_dict(), "vocab_size": VOCABULARY + 1}))
     expected = logits_of(load_model(model, CONFIG))
@@ -173,14 +167,11 @@ def test_an_output_layer_that_divides_is_gathered_in_order():
     ],
 )
 def test_what_cannot_be_split_is_refused_with_the_reason(family, size, why):
-    with pytest.raises(UnsupportedModelError, match=why) as refused:
-        load_parts(tiny_model(FAMILIES[family]()), size)
-    assert f"tensor_parallel_size is {size}" in str(refused.value)
-    assert "\n" not in str(refused.value)
+    reason = refusal(tiny_model(FAMILIES[family]()), ranks=ThreadRanks(0, Meeting(size)))
+    assert why in reason and f"tensor_parallel_size is {size}" in reason
 
 
-def test_a_plan_with_an_unknown_style_is_refused(monkeypatch):
+def test_a_plan_with_an_unknown_style_is_refused():
     model = tiny_model(FAMILIES["llama"]())
-    monkeypatch.setattr(model, "_tp_plan", {"model.layers.*.mlp.up_proj": "diagonal"})
-    with pytest.raises(UnsupportedModelError, match=r"mlp.up_proj in a way that is not known here \(diagonal\)"):
-        load_parts(model, 2)
+    model.tp_plan = {"model.layers.*.mlp.up_proj": "sequence_parallel"}
+    assert "mlp.up_proj in a way that is not known here" in refusal(model, ranks=ThreadRanks(0, Meeting(2)))

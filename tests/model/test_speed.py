@@ -28,18 +28,28 @@ def model() -> Any:
     return tiny_model(FAMILIES["llama"]())
 
 
+class SlowModel:
+    """A model that needs at least ``step_s`` seconds and ``token_s`` per token for a step, and a limit of steps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.step_s, self.token_s = 0.0, TOKEN_S
+        self._patch, forward = monkeypatch, PackedForward.__call__
+
+        def slowly(packed: PackedForward, paged: Any) -> Any:
+            time.sleep(self.step_s + self.token_s * paged.batch.num_tokens)
+            return forward(packed, paged)
+
+        monkeypatch.setattr(PackedForward, "__call__", slowly)
+        self.limit_steps(200)
+
+    def limit_steps(self, most_tokens: int) -> None:
+        """Let steps take the time of so many tokens."""
+        self._patch.setattr(speed, "STEP_S", most_tokens * TOKEN_S)
+
+
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A model that needs at least this long per token, and a step limit of 200 tokens' time."""
-    token_s, forward = [TOKEN_S], PackedForward.__call__
-
-    def slowly(self: PackedForward, paged: Any) -> Any:
-        time.sleep(token_s[0] * paged.batch.num_tokens)
-        return forward(self, paged)
-
-    monkeypatch.setattr(PackedForward, "__call__", slowly)
-    monkeypatch.setattr(speed, "STEP_S", 200 * TOKEN_S)
-    return token_s
+def slow(monkeypatch: pytest.MonkeyPatch) -> SlowModel:
+    return SlowModel(monkeypatch)
 
 
 def steps_of(engine: Engine) -> list[int]:
@@ -56,7 +66,7 @@ def step_of(*parts: tuple[int, int]) -> Step:
     return Step(0, entries, prompt_tokens=sum(n for _, n in parts))
 
 
-def test_a_burst_of_long_prompts_on_a_slow_cpu_is_computed_in_steps_of_bounded_time(model: Any, slow: list[float]):
+def test_a_burst_of_long_prompts_on_a_slow_cpu_is_computed_in_steps_of_bounded_time(model: Any, slow: SlowModel):
     prompts = [random_tokens(60, 97, seed) for seed in range(12)]
     with Engine(model, block_size=4, num_blocks=400) as engine:
         assert engine.info.max_step_tokens is not None
@@ -67,8 +77,8 @@ def test_a_burst_of_long_prompts_on_a_slow_cpu_is_computed_in_steps_of_bounded_t
     assert max(steps) <= 12 * 60 / 2  # 200, but a busy machine may distort the measurement
 
 
-def test_a_prompt_computed_whole_may_take_longer(model: Any, slow: list[float], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(speed, "STEP_S", 20 * TOKEN_S)
+def test_a_prompt_computed_whole_may_take_longer(model: Any, slow: SlowModel):
+    slow.limit_steps(20)
     with Engine(model, block_size=4, num_blocks=400, chunked_prefill=False) as engine:
         assert engine.submit(random_tokens(60, 97, 1), ONE).result(60).finish_reason == "length"
         assert steps_of(engine) == [60]
@@ -92,11 +102,11 @@ def test_what_memory_does_not_hold_is_computed_in_parts_all_the_same(memory: int
     assert [scheduler.schedule().prompt_tokens for _ in computed] == computed
 
 
-def test_the_limit_follows_a_machine_that_slows_down(model: Any, slow: list[float]):
+def test_the_limit_follows_a_machine_that_slows_down(model: Any, slow: SlowModel):
     runner = make_runner(model)
     before = runner.max_step_tokens
     assert before is not None
-    slow[0] = 5 * TOKEN_S
+    slow.token_s = 5 * TOKEN_S
     request = Request(0, random_tokens(40, 97, 3), ONE)
     request.block_table = list(range(1, 11))
     step = Step(0, [StepEntry(request, 0, 40, 40)], prompt_tokens=40)
@@ -107,8 +117,8 @@ def test_the_limit_follows_a_machine_that_slows_down(model: Any, slow: list[floa
     assert runner.predict_s(step) > 40 * 4 * TOKEN_S
 
 
-def test_a_cpu_computes_a_block_at_least(model: Any, slow: list[float], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(speed, "STEP_S", 0.0)
+def test_a_cpu_computes_a_block_at_least(model: Any, slow: SlowModel):
+    slow.limit_steps(0)
     assert make_runner(model).max_step_tokens == 16
 
 
@@ -150,11 +160,11 @@ def test_one_step_that_was_suspended_does_not_spoil_the_estimate():
     assert times.predict_s(step) < 1.1 * before
 
 
-def test_an_answer_too_slow_to_be_watched_is_told_and_a_faster_model_offered(model: Any, slow: list[float]):
+def test_an_answer_too_slow_to_be_watched_is_told_and_a_faster_model_offered(model: Any, slow: SlowModel):
     with Engine(model, block_size=4, num_blocks=40, record_steps=False) as engine:
         assert engine.info.decode_s >= TOKEN_S
         assert not [choice for choice in engine.info.choices if choice.part == "one answer"]
-    slow[0] = 0.13
+    slow.step_s, slow.token_s = 0.15, 0.0
     with Engine(model, block_size=4, num_blocks=40, record_steps=False) as engine:
         (said,) = [choice.slow for choice in engine.info.choices if choice.part == "one answer"]
     assert "tokens/s on this machine, too slow to watch: --model tiny-chat is faster" in str(said)
