@@ -18,7 +18,7 @@ STUB = "#!/bin/sh\necho 'requires the chromium snap to be installed' >&2\nexit 1
 class Machine:
     """A machine without a browser, whose ``PATH``, Playwright and user belong to a test.
 
-    ``browser_of`` says which command provides a browser, ``"apt-get"`` or ``"playwright"``; the others fail.
+    ``TEST_BROWSER_OF`` is the command that provides a browser, ``apt-get`` or ``playwright``; the others fail.
     """
 
     def __init__(self, root: Path) -> None:
@@ -54,9 +54,6 @@ class Machine:
         shell, chmod = shutil.which("sh"), shutil.which("chmod")
         self.env["TEST_UID"] = "0" if as_root else "1000"
         self.command("apt-get", APT_GET.format(shell=shell, chmod=chmod, browser=self.bin / "chromium"))
-
-    def browser_of(self, source: str) -> None:
-        self.env["TEST_BROWSER_OF"] = source
 
     def get(self) -> str:
         """Run ``python -m tests.chromium``; returns what it printed."""
@@ -112,51 +109,36 @@ def test_nothing_is_installed_where_there_is_a_browser(machine: Machine) -> None
     assert machine.calls == []
 
 
-def test_the_distribution_s_package_comes_first_where_it_may_be_installed(machine: Machine) -> None:
-    machine.can_install_packages()
-    machine.browser_of("apt-get")
-    assert "SKIPPED" not in machine.get()
-    assert [call.split()[:2] for call in machine.calls] == [["apt-get", "update"], ["apt-get", "install"]]
-    assert machine.calls[1].endswith(" chromium-headless-shell")
-
-
-def test_a_distribution_without_the_headless_shell_has_the_browser(machine: Machine) -> None:
-    machine.can_install_packages()
-    machine.browser_of("apt-get")
-    machine.env["TEST_LACKS"] = "chromium-headless-shell"
-    assert "SKIPPED" not in machine.get()
-    assert [call.split()[-1] for call in machine.calls[1:]] == ["chromium-headless-shell", "chromium"]
-
-
-def test_playwright_s_download_is_next_when_the_package_cannot_be_had(machine: Machine) -> None:
-    machine.can_install_packages()
-    machine.browser_of("playwright")
-    assert "SKIPPED" not in machine.get()
-    assert [call.split()[0] for call in machine.calls] == ["apt-get", "playwright"]
-    assert machine.get() == ""  # it is found from now on
-    assert len(machine.calls) == 2
-
-
-def test_who_is_not_root_installs_no_package(machine: Machine) -> None:
-    machine.can_install_packages(as_root=False)
-    machine.browser_of("playwright")
-    assert "SKIPPED" not in machine.get()
-    assert machine.calls == ["playwright install chromium"]
-
-
-def test_a_browser_that_does_not_start_does_not_count(machine: Machine) -> None:
-    """Some distributions put a program in its place that only asks for another package."""
+@pytest.mark.parametrize(
+    ("as_root", "source", "lacks", "calls"),
+    [
+        (True, "apt-get", "nothing", ["apt-get update", "apt-get chromium-headless-shell"]),
+        (
+            *(True, "apt-get", "chromium-headless-shell"),
+            ["apt-get update", "apt-get chromium-headless-shell", "apt-get chromium"],
+        ),
+        (True, "playwright", "nothing", ["apt-get update", "playwright chromium"]),
+        (False, "playwright", "nothing", ["playwright chromium"]),
+    ],
+    ids=["package", "package with the browser", "no package", "not root"],
+)
+def test_a_browser_is_installed_once(
+    machine: Machine, as_root: bool, source: str, lacks: str, calls: list[str]
+) -> None:
+    """One that does not start, as some distributions' program that only asks for another package, does not count."""
     machine.command("chromium-browser", STUB)
-    machine.browser_of("playwright")
+    machine.can_install_packages(as_root=as_root)
+    machine.env |= {"TEST_BROWSER_OF": source, "TEST_LACKS": lacks}
     assert "SKIPPED" not in machine.get()
-    assert machine.calls == ["playwright install chromium"]
+    assert [f"{call.split()[0]} {call.split()[-1].replace('-qq', 'update')}" for call in machine.calls] == calls
+    assert machine.get() == ""  # it is found from now on
+    assert len(machine.calls) == len(calls)
 
 
 def test_without_any_it_says_so_loudly_and_the_next_call_tries_again(machine: Machine) -> None:
     machine.can_install_packages()
     for attempt in (1, 2):
-        told = machine.get()
-        assert "tests/browser will be SKIPPED" in told
+        assert "tests/browser will be SKIPPED" in machine.get()
         assert machine.calls.count("playwright install chromium") == attempt
 
 
