@@ -14,9 +14,11 @@ pytest.importorskip("numba", reason="Numba is not installed")
 
 from roseplay.kernels.cpu import simd
 
+# Numba's first call in a process starts its threads; torch keeps the number that it was given.
 ANSWER = """
 from roseplay import Engine, SamplingParams
-with Engine("tiny-chat", worker="thread") as engine:
+with Engine("tiny-chat", worker="thread", threads=3) as engine:
+    assert engine.info.threads == 3
     for length in (3, 40):
         engine.submit(list(range(4, 4 + length)), SamplingParams(max_new_tokens=6)).result(timeout=120)
 """

@@ -136,9 +136,9 @@ def test_what_is_not_finite_stays_so(products: Products, kind: str, dtype: torch
 
 
 def test_sizes_of_x_at_the_ends_of_its_range(products: Products) -> None:
-    torch.manual_seed(1)
+    """Up to where the sum of a block of 32 is finite."""
     weight = stored("Q8_0", 40, 64)
-    for largest in (1e-44, 1e-37, 1e30, 1e38):
+    for largest in (1e-44, 1e-37, 1e30, 1e37):
         x = torch.randn(3, 64).clamp(-1, 1)
         x[1] *= largest
         with torch.inference_mode():
