@@ -10,7 +10,7 @@ import pytest
 
 from roseplay import Engine
 from roseplay.clock import VirtualClock
-from roseplay.config import EngineConfig, SamplingParams
+from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineStartError
 from roseplay.sim.evidence import cost_model
 from roseplay.sim.gpus import find_gpu
@@ -84,7 +84,3 @@ def test_refusals_are_one_line(model: str, settings: dict[str, object], said: st
     with pytest.raises(EngineStartError, match=said) as error:
         Engine(model, **settings)
     assert "\n" not in str(error.value)
-
-
-def test_this_machine_is_the_default() -> None:
-    assert EngineConfig().run_as is None

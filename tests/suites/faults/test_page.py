@@ -31,7 +31,7 @@ def engine() -> Iterator[Engine]:
         yield engine
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def page(engine: Engine) -> Iterator[Page]:
     with open_page(engine) as page:
         yield page

@@ -90,21 +90,6 @@ def test_a_fault_in_a_worker_process(row: Row, served, flags, expected, outcome)
     outcome(row.name, f"{len(failed)} of {len(streams)} ended with their reason; the worker {row.after}")
 
 
-@pytest.mark.slow
-def test_a_killed_worker_is_replaced(served, expected, outcome) -> None:
-    engine, page = served
-    streams = begin_slowly(engine)
-    os.kill(engine.worker_pid, signal.SIGKILL)
-    for name, stream in streams.items():
-        wait_until(lambda stream=stream: stream.finished, f"{name} ends", SOON_S)
-        assert stream.finish_reason == "error"
-        assert "-9" in stream.error
-    check_page_knows(page, streams)
-    engine.set_knobs(slow_motion=1.0)
-    check_sound(engine, page, expected)
-    outcome("worker: SIGKILL", f"all were told: {streams['first'].error}")
-
-
 def begin_slowly(engine: Engine) -> dict[str, Stream]:
     """Send all clients' requests, slowed down so that they can be interrupted, and wait for the first token."""
     engine.set_knobs(slow_motion=20.0)
@@ -132,25 +117,6 @@ def test_a_worker_that_is_stopped_for_a_while_goes_on(served, expected, outcome)
         expect_right(name, stream.result(WAIT_S), expected)
     assert engine.worker_pid == worker
     outcome("worker: SIGSTOP, then SIGCONT", f"health {status}, then all answers were right")
-
-
-@pytest.mark.slow
-def test_a_worker_that_stays_stopped_is_replaced(served, expected, outcome) -> None:
-    engine, page = served
-    streams = begin_slowly(engine)
-    engine.set_knobs(slow_motion=1.0)
-    worker = engine.worker_pid
-    os.kill(worker, signal.SIGSTOP)
-    for name, stream in streams.items():
-        wait_until(lambda stream=stream: stream.finished, f"{name} ends", START_S)
-    failed = {name: stream for name, stream in streams.items() if stream.finish_reason == "error"}
-    assert failed
-    check_page_knows(page, failed)
-    check_sound(engine, page, expected)
-    assert engine.worker_pid != worker
-    with pytest.raises(ProcessLookupError):
-        os.kill(worker, 0)
-    outcome("worker: SIGSTOP for good", f"all were told: {next(iter(failed.values())).error}")
 
 
 class Unpicklable(int):

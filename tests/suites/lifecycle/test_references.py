@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import threading
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,8 +13,7 @@ import pytest
 from roseplay import Engine, SamplingParams
 from tests.waiting import wait_until
 
-CHEAP = {"block_size": 4, "num_blocks": 50, "pack_weights": False, "fuse_ops": False, "record_steps": False}
-SIMULATED = {"run_as": "h100", "block_size": 4, "num_blocks": 50, "max_model_len": 64}  # its process imports no torch
+SIMULATED = {"run_as": "h100", "block_size": 4, "num_blocks": 50, "max_model_len": 64}  # a process imports no torch
 ANSWER = SamplingParams(max_new_tokens=50, ignore_eos=True)
 
 
@@ -24,43 +23,52 @@ def running() -> set[Any]:
     return threads | set(multiprocessing.active_children())
 
 
-@pytest.mark.parametrize("worker", ["thread", "process"])
-def test_an_engine_that_nobody_holds_ends_by_itself(model_directory: Path, worker: str) -> None:
+@pytest.fixture
+def wait_for_end() -> Callable[[], None]:
+    """Waits until what engines have started since the beginning of the test has ended."""
     before = running()
-    model, settings = (str(model_directory), CHEAP) if worker == "thread" else ("qwen3-0.6b", SIMULATED)
-    engine = Engine(model, worker=worker, **settings)
+
+    def wait() -> None:
+        gc.collect()
+        wait_until(lambda: not running() - before, "the engine's end", 20)
+
+    return wait
+
+
+@pytest.mark.parametrize("worker", ["thread", "process"])
+def test_an_engine_that_nobody_holds_ends_by_itself(wait_for_end: Callable[[], None], worker: str) -> None:
+    before = running()
+    engine = Engine("qwen3-0.6b", worker=worker, **SIMULATED)
     assert engine.submit([3, 4], ANSWER).result(60).finish_reason == "length"
     assert len(running() - before) == 2  # its receiver and its worker
     del engine
-    gc.collect()
-    wait_until(lambda: not running() - before, "the engine's end", 20)
+    wait_for_end()
 
 
-def test_an_answer_being_streamed_holds_its_engine(tiny_llama: Any) -> None:
-    before = running()
-    stream = Engine(tiny_llama, slow_motion=5, **CHEAP).submit([3, 4], ANSWER)
+def test_an_answer_being_streamed_holds_its_engine(wait_for_end: Callable[[], None]) -> None:
+    stream = Engine("qwen3-0.6b", slow_motion=5, **SIMULATED).submit([3, 4], ANSWER)
     gc.collect()
     assert stream.result(60).finish_reason == "length"
     del stream
-    gc.collect()
-    wait_until(lambda: not running() - before, "the engine's end", 20)
+    wait_for_end()
 
 
-def test_an_engine_that_nobody_holds_ends_while_it_is_paused(tiny_llama: Any) -> None:
-    before = running()
-    engine = Engine(tiny_llama, **CHEAP)
+def test_an_engine_that_nobody_holds_ends_while_it_is_paused(wait_for_end: Callable[[], None]) -> None:
+    engine = Engine("qwen3-0.6b", **SIMULATED)
     engine.pause()
     del engine
-    gc.collect()
-    wait_until(lambda: not running() - before, "the engine's end", 20)
+    wait_for_end()
+
+
+SETTINGS: dict[str, Any] = {"num_blocks": 50, "pack_weights": False, "fuse_ops": False, "record_steps": False}
 
 
 def test_two_engines_answer_side_by_side_and_one_goes_on_when_the_other_is_closed(tiny_llama: Any) -> None:
     prompts = [[3 + i, 5, 7] for i in range(6)]
-    with Engine(tiny_llama, **CHEAP) as alone:
+    with Engine(tiny_llama, block_size=4, **SETTINGS) as alone:
         expected = [alone.submit(prompt, ANSWER).result(60).token_ids for prompt in prompts]
-    with Engine(tiny_llama, **CHEAP) as first:
-        second = Engine(tiny_llama, **{**CHEAP, "block_size": 8})
+    with Engine(tiny_llama, block_size=4, **SETTINGS) as first:
+        second = Engine(tiny_llama, block_size=8, **SETTINGS)
         streams = [(engine.submit(prompt, ANSWER)) for prompt in prompts for engine in (first, second)]
         both = [stream.result(60).token_ids for stream in streams]
         assert both[::2] == both[1::2] == expected

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 from transformers import PreTrainedModel
@@ -56,6 +57,7 @@ def fail_to_start(directory: str) -> None:
 
 def measure(before: list[dict[str, int]]) -> dict[str, int]:
     gc.collect()
+    gc.freeze()  # what was imported takes a second to look at
     usual = min((one["native_threads"] for one in before), default=sys.maxsize)
     until = time.monotonic() + GONE_WITHIN_S
     while native_threads() > usual and time.monotonic() < until:
@@ -77,13 +79,13 @@ def native_threads() -> int:
 def objects() -> dict[str, int]:
     """The number of live engines, models and parts of them."""
     gc.unfreeze()  # count objects that the collector was told to ignore as well
+    gc.collect()
     counts = dict.fromkeys([*OURS, "PreTrainedModel"], 0)
-    for thing in gc.get_objects():
-        kind = type(thing)
+    for kind, number in Counter(map(type, gc.get_objects())).items():
         if str(kind.__module__).startswith("roseplay.") and kind.__name__ in OURS:
-            counts[kind.__name__] += 1
+            counts[kind.__name__] += number
         elif PreTrainedModel in kind.__mro__:
-            counts["PreTrainedModel"] += 1
+            counts["PreTrainedModel"] += number
     return counts
 
 
