@@ -87,8 +87,6 @@ class DemoPlayer:
         demo = DEMOS.get(str(name))
         if demo is None:
             raise ValueError(f"there is no demo {shown(name)}: use one of {', '.join(DEMOS)}")
-        if not tab_id:
-            raise ValueError("a demo needs the id of a tab: it plays in that tab's lanes")
         tab = self._context.tabs.open(tab_id)
         planned = self.plan(demo)
         with self._lock:

@@ -184,12 +184,10 @@ def _query(scope: Scope) -> dict[str, list[str]]:
 
 def _used_of_query(scope: Scope) -> bytes:
     """Returns the parts of a query that the page and ``gradio_client`` use: a session, and options of descriptions."""
-    given = _query(scope)
-    used = {name: values[0] for name, values in given.items() if name == "session_hash"}
-    used |= {
-        n: v[0]
-        for n, v in given.items()
-        if n in ("serialize", "all_endpoints") and v[0] in ("true", "false", "True", "False")
+    used = {
+        name: value
+        for name, (value, *_) in _query(scope).items()
+        if name == "session_hash" or (name in ("serialize", "all_endpoints") and value.lower() in ("true", "false"))
     }
     return urlencode(used).encode()
 
