@@ -340,9 +340,7 @@ def test_a_template_may_begin_the_thinking(engine: FakeEngine, playground: Playg
     assert [about.get("thinking", False) for _, kind, _, about in events if kind == "submitted"] == [begins]
 
 
-def test_a_system_prompt_without_a_role_stands_before_the_first_question(
-    engine: FakeEngine, playground: Playground
-) -> None:
+def test_a_system_prompt_without_a_role_precedes_the_question(engine: FakeEngine, playground: Playground) -> None:
     class WithoutRole(Tokenizer):
         chat_template = "of Gemma's kind"
 

@@ -66,9 +66,7 @@ def test_the_same_question_again_comes_in_a_few_steps(playground: Playground) ->
 
 
 @pytest.mark.parametrize(("policy", "behind"), [("fcfs", True), ("fair", False)])
-def test_chats_of_another_tenant_wait_behind_a_flood_unless_it_is_fair(
-    playground: Playground, policy: str, behind: bool
-) -> None:
+def test_chats_of_others_wait_behind_a_flood_unless_it_is_fair(playground: Any, policy: str, behind: bool) -> None:
     playground.set_knobs({**FAIR.knobs, "max_batch_size": 2, "scheduling_policy": policy})
     flood = next(scene.burst for scene in FAIR.scenes if scene.burst)
     burst = send(playground, replace(flood, size=20))

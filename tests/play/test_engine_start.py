@@ -99,9 +99,7 @@ class TestConsole:
         assert stream.getvalue().splitlines()[2] == "roseplay: gpt2 is loading. Kernels, compiled once, then kept. 0 s"
         assert stream.getvalue().count("\n") == 3
 
-    def test_in_a_terminal_one_line_changes_and_goes(
-        self, status: StartStatus, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_in_a_terminal_one_line_changes(self, status: StartStatus, monkeypatch: pytest.MonkeyPatch) -> None:
         class Terminal(io.StringIO):
             def isatty(self) -> bool:
                 return True
@@ -112,10 +110,8 @@ class TestConsole:
         status.take(Progress("weights", 5 * MB, 10 * MB, "bytes"))
         console.look()
         console.stop()
-        assert (
-            stream.getvalue()
-            == "\r\x1b[K" + "[############............] gpt2 is loading. Weights, 5.0 of"[:59] + "\r\x1b[K"
-        )
+        shown = "[############............] gpt2 is loading. Weights, 5.0 of"[:59]
+        assert stream.getvalue() == f"\r\x1b[K{shown}\r\x1b[K"
 
     def test_it_follows_a_start_by_itself(self, status: StartStatus) -> None:
         said = threading.Event()
@@ -144,9 +140,7 @@ class TestServer:
         with client_of(slow.host) as client:
             yield client
 
-    def test_before_it_is_live_the_page_is_served_and_what_needs_the_engine_is_refused(
-        self, slow: SlowStart, client: TestClient
-    ) -> None:
+    def test_until_it_is_live_what_needs_the_engine_is_refused(self, slow: SlowStart, client: TestClient) -> None:
         slow.at("weights", 5 * MB, 10 * MB, "bytes")
         page = client.get("/")
         assert page.status_code == 200 and "roseplay" in page.text

@@ -103,9 +103,7 @@ def test_an_experiment_from_its_start_to_its_result(client: TestClient, playgrou
     assert "default-src 'none'" in report.headers["content-security-policy"]
 
 
-def test_a_second_experiment_is_refused_and_the_first_can_be_stopped(
-    client: TestClient, playground: Playground
-) -> None:
+def test_one_experiment_runs_at_a_time_and_can_be_stopped(client: TestClient, playground: Playground) -> None:
     job_id = client.post("/ui/lab/run", json=LONG).json()["job"]
     assert poll(playground)["lab"] is True
     refused = client.post("/ui/lab/run", json=QUICKLY)

@@ -182,9 +182,7 @@ def test_closing_it_meanwhile_ends_it(models: ModelHost) -> None:
 
 
 class TestServer:
-    def test_a_poll_that_was_admitted_before_the_model_was_changed_is_told_of_the_start(
-        self, models: ModelHost, client: TestClient
-    ) -> None:
+    def test_a_poll_that_a_change_overtakes_is_told_of_the_start(self, models: ModelHost, client: TestClient) -> None:
         delta = models.host.delta
 
         def overtaken(*args: Any, **options: Any) -> bytes:
@@ -197,9 +195,7 @@ class TestServer:
         assert (reply.status_code, reply.json()["start"]["model"]) == (200, "other")
         models.held.clear()
 
-    def test_pages_and_programs_see_the_start_and_then_the_new_model(
-        self, models: ModelHost, client: TestClient
-    ) -> None:
+    def test_pages_and_programs_see_the_start_and_the_new_model(self, models: ModelHost, client: TestClient) -> None:
         boot = client.get("/ui/delta").json()["boot_id"]
         assert client.get("/v1/models").json()["data"][0]["id"] == FIRST
         models.held.set()

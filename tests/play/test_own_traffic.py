@@ -47,9 +47,7 @@ def traffic(playground: Playground) -> Any:
     return poll(playground, tab_id=MINE)["own"]["file"]
 
 
-def test_a_tab_learns_of_it_by_its_polls_and_its_requests_say_what_they_are(
-    engine: FakeEngine, begun: Playground
-) -> None:
+def test_polls_tell_its_tab_and_requests_say_what_they_are(engine: FakeEngine, begun: Playground) -> None:
     now = wait_until(lambda: (figures := traffic(begun))["sent"] == 2 and figures)
     assert (now["on"], now["name"], now["requests"], now["span_s"], now["seed"]) == (True, "mine.jsonl", 3, 600.0, 5)
     assert "traffic" not in poll(begun, tab_id=YOURS)["own"]

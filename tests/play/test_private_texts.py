@@ -66,7 +66,7 @@ def test_a_block_says_who_holds_it(engine: FakeEngine, playground: Playground, c
     }  # fmt: skip
 
 
-def test_the_text_of_a_block_is_for_the_tab_that_sent_it(engine: FakeEngine, playground: Playground) -> None:
+def test_the_text_of_a_block_is_for_its_tab(engine: FakeEngine, playground: Playground) -> None:
     mine = lane(playground, 1)
     yours = lane(playground, 1, YOURS)
     program = playground.chats.ask("hello", LONG).request_id
@@ -86,15 +86,8 @@ def test_a_cached_block_stays_its_tabs(engine: FakeEngine, playground: Playgroun
     assert playground.block(6, YOURS)["text"] is None
     tell(engine, playground, BlockChange(6, 0, -1, False))
     assert playground.block(6, MINE)["text"] is None, "it has been dropped"
-
-
-def test_a_block_that_was_held_and_left_within_a_frame_stays_its_tabs(
-    engine: FakeEngine, playground: Playground
-) -> None:
-    mine = lane(playground, 1)
-    hold(engine, 6, [])
     tell(engine, playground, BlockChange(6, 1, mine, True), BlockChange(6, 0, -1, True))
-    assert playground.block(6, MINE)["text"] == "7 8 9"
+    assert playground.block(6, MINE)["text"] == "7 8 9", "it was held and left within a frame"
 
 
 def test_a_block_of_a_request_that_is_computed_before_it_is_registered() -> None:
@@ -184,9 +177,7 @@ def test_where_it_differs_from_anothers_prompt_nobody_learns(engine: FakeEngine,
     assert "70" not in json.dumps(playground.prompt(mine[0], MINE)["nearest"])
 
 
-def test_the_text_of_a_prompt_is_for_the_tab_that_sent_it(
-    engine: FakeEngine, playground: Playground, client: TestClient
-) -> None:
+def test_the_text_of_a_prompt_is_for_its_tab(engine: FakeEngine, playground: Playground, client: TestClient) -> None:
     first, second = lane(playground, 3), lane(playground, 4)
     miss(engine, second, first)
     answer = client.get(f"/ui/prompt/{second}?tab={MINE}")

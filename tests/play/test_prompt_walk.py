@@ -63,9 +63,7 @@ def address(live_engine: WatchedEngine) -> Iterator[str]:
         pytest.param(lambda call: call("/burst", 2, tab="walking-tab"), id="a burst"),
     ],
 )
-def test_a_prompt_enters_each_module_once(
-    call: Callable[..., Any], live_engine: WatchedEngine, send: Callable[[Any], Any]
-) -> None:
+def test_a_prompt_enters_each_module_once(call: Any, live_engine: WatchedEngine, send: Any) -> None:
     live_engine.walks.clear()
     send(call)
     for walk in wait_until(lambda: list(live_engine.walks)):

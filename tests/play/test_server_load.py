@@ -139,9 +139,7 @@ def real() -> Iterator[tuple[str, Engine]]:
 
 
 @pytest.mark.parametrize(("name", "data"), [("chat", CHAT), ("submit", SUBMIT)])
-def test_blocking_admission_is_refused_while_the_engine_is_paused(
-    real: tuple[str, Engine], name: str, data: list[Any]
-) -> None:
+def test_blocking_admission_is_refused_while_paused(real: tuple[str, Engine], name: str, data: list[Any]) -> None:
     address, engine = real
 
     def call() -> httpx.Response:

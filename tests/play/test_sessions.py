@@ -44,9 +44,7 @@ def test_a_tab_that_stays_away_loses_its_requests(engine: FakeEngine, playground
     assert len(playground.tabs) == 0
 
 
-def test_a_page_keeps_the_lanes_that_its_tab_has_forgotten(
-    engine: FakeEngine, playground: Playground, time: Seconds
-) -> None:
+def test_a_page_keeps_lanes_that_its_tab_forgot(engine: FakeEngine, playground: Playground, time: Seconds) -> None:
     def lanes(have: str = "") -> list[dict[str, Any]]:
         return poll(playground, tab_id=TAB, have=have)["own"]["lanes"]
 

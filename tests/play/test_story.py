@@ -314,9 +314,7 @@ def test_a_pause_is_one_where_no_gap_was_seen_before() -> None:
         ({}, {"beside": "4 answers"}),
     ],
 )
-def test_the_longest_pause_is_told_as_it_is_whatever_came_before_it(
-    changes: dict[str, Any], about: dict[str, str]
-) -> None:
+def test_the_longest_pause_is_told_as_it_is_whatever_came_before_it(changes: Any, about: Any) -> None:
     long = figures_in(what_happened(replace(A_BURST, **changes)))
     assert long == {"prompts": "20 prompts", **about, "long": "896 ms", "usual": "450 ms", "slow": ""}
     short = figures_in(what_happened(replace(A_BURST, **changes, worst=Gap(1, 3, 50.0, 17.0))))
