@@ -154,6 +154,7 @@ def test_both_arms_are_measured_at_each_value_before_the_next() -> None:
     rows = [(value, arm) for value in (32, 64, 128) for arm in "AB"]
     table = points_csv(document).decode().splitlines()
     assert [line.split(",")[:2] for line in table] == [["prompt_tokens", "arm"], *([str(v), arm] for v, arm in rows)]
+    assert text_report(document)[0].endswith("2 runs a value and arm")
     assert [line.split("  ")[0] for line in text_report(document)[-6:]] == [f"{value} {arm}" for value, arm in rows]
     for broken, words in (
         ({"b_points": document["b_points"][1:]}, "the values in the result differ"),
