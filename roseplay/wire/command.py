@@ -35,11 +35,11 @@ def _import(options: argparse.Namespace) -> int:
     if options.out.exists():
         raise ValueError(f"{options.out} exists: choose another name")
     run = _run(options)
-    if not run.steps and not run.blocks:
+    if not run.steps and not run.blocks.highest:
         raise ValueError("; ".join(["nothing to show was found", *run.problems.lines()]))
     with options.out.open("xb") as file:
         file.writelines(run.lines())
-    print(f"{options.out}: {run.steps:,} steps, at most {run.blocks:,} cached blocks, {run.seconds:.1f} s")
+    print(f"{options.out}: {run.steps:,} steps, at most {run.blocks.highest:,} cached blocks, {run.seconds:.1f} s")
     for line in run.problems.lines():
         print(f"roseplay import: {line}", file=sys.stderr)
     return 0

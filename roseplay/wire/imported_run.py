@@ -70,6 +70,10 @@ class ImportedRun:
         name: the engine's name; by default its worker's.
         source: where the data comes from, for the header.
         began: when the run began.
+
+    Attributes:
+        steps: how many there are.
+        blocks: the blocks that are cached now, and the most that were.
     """
 
     def __init__(
@@ -86,23 +90,14 @@ class ImportedRun:
         self._source = source
         self._name = name
         self._frames: list[_Frame] = []
-        self._blocks = BlockNumbers(problems, self._limits.blocks)
+        self.blocks = BlockNumbers(problems, self._limits.blocks)
         self._worker: tuple[str, int] | None = None
         self._kv_rank: int | None = None
         self._heard_kv = False
         self._step_end = float("-inf")
-        self._steps = 0
+        self.steps = 0
         self._rows = 0
         self._scopes: set[str] = set()
-
-    @property
-    def steps(self) -> int:
-        return self._steps
-
-    @property
-    def blocks(self) -> int:
-        """The most blocks that were cached at one time."""
-        return self._blocks.highest
 
     @property
     def seconds(self) -> float:
@@ -129,7 +124,7 @@ class ImportedRun:
         waiting = queued.num_prefill_requests + queued.num_decode_requests
         if not metrics.is_heartbeat:
             t = self._add_step(t, metrics, running, waiting)
-        stats = {"running": running, "waiting": waiting, "step": max(0, self._steps - 1)}
+        stats = {"running": running, "waiting": waiting, "step": max(0, self.steps - 1)}
         newest = next((frame.stats for frame in reversed(self._frames) if frame.stats), None)
         if stats != newest:
             self._frame(t).stats = stats
@@ -154,7 +149,7 @@ class ImportedRun:
         start = max(end - wall, self._step_end)
         self._scopes.add(metrics.timing_scope)
         step = StepRow(
-            step_id=self._steps,
+            step_id=self.steps,
             t0=round(start, 2),
             t1=round(end, 2),
             device_ms=round(wall, 2),
@@ -162,10 +157,10 @@ class ImportedRun:
             decode_tokens=metrics.scheduled_requests.num_decode_requests,
             running=running,
             waiting=waiting,
-            blocks_cached=self._blocks.cached,
+            blocks_cached=self.blocks.cached,
         )
         self._frame(end).steps.append(step)
-        self._steps += 1
+        self.steps += 1
         self._rows += 1
         self._step_end = end
         return end
@@ -179,12 +174,12 @@ class ImportedRun:
         if batch.data_parallel_rank != self._kv_rank:
             self.problems.skip(f"KV events of rank {batch.data_parallel_rank}", len(batch.events))
             return
-        changes = (change for event in batch.events for change in self._blocks.take(event))
+        changes = (change for event in batch.events for change in self.blocks.take(event))
         self._change(t, list(islice(changes, self._limits.rows - self._rows)))
 
     def clear_blocks(self, t: float) -> None:
         """Remove all blocks: the publisher has restarted, so it is unknown which ones are cached."""
-        self._change(t, list(self._blocks.clear()))
+        self._change(t, list(self.blocks.clear()))
 
     def _change(self, t: float, changes: list[Any]) -> None:
         if changes:
@@ -210,7 +205,7 @@ class ImportedRun:
             yield encode(self._encoded(number, frame)) + b"\n"
 
     def _encoded(self, number: int, frame: _Frame) -> dict[str, Any]:
-        total = self._blocks.highest
+        total = self.blocks.highest
         steps = [replace(step, blocks_free=total - step.blocks_cached).values() for step in frame.steps]
         nothing: dict[str, Any] = {"tokens": [], "requests": [], "knobs": []}
         what = {"steps": steps, **nothing, "blocks": list(frame.blocks.values()), "stats": frame.stats}
@@ -234,8 +229,8 @@ class ImportedRun:
         name = self._name or (self._worker and self._worker[0]) or "another engine"
         texts = dict.fromkeys(("architecture", "device", "dtype", "attention"), "unknown")
         counts = ("num_parameters", "weight_bytes", "vocab_size", "max_model_len", "kv_bytes_per_token", "threads")
-        size = self._blocks.block_size or DEFAULT_BLOCK_SIZE
-        sizes = {"block_size": size, "num_blocks": self._blocks.highest + 1}
+        size = self.blocks.block_size or DEFAULT_BLOCK_SIZE
+        sizes = {"block_size": size, "num_blocks": self.blocks.highest + 1}
         return EngineInfo.of({"model": name[:200], **texts, **dict.fromkeys(counts, 0), **sizes})
 
     def _environment(self) -> dict[str, Any]:

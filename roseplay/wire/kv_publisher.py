@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -32,6 +32,10 @@ class KvEventPublisher:
         block_size: tokens per KV block.
         array_like: write arrays as older versions do.
         keep: number of the newest batches kept for replays.
+        now_s: the time in seconds.
+
+    Attributes:
+        kept: the newest batches with their numbers.
     """
 
     def __init__(
@@ -43,14 +47,15 @@ class KvEventPublisher:
         block_size: int,
         array_like: bool = False,
         keep: int = KEPT_BATCHES,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.publication = Publication(context, endpoint)
         self._replay = bound_socket(context, zmq.ROUTER, replay_endpoint, _REPLAYS_AT_ONCE * (keep + 1))
         self.replay_endpoint: str = self._replay.last_endpoint.decode()
         self._block_size = block_size
         self._array_like = array_like
-        self._kept: deque[tuple[int, bytes]] = deque(maxlen=keep)
-        self._replays_from = 0.0  # replay requests wait until then, in seconds of the monotonic clock
+        self.kept: deque[tuple[int, bytes]] = deque(maxlen=keep)
+        self._now_s, self._replays_from = now_s, 0.0  # replay requests wait until then
 
     def publish(self, events: Iterable[CacheEvent]) -> None:
         """Publish the changes of one step, if there are any."""
@@ -58,11 +63,11 @@ class KvEventPublisher:
         if found:
             batch = KvEventBatch(time.time(), found, 0)
             payload = encode_kv_events(batch, array_like=self._array_like)
-            self._kept.append((self.publication.send(payload), payload))
+            self.kept.append((self.publication.send(payload), payload))
 
     def serve_replays(self) -> int:
         """Answer some pending requests, dropping invalid ones; returns how many. The rest wait for a later call."""
-        begun = time.monotonic()
+        begun = self._now_s()
         if begun < self._replays_from:
             return 0
         served = 0
@@ -71,12 +76,12 @@ class KvEventPublisher:
             served += 1
             if len(request) == 2 and not request[0] and len(request[1]) == SEQUENCE_BYTES:
                 self._send_again(client, int.from_bytes(request[1], "big"))
-        now = time.monotonic()
+        now = self._now_s()
         self._replays_from = now + (now - begun) * (1 / _REPLAY_SHARE - 1)
         return served
 
     def _send_again(self, client: bytes, start: int) -> None:
-        for number, payload in (*((at, kept) for at, kept in self._kept if at >= start), (END, b"")):
+        for number, payload in (*((at, kept) for at, kept in self.kept if at >= start), (END, b"")):
             self._replay.send_multipart([client, b"", sequence_bytes(number), payload], zmq.NOBLOCK)
 
 

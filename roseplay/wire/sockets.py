@@ -37,20 +37,20 @@ class Publication:
     """A PUB socket whose messages are numbered from 0. One thread may use it at a time.
 
     Attributes:
-        endpoint: where it listens.
+        endpoint, socket: where it listens, and with what.
         next: the number of the next message.
     """
 
     def __init__(self, context: Any, endpoint: str) -> None:
-        self._socket = bound_socket(context, zmq.PUB, endpoint)
-        self.endpoint: str = self._socket.last_endpoint.decode()
+        self.socket = bound_socket(context, zmq.PUB, endpoint)
+        self.endpoint: str = self.socket.last_endpoint.decode()
         self.next = 0
 
     def send(self, payload: bytes) -> int:
         """Send a message to the subscribers whose queues have room, and return its number."""
         number = self.next
         self.next += 1
-        self._socket.send_multipart([b"", sequence_bytes(number), payload], zmq.NOBLOCK)
+        self.socket.send_multipart([b"", sequence_bytes(number), payload], zmq.NOBLOCK)
         return number
 
     def skip(self) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from roseplay.config import Knobs
+from roseplay.config import EngineConfig, Knobs
 from roseplay.engine.client import Engine
 from roseplay.wire.extra import zmq
+from tests.play.fake_engine import FakeEngine
 
 CHEAP = {"block_size": 4, "pack_weights": False, "fuse_ops": False, "record_steps": False}
 
@@ -19,6 +20,14 @@ def engine(tiny_llama) -> Iterator[Engine]:
     knobs = Knobs(max_batch_size=4, prefill_max_tokens=8)
     with Engine(tiny_llama, num_blocks=40, kv_events=True, knobs=knobs, **CHEAP) as engine:
         yield engine
+
+
+@pytest.fixture
+def fake() -> FakeEngine:
+    """An engine that makes no steps of its own."""
+    engine = FakeEngine()
+    engine.config = EngineConfig(kv_events=True)
+    return engine
 
 
 @pytest.fixture

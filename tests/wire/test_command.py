@@ -95,7 +95,6 @@ def test_every_endpoint_is_listened_to(
 
     monkeypatch.setattr(SocketReader, "read", until_heard)
     with Publishers(engine, kv_events_port=0, forward_pass_port=0, worker_id="theirs") as publishers:
-        assert publishers.kv is not None and publishers.forward_pass is not None
         flags = ["--kv-events", publishers.kv.publication.endpoint, "--kv-replay", publishers.kv.replay_endpoint]
         flags += ["--forward-pass", publishers.forward_pass.publication.endpoint, "--out", str(out)]
         assert main(["import", *flags]) == 0

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roseplay.wire.extra import WireError
@@ -125,6 +125,7 @@ def test_an_event_that_cannot_be_read_does_not_spoil_the_others() -> None:
     assert "BlockRemoved: Object missing required field `block_hashes`" in skipped
 
 
+few = settings(max_examples=40)
 hashes = st.lists(st.one_of(st.integers(-(2**63), 2**64 - 1), st.binary(max_size=32)), max_size=4)
 texts = st.none() | st.text(max_size=5)
 numbers = st.none() | st.integers(0, 2**40)
@@ -143,6 +144,7 @@ batches = st.builds(
 )
 
 
+@few
 @given(batches, st.booleans())
 def test_kv_events_survive_the_way(batch: KvEventBatch, array_like: bool) -> None:
     assert decode_kv_events(encode_kv_events(batch, array_like=array_like)) == (batch, [])
@@ -199,6 +201,7 @@ some_metrics = st.builds(
 )
 
 
+@few
 @given(some_metrics)
 def test_forward_pass_metrics_survive_the_way(metrics: ForwardPassMetrics) -> None:
     assert decode_forward_pass(encode_forward_pass(metrics)) == metrics

@@ -23,7 +23,7 @@ def stored(*hashes: int) -> KvEventBatch:
 
 def test_the_header_says_what_is_known() -> None:
     run = ImportedRun(Problems(), "a file")
-    assert (run.seconds, run.steps, run.blocks) == (0.0, 0, 0)
+    assert (run.seconds, run.steps, run.blocks.highest) == (0.0, 0, 0)
     assert recorded(run).info.model == "another engine"
     run.take_metrics(250, step(0.01, 5, timing_scope="whole steps"))
     run.take_metrics(1750, step(0.01, 5))
@@ -33,6 +33,8 @@ def test_the_header_says_what_is_known() -> None:
     environment = recording.header["environment"]
     assert (environment["imported"], environment["wall_time"]) == ("a file", "not said, whole steps")
     assert environment["problems"] is None
+    run.problems.lost["KV events"] = 2
+    assert recorded(run).header["environment"]["problems"] == "2 messages of KV events were lost"
     run.take_kv_events(1800, stored(1, 2))
     assert (recorded(run).info.block_size, recorded(run).info.num_blocks) == (8, 3)
 
@@ -126,9 +128,9 @@ def test_blocks_elsewhere_and_beyond_the_most_are_counted() -> None:
     run = ImportedRun(Problems(), "test", limits=Limits(blocks=4))
     elsewhere = BlockStored([1, 2, 3], None, [1] * 24, 8, None, "CPU", None)
     run.take_kv_events(0, KvEventBatch(0.0, [elsewhere, BlockRemoved([1, 2], "DISK"), BlockRemoved([9], "gpu")]))
-    assert run.blocks == 0
+    assert run.blocks.highest == 0
     run.take_kv_events(1, stored(1, 2, 3, 4, 5))
-    assert run.blocks == 3  # block numbers begin at 1
+    assert run.blocks.highest == 3  # block numbers begin at 1
     run.take_kv_events(2, KvEventBatch(0.0, [BlockRemoved([2], None)]))
     run.take_kv_events(3, stored(6))
     assert run.problems.skipped == {

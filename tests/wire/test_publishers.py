@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import replace
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
+from roseplay.config import EngineConfig
 from roseplay.core.cache_events import Stored
 from roseplay.engine.client import Engine
 from roseplay.engine.records import EntryRecord
@@ -23,6 +22,7 @@ from roseplay.wire.kv_events import AllBlocksCleared, BlockRemoved, BlockStored,
 from roseplay.wire.kv_publisher import KvEventPublisher
 from roseplay.wire.publishers import Publishers
 from tests.core.invariants import CacheTree
+from tests.play.fake_engine import FakeEngine
 from tests.waiting import wait_until
 from tests.wire.common import TIMEOUT_S, batches, blank, records, traffic
 
@@ -45,11 +45,15 @@ class Subscriber:
         return payload
 
 
-def replayed(context: Any, endpoint: str, start: int) -> Iterator[tuple[int, bytes]]:
+def replayed(
+    context: Any, endpoint: str, start: int, serve: Callable[[], object] = lambda: None
+) -> Iterator[tuple[int, bytes]]:
+    """What is sent again from this number on; ``serve`` is called until it comes."""
     client = context.socket(zmq.DEALER)
     client.rcvtimeo = int(1000 * TIMEOUT_S)
     client.connect(endpoint)
     client.send_multipart([b"", start.to_bytes(8, "big")])
+    wait_until(lambda: serve() or client.poll(0), "an answer")
     while True:
         empty, number, payload = client.recv_multipart()
         assert empty == b""
@@ -80,10 +84,8 @@ def contents(events: list[Any], block_size: int) -> dict[Any, tuple[Any, tuple[i
     return cached
 
 
-@pytest.mark.parametrize("array_like", [False, True])
-def test_kv_events_add_up_to_what_is_cached(engine: Engine, context: Any, array_like: bool) -> None:
-    with Publishers(engine, kv_events_port=0, array_like=array_like) as publishers:
-        assert publishers.kv is not None
+def test_kv_events_add_up_to_what_is_cached(engine: Engine, context: Any) -> None:
+    with Publishers(engine, kv_events_port=0, array_like=True) as publishers:
         traffic(engine)
         last = records(engine)[-1]
         wait_until(lambda: publishers.kv.publication.next == batches(engine), "all is published")
@@ -91,6 +93,7 @@ def test_kv_events_add_up_to_what_is_cached(engine: Engine, context: Any, array_
     assert [number for number, _ in messages] == list(range(publishers.kv.publication.next))
     events = []
     for _, payload in messages:
+        assert isinstance(msgspec.msgpack.decode(payload), list)
         batch, skipped = decode_kv_events(payload)
         assert not skipped
         assert abs(batch.ts - time.time()) < 60
@@ -115,50 +118,33 @@ def test_kv_events_add_up_to_what_is_cached(engine: Engine, context: Any, array_
 
 def test_a_cleared_cache_is_published(engine: Engine, context: Any) -> None:
     with Publishers(engine, kv_events_port=0) as publishers:
-        assert publishers.kv is not None
         subscriber = Subscriber(context, publishers.kv.publication.endpoint)
         traffic(engine, 2)
         engine.clear_cache()
-        while decode_kv_events(subscriber.next()).batch.events != [AllBlocksCleared()]:
-            pass
+        while decode_kv_events(payload := subscriber.next()).batch.events != [AllBlocksCleared()]:
+            assert isinstance(msgspec.msgpack.decode(payload), dict)
         numbers = [number for number, _ in subscriber.messages]
         assert numbers == list(range(numbers[0], numbers[-1] + 1))
 
 
-def test_forward_pass_metrics_are_the_sums_of_step_records(engine: Engine, context: Any) -> None:
-    with Publishers(engine, forward_pass_port=0, worker_id="w") as publishers:
-        assert publishers.forward_pass is not None
+def test_an_idle_engine_shows_signs_of_life_and_all_messages_are_numbered(fake: FakeEngine, context: Any) -> None:
+    with Publishers(fake, forward_pass_port=0, worker_id="w") as publishers:
         subscriber = Subscriber(context, publishers.forward_pass.publication.endpoint)
-        assert decode_forward_pass(subscriber.next()) == ForwardPassMetrics(worker_id="w", counter_id=0)
-        traffic(engine)
-        steps = [record for record in records(engine) if record.entries]
-        got = [decode_forward_pass(subscriber.next()) for _ in steps]
-    assert [number for number, _ in subscriber.messages] == list(range(len(steps) + 1))
-    assert [metrics.counter_id for metrics in got] == list(range(1, len(steps) + 1))
-    assert {metrics.timing_scope for metrics in got} == {"execute_model_cpu"}
-    for record, metrics in zip(steps, got, strict=True):
-        scheduled, queued = metrics.scheduled_requests, metrics.queued_requests
-        assert scheduled.sum_prefill_tokens == record.prompt_tokens
-        assert scheduled.num_decode_requests == record.decode_tokens
-        assert scheduled.num_prefill_requests + scheduled.num_decode_requests == len(record.entries)
-        assert queued.num_prefill_requests + queued.num_decode_requests == record.waiting
-        assert metrics.wall_time == record.device_ns / 1e9 > 0
-    assert sum(metrics.scheduled_requests.sum_prefill_kv_tokens for metrics in got) > 0
-    assert sum(metrics.queued_requests.sum_prefill_tokens for metrics in got) > 0
-
-
-def test_an_idle_engine_shows_signs_of_life(engine: Engine, context: Any) -> None:
-    with Publishers(engine, forward_pass_port=0) as publishers:
-        assert publishers.forward_pass is not None
-        subscriber = Subscriber(context, publishers.forward_pass.publication.endpoint)
-        assert all(decode_forward_pass(subscriber.next()).is_heartbeat for _ in range(2))
+        first = decode_forward_pass(subscriber.next())
+        assert first == ForwardPassMetrics(worker_id="w", counter_id=0)
+        for waiting in (1, 2):
+            entries = [EntryRecord(waiting, 8, 0, 8, 8, 0, 0)]
+            fake.telemetry.add(StepEvent(blank(entries=entries, prompt_tokens=8, waiting=waiting), []))
+        steps = [decode_forward_pass(subscriber.next()) for _ in range(2)]
+    assert [number for number, _ in subscriber.messages] == [0, 1, 2]
+    assert [metrics.counter_id for metrics in steps] == [1, 2]
+    assert [metrics.queued_requests.num_prefill_requests for metrics in steps] == [1, 2]
+    assert {(metrics.worker_id, metrics.timing_scope) for metrics in steps} == {("w", "execute_model_cpu")}
 
 
 def test_a_subscriber_that_never_reads_holds_up_nobody(engine: Engine, context: Any) -> None:
     """It also keeps asking for replays without reading the replies."""
     with Publishers(engine, kv_events_port=0, forward_pass_port=0) as publishers:
-        assert publishers.kv is not None
-        assert publishers.forward_pass is not None
         for endpoint in (publishers.kv.publication.endpoint, publishers.forward_pass.publication.endpoint):
             deaf = context.socket(zmq.SUB)
             deaf.rcvhwm = 1
@@ -179,40 +165,37 @@ def test_a_subscriber_that_never_reads_holds_up_nobody(engine: Engine, context: 
     assert publishers.forward_pass.publication.next > 30
 
 
-def test_what_the_telemetry_has_dropped_is_counted_and_leaves_a_gap(engine: Engine) -> None:
-    small = Telemetry(capacity=4)
-    fake: Any = SimpleNamespace(telemetry=small, config=engine.config, info=engine.info)
-    record = blank(cache_events=[Stored(1, None, (1, 2, 3, 4))])
+def stored(block_hash: Any) -> StepEvent:
+    return StepEvent(blank(cache_events=[Stored(block_hash, None, (1, 2, 3, 4))]), [])
+
+
+def test_what_the_telemetry_has_dropped_is_counted_and_leaves_a_gap(fake: FakeEngine) -> None:
+    fake.telemetry = Telemetry(capacity=4)
+    for number in range(10):
+        fake.telemetry.add(stored(number))
     with Publishers(fake, kv_events_port=0, forward_pass_port=0) as publishers:
-        assert publishers.kv is not None
-        with small._lock:  # the publishers cannot read meanwhile
-            small._events.extend(StepEvent(record, [], seq=number) for number in range(10))
-            small._next = 10
+        wait_until(lambda: publishers.dropped, "a first look, before the last one")
     assert publishers.dropped == 6
     assert publishers.kv.publication.next == 5
-    assert [number for number, _ in publishers.kv._kept] == [1, 2, 3, 4]
+    assert [number for number, _ in publishers.kv.kept] == [1, 2, 3, 4]
 
 
-def test_an_event_that_cannot_be_published_leaves_a_gap_and_the_others_are(engine: Engine) -> None:
-    telemetry = Telemetry(capacity=10)
-    fake: Any = SimpleNamespace(telemetry=telemetry, config=engine.config, info=engine.info)
-    odd: Any = "no hash"
-    for number in (1, odd, 3):
-        telemetry.add(StepEvent(blank(cache_events=[Stored(number, None, (1, 2, 3, 4))]), []))
+def test_an_event_that_cannot_be_published_leaves_a_gap_and_the_others_are(fake: FakeEngine) -> None:
+    for number in (1, "no hash", 3):
+        fake.telemetry.add(stored(number))
     with Publishers(fake, kv_events_port=0) as publishers:
-        assert publishers.kv is not None
+        pass
     assert publishers.dropped == 1
-    assert [number for number, _ in publishers.kv._kept] == [0, 2]
+    assert [number for number, _ in publishers.kv.kept] == [0, 2]
 
 
-def test_steps_from_before_are_not_published(engine: Engine) -> None:
+def test_steps_from_before_are_not_published(fake: FakeEngine) -> None:
     """A planner would take these old steps for the current load. Blocks that they stored may still be cached."""
-    telemetry, count = Telemetry(capacity=1000), 1000
-    fake: Any = SimpleNamespace(telemetry=telemetry, config=engine.config, info=engine.info)
+    count = 1000
     for _ in range(count):
-        telemetry.add(StepEvent(blank(entries=[EntryRecord(1, 8, 0, 8, 8, 0, 0)]), []))
+        fake.telemetry.add(StepEvent(blank(entries=[EntryRecord(1, 8, 0, 8, 8, 0, 0)]), []))
     with Publishers(fake, forward_pass_port=0) as publishers:
-        assert publishers.forward_pass is not None
+        pass
     assert publishers.forward_pass.publication.next < count  # only heartbeats, one per second
 
 
@@ -231,29 +214,15 @@ def test_events_do_not_wait_for_a_flood_of_replays(context: Any) -> None:
         assert asking.recv_multipart()[1] == number.to_bytes(8, "big", signed=True)
 
 
-def test_after_a_slow_replay_the_next_one_waits_until_it_was_a_fifth_of_the_time(
-    context: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = [100.0]
-    monkeypatch.setattr("roseplay.wire.kv_publisher.time", SimpleNamespace(monotonic=lambda: clock[0]))
-
-    class Slow(KvEventPublisher):
-        def _send_again(self, client: bytes, start: int) -> None:
-            super()._send_again(client, start)
-            clock[0] += 2.0
-
-    publisher = Slow(context, "tcp://127.0.0.1:*", "inproc://replays", block_size=4)
+def test_after_a_slow_replay_the_next_one_waits_until_it_was_a_fifth_of_the_time(context: Any) -> None:
+    times = iter([100.0, 102.0, 102.0, 109.9, 110.0, 110.0])  # the first replay takes 2 s
+    publisher = KvEventPublisher(context, "tcp://127.0.0.1:*", "inproc://replays", block_size=4, now_s=times.__next__)
     asking = context.socket(zmq.DEALER)
     asking.connect("inproc://replays")
-
-    def served_at(time_s: float) -> int:
-        clock[0] = time_s
-        return publisher.serve_replays()
-
     asking.send_multipart([b"", bytes(8)])
-    assert served_at(100.0) == 1
+    assert publisher.serve_replays() == 1
     asking.send_multipart([b"", bytes(8)])
-    assert [served_at(time_s) for time_s in (102.0, 109.9, 110.0)] == [0, 0, 1]
+    assert [publisher.serve_replays() for _ in range(3)] == [0, 0, 1]
 
 
 def test_who_sends_a_huge_frame_is_disconnected(context: Any) -> None:
@@ -270,34 +239,28 @@ def test_who_sends_a_huge_frame_is_disconnected(context: Any) -> None:
                 pass
 
 
-def test_only_the_newest_batches_can_be_asked_for_again(engine: Engine, context: Any) -> None:
-    with Publishers(engine, kv_events_port=0) as publishers:
-        assert publishers.kv is not None
-        traffic(engine, 4)
-        wait_until(lambda: publishers.kv.publication.next == batches(engine), "all is published")
-        count = publishers.kv.publication.next
-        assert [n for n, _ in replayed(context, publishers.kv.replay_endpoint, count - 2)] == [count - 2, count - 1]
-        assert not list(replayed(context, publishers.kv.replay_endpoint, 2**64 - 1))
-        publishers.kv._kept = deque(publishers.kv._kept, maxlen=3)
-        kept = [count - 3, count - 2, count - 1]
-        assert [number for number, _ in replayed(context, publishers.kv.replay_endpoint, 0)] == kept
+def test_only_the_newest_batches_can_be_asked_for_again(context: Any) -> None:
+    publisher = KvEventPublisher(context, *["tcp://127.0.0.1:*"] * 2, block_size=4, keep=3)
+    for number in range(7):
+        publisher.publish([Stored(number, None, (1, 2, 3, 4))])
+    for start, numbers in ((5, [5, 6]), (2**64 - 1, []), (0, [4, 5, 6])):
+        answer = replayed(context, publisher.replay_endpoint, start, publisher.serve_replays)
+        assert [number for number, _ in answer] == numbers
 
 
-def test_what_cannot_be_published_is_said_in_one_line(engine: Engine) -> None:
-    plain: Any = SimpleNamespace(config=replace(engine.config, kv_events=False), telemetry=engine.telemetry)
-    with pytest.raises(ValueError, match="kv_events=True"):
-        Publishers(plain, kv_events_port=0)
+def test_what_cannot_be_published_is_said_in_one_line(fake: FakeEngine) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(OSError, match=r"cannot listen at .*: Address already in use"):
-            Publishers(engine, forward_pass_port=taken.getsockname()[1])
+            Publishers(fake, forward_pass_port=taken.getsockname()[1])
+    fake.config = EngineConfig(kv_events=False)
+    with pytest.raises(ValueError, match="kv_events=True"):
+        Publishers(fake, kv_events_port=0)
 
 
-def test_only_this_machine_can_subscribe_unless_told_otherwise(engine: Engine) -> None:
-    with Publishers(engine, kv_events_port=0, forward_pass_port=0) as publishers:
-        assert publishers.kv is not None
-        assert publishers.forward_pass is not None
+def test_only_this_machine_can_subscribe_unless_told_otherwise(fake: FakeEngine) -> None:
+    with Publishers(fake, kv_events_port=0, forward_pass_port=0) as publishers:
         endpoints = [publishers.kv.publication.endpoint, publishers.kv.replay_endpoint]
         endpoints.append(publishers.forward_pass.publication.endpoint)
         assert all(endpoint.startswith("tcp://127.0.0.1:") for endpoint in endpoints)
@@ -317,13 +280,11 @@ def two_free_ports() -> int:
     raise AssertionError("no two free ports")
 
 
-def test_replays_are_at_the_next_port_unless_told_otherwise(engine: Engine) -> None:
+def test_replays_are_at_the_next_port_unless_told_otherwise(fake: FakeEngine) -> None:
     port = two_free_ports()
-    with Publishers(engine, kv_events_port=port) as publishers:
-        assert publishers.kv is not None
+    with Publishers(fake, kv_events_port=port) as publishers:
         assert publishers.kv.publication.endpoint == f"tcp://127.0.0.1:{port}"
         assert publishers.kv.replay_endpoint == f"tcp://127.0.0.1:{port + 1}"
     other = two_free_ports()
-    with Publishers(engine, kv_events_port=0, kv_replay_port=other) as publishers:
-        assert publishers.kv is not None
+    with Publishers(fake, kv_events_port=0, kv_replay_port=other) as publishers:
         assert publishers.kv.replay_endpoint == f"tcp://127.0.0.1:{other}"

@@ -49,7 +49,6 @@ def record_of(waiting: int, *entries: EntryRecord, **more: Any) -> StepRecord:
 def queued(sums: StepSums, waiting: int, *entries: EntryRecord, **more: Any) -> QueuedRequests:
     """The requests that wait after a step, which always has an entry."""
     metrics = sums.take(StepEvent(record_of(waiting, *(entries or [decode(99, 3)]), **more), []))
-    assert metrics is not None
     assert (metrics.worker_id, metrics.timing_scope, metrics.wall_time) == ("w", "a scope", 2.5)
     return metrics.queued_requests
 
@@ -119,7 +118,6 @@ def test_the_context_grows_by_the_tokens_of_a_draft_that_were_right(sums: StepSu
     read = []
     for drawn in (tokens, []):
         metrics = sums.take(StepEvent(record_of(0, *entries), drawn))
-        assert metrics is not None
         read.append(metrics.scheduled_requests)
     assert [found.sum_decode_kv_tokens for found in read] == [60, (10 + 2) + (20 + 1) + (30 + 1)]
     assert read[0].var_decode_kv_tokens == pytest.approx(200 / 3)
@@ -129,7 +127,6 @@ def test_the_context_grows_by_the_tokens_of_a_draft_that_were_right(sums: StepSu
 def test_prompts_and_what_decodes_read_are_followed_through_a_preemption(sums: StepSums) -> None:
     def scheduled(*entries: EntryRecord, **more: Any) -> ScheduledRequests:
         metrics = sums.take(StepEvent(record_of(0, *entries, **more), []))
-        assert metrics is not None
         return metrics.scheduled_requests
 
     def prompt(request_id: int, tokens: int, computed: int, target: int, cached: int = 0) -> EntryRecord:

@@ -94,9 +94,8 @@ def test_of_a_gap_that_is_replayed_in_part_only_the_rest_is_lost(context: Any) -
     subscription, heard = subscribed(lossy, context, problems, lossy.publisher.replay_endpoint)
     for number in range(4):
         lossy.send(payload=b"%d" % number, arrives=False)
-    forgotten = len(lossy.publisher._kept) - 2
-    for _ in range(forgotten):
-        lossy.publisher._kept.popleft()
+    for _ in range(len(lossy.publisher.kept) - 2):
+        lossy.publisher.kept.popleft()
     lossy.send(payload=b"end")
     with answering(lossy):
         receive_until(subscription, heard, b"end")
