@@ -46,6 +46,7 @@ class Playground:
         engine: the caller closes it.
         tabs: for tests, with a clock of their own.
         record: a new file for the run. Raises ``OSError`` if it cannot be created.
+        keep: how much of the run is kept in memory: ``keep_bytes`` or ``keep_s`` of ``Recorder``.
         servers: those with which the lab may compare the engine, if that is itself a server.
         after: the playground of the previous engine, which has ended; its tabs and the lab's results are kept.
 
@@ -61,6 +62,7 @@ class Playground:
         *,
         tabs: Tabs | None = None,
         record: str | None = None,
+        keep: Mapping[str, Any] | None = None,
         servers: Sequence[ServerAddress] = (),
         after: Playground | None = None,
     ) -> None:
@@ -77,7 +79,8 @@ class Playground:
         self._ring = FrameRing()
         self._story = Story(self.knobs())
         absent = engine.capabilities.reasons
-        self._recorder = Recorder(self.requests.registry, self._about, self.knobs(), absent=absent, file=record)
+        about = self.requests.registry, self._about, self.knobs()
+        self._recorder = Recorder(*about, absent=absent, file=record, **(keep or {}))
         self._builder = FrameBuilder(
             *(self.requests.registry, self._time, self._ring),
             story=self._story,

@@ -12,7 +12,6 @@ from roseplay.recording.run import Run
 @pytest.fixture(scope="module")
 def recording() -> Recording:
     path = demo_path()
-    assert path is not None
     assert path.stat().st_size < 1_000_000
     return read(path)
 

@@ -13,11 +13,11 @@ import sys
 import tempfile
 import tracemalloc
 from collections import defaultdict
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from starlette.testclient import TestClient
 
@@ -33,9 +33,7 @@ from roseplay.recording.run import Run
 from roseplay.recording.run_statistics import run_statistics
 from roseplay.serve.guard import allowed_hosts
 from roseplay.traffic.own import parse_traffic
-from tests.play.conftest import connect, serving
 from tests.play.fake_engine import WORDS, FakeEngine
-from tests.waiting import wait_until
 
 TAB = "tab-of-a-test"
 
@@ -66,9 +64,21 @@ def play(engine: FakeEngine, playground: Playground, steps: int) -> None:
         playground.tick()
 
 
+def table(kind: str, lines: list[bytes]) -> list[dict[str, str]]:
+    """The rows of an export that is CSV."""
+    return list(csv.DictReader(io.StringIO(exports.export(kind, lines).decode(), newline="")))
+
+
+def changed(lines: list[bytes], change: Callable[[list[dict[str, Any]]], object]) -> list[bytes]:
+    """The recording after a change of its header and frames, which are parsed."""
+    document = [json.loads(line) for line in lines]
+    change(document)
+    return [json.dumps(part).encode() + b"\n" for part in document]
+
+
 def preempt(engine: FakeEngine, request_id: int) -> None:
     """Record that the newest step preempted a request, and remove the request from that step."""
-    event: Any = engine.telemetry._events[-1]
+    _, (event,) = engine.telemetry.since(engine.telemetry.next_cursor - 1)
     event.record.preempted.append(request_id)
     event.record.entries[:] = [entry for entry in event.record.entries if entry.request_id != request_id]
 
@@ -122,11 +132,10 @@ def named(trace: dict[str, Any], name: str, **where: Any) -> list[dict[str, Any]
     return [event for event in found if all(event.get(key) == value for key, value in where.items())]
 
 
-def test_the_trace_is_in_the_format(trace: dict[str, Any]) -> None:
+def test_the_trace_is_in_the_format_and_has_all_steps_tokens_and_marks(
+    trace: dict[str, Any], recording: Recording
+) -> None:
     check_trace(trace)
-
-
-def test_the_trace_has_all_steps_tokens_and_marks(trace: dict[str, Any], recording: Recording) -> None:
     run = Run(recording)
     steps = named(trace, "step ", ph="X", pid=1)
     assert len(steps) == len(run.steps) >= 15
@@ -169,7 +178,7 @@ def test_an_empty_run_is_an_empty_trace(playground: Playground) -> None:
 
 
 def test_the_table_has_a_row_a_token(lines: list[bytes], recording: Recording) -> None:
-    rows = list(csv.DictReader(io.StringIO(exports.export("tokens", lines).decode(), newline="")))
+    rows = table("tokens", lines)
     run = Run(recording)
     assert len(rows) == sum(len(request.token_runs) for request in run.requests.values())
     times = [float(row["time_ms"]) for row in rows]
@@ -191,7 +200,7 @@ def test_the_table_has_a_row_a_token(lines: list[bytes], recording: Recording) -
 
 
 def test_the_table_of_steps_has_their_figures(lines: list[bytes], recording: Recording) -> None:
-    rows = list(csv.DictReader(io.StringIO(exports.export("steps", lines).decode())))
+    rows = table("steps", lines)
     run = Run(recording)
     assert [(row["step_id"], row["prompt_tokens"], row["entries"]) for row in rows] == [
         (str(step.step_id), str(step.prompt_tokens), str(len(step.entries))) for step in run.steps
@@ -202,7 +211,7 @@ def test_the_table_of_steps_has_their_figures(lines: list[bytes], recording: Rec
 
 def test_a_text_that_looks_like_a_formula_stays_text(lines: list[bytes]) -> None:
     formula = [line.replace(b'"A step "', b'"=cmd|calc"') for line in lines]
-    rows = list(csv.DictReader(io.StringIO(exports.export("tokens", formula).decode(), newline="")))
+    rows = table("tokens", formula)
     assert "'=cmd|calc" in {row["text"] for row in rows}
 
 
@@ -227,58 +236,40 @@ def test_figures_keep_to_the_definitions(recording: Recording, engine: FakeEngin
     assert told["TPOT p50"] == pytest.approx(statistics.median(tpot), rel=0.05)
 
 
-def test_the_report_is_one_file(lines: list[bytes]) -> None:
-    page = exports.export("report", lines).decode()
+def test_the_report_is_one_file_with_a_row_for_each_fact_and_change(lines: list[bytes]) -> None:
+    def change(document: list[dict[str, Any]]) -> None:
+        document[0]["info"]["choices"] = [
+            {"part": "linear layers", "chosen": "oneDNN", "why": "packed < plain", "slow": None},
+            {"part": "attention", "chosen": "gather", "why": "", "slow": None},
+        ]
+        document[0]["info"]["sampling_defaults"] = {"temperature": 0.6, "top_k": 20}
+        changes = [{"prefill_max_tokens": [None, 64]}, {"max_batch_size": [32, 8]}]
+        document[1]["knobs"] = [[100.0 + number, 5, of] for number, of in enumerate(changes)]
+
+    page = exports.export("report", changed(lines, change)).decode()
     assert page.count("<script") >= 5
     assert "Plotly.newPlot" in page
     assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=\"(?!data:)", page)
     assert "@import" not in page
-    assert "prefill_max_tokens ∞ → 64" in page
-    assert "fake-chat" in page
-
-
-def test_the_report_has_a_row_for_each_choice_and_no_raw_list(lines: list[bytes]) -> None:
-    header = json.loads(lines[0])
-    header["info"]["choices"] = [
-        {"part": "linear layers", "chosen": "oneDNN", "why": "packed < plain", "slow": None},
-        {"part": "attention", "chosen": "gather", "why": "", "slow": None},
-    ]
-    header["info"]["sampling_defaults"] = {"temperature": 0.6, "top_k": 20}
-    page = exports.export("report", [json.dumps(header).encode() + b"\n", *lines[1:]]).decode()
-    rows = dict(re.findall(r"<td>([^<]*)</td><td>([^<]*)</td>", page))
+    rows = dict(re.findall(r"<tr><td>(\w[^<]*)</td><td[^>]*>(.*?)</td>", page))
     assert (rows["linear layers"], rows["attention"]) == ("oneDNN: packed &lt; plain", "gather")
-    assert rows["sampling_defaults"] == "temperature 0.6, top_k 20"
+    assert (rows["model"], rows["sampling_defaults"]) == ("fake-chat", "temperature 0.6, top_k 20")
     assert "choices" not in rows
     assert not any(value.startswith(("[", "{")) for value in rows.values())
+    assert {rows[limit] for limit in ("prefill_max_batch_size", "step_max_tokens", "max_step_tokens")} == {"∞"}
+    assert {rows[nothing] for nothing in ("no_cuda_graphs", "device_name")} == {"–"}
+    told = re.findall(r"<td>[\d.]+ s, step 5</td><td[^>]*>(.*?)</td>", page)
+    assert told == ["prefill_max_tokens ∞ → 64", "max_batch_size 32 → 8"]
 
 
 def test_a_report_of_a_run_with_many_changes_draws_each(lines: list[bytes]) -> None:
-    first = json.loads(lines[1])
-    first["knobs"] = [[100.0 + i / 100, 5, {"prefill_max_tokens": [None, 64 + i]}] for i in range(1500)]
-    report = exports.export("report", [lines[0], json.dumps(first).encode() + b"\n", *lines[2:]]).decode()
-    assert report.count('"type":"line"') >= 1500
-
-
-def test_the_report_has_each_change_of_the_knobs(lines: list[bytes]) -> None:
-    header, first, *others = [json.loads(line) for line in lines]
-    first["knobs"] = [[100.0, 5, {"prefill_max_tokens": [None, 64]}], [102.0, 5, {"max_batch_size": [32, 8]}]]
-    page = exports.export("report", [json.dumps(line).encode() for line in (header, first, *others)]).decode()
-    rows = re.findall(r"<td>[\d.]+ s, step 5</td><td[^>]*>(.*?)</td>", page)
-    assert rows == ["prefill_max_tokens ∞ → 64", "max_batch_size 32 → 8"]
-
-
-def test_an_export_without_room_on_the_disk_says_so(playground: Playground, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*args: Any, **named: Any) -> Any:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(tempfile, "TemporaryFile", full)
-    app = create_app(playground, allowed_hosts("127.0.0.1"))
-    answer = TestClient(app, base_url="http://127.0.0.1:7860").get("/ui/export/report.html")
-    assert (answer.status_code, "No space left on device" in answer.text) == (503, True)
+    changes = [[100.0 + i / 100, 5, {"prefill_max_tokens": [None, 64 + i]}] for i in range(400)]
+    report = exports.export("report", changed(lines, lambda document: document[1].update(knobs=changes)))
+    assert report.decode().count('"type":"line"') >= 400
 
 
 def test_the_table_of_requests_says_what_their_tokens_say(lines: list[bytes], recording: Recording) -> None:
-    rows = {int(row["request"]): row for row in csv.DictReader(io.StringIO(exports.export("requests", lines).decode()))}
+    rows = {int(row["request"]): row for row in table("requests", lines)}
     run = Run(recording)
     assert list(rows) == list(run.requests)
     for rid, request in run.requests.items():
@@ -294,10 +285,9 @@ def test_the_table_of_requests_says_what_their_tokens_say(lines: list[bytes], re
 
 @pytest.mark.parametrize("late", [False, True])
 def test_what_another_server_does_not_report_is_empty(lines: list[bytes], late: bool) -> None:
-    document = [json.loads(line) for line in lines]
-    (document[-1] if late else document[0]["snapshot"])["absent"] = {"cached_tokens": "no", "steps": "no"}
-    cut = [json.dumps(part).encode() for part in document]
-    rows = list(csv.DictReader(io.StringIO(exports.export("requests", cut).decode())))
+    absent = {"cached_tokens": "no", "steps": "no"}
+    cut = changed(lines, lambda document: (document[-1] if late else document[0]["snapshot"]).update(absent=absent))
+    rows = table("requests", cut)
     assert {(row["cached_tokens"], row["shared_tokens"], row["preemptions"]) for row in rows} == {("", "", "")}
     assert all(row["prompt_tokens"] for row in rows)
 
@@ -331,8 +321,7 @@ def of_tenants(engine: FakeEngine, playground: Playground) -> list[bytes]:
 
 def test_tenants_and_priorities_are_kept_but_names_only_of_this_tab(of_tenants: list[bytes]) -> None:
     tenants = ["gold", "gold", "silver", "tenant 3", "tenant 3", "", ""]
-    table = list(csv.DictReader(io.StringIO(exports.export("requests", of_tenants).decode())))
-    assert [(row["tenant"], row["priority"]) for row in table] == [
+    assert [(row["tenant"], row["priority"]) for row in table("requests", of_tenants)] == [
         (tenant, "-2" if tenant == "silver" else "0") for tenant in tenants
     ]
     sent = parse_traffic(exports.export("traffic", of_tenants))
@@ -376,7 +365,7 @@ def test_a_table_of_requests_that_begins_in_their_midst(lines: list[bytes]) -> N
         whole.fold(frame)
     header = {**document[0], "snapshot": whole.snapshot(lambda tab: True)}
     cut = [json.dumps(part).encode() for part in (header, *document[late:])]
-    tables = [list(csv.DictReader(io.StringIO(exports.export("requests", part).decode()))) for part in (lines, cut)]
+    tables = [table("requests", part) for part in (lines, cut)]
     alike = ("request", "tokens", "tpot_ms", "itl_max_ms", "preemptions", "reason")
     before, after = ({row["request"]: [row[name] for name in alike] for row in table} for table in tables)
     assert after
@@ -429,57 +418,59 @@ def test_the_command_needs_no_engine(lines: list[bytes], tmp_path: Path) -> None
     )
 
 
-def test_routes_serve_the_files() -> None:
-    engine = FakeEngine(run=True, step_s=0.005)
-    try:
-        with serving(engine) as address:
-            (request_id,) = connect(address).predict("hello", 1, 8, tab=TAB, api_name="/submit")["ids"]
-            engine.streams[request_id].result(timeout=20)
-            wait_until(lambda: httpx.get(f"{address}/ui/export").json()["tokens"] == 8)
-            for kind in exports.KINDS.values():
-                answer = httpx.get(f"{address}/ui/export/{kind.file}", params={"tab": TAB}, timeout=60)
-                assert answer.status_code == 200
-                assert answer.headers["content-type"] == kind.media_type
-                assert answer.headers["content-disposition"] == f'attachment; filename="roseplay-{kind.file}"'
-                assert answer.content
-            assert WORDS[0] in httpx.get(f"{address}/ui/export/tokens.csv?tab={TAB}", timeout=60).text
-            assert WORDS[0] not in httpx.get(f"{address}/ui/export/tokens.csv", timeout=60).text
-            assert httpx.get(f"{address}/ui/export/secrets.txt").status_code == 404
-            assert httpx.get(f"{address}/ui/recording").status_code == 404
-    finally:
-        engine.close()
+@pytest.fixture(scope="module")
+def page() -> tuple[Playground, TestClient]:
+    """A page with a request of this tab."""
+    engine = FakeEngine()
+    playground = Playground(engine)
+    playground.chats.send("hello", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=8))
+    play(engine, playground, 9)
+    app = create_app(playground, allowed_hosts("127.0.0.1"))
+    return playground, TestClient(app, base_url="http://127.0.0.1:7860")
 
 
-@pytest.mark.parametrize("kind", ["trace", "report"])
-def test_an_export_costs_the_server_little_memory(kind: str) -> None:
+def test_routes_serve_the_files(page: tuple[Playground, TestClient]) -> None:
+    playground, client = page
+    assert client.get("/ui/export").json()["tokens"] == 8
+    for tab, knows in ((TAB, True), ("", False)):
+        for name in ("recording", "tokens"):
+            answer, kind = (
+                client.get(f"/ui/export/{exports.KINDS[name].file}", params={"tab": tab}),
+                exports.KINDS[name],
+            )
+            assert (answer.status_code, answer.headers["content-type"]) == (200, kind.media_type)
+            assert answer.headers["content-disposition"] == f'attachment; filename="roseplay-{kind.file}"'
+            assert answer.content == exports.export(name, playground.recording(tab))
+            assert (WORDS[0] in answer.text) == knows
+    for unknown in ("/ui/export/secrets.txt", "/ui/recording"):
+        assert client.get(unknown).status_code == 404
+
+
+def test_an_export_without_room_on_the_disk_says_so(
+    page: tuple[Playground, TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any, **named: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    answer = page[1].get("/ui/export/report.html")
+    assert (answer.status_code, "No space left on device" in answer.text) == (503, True)
+
+
+def test_an_export_costs_the_server_little_memory() -> None:
     replay = ReplayServer(str(demo_path()))
     client = TestClient(create_app(replay, allowed_hosts("127.0.0.1")), base_url="http://127.0.0.1:7860")
     size = len(client.get("/ui/export/recording.jsonl").content)
     assert size > 100_000
     tracemalloc.start()
     try:
-        answer = client.get(f"/ui/export/{exports.KINDS[kind].file}")
+        answer = client.get("/ui/export/trace.json")
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert answer.status_code == 200
-    assert answer.content == exports.export(kind, replay.recording())
+    assert answer.content == exports.export("trace", replay.recording())
     assert peak < 8 * size + 4 * len(answer.content)
-
-
-def cell(page: str, name: str) -> str:
-    """What a report's table says about a setting."""
-    found = re.search(rf"<tr><td>{name}</td><td[^>]*>(.*?)</td>", page)
-    assert found, name
-    return found.group(1)
-
-
-def test_a_report_tells_no_limit_from_nothing(lines: list[bytes]) -> None:
-    page = exports.export("report", lines).decode()
-    for limit in ("prefill_max_batch_size", "step_max_tokens", "max_step_tokens"):
-        assert cell(page, limit) == "∞", limit
-    for nothing in ("no_cuda_graphs", "device_name"):
-        assert cell(page, nothing) == "–", nothing
 
 
 def test_slow_motion_is_labelled_wherever_its_times_are(engine: FakeEngine, playground: Playground) -> None:
@@ -494,11 +485,11 @@ def test_slow_motion_is_labelled_wherever_its_times_are(engine: FakeEngine, play
     playground.set_knobs({"slow_motion": 1})
     ask()
     slowed = list(playground.recording(TAB))
-    factors = [row["slow_motion"] for row in csv.DictReader(io.StringIO(exports.export("tokens", slowed).decode()))]
+    factors = [row["slow_motion"] for row in table("tokens", slowed)]
     assert factors == ["1"] * 6 + ["4"] * 6 + ["1"] * 6
     steps = [e for e in json.loads(exports.export("trace", slowed))["traceEvents"] if e.get("cat") == "step"]
     assert {step["args"]["slow_motion"] for step in steps} == {1, 4}
-    whole = csv.DictReader(io.StringIO(exports.export("requests", slowed).decode()))
+    whole = table("requests", slowed)
     assert [row["slow_motion"] for row in whole] == ["1", "4", "1"]
     page = exports.export("report", slowed).decode()
     assert "s of it in slow motion" in page
@@ -517,7 +508,7 @@ def test_a_request_answered_partly_in_slow_motion_says_so(engine: FakeEngine, pl
     playground.set_knobs({"slow_motion": 2.5})
     play(engine, playground, 4)
     recorded = list(playground.recording(TAB))
-    (row,) = csv.DictReader(io.StringIO(exports.export("requests", recorded).decode()))
+    (row,) = table("requests", recorded)
     assert row["slow_motion"] == "1 2.5"
     run = Run(parse(recorded, "run"))
     (request,) = run.requests.values()

@@ -88,25 +88,16 @@ BAD: dict[str, tuple[Callable[[Lines], Any], str]] = {
     "a missing knob": (lambda lines: lines[0]["knobs"].pop("slow_motion"), "knobs, slow_motion is missing"),
     "a knob in words": (lambda lines: lines[0]["knobs"].update(prefill_max_tokens="512"), "prefill_max_tokens should"),
     "knobs as a list": (header(knobs=[1]), "knobs should be an object"),
-    "columns of numbers": (
-        header(columns={"steps": [1], "entries": [], "tokens": []}),
-        "columns, steps should be text",
-    ),
+    "columns of numbers": (header(columns={"steps": [1], "entries": [], "tokens": []}), "columns, steps should be text"),
     "no column of times": (columns(steps=["step_id"]), "columns, steps should have 't0' once"),
     "two columns of one name": (columns(tokens=["t", *COLUMNS["tokens"]]), "columns, tokens should have 't' once"),
     "a column too many": (columns(tokens=[*COLUMNS["tokens"], "more"]), "tokens should have rows of 5 columns"),
     "an environment of lists": (header(environment={"cpu": [[]]}), "environment should be"),
     "a snapshot without a time": (lambda lines: lines[0]["snapshot"].pop("t"), "snapshot, t is missing"),
-    "requests by the word": (
-        lambda lines: lines[0]["snapshot"].update(requests=[[1, "x"]]),
-        "about should be an object",
-    ),
+    "requests by the word": (lambda lines: lines[0]["snapshot"].update(requests=[[1, "x"]]), "about should be an object"),
     "a time in words": (row("steps", "t0", "soon"), "line 2: steps, t0 should be a number"),
     "a time without end": (row("steps", "t0", 1e300), "line 2: steps, t0 should be a number"),
-    "a count below nothing": (
-        row("steps", "prompt_tokens", -1),
-        "steps, prompt_tokens should be a whole number from 0",
-    ),
+    "a count below nothing": (row("steps", "prompt_tokens", -1), "steps, prompt_tokens should be a whole number from 0"),
     "a count of a half": (row("steps", "prompt_tokens", 0.5), "steps, prompt_tokens should be a whole number"),
     "entries of three": (row("steps", "entries", [[1, 2, 3]]), "steps, entries should have rows of 7 columns"),
     "entries of words": (row("steps", "entries", [[1, 2, 3, 4, "x", 6, 7]]), "steps, entries, target should be"),
@@ -117,23 +108,11 @@ BAD: dict[str, tuple[Callable[[Lines], Any], str]] = {
     "a burst of markup": (about("submitted", burst=SCRIPT), "requests, about, burst should be a whole number"),
     "a lane far out": (about("submitted", lane=10**9), "requests, about, lane should be a whole number from 1 to 8"),
     "an error of lists": (about("finished", error=[[SCRIPT]]), "requests, about, error should be text"),
-    "a knob change of one": (
-        lambda lines: lines[1]["knobs"].append([1.0, 1, {"overlap": [True]}]),
-        "rows of 2 columns",
-    ),
-    "a knob change of lists": (
-        lambda lines: lines[1]["knobs"].append([1.0, 1, {"new": [[], {}]}]),
-        "changes, old should",
-    ),
+    "a knob change of one": (lambda lines: lines[1]["knobs"].append([1.0, 1, {"overlap": [True]}]), "rows of 2 columns"),
+    "a knob change of lists": (lambda lines: lines[1]["knobs"].append([1.0, 1, {"new": [[], {}]}]), "changes, old should"),
     "a block of three": (lambda lines: lines[1]["blocks"].append([1, 2, 3]), "blocks should have rows of 5 columns"),
-    "a run of blocks without end": (
-        lambda lines: lines[1]["blocks"].append([2**24 - 1, 0, -1, 1, 2**24]),
-        "line 2: blocks, count should end at block 16,777,216 at most",
-    ),
-    "a run of blocks without end at the start": (
-        lambda lines: lines[0]["snapshot"].update(blocks=[[2, 0, -1, 1, 2**24]]),
-        "the header: blocks, count should end at block 16,777,216 at most",
-    ),
+    "a run of blocks without end": (lambda lines: lines[1]["blocks"].append([2**24 - 1, 0, -1, 1, 2**24]), "line 2: blocks, count should end at block 16,777,216 at most"),
+    "a run of blocks without end at the start": (lambda lines: lines[0]["snapshot"].update(blocks=[[2, 0, -1, 1, 2**24]]), "the header: blocks, count should end at block 16,777,216 at most"),
     "a state of two": (lambda lines: lines[1].update(states=[[1, 2]]), "states should have rows of 3 columns"),
     "figures in words": (lambda lines: lines[1].update(stats={"tok_s": "fast"}), "stats, tok_s should be a number"),
     "a burst's label of lists": (lambda lines: lines[1].update(burst={"burst": 1}), "burst, kind is missing"),
@@ -141,25 +120,30 @@ BAD: dict[str, tuple[Callable[[Lines], Any], str]] = {
     "a text without its place": (lambda lines: lines[1].update(texts=[[1, "x"]]), "texts should have rows of 3"),
     "no tokens at all": (lambda lines: lines[2].pop("tokens"), "line 3: tokens is missing"),
     "a frame that is a list": (lambda lines: lines.__setitem__(3, [1]), "line 4: it should be an object"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_wrong_is_said_in_one_line(lines: Lines, tmp_path: Path, capsys: Any, name: str) -> None:
+def test_what_is_wrong_is_said_in_one_line(lines: Lines, name: str) -> None:
     change, said = BAD[name]
     parse(encoded(lines), "bad.jsonl")
     change(lines)
-    path = tmp_path / "bad.jsonl"
-    path.write_bytes(b"".join(encoded(lines)))
     with pytest.raises(RecordingError) as error:
         parse(encoded(lines), "bad.jsonl")
     assert said in str(error.value)
     assert len(str(error.value).splitlines()) == 1
+
+
+def test_the_page_and_the_command_line_say_what_is_wrong(lines: Lines, tmp_path: Path, capsys: Any) -> None:
+    change, said = BAD["no tokens at all"]
+    change(lines)
+    path, report = tmp_path / "bad.jsonl", tmp_path / "report.html"
+    path.write_bytes(b"".join(encoded(lines)))
     with pytest.raises(RecordingError, match=re.escape(said)):
         ReplayServer(path)
-    assert export_command([str(path), "--report", str(tmp_path / "report.html")]) == 2
+    assert export_command([str(path), "--report", str(report)]) == 2
     assert said in capsys.readouterr().err
-    assert not (tmp_path / "report.html").exists()
+    assert not report.exists()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from roseplay.config import SamplingParams
 from roseplay.engine.records import COLUMNS, TokenRow
 from roseplay.play.playground import Playground
 from roseplay.recording.reader import Recording, RecordingError, parse, read
-from roseplay.recording.recorder import Recorder
 from roseplay.recording.run_state import RunState
 from tests.play.fake_engine import WORDS, FakeEngine
 
@@ -112,15 +111,12 @@ def test_live_polls_do_not_grow(engine: FakeEngine, playground: Playground) -> N
 
 @pytest.mark.parametrize("bound", ["bytes", "minutes"])
 def test_the_oldest_frames_go_and_the_opening_says_what_they_told(engine: FakeEngine, bound: str) -> None:
-    playground = Playground(engine)
-    limits: dict[str, Any] = {"keep_bytes": 3000} if bound == "bytes" else {"keep_s": 0.0}
-    recorder = Recorder(playground.requests.registry, playground._about, playground.knobs(), **limits)
-    playground._recorder, playground._builder._tap = recorder, recorder.take
+    playground = Playground(engine, keep={"keep_bytes": 3000} if bound == "bytes" else {"keep_s": 0.0})
     request_id = send(playground, MINE, "Why?", tokens=30)
     ended = send(playground, MINE, "Short.", tokens=1, lane=2)
     playground.set_knobs({"prefill_max_tokens": 64})
     run(engine, playground, 20)
-    lines = list(recorder.lines(MINE))
+    lines = list(playground.recording(MINE))
     assert sum(map(len, lines[1:])) < 3000
     recording = parse(lines, "kept")
     snapshot, told = recording.header["snapshot"], len(recording.frames)
@@ -135,7 +131,7 @@ def test_the_oldest_frames_go_and_the_opening_says_what_they_told(engine: FakeEn
     assert title == "Why?"
     assert so_far + text_of(recording, request_id) == engine.streams[request_id].text
     assert ended not in [request for request, _ in snapshot["requests"]]
-    assert parse(recorder.lines(OTHERS), "kept").header["snapshot"]["words"] == []
+    assert recorded(playground, OTHERS).header["snapshot"]["words"] == []
 
 
 @pytest.mark.parametrize("history", [False, True])
