@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 
 from roseplay.config import Knobs
 from roseplay.engine.client import Engine
@@ -30,11 +31,16 @@ def in_slow_motion(engine: Engine) -> Iterator[None]:
     engine.set_knobs(slow_motion=1.0)
 
 
+def app_of(engine: Any, **options: Any) -> FastAPI:
+    """The application that serves the API of an engine."""
+    hosts = {*allowed_hosts("127.0.0.1"), "testserver"}
+    return create_app(ServedEngine(engine), hosts, **{"drain": Drain(), **options})
+
+
 @contextmanager
 def serving(engine: Any, **options: Any) -> Iterator[str]:
     """Serve the API of an engine at a free port; yields its address."""
-    app = create_app(ServedEngine(engine), allowed_hosts("127.0.0.1"), drain=Drain(), **options)
-    with at_a_port(app) as address:
+    with at_a_port(app_of(engine, **options)) as address:
         yield address
 
 

@@ -16,10 +16,8 @@ from starlette.testclient import TestClient
 from roseplay.config import EngineConfig, Knobs
 from roseplay.engine.client import Engine
 from roseplay.engine.stream import Stream
-from roseplay.serve.app import ServedEngine, create_app
-from roseplay.serve.drain import Drain
 from tests.play.fake_engine import FakeEngine
-from tests.serve.conftest import serving
+from tests.serve.conftest import app_of, serving
 from tests.waiting import wait_until
 
 BODY: dict[str, Any] = {"model": "tiny-chat", "prompt": "Once", "max_tokens": 6, "ignore_eos": True}
@@ -89,7 +87,7 @@ def test_a_request_takes_one_place_while_it_is_submitted() -> None:
 
 def test_a_request_that_finds_too_little_room_leaves_nothing_behind() -> None:
     engine = FakeEngine(max_waiting=2)
-    client = TestClient(create_app(ServedEngine(engine), {"testserver"}, drain=Drain()))  # type: ignore[arg-type]
+    client = TestClient(app_of(engine))
     refused = client.post("/v1/completions", json={"model": "fake-chat", "prompt": [1, 2], "n": 3})
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_full")
     assert refused.headers["retry-after"] == "1"
@@ -98,7 +96,7 @@ def test_a_request_that_finds_too_little_room_leaves_nothing_behind() -> None:
 
 def test_only_requests_for_answers_need_room() -> None:
     engine = FakeEngine(max_waiting=1)
-    client = TestClient(create_app(ServedEngine(engine), {"testserver"}, drain=Drain()))  # type: ignore[arg-type]
+    client = TestClient(app_of(engine))
     engine.submit([1, 2])  # is never scheduled
     asks = ["/v1/completions", "/v1/chat/completions"]
     assert [client.post(path).status_code for path in asks] == [429, 429]

@@ -19,10 +19,10 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from roseplay.serve.app import ServedEngine, create_app
 from roseplay.serve.drain import Drain, DrainGate, DrainingServer
 from roseplay.serve.interrupts import Interrupts
 from tests.play.fake_engine import FakeEngine
+from tests.serve.conftest import app_of
 from tests.serve.program import MODEL, errors_of, served
 from tests.waiting import wait_until
 
@@ -104,8 +104,8 @@ def test_the_server_ends_after_its_requests_or_its_grace_time(
 
 
 def test_a_server_that_ends_is_well_but_not_ready(drain: Drain) -> None:
-    served: Any = ServedEngine(FakeEngine())  # type: ignore[arg-type]
-    client = TestClient(create_app(served, {"testserver"}, drain=drain))
+    engine = FakeEngine()
+    client = TestClient(app_of(engine, drain=drain))
     assert client.get("/ready").json()["status"] == client.get("/health").json()["status"] == "ok"
     drain.begin()
     ready, health = client.get("/ready"), client.get("/health")
@@ -113,7 +113,7 @@ def test_a_server_that_ends_is_well_but_not_ready(drain: Drain) -> None:
     assert "shutting down" in ready.json()["detail"] and ready.json()["status"] == ready.json()["detail"]
     assert (health.json()["status"], health.json()["model"]) == ("ok", "fake-chat")
     assert ready.headers["cache-control"] == "no-store"
-    served.engine.wrong = "the worker stands"
+    engine.wrong = "the worker stands"
     assert client.get("/health").status_code == 503
     assert client.get("/ready").json()["detail"] == "the worker stands"
 

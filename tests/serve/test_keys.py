@@ -10,12 +10,11 @@ from starlette.websockets import WebSocketDisconnect
 
 from roseplay.play.playground import Playground
 from roseplay.play.server import create_app as create_page
-from roseplay.serve.app import ServedEngine, create_app
-from roseplay.serve.drain import Drain
 from roseplay.serve.guard import allowed_hosts
 from roseplay.serve.keys import COOKIE
 from tests.play.app_routes import places
 from tests.play.fake_engine import FakeEngine
+from tests.serve.conftest import app_of
 
 HOST = "127.0.0.1:7860"
 KEY = "open-sesame"
@@ -29,7 +28,7 @@ def page_app() -> Any:
 
 
 def api_app() -> Any:
-    return create_app(ServedEngine(FakeEngine()), allowed_hosts("127.0.0.1"), key=KEY, drain=Drain())  # type: ignore[arg-type]
+    return app_of(FakeEngine(), key=KEY)
 
 
 @pytest.fixture(scope="module", params=[page_app, api_app], ids=["page", "api"])

@@ -23,12 +23,11 @@ from roseplay.core.request import FinishReason
 from roseplay.engine.client import Engine
 from roseplay.engine.records import StepRecord
 from roseplay.engine.telemetry import StepEvent
-from roseplay.serve.app import ServedEngine, create_app
-from roseplay.serve.drain import Drain
+from roseplay.serve.app import ServedEngine
 from roseplay.serve.metrics import Metrics
 from roseplay.serve.monitor import Monitor
 from tests.play.fake_engine import INFO, FakeEngine
-from tests.serve.conftest import serving
+from tests.serve.conftest import app_of, serving
 from tests.serve.dashboards import DOES_NOT_APPLY, LIMITS, QUERIED
 from tests.waiting import wait_until
 
@@ -216,9 +215,8 @@ def test_names_keep_their_colons_for_every_scraper(address: str) -> None:
 def test_the_telemetry_is_read_between_scrapes() -> None:
     """Its log is bounded."""
     engine = FakeEngine()
-    served = ServedEngine(engine)  # type: ignore[arg-type]
-    monitor = Monitor(served)
-    with TestClient(create_app(served, {"testserver"}, drain=Drain(), monitor=monitor)):
+    monitor = Monitor(ServedEngine(engine))  # type: ignore[arg-type]
+    with TestClient(app_of(engine, monitor=monitor)):
         engine.submit([1, 2, 3], SamplingParams(max_new_tokens=5))
         engine.step(5)
         generated = b'generation_tokens_total{engine="0",model_name="fake-chat"} 5.0'

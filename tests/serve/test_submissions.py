@@ -10,10 +10,9 @@ import httpx
 import pytest
 
 from roseplay.engine.stream import Stream
-from roseplay.serve.app import ServedEngine, create_app
-from roseplay.serve.drain import Drain
 from roseplay.serve.submissions import Submissions
 from tests.play.fake_engine import FakeEngine
+from tests.serve.conftest import app_of
 from tests.waiting import wait_until
 
 
@@ -78,7 +77,7 @@ class HeldEngine(FakeEngine):
 
 def test_a_request_of_the_api_that_is_given_up_while_it_is_submitted_is_aborted() -> None:
     engine = HeldEngine()
-    app = create_app(ServedEngine(engine), {"127.0.0.1"}, drain=Drain())  # type: ignore[arg-type]
+    app = app_of(engine)
 
     async def leave() -> None:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
