@@ -150,9 +150,7 @@ function fill() {
 function cardOf(scenario) {
   const { name, look = [] } = scenario, onclick = () => chooseScenario(name);
   const values = { className: "rp-lab-card", "data-name": name, title: look.join(" "), role: "radio", onclick };
-  const card = makeButton(make("b", "", scenario.title), values);
-  card.append(make("span", "", scenario.card), drawing(name));
-  return card;
+  return makeButton(make("b", "", scenario.title), values, make("span", "", scenario.card), drawing(name));
 }
 
 function mark() {
@@ -194,12 +192,17 @@ let chosenFile = null; // the text on the card that names the file
 /* The last card: the file is chosen with it, or dropped on it. */
 function ownCard() {
   const input = make("input", { type: "file", hidden: true, accept: ".jsonl,.json,.csv,.txt" });
-  const card = makeButton(make("b", "", "Your own traffic…"), { className: "rp-lab-card", role: "radio" });
+  const values = { className: "rp-lab-card", role: "radio", "aria-label": "Your own traffic: choose a file" };
+  const title = make("b", "", "Your own traffic…");
   chosenFile = make("span");
-  card.dataset.name = lab.catalogue.own.name;
-  card.append(chosenFile, drawing("other"), input);
+  const card = makeButton(
+    title,
+    { ...values, "data-name": lab.catalogue.own.name },
+    chosenFile,
+    drawing("other"),
+    input,
+  );
   takeFiles(card, input, card, take);
-  card.setAttribute("aria-label", "Your own traffic: choose a file");
   input.onclick = (event) => event.stopPropagation();
   showFile();
   return card;

@@ -21,15 +21,12 @@ function rows(list, chosen = () => {}) {
   return list.map(({ name, title, shows, seconds, absent = "" }, i) => {
     const takes = absent ? "not here" : seconds ? `${seconds} s` : "";
     const about = [make("b", "", title), make("span", "", absent || shows), make("small", "", takes)];
-    const button = makeButton(make("i", "", String(i + 1)), {
-      className: absent ? "rp-not-here" : "",
-      onclick: () => {
-        chosen();
-        demos.start(name);
-      },
-    });
-    button.append(...about);
-    return make("li", "", button);
+    const onclick = () => {
+      chosen();
+      demos.start(name);
+    };
+    const values = { className: absent ? "rp-not-here" : "", onclick };
+    return make("li", "", makeButton(make("i", "", String(i + 1)), values, ...about));
   });
 }
 
@@ -46,12 +43,9 @@ function recorded(chosen = () => {}) {
 
 /* The row after the first ones, which opens the list of all. */
 function moreRow(more) {
-  const button = makeButton(make("i", "", `+${more.length}`), {
-    className: "rp-more-demos",
-    onclick: () => openDemoList(button),
-  });
-  button.append(make("b", "", "More demos"), make("span", "", more.map(({ title }) => title).join(" · ")));
-  return make("li", "", button);
+  const words = [make("b", "", "More demos"), make("span", "", more.map(({ title }) => title).join(" · "))];
+  const values = { className: "rp-more-demos", onclick: ({ currentTarget }) => openDemoList(currentTarget) };
+  return make("li", "", makeButton(make("i", "", `+${more.length}`), values, ...words));
 }
 
 /** The list of those that can be shown here, for the timeline. */

@@ -52,9 +52,8 @@ export function mount(element) {
   lines = [make("p"), make("p")];
   progress = make("div", { className: "rp-story-course", hidden: true });
   const text = make("div", { className: "rp-story-text", role: "status" }, ...lines);
-  const first = makeButton("Show me", { className: "rp-show-me rp-primary", onclick: () => demos.start() });
-  const takes = make("small");
-  first.append(takes, make("kbd", "", "D"));
+  const takes = make("small"), values = { className: "rp-show-me rp-primary", onclick: () => demos.start() };
+  const first = makeButton("Show me", values, takes, make("kbd", "", "D"));
   on("demos offered", () => write(takes, demos.list[0]?.seconds ? `${demos.list[0].seconds} s` : ""));
   box.append(
     ...(demos.list.length ? [make("div", "rp-story-first", first, menu("All demos"))] : []),
@@ -88,10 +87,8 @@ function spanCell() {
 }
 
 function controls() {
-  next = makeButton("Next", { className: "rp-show-me rp-primary", onclick: demos.next });
-  next.append(make("kbd", "", "N"));
-  const stop = makeButton("Stop", { className: "rp-show-me", onclick: demos.end });
-  stop.append(make("kbd", "", "Esc"));
+  next = makeButton("Next", { className: "rp-show-me rp-primary", onclick: demos.next }, make("kbd", "", "N"));
+  const stop = makeButton("Stop", { className: "rp-show-me", onclick: demos.end }, make("kbd", "", "Esc"));
   return make("div", { className: "rp-story-controls", role: "group", "aria-label": "Demo" }, next, stop);
 }
 

@@ -40,8 +40,10 @@ export function set(element, values) {
  * A button that submits nothing, with words or a drawing.
  * @param {Node | string} inside
  * @param {string | Values} [values]
+ * @param {...(Node | string)} more
  */
-export const makeButton = (inside, values = "") => set(make("button", values, inside), { type: "button" });
+export const makeButton = (inside, values = "", ...more) =>
+  set(make("button", values, inside, ...more), { type: "button" });
 
 function drawn(tag, attributes) {
   const element = document.createElementNS(SVG, tag);
