@@ -17,6 +17,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.test_structure import parsed, statements
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 
@@ -172,7 +174,7 @@ def third_party_imports() -> dict[str, str]:
     own = {path.stem for path in (REPOSITORY / "assets").rglob("*.py")} | {"roseplay", "corpus", "recipe"}
     found: dict[str, str] = {}
     for path in files:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in statements(parsed(path)):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
                 names = [node.module]

@@ -26,6 +26,14 @@ _BASE: dict[str, Any] = {
 }
 _WINDOWED = {"sliding_window": 8}
 _ALTERNATING = ["sliding_attention", "full_attention", "sliding_attention"]
+_GEMMA = {"head_dim": 16, "query_pre_attn_scalar": 20, "layer_types": _ALTERNATING, **_WINDOWED}
+_LATENT = {
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 12,
+}
 
 
 def base(**changes: Any) -> dict[str, Any]:
@@ -50,19 +58,8 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     "mixtral": lambda: tf.MixtralConfig(**base(num_local_experts=4, num_experts_per_tok=2)),
     "mistral": lambda: tf.MistralConfig(**base(head_dim=8, **_WINDOWED)),
     "gemma": lambda: tf.GemmaConfig(**base(head_dim=16, num_key_value_heads=1)),
-    "gemma2": lambda: tf.Gemma2Config(
-        **base(
-            head_dim=16,
-            query_pre_attn_scalar=20,
-            attn_logit_softcapping=5.0,
-            final_logit_softcapping=10.0,
-            layer_types=_ALTERNATING,
-            **_WINDOWED,
-        )
-    ),
-    "gemma3_text": lambda: tf.Gemma3TextConfig(
-        **base(head_dim=16, query_pre_attn_scalar=20, layer_types=_ALTERNATING, **_WINDOWED)
-    ),
+    "gemma2": lambda: tf.Gemma2Config(**base(attn_logit_softcapping=5.0, final_logit_softcapping=10.0, **_GEMMA)),
+    "gemma3_text": lambda: tf.Gemma3TextConfig(**base(**_GEMMA)),
     "phi": lambda: tf.PhiConfig(**base(partial_rotary_factor=0.5)),
     "phi3": lambda: tf.Phi3Config(**base(**_WINDOWED)),
     "gpt_neox": lambda: tf.GPTNeoXConfig(**_without("num_key_value_heads")),
@@ -90,7 +87,6 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     "exaone4": lambda: tf.Exaone4Config(**base(layer_types=_ALTERNATING, **_WINDOWED)),
     "deepseek_v3": lambda: tf.DeepseekV3Config(
         **base(
-            num_key_value_heads=4,
             moe_intermediate_size=24,
             n_routed_experts=8,
             num_experts_per_tok=2,
@@ -98,10 +94,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
             topk_group=1,
             first_k_dense_replace=1,
             q_lora_rank=16,
-            kv_lora_rank=16,
-            qk_rope_head_dim=8,
-            qk_nope_head_dim=16,
-            v_head_dim=12,
+            **_LATENT,
         )
     ),
     "nemotron": lambda: tf.NemotronConfig(**base(head_dim=8)),
@@ -120,7 +113,14 @@ _EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size":
 _SHARED_EXPERT = {**_EXPERTS, "shared_expert_intermediate_size": 24}
 _LINEAR = {"layer_types": ["linear_attention", "full_attention", "linear_attention"]}
 _CONVOLUTIONS = {"layer_types": ["conv", "full_attention", "conv"]}
-_EVERY_SECOND = ["mamba", "hybrid", "mamba", "hybrid"]
+_JAMBA = {
+    "attn_layer_period": 2,
+    "attn_layer_offset": 1,
+    "expert_layer_period": 2,
+    "expert_layer_offset": 1,
+    "mamba_dt_rank": 4,
+}
+_ZAMBA = {"num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid"] * 2, "attention_head_dim": 16}
 
 # Families with recurrent layers, which need state slots.
 STATEFUL: dict[str, Callable[[], Any]] = {
@@ -130,17 +130,7 @@ STATEFUL: dict[str, Callable[[], Any]] = {
     ),
     "qwen3_next": lambda: tf.Qwen3NextConfig(**base(head_dim=16, **_LINEAR, **_LINEAR_ATTENTION, **_SHARED_EXPERT)),
     "kimi_linear": lambda: tf.KimiLinearConfig(
-        **base(
-            num_key_value_heads=4,
-            kv_lora_rank=16,
-            qk_rope_head_dim=8,
-            qk_nope_head_dim=16,
-            v_head_dim=12,
-            linear_num_heads=4,
-            linear_head_dim=8,
-            **_LINEAR,
-            **_EXPERTS,
-        )
+        **base(linear_num_heads=4, linear_head_dim=8, **_LATENT, **_LINEAR, **_EXPERTS)
     ),
     "lfm2": lambda: tf.Lfm2Config(**base(**_CONVOLUTIONS)),
     "lfm2_moe": lambda: tf.Lfm2MoeConfig(**base(num_dense_layers=1, **_CONVOLUTIONS, **_EXPERTS)),
@@ -163,39 +153,17 @@ STATEFUL: dict[str, Callable[[], Any]] = {
     ),
     "bamba": lambda: tf.BambaConfig(**base(attn_layer_indices=[1], **_MAMBA_2)),
     "falcon_h1": lambda: tf.FalconH1Config(**base(mamba_d_ssm=64, **_MAMBA_2)),
-    "jamba": lambda: tf.JambaConfig(
-        **base(
-            attn_layer_period=2,
-            attn_layer_offset=1,
-            expert_layer_period=2,
-            expert_layer_offset=1,
-            num_experts=4,
-            num_experts_per_tok=2,
-            mamba_dt_rank=4,
-            **_MAMBA,
-        )
-    ),
-    "zamba": lambda: tf.ZambaConfig(
-        **base(
-            num_hidden_layers=4,
-            layers_block_type=_EVERY_SECOND,
-            n_mamba_heads=2,
-            mamba_dt_rank=4,
-            attention_head_dim=16,
-            **_MAMBA,
-        )
-    ),
+    "jamba": lambda: tf.JambaConfig(**base(**_JAMBA, **_MAMBA, **_EXPERTS)),
+    "zamba": lambda: tf.ZambaConfig(**base(n_mamba_heads=2, mamba_dt_rank=4, **_ZAMBA, **_MAMBA)),
     "zamba2": lambda: tf.Zamba2Config(
         **base(
-            num_hidden_layers=4,
-            layers_block_type=_EVERY_SECOND,
             n_mamba_heads=8,
             mamba_ngroups=2,
             chunk_size=8,
             num_mem_blocks=1,
             adapter_rank=4,
-            attention_head_dim=16,
             use_mem_rope=True,
+            **_ZAMBA,
             **_MAMBA,
         )
     ),

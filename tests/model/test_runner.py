@@ -31,6 +31,11 @@ def request(tokens: list[int], blocks: list[int], request_id: int = 0, **params)
     return made
 
 
+def drawing(r: Request, start: int, count: int, row: int, **about: int) -> StepEntry:
+    """Draws from the logits of the entry with index ``row``."""
+    return StepEntry(r, start, count, samples=True, logits_entry=row, **about)
+
+
 def greedy(model, tokens: list[int]) -> int:
     return int(eager_logits(model, tokens)[-1].argmax())
 
@@ -42,13 +47,13 @@ def test_followers_share_the_leaders_blocks_and_logits_in_the_same_step(model, r
     longer = request(prompt[:8] + random_tokens(3, 97, 3), [5, 6, 9], 2)
     result = step_of(
         runner,
-        StepEntry(longer, 8, 3, samples=True, logits_entry=0),  # before its leader, since appends come first
-        StepEntry(leader, 0, 10, samples=True, logits_entry=1),
-        StepEntry(follower, 10, 0, samples=True, logits_entry=1),
+        drawing(longer, 8, 3, row=0),  # before its leader, since appends come first
+        drawing(leader, 0, 10, row=1),
+        drawing(follower, 10, 0, row=1),
     )
     assert result.token_ids[:2] == [greedy(model, longer.token_ids), greedy(model, prompt)]
     alone = make_runner(model)
-    assert result.token_ids[2] == step_of(alone, StepEntry(follower, 0, 10, samples=True, logits_entry=0)).token_ids[0]
+    assert result.token_ids[2] == step_of(alone, drawing(follower, 0, 10, row=0)).token_ids[0]
 
 
 def test_each_entry_draws_from_the_row_it_names(model, runner):
@@ -58,8 +63,8 @@ def test_each_entry_draws_from_the_row_it_names(model, runner):
     result = step_of(
         runner,
         StepEntry(request(one, [1, 2]), 0, 5, save_logits_key=1),
-        StepEntry(request(two, [3, 4], 1), 0, 7, samples=True, logits_entry=1),
-        StepEntry(request(list(two), [3, 4], 2), 7, 0, samples=True, logits_entry=1),
+        drawing(request(two, [3, 4], 1), 0, 7, row=1),
+        drawing(request(list(two), [3, 4], 2), 7, 0, row=1),
     )
     assert result.token_ids == [None, greedy(model, two), greedy(model, two)]
 
@@ -76,7 +81,7 @@ def test_saved_logits_serve_a_step_without_rows(model, runner):
     mixed = step_of(  # saved, computed, and saved again
         runner,
         StepEntry(repeat, 6, 0, samples=True, logits_key=77),
-        StepEntry(request(random_tokens(3, 97, 5), [4], 2), 0, 3, samples=True, logits_entry=1),
+        drawing(request(random_tokens(3, 97, 5), [4], 2), 0, 3, row=1),
         StepEntry(request(list(prompt), [1, 2], 3), 6, 0, samples=True, logits_key=77),
     )
     assert mixed.token_ids == [result.token_ids[0], greedy(model, random_tokens(3, 97, 5)), result.token_ids[0]]
@@ -87,11 +92,7 @@ def test_saved_logits_are_raw_and_their_own(model, runner):
     prompt = random_tokens(6, 97, 6)
     penalised = request(prompt, [1, 2], repetition_penalty=50.0, temperature=3.0)
     other = request(random_tokens(3, 97, 7), [3], 1)
-    step_of(
-        runner,
-        StepEntry(other, 0, 3, samples=True, logits_entry=0),
-        StepEntry(penalised, 0, 6, samples=True, logits_entry=1, save_logits_key=1),
-    )
+    step_of(runner, drawing(other, 0, 3, row=0), drawing(penalised, 0, 6, row=1, save_logits_key=1))
     saved = runner._sampler.saved_logits[1]
     assert saved.dtype == torch.float32
     assert (saved - eager_logits(model, prompt)[-1]).abs().max() < 1e-4
@@ -117,12 +118,7 @@ def test_copies_come_before_appends(model, runner):
     a = request([*common, 11], [1, 2])
     b = request([*common, 13], [1, 3], 1)
     step_of(runner, StepEntry(a, 0, 6))
-    result = step_of(
-        runner,
-        StepEntry(a, 6, 1, samples=True, logits_entry=0),
-        StepEntry(b, 6, 1, samples=True, logits_entry=1),
-        copies=[(2, 3)],
-    )
+    result = step_of(runner, drawing(a, 6, 1, row=0), drawing(b, 6, 1, row=1), copies=[(2, 3)])
     assert result.token_ids == [greedy(model, a.token_ids), greedy(model, b.token_ids)]
 
 
@@ -149,11 +145,7 @@ def test_what_lies_in_other_slots_does_not_matter(model, attention: str):
     a = request(random_tokens(6, 97, 1), [3, 4, 30, 31])  # two blocks more than its tokens need
     b = request(random_tokens(17, 97, 2), [5, 6, 7, 8, 9], 1)
     step_of(runner, StepEntry(a, 0, 5), StepEntry(b, 0, 16))
-    result = step_of(
-        runner,
-        StepEntry(a, 5, 1, samples=True, logits_entry=0),
-        StepEntry(b, 16, 1, samples=True, logits_entry=1),
-    )
+    result = step_of(runner, drawing(a, 5, 1, row=0), drawing(b, 16, 1, row=1))
     assert result.token_ids == [greedy(model, a.token_ids), greedy(model, b.token_ids)]
 
 
@@ -166,20 +158,12 @@ def test_a_request_that_overflows_spoils_nobody_else(attention: str):
     runner = make_runner(model, attention=attention, num_blocks=32)
     ill = request([5, 90, 6, 7, 90, 8, 9, 10], [1, 2])
     well = request([3, 4, 5, 6, 7], [3, 4], 1)
-    result = step_of(
-        runner,
-        StepEntry(ill, 0, 8, samples=True, logits_entry=0),
-        StepEntry(well, 0, 5, samples=True, logits_entry=1),
-    )
+    result = step_of(runner, drawing(ill, 0, 8, row=0), drawing(well, 0, 5, row=1))
     assert result.token_ids[1] == greedy(model, well.token_ids)
     after = request([11, 12], [2], 2)
     longer = request([13, 14, 15, 16, 17, 18], [5, 1], 3)
     step_of(runner, StepEntry(after, 0, 1), StepEntry(longer, 0, 5))
-    result = step_of(
-        runner,
-        StepEntry(after, 1, 1, samples=True, logits_entry=0),
-        StepEntry(longer, 5, 1, samples=True, logits_entry=1),
-    )
+    result = step_of(runner, drawing(after, 1, 1, row=0), drawing(longer, 5, 1, row=1))
     assert result.token_ids == [greedy(model, after.token_ids), greedy(model, longer.token_ids)]
 
 
@@ -215,10 +199,10 @@ def test_steps_that_make_no_sense_change_nothing(runner):
     bad = [
         StepEntry(r, 0, 3, samples=True),
         StepEntry(r, 0, 3, samples=True, logits_entry=0, logits_key=1),
-        StepEntry(r, 0, 3, samples=True, logits_entry=1),
-        StepEntry(r, 0, 3, samples=True, logits_entry=-1),
+        drawing(r, 0, 3, row=1),
+        drawing(r, 0, 3, row=-1),
         StepEntry(r, 0, 3, samples=True, logits_key=404),
-        StepEntry(r, 3, 0, samples=True, logits_entry=0),
+        drawing(r, 3, 0, row=0),
         StepEntry(r, 3, 0, save_logits_key=3),
         StepEntry(r, 1, 3),
     ]
@@ -229,7 +213,7 @@ def test_steps_that_make_no_sense_change_nothing(runner):
         step_of(runner, StepEntry(r, 0, 3), copies=[(3, 2), (4, 2)])
     assert all(torch.equal(a, b) for a, b in zip(before, runner.cache.keys.values(), strict=True))
     assert not runner._sampler.saved_logits
-    assert step_of(runner, StepEntry(r, 0, 3, samples=True, logits_entry=0)).token_ids != [None]
+    assert step_of(runner, drawing(r, 0, 3, row=0)).token_ids != [None]
 
 
 def test_logits_past_the_tokenizers_vocabulary_stay_possible(model):
@@ -237,7 +221,7 @@ def test_logits_past_the_tokenizers_vocabulary_stay_possible(model):
     with torch.no_grad():
         biased.lm_head.bias[96] = 1e3
     r = request([3], [1])
-    assert step_of(make_runner(biased), StepEntry(r, 0, 1, samples=True, logits_entry=0)).token_ids == [96]
+    assert step_of(make_runner(biased), drawing(r, 0, 1, row=0)).token_ids == [96]
 
 
 def test_info(model):
