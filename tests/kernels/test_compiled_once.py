@@ -14,13 +14,22 @@ pytest.importorskip("numba", reason="Numba is not installed")
 
 from roseplay.kernels.cpu import simd
 
-# Numba's first call in a process starts its threads; torch keeps the number that it was given.
 ANSWER = """
 from roseplay import Engine, SamplingParams
-with Engine("tiny-chat", worker="thread", threads=3) as engine:
-    assert engine.info.threads == 3
+with Engine("tiny-chat", worker="thread") as engine:
     for length in (3, 40):
         engine.submit(list(range(4, 4 + length)), SamplingParams(max_new_tokens=6)).result(timeout=120)
+"""
+IN_THREADS = """
+import numpy as np, torch
+from roseplay.kernels.cpu.attention.calls import attend_in_place
+from roseplay.kernels.cpu.attention.plan import Decodes
+from roseplay.model.attention import AttentionParams
+q, blocks, one = torch.ones(1, 8, 8), torch.ones(2, 8, 4, 8), np.ones(1, np.int64)
+torch.set_num_threads(3)
+attend_in_place(q, q.clone(), blocks, blocks, Decodes(one - 1, one[:, None], one, one, one - 1), AttentionParams(1.0))
+assert torch.get_num_threads() == 3
+torch.set_num_threads(1)
 """
 KERNEL = """
 from numba import types
@@ -47,8 +56,9 @@ def log(process: subprocess.Popen[str]) -> str:
 
 
 def test_nothing_is_compiled_twice():
-    exec(ANSWER, {})
-    again = log(start("-c", ANSWER))
+    """And torch keeps its number of threads when Numba's first call in a process starts others."""
+    exec(IN_THREADS + ANSWER, {})
+    again = log(start("-c", IN_THREADS + ANSWER))
     assert "data loaded" in again and "data saved" not in again
 
 
