@@ -53,9 +53,10 @@ def test_the_next_prompt_holds_the_conversation(engine: FakeEngine, playground: 
 
 
 def test_a_stopped_answer_stays_as_far_as_it_came(engine: FakeEngine, playground: Playground) -> None:
-    send(playground, "one", tokens=50)
+    stopped = send(playground, "one", tokens=50)
     engine.step(3)
     second = send(playground, "two")  # this stops the first answer
+    assert engine.streams[stopped].finish_reason == "abort"
     assert engine.streams[second].prompt_token_ids == as_ids("one\n\n" + "".join(WORDS[:3]) + "\n\ntwo")
     engine.step(2)
     first, _ = lane(playground)["turns"]
