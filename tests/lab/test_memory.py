@@ -190,52 +190,29 @@ BATCH = {"setting": "max_batch_size", "from": 1, "to": 2}
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (
-            FOUR_MILLION,
-            "this may hold 1.9 GiB of memory: 1.9 GiB for the tables of 8,000,001 KV blocks, and 0.0 GiB for a run of up to"
-            " 120 prompt tokens and 64 answer tokens; the lab may take 1.0 GiB, a quarter of what is free: lower num_blocks",
-        ),
-        (
-            {"traffic": {"requests": [[0, 9000, 2]] * 1000}},
-            "for a run of up to 9,000,000 prompt tokens and 2,000 answer tokens; the lab may take 1.0 GiB, a quarter of what"
-            " is free: send fewer or shorter requests",
-        ),
+        (FOUR_MILLION, "this may hold 1.9 GiB of memory: 1.9 GiB for the tables of 8,000,001 KV blocks, and 0.0 GiB for a run of up to 120 prompt tokens and 64 answer tokens; the lab may take 1.0 GiB, a quarter of what is free: lower num_blocks"),
+        ({"traffic": {"requests": [[0, 9000, 2]] * 1000}}, "for a run of up to 9,000,000 prompt tokens and 2,000 answer tokens; the lab may take 1.0 GiB, a quarter of what is free: send fewer or shorter requests"),
         ({"traffic": {"requests": [[0, 9, 4096]] * 1000}, "sweep": BATCH}, "and 4,096,000 answer tokens"),
         ({"traffic": {"requests": [[0, "é" * 9000, 2]] * 500}}, "up to 9,000,000 prompt tokens"),
         ({"scenario": "token-budget", "params": LONG_TEXT, "sweep": BATCH}, "prompt tokens and"),
-        (
-            {"scenario": "swap", "params": {"num_requests": 1000}}
-            | {"sweep": {"setting": "prompt_tokens", "from": 9, "to": 20_000}},
-            "up to 20,000,000 prompt tokens",
-        ),
+        ({"scenario": "swap", "params": {"num_requests": 1000}, "sweep": {"setting": "prompt_tokens", "from": 9, "to": 20_000}}, "up to 20,000,000 prompt tokens"),
     ],
-)
+)  # fmt: skip
 def test_what_an_order_will_hold_is_bounded_before_anything_is_made(body: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)) as refused:
         check(body)
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"scenario": "poisson", "params": LONG_TEXT},
-        {"traffic": {"requests": [[second, 2000, 2] for second in range(1000)]}}
-        | {"sweep": {"setting": "rate_per_s", "from": 1, "to": 32, "points": 32}},
-    ],
-)
-def test_prompts_count_once_however_many_values_are_measured(body: dict[str, Any]) -> None:
-    check(body)
-
-
-@pytest.mark.parametrize(
-    ("body", "blocks"), [({"traffic": {"requests": [[0, 9000, 2]] * 526}}, 1000), ({"scenario": "poisson"}, 2_500_000)]
-)
-def test_arms_with_equal_settings_count_once_and_others_each(body: dict[str, Any], blocks: int) -> None:
-    a, b = ({"config": {"num_blocks": blocks + more}} for more in (0, 1))
-    check({**body, "a": a, "b": a})
-    with pytest.raises(ValueError, match="this may hold 1.2 GiB of memory"):
-        check({**body, "a": a, "b": b})
+def test_prompts_and_arms_count_once_if_they_are_equal() -> None:
+    check({"scenario": "poisson", "params": LONG_TEXT})
+    rates = {"setting": "rate_per_s", "from": 1, "to": 32, "points": 32}
+    check({"traffic": {"requests": [[second, 2000, 2] for second in range(1000)]}, "sweep": rates})
+    for body, blocks in (({"traffic": {"requests": [[0, 9000, 2]] * 526}}, 1000), ({"scenario": "poisson"}, 2_500_000)):
+        a, b = ({"config": {"num_blocks": blocks + more}} for more in (0, 1))
+        check({**body, "a": a, "b": a})
+        with pytest.raises(ValueError, match="this may hold 1.2 GiB of memory"):
+            check({**body, "a": a, "b": b})
 
 
 @cache

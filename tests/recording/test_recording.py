@@ -200,20 +200,14 @@ def test_a_cut_off_last_line_is_left_out(file: Path) -> None:
         (lambda lines: [b'{"traceEvents": []}\n'], "not a recording of roseplay"),
         (lambda lines: [b"\x89PNG\r\n\x1a\n\xff\xfe"], "not a recording of roseplay"),
         (lambda lines: [], "is empty"),
-        (
-            lambda lines: [lines[0].replace(b'"roseplay_recording":2', b'"roseplay_recording":9')],
-            "reads format 2",
-        ),
+        (lambda lines: [lines[0].replace(b'"roseplay_recording":2', b'"roseplay_recording":9')], "reads format 2"),
         (lambda lines: [lines[0].replace(b'"snapshot"', b'"snapshots"')], "snapshot is missing"),
         (lambda lines: [*lines[:2], lines[2][:-20] + b"\n", *lines[3:]], "line 3: it is not JSON"),
         (lambda lines: [b'{"info":{},' + lines[0][1:]], "the header: 'info' occurs twice in one object"),
         (lambda lines: [*lines[:2], b'{"t": 1.0}\n'], "line 3: steps is missing"),  # the last line, but a whole one
-        (
-            lambda lines: [*lines[:2], b'{"seq":1,' + lines[2][1:], *lines[3:]],
-            "line 3: 'seq' occurs twice in one object",
-        ),
+        (lambda lines: [*lines[:2], b'{"seq":1,' + lines[2][1:], *lines[3:]], "line 3: 'seq' occurs twice in one object"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_file_is_refused_in_one_line(file: Path, damage: Any, said: str) -> None:
     file.write_bytes(b"".join(damage(file.read_bytes().splitlines(keepends=True))))
     with pytest.raises(RecordingError, match=said) as error:
