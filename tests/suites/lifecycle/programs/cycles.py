@@ -14,8 +14,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from transformers import PreTrainedModel
-
 from roseplay import Engine, SamplingParams
 from roseplay.engine.errors import EngineStartError
 
@@ -78,6 +76,8 @@ def native_threads() -> int:
 
 def objects() -> dict[str, int]:
     """The number of live engines, models and parts of them."""
+    from transformers import PreTrainedModel  # here, where the engine has imported it at less cost
+
     gc.unfreeze()  # count objects that the collector was told to ignore as well
     gc.collect()
     counts = dict.fromkeys([*OURS, "PreTrainedModel"], 0)
