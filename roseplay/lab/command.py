@@ -25,7 +25,10 @@ _POLL_S = 0.1
 
 
 def main(argv: Sequence[str] | None = None, open_engine: OpenEngine | None = None) -> int:
-    """Run one experiment; ``open_engine`` is that of ``Job``. Returns 0 on success, 1 if a run failed, 2 for invalid arguments, 130 if interrupted."""
+    """Run one experiment; ``open_engine`` is that of ``Job``.
+
+    Returns 0 on success, 1 if a run failed, 2 for invalid arguments, 130 if interrupted.
+    """
     options = parser().parse_args(argv)
     results: list[dict[str, Any]] = []
     try:
