@@ -183,11 +183,12 @@ RESET = """async () => {
   for (const toast of document.querySelectorAll(".toast-close")) toast.click();
   Rose.view.setSpan(15000);
   Rose.emit("select", null);
-  const { call } = await Rose.load("shared/endpoints.js"), { ask } = await Rose.load("shared/ask.js");
-  const used = (lane) => lane <= 4 || document.querySelector(`#rp-lane-${lane} .rp-turn`);
-  for (const lane of [1, 2, 3, 4, 5, 6, 7, 8].filter(used)) await call("new_chat", { lane });
+  scrollTo(0, 0);
+  const { ask } = await Rose.load("shared/ask.js"), patience = { ms: 60_000 };
+  const headers = { "Content-Type": "application/json" }, lanes = JSON.stringify({ data: [0, Rose.tab] }); // all
+  await fetch("/gradio_api/run/new_chat", { method: "POST", headers, body: lanes, signal: AbortSignal.timeout(60_000) });
   const body = { tab: Rose.tab, changes: {}, reset: true };
-  await Promise.all([0, 1, 2, 3, 4].map((lane) => ask("/sampling", { body: { ...body, lane } })));
+  await Promise.all([0, 1, 2, 3, 4].map((lane) => ask("/sampling", { body: { ...body, lane }, ...patience })));
   const changed = document.querySelector("#sampling-reset")?.textContent.includes("changed");
   if (changed) Rose.emit("replaced"); // the controls show the settings again
 }"""

@@ -282,9 +282,7 @@ def check_chosen(page: Page, served: Served) -> None:
     """Click a word of an answer: the popover leaves it uncovered."""
     answer_at_most(page, 12)
     send(page, served, 1, "What is a KV block?")
-    box = page.locator("#rp-lane-1 .rp-a").bounding_box()
-    assert box
-    page.mouse.click(box["x"] + 30, box["y"] + 8)
+    page.locator("#rp-lane-1 .rp-a").click(position={"x": 30, "y": 8})
     popover = page.get_by_role("dialog")
     expect(popover).to_be_visible()
     chosen = page.locator("#rp-lane-1 .rp-chosen")
