@@ -199,7 +199,8 @@ LISTS = ("#to input", "#lane-count input")
 BOXES = ("#burst-size input[type=number]", "#answer-length input[type=number]", "#steady-rate-value input")
 PRESSED = "[aria-pressed=true]"
 WORDS = {"#mix label": ".selected", "#rp-steady button": PRESSED, "#rp-steps [aria-label=view] button": PRESSED}
-CONTROLS = (*LISTS, *BOXES, *(row + chosen for row, chosen in WORDS.items()), "#sampling-lane input")
+OTHERS = ("#sampling-lane input", "#slow-factor input")  # not set back: where these differ, the page is loaded again
+CONTROLS = (*LISTS, *BOXES, *(row + chosen for row, chosen in WORDS.items()), *OTHERS)
 VALUES = """(controls) => controls.map((control) => document.querySelector(control))
   .map((element) => element && (element.value || element.textContent.trim()))"""
 
