@@ -207,12 +207,12 @@ def test_bad_health_is_said_in_the_servers_words_and_none_in_time_is_bad() -> No
             end.wait(5)  # healthy, for a caller that waits longer than requested
         return JSONResponse({"detail": "the queue is stuck"}, 503) if wrong.is_set() else Response()
 
+    wrong.set()
     with attached(script) as remote:
-        assert remote.health().ok
-        wrong.set()
         bad = remote.health()
         assert (bad.ok, bad.detail) == (False, f"{remote.url} is not healthy: the queue is stuck")
         wrong.clear()
+        assert remote.health().ok
         late.set()
         none = remote.health(timeout=0.05)
         end.set()

@@ -174,3 +174,10 @@ def test_a_closed_engine_takes_nothing(address: str) -> None:
     for refused in (lambda: remote.submit("a"), lambda: remote.set_knobs(max_batch_size=3)):
         with pytest.raises(EngineError, match="closed"):
             refused()
+
+
+def test_requests_end_with_the_reason_for_which_the_engine_is_closed(address: str) -> None:
+    remote = HttpEngine(address)
+    stream = remote.submit("a", SamplingParams(max_new_tokens=400, ignore_eos=True))
+    remote.close(reason="the model is changed")
+    assert (stream.finish_reason, stream.error) == (FinishReason.ERROR, "the model is changed")

@@ -187,6 +187,15 @@ def test_gauges_between_two_steps(unfinished: int, running: int) -> None:
     assert value("kv_cache_usage_perc") == (7 / (INFO.num_blocks - 1) if unfinished else 0)
 
 
+def test_swapped_blocks_are_counted_in_bytes() -> None:
+    metrics = Metrics(INFO)
+    metrics.take(StepEvent(StepRecord(0, start_ns=0, end_ns=1, swapped_out=3, swapped_in=2), []))
+    labels, block_bytes = {"model_name": INFO.model, "engine": "0"}, INFO.block_size * INFO.kv_bytes_per_token
+    for direction, blocks in {"out": 3, "in": 2}.items():
+        name = "roseplay:swapped_bytes_total"
+        assert metrics.registry.get_sample_value(name, {**labels, "direction": direction}) == blocks * block_bytes > 0
+
+
 def test_a_refusal_of_a_full_queue_is_counted(fresh: tuple[Engine, str]) -> None:
     engine, address = fresh
     engine.pause()
@@ -203,6 +212,8 @@ def test_a_refusal_of_a_full_queue_is_counted(fresh: tuple[Engine, str]) -> None
     replies = Scrape(address).samples["http_requests_total"]
     counts = {reply.labels["status"]: reply.value for reply in replies if reply.labels["method"] == "POST"}
     assert counts == {"2xx": 4, "4xx": 6}
+    took = [sample.value for sample in Scrape(address).samples["http_request_duration_seconds_sum"]]
+    assert 0 < sum(took) < 600
 
 
 def test_names_keep_their_colons_for_every_scraper(address: str) -> None:
