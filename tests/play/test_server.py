@@ -99,6 +99,9 @@ def test_static_files_are_kept_for_good(address: str) -> None:
         assert answer.status_code == 200
         assert "immutable" in answer.headers["cache-control"]
         assert "javascript" in answer.headers["content-type"]
+        plain = httpx.get(address + path, headers={"Accept-Encoding": "identity"})
+        assert plain.content == answer.content and "content-encoding" not in plain.headers
+        assert int(answer.headers["content-length"]) < 0.6 * int(plain.headers["content-length"])
     for name in ("nothing.js", "shared", "shared/../../page.py", "/etc/passwd", "..%2fpage.py"):
         assert httpx.get(f"{address}{static}/{name}").status_code == 404
     assert httpx.get(f"{address}/ui/static/old/shared/store.js").status_code == 404
