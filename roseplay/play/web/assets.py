@@ -50,6 +50,7 @@ STYLES = (
 
 FOREVER = {"Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
 _PLOTLY = "plotly.min.js"
+_PACKED = (".js", ".map", ".css", ".svg")
 
 router = APIRouter(prefix="/ui")
 
@@ -148,7 +149,7 @@ def plotly_file(request: Request) -> Response:
 def _file(request: Request, name: str) -> Response:
     """Returns a reply with a file, compressed if the browser accepts that."""
     kind, headers = mimetypes.guess_type(name)[0] or "application/octet-stream", dict(FOREVER)
-    packed = kind.startswith("text/") and "gzip" in request.headers.get("accept-encoding", "")
+    packed = Path(name).suffix in _PACKED and "gzip" in request.headers.get("accept-encoding", "")
     if packed:
         headers["Content-Encoding"] = "gzip"
     return Response(_content(name, packed), media_type=kind, headers=headers)
