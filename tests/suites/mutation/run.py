@@ -93,13 +93,16 @@ PACKAGES = {
         "serve/*",
         _tests_in(
             "tests/serve",
-            *("admission", "bodies_in_parts", "draining", "echo", "errors", "generation_config", "hosts_and_origins"),
+            *("admission", "bodies_in_parts", "drain", "echo", "errors", "generation_config", "hosts_and_origins"),
             *("keys", "listening", "metrics", "openai_client", "prompt_text", "request_phases", "runtime_config"),
             *("server_flags", "traces"),
         ),
         deselected=_tests_in(
             "tests/serve",
             "admission::every_one_of_many_is_answered_or_refused",
+            "drain::a_stream_that_runs_is_finished_and_a_new_request_refused",
+            "drain::the_end_comes_at_a_second_signal",
+            "drain::telemetry_is_published_where_flags_say_until_a_signal_ends_the_idle_server",
             "metrics::a_real_prometheus_answers_the_dashboards_queries",
             "traces::the_end_of_a_server_sends_what_is_left",
             "traces::without_the_flag_nothing_of_it_is_loaded",
@@ -112,7 +115,6 @@ PACKAGES = {
         ["tests/wire"],
         deselected=_tests_in(
             "tests/wire",
-            "command::sockets_become_a_recording_that_replays",
             "command::without_the_extra_one_line_says_how_to_get_it",
         ),
     ),
