@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import struct
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import CellType, FunctionType
-from typing import Any
+from typing import Any, BinaryIO
 
 import numba
 from llvmlite import ir
@@ -26,6 +27,7 @@ try:
 except ImportError:  # on Windows
     fcntl = None  # type: ignore[assignment]
 
+_LOCK_WITHIN_S = 60.0
 LANES = 16
 FAST = ("reassoc", "contract", "arcp", "nsz")
 FLOAT, INT = ir.FloatType(), ir.IntType(32)
@@ -77,13 +79,24 @@ def _only_process(file: str) -> Iterator[None]:
     """Wait until no other process compiles a function of this file, and make others wait.
 
     Of processes that start at once, one compiles then, and the others load what it has written. Numba does not lock the
-    index of a function's machine code: processes that add to it at once lose entries, or mix them up.
+    index of a function's machine code: processes that add to it at once lose entries, or mix them up. A process that
+    holds the lock for longer than a function takes to compile was stopped, and is not waited for.
     """
     with contextlib.ExitStack() as opened:
         if fcntl is not None:
             with contextlib.suppress(OSError):  # there is no such file, or its file system has no locks
-                fcntl.flock(opened.enter_context(open(file, "rb")), fcntl.LOCK_EX)
+                _lock(opened.enter_context(open(file, "rb")))
         yield
+
+
+def _lock(file: BinaryIO) -> None:
+    """Lock a file until it is closed; gives up after ``_LOCK_WITHIN_S``."""
+    until = time.monotonic() + _LOCK_WITHIN_S
+    while time.monotonic() < until:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(0.01)
 
 
 class Emitter:
