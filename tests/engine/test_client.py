@@ -110,6 +110,12 @@ class Workers:
 
     def __init__(self) -> None:
         self.started: list[PlayedTransport] = []
+        self._other_threads = threading.enumerate()
+
+    def receivers(self):
+        """The threads that receive for the engines opened here; another test's engine may still have one."""
+        threads = [thread for thread in threading.enumerate() if thread not in self._other_threads]
+        return [thread for thread in threads if thread.name == "roseplay-receiver"]
 
     def open(self, *workers, model="a model", tokenizer=None, **settings):
         coming = list(workers)
@@ -148,10 +154,6 @@ def asked(question):
 def let_pass(engine, seconds):
     """Let the engine's watchdog think that so much time has passed."""
     engine._watchdog._heard_at -= seconds
-
-
-def receivers():
-    return [thread for thread in threading.enumerate() if thread.name == "roseplay-receiver"]
 
 
 # -- the start
@@ -544,12 +546,13 @@ def test_a_frozen_worker_is_taken_for_dead(workers, stopped):
         assert not engine.alive
 
 
-def test_what_escapes_in_the_receiver_ends_all_streams(engine, worker):
+def test_what_escapes_in_the_receiver_ends_all_streams(workers, engine, worker):
     stream = engine.submit([1])
+    assert len(workers.receivers()) == 1
     worker.events.put(StepOutput([], [], None, 0))
     assert "the engine's receiver failed (AttributeError: " in stream.result(PATIENCE_S).error
     assert not engine.alive
-    wait_until(lambda: not receivers())
+    wait_until(lambda: not workers.receivers())
 
 
 @pytest.fixture
@@ -573,7 +576,7 @@ def test_an_engine_that_nobody_refers_to_ends(workers, exit_hooks):
     wait_until(is_gone)
     assert worker.ended == [CLOSE_TIMEOUT_S]
     assert exit_hooks == []
-    wait_until(lambda: not receivers())
+    wait_until(lambda: not workers.receivers())
 
 
 def test_an_engine_is_closed_at_the_end_of_the_program(workers, exit_hooks):
