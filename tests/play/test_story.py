@@ -23,7 +23,7 @@ A_BURST = BurstFacts(
     burst=1, kind="mix", seed=1, answer=64, knobs=KNOBS, undisturbed=True, arrived=0.0, done=9.0, prompts=20,
     prompt_tokens=1000, saved_tokens=0, shared_head=0, cached_head=0, steps=1, longest=LongestStep(4, 880.0, 800),
     streaming=4, paused=0, worst=Gap(1, 4, 9.0, 896.0), pause=None, usual_ms=450.0, others_ms=None, waited=0,
-    waited_for=None, preempted=0, own_gap_ms=6.0, ttft_p50=80.0, ttft_p95=100.0,
+    waited_for=None, preempted=0, own_gap_ms=6.0, ttft_p50=80.0, ttft_p95=100.0, ttft_last=120.0,
 )  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def test_an_answer_that_ended_before_the_burst_did_not_wait_for_it() -> None:
     story = an_answer_streams()
     story.take(frame(35, requests=[[STREAMING, "finished", 33, {"reason": "stop", "ttft_ms": 5}]]))
     a_burst_arrives(story)
-    assert "nothing" in told(story)
+    assert told(story).items() >= {"mix": "2", "tokens": "200", "first": "58 ms"}.items()
 
 
 def test_a_burst_that_is_stopped_is_not_spoken_of() -> None:
@@ -287,10 +287,10 @@ def test_the_caption_about_a_burst_is_short_and_praises_no_pause_that_is_long_in
     effect = what_happened(one)
     named = figures_in(effect)
     assert len(plain(effect)) <= 140
-    assert len({"waited", "nothing", "paused", "long", "short"} & named.keys()) == 1, "one effect"
+    assert len({"waited", "last", "paused", "long", "short"} & named.keys()) == 1, "one effect"
     if "short" in named:
         assert one.worst and one.worst.ms < NOTICED_MS
-    if "nothing" in named:
+    if "last" in named:
         assert not one.streaming
 
 
@@ -319,6 +319,35 @@ def test_the_longest_pause_is_told_as_it_is_whatever_came_before_it(changes: Any
     assert long == {"prompts": "20 prompts", **about, "long": "896 ms", "usual": "450 ms", "slow": ""}
     short = figures_in(what_happened(replace(A_BURST, **changes, worst=Gap(1, 3, 50.0, 17.0))))
     assert short == {"prompts": "20 prompts", **about, "whom": "No answer", "short": "17 ms", "slow": ""}
+
+
+ALONE = replace(A_BURST, streaming=0, worst=None)
+ITS_TIMES = {"first": "80 ms", "last": "120 ms", "slow": ""}
+
+
+@pytest.mark.parametrize("kind", ["unique", "equal", "shared_head", "mix"])
+def test_a_burst_beside_no_answer_tells_what_its_kind_shows(kind: str) -> None:
+    named = figures_in(what_happened(replace(ALONE, kind=kind, saved_tokens=900)))
+    assert named == {
+        kind: "20",
+        "computed": "100",
+        "tokens": "1\u202f000",
+        "shared": "900",
+        **ITS_TIMES,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "about"),
+    [
+        ({"kind": None}, {"prompts": "20 prompts", "tokens": "1\u202f000"}),
+        ({"saved_tokens": 900, "cached_head": 40, "kind": None}, {"prompts": "20 prompts", "computed": "100",
+                                                                  "tokens": "1\u202f000", "cached": "900"}),
+        ({"steps": 0}, {"mix": "20"}),
+    ],
+)  # fmt: skip
+def test_what_is_not_known_of_a_burst_is_not_told(changes: Any, about: dict[str, str]) -> None:
+    assert figures_in(what_happened(replace(ALONE, **changes))) == {**about, **ITS_TIMES}
 
 
 @settings(max_examples=60)
@@ -351,7 +380,20 @@ def test_a_form_becomes_segments_and_figures_stand_as_they_are(form: Any, parts:
     assert for_page(caption([form], {"budget": "64", "prompts": "**2** [[prompts]]"})) == parts
 
 
-# -- steady traffic
+# -- steady traffic, and that of a file
+
+
+def test_traffic_from_a_file_is_told_when_its_last_answer_has_ended() -> None:
+    story = Story(KNOBS)
+    arrived = [submitted(i, 10, kind="own") for i in (1, 2)]
+    assert story.take(frame(500, requests=[*arrived, [1, "first", 60, {"ttft_ms": 50}]])) is None
+    assert story.take(frame(900, requests=[[1, "finished", 890, {"reason": "length"}]])) is None, "one is not answered"
+    events = [[2, "first", 940, {"ttft_ms": 930}], [2, "finished", 30_000, {"reason": "stop"}]]
+    said = story.take(frame(30_010, requests=events, tokens=[TokenRow(2, 990, 50.0, 1)]))
+    assert said["figures"] == [
+        {"own": "2 requests", "seconds": "30", "done": "2", "pause": "50 ms", "first": "886 ms", "slow": ""}
+    ]
+    assert story.take(frame(30_020, requests=[submitted(3, 30_015)])) is None, "it is told once"
 
 
 @pytest.mark.parametrize(("factor", "mark"), [(1.0, ""), (5.0, " at ×5")])

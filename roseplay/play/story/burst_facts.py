@@ -58,7 +58,7 @@ class BurstFacts:
         recomputed: tokens computed again, and ``swapped``: blocks copied to host memory, for those; up to then.
         drafted: tokens that were guessed for its answers and computed, up to its end; ``accepted``: those that were right.
         own_gap_ms: the median gap of its own answers, up to its end; ``None`` while there is none.
-        ttft_p50, ttft_p95: of its requests.
+        ttft_p50, ttft_p95, ttft_last: of its requests; the last is the longest.
     """
 
     burst: int
@@ -88,6 +88,7 @@ class BurstFacts:
     own_gap_ms: float | None
     ttft_p50: float
     ttft_p95: float
+    ttft_last: float
     recomputed: int = 0
     swapped: int = 0
     reader_gap_ms: float | None = None
@@ -235,6 +236,7 @@ class BurstWatch:
             own_gap_ms=median(self._own_gaps) if self._own_gaps else None,
             ttft_p50=p50,
             ttft_p95=p95,
+            ttft_last=ttft[-1],
             recomputed=self._recomputed,
             swapped=self._swapped,
             reader_gap_ms=median(readers) if readers else None,

@@ -1,4 +1,4 @@
-"""Facts on how steady traffic is answered, since it began or since a setting was changed."""
+"""Facts on how steady traffic or that of a file is answered, since it began or since a setting was changed."""
 
 from __future__ import annotations
 
@@ -8,28 +8,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from roseplay.play.story.seen_requests import SeenRequest, SeenRequests
+from roseplay.play.story.seen_requests import SeenRequests
 from roseplay.traffic.metrics import percentile
 
 LEAST_MS = 5000.0  # anything shorter is not conclusive
 LEAST_DONE = 10  # answers needed for a meaningful percentile
 _KEEP_S = 60
+KINDS = ("steady", "own")  # kinds of requests
 
 
 @dataclass(frozen=True, kw_only=True)
 class SteadyFacts:
-    """A stretch of steady traffic under the same settings.
+    """A stretch of steady traffic, or of a file's, under the same settings.
 
     Attributes:
+        own: whether all of it was from a file.
         seconds: its length.
-        rate: arrived requests per second.
+        sent: number of requests that arrived; ``rate``: per second.
         done: number of completed answers.
         worst_ms: the longest gap between two tokens of any answer; ``None`` if there was none.
-        ttft_p95: of the steady requests, in ms.
+        ttft_p95: of its requests, in ms.
     """
 
+    own: bool
     knobs: Mapping[str, Any]
     seconds: float
+    sent: int
     rate: float
     done: int
     worst_ms: float | None
@@ -48,7 +52,7 @@ class SteadyWatch:
     def take(self, frame: dict[str, Any], requests: SeenRequests) -> None:
         for request_id, event, t, _ in frame["requests"]:
             seen = requests.by_id.get(request_id)
-            if event == "submitted" and seen is not None and seen.kind == "steady":
+            if event == "submitted" and seen is not None and seen.kind in KINDS:
                 self.latest = max(self.latest, t)
         for token in frame["tokens"]:
             if token.itl_ms and token.t - token.itl_ms >= self.begun:
@@ -59,23 +63,27 @@ class SteadyWatch:
             ms = max(ms, self._worst.pop()[1])
         self._worst.append((second, ms))
 
-    def facts(self, now: float, requests: SeenRequests, last_ms: float = 1000.0 * _KEEP_S) -> SteadyFacts | None:
-        """Returns the facts of the stretch's last ``last_ms``; ``None`` if that is too little to be conclusive."""
+    def facts(
+        self, now: float, requests: SeenRequests, last_ms: float = 1000.0 * _KEEP_S, *, ended: bool = False
+    ) -> SteadyFacts | None:
+        """Returns the facts of the stretch's last ``last_ms``; ``None`` if that is too little to be conclusive.
+
+        Args:
+            ended: whether all of it has been answered; then anything is conclusive.
+        """
         since = max(self.begun, now - last_ms)
-        arrived = [seen for seen in requests.by_id.values() if seen.kind == "steady" and seen.submitted >= since]
+        arrived = [seen for seen in requests.by_id.values() if seen.kind in KINDS and seen.submitted >= since]
         done = [seen for seen in arrived if seen.finished is not None and seen.reason in ("stop", "length")]
         p95 = percentile(sorted(seen.ttft_ms for seen in arrived if seen.ttft_ms is not None), 95)
-        if now - since < LEAST_MS or len(done) < LEAST_DONE or p95 is None:
+        if p95 is None or not (ended or (now - since >= LEAST_MS and len(done) >= LEAST_DONE)):
             return None
         return SteadyFacts(
+            own=all(seen.kind == "own" for seen in arrived),
             knobs=self.knobs,
             seconds=(now - since) / 1000,
-            rate=_rate(arrived, now - since),
+            sent=len(arrived),
+            rate=1000 * len(arrived) / (now - since),
             done=len(done),
             worst_ms=max((ms for second, ms in self._worst if 1000 * second >= since - 1000), default=None),
             ttft_p95=p95,
         )
-
-
-def _rate(arrived: list[SeenRequest], span_ms: float) -> float:
-    return 1000 * len(arrived) / span_ms

@@ -1,4 +1,4 @@
-"""Follows the frames of a run and describes what happened, after each burst and every few seconds of steady traffic."""
+"""Follows the frames of a run and describes what happened, after each burst and every few seconds of other traffic."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from roseplay.play.story.burst_facts import BurstFacts, BurstWatch
 from roseplay.play.story.caption import Caption, figures_in, for_page
 from roseplay.play.story.seen_requests import SeenRequests
-from roseplay.play.story.steady_facts import SteadyFacts, SteadyWatch
+from roseplay.play.story.steady_facts import KINDS, SteadyFacts, SteadyWatch
 from roseplay.play.story.words import compared, comparison, guesses, how_it_goes, what_happened
 
-STEADY_MS = 5000.0  # between two sentences about steady traffic
+STEADY_MS = 5000.0  # between two sentences about steady traffic or that of a file
 BURST_MS = 8000.0  # a sentence about a burst is shown at least this long
 SILENCE_MS = 12_000.0  # steady traffic counts as ended after this time without an arrival
 COMPARED_MS = 10_000.0  # time that is compared, before and after a change of a setting
@@ -130,10 +130,11 @@ class Story:
     def _take_steady(self, frame: dict[str, Any]) -> dict[str, Any] | None:
         now = frame["t"]
         if self._steady is None:
-            begun = [seen.submitted for seen in self._requests.by_id.values() if seen.kind == "steady"]
-            if not begun or max(begun) < now - SILENCE_MS:
+            submitted = (seen.submitted for seen in self._requests.by_id.values() if seen.kind in KINDS)
+            begun = min((t for t in submitted if t >= now - SILENCE_MS), default=None)
+            if begun is None:
                 return None
-            self._steady = SteadyWatch(max(begun), self._knobs)
+            self._steady = SteadyWatch(begun, self._knobs)
             self._said_ms = now
         steady = self._steady
         if frame["knobs"]:
@@ -144,12 +145,16 @@ class Story:
                 knobs.update({name: new for name, (_, new) in changes.items()})
             self._steady = steady = SteadyWatch(changed, knobs)
         steady.take(frame, self._requests)
-        if steady.latest < now - SILENCE_MS:
+        own = {i: seen for i, seen in self._requests.by_id.items() if seen.kind == "own"}
+        waits = any(seen.finished is None for seen in own.values())
+        # No frame need follow the one in which the last answer of a file ends.
+        ended = not waits and any(event == "finished" and i in own for i, event, _, _ in frame["requests"])
+        if steady.latest < now - SILENCE_MS and not (waits or ended):
             self._steady = self._before = None
             return None
-        if now < self._said_ms + STEADY_MS or now < self._said_burst_ms + BURST_MS:
+        if (now < self._said_ms + STEADY_MS and not ended) or now < self._said_burst_ms + BURST_MS:
             return None
-        facts = steady.facts(now, self._requests)
+        facts = steady.facts(now, self._requests, ended=ended)
         if facts is None:
             return None
         self._said_ms = now

@@ -30,7 +30,6 @@ _BURST: tuple[Forms, ...] = (
         "**{waited}** waited for {place}; the scheduler preempted **{preempted}**, so **{recomputed}** were computed again.",
         "**{waited}** waited for {place}; the scheduler preempted **{preempted}**.",
         "**{waited}** waited for {place}.",
-        "{nothing} was streaming, so none had to wait.",
         "Their prefill took {steps} steps, the longest **{step}**{slow}, so **{paused} paused**.",
         "Their prefill took one **{step}** step{slow}, so **{paused} paused**.",
         "Prefill came in chunks of [[{portion}]] tokens.",
@@ -42,6 +41,21 @@ _BURST: tuple[Forms, ...] = (
         "The longest pause was **{long}**{slow}.",
         "{whom} paused longer than **{short}**{slow}.",
     ),
+)
+_BURST_ALONE: tuple[Forms, ...] = (
+    (
+        "**{unique} different prompts arrived.**",
+        "**{equal} equal prompts arrived.**",
+        "**{shared_head} prompts that begin alike arrived.**",
+        "**{mix} prompts arrived, every fourth long.**",
+        "**{prompts} arrived.**",
+    ),
+    (
+        "{computed} of {tokens} tokens were computed, **{cached} cached**.",
+        "{computed} of {tokens} tokens were computed, **{shared} shared**.",
+        "All **{tokens}** tokens were computed.",
+    ),
+    "First token p50 **{first}**, the last **{last}**{slow}.",
 )
 _GUESSES: tuple[Forms, ...] = (
     (
@@ -66,6 +80,8 @@ _COMPARED_BURST: tuple[Forms, ...] = (
 )
 _STEADY: tuple[Forms, ...] = (
     (
+        "**{own} from your file** in {seconds} s: {done} answered, worst pause **{pause}**, first token p95 **{first}**{slow}.",
+        "**{own} from your file** in {seconds} s: {done} answered, first token p95 **{first}**{slow}.",
         "**{rate} requests/s** for {seconds} s: {done} answered, worst pause **{pause}**, first token p95 **{first}**{slow}.",
         "**{rate} requests/s** for {seconds} s: {done} answered, first token p95 **{first}**{slow}.",
     ),
@@ -90,21 +106,38 @@ def _ms(value: float | None) -> str:
 
 
 def what_happened(facts: BurstFacts) -> Caption:
-    """Returns the burst's effects on the answers that were streaming, and their cause."""
+    """Returns the burst's effects on the answers that were streaming, and their cause; if none was, on its own answers."""
     arrived = {"prompts": many(facts.prompts, "prompt"), "slow": slowed_text(facts.factors)}
-    return caption(_BURST, arrived | _effect(facts))
+    alone = not _waited(facts) and (not facts.streaming or facts.worst is None)
+    return caption(_BURST_ALONE, arrived | _own_answers(facts)) if alone else caption(_BURST, arrived | _effect(facts))
+
+
+def _waited(facts: BurstFacts) -> bool:
+    return facts.waited_for is not None and bool(facts.preempted or facts.waited >= _MANY_WAITED * facts.prompts)
+
+
+def _own_answers(facts: BurstFacts) -> dict[str, str]:
+    """Returns the kind of its prompts, what was computed of them, unless no steps are known, and when its answers began."""
+    figures = {"first": _ms(facts.ttft_p50), "last": _ms(facts.ttft_last)}
+    if facts.kind and facts.prompts > 1:
+        figures[facts.kind] = whole(facts.prompts)
+    if not facts.steps:
+        return figures
+    figures["tokens"] = whole(facts.prompt_tokens)
+    if facts.saved_tokens:
+        figures["computed"] = whole(facts.prompt_tokens - facts.saved_tokens)
+        figures["cached" if facts.cached_head else "shared"] = whole(facts.saved_tokens)
+    return figures
 
 
 def _effect(facts: BurstFacts) -> dict[str, str]:
     """Returns the figures of what mattered most: waiting, pauses that its prefill caused, or that none was long."""
-    if facts.waited_for and (facts.preempted or facts.waited >= _MANY_WAITED * facts.prompts):
-        place = {"blocks": "free KV blocks", "batch": "a place in the batch"}[facts.waited_for]
+    if _waited(facts):
+        place = {"blocks": "free KV blocks", "batch": "a place in the batch"}[str(facts.waited_for)]
         counts = {"preempted": (facts.preempted, "running answer"), "swapped": (facts.swapped, "block")}
         counts["recomputed"] = facts.recomputed, "token"
         gave_way = {name: many(count, word) for name, (count, word) in counts.items() if count}
         return {"waited": whole(facts.waited), "place": place, **gave_way}
-    if not facts.streaming or facts.worst is None:
-        return {"nothing": "No answer"}
     limits = [facts.knobs.get(name) for name in ("prefill_max_tokens", "step_max_tokens")]
     portion = min((limit for limit in limits if limit), default=None) if facts.steps > 1 else None
     if facts.paused and facts.longest and not portion:
@@ -185,8 +218,8 @@ def _comparable(facts: BurstFacts, other: BurstFacts) -> bool:
 def how_it_goes(facts: SteadyFacts) -> Caption:
     """Returns how the traffic was answered."""
     figures = {
-        "rate": f"{facts.rate:.2g}",
-        "seconds": whole(facts.seconds),
+        **({"own": many(facts.sent, "request")} if facts.own else {"rate": f"{facts.rate:.2g}"}),
+        "seconds": whole(facts.seconds) if facts.seconds >= 2 else f"{facts.seconds:.1f}",
         "done": whole(facts.done),
         "first": _ms(facts.ttft_p95),
         "slow": _slow(facts),
