@@ -24,6 +24,24 @@ SCENARIOS: Mapping[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
         Scenario(
+            name="token-budget",
+            title="Token budget",
+            card="Long prompts land on chats that are being read.",
+            look=(
+                "The tail, not the median: without a budget, a long prompt fills a step, and all answers wait for it.",
+                "The price: a long prompt takes more steps, so first tokens come later; on a GPU, throughput falls too.",
+            ),
+            watch="itl_p99_ms",
+            price="ttft_p95_ms",
+            mix=KINDS["mix"],
+            arrivals="interval",
+            rate_per_s=50.0,
+            max_new_tokens=32,
+            knobs={"max_batch_size": 8, "prefill_max_batch_size": 32, **_NO_SHARING},
+            before={"prefill_max_tokens": None},
+            after={"prefill_max_tokens": 64},
+        ),
+        Scenario(
             name="admission",
             title="Admission",
             card="32 at once: does submit ever wait for the model?",
@@ -82,24 +100,6 @@ SCENARIOS: Mapping[str, Scenario] = {
             max_new_tokens=16,
             before=_NO_SHARING,
             after={"same_step_sharing": True, "prefix_cache": True},
-        ),
-        Scenario(
-            name="token-budget",
-            title="Token budget",
-            card="Long prompts land on chats that are being read.",
-            look=(
-                "The tail, not the median: without a budget, a long prompt fills a step, and all answers wait for it.",
-                "The price: a long prompt takes more steps, so first tokens come later; on a GPU, throughput falls too.",
-            ),
-            watch="itl_p99_ms",
-            price="ttft_p95_ms",
-            mix=KINDS["mix"],
-            arrivals="interval",
-            rate_per_s=50.0,
-            max_new_tokens=32,
-            knobs={"max_batch_size": 8, "prefill_max_batch_size": 32, **_NO_SHARING},
-            before={"prefill_max_tokens": None},
-            after={"prefill_max_tokens": 64},
         ),
         Scenario(
             name="batched-append",

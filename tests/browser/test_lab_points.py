@@ -17,6 +17,13 @@ from tests.browser.test_lab import OVERFLOW, RUN_MS, UNNAMED, new_lab, number, o
 
 DOCUMENTS = Path(__file__).parents[1] / "lab"
 
+# The cells of the Lab's tables whose words begin before those of the cell to their left have ended.
+TOUCHING = """() => {
+  const words = (cell) => { const range = new Range(); range.selectNodeContents(cell); return range.getBoundingClientRect(); };
+  return [...document.querySelectorAll('#rp-lab :is(td, th) + :is(td, th)')].filter((cell) => cell.textContent
+    && cell.offsetParent && words(cell).left < words(cell.previousSibling).right + 1).map((cell) => cell.textContent);
+}"""
+
 
 @pytest.fixture
 def page_of(live: Served) -> Served:
@@ -279,6 +286,7 @@ def test_it_fits_the_screen(page: Page, mode: str) -> None:
     expect(page.locator("#rp-lab")).to_have_attribute("data-mode", mode)
     assert page.evaluate(OVERFLOW) == [0, 0]
     assert page.evaluate(UNNAMED) == []
+    assert page.evaluate(TOUCHING) == []
 
 
 def test_on_a_phone_it_can_be_read_and_pressed(phone: Page) -> None:

@@ -38,6 +38,8 @@ def test_the_first_screen_needs_no_scrolling_and_says_what_becomes_of_its_engine
         page.get_by_role("tab", name="Traces").click()
         expect(page.locator(".rp-empty")).to_have_text("Nothing yet: press Burst on Live.")
         expect(page.locator(".rp-empty")).to_be_visible()
+        run = page.locator(".rp-traces > section").first.bounding_box()
+        assert run and (run["x"], run["width"]) == (0, 232) and run["y"] < 60, "it stands at the left, from the top"
         expect(page.locator('a[data-file="trace.json"]')).to_have_attribute("aria-disabled", "true")
         engine.submit(list(range(20)), SamplingParams(max_new_tokens=5)).result(timeout=20)
         expect(page.locator("td[data-of=tokens]")).to_have_text("5")

@@ -50,7 +50,7 @@ function show(run) {
     const cell = part(`td[data-of=${name}]`), value = (WORDS[name] || format.count)(run[name]);
     write(cell, any ? value : "–");
   }
-  box.classList.toggle("rp-nothing", !any);
+  box.classList.toggle("rp-no-run", !any);
   offer(any);
   write(part(".rp-to-file"), run.file ? `Also written to ${run.file}, with the texts of all requests.` : "");
 }

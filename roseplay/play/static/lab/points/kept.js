@@ -1,4 +1,5 @@
-/* Goodput of a sweep: a bar for each value, the peak dark; with two arms, that of B beside it, in rose. */
+/* Goodput of a sweep: a bar for each value, the peak dark, in an outline of all requests that were answered; with two
+ * arms, that of B beside it, in rose. */
 import { drawBase, drawLevels, drawWords } from "../../shared/chart/axes.js";
 import { evenTicks, linear } from "../../shared/chart/scale.js";
 import { format } from "../../shared/format.js";
@@ -18,7 +19,7 @@ const PARTS = 3, MOST_WIDE = 24;
 export function mount(element) {
   createView(element, {
     name: "Goodput",
-    subtitle: "requests/s that keep both promises, at each value",
+    subtitle: "requests/s within both limits, at each value; the outline is all requests",
     margin: { l: 44, r: 18, t: 14, b: 18 },
     has: () => lab.mode === "sweep" && rowsOf(shownPoints()).length > 0,
     draw,
@@ -30,24 +31,26 @@ export function mount(element) {
 
 const good = (row) => row.figures.goodput_req_s.median || 0;
 
+/* All requests per second, those that are not within the limits too; as low as goodput where that is 0. */
+const answered = (row) => (good(row) && (100 * good(row)) / row.figures.kept_pct.median);
+
 function scaleOf(area) {
   const document = shownPoints(), arms = armsOf(document), rate = document.setting === "rate_per_s";
   const rows = allRows(document).map(({ row }) => row);
   const values = document.asked || document.grid, across = (rate ? evenAxis : valueAxis)(values, area);
-  const highest = Math.max(0.1, ...rows.map(good), ...(rate ? rows.map((row) => row.value) : []));
+  const highest = Math.max(0.1, ...rows.map(answered));
   const { max, step: each } = niceAxis(highest, PARTS);
   const wide = Math.min(MOST_WIDE, (0.6 * area.width) / Math.max(1, values.length)) / arms.length;
   const y = linear(0, max, area.y1, area.y0);
-  return { document, arms, rows, rate, across, y, max, each, wide };
+  return { document, arms, rows, across, y, each, wide };
 }
 
 function draw(pen, area, T) {
   if (lab.mode !== "sweep" || !rowsOf(shownPoints()).length) return;
-  const scale = scaleOf(area), { document, arms, rate, across, y, each } = scale;
+  const scale = scaleOf(area), { document, arms, across, y, each } = scale;
   drawLevels(pen, area, evenTicks(y, PARTS, each), T);
   drawWords(pen, area, across.ticks, T);
   for (const arm of arms) bars(pen, area, T, scale, rowsOf(document, arm), summaryOf(document, arm).peak, arm);
-  if (rate) diagonal(pen, area, scale, T);
   drawBase(pen, area, T);
 }
 
@@ -57,16 +60,10 @@ function bars(pen, area, T, { arms, across, y, wide }, rows, peak, arm) {
     const x = across.x(row) + left * wide, top = y(good(row));
     const shade = i === peak ? color : arm === "A" ? T.decode : fade(color, 0.45);
     pen.fill(shade, x, top, wide, area.y1 - top);
+    const all = sharp(y(answered(row))), x0 = sharp(x), x1 = x0 + Math.round(wide);
+    pen.path([[x0, area.y1], [x0, all], [x1, all], [x1, area.y1]], T.ink3, 1, [1, 2]);
     if (i === peak) pen.text(format.figure(good(row)), x + wide / 2, top - 4, color, "center", true);
   });
-}
-
-/* Where goodput would be if every request kept its promises. */
-function diagonal(pen, area, { across, y, max, rows }, T) {
-  const last = rows[rows.length - 1].value, end = Math.min(max, last);
-  pen.line(across.place(0), y(0), across.place(end), y(end), T.ink3, [1, 2]);
-  const x = across.place(end * 0.62);
-  if (area.width > 360) pen.text("every promise kept", x - 6, y(end * 0.62) - 6, T.ink3, "right");
 }
 
 function words({ setting }, { arm, row }) {

@@ -52,7 +52,11 @@ function bar(pen, area, range, place, y, i, T) {
   for (const x of [x0, x1]) pen.line(sharp(x), y - 6, sharp(x), y + 6, T.ink);
   if (x1 + WORDS_PX < area.x1) pen.text(words, x1 + 8, y + 3.5, T.ink3);
   else if (x0 - WORDS_PX > area.x0) pen.text(words, x0 - 8, y + 3.5, T.ink3, "right");
-  else pen.text(words, (x0 + x1) / 2, y + 3.5, T.ink, "center");
+  else {
+    const at = (x0 + x1) / 2, half = pen.g.measureText(words).width / 2 + 4;
+    pen.fill(T.surface, at - half, y - 4, 2 * half, 8); // the bar ends beside the words
+    pen.text(words, at, y + 3.5, T.ink, "center");
+  }
 }
 
 const wordsOf = (range) => (range ? [...new Set(range)].map(format.limit).join(" – ") : "none");
