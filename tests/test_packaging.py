@@ -86,6 +86,7 @@ def test_the_wheel_holds_the_package_and_the_embedded_model_and_nothing_else(whe
     names = set(zipfile.ZipFile(wheel).namelist())
     for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "MODEL_CARD.md"):
         assert f"roseplay/assets/tiny-chat/{name}" in names
+    assert {"roseplay/assets/plotly/plotly-basic.min.js", "roseplay/assets/plotly/LICENSE"} <= names
     for path in (REPOSITORY / "roseplay").rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             assert path.relative_to(REPOSITORY).as_posix() in names

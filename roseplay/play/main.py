@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -163,27 +163,16 @@ def _replay(listener: socket.socket, options: Options, interrupts: Interrupts) -
     except RecordingError as error:
         return _refuse(str(error))
     with contextlib.suppress(KeyboardInterrupt):
-        _serve(replay, listener, options, interrupts, lambda address: f"is replaying {options.replay} at {address}")
+        server, address = make_server(replay, options, interrupts), address_of(listener, options.server.host)
+        said = f"is replaying {options.replay} at {address}"
+        threading.Thread(target=announce, args=(address, READY_PATHS, said, server), daemon=True).start()
+        server.run(sockets=[listener])
     return 0
 
 
 def _refuse(message: str) -> int:
     print(f"roseplay: {message}", file=sys.stderr)
     return 2
-
-
-def _serve(
-    host: PageHost,
-    listener: socket.socket,
-    options: Options,
-    interrupts: Interrupts,
-    said: Callable[[str], str],
-) -> None:
-    """Run the server; ``said`` returns the announcement for its address."""
-    server = make_server(host, options, interrupts)
-    address = address_of(listener, options.server.host)
-    threading.Thread(target=announce, args=(address, READY_PATHS, said(address), server), daemon=True).start()
-    server.run(sockets=[listener])
 
 
 def make_server(host: PageHost, options: Options, interrupts: Interrupts) -> Any:

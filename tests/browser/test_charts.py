@@ -196,7 +196,7 @@ def page(browser: Browser) -> Iterator[Page]:
         viewport={"width": 1240, "height": 900},
         reduced_motion="no-preference",
     )
-    page.add_script_tag(path=assets.plotly_bundle()[0])
+    page.add_script_tag(path=assets.plotly_file())
     for name in PANELS:
         page.evaluate(f"Rose.load('live/{name}.js').then(({{ mount }}) => mount(document.getElementById('{name}')))")
     yield page

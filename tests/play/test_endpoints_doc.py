@@ -20,7 +20,7 @@ from tests.play.conftest import client_of
 from tests.play.model_host import model_host
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "endpoints.md"
-_OF_THE_PAGE = ("/ui/static/", "/ui/plotly.min.js")  # the page's own files
+_OF_THE_PAGE = ("/ui/static/", "/ui/plotly-basic.min.js")  # the page's own files
 _PARAMETER = re.compile(r"\{[^}]*\}|(?<=/)[A-Z]+(?=/|$)")  # {file} in a route, FILE in the document
 
 

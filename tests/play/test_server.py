@@ -94,7 +94,7 @@ def test_health_answers_though_the_engine_never_does() -> None:
 
 def test_static_files_are_kept_for_good(address: str) -> None:
     static = f"/ui/static/{assets.version()}"
-    for path in (f"{static}/shared/store.js", f"/ui/plotly.min.js?v={assets.plotly_bundle()[1]}"):
+    for path in (f"{static}/shared/store.js", assets.plotly_address()):
         answer = httpx.get(address + path)
         assert answer.status_code == 200
         assert "immutable" in answer.headers["cache-control"]
@@ -102,6 +102,7 @@ def test_static_files_are_kept_for_good(address: str) -> None:
         plain = httpx.get(address + path, headers={"Accept-Encoding": "identity"})
         assert plain.content == answer.content and "content-encoding" not in plain.headers
         assert int(answer.headers["content-length"]) < 0.6 * int(plain.headers["content-length"])
+    assert httpx.get(f"{address}/").headers["content-encoding"] == "gzip"
     for name in ("nothing.js", "shared", "shared/../../page.py", "/etc/passwd", "..%2fpage.py"):
         assert httpx.get(f"{address}{static}/{name}").status_code == 404
     assert httpx.get(f"{address}/ui/static/old/shared/store.js").status_code == 404

@@ -10,8 +10,7 @@ const CONFIG = { ...OFF, doubleClickDelay: 500 };
 const PLOTLY_MS = 1000;
 const DRAG_MS = 8000; // a drag that seems to last longer than this was lost
 
-/** Resolves when Plotly is loaded. It is a script of five megabytes, so everything else is drawn before it is
- * fetched. */
+/** Resolves when Plotly is loaded. It is a large script, so everything else is drawn before it is fetched. */
 export const plotlyLoaded = new Promise((done) => {
   if (window.Plotly || !given.plotly) return done();
   const script = Object.assign(document.createElement("script"), { src: given.plotly, onload: done });
