@@ -160,8 +160,9 @@ class ChatService:
                 before, system=system, question=question, max_new_tokens=params.max_new_tokens, engine=self._engine
             )
             self._abort_answer(lane)
-            tokenizer = self._engine.tokenizer
-            turn = Turn(question, left_out, begins_thinking(prompt, tokenizer), has_no_role(system, tokenizer))
+            tokenizer, model = self._engine.tokenizer, self._engine.info.model
+            thinking, no_role = begins_thinking(prompt, tokenizer), has_no_role(system, tokenizer)
+            turn = Turn(question, model, left_out, thinking, no_role)
             tracked = self._requests.submit(
                 prompt,
                 params,

@@ -67,13 +67,14 @@ class Turn:
 
     Args:
         question: as the user wrote it.
+        model: that answers it.
         left_out: number of earlier turns that did not fit into its prompt.
         thinking: whether its prompt ends with the beginning of a part in which the model thinks.
         no_role: whether it has a system prompt for which the model's chat template has no role.
     """
 
-    def __init__(self, question: str, left_out: int = 0, thinking: bool = False, no_role: bool = False) -> None:
-        self.question = question
+    def __init__(self, question: str, model: str, left_out: int = 0, thinking: bool = False, no_role: bool = False):
+        self.question, self.model = question, model
         self.left_out = left_out
         self.thinking = thinking
         self.no_role = no_role
@@ -109,8 +110,8 @@ class Turn:
             self._settled, self.tracked = answer, None
 
     @property
-    def in_history(self) -> bool:
-        """Whether later prompts include this turn: not if it failed or was stopped before its first word."""
+    def has_words(self) -> bool:
+        """Whether it has an answer for later prompts: not if it failed or was stopped before its first word."""
         answer = self.answer
         return answer.figures.get("state") != "error" and bool(answer.text.strip())
 
@@ -250,11 +251,12 @@ def next_prompt(
 ) -> tuple[Any, int]:
     """Returns the prompt that asks ``question`` after the newest ``turns`` that fit, and the number of those left out.
 
-    The prompt is token ids, or messages for a server, with room for an answer of ``max_new_tokens``. The question is
-    never left out: if it does not fit, ``submit`` raises an error, or the server refuses it.
+    The prompt is token ids, or messages for a server, with room for an answer of ``max_new_tokens``. What another model
+    answered is not in it. The question is never left out: if it does not fit, ``submit`` raises an error, or the server
+    refuses it.
     """
     info: EngineInfo = engine.info
-    history = [turn for turn in turns if turn.in_history]
+    history = [turn for turn in turns if turn.model == info.model and turn.has_words]
     tried: dict[int, Any] = {}
 
     def fits(skipped: int) -> bool:

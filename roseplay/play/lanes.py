@@ -103,6 +103,7 @@ def turn_update(turn: Turn, answer: Answer, seen: Known | None, ms: Callable[[in
     return {
         "rid": turn.request_id,
         "question": turn.question,
+        "model": turn.model,
         "left_out": turn.left_out,
         "thinking": turn.thinking,
         "no_role": turn.no_role,

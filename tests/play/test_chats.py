@@ -98,7 +98,7 @@ def test_a_chat_is_bounded(engine: FakeEngine, playground: Playground) -> None:
     assert len(news["order"]) == len(news["turns"]) == MAX_TURNS
     assert news["turns"][0]["question"] == "question 3"
     chat = Chat()
-    long = [Turn("x" * 90_000) for _ in range(3)]
+    long = [Turn("x" * 90_000, "a model") for _ in range(3)]
     for turn in long:
         chat.append(chat.turns, turn)
     assert chat.turns == tuple(long[1:])

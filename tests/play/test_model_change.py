@@ -73,6 +73,20 @@ def test_chats_keep_their_texts_and_go_on(models: ModelHost) -> None:
     assert [turn["question"] for turn in lane(models)["turns"]] == ["first", "second"]
 
 
+def test_what_another_model_answered_is_marked_and_not_asked_again(models: ModelHost) -> None:
+    def answered(question: str, number: int) -> dict[str, Any]:
+        models.host.chats.send(question, lanes=[number], tab_id=TAB, params=SamplingParams(max_new_tokens=4))
+        wait_until(lambda: poll(models.host, tab_id=TAB)["own"]["lanes"][number - 1]["state"] == "done")
+        return dict(poll(models.host, tab_id=TAB)["own"]["lanes"][number - 1])
+
+    answered("first", 1)
+    models.switch("other")
+    again, alone = answered("second", 1), answered("second", 2)
+    assert again["prompt"] == alone["prompt"]
+    assert [turn["model"] for turn in again["turns"]] == [FIRST, "other"]
+    assert answered("third", 1)["prompt"] > again["prompt"]
+
+
 def test_traffic_ends_and_knobs_and_results_of_the_lab_are_kept(models: ModelHost) -> None:
     host, lab = models.host, models.host.playground.lab
     host.set_knobs({"max_batch_size": 7})

@@ -80,7 +80,12 @@ export class Turn {
 
   say(news) {
     const oldest = news.left_out === 1 ? "The oldest turn was" : `The oldest ${news.left_out} turns were`;
-    const notes = [news.left_out && `${oldest} left out: no room.`, news.no_role && NO_ROLE];
+    const model = store.info?.model, other = news.model && model && news.model !== model;
+    const notes = [
+      other && `Answered by ${news.model}. ${model} is not shown this turn.`,
+      news.left_out && `${oldest} left out: no room.`,
+      news.no_role && NO_ROLE,
+    ];
     write(this.left, notes.filter(Boolean).join(" "));
     write(this.error, news.error || "");
     const { count } = format;

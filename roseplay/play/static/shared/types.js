@@ -195,6 +195,7 @@
  * @typedef {object} TurnNews
  * @property {number} rid
  * @property {string} question
+ * @property {string} [model] that answers it; without it, the one that runs
  * @property {number} left_out turns before it that had no room in its prompt
  * @property {number} text_from
  * @property {string} text
