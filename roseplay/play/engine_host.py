@@ -43,6 +43,7 @@ class Start:
         model, config: of the engine.
         name: the model's display name.
         knobs: the engine's initial knobs.
+        told: whether clients may read why it fails, see ``StartStatus``.
         carried: whether these are of the previous engine: those that this one cannot have are left out.
         ids: numbers its requests, and those of later engines.
         page_is_made: set once this process has imported what the page needs. Two threads that import large libraries
@@ -61,6 +62,7 @@ class Start:
     knobs: Mapping[str, Any]
     ids: itertools.count[int]
     page_is_made: threading.Event
+    told: bool = True
     after: Playground | None = None
     number: int = 1
     carried: bool = False
@@ -69,7 +71,7 @@ class Start:
     playground: Playground | None = None
 
     def __post_init__(self) -> None:
-        self.status = StartStatus(self.name)
+        self.status = StartStatus(self.name, told=self.told)
 
 
 class EngineHost:
@@ -84,6 +86,7 @@ class EngineHost:
             ``ImportError`` or ``RuntimeError`` with one line for the user on failure.
         model, config, knobs: of the first engine; ``name`` is the model's display name, ``model`` by default.
         command: a command to suggest if that fails.
+        told: whether clients may read why a start fails, see ``StartStatus``.
     """
 
     def __init__(
@@ -95,11 +98,12 @@ class EngineHost:
         command: str,
         *,
         name: str | None = None,
+        told: bool = True,
     ) -> None:
         self.page_is_made = threading.Event()
         self.first_model = model
         self._make, self._command = make, command
-        self._start = Start(model, name or model, config, dict(knobs), itertools.count(), self.page_is_made)
+        self._start = Start(model, name or model, config, dict(knobs), itertools.count(), self.page_is_made, told)
         self._before: Start | None = None  # to which a failed start returns
         self._lock = threading.Lock()
         self._over, self._closing = threading.Event(), threading.Event()
@@ -273,7 +277,8 @@ class EngineHost:
         with self._lock:
             given_up = failed.cancelled.is_set()
             again = self._next(before, before.model, before.name, before.config, failed.knobs)
-            again.status.note = "" if given_up else f"{failed.name} could not be loaded: {failure}"
+            why = f": {failure}" if failed.told else "; the server's terminal says why"
+            again.status.note = "" if given_up else f"{failed.name} could not be loaded{why}"
             self._before, self._start = None, again
             if self._closing.is_set():
                 return

@@ -43,10 +43,9 @@ def host_engine(options: Options, command: str) -> EngineHost:
             engine.close()
             raise
 
-    knobs = options.knobs.to_dict()
-    if options.addresses:
-        return EngineHost(make, options.addresses[0].url, options.config, knobs, command)
-    return EngineHost(make, options.model, options.config, knobs, command, name=called(options.model))
+    model, name = (options.addresses[0].url, None) if options.addresses else (options.model, called(options.model))
+    first = model, options.config, options.knobs.to_dict(), command
+    return EngineHost(make, *first, name=name, told=options.is_private)
 
 
 def _playground(engine: EngineLike, options: Options, start: Start) -> Playground:

@@ -110,11 +110,11 @@ class ModelPicker:
     def _failed(self) -> str | None:
         status = self._host.status
         if status.failure is not None and self._host.over:
-            return self._without_paths(status.sentence)
+            return status.sentence
         try:
-            return self._without_paths(self._host.playground.notice or "") or None
+            return self._host.playground.notice
         except EngineError:
-            return self._without_paths(status.note) or None
+            return status.note or None
 
     def _names(self) -> dict[str, str]:
         """Returns what stands for each model in answers; visitors who are not trusted do not learn its path."""

@@ -19,6 +19,7 @@ _WORDS = {
     "kernels": ("Kernels", "compiled once, then kept"),
     "warm-up": ("Warm-up", "one step of every size"),
 }
+_UNTOLD = "The server's terminal says why."
 _ESTIMATE_FROM_S = 1.0  # into a stage; earlier, an estimate of the time left would be a guess
 
 
@@ -83,6 +84,8 @@ class StartStatus:
 
     Args:
         model: its name.
+        told: whether clients may read why it failed, which may name files of this machine; otherwise only ``failure``
+            has it.
         clock: seconds.
 
     Attributes:
@@ -90,8 +93,8 @@ class StartStatus:
         note: why the previous start failed, if this one recovers from that; otherwise "".
     """
 
-    def __init__(self, model: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self.model = model
+    def __init__(self, model: str, clock: Callable[[], float] = time.monotonic, *, told: bool = True) -> None:
+        self.model, self.told = model, told
         self.failure: Failure | None = None
         self.note = ""
         self._clock = clock
@@ -137,7 +140,7 @@ class StartStatus:
     def _parts(self) -> tuple[str, str]:
         """Returns the message in two parts: its main sentence, and the details."""
         if self.failure is not None:
-            return f"{self.model} could not be started.", self.failure.message
+            return f"{self.model} could not be started.", self.failure.message if self.told else _UNTOLD
         stage = self._now
         if stage is None:
             return f"{self.model} is loading.", ""
@@ -160,6 +163,7 @@ class StartStatus:
             stages = list(self._stages.values())
             head, more = self._parts()
             reached = stages.index(self._now) if self._now is not None else -1
+            failed = None if failure is None else {"message": more, "command": failure.command if self.told else ""}
             return {
                 "model": self.model,
                 "note": self.note,
@@ -167,7 +171,7 @@ class StartStatus:
                 "more": more,
                 "stage": self._now.title if self._now is not None else "",
                 "share": self._now.share if self._now is not None else None,
-                "failed": {"message": failure.message, "command": failure.command} if failure is not None else None,
+                "failed": failed,
                 "stages": [
                     {
                         "title": stage.title,

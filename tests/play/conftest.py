@@ -108,7 +108,7 @@ def call(client: Client, live_engine: FakeEngine) -> Iterator[Any]:
 
 
 @pytest.fixture
-def models() -> Iterator[ModelHost]:
-    """A host whose models a test changes."""
-    with model_host() as made:
+def models(request: pytest.FixtureRequest) -> Iterator[ModelHost]:
+    """A host whose models a test changes; a parameter has arguments for it."""
+    with model_host(**getattr(request, "param", {})) as made:
         yield made

@@ -29,7 +29,13 @@ class ModelHost:
     """
 
     def __init__(
-        self, record: str | None = None, *, model: str = FIRST, knobs: Knobs | None = None, held: bool = False
+        self,
+        record: str | None = None,
+        *,
+        model: str = FIRST,
+        knobs: Knobs | None = None,
+        held: bool = False,
+        told: bool = True,
     ) -> None:
         self.broken: set[str] = set()
         self.error: Exception | None = None
@@ -38,7 +44,8 @@ class ModelHost:
         self.starts: list[Start] = []
         self.kind = Playground
         self._record = record
-        self.host = EngineHost(self._make, model, EngineConfig(), (knobs or Knobs()).to_dict(), COMMAND)
+        first = model, EngineConfig(), (knobs or Knobs()).to_dict(), COMMAND
+        self.host = EngineHost(self._make, *first, told=told)
         self.host.page_is_made.set()
         if held:
             self.held.set()
@@ -96,6 +103,6 @@ class SlowStart(ModelHost):
 
 
 @contextmanager
-def model_host(record: str | None = None) -> Iterator[ModelHost]:
-    with closing(ModelHost(record)) as models:
+def model_host(record: str | None = None, *, told: bool = True) -> Iterator[ModelHost]:
+    with closing(ModelHost(record, told=told)) as models:
         yield models

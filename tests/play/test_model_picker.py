@@ -16,10 +16,11 @@ from roseplay.play.engine_start import record_name
 from roseplay.play.model_picker import ModelPicker
 from roseplay.play.options import parse
 from roseplay.play.web.engine_routes import model_router
+from roseplay.play.web.start_gate import start_reply
 from roseplay.recording.reader import read
 from tests.models.test_catalog import write_gguf
-from tests.play.conftest import client_of, client_of_routes
-from tests.play.model_host import FIRST, ModelHost, model_host
+from tests.play.conftest import client_of, client_of_routes, poll
+from tests.play.model_host import BROKEN, FIRST, ModelHost, model_host
 from tests.waiting import wait_until
 
 
@@ -165,6 +166,7 @@ class TestWho:
         assert client.post("/ui/models/load", json={"model": "smollm2"}).status_code == 202
         assert models.host.wait(30) and models.host.model == "smollm2"
 
+    @pytest.mark.parametrize("models", [{"told": False}], indirect=True)
     def test_paths_are_told_to_trusted_visitors_only(self, models: ModelHost, tmp_path: Path) -> None:
         files = [str(write_gguf(tmp_path / folder / "mine.gguf")) for folder in ("a", "b")]
         Path(files[1]).write_bytes(b"no model")
@@ -184,7 +186,17 @@ class TestWho:
         replies.append(client.post("/ui/models/load", json={"model": files[0]}))  # as its operator names it
         assert replies[-1].status_code == 202 and models.host.wait(30)
         replies.append(client.get("/ui/models"))
-        assert "mine could not be loaded" in replies[-1].json()["failed"]
+        assert "mine could not be loaded; the server's terminal says why" in replies[-1].json()["failed"]
+        assert "the server's terminal says why" in poll(models.host)["notice"]
+        models.broken.add(FIRST)
+        client.post("/ui/models/load", json={"model": files[0]})
+        assert models.host.wait(30) and models.host.state == "failed"
+        for path in ("/ui/delta", "/health", "/v1/models"):
+            scope = {"type": "http", "method": "GET", "path": path, "headers": []}
+            reply = start_reply(scope, models.host)
+            assert reply is not None and b"terminal says why" in reply.body and str(tmp_path).encode() not in reply.body
+        assert BROKEN in str(models.host.status.failure)  # for the terminal
+        models.broken.clear()
         assert not any(str(tmp_path) in reply.text for reply in replies)
         assert files[0] in [start.model for start in models.starts]
         client = visitor(models, models=offered)
