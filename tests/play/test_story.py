@@ -125,12 +125,13 @@ def test_requests_that_wait_for_blocks() -> None:
     waiting = submitted(30, 40, kind="burst", burst=1)
     early = [step(8, 40, 45, (20, 50), limit="blocks", preempted=[STREAMING])]
     story.take(frame(46, requests=[submitted(20, 40, kind="burst", burst=1), waiting], steps=early, burst=figures()))
-    events = [[i, "first", 90, {"ttft_ms": 50}] for i in (20, 30)]
+    events = [[20, "first", 80, {"ttft_ms": 40}], [30, "first", 90, {"ttft_ms": 50}]]
     computed = [step(9, 80, 90, (30, 50), (STREAMING, 0))]
     story.take(frame(91, requests=events, steps=computed, tokens=[TokenRow(STREAMING, 90, 60, 9)]))
     about = {"prompts": "2 prompts", "waited": "1", "place": "free KV blocks", "preempted": "1 running answer"}
     assert told(story) == about
     facts = story.burst(1)
+    assert facts.ttft_last == 50
     assert figures_in(what_happened(replace(facts, recomputed=9))) == {**about, "recomputed": "9 tokens"}
     assert figures_in(what_happened(replace(facts, recomputed=9, swapped=2))) == {**about, "swapped": "2 blocks"}
 
@@ -388,6 +389,7 @@ def test_traffic_from_a_file_is_told_when_its_last_answer_has_ended() -> None:
     arrived = [submitted(i, 10, kind="own") for i in (1, 2)]
     assert story.take(frame(500, requests=[*arrived, [1, "first", 60, {"ttft_ms": 50}]])) is None
     assert story.take(frame(900, requests=[[1, "finished", 890, {"reason": "length"}]])) is None, "one is not answered"
+    assert story.take(frame(20_000, tokens=[TokenRow(2, 19_990, 20.0, 2)])) is None, "it still waits"
     events = [[2, "first", 940, {"ttft_ms": 930}], [2, "finished", 30_000, {"reason": "stop"}]]
     said = story.take(frame(30_010, requests=events, tokens=[TokenRow(2, 990, 50.0, 1)]))
     assert said["figures"] == [
