@@ -11,12 +11,12 @@ const ITS_OWN = [
   ["Tell me a story about a cat.", "What is chunked prefill?"],
 ];
 
-/* Questions for any chat model that even one of a hundred million parameters answers well; it cannot translate. */
+/* Questions for any chat model that even one of a hundred million parameters answers well; it knows no recipes. */
 const GENERAL = [
-  ["What is photosynthesis?", "Write a short poem about the sea."],
-  ["List five things to pack for a weekend by the sea.", "What does a compiler do?"],
-  ["Write a thank-you note to a teacher.", "Why do we have seasons?"],
-  ["What is Paris known for?", "Give me a recipe for pancakes."],
+  ["Why is sleep important?", "Write a short poem about spring."],
+  ["Give me three tips for learning a language.", "Why are forests important?"],
+  ["What makes a good teacher?", "What is recycling?"],
+  ["What are the benefits of walking?", "Why do people like music?"],
 ];
 
 /**
