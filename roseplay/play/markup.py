@@ -28,8 +28,12 @@ THEME_ICON = (
     'stroke-width="1.3"/><path d="M7 2v10a5 5 0 0 0 0-10z" fill="currentColor"/></svg>'
 )
 KNOBS_BUTTON = (
-    '<button type="button" id="rp-knobs-button" aria-expanded="false">Knobs <span></span><svg width="12" height="8" '
+    '<button type="button" id="rp-knobs-button" aria-expanded="false">Settings <span></span><svg width="12" height="8" '
     'aria-hidden="true"><path d="M1 1l5 5 5-5" fill="none" stroke="currentColor" stroke-width="1.5"/></svg></button>'
+)
+VIEW_BUTTON = (
+    '<button type="button" id="rp-view"><span class="rp-for-simple">All controls</span>'
+    '<span class="rp-for-full">Fewer controls</span></button>'
 )
 MORE_BUTTON = (
     '<button type="button" id="rp-more-button" aria-expanded="false">More settings <span></span><svg width="10" height="7" '
@@ -60,28 +64,6 @@ CHIPS = (
     '<span class="rp-chip rp-slow-chip" hidden></span>'
     '<button type="button" class="rp-sim-mark" aria-haspopup="dialog" hidden></button>'
     f'<span class="rp-chip rp-lab-chip" title="{TERMS["paused by the lab"]}" hidden>paused by the lab</span>'
-)
-_SAVINGS = {"Last burst": "burst", "In all": "all"}
-
-
-def _savings(title: str, name: str) -> str:
-    """Returns one summary of prompt tokens, which ``live/savings.js`` fills."""
-    return (
-        f'<div class="rp-of-{name}"{"" if name == "burst" else " hidden"}><h3 title="{escape(TERMS[title])}"><b>{title}</b>'
-        '<span>none yet</span></h3><div class="rp-bar" aria-hidden="true"><i></i><i class="rose"></i></div>'
-        '<button type="button" aria-expanded="false"><span>saved by sharing</span><b>–</b></button></div>'
-    )
-
-
-LAST_BURST = (
-    '<span class="rp-tg" role="group" aria-label="Savings of">'
-    + "".join(
-        f'<button type="button" data-of="{name}" aria-pressed="{str(name == "burst").lower()}" '
-        f'title="{escape(TERMS[title])}">{title.lower()}</button>'
-        for title, name in _SAVINGS.items()
-    )
-    + "</span>"
-    + "".join(_savings(title, name) for title, name in _SAVINGS.items())
 )
 FOOT = (
     '<span id="rp-step">step –</span><button type="button" aria-expanded="false" aria-haspopup="dialog">copy settings</button>'

@@ -29,6 +29,7 @@ class Options:
         chosen: message about the model that was chosen because none was asked for.
         addresses: of the server to show instead of an own engine, and of one that the lab compares with it.
         asked: the engine settings given on the command line.
+        view: which controls the page shows at first: "full", "simple", or what suits the visitor.
         models: those that the page offers; if empty, and the page is private, this machine's.
     """
 
@@ -41,6 +42,7 @@ class Options:
     addresses: tuple[ServerAddress, ...] = ()
     chosen: str | None = None
     models: tuple[str, ...] = ()
+    view: str | None = None
     asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -74,6 +76,7 @@ def parse(argv: Sequence[str] | None = None) -> Options:
         *(arguments["record"], arguments["replay"], addresses),
         chosen=said,
         models=models,
+        view=arguments["view"],
         asked={**given, "kv_events": server.for_engine(config).kv_events},
     )
 
@@ -134,6 +137,11 @@ def _parser() -> Parser:
     parser.add_argument(
         "--replay", default=None, metavar="FILE", help="show a recorded run instead, without an engine or a model"
     )  # fmt: skip
+    parser.add_argument(
+        "--view",
+        choices=("simple", "full"),
+        help="start with few controls, or with all of them (default: few at a visitor's first visit)",
+    )
     add_server_address_flags(parser.add_argument_group("another server instead of an engine"))
     add_server_flags(parser, PORT)
     add_field_flags(parser.add_argument_group("engine, fixed at start"), EngineConfig, defaults=_DEFAULTS)

@@ -10,7 +10,7 @@ from roseplay.engine.records import COLUMNS
 from roseplay.play.controls import IDS, Controls, slider_stops
 from roseplay.play.demos.catalog import DEMOS
 from roseplay.play.lab_tab import LabTab
-from roseplay.play.markup import CHIPS, FOOT, HELP, KNOBS_BUTTON, LAST_BURST, LOGO, THEME_ICON, html, kpi, panel
+from roseplay.play.markup import CHIPS, FOOT, HELP, KNOBS_BUTTON, LOGO, THEME_ICON, VIEW_BUTTON, html, kpi, panel
 from roseplay.play.page_events import add_events
 from roseplay.play.page_host import PageHost
 from roseplay.play.prompt_bar import PromptBar
@@ -24,8 +24,13 @@ from roseplay.recording.reader import demo_path
 from roseplay.recording.schema import READER
 
 
-def page_head(host: PageHost) -> str:
-    """Returns markup for the document's head: all styles, the script to run first, and data for ``given.js``."""
+def page_head(host: PageHost, view: str | None = None) -> str:
+    """Returns markup for the document's head: all styles, the script to run first, and data for ``given.js``.
+
+    Args:
+        view: what visitors see who have not chosen yet: "full" or "simple"; by default simple at the first visit.
+    """
+    view = view or ("full" if host.replaying else "")
     given = {
         "terms": CONTROLS,
         "glossary": GLOSSARY,
@@ -42,7 +47,7 @@ def page_head(host: PageHost) -> str:
         "recording": host.replaying,
     }
     data = json.dumps(given).replace("<", "\\u003c")
-    return f'{assets.head()}<script type="application/json" id="rose-given">{data}</script>'
+    return f'<meta name="rose-view" content="{view}">{assets.head()}<script type="application/json" id="rose-given">{data}</script>'
 
 
 def build_page(host: PageHost, *, picks: bool = False) -> gr.Blocks:
@@ -55,11 +60,12 @@ def build_page(host: PageHost, *, picks: bool = False) -> gr.Blocks:
                     html(KNOBS_BUTTON, elem_id="rp-knobs")
                     controls = Controls(host)
                     traffic = TrafficSection(host)
-                    html(LAST_BURST, elem_id="rp-last", js_on_load=assets.mount("live/savings.js"))
+                    html(VIEW_BUTTON, elem_id="rp-view-row")
                     html(FOOT, elem_id="rp-foot", js_on_load=assets.mount("live/export.js"))
                 html('<div class="rp-strip"></div>', elem_id="rp-story", js_on_load=assets.mount("live/story.js"))
                 _middle()
                 _right()
+                html("", elem_id="rp-demos", js_on_load=assets.mount("live/demolist.js"))
             if not host.replaying:  # its experiments need an engine
                 with gr.Tab("Lab", id="lab", elem_id="rp-lab", elem_classes="rp-page"):
                     LabTab().wire()

@@ -66,6 +66,7 @@ def create_app(
     log_requests: bool = False,
     traces: Traces | None = None,
     has_api: bool = True,
+    view: str | None = None,
 ) -> FastAPI:
     """Returns the application of a page; it starts and closes a ``Playground`` that is passed as ``host``.
 
@@ -75,6 +76,7 @@ def create_app(
         key: required of every client, unless None.
         drain: refuses new API requests once it has begun.
         traces: records the API's requests; closed with the application.
+        view: which controls the page shows at first, see ``page_head``.
         has_api: whether programs are served below ``/v1``; not if another server's API is shown.
     """
     own = host if isinstance(host, Playground) else None  # an ``EngineHost`` begins before its page is built
@@ -126,7 +128,7 @@ def create_app(
         app,
         page,
         path="/",
-        head=page_head(host) + joined_styles(sorted({block.get_block_name() for block in page.blocks.values()})),
+        head=page_head(host, view) + joined_styles(sorted({block.get_block_name() for block in page.blocks.values()})),
         theme=gr.themes.Base(font=["IBM Plex Sans", "sans-serif"], font_mono=["IBM Plex Mono", "monospace"]),
         favicon_path=str(assets.STATIC / "icon.svg"),
         footer_links=[],

@@ -50,8 +50,11 @@ class Seconds:
 
 @contextmanager
 def serving(engine: Any, playground: PageHost | None = None, **how: Any) -> Iterator[str]:
-    """Serve the page of an engine at a free port; yields its address. ``how`` are more arguments of ``create_app``."""
-    app = create_app(playground or Playground(engine), allowed_hosts("127.0.0.1"), **how)
+    """Serve the page of an engine at a free port; yields its address. ``how`` are more arguments of ``create_app``.
+
+    The page shows all controls at the first visit, too.
+    """
+    app = create_app(playground or Playground(engine), allowed_hosts("127.0.0.1"), **{"view": "full", **how})
     with at_a_port(app, log_level="warning") as address:
         yield address
 

@@ -1,13 +1,32 @@
-/* Runs in the document's head, before Gradio draws anything: the stored theme, and two fixes of native controls. */
+/* Runs in the document's head, before Gradio draws anything: the stored theme, which controls the page has, and two fixes
+ * of native controls. */
 "use strict";
 (function () {
-  const KEY = "roseplay-theme", body = document.body;
-  let chosen = null;
+  const KEY = "roseplay-theme", VIEW = "roseplay-view", body = document.body;
+  let chosen = null, view = null, visited = false;
   try {
     chosen = localStorage.getItem(KEY);
+    view = localStorage.getItem(VIEW);
+    visited = localStorage.length > 0;
+    if (!visited) localStorage.setItem(VIEW, "first"); // still a first visit after a reload
   } catch {
     // without storage, follow the system
   }
+
+  // A first visitor sees few controls and one chart: "simple". The address and the command line can say which.
+  const { content } = document.querySelector("meta[name=rose-view]");
+  const known = view === "first" ? "" : view, usual = visited && view !== "first" ? "full" : "simple";
+  body.dataset.view = new URLSearchParams(location.search).get("view") || known || content || usual;
+  body.classList.add("rp-first"); // until something has streamed, see live/story.js
+  document.addEventListener("click", (/** @type {any} */ { target }) => {
+    if (!target.closest("#rp-view")) return;
+    body.dataset.view = body.dataset.view === "full" ? "simple" : "full";
+    try {
+      localStorage.setItem(VIEW, body.dataset.view);
+    } catch {
+      // without storage, only for this visit
+    }
+  });
 
   // While mounting, Gradio sets body.dark from ?__theme= or the system; a stored choice must take precedence.
   function apply() {

@@ -46,6 +46,7 @@ STYLES = (
     "connection.css",
     "narrow.css",
     "absent.css",
+    "first.css",
 )
 
 FOREVER = {"Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}

@@ -4,6 +4,7 @@ import { connection } from "../shared/connection.js";
 import { crossIcon, make, makeButton, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
 import { format } from "../shared/format.js";
+import { store } from "../shared/store.js";
 import { stateText, tokensText } from "./lanestate.js";
 import { outlineIn, watch } from "./picking.js";
 import { Sticking } from "./sticking.js";
@@ -90,10 +91,12 @@ export class Lane {
 
   /** Suggest questions that suit the model in an empty lane. */
   suggest() {
-    const buttons = suggestions(this.index).map((question) =>
-      makeButton(question, { title: "Ask this in this lane", onclick: () => this.acts.ask(this.number, question) })
-    );
-    const words = this.index === 0 ? ["Write a prompt below, or try"] : [];
+    const buttons = !store.bootId
+      ? []
+      : suggestions(this.index).map((question) =>
+        makeButton(question, { title: "Ask this in this lane", onclick: () => this.acts.ask(this.number, question) })
+      );
+    const words = this.index === 0 && buttons.length ? ["Write a prompt, or try"] : [];
     this.hint.replaceChildren(...words, ...buttons);
     if (!this.turns.length) this.text.replaceChildren(this.hint);
   }

@@ -150,8 +150,8 @@ const rowsIn = (columns, counts) => counts.map((count) => Math.max(1, Math.ceil(
 /* The columns that fit the width with cells of the usual size. */
 function widthOf(width, phoneLeft) {
   const narrow = width < PHONE_PX, left = narrow ? phoneLeft : LEFT, columns = narrow ? PHONE_COLUMNS : COLUMNS;
-  const dx = narrow ? Math.floor((width - left - RIGHT) / columns) : PITCH;
-  return { narrow, left, columns, dx, least: narrow ? Math.min(PITCH, dx) : PITCH };
+  const room = Math.floor((width - left - RIGHT) / columns), least = Math.min(PITCH, room);
+  return { narrow, left, columns, dx: narrow ? room : least, least };
 }
 
 /**

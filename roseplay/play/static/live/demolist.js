@@ -1,12 +1,13 @@
-/* The list of demos: the first ones in the timeline until the first prompt, and all of them in a popover. */
+/* The list of demos: in the page until the first prompt, and in a popover. */
 import { make, makeButton, write } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { given } from "../shared/given.js";
 import { popover } from "../shared/popover.js";
+import { store } from "../shared/store.js";
 import { demos } from "./demos.js";
 
 const COUNTS = "No One Two Three Four Five Six Seven Eight Nine Ten Eleven Twelve".split(" ");
-const ROOM = 7; // rows in the timeline; if there are more demos, the last one opens the list of all
+const ROOM = 8; // rows in the page; if there are more demos, the last one opens the list of all
 
 const offered = () => demos.list.filter((one) => !one.absent);
 const absent = () => demos.list.filter((one) => one.absent);
@@ -48,18 +49,23 @@ function moreRow(more) {
   return make("li", "", makeButton(make("i", "", `+${more.length}`), values, ...words));
 }
 
-/** The list of those that can be shown here, for the timeline. */
-export function demoList() {
+/**
+ * Fill the page's list with those that can be shown here, once that is known.
+ * @param {HTMLElement} element
+ */
+export function mount(element) {
   const words = "live on this engine; your settings are restored afterwards";
   const title = make("b"), head = make("h4", "", title, make("span", "", words)), list = make("ol");
+  const box = make("div", "rp-demos", head, list, ...recorded());
   const fill = () => {
     const all = offered(), shown = all.length > ROOM ? ROOM - 1 : ROOM, more = all.slice(shown);
+    if (!store.bootId) return;
     write(title, heading());
     list.replaceChildren(...rows(all.slice(0, shown)), ...(more.length ? [moreRow(more)] : []));
+    element.append(box);
   };
   on("demos offered", fill);
   fill();
-  return make("div", "rp-demos", head, list, ...recorded());
 }
 
 /**

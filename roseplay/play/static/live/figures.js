@@ -22,6 +22,7 @@ function writeCell(name, parts, unit) {
   const cell = cells[name], key = parts.join("/") + unit;
   if (cell.key === key) return;
   cell.key = key;
+  if (parts.some((part) => part !== "–" && part !== "0")) cell.root.classList.add("rp-had"); // something to say
   cell.box.replaceChildren(...parts.flatMap((part, i) => (i ? [make("em", "", "/"), part] : [part])));
   if (unit && parts[0] !== "–") cell.box.append(make("small", "", unit));
 }
@@ -106,6 +107,7 @@ export function mount(element) {
   for (const kpi of element.querySelectorAll(".rp-kpi")) {
     const part = (selector) => kpi.querySelector(selector);
     cells[kpi.classList[1]] = {
+      root: kpi,
       box: part("b"),
       name: part("span button"),
       slow: part("span i"),

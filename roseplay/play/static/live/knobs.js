@@ -269,13 +269,13 @@ function summary(knobs, count) {
   words.replaceChildren("budget ", budget, ` · batch ${knobs.max_batch_size} · ${count}`);
 }
 
+/* Mark the former values of what was changed. */
 function ticks() {
   for (const mark of knobMarks()) {
     for (const [knob, [before]] of Object.entries(mark.changes)) {
-      const track = SLIDERS.includes(knob) && document.getElementById(controls[knob]);
-      if (!track) continue;
-      track.classList.add("rp-was");
-      track.style.setProperty("--rp-was", String(along(controls[knob], before)));
+      const control = document.getElementById(controls[knob]);
+      control?.classList.add("rp-was");
+      if (SLIDERS.includes(knob)) control?.style.setProperty("--rp-was", String(along(controls[knob], before)));
     }
   }
 }

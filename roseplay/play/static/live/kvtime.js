@@ -12,7 +12,7 @@ import { areaTrace, dotTrace } from "../shared/chart/shapes.js";
 import { stateStrips, stripSentence } from "./statestrips.js";
 
 const LAYERS = [["shared", "shared"], ["ink3", "active"], ["cached", "cached"]]; // colour and words, from the bottom up
-const TITLE = "KV blocks over time.", SAMPLE_PX = 1.5, APART_PX = 12;
+const TITLE = "KV blocks over time.", LEAST_SHARE = 0.05, SAMPLE_PX = 1.5, APART_PX = 12;
 
 export function mount(element) {
   new Chart(element, {
@@ -57,6 +57,7 @@ function draw(frame) {
   const strips = stateStrips(frame, x, all, total);
   const { annotations, low } = strips, axes = layoutOf(T, [low, total], [0, total / 2, total], format.short);
   const layout = { ...axes, annotations };
+  if (newest && newest.shared + newest.active > LEAST_SHARE * total) document.body.classList.add("rp-memory");
   if (!newest) return { empty: true, layout, traces: strips.traces, summary: `${TITLE} No steps in view.` };
   const layer = (height, color) => areaTrace(x, all.map(height), color, true);
   const diamond = { symbol: "diamond", size: 8, color: T.surface, line: { color: T.ink, width: 1 } };

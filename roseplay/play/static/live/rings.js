@@ -24,6 +24,8 @@ let timer = 0, stands = false;
 on("demo", () => {
   clearInterval(timer);
   const rings = demos.caption ? demos.caption.rings : [];
+  document.querySelectorAll(".rp-ringed").forEach((part) => part.classList.remove("rp-ringed"));
+  for (const ring of rings) panelOf(ring)?.classList.add("rp-ringed"); // it may have been left out, see first.css
   if (rings.length) timer = setInterval(place, EVERY_MS);
   standStill(rings);
   if (phone.matches && rings.length) panelOf(rings[0])?.scrollIntoView({ block: "start" });

@@ -20,7 +20,6 @@ import { timeTicks } from "./axes.js";
 import { flagWords, knobMarks } from "./knobmarks.js";
 
 import { drawOverview } from "./overview.js";
-import { demoList } from "./demolist.js";
 import { demos } from "./demos.js";
 import { drawAccepted, hasDrafts } from "./drafts.js";
 import { requestTable } from "./requests.js";
@@ -55,7 +54,6 @@ export function mount(element) {
   const { canvas } = panel;
   ({ pen, pen: { g } } = panel);
   const table = requestTable(element), legends = legend();
-  const list = demoList(), showList = () => (list.hidden = !demos.firstScreen || canvas.hidden);
   const views = segmented("view", ["timeline", "ITL", "requests"], (word) => {
     const asTable = word === "requests";
     timeline.byItl = word === "ITL";
@@ -64,7 +62,6 @@ export function mount(element) {
     table.box.hidden = !asTable;
     if (asTable) panel.show(table.filters, views, table.csv);
     else panel.show(...legends, views);
-    showList();
     if (asTable) table.again();
     else panel.soon();
   });
@@ -73,12 +70,7 @@ export function mount(element) {
   panel.show(...legends, views);
   copyLegend = element.querySelector(".rp-copied");
   copyLegend.hidden = true;
-  canvas.after(list);
-  showList();
-  on("first screen", () => {
-    showList();
-    panel.soon();
-  });
+  on("first screen", panel.soon);
   watchKeys(canvas, panel.said, panel.soon);
   steer(canvas);
   on("reset", () => {

@@ -75,8 +75,11 @@ function menu(words) {
 
 function limitCell() {
   limit = make("b");
+  const words = { className: "rp-term", "aria-expanded": "false", "aria-haspopup": "dialog" }, term = "limited by";
+  const label = makeButton(term, words);
+  label.dataset.term = term;
   share = make("small");
-  return make("div", "rp-story-limit", make("span", "", "limited by"), make("span", "", limit, share));
+  return make("div", "rp-story-limit", make("span", "", label), make("span", "", limit, share));
 }
 
 function spanCell() {
@@ -129,17 +132,21 @@ function state() {
   if (elsewhere) return { about: "elsewhere", sentences: [[[other, ""]]] };
   if (said && (used || clock() - said.t < QUIET_MS)) return { about: said.about, sentences: said.lines };
   if (used || poll.held || !demos.list.length) return { about: "", sentences: [] };
-  const { knobs, clear_cache: cache } = store.absent; // demos need both
-  return { about: "purpose", sentences: knobs || cache ? OF_A_SERVER : PURPOSE };
+  return { about: "purpose", sentences: store.bootId ? demosHere() ? PURPOSE : OF_A_SERVER : [] };
 }
+
+/* Demos need to set knobs and to empty the cache. */
+const demosHere = () => !store.absent.knobs && !store.absent.clear_cache;
 
 function show() {
   if (!box) return;
   const { about, sentences } = state();
   box.dataset.about = about;
   box.dataset.burst = about === "burst" ? String(said.burst) : "";
-  if (demos.firstScreen !== (about === "purpose")) {
-    demos.firstScreen = about === "purpose";
+  const first = about === "purpose" && demosHere();
+  document.body.classList.toggle("rp-first", first);
+  if (demos.firstScreen !== first) {
+    demos.firstScreen = first;
     emit("first screen");
   }
   lines[0].parentElement.setAttribute("aria-live", about === "steady" ? "off" : "polite");

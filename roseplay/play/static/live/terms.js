@@ -10,10 +10,11 @@ import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 import { knobMarks } from "./knobmarks.js";
 import { sinceChange } from "./percentiles.js";
+import { savings, savingsNews } from "./savings.js";
 
 /** @import { Explained } from "../shared/given.js" */
 
-const NAME = "term", AGAIN_MS = 250, TRIES = 40;
+const SAVED = "saved by sharing", NAME = "term", AGAIN_MS = 250, TRIES = 40;
 const TRAFFIC = { "burst-size": "Burst size", "answer-length": "Answer length", "steady-rate": "Rate" };
 
 /** What there is to say of a button's word. @returns {Explained} */
@@ -72,13 +73,15 @@ function fill(button) {
   if (nowCell) rows.push(nowCell);
   const since = sinceChange(button.closest(".rp-kpi")?.classList[1] || "");
   if (since) rows.push(factRow("since", since));
-  return [make("p", "", it.what), make("dl", "rp-rows", ...rows)];
+  const more = button.dataset.term === SAVED ? [savings()] : [];
+  return [make("p", "", it.what), make("dl", "rp-rows", ...rows), ...more];
 }
 
 function explain(button) {
   opened = button;
   const side = button.closest("#rp-rail") ? "right" : "below", title = button.dataset.title || button.textContent;
-  popover.toggle({ name: NAME, title, opener: button, side, fill: () => fill(button) });
+  const news = button.dataset.term === SAVED ? savingsNews : undefined;
+  popover.toggle({ name: NAME, title, opener: button, side, fill: () => fill(button), news });
 }
 
 function tick() {

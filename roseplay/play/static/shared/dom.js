@@ -95,7 +95,7 @@ export function scrollWithin(box, element, above = 0, apart = 0) {
 export const pageScrolls = () => document.documentElement.scrollHeight > innerHeight + 1;
 
 /** Whether the page is laid out for a phone, as in the styles. */
-export const phone = matchMedia("(max-width: 719px)");
+export const phone = matchMedia("(max-width: 859px)");
 
 /** Write text if it has changed; keeping the text node preserves selections and saves a layout. */
 export function write(element, text) {
