@@ -153,7 +153,8 @@ def test_what_the_views_draw_is_text_even_if_nobody_checked_it(page: Page, lines
     }  # fmt: skip
     page.evaluate("(delta) => { Rose.poll.hold(true); Rose.apply(delta); }", delta)
     expect(page.locator("#rp-ttft .rp-rt")).to_contain_text(f"burst {IMAGE}")
-    expect(page.locator("#rp-last h3 span").first).to_contain_text(IMAGE)
+    page.get_by_role("button", name="saved by sharing").click()
+    expect(page.locator(".rp-savings")).to_contain_text(IMAGE)
     page.evaluate(EVERYWHERE)
     unharmed(page)
     page.evaluate("() => Rose.poll.hold(false)")

@@ -43,7 +43,7 @@ HOLDS = """() => {
     requests: [...requests.values()].map(plain), bursts: [...bursts.values()].map((b) => [b.id, b.requests.length]),
     blocks: Array.from({ length: total }, (_, i) => [Rose.blocks.references[i + 1], Rose.blocks.owner[i + 1], Rose.blocks.findable[i + 1]]),
     lanes: [1, 2, 3, 4].map((n) => document.querySelector(`#rp-lane-${n} .rp-text`).textContent),
-    burst: document.querySelector("#rp-last").innerText,
+    saved: JSON.stringify([Rose.store.burst, document.querySelector(".rp-kpi.saved").innerText]),
   });
 }"""
 # The step timeline of the whole run, at a zoom and size that both pages can have: the replay bar takes some height.

@@ -26,7 +26,7 @@ def test_knobs_turned_elsewhere_show_here(mock: Served, page: Page, open_page: C
 def test_keys(mock: Served, page: Page) -> None:
     page.locator("#rp-lane-1").click()
     page.keyboard.press("b")
-    expect(page.locator(".rp-of-burst h3 span")).to_contain_text("20 × shared head")
+    expect(page.locator("#rp-traffic-head h3 span")).to_contain_text("last seed")
     page.keyboard.press("3")
     expect(page.locator("#rp-lane-3")).to_be_focused()
     page.keyboard.press("?")
@@ -141,7 +141,7 @@ def test_the_hand_on_a_slider_goes_first(mock: Served, page: Page) -> None:
 def test_every_control_says_what_it_is(page: Page) -> None:
     terms = "() => Object.keys(JSON.parse(document.getElementById('rose-given').textContent).terms).filter((id) => !document.getElementById(id)?.title)"
     page.wait_for_function(f"() => ({terms})().length === 0")
-    untold = """() => [...document.querySelectorAll('.rp-kpi, .rp-ph h3, .rp-sechead h3, #rp-last h3, #rp-rail .rp-slider, #rp-rail .rp-switch')]
+    untold = """() => [...document.querySelectorAll('.rp-kpi, .rp-ph h3, .rp-sechead h3, #rp-rail .rp-slider, #rp-rail .rp-switch')]
         .filter((e) => !e.title && !e.querySelector('.rp-term')).map((e) => e.outerHTML.slice(0, 120))"""
     page.wait_for_function(f"() => ({untold})().length === 0")
     unnamed = """() => [...document.querySelectorAll('button, input')].filter((e) => e.offsetParent && !e.labels?.length && !e.title
