@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from roseplay.play.terms import WORDS
+
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("roseplay/**/*.md")]
 READING = ROOT / "docs" / "reading.md"
@@ -24,3 +26,8 @@ def test_each_part_can_be_read_in_an_evening(part: str) -> None:
     files = [READING.parent / name for name in re.findall(r"\]\(([^)]+\.(?:py|js))\)", parts[part])]
     assert len(files) > 12
     assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files) <= 3520
+
+
+def test_the_words_of_the_readme_are_those_of_the_help() -> None:
+    terms = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Terms")[2].partition("\n## ")[0]
+    assert dict(re.findall(r"^\| (.+?) \| (.+) \|$", terms, re.M)[1:]) == WORDS

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 import roseplay
-from roseplay.play.terms import KEYS, TERMS
+from roseplay.play.terms import ABOUT, KEYS, TERMS, WORDS
 from roseplay.play.web import assets
 
 # Characters with a meaning in JavaScript template strings or Handlebars, into which Gradio turns a component's HTML.
@@ -70,12 +70,14 @@ FOOT = (
     f"<span>v{roseplay.__version__}</span>"
 )
 HELP = (
-    '<dialog id="rp-help" aria-labelledby="rp-help-title"><form method="dialog"><h2 id="rp-help-title" tabindex="-1" autofocus>Keys</h2><dl>'
-    + "".join(f"<div><dt><kbd>{key}</kbd></dt><dd>{what}</dd></div>" for key, what in KEYS)
-    + '</dl><section class="machine" hidden><h2>This machine</h2><dl></dl><p>In a terminal, <code>roseplay doctor</code> measures it '
-    "and says what is missing.</p></section>"
+    '<dialog id="rp-help" aria-labelledby="rp-help-title"><form method="dialog"><h2 id="rp-help-title" tabindex="-1" autofocus>'
+    "What this page shows</h2>"
+    + "".join(f"<p>{sentence}</p>" for sentence in ABOUT)
+    + '<p><a href="ui/doctor" target="_blank">The doctor\'s page</a> says how this machine computes a step, and what slows it down.</p>'
     '<h2>Words</h2><dl class="words">'
-    + "".join(f"<div><dt>{word}</dt><dd>{escape(meaning)}</dd></div>" for word, meaning in TERMS.items())
+    + "".join(f"<div><dt>{word}</dt><dd>{escape(meaning)}</dd></div>" for word, meaning in WORDS.items())
+    + "</dl><h2>Keys</h2><dl>"
+    + "".join(f"<div><dt><kbd>{key}</kbd></dt><dd>{what}</dd></div>" for key, what in KEYS)
     + "</dl><button>Close</button></form></dialog>"
 )
 

@@ -96,7 +96,7 @@ def _header(picks: bool) -> None:
     html(figures, elem_id="rp-kpis", js_on_load=assets.mount("live/figures.js"))
     tools = (
         f'<button type="button" id="rp-theme" aria-label="Light or dark" title="Light or dark">{THEME_ICON}</button>'
-        '<button type="button" id="rp-help-button" aria-label="Keys and words" title="Keys and words (?)">?</button>'
+        '<button type="button" id="rp-help-button" aria-label="Help" title="Help (?)">?</button>'
     )
     html(tools + HELP, elem_id="rp-tools", js_on_load=assets.mount("keys.js"))
 

@@ -128,6 +128,31 @@ _MORE: dict[str, dict[str, Any]] = {
     "Steps": {"watch": "A dotted line waits, a wide dark bar computes a prompt, and a diamond is a preemption."},
 }
 
+# What the page shows, in the help.
+ABOUT = (
+    "Up to eight chats, the lanes, share one engine, which computes all of their answers together, step by step.",
+    "Burst sends many more requests at once; the charts show what the readers of the other answers notice of it.",
+    "Inter-token latency has a dot for each token: how long its reader waited for it. Click one to see why.",
+    "Steps and Tokens per step show what each step computed, KV blocks the memory that each request holds.",
+    "The settings on the left act on the next step; a vertical line in every chart marks each change.",
+    "The Lab measures two settings with the same traffic, and Traces saves what happened.",
+)
+
+# What the field calls things; README.md has the same table.
+WORDS = {
+    "token": "a piece of text, about three quarters of a word; the unit that the model reads and writes",
+    "prefill": "computing the keys and values of a prompt's tokens, many at once, before the first token of the answer",
+    "decode": "computing one more token of an answer; each step decodes one token for every running request",
+    "KV block": "memory for the keys and values of 16 tokens; a request holds a list of blocks (paged attention)",
+    "TTFT": "time to first token: from submitting a request to the first token of its answer",
+    "TTFT from arrival": "the same from the request's intended arrival; longer if a client had to wait before it could submit",
+    "ITL": "inter-token latency: the gap between two tokens of one answer",
+    "batch": "the requests that are computed together in one step",
+    "prefix cache": "blocks of earlier prompts that are kept, so that a prompt with the same beginning need not compute them again",
+    "chunked prefill": "computing a long prompt in parts, so that other requests can decode in between",
+    "preemption": "taking a request's blocks away when memory runs out; the request waits, and its blocks are computed again later, or copied to host memory and back",
+}
+
 # The glossary for the page's scripts.
 GLOSSARY = {term: {"what": what, **_MORE.get(term, {})} for term, what in TERMS.items()}
 
@@ -199,5 +224,5 @@ KEYS = (
     ),
     ("Shift ← →", "in Steps: move in time; + and − zoom"),
     ("Esc", "back to now, close this"),
-    ("?", "this list"),
+    ("?", "this help"),
 )

@@ -88,7 +88,6 @@ def test_no_size_overflows_sideways(page: Page) -> None:
 def test_what_is_computed_on_a_machine_that_lacks_nothing_has_no_mark(page: Page) -> None:
     expect(page.locator(".rp-model-chip")).to_contain_text("fake-chat")
     expect(page.locator(".rp-slower")).to_have_count(0)
-    expect(page.locator("#rp-help .machine")).to_be_hidden()
     expect(page.locator(".rp-sim-mark")).to_be_hidden()
     assert page.locator("#rp-itl .rp-sub").evaluate("(one) => getComputedStyle(one, '::before').content") == "none"
 

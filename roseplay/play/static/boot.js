@@ -1,5 +1,5 @@
-/* Runs in the document's head, before Gradio draws anything: the stored theme, which controls the page has, and two fixes
- * of native controls. */
+/* Runs in the document's head, before Gradio draws anything: the stored theme, few controls or all, and two fixes of
+ * native controls. */
 "use strict";
 (function () {
   const KEY = "roseplay-theme", VIEW = "roseplay-view", body = document.body;

@@ -1,9 +1,7 @@
 /* The keyboard, the help, the theme button, and the explanations that appear when the pointer rests on a word. */
-import { make } from "./shared/dom.js";
 import { on } from "./shared/events.js";
 import { explain, given } from "./shared/given.js";
 import { chosenIn, inputOf } from "./shared/gradio.js";
-import { store } from "./shared/store.js";
 import { focusLane } from "./lanes/lanes.js";
 import { demos } from "./live/demos.js";
 import { labelControls } from "./live/terms.js";
@@ -26,22 +24,6 @@ function press(id) {
   const button = document.getElementById(id);
   if (button && !button.disabled) button.click();
 }
-
-/* Show in the help how the parts of a step are computed on this machine, and what makes them slow. */
-function showMachine() {
-  const place = /** @type {HTMLElement} */ (document.querySelector("#rp-help .machine"));
-  const choices = store.info?.choices ?? [];
-  if (!place) return;
-  place.hidden = !choices.length;
-  place.querySelector("dl").replaceChildren(...choices.map((choice) => {
-    const what = make("dd", "", choice.chosen);
-    if (choice.why) what.append(make("small", "", choice.why));
-    if (choice.slow) what.append(make("em", "", choice.slow));
-    return make("div", "", make("dt", "", choice.part), what);
-  }));
-}
-
-on("reset", showMachine);
 
 function help() {
   const dialog = document.getElementById("rp-help");
@@ -77,7 +59,6 @@ on("own", showBurst); // with each poll: Gradio moves controls without an event
 export function mount(element) {
   element.querySelector("#rp-theme").onclick = () => document.dispatchEvent(new Event("roseplay-theme"));
   element.querySelector("#rp-help-button").onclick = help;
-  showMachine();
   document.addEventListener("click", (/** @type {any} */ event) => {
     const button = document.getElementById("rp-knobs-button");
     if (!button || !button.contains(event.target)) return;

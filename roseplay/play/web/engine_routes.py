@@ -1,17 +1,22 @@
-"""What the page asks of the engine: polls, KV blocks, prompts, where a simulation's numbers come from, and another model."""
+"""What the page asks of the engine: polls, KV blocks, prompts, where a simulation's numbers come from, what slows
+a step down, and another model."""
 
 from __future__ import annotations
 
 import gzip
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from roseplay.core.info import EngineInfo
 from roseplay.engine.simulated import origins_of
 from roseplay.formats.json_text import strict_json
+from roseplay.formats.report_page import heading, report_page, table
 from roseplay.play.page_host import PageHost
 from roseplay.play.web.calls import NO_STORE, http_refusals
+from roseplay.traffic.environment import environment
 
 if TYPE_CHECKING:
     from roseplay.play.model_picker import ModelPicker  # imports transformers
@@ -49,6 +54,11 @@ def engine_router(host: PageHost) -> APIRouter:
         with http_refusals(409):  # its calibration file is gone
             return origins_of(engine.model, engine.config, engine.info.num_blocks)
 
+    @router.get("/doctor")
+    def doctor() -> Response:
+        info = host.engine.info
+        return Response(_doctor_page(info, here=not host.replaying and info.server is None), media_type="text/html")
+
     return router
 
 
@@ -72,3 +82,28 @@ def model_router(picker: ModelPicker) -> APIRouter:
             return {"loading": picker.cancel()}
 
     return router
+
+
+def _doctor_page(info: EngineInfo, *, here: bool) -> str:
+    """Returns an HTML page: how an engine computes each part of a step, why, and what makes it slow.
+
+    Args:
+        here: whether it runs on this machine, which is then described too.
+    """
+    title = f"Doctor: {info.model} on {info.device}"
+    rows = [
+        [escape(it.part), escape(it.chosen), escape(it.why), f'<b class="b">{escape(it.slow or "")}</b>']
+        for it in info.choices
+    ]
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        "<p>In a terminal, <code>roseplay doctor</code> also measures the machine and checks the answers.</p>",
+        heading("Parts of a step"),
+        table(rows, ("part", "how it is computed", "why", "what makes it slow"), notes=True)
+        if rows
+        else "<p>This engine does not report how it computes them.</p>",
+    ]
+    if here:
+        about = environment(threads=info.threads, device=info.device)
+        parts += [heading("Machine"), table([[escape(name), escape(str(value))] for name, value in about.items()])]
+    return report_page(title, parts)

@@ -1,13 +1,13 @@
 /* The list of demos: in the page until the first prompt, and in a popover. */
 import { make, makeButton, write } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
+import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
 import { popover } from "../shared/popover.js";
 import { store } from "../shared/store.js";
 import { demos } from "./demos.js";
 
 const COUNTS = "No One Two Three Four Five Six Seven Eight Nine Ten Eleven Twelve".split(" ");
-const ROOM = 8; // rows in the page; if there are more demos, the last one opens the list of all
 
 const offered = () => demos.list.filter((one) => !one.absent);
 const absent = () => demos.list.filter((one) => one.absent);
@@ -20,7 +20,7 @@ function heading() {
 
 function rows(list, chosen = () => {}) {
   return list.map(({ name, title, shows, seconds, absent = "" }, i) => {
-    const takes = absent ? "not here" : seconds ? `${seconds} s` : "";
+    const takes = absent ? "not here" : seconds ? format.minutes(seconds) : "";
     const about = [make("b", "", title), make("span", "", absent || shows), make("small", "", takes)];
     const onclick = () => {
       chosen();
@@ -42,13 +42,6 @@ function recorded(chosen = () => {}) {
     : [];
 }
 
-/* The row after the first ones, which opens the list of all. */
-function moreRow(more) {
-  const words = [make("b", "", "More demos"), make("span", "", more.map(({ title }) => title).join(" · "))];
-  const values = { className: "rp-more-demos", onclick: ({ currentTarget }) => openDemoList(currentTarget) };
-  return make("li", "", makeButton(make("i", "", `+${more.length}`), values, ...words));
-}
-
 /**
  * Fill the page's list with those that can be shown here, once that is known.
  * @param {HTMLElement} element
@@ -58,10 +51,9 @@ export function mount(element) {
   const title = make("b"), head = make("h4", "", title, make("span", "", words)), list = make("ol");
   const box = make("div", "rp-demos", head, list, ...recorded());
   const fill = () => {
-    const all = offered(), shown = all.length > ROOM ? ROOM - 1 : ROOM, more = all.slice(shown);
     if (!store.bootId) return;
     write(title, heading());
-    list.replaceChildren(...rows(all.slice(0, shown)), ...(more.length ? [moreRow(more)] : []));
+    list.replaceChildren(...rows(offered()));
     element.append(box);
   };
   on("demos offered", fill);

@@ -54,7 +54,7 @@ export function mount(element) {
   const text = make("div", { className: "rp-story-text", role: "status" }, ...lines);
   const takes = make("small"), values = { className: "rp-show-me rp-primary", onclick: () => demos.start() };
   const first = makeButton("Show me", values, takes, make("kbd", "", "D"));
-  on("demos offered", () => write(takes, demos.list[0]?.seconds ? `${demos.list[0].seconds} s` : ""));
+  on("demos offered", () => write(takes, demos.list[0]?.seconds ? format.minutes(demos.list[0].seconds) : ""));
   box.append(
     ...(demos.list.length ? [make("div", "rp-story-first", first, menu("All demos"))] : []),
     make("div", "rp-story-main", text, progress),
@@ -162,9 +162,8 @@ function show() {
 function course() {
   const { scene, scenes, title, seconds, begun } = demos.caption;
   const dots = Array.from({ length: scenes }, (_, i) => make("i", i < scene ? "rp-done" : i === scene ? "rp-now" : ""));
-  const minutes = (s) => `${Math.floor(s / 60)}:${String(Math.floor(s % 60)).padStart(2, "0")}`;
   const gone = Math.min(seconds, Math.max(0, (clock() - begun) / 1000));
-  const passed = make("small", "", `${minutes(gone)} of ${minutes(seconds)}`);
+  const passed = make("small", "", `${format.minutes(gone)} of ${format.minutes(seconds)}`);
   progress.replaceChildren(...dots, make("span", "", title), passed);
 }
 

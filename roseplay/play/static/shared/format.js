@@ -39,6 +39,8 @@ export const format = {
     const slow = factors.filter((factor) => factor > 1).map((factor) => `×${+factor.toPrecision(6)}`).join(" and ");
     return slow && `${factors.length > 1 ? " partly" : ""} at ${slow}`;
   },
+  /** Seconds as "1:05". */
+  minutes: (s) => `${Math.floor(s / 60)}:${String(Math.floor(s % 60)).padStart(2, "0")}`,
   /** A budget or a limit: null is unlimited. */
   limit: (v) => (v == null ? "∞" : count(v)),
   /** A setting's value. */
