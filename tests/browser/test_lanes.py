@@ -44,7 +44,9 @@ def test_two_tabs_do_not_fight(mock: Served, page: Page, open_page: Callable[...
     expect(yours.locator("#rp-lane-1 h4")).to_have_text("yours")
 
 
-def test_one_to_eight_lanes_keep_their_text_over_a_reload(page: Page) -> None:
+def test_one_to_eight_lanes_keep_their_text_and_traffic_its_size_over_a_reload(page: Page) -> None:
+    size = page.locator("#burst-size input[type=number]")
+    size.fill("7")
     for count in (1, 8):
         page.locator("#lane-count input").click()
         page.get_by_role("option", name=re.compile(f"^\\W*{count} lane")).click()
@@ -64,6 +66,7 @@ def test_one_to_eight_lanes_keep_their_text_over_a_reload(page: Page) -> None:
     expect(text(page, 8)).to_contain_text(before[:40])
     expect(state(page, 8)).to_have_text(re.compile(r"(decode|length) · 5\+[1-9]\d* tok"))
     expect(page.locator("#rp-lane-8 h4")).to_have_text("hello")
+    expect(size).to_have_value("7")
 
 
 def test_a_question_in_an_empty_lane_can_be_asked(page: Page) -> None:

@@ -7,6 +7,7 @@ import { format } from "../shared/format.js";
 import { given, isGpu } from "../shared/given.js";
 import { inputOf, update } from "../shared/gradio.js";
 import { poll } from "../shared/poll.js";
+import { keep, ofTab, stored } from "../shared/storage.js";
 import { store } from "../shared/store.js";
 import { knobMarks } from "./knobmarks.js";
 
@@ -211,8 +212,21 @@ function switchState(knob) {
   return update({ value: isOn(knob), interactive: !lacking, info: lacking ? `needs ${lacking}` : hint });
 }
 
-const UNCHANGED = update();
+const UNCHANGED = update(), KEPT = "roseplay-traffic";
+/** @type {[string, "number"?][]} in the order of `traffic` */
+const BOXES = [["answer-length", "number"], ["burst-size", "number"], ["steady-rate-value"]];
 let pacedFor = ""; // the model
+addEventListener("pagehide", () => { // for a reload
+  const values = BOXES.map(([name, type]) => Number(inputOf(name, type)?.value));
+  if (pacedFor) keep(KEPT, JSON.stringify({ model: pacedFor, values }), ofTab);
+});
+
+/* Answer length, burst size and rate when this tab was reloaded, if they were chosen for this model. */
+function kept(name) {
+  const { model, values } = JSON.parse(stored(KEPT, ofTab) ?? "{}");
+  return model === name && values.every((value) => value > 0) ? values : null;
+}
+
 /** The steady traffic that runs. @type {Steady | null} */
 let steady = null;
 
@@ -225,9 +239,10 @@ function traffic() {
   const { info, pace } = store, maximum = Math.max(16, Math.min(256, Math.floor(info.max_model_len / 32) * 16));
   if (pace && pacedFor !== info.model) {
     pacedFor = info.model;
-    const { rate, max_new_tokens: length } = steady || { rate: pace.rate, max_new_tokens: pace.answer };
-    const answer = update({ maximum, value: Math.min(length, maximum) });
-    return [answer, pace.burst, place("steady-rate", rate), String(rate)];
+    const [length, burst, rate] = kept(info.model) ?? [pace.answer, pace.burst, pace.rate];
+    const sent = { rate, max_new_tokens: length, ...steady };
+    const answer = update({ maximum, value: Math.min(sent.max_new_tokens, maximum) });
+    return [answer, burst, place("steady-rate", sent.rate), String(sent.rate)];
   }
   const now = Number(inputOf("answer-length", "number")?.value);
   return [update({ maximum, ...(now > maximum && { value: maximum }) }), UNCHANGED, UNCHANGED, UNCHANGED];
