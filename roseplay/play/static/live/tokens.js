@@ -1,15 +1,14 @@
-/* Tokens computed in each step, prompt (dark) over decode (light).
+/* Tokens computed in each step, decode (light) over prompt (dark).
  *
  * A bar is as wide as its step lasted, so its area is not its work, but time is true to scale. The dashed rose line is
- * the limit of a bar's height: the prefill budget, above the decode tokens, which do not count against it; it steps
- * where the budget was changed. A switch shows other figures of the same steps instead. */
+ * the prefill budget, the limit of a bar's dark part; it steps where the budget was changed. A switch shows other
+ * figures of the same steps instead. */
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { legendBox, legendEntry, legendLine, segmented } from "../shared/legend.js";
 import { slowed, slowedIn } from "../shared/past.js";
 import { store } from "../shared/store.js";
-import { fade } from "../shared/theme.js";
 import { calmAxis } from "./axes.js";
 import { Chart } from "./chart.js";
 import { areaTrace } from "../shared/chart/shapes.js";
@@ -103,17 +102,17 @@ const top = (bars) => bars.reduce((max, bar) => Math.max(max, heightOf(bar)), 0)
 
 function drawTokens(frame) {
   const { window, T } = frame;
-  const bars = collectBars(frame, (i) => ({ low: store.steps.decode_tokens[i], high: store.steps.prompt_tokens[i] }));
-  const budget = overDecode(limit("prefill_max_tokens", window), bars, frame), total = limit("step_max_tokens", window);
+  const bars = collectBars(frame, (i) => ({ low: store.steps.prompt_tokens[i], high: store.steps.decode_tokens[i] }));
+  const budget = limit("prefill_max_tokens", window), total = limit("step_max_tokens", window);
   const most = top(bars), limits = [...lasting(budget), ...lasting(total)].filter((v) => v !== null && v <= most * FAR);
   const ceiling = bars.length ? Math.max(LEAST, most, ...limits) : budget.now || 512;
   const layout = { yaxis: VIEWS.tokens.axis(ceiling, window.live), shapes: [], annotations: [] };
   limitLabel(layout, budget, "budget", frame);
   if (total.now !== null) limitLabel(layout, total, "step", frame);
-  const prompts = bars.filter((bar) => bar.high);
+  const prompts = bars.filter((bar) => bar.low);
   const traces = [
-    areaTrace(...outline(prompts, heightOf, GAP_PX, frame), fade(T.prompt, 0.9)),
-    areaTrace(...outline(bars, (bar) => bar.low, 0, frame), T.decode),
+    areaTrace(...outline(bars, heightOf, 0, frame), T.decode),
+    areaTrace(...outline(prompts, (bar) => bar.low, GAP_PX, frame), T.prompt),
     limitLine(budget, T),
     limitLine(total, T),
   ];
@@ -160,33 +159,4 @@ function drafts(window) {
   const share = drafted ? `${Math.round((100 * accepted) / drafted)} % of drafts right` : "";
   VIEWS.tokens.sub = share || WIDTH;
   return share && ` ${share}.`;
-}
-
-// ---- budget ---------------------------------------------------------------------------------------------
-/* The same line on top of each bar's decode tokens. */
-function overDecode(line, bars, { window, width }) {
-  const pixel = (window.x1 - window.x0) / width, xs = [], ys = [];
-  const put = (x0, x1, y) => {
-    xs.push(x0, x1);
-    ys.push(y, y);
-  };
-  for (let k = 0; k + 1 < line.xs.length; k += 2) {
-    const to = line.xs[k + 1], budget = line.ys[k];
-    let x = line.xs[k];
-    if (budget === null) {
-      put(x, to, null);
-      continue;
-    }
-    for (const bar of bars) {
-      const from = Math.max(bar.x0 * 1000, x), until = Math.min(bar.x1 * 1000, to);
-      if (until <= from) continue;
-      if (from - x > 3 * pixel) put(x, from, budget); // nothing is decoded here
-      put(from, until, budget + bar.low);
-      x = until;
-    }
-    const busy = to === window.x1 && store.open.size > 0; // its newest step has not ended yet
-    if ((to - x > 3 * pixel && !busy) || !xs.length) put(x, to, budget);
-    else put(x, to, ys[ys.length - 1]);
-  }
-  return { now: line.now, xs, ys };
 }
