@@ -1,8 +1,8 @@
-/* Every KV block that was ever used, in the pool's order or grouped by request, on a canvas; below them a bar for those
- * that never were and, for a model with recurrent layers, its state slots and kept states. A cell is filled in its
- * owner's hue; inverted with its number of holders and the owner's hue as a foot when shared; hollow when cached or
- * kept; light when free. If there are too many, a cell joins several, and one can zoom in. Pointing at a cell emits
- * "hover" with its owner; a click, or Enter after the arrow keys, opens its details. */
+/* The KV blocks, in the pool's order or grouped by request, on a canvas; below them a bar for unused ones without room
+ * and, for a model with recurrent layers, its state slots and kept states. A cell is filled in its owner's hue;
+ * inverted with its number of holders and the owner's hue as a foot when shared; hollow when cached or kept; light when
+ * free. If there are too many, a cell joins several, and one can zoom in. Pointing at a cell emits "hover" with its
+ * owner; a click, or Enter after the arrow keys, opens its details. */
 import { blocks } from "../shared/blocks.js";
 import { make, onKeys, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
@@ -139,14 +139,14 @@ function labels() {
   }
 }
 
-/* Blocks that no request ever had. */
+/* Blocks without a cell. */
 function unused({ left, top, width, height, count }) {
   const { g } = pen, { T } = state;
   pen.fill(T.free, left, top, width, height);
   g.font = '400 11px "RP Sans", sans-serif';
   g.textAlign = "left";
   g.fillStyle = T.ink2;
-  g.fillText(`${format.count(count)} never used`, left + 8, top + UNUSED_BASELINE);
+  g.fillText(`${format.count(count)} more, never used`, left + 8, top + UNUSED_BASELINE);
 }
 
 /* Mark at the right edge which part of the blocks is in view. */

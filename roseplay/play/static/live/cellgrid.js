@@ -1,10 +1,10 @@
 /* The layout of the block map's cells: KV blocks in rows and, for a model with recurrent layers, state slots and kept
- * states below them. All have the usual size if that fits. Otherwise only blocks that were ever used have cells, the
- * rest is one bar, and cells have the largest size at which the used ones fit; if they would be smaller than LEAST px,
- * one cell stands for several blocks. Zooming in goes back through these sizes, with a window of the blocks in view. */
+ * states below them. All have the usual size if that fits. Otherwise cells have the largest size at which those blocks
+ * fit that were ever used, and the others without room are one bar; if cells would be smaller than LEAST px, one stands
+ * for several blocks. Zooming in goes back through these sizes, with a window of the used blocks in view. */
 
 const LEFT = 38, PHONE_LEFT = 30, PHONE_PX = 480, RIGHT = 4, TOP = 2, APART = 4, LONG_NUMBERS = 10000;
-const BAR = 15; // the least height of the bar, which takes the space that the used blocks leave
+const BAR = 15; // the least height of the bar
 const COLUMNS = 64, PHONE_COLUMNS = 32, PITCH = 8, HIGH = 15, MOST_DIGIT_ROWS = 12;
 const SHARE_BELOW = 1 / 3; // of the height, for what lies below blocks that need smaller cells
 const SQUARES = [8, 6, 4, 3], LEAST = 3; // px, each has room for about twice as many as the one before
@@ -19,7 +19,7 @@ const SQUARES = [8, 6, 4, 3], LEAST = 3; // px, each has room for about twice as
  * @typedef {object} Layout
  * @property {Grid[]} grids that of the blocks first
  * @property {Int32Array} order the blocks that have a cell, in view or not
- * @property {Bar | null} bar of the blocks that were never used
+ * @property {Bar | null} bar of the blocks without a cell, none of which was ever used
  * @property {number} level the size of the blocks' cells
  * @property {number} most the size at which all of them are in view; 0: nothing can be zoomed
  * @property {number} first place in `order` of the first block in view
@@ -108,20 +108,20 @@ export function layOut(width, height, { order, used }, below, zoom = null) {
   return layout;
 }
 
-/* The used blocks, all or a window of them, and the bar of the others while all are in view. */
+/* The used blocks and as many others as have room, with the bar of the rest; or a window of the used ones. */
 function layOutUsed(wide, room, order, used, zoom) {
-  const unused = order.length - used, above = unused ? room - BAR - APART : room;
+  const above = order.length > used ? room - BAR - APART : room;
   let most = 0;
   while (capacity(pitchAt(wide, above, most)) < used) most++;
   const zoomed = zoom !== null && zoom.level < most, level = zoomed ? zoom.level : most;
   const pitch = pitchAt(wide, zoomed ? room : above, level), perRow = pitch.columns * pitch.per;
-  const needed = Math.ceil(used / perRow), rows = Math.min(needed, pitch.most);
+  const shown = order.subarray(0, zoomed ? used : capacity(pitch)), rest = order.length - shown.length;
+  const needed = Math.ceil(shown.length / perRow), rows = Math.min(needed, pitch.most);
   const first = zoomed ? Math.max(0, Math.min(Math.floor(zoom.first / perRow), needed - rows)) * perRow : 0;
-  const shown = order.subarray(0, used), grid = new CellGrid(shown.subarray(first), TOP, { ...pitch, rows: [rows] });
-  const top = rows ? grid.bottom + APART : TOP;
-  const bar = zoomed || !unused
+  const grid = new CellGrid(shown.subarray(first), TOP, { ...pitch, rows: [rows] }), top = grid.bottom + APART;
+  const bar = zoomed || !rest
     ? null
-    : { left: grid.left, top, width: grid.width, height: TOP + room - top, count: unused };
+    : { left: grid.left, top, width: grid.width, height: TOP + room - top, count: rest };
   return { grids: [grid], order: shown, bar, level, most, first };
 }
 

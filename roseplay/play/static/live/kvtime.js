@@ -1,21 +1,26 @@
 /* What the KV pool's blocks were used for over time.
  *
- * Stacked to the pool's constant size: shared by several requests, active (one owner), cached (held by none,
- * still findable), free. A diamond marks a preemption: the pool was full. Below, of a model with recurrent layers, its
- * state slots and kept states. */
+ * Stacked to the pool's size, or less where only a small part is used: shared by several requests, active (one owner),
+ * cached (held by none, still findable), free. A diamond marks a preemption: the pool was full. Below, of a model with
+ * recurrent layers, its state slots and kept states. */
+import { write } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { legendBox, legendEntry } from "../shared/legend.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
+import { calmAxis } from "./axes.js";
 import { Chart } from "./chart.js";
 import { areaTrace, dotTrace } from "../shared/chart/shapes.js";
 import { stateStrips, stripSentence } from "./statestrips.js";
 
 const LAYERS = [["shared", "shared"], ["ink3", "active"], ["cached", "cached"]]; // colour and words, from the bottom up
 const TITLE = "KV blocks over time.", LEAST_SHARE = 0.05, SAMPLE_PX = 1.5, APART_PX = 12;
+const SMALL = 0.25; // a smaller part of the pool would be a flat line
+const axis = calmAxis(2);
+let panel = null;
 
 export function mount(element) {
-  new Chart(element, {
+  panel = new Chart(element, {
     name: "kvtime",
     every: 4,
     timed: true,
@@ -51,11 +56,12 @@ function draw(frame) {
   if (store.absent.blocks) return drawShare(frame);
   const { window, T } = frame;
   const { samples, preemptions } = collect(frame);
-  const total = poolSize(samples);
+  const total = poolSize(samples), top = height(samples, total, window);
+  write(panel.subtitle, top < total ? `up to ${format.count(top)} of ${format.count(total)}` : "");
   const x = [...samples.map((one) => one.x), Math.min(window.x1, time.now()) / 1000];
   const newest = samples[samples.length - 1], all = newest ? [...samples, newest] : [];
-  const strips = stateStrips(frame, x, all, total);
-  const { annotations, low } = strips, axes = layoutOf(T, [low, total], [0, total / 2, total], format.short);
+  const strips = stateStrips(frame, x, all, top);
+  const { annotations, low } = strips, axes = layoutOf(T, [low, top], [0, top / 2, top], format.short);
   const layout = { ...axes, annotations };
   if (newest && newest.shared + newest.active > LEAST_SHARE * total) document.body.classList.add("rp-memory");
   if (!newest) return { empty: true, layout, traces: strips.traces, summary: `${TITLE} No steps in view.` };
@@ -66,11 +72,18 @@ function draw(frame) {
     layer((s) => s.shared + s.active, T.ink3),
     layer((s) => s.shared, T.shared),
     ...strips.traces,
-    dotTrace(preemptions, preemptions.map(() => total * 0.97), diamond),
+    dotTrace(preemptions, preemptions.map(() => top * 0.97), diamond),
   ];
   const { shared, active, cached, free } = newest;
   const held = `Of ${total} blocks ${shared} are shared, ${active} active, ${cached} cached, ${free} free.`;
   return { traces, layout, summary: `${TITLE} ${held}${stripSentence(newest)}` };
+}
+
+/* Up to where the y axis goes. */
+function height(samples, total, window) {
+  const most = Math.max(0, ...samples.map(({ shared, active, cached }) => shared + active + cached));
+  const { range: [, top] } = axis(Math.max(most, 8), window.live);
+  return most && top < total * SMALL ? top : total;
 }
 
 /* Counts after each step of the window, about one sample per pixel (the fullest), oldest first. */
