@@ -94,7 +94,7 @@ def test_a_server_that_ended_and_another_one_in_its_place(server: Restartable, o
     expect(page.locator("#sampling-temperature")).to_have_attribute("data-source", "tab")
     page.locator("#prompt input").focus()
     server.stop()
-    expect(banner(page)).to_have_text(re.compile(r"The server does not answer\. Reconnecting; ?last seen \d+ s ago\."))
+    expect(banner(page)).to_have_text(re.compile(r"The server does not answer\. Reconnecting\. ?Last seen \d+ s ago\."))
     expect(page.locator(".rp-kpi.tps b")).to_have_text("–")
     expect(page.locator(".rp-kpi.rw b")).to_have_text("–/–")
     expect(page.locator("#rp-lane-1 .rp-stall")).to_have_text("The server does not answer.")

@@ -331,6 +331,7 @@ def test_a_page_without_an_engine(mock_run: tuple[Path, dict[str, Any]], open_pa
             "#budget input[type=range]",
             "#budget-value input",
             "#prefix-cache input",
+            "#prefill-interval input[type=range]",
             "#burst",
             "#send",
         ):

@@ -51,3 +51,11 @@ test("the mark of slow motion is the server's", () => {
   assert.deepEqual(written.factors.map(format.slowed), written.slowed);
   assert.deepEqual([[1], [5], [1, 5]].map(format.slowed), ["", " at ×5", " partly at ×5"]);
 });
+
+test("times of a second or more stand in seconds where there is little room, and what was long ago in minutes", () => {
+  assert.deepEqual(format.times([4, 12.34]), { parts: ["4.0", "12.3"], unit: "ms" });
+  assert.deepEqual(format.times([4, 1234]), { parts: ["0.004", "1.23"], unit: "s" });
+  assert.deepEqual(format.times([null, 12_340]), { parts: ["–", "12.3"], unit: "s" });
+  assert.deepEqual([999, 1000, 61_000].map(format.shortMs), ["999", "1 s", "61 s"]);
+  assert.deepEqual([-5, 700, 2500, 480_000].map(format.ago), ["0 ms ago", "700 ms ago", "2.5 s ago", "8 min ago"]);
+});

@@ -1,5 +1,6 @@
 /* The time axis that charts and timeline share, with its marks: changed settings, and idle times left out. */
 import { linear } from "../shared/chart/scale.js";
+import { format } from "../shared/format.js";
 import { niceAxis } from "../shared/numbers.js";
 import { CHAR_PX } from "../shared/pen.js";
 import { time } from "../shared/time.js";
@@ -10,11 +11,6 @@ const minus = (text) => text.replace("-", "−");
 const FLAG = [[-3.5, -13], [3.5, -13], [3.5, -9], [0, -5], [-3.5, -9]]; // px
 const LIVE_STEPS = [1, 2, 3, 5, 10, 15, 20]; // seconds
 const WORTH_SAYING_MS = 2000, CALM_MS = 1500;
-
-function duration(ms) {
-  const [unit, length] = ms < 60000 ? ["s", 1000] : ms < 3600000 ? ["min", 60000] : ["h", 3600000];
-  return `${Math.round(ms / length)} ${unit}`;
-}
 
 const nowText = () => (time.stopped() ? "lost" : time.idle() ? "idle" : "now");
 
@@ -78,7 +74,7 @@ export function addCuts(layout, { window, width, seconds, T }, taken) {
     const at = cut.from - cut.before, length = cut.to - cut.from;
     if (at <= window.x0 || at >= window.x1) continue;
     layout.shapes.push(verticalLine("idle", seconds(at), T.line2, { dash: [2, 3], below: true }));
-    const words = `idle ${duration(length)}`, half = (words.length * CHAR_PX) / 2 + 4;
+    const words = `idle ${format.duration(length)}`, half = (words.length * CHAR_PX) / 2 + 4;
     const px = place(at);
     if (!taken || length < WORTH_SAYING_MS || taken.some(([from, to]) => px + half > from && px - half < to)) continue;
     taken.push([px - half, px + half]);

@@ -72,7 +72,7 @@ function prompt({ found, same, differs, rest, cut }) {
 function nearest(miss, answer) {
   if (!miss || miss.request === null || miss.reason === "computing") return null;
   const other = store.requests.get(miss.request), lane = answer && answer.nearest ? answer.nearest.lane : null;
-  const when = other && other.submitted !== null ? `, ${format.seconds(clock() - other.submitted)} ago` : "";
+  const when = other && other.submitted !== null ? `, ${format.ago(clock() - other.submitted)}` : "";
   const who = `request ${miss.request}${lane === null ? "" : `, lane ${lane}`}${when}`;
   if (lane === null) return factRow("nearest", `${who}: not from this tab's lanes, so its text is not shown`);
   return factRow("nearest", `${who}: the same up to here, then “${answer.nearest.text}”`);

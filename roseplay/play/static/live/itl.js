@@ -145,7 +145,7 @@ function yAxis({ max, least, most, p }) {
   if (scale.log && p.length) {
     const low = Math.floor(Math.log10(Math.max(0.05, least)) * 2) / 2, high = Math.log10(most * 1.15);
     const range = scale.zoom || [low, high], tickvals = logValues(10 ** low, 10 ** high, MOST_TICKS);
-    const ticktext = tickvals.map(String);
+    const ticktext = tickvals.map((v) => v < 1 ? String(v) : format.count(v));
     return { type: "log", range, tickmode: "array", tickvals, ticktext, fixedrange: false };
   }
   const range = scale.zoom || [0, max];

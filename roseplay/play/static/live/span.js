@@ -18,7 +18,7 @@ export function stepSpan(slot) {
 /** How long ago a step ended, as "2.5 s ago"; "" if it is no longer kept. @param {number} step */
 export function agoOf(step) {
   const { steps } = store, row = store.stepRow(step);
-  return row < 0 ? "" : `${format.seconds(Math.max(0, clock() - steps.t1[row & steps.mask]))} ago`;
+  return row < 0 ? "" : format.ago(clock() - steps.t1[row & steps.mask]);
 }
 
 /**

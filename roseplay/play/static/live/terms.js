@@ -7,7 +7,7 @@ import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
 import { factRow, popover } from "../shared/popover.js";
 import { store } from "../shared/store.js";
-import { time } from "../shared/time.js";
+import { clock } from "../shared/time.js";
 import { knobMarks } from "./knobmarks.js";
 import { sinceChange } from "./percentiles.js";
 import { savings, savingsNews } from "./savings.js";
@@ -28,9 +28,8 @@ function explained({ dataset: { knob, term } }) {
 function ofKnob(knob) {
   const value = store.knobs[knob], changed = knobMarks().reverse().find((mark) => knob in mark.changes);
   if (value === undefined) return "";
-  const ago = changed && time.now() - changed.x;
-  const since = changed && ago >= 0
-    ? `, changed ${format.seconds(ago)} ago from ${format.value(changed.changes[knob][0])}`
+  const since = changed
+    ? `, changed ${format.ago(clock() - changed.t)} from ${format.value(changed.changes[knob][0])}`
     : "";
   return format.value(value) + since;
 }

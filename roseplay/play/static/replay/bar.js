@@ -5,13 +5,13 @@
 import { make, makeButton, pathIcon, set, write } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { given } from "../shared/given.js";
-import { lock } from "../shared/lock.js";
+import { lock, SENDING } from "../shared/lock.js";
 import { store } from "../shared/store.js";
 import { trafficFrom } from "./fork.js";
 import { replay } from "./replay.js";
 
 const KEY_MS = 1000, FIGURES_MS = 100;
-const LOCKED = "#rp-sched, #rp-opt, #rp-traffic, #rp-say, #rp-sampling, .rp-show-me, .rp-demos ol";
+const LOCKED = `${SENDING}, .rp-show-me, .rp-demos ol`;
 const WHY = "A replay shows the recorded settings; it has no engine to send to.";
 let bar = null, parts = null, dragging = false;
 

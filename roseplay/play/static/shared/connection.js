@@ -2,18 +2,15 @@
  * answer and four times a second. Emits "connection" when it changes. */
 import { make, write } from "./dom.js";
 import { emit, on } from "./events.js";
+import { format } from "./format.js";
 import { given } from "./given.js";
-import { lock } from "./lock.js";
+import { lock, SENDING } from "./lock.js";
 import { poll } from "./poll.js";
 import { time } from "./time.js";
 
 const LOST_MS = 2500, CHECK_MS = 250;
 const NEEDS_AN_ANSWER = [
-  "#rp-sched",
-  "#rp-opt",
-  "#rp-traffic",
-  "#rp-say",
-  "#rp-sampling",
+  SENDING,
   ".rp-lane header",
   ".rp-hint",
   ".rp-edit",
@@ -60,8 +57,7 @@ function check() {
     emit("connection", now);
   }
   if (!now || now.kind !== "server") return;
-  const seconds = Math.round((performance.now() - poll.heard) / 1000);
-  write(age, poll.heard ? `last seen ${seconds} s ago.` : "not seen yet.");
+  write(age, poll.heard ? `Last seen ${format.duration(performance.now() - poll.heard)} ago.` : "Not seen yet.");
 }
 
 // ---- the banner -------------------------------------------------------------------------------------------
@@ -80,7 +76,7 @@ function show() {
   document.body.classList.toggle("rp-bannered", Boolean(trouble));
   if (!trouble) return;
   bar.dataset.kind = trouble.kind;
-  write(said, trouble.kind === "server" ? `${trouble.words} Reconnecting;` : trouble.words);
+  write(said, trouble.kind === "server" ? `${trouble.words} Reconnecting.` : trouble.words);
   age.hidden = trouble.kind !== "server";
   bar.lastElementChild.hidden = !trouble.stopped;
 }

@@ -1,7 +1,7 @@
 /* Figures as the page writes them; the server writes the same, see roseplay/formats/numbers.py. */
 
-const LONG_MS = 9999.5; // from here on times are told in seconds where there is little room
-const THIN = "\u202f"; // a narrow no-break space
+const LONG_MS = 999.5; // from here on times are told in seconds where there is little room
+export const THIN = "\u202f"; // a narrow no-break space
 
 /** 1936 as "1 936". */
 const count = (n) => (n == null ? "–" : Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, THIN));
@@ -24,15 +24,16 @@ export const format = {
   },
   /** Milliseconds: three figures are enough. */
   ms: (v) => (v == null ? "–" : v < 99.95 ? v.toFixed(1) : count(v)),
-  /** Milliseconds where there is little room: from ten seconds on in seconds, "12.3 s". */
-  shortMs: (v) => (v >= LONG_MS ? `${(v / 1000).toFixed(1)} s` : format.ms(v)),
+  /** Milliseconds where there is little room: from one second on in seconds, "1.23 s". */
+  shortMs: (v) => (v >= LONG_MS ? `${format.figure(v / 1000)} s` : format.ms(v)),
   /**
-   * Milliseconds that share a unit: in seconds where one of them is ten seconds or longer.
+   * Milliseconds that share a unit: in seconds where one of them is a second or longer.
    * @param {(number | null)[]} times
    */
   times: (times) => {
-    const long = times.some((v) => v !== null && v >= LONG_MS), one = (v) => long && v !== null ? v / 1000 : v;
-    return { parts: times.map((v) => format.ms(one(v))), unit: long ? "s" : "ms" };
+    const long = times.some((v) => v !== null && v >= LONG_MS);
+    const seconds = (v) => v < 100 ? String(+(v / 1000).toPrecision(1)) : format.figure(v / 1000);
+    return { parts: times.map((v) => long && v !== null ? seconds(v) : format.ms(v)), unit: long ? "s" : "ms" };
   },
   /** What follows times measured under these ascending factors of slow motion: "", " at ×5" or " partly at ×5". */
   slowed: (factors) => {
@@ -63,4 +64,11 @@ export const format = {
   },
   /** Milliseconds as seconds, from one second on. */
   seconds: (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`),
+  /** Milliseconds in whole seconds, minutes or hours. */
+  duration: (ms) => {
+    const [unit, length] = ms < 60000 ? ["s", 1000] : ms < 3600000 ? ["min", 60000] : ["h", 3600000];
+    return `${Math.round(ms / length)} ${unit}`;
+  },
+  /** "2.5 s ago", "8 min ago". */
+  ago: (ms) => `${ms < 60000 ? format.seconds(Math.max(0, ms)) : format.duration(ms)} ago`,
 };

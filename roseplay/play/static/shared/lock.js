@@ -3,6 +3,9 @@
  * something has been locked or unlocked. */
 import { emit } from "./events.js";
 
+/** All parts that send something or change a setting. */
+export const SENDING = "#rp-sched, #rp-more-knobs > :not(#rp-more-head), #rp-opt, #rp-traffic, #rp-say, #rp-sampling";
+
 const CONTROLS = "button:not(.rp-term), input, select, textarea"; // buttons that only explain a term are always usable
 const locks = new Map(); // name -> {reason, selectors}
 const held = new Map(); // control -> its title before

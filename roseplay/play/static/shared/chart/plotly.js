@@ -1,5 +1,6 @@
 /* Axes that can be zoomed: Plotly, from the page's own bundle, draws them and handles the pointer. It takes some thirty
  * milliseconds, so it is called only when they have changed; marks.js draws everything that moves over them. */
+import { THIN } from "../format.js";
 import { given } from "../given.js";
 
 /** @import { Palette } from "../theme.js" */
@@ -74,6 +75,7 @@ export class PlotlyAxes {
       width,
       height,
       margin: { ...this.spec.margin, pad: 0 },
+      separators: `.${THIN}`,
       showlegend: false,
       hovermode: false,
       dragmode: this.spec.zooms && !touch.matches ? "zoom" : false,
@@ -85,6 +87,7 @@ export class PlotlyAxes {
 
   axis(isX, T) {
     return {
+      separatethousands: true,
       showgrid: true,
       gridcolor: T.grid,
       gridwidth: 1,
