@@ -367,6 +367,17 @@ def test_a_marked_token_stands_alone(bare: Page) -> None:
     assert bare.evaluate("turn.at(1000 + 3 * 20 + 7)") == -1
 
 
+def test_bold_is_shown_as_such_and_markup_as_text(bare: Page) -> None:
+    turn = Loose(bare)
+    for word in ("1. ", "**<", "b>*", "* c"):
+        turn.take([20.0], word=word)
+    assert bare.evaluate("turn.answer.textContent") == "1. 1. <b> c"
+    assert bare.evaluate("turn.answer.querySelector('b')") is None
+    assert bare.evaluate("turn.answer.querySelector('.rp-bold').textContent") == "<b>"
+    bare.evaluate("turn.mark(3, 'chosen')")
+    assert bare.evaluate("turn.marked('chosen').textContent") == "b>", "its mark is not shown"
+
+
 def test_a_token_without_text_changes_nothing(bare: Page) -> None:
     turn = Loose(bare)
     turn.take([20.0] * 4)

@@ -70,7 +70,7 @@ test("prompts in its step", () => {
     "queue wait": "1.0 ms",
     preempted: "no",
     "cached, shared": "5, 6 prompt tokens",
-    "host, device": "1.5, 139 ms",
+    "on the host": "1.5 ms",
   });
 });
 
@@ -111,12 +111,26 @@ test("other causes", () => {
     [{ ms: 21 }, { cause: "nothing unusual", took: 21 }],
     [{ ms: 90, copies: 1 }, { cause: "copies", took: 90, blocks: 1 }],
     [{ ms: 90, decode: [1, 2, 3, 4] }, { cause: "batch", took: 90, batch: 4, usualBatch: 2 }],
-    [{ ms: 90 }, { cause: "unknown", took: 90, device: 88 }],
+    [{ ms: 90 }, { cause: "unknown", took: 90, outside: 2 }],
   ]);
   for (const [told, expected] of cases) {
     const story = new Story();
     assert.deepEqual(story.why(story.step(told)).reason, { usual: 20, ...expected });
   }
+});
+
+test("a token that its lane tints is slow, whatever is usual around it", () => {
+  const story = new Story();
+  for (let n = 0; n < 6; n++) story.step({ decode: [3, 4], ms: 12 }); // an answer of its own, with shorter steps
+  const answer = story.why(story.step({ ms: 20, decode: [3, 4] }), 3);
+  assert.deepEqual(answer.reason, { cause: "unknown", took: 20, usual: 12, outside: 2 });
+  assert.equal(answer.title, "Why was this token slow?");
+  assert.equal(why(3, answer.step.step_id, 14).reason.cause, "nothing unusual", "by the median that its lane has");
+});
+
+test("where an unexplained gap was is told with one figure", () => {
+  const story = new Story(), short = sentence(story.why(story.step({ ms: 90 })));
+  assert.ok(short.endsWith(" it took *90 ms* instead of 20, nearly all of it in the model."), short);
 });
 
 test("the usual is of tokens in the same slow motion", () => {

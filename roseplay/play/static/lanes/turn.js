@@ -1,16 +1,18 @@
 /* A question and its answer in a lane, and the position of each token in the answer's text.
  *
- * Tokens slower than 1.5 times the median gap are tinted, in steps. Neighbours that look the same share one text node,
- * so usual tokens cost nothing. Model text enters the page only as text nodes. */
+ * Slow tokens are tinted, in steps: by the median gap of their answer, without slow motion. Neighbours that look the
+ * same share one text node, so usual tokens cost nothing. Model text enters the page only as text nodes. */
 import { make, makeButton, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { firstWhere, median } from "../shared/numbers.js";
-import { slowed } from "../shared/past.js";
+import { settingAt, slowed } from "../shared/past.js";
 import { store } from "../shared/store.js";
+import { SLOW } from "../shared/tokenof.js";
+import { partsOf } from "./bold.js";
 import { thinkingPart, Thought } from "./thought.js";
 
-const SLOW = 1.5, STRONGEST = 7; // times the median: where the tint begins, and where it is strongest
+const STRONGEST = 7; // times the median: where the tint is strongest
 const LEAST_TINT = 2, MOST_TINT = 30, LEVELS = 8; // tints in percent, and the number of shades
 const LEAST_GAPS = 6; // needed before any token counts as slow
 const NO_ROLE = "The chat template has no system role, so the system prompt is placed before the first question.";
@@ -55,6 +57,7 @@ export class Turn {
     /** @type {import("./thought.js").Part | null} */
     this.part = null;
     this.thought = null;
+    this.parts = partsOf("", true);
     this.answer.replaceChildren();
   }
 
@@ -72,8 +75,9 @@ export class Turn {
     this.state = news.state;
     this.begun = Boolean(news.thinking);
     this.think();
+    this.embolden();
     this.measure(OVER.has(news.state));
-    if (ended && this.drawn) this.retint();
+    if (ended) this.redraw(); // with the median of the whole answer
     this.draw();
     this.say(news);
   }
@@ -100,42 +104,36 @@ export class Turn {
     return k > 0 ? this.times[k] - this.times[k - 1] : NaN;
   }
 
+  slowMotion(k) {
+    return settingAt("slow_motion", this.times[k]) ?? 1;
+  }
+
+  /** The median gap of its answer in the slow motion of token k, or null. */
+  usual(k) {
+    return this.p50 && this.p50 * this.slowMotion(k);
+  }
+
   /** The slow motion of the `ms` before its first token, see `slowed`. */
   slowFirst(ms) {
     return this.times.length ? slowed(this.times[0] - ms, this.times[0]) : "";
   }
 
-  /* `p50`: the median gap between two tokens in ms, null while there are too few. */
+  /* `p50`: the median gap between two tokens in ms without slow motion, null while there are too few. */
   measure(whole) {
     const n = this.times.length - 1;
     const soon = !whole && this.counted && n < this.counted + AGAIN;
     if (n < (whole ? 2 : LEAST_GAPS) || n === this.counted || soon) return;
     this.counted = n;
-    const gaps = Float64Array.from({ length: n }, (_, i) => this.gap(i + 1)).filter((gap) => gap > 0);
+    const gap = (_, i) => this.gap(i + 1) / this.slowMotion(i + 1);
+    const gaps = Float64Array.from({ length: n }, gap).filter((ms) => ms > 0);
     this.p50 = gaps.length ? median(gaps) : null; // a gap of 0: a token that came with the one before
   }
 
   /* 0 is not slow. */
   level(k) {
-    const ratio = this.p50 ? this.gap(k) / this.p50 : 0;
+    const ratio = this.p50 ? this.gap(k) / this.usual(k) : 0;
     if (!(ratio > SLOW)) return 0;
     return 1 + Math.round((LEVELS - 1) * Math.min(1, (ratio - SLOW) / (STRONGEST - SLOW)));
-  }
-
-  /* Redraw where a changed median makes a difference. */
-  retint() {
-    if (this.pieces.some((piece) => this.level(piece.first) !== piece.level) || this.mixed()) this.redraw();
-  }
-
-  /* Whether some tokens that share a piece must now be separate. */
-  mixed() {
-    let k = 0;
-    for (const piece of this.pieces) {
-      for (; k < this.drawn && this.ends[k] <= piece.end; k++) {
-        if (this.start(k) < this.ends[k] && this.level(k) !== piece.level) return true;
-      }
-    }
-    return false;
   }
 
   // ---- text -----------------------------------------------------------------------------------------------
@@ -164,17 +162,25 @@ export class Turn {
   }
 
   appendTo(place, start, end, k) {
+    for (const part of this.parts) {
+      this.appendPiece(place, Math.max(start, part.start), Math.min(end, part.end), k, part.look);
+    }
+  }
+
+  appendPiece(place, start, end, k, look) {
+    if (start >= end) return;
     const level = this.level(k), mark = this.markOf(k), last = this.pieces[this.pieces.length - 1];
-    const alike = last && last.place === place && last.level === level && last.mark === mark;
+    const alike = last && last.place === place && last.level === level && last.mark === mark &&
+      last.look === look && last.end === start;
     if (alike && (!mark || last.first === k)) {
       last.node.appendData(this.text.slice(start, end));
       last.end = end;
       return;
     }
     const node = document.createTextNode(this.text.slice(start, end));
-    this.pieces.push({ start, end, level, mark, first: k, node, place });
-    if (!level && !mark) return place.append(node);
-    const span = make("span", `${level ? "rp-slow" : ""} ${mark}`.trim(), node);
+    this.pieces.push({ start, end, level, mark, look, first: k, node, place });
+    if (!level && !mark && !look) return place.append(node);
+    const span = make("span", [level ? "rp-slow" : "", mark, look].filter(Boolean).join(" "), node);
     const tint = LEAST_TINT + Math.round(((MOST_TINT - LEAST_TINT) * (level - 1)) / (LEVELS - 1));
     if (level) span.style.setProperty("--tint", `${tint}%`);
     place.append(span);
@@ -188,6 +194,12 @@ export class Turn {
     this.pieces = [];
     this.drawn = 0;
     this.draw();
+  }
+
+  /* Find what is bold; what has been drawn otherwise is drawn again. */
+  embolden() {
+    const before = this.parts, parts = this.parts = partsOf(this.text, !OVER.has(this.state));
+    if (before.length !== parts.length || before.some(({ start }, i) => start !== parts[i].start)) this.redraw();
   }
 
   // ---- thinking -------------------------------------------------------------------------------------------
@@ -211,10 +223,10 @@ export class Turn {
     return this.text.slice(this.part?.after ?? 0) || this.text;
   }
 
-  /* Whether token k is visible: it has text, which is in neither a tag nor a folded part. */
+  /* Whether token k is visible: it has text, which is in neither a tag, a mark nor a folded part. */
   seen(k) {
     const start = this.start(k), end = this.ends[k];
-    if (start >= end) return false;
+    if (!this.parts.some((part) => Math.max(start, part.start) < Math.min(end, part.end))) return false;
     return !this.part || end > this.part.after || (this.thought?.opened && this.within(k));
   }
 

@@ -1,13 +1,14 @@
 /* "Why was this token slow?": what the store knows about a token, as a reason, which `SENTENCES` words, and facts.
  *
  * The reason is the first cause that applies: a preemption, steps that left the request out, prompts in its step,
- * copied blocks, a large batch. What is usual is the median gap of nearby tokens whose steps computed no prompts. */
+ * copied blocks, a large batch. Usual is the median gap of nearby tokens whose steps computed no prompts or, for one
+ * that is not slow by it, that of its answer, by which lanes tint. */
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
 import { median } from "../shared/numbers.js";
 import { settingAt, slowed } from "../shared/past.js";
 import { store } from "../shared/store.js";
-import { tokenOf } from "../shared/tokenof.js";
+import { SLOW, tokenOf } from "../shared/tokenof.js";
 import { COMPUTING, partsOf, partsText } from "../shared/waits.js";
 
 /** @typedef {string | {bold: string} | {rid: number}} Part of a sentence */
@@ -24,12 +25,13 @@ import { COMPUTING, partsOf, partsText } from "../shared/waits.js";
  * @property {number} [blocks]
  * @property {number} [batch]
  * @property {number} [usualBatch]
- * @property {number} [device]
+ * @property {number} [outside] of the model
  * @property {{words: string, ms: number}[]} [waits]
  */
 
-const AROUND_MS = 15000, LEAST_GAPS = 5, SLOW = 1.5, LARGE_BATCH = 1.5, MOST_NAMED = 3;
+const AROUND_MS = 15000, LEAST_GAPS = 5, LARGE_BATCH = 1.5, MOST_NAMED = 3;
 const LEAST_BUDGET = 16; // a lower one is not suggested
+const NAMED = 0.1; // the least share of a gap whose place is named
 const { count, many } = format;
 /** A time in milliseconds, without its unit. */
 export const bare = (v) => v < 9.95 ? v.toFixed(1) : count(v);
@@ -39,10 +41,11 @@ export const milliseconds = (v) => `${bare(v)} ms`;
  * What is known of a request's token in a step, or of a step that gave it none; null when the step is no longer kept.
  * @param {number} rid
  * @param {number} stepId
+ * @param {number | null} [p50] the median gap of its answer, from its lane
  * @returns {{title: string, reason: Reason, sentence: Part[], step: Record<string, any>, token: any,
  *   facts: [string, Part[]][], help: string} | null}
  */
-export function why(rid, stepId) {
+export function why(rid, stepId, p50 = null) {
   const { steps, requests, stepRow } = store, row = stepRow(stepId), slot = row & steps.mask;
   if (row < 0) return null;
   const step = Object.fromEntries(steps.names.map((name) => [name, steps[name][slot]]));
@@ -54,7 +57,7 @@ export function why(rid, stepId) {
     token,
     known: requests.get(rid) || null,
     entries: store.entriesOf(slot),
-    normal: usual(step.t1, factor),
+    normal: usual(rid, token, step.t1, factor, p50),
     leftOut: gap ? leftOut(rid, token, row) : 0,
     factor,
   };
@@ -84,21 +87,29 @@ function numbered(rid, step) {
   return found ? { ...found, number: whole ? number : null } : null;
 }
 
-/* Median gap and batch around a time, over steps without prompt tokens and in the same slow motion; null if there are
- * too few. */
-function usual(t, factor) {
+/* The gap and batch that are usual: of those around a time or, unless the token is slow by them, of its answer. */
+function usual(rid, token, t, factor, p50) {
+  const nearby = medians(t, factor, null), answer = medians(t, factor, rid);
+  if (answer && p50) answer.itl = p50;
+  return [nearby, answer].find((one) => one && token?.itl > one.itl * SLOW) ?? nearby ?? answer;
+}
+
+/* Median gap and batch in the same slow motion; null if there are too few. They are of one answer or, without one, of
+ * steps without prompt tokens around a time. */
+function medians(t, factor, rid) {
   const { tokens, steps, stepRow } = store, gaps = [], batches = [];
   let last = null, counts = false, batch = 0;
   for (let i = tokens.end - 1; i >= tokens.first; i--) {
     const slot = i & tokens.mask;
-    if (tokens.t[slot] > t + AROUND_MS) continue;
-    if (tokens.t[slot] < t - AROUND_MS) break;
+    if (rid === null && tokens.t[slot] > t + AROUND_MS) continue;
+    if (rid === null && tokens.t[slot] < t - AROUND_MS) break;
+    if (rid !== null && tokens.request_id[slot] !== rid) continue;
     if (tokens.step_id[slot] !== last) {
       last = tokens.step_id[slot];
-      const row = stepRow(last);
-      counts = row >= 0 && steps.prompt_tokens[row & steps.mask] === 0 &&
-        settingAt("slow_motion", steps.t1[row & steps.mask]) === factor;
-      batch = counts ? steps.decode_tokens[row & steps.mask] : 0;
+      const row = stepRow(last), at = row & steps.mask;
+      counts = row >= 0 && (rid !== null || steps.prompt_tokens[at] === 0) &&
+        settingAt("slow_motion", steps.t1[at]) === factor;
+      batch = counts ? steps.decode_tokens[at] : 0;
     }
     if (!counts || !(tokens.itl_ms[slot] > 0)) continue;
     gaps.push(tokens.itl_ms[slot]);
@@ -179,7 +190,7 @@ function reasonOf(found) {
   if (normal && step.decode_tokens > normal.batch * LARGE_BATCH) {
     return { cause: "batch", ...gap, batch: step.decode_tokens, usualBatch: normal.batch };
   }
-  return { cause: "unknown", ...gap, device: step.device_ms };
+  return { cause: "unknown", ...gap, outside: Math.max(0, token.itl - step.device_ms) };
 }
 
 function ofFirst({ known, step }) {
@@ -231,8 +242,12 @@ const SENTENCES = {
     const size = say`${number(batch, "request")} instead of ${count(usualBatch)}`;
     return say`Its step decoded for ${size}, and it took ${time(took)}${instead(usual)}.`;
   },
-  unknown: ({ took, usual, device }) =>
-    say`Nothing in its step explains it: it took ${time(took)}${instead(usual)}, ${time(device)} of it in the model.`,
+  unknown: ({ took, usual, outside }) => {
+    const where = outside > took * NAMED
+      ? say`${time(outside)} of it outside the model`
+      : "nearly all of it in the model";
+    return say`Nothing in its step explains it: it took ${time(took)}${instead(usual)}, ${where}.`;
+  },
 };
 
 /* An estimate of how long a gap that prompts prolonged would have been with a lower budget: of its time beyond the
@@ -253,7 +268,6 @@ function helpOf(found) {
 /** @returns {any[]} */
 function factsOf({ rid, token, known, step, entries, factor }) {
   const prompts = entries.filter((entry) => entry.prompt_tokens > 0).length, times = known ? known.preempted.length : 0;
-  const host = bare(step.host_ms);
   return [
     ["token", [
       known && known.lane !== null ? `lane ${known.lane}` : { rid },
@@ -266,7 +280,7 @@ function factsOf({ rid, token, known, step, entries, factor }) {
     ...(known && known.ttft_parts ? [["TTFT", [partsText(known)]]] : []),
     ["preempted", [times ? (times === 1 ? "once" : `${times} times`) : "no"]],
     ["cached, shared", [`${count(step.cached_tokens)}, ${count(step.shared_tokens)} prompt tokens`]],
-    [factor > 1 ? "host + sleep, device" : "host, device", [`${host}, ${milliseconds(step.device_ms)}`]],
+    [factor > 1 ? "host + sleep" : "on the host", [milliseconds(step.host_ms)]],
     ...(step.recomputed_tokens ? [["computed again", [many(step.recomputed_tokens, "token")]]] : []),
     ...(step.swapped_out || step.swapped_in
       ? [["swapped out, in", [`${sizeOf(step.swapped_out)}, ${sizeOf(step.swapped_in)}`]]]

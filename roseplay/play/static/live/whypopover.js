@@ -45,7 +45,7 @@ function contents({ facts, sentence, step, help }) {
 let replacing = false;
 
 on("select", (what) => {
-  const answer = what && what.step !== null ? why(what.rid, what.step) : null;
+  const answer = what && what.step !== null ? why(what.rid, what.step, what.p50) : null;
   replacing = true; // the popover that closes now is replaced, not dismissed
   if (popover.name === "why") popover.close();
   replacing = false;

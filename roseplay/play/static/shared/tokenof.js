@@ -1,6 +1,9 @@
 /* A request's token in a step. */
 import { store } from "./store.js";
 
+/** A token is slow if the gap before it is longer than this many times the usual one. */
+export const SLOW = 1.5;
+
 /** The first, if there are several: when it came and the gap before it (NaN: the answer's first); undefined: none. */
 export function tokenOf(rid, step) {
   const { tokens } = store;
