@@ -3,24 +3,22 @@
  * Stacked to the pool's size, or less where only a small part is used: shared by several requests, active (one owner),
  * cached (held by none, still findable), free. A diamond marks a preemption: the pool was full. Below, of a model with
  * recurrent layers, its state slots and kept states. */
-import { write } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { legendBox, legendEntry } from "../shared/legend.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 import { calmAxis } from "./axes.js";
 import { Chart } from "./chart.js";
-import { areaTrace, dotTrace } from "../shared/chart/shapes.js";
+import { annotation, areaTrace, beside, dotTrace } from "../shared/chart/shapes.js";
 import { stateStrips, stripSentence } from "./statestrips.js";
 
 const LAYERS = [["shared", "shared"], ["ink3", "active"], ["cached", "cached"]]; // colour and words, from the bottom up
 const TITLE = "KV blocks over time.", LEAST_SHARE = 0.05, SAMPLE_PX = 1.5, APART_PX = 12;
 const SMALL = 0.25; // a smaller part of the pool would be a flat line
 const axis = calmAxis(2);
-let panel = null;
 
 export function mount(element) {
-  panel = new Chart(element, {
+  new Chart(element, {
     name: "kvtime",
     every: 4,
     timed: true,
@@ -57,11 +55,14 @@ function draw(frame) {
   const { window, T } = frame;
   const { samples, preemptions } = collect(frame);
   const total = poolSize(samples), top = height(samples, total, window);
-  write(panel.subtitle, top < total ? `up to ${format.count(top)} of ${format.count(total)}` : "");
   const x = [...samples.map((one) => one.x), Math.min(window.x1, time.now()) / 1000];
   const newest = samples[samples.length - 1], all = newest ? [...samples, newest] : [];
   const strips = stateStrips(frame, x, all, top);
   const { annotations, low } = strips, axes = layoutOf(T, [low, top], [0, top / 2, top], format.short);
+  if (top < total) {
+    const words = annotation(T, "pool", `of ${format.count(total)} blocks`, T.ink3);
+    annotations.push({ ...words, ...beside(0, false, 4), xref: "paper", y: top, yanchor: "top" });
+  }
   const layout = { ...axes, annotations };
   if (newest && newest.shared + newest.active > LEAST_SHARE * total) document.body.classList.add("rp-memory");
   if (!newest) return { empty: true, layout, traces: strips.traces, summary: `${TITLE} No steps in view.` };
