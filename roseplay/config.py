@@ -385,7 +385,7 @@ class Knobs:
         unit="requests",
         vllm="max_num_seqs",
         control="max-batch",
-        watch="If requests **wait**, a larger batch raises **tokens / s**, and fewer of them wait.",
+        watch="If requests **wait**, a larger batch raises **tokens/s**, and fewer of them wait.",
         costs="More KV blocks are in use at once. ITL p50 rises: a lot on a CPU, hardly on a GPU while few requests run.",
     )
     prefill_max_batch_size: int | None = setting(
@@ -414,7 +414,7 @@ class Knobs:
     )
     scheduling_policy: Literal["fcfs", "shortest", "priority", "lpm", "fair"] = setting(
         "fcfs",
-        Choice(POLICIES),
+        Choice(POLICIES, ("first come", "shortest", "priority", "longest prefix", "fair")),
         "Policy",
         "who is next",
         "Which waiting request is admitted next. fcfs: first come, first served. shortest: the shortest prompt. priority: "
@@ -458,7 +458,7 @@ class Knobs:
         True,
         Switch(),
         "Chunked prefill",
-        "pacing",
+        "long prompts",
         "A prompt that exceeds the budget is computed in chunks. When off, it is computed as a whole, as the only "
         "prompt of its step.",
         vllm="enable_chunked_prefill",
@@ -481,7 +481,7 @@ class Knobs:
         True,
         Switch(),
         "Same-step sharing",
-        "dedup",
+        "equal prompts",
         "Equal prompts in one step are computed once and share their KV blocks.",
         short="sharing",
         control="sharing",
@@ -491,7 +491,7 @@ class Knobs:
     )
     eviction_policy: Literal["lru", "lfu"] = setting(
         "lru",
-        Choice(("lru", "lfu")),
+        Choice(("lru", "lfu"), ("least recent", "least frequent")),
         "Eviction",
         "reuse",
         "Which cached block is given up when a new one is needed. lru: the one whose last request ended first. lfu: the one "
@@ -533,7 +533,7 @@ class Knobs:
         True,
         Switch(),
         "Batched append",
-        "bandwidth",
+        "fewer writes",
         "Each layer writes the keys and values of all requests at once. When off, it makes one write per request.",
         control="append",
         watch="**ITL p50** with many requests; the answers stay the same.",
@@ -553,7 +553,7 @@ class Knobs:
         True,
         Switch(),
         "CUDA graphs",
-        "launches",
+        "GPU overhead",
         "A step's kernel launches are recorded once per padded size and replayed.",
         vllm="enforce_eager",
         needs="a GPU",
@@ -566,7 +566,7 @@ class Knobs:
         True,
         Switch(),
         "Overlap",
-        "launches",
+        "GPU overhead",
         "The next step is scheduled and launched before the current step's tokens have reached the host.",
         vllm="async_scheduling",
         needs="a GPU",
@@ -588,7 +588,7 @@ class Knobs:
         unit="tokens",
         nearest="speculative_config.num_speculative_tokens",
         control="speculative",
-        watch="**tokens / s** of an answer that repeats its prompt (a summary, an edit), and the share of drafts that are right in "
+        watch="**tokens/s** of an answer that repeats its prompt (a summary, an edit), and the share of drafts that are right in "
         "**Tokens per step**.",
         costs="Steps compute tokens that turn out to be wrong; on a GPU, the overlap of steps.",
     )

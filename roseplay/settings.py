@@ -125,9 +125,11 @@ class Switch:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some words, a word that begins with ``prefix``, or the path of a file that ends with ``file``."""
+    """One of some words, a word that begins with ``prefix``, or the path of a file that ends with ``file``. ``shown``:
+    the words for people, where they differ."""
 
     options: Sequence[str]
+    shown: Sequence[str] = ()
     prefix: str = ""
     none: str = ""
     file: str = ""
@@ -308,7 +310,7 @@ class Setting:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the description as JSON values, for the page."""
-        values = {name: value for name, value in vars(self.values).items() if value not in ("", None)}
+        values = {name: value for name, value in vars(self.values).items() if value not in ("", None, ())}
         texts = {name: value for name, value in vars(self).items() if name != "values" and value}
         acronym = self.label[:2].isupper()
         short = self.label if acronym else self.label[:1].lower() + self.label[1:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,8 +24,8 @@ def shown(value: Any) -> str:
 
 def one_line(error: object) -> str:
     """Returns an error's message as one line, truncated and without control characters: it may contain user input."""
-    text = " ".join(str(error)[: 4 * _LINE].split())
-    text = "".join(char if char.isprintable() else "\ufffd" for char in text)
+    text = re.sub(r"[^\S\u202f]+", " ", str(error)[: 4 * _LINE]).strip()  # not the space within a number
+    text = "".join(char if char.isprintable() or char == "\u202f" else "\ufffd" for char in text)
     return text if len(text) <= _LINE else text[:_LINE] + "…"
 
 

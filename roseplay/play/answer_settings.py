@@ -11,6 +11,7 @@ from typing import Any, Self
 from roseplay.config import SamplingParams
 from roseplay.core.info import EngineInfo
 from roseplay.formats.json_text import json_object
+from roseplay.formats.numbers import whole
 from roseplay.formats.text import shown
 from roseplay.own_models import SMOLLM2_NAME
 from roseplay.settings import settings_of
@@ -136,7 +137,8 @@ def checked_system(system: Any) -> str:
     if not isinstance(system, str | None):
         raise ValueError(f"system is {shown(system)}: use text")
     if system and len(system) > MAX_SYSTEM_CHARS:
-        raise ValueError(f"the system prompt has {len(system):,} characters: use at most {MAX_SYSTEM_CHARS:,}")
+        size, most = whole(len(system)), whole(MAX_SYSTEM_CHARS)
+        raise ValueError(f"the system prompt has {size} characters: use at most {most}")
     return system or ""
 
 

@@ -13,7 +13,7 @@ from roseplay.traffic.prompts import KINDS, QUESTIONS, Prompt, PromptMix, Prompt
 
 MAX_SIZE = 64
 MAX_SEED = 2**63 - 1
-LABELS = {"unique": "unique", "equal": "equal", "shared_head": "shared head", "mix": "1·1·1·64 mix"}
+LABELS = {"unique": "unique", "equal": "equal", "shared_head": "shared head", "mix": "mixed lengths"}
 
 REPEATED = "What is a KV block?"
 

@@ -19,6 +19,7 @@ from roseplay.engine.engine_like import HasTokenizer
 from roseplay.engine.prompts import encode_prompt, takes_system_role
 from roseplay.formats.invalid import first_fault
 from roseplay.formats.json_text import strict_json
+from roseplay.formats.numbers import whole
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.traffic.lengths import prompt_length
 from roseplay.traffic.metrics import ms, percentile
@@ -196,7 +197,7 @@ def check_chars(chars: int, max_model_len: int) -> None:
     """Raises ``ValueError`` if a prompt has too many characters."""
     limit = max_prompt_chars(max_model_len)
     if chars > limit:
-        raise ValueError(f"the prompt has {chars:,} characters: use at most {limit:,} with this model")
+        raise ValueError(f"the prompt has {whole(chars)} characters: use at most {whole(limit)} with this model")
 
 
 def checked_prompt(prompt: Any) -> str:

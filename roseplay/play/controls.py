@@ -72,8 +72,8 @@ def switch(label: str, hint: str, on: bool, name: str) -> gr.Checkbox:
     )
 
 
-def choices(label: str, hint: str, options: Sequence[str], value: str, name: str) -> gr.Radio:
-    """Returns a list of words in a row, one of which is chosen."""
+def choices(label: str, hint: str, options: Sequence[tuple[str, str]], value: str, name: str) -> gr.Radio:
+    """Returns a list of words in a row, one of which is chosen; ``options`` are the words and their values."""
     return gr.Radio(
         list(options), value=value, label=label, info=hint, min_width=0, elem_id=name, elem_classes="rp-choices",
         interactive=True,
@@ -121,7 +121,9 @@ class PlainControl:
     def __init__(self, host: PageHost, knob: str) -> None:
         setting, name, value = SETTINGS[knob], IDS[knob], host.knobs()[knob]
         if isinstance(setting.values, Choice):
-            made: Any = choices(setting.label, setting.hint, setting.values.options, value, name)
+            words = setting.values.options
+            shown = list(zip(setting.values.shown or words, words, strict=True))
+            made: Any = choices(setting.label, setting.hint, shown, value, name)
         elif not isinstance(setting.values, Switch):
             least = getattr(setting.values, "least", None) or 0
             made = slider(setting.label, setting.hint, least, max(64, value), value, name)

@@ -14,6 +14,7 @@ from roseplay.config import EngineConfig
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.engine.errors import EngineError
 from roseplay.formats.invalid import Object, validated
+from roseplay.formats.numbers import number_text, whole
 from roseplay.formats.text import shown
 from roseplay.models.catalog import ModelCatalog, check_download, given
 from roseplay.models.entry import ModelEntry
@@ -171,7 +172,7 @@ class ModelPicker:
         longest = config.max_model_len
         if longest is not None and entry.context is not None and longest > entry.context:
             raise ValueError(
-                f"max_model_len is {longest:,}, but {entry.name} allows at most {entry.context:,}: use that or less"
+                f"max_model_len is {whole(longest)}, but {entry.name} allows at most {whole(entry.context)}: use that or less"
             )
         if entry.source == "download":
             check_download(entry)
@@ -227,6 +228,6 @@ def _too_large(entry: ModelEntry, room: int | None, on_gpu: bool) -> str | None:
     if needed is None or room is None or needed <= room:
         return None
     return (
-        f"its weights need at least {needed / 1e9:,.1f} GB, but only {room / 1e9:,.1f} GB are free once the"
+        f"its weights need at least {number_text(needed / 1e9)} GB, but only {number_text(room / 1e9)} GB are free once the"
         " running model is closed"
     )

@@ -86,7 +86,7 @@ def _header(picks: bool) -> None:
     chips = f'<{tag} {more}class="rp-chip rp-model-chip" hidden></{tag}>'
     html(chips + CHIPS, elem_id="rp-chip", js_on_load=assets.mount("live/modelchip.js"))
     figures = (
-        kpi("tokens / s", "tps", spark=True)
+        kpi("tokens/s", "tps", spark=True)
         + kpi("run / wait", "rw")
         + kpi("TTFT p50 / p95", "ttft")
         + kpi("ITL p50 / p99", "itl")

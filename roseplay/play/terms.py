@@ -9,7 +9,7 @@ from roseplay.settings import defaults_of, settings_of
 from roseplay.traffic.run_figures import DEFINITIONS
 
 TERMS = {
-    "tokens / s": "Tokens generated per second by all requests together, over the last two seconds.",
+    "tokens/s": "Tokens generated per second by all requests together, over the last two seconds.",
     "run / wait": "Requests that are running, and requests that wait to be admitted.",
     "TTFT p50 / p95": f"{DEFINITIONS['ttft']} Median, and the value that 95 % stay below, over the time that the charts show.",
     "ITL p50 / p99": f"{DEFINITIONS['itl']} Median, and the value that 99 % of gaps stay below, over the time that the charts show.",
@@ -28,7 +28,7 @@ TERMS = {
     "unique": "Each prompt ends differently: only the few tokens at the beginning can be shared.",
     "equal": "All prompts are the same: one of them is computed, and the others share its blocks.",
     "shared head": "All prompts begin with the same 512 tokens, like a long system prompt, and end with different questions.",
-    "1·1·1·64 mix": "Every fourth prompt is 64 times as long as the others, which may have to wait for it.",
+    "mixed lengths": "Every fourth prompt is 64 times as long as the others, which may have to wait for it.",
     "Steady traffic": "Requests arrive at a set rate, whether or not earlier ones are answered, for as long as this tab is open. Poisson: the gaps between them are random. Even: the gaps are equal.",
     "Rate": "Requests per second of the steady traffic, on average.",
     "Your own traffic": "Requests from a file, sent at the times in the file whether or not earlier ones are answered. The file is JSONL with one request per line, CSV with the same columns, or conversations in ShareGPT's format.",
@@ -62,7 +62,7 @@ TERMS = {
 # The contents of a term's popover besides its meaning: an example with notes; the figures to watch (between ** and **)
 # when it changes; its cost; and vLLM's nearest metrics.
 _MORE: dict[str, dict[str, Any]] = {
-    "tokens / s": {
+    "tokens/s": {
         "watch": "It rises with **Max batch** until memory or the processor is fully used.",
         "vllm": ["vllm:generation_tokens_total"],
     },
@@ -99,7 +99,7 @@ _MORE: dict[str, dict[str, Any]] = {
     "unique": {"watch": "**saved by sharing** hardly grows. This is what a burst costs without sharing."},
     "equal": {"watch": "**saved by sharing**: all prompts but one."},
     "shared head": {"watch": "**saved by sharing**, and the blocks with several holders in **KV blocks**."},
-    "1·1·1·64 mix": {"watch": "The worst **ITL** without a **Prefill budget**, and **TTFT** of the short prompts."},
+    "mixed lengths": {"watch": "The worst **ITL** without a **Prefill budget**, and **TTFT** of the short prompts."},
     "Steady traffic": {
         "watch": "**run / wait**: the engine keeps up while no request waits for long.",
         "costs": "It shares the engine with the lanes. It stops by itself when too many of its requests wait.",

@@ -43,7 +43,7 @@ class TrafficSection:
             self.burst = gr.Button("Burst", variant="primary", min_width=0, elem_id="burst", elem_classes="rp-key")
             self.stop = gr.Button("Stop all", min_width=0, elem_id="stop", elem_classes="rp-key")
             self.steady = html(STEADY, elem_id="rp-steady", js_on_load=assets.mount("live/steady.js", "show", "tell"))
-            self.rate = StopSlider("Rate", "requests / s", RATE, DEFAULT_RATE, "steady-rate")
+            self.rate = StopSlider("Rate", "requests/s", RATE, DEFAULT_RATE, "steady-rate")
             html(OWN, elem_id="rp-own", js_on_load=assets.mount("live/owntraffic.js"))
         self.paced = [self.length, self.size, *self.rate.shows]  # in the order of ``traffic`` in live/knobs.js
 

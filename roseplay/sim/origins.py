@@ -7,6 +7,7 @@ from dataclasses import astuple
 from typing import Any
 
 from roseplay.config import EngineConfig
+from roseplay.formats.numbers import whole
 from roseplay.sim.calibrated import Calibration
 from roseplay.sim.cost import CostModel, Parameters
 from roseplay.sim.evidence import SATURATED, TTFT_UNDER_LOAD, Evidence
@@ -60,8 +61,8 @@ def origins(cost: CostModel, evidence: Evidence, config: EngineConfig, num_block
         "gpu": _gpu(cost),
         "memory": _memory(cost, config, num_blocks),
         "examples": [
-            f"a decode of {_DECODES} requests with {_CONTEXT:,} tokens each",
-            f"a prompt of {_PROMPT:,} tokens",
+            f"a decode of {_DECODES} requests with {whole(_CONTEXT)} tokens each",
+            f"a prompt of {whole(_PROMPT)} tokens",
         ],
         "terms": _terms(cost, evidence),
         "points": [*_own_points(evidence.own), *(_published_point(cost, point) for point in _points(cost))],
@@ -115,7 +116,7 @@ def _memory(cost: CostModel, config: EngineConfig, num_blocks: int) -> list[list
         ["runtime", f"{_gib(parts * RUNTIME_BYTES)}, assumed"],
         [
             "KV cache",
-            f"{_gib(block_bytes * num_blocks)} in {shape.kv}, {'as set' if chosen else 'what is left'}: {num_blocks - 1:,} blocks"
+            f"{_gib(block_bytes * num_blocks)} in {shape.kv}, {'as set' if chosen else 'what is left'}: {whole(num_blocks - 1)} blocks"
             f" of {block_size} tokens",
         ],
     ]
@@ -178,9 +179,11 @@ def _point(point: Measurement, seconds: float | None, engine: str, source: str) 
 def _load(point: Measurement) -> str:
     if point.measured == "step":
         return (
-            f"{point.streams} x {point.context:,} tokens" if point.context else f"a prompt of {point.prompt:,} tokens"
+            f"{point.streams} × {whole(point.context)} tokens"
+            if point.context
+            else f"a prompt of {whole(point.prompt)} tokens"
         )
-    return f"{point.streams} x {point.prompt:,} + {point.answer:,} tokens"
+    return f"{point.streams} × {whole(point.prompt)} + {whole(point.answer)} tokens"
 
 
 def _not_modelled(cost: CostModel) -> list[str]:

@@ -16,8 +16,8 @@ from tests.browser.modules import bare_page
 from tests.play.fake_engine import WORDS
 from tests.waiting import wait_until
 
-RUNNING = re.compile(r"decode · [\d\s]+\+[1-9]\d* tok")
-ENDED = re.compile(r"(done|length|stopped) · [\d\s]+\+\d+ tok")
+RUNNING = re.compile(r"decode · [1-9]\d* tok")
+ENDED = re.compile(r"((done|stopped) ·|cut at) [\d\s]+ tok")
 WIDTH = "() => document.documentElement.scrollWidth - innerWidth"
 
 

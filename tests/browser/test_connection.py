@@ -126,7 +126,7 @@ def test_a_server_that_ended_and_another_one_in_its_place(server: Restartable, o
     answer_at_most(page, 12)
     ask(page, "and again")
     expect(text(page, 1)).to_contain_text("and again")
-    expect(state(page, 1)).to_have_text(re.compile("^length"))
+    expect(state(page, 1)).to_have_text(re.compile("^cut"))
 
 
 def test_a_server_that_hangs_and_goes_on(page: Page) -> None:

@@ -145,7 +145,7 @@ def test_stop_leaves_the_chats_as_they_were_and_other_tabs_are_told(live: Served
     answer_at_most(page, 12)
     ask(page, "What is a KV block?")
     for lane in (2, 4):
-        expect(page.locator(f"#rp-lane-{lane} .rp-state")).to_contain_text(re.compile("done|length"))
+        expect(page.locator(f"#rp-lane-{lane} .rp-state")).to_contain_text(re.compile("done|cut"))
     page.wait_for_function("() => Rose.store.open.size === 0")
     polls = page.evaluate("Rose.poll.count")  # the cached tokens arrive a poll after the end
     page.wait_for_function("(polls) => Rose.poll.count > polls + 2", arg=polls)
@@ -175,7 +175,7 @@ def test_a_slider_that_is_moved_ends_the_demo_and_stays(live: Served, page: Page
 def test_on_a_phone_the_caption_is_a_sheet_and_the_label_of_a_ring_stays_inside_its_panel(phone: Page) -> None:
     answer_at_most(phone, 4)
     ask(phone, "What is TTFT?")
-    expect(phone.locator("#rp-lane-1 .rp-state")).to_contain_text(re.compile("done|length"))  # a prompt ends a demo
+    expect(phone.locator("#rp-lane-1 .rp-state")).to_contain_text(re.compile("done|cut"))  # a prompt ends a demo
     phone.get_by_role("button", name="Show me", exact=True).click()
     phone.locator(".rp-pop").get_by_role("button", name=re.compile("Burst and budget")).click()
     expect(caption(phone)).to_contain_text(UNDER_WAY)

@@ -54,7 +54,7 @@ def test_settings_and_figures_as_one_text(mock: Served, page: Page) -> None:
         "burst size: 20",
         "prompts: shared head",
         "steady requests/s: off",
-        "tokens / s: ",
+        "tokens/s: ",
         "ITL p50 / p99: ",
     ):
         assert f"\n  {line}" in text, line

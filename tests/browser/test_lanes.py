@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Held, Served, answer_at_most, ask, ready, reload, settled, state, text
 
-RUNNING = re.compile(r"decode · \d+\+[1-9]\d* tok")
+RUNNING = re.compile(r"decode · [1-9]\d* tok")
 
 
 def test_the_prompt_says_which_lanes_it_asks_and_one_can_be_stopped(page: Page) -> None:
@@ -22,7 +22,7 @@ def test_the_prompt_says_which_lanes_it_asks_and_one_can_be_stopped(page: Page) 
     expect(state(page, 3)).to_have_text(RUNNING)
     expect(state(page, 1)).to_be_empty()
     page.get_by_role("button", name="Stop lane 3").click()
-    expect(state(page, 3)).to_have_text(re.compile(r"stopped · \d+\+\d+ tok"))
+    expect(state(page, 3)).to_have_text(re.compile(r"stopped · \d+ tok"))
     page.locator("#lane-count input").click()
     page.get_by_role("option", name="2 lanes").click()
     expect(prompt).to_have_attribute("placeholder", "Ask both lanes…")
@@ -64,7 +64,7 @@ def test_one_to_eight_lanes_keep_their_text_and_traffic_its_size_over_a_reload(p
     expect(page.locator(".rp-lane:visible")).to_have_count(8)
     expect(page.locator("#lane-count input")).to_have_value("8 lanes")
     expect(text(page, 8)).to_contain_text(before[:40])
-    expect(state(page, 8)).to_have_text(re.compile(r"(decode|length) · 5\+[1-9]\d* tok"))
+    expect(state(page, 8)).to_have_text(re.compile(r"(decode ·|cut at) [1-9]\d* tok"))
     expect(page.locator("#rp-lane-8 h4")).to_have_text("hello")
     expect(size).to_have_value("7")
 

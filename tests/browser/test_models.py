@@ -80,7 +80,7 @@ def test_the_list_opens_by_key_and_says_what_there_is(page: Page) -> None:
     expect(page.locator(".rp-models .rp-model")).to_have_count(4)
     expect(page.locator(".rp-model:has(input:checked)")).to_contain_text("runs now")
     large = page.locator(".rp-model:has(input[value='large'])")
-    expect(large).to_contain_text("Its weights need at least 1,000.0 GB")
+    expect(large).to_contain_text("Its weights need at least 1\u202f000 GB")
     for refused in ("large", "awq"):
         expect(radio(page, refused)).to_be_disabled()
     page.keyboard.press("ArrowDown")

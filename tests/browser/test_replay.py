@@ -64,7 +64,7 @@ SPAN = """() => {
 }"""
 
 
-ENDED = re.compile("^(done|length)")
+ENDED = re.compile("^(done|cut)")
 CHARTS = (charts.itl, charts.step_tokens, charts.kv_blocks, charts.ttft)  # of a report
 
 

@@ -38,7 +38,7 @@ def test_the_mark_names_hardware_and_label_and_opens_the_origins(page: Page) -> 
     page.keyboard.press("Enter")
     expect(dialog(page)).to_be_visible()
     row = dialog(page).get_by_role("row", name="TPOT, mean, with too few KV blocks")
-    expect(row).to_contain_text("128 x 4,096 + 128 tokens")
+    expect(row).to_contain_text("128 × 4\u202f096 + 128 tokens")
     expect(row.get_by_role("cell").nth(2)).to_have_text("157")
     expect(row.get_by_role("cell").nth(3)).to_have_text("–")
     expect(dialog(page).locator("ol")).to_contain_text("ai-dynamo/aiconfigurator")

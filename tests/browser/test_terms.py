@@ -71,7 +71,7 @@ def test_every_word_has_one_and_none_covers_its_word(page: Page) -> None:
         "Step tokens",
         "Slow motion",
         "Answer length",
-        "tokens / s",
+        "tokens/s",
         "KV in use",
         "Steps",
         "TTFT",

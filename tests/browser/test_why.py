@@ -47,7 +47,7 @@ def test_the_popover_says_why(page: Page) -> None:
     )
     assert page.locator(".rp-pop-body p").first.locator("b").all_inner_texts() == ["512 prompt tokens", "141\xa0ms"]
     facts = page.locator(".rp-pop dl").inner_text().replace("\n", " ")
-    for words in ("lane 1 · 11", "2 decode + 2 prompts", "queue wait 1.0 ms", "preempted no", "computed as a replay"):
+    for words in ("lane 1 · 11", "2 decode + 2 prompts", "queue wait 1.0 ms", "preempted no", "CUDA graph used"):
         assert words in facts
     bar = page.locator(".rp-share i").evaluate_all("parts => parts.map((i) => parseFloat(i.style.width))")
     assert bar == pytest.approx([100 * 2 / 514, 100 * 512 / 514], abs=0.01)

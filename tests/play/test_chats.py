@@ -214,7 +214,7 @@ def test_settings_of_all_lanes_and_of_one(engine: FakeEngine, playground: Playgr
         ({"max_new_tokens": 2048}, "use at most 2047"),
         ({"stop": [3]}, "stop is"),
         ({"stop": ["x"] * 17}, "use at most 16 strings"),
-        ({"system": "x" * (MAX_SYSTEM_CHARS + 1)}, "8,001 characters"),
+        ({"system": "x" * (MAX_SYSTEM_CHARS + 1)}, "8\u202f001 characters"),
         ({"heat": 1}, "unknown setting heat"),
         ("[1]", "JSON object"),
         ("{", "not JSON"),

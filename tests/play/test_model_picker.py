@@ -84,7 +84,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({"model": FIRST, "max_batch_size": 4}, "max_batch_size"),
     ({"model": FIRST, "dtype": "int4"}, "dtype"),
     ({"model": FIRST, "num_blocks": "many"}, "num_blocks is 'many': use an integer"),
-    ({"model": FIRST, "max_model_len": 4096}, "max_model_len is 4,096, but tiny-chat allows at most 2,048"),
+    ({"model": FIRST, "max_model_len": 4096}, "max_model_len is 4\u202f096, but tiny-chat allows at most 2\u202f048"),
     ({"model": FIRST, "num_blocks": 5, "kv_cache_memory": 5}, "not both"),
     ({"model": FIRST, "quantization": "q8", "dtype": "float16"}, "quantization q8 computes"),
 ]

@@ -115,7 +115,7 @@ def test_a_burst_is_accounted_for(engine: FakeEngine, playground: Playground) ->
     playground.tick()
     figures = poll(playground)["frames"][-1]["burst"]
     assert figures["prompt_tokens"] == figures["computed"] == sum(lengths)
-    assert (figures["saved"], figures["size"], figures["done"], figures["label"]) == (0, 4, 4, "1·1·1·64 mix")
+    assert (figures["saved"], figures["size"], figures["done"], figures["label"]) == (0, 4, 4, "mixed lengths")
     assert figures["ttft_p50"] <= figures["ttft_p95"]
 
 

@@ -27,7 +27,7 @@ import { suggestions } from "./suggestions.js";
 
 const HUES = 8, FIGURES_MS = 250;
 
-const short = (v, below) => (v < below ? v.toFixed(1) : Math.round(v));
+const short = (v, below) => (v < below ? v.toFixed(1) : format.count(v));
 
 export class Lane {
   /**
@@ -179,9 +179,9 @@ export class Lane {
 
   /** @param {LaneNews} news */
   showPrefill({ cached, computed, target }) {
-    const fresh = Math.max(0, computed - cached);
+    const fresh = Math.max(0, computed - cached), { count } = format;
     [cached, fresh].forEach((part, i) => (this.bars[i].style.width = `${(100 * part) / target}%`));
-    write(this.words, `${cached} cached + ${fresh} computed, ${target - computed} to go`);
+    write(this.words, `${count(cached)} cached + ${count(fresh)} computed, ${count(target - computed)} to go`);
   }
 
   /* Show what keeps an unfinished answer from going on, if that is known. */

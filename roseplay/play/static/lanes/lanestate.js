@@ -5,10 +5,11 @@ import { lineText } from "../shared/waits.js";
 
 /** @import { LaneNews } from "../shared/types.js" */
 
+const ENDS = { length: "its limit, New tokens", stop: "the model", abort: "a stop" };
+
 /** @param {LaneNews} news */
 export function stateText(news) {
-  // Prompt and answer; another server says only at the end how long the prompt was.
-  const tokens = `${news.prompt ? `${format.count(news.prompt)}+` : ""}${format.count(news.tokens)} tok`;
+  const { count } = format, tokens = format.many(news.tokens, "token");
   switch (news.state) {
     case undefined:
       return "";
@@ -18,9 +19,11 @@ export function stateText(news) {
     case "error":
       return news.state;
     case "prefill":
-      return `prefill ${news.computed}/${news.target}${news.cached ? ` · ${news.cached} cached` : ""}`;
+      return `prefill ${count(news.computed)}/${count(news.target)}${
+        news.cached ? ` · ${count(news.cached)} cached` : ""
+      }`;
     case "done":
-      return `${news.reason === "length" ? "length" : "done"} · ${tokens}`;
+      return news.reason === "length" ? `cut at ${tokens}` : `done · ${tokens}`;
     default:
       return `${news.state} · ${tokens}`;
   }
@@ -28,7 +31,7 @@ export function stateText(news) {
 
 /** @param {LaneNews} news */
 export function tokensText({ prompt, cached, tokens, reason }) {
-  const ended = reason ? `, ended by ${reason}` : "";
-  const found = store.absent.cached_tokens ? "" : ` (${cached} of them cached or shared)`;
-  return `${prompt} prompt tokens${found}, ${tokens} generated${ended}`;
+  const ended = reason ? `, ended by ${ENDS[reason] ?? reason}` : "";
+  const { count } = format, found = store.absent.cached_tokens ? "" : ` (${count(cached)} of them cached or shared)`;
+  return `${count(prompt)} prompt tokens${found}, ${count(tokens)} generated${ended}`;
 }

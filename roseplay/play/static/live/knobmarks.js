@@ -8,6 +8,12 @@ import { time } from "../shared/time.js";
 const ASIDE_PX = 6, LINE_PX = 5; // of words beside a line
 const ONE_HAND_MS = 1200; // changes of one knob closer than this are one drag of a slider
 
+/** The value of a setting, in words. */
+export function valueText(name, value) {
+  const { options = [], shown = [] } = given.settings.knobs[name] ?? {};
+  return shown[options.indexOf(value)] ?? (name === "slow_motion" ? "×" : "") + format.value(value);
+}
+
 /**
  * "budget 512 → 256", for one change or several.
  * @param {Record<string, [any, any]>} changes
@@ -15,8 +21,7 @@ const ONE_HAND_MS = 1200; // changes of one knob closer than this are one drag o
 function knobText(changes) {
   const parts = Object.entries(changes).map(([name, [before, after]]) => {
     const label = given.settings.knobs[name]?.short || name.replace(/_/g, " ");
-    const [from, to] = [before, after].map((value) => (name === "slow_motion" ? "x" : "") + format.value(value));
-    return `${label} ${from} → ${to}`;
+    return `${label} ${valueText(name, before)} → ${valueText(name, after)}`;
   });
   return parts.length > 2 ? `${parts[0]} and ${parts.length - 1} more` : parts.join(", ");
 }

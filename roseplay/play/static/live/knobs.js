@@ -9,7 +9,7 @@ import { inputOf, update } from "../shared/gradio.js";
 import { poll } from "../shared/poll.js";
 import { keep, ofTab, stored } from "../shared/storage.js";
 import { store } from "../shared/store.js";
-import { knobMarks } from "./knobmarks.js";
+import { knobMarks, valueText } from "./knobmarks.js";
 
 /** @import { Steady } from "../shared/types.js" */
 
@@ -162,9 +162,9 @@ export async function factorTyped(text) {
 // ---- sliders over a list of values, whose own value is an index -------------------------------------------
 /** The text of the value at an index of a slider; screen readers hear it instead of the index. */
 export function nameStop(name, i) {
-  const value = given.stops[name][i], text = value % 1 ? String(value) : format.limit(value);
-  inputOf(name, "range")?.setAttribute("aria-valuetext", text === "∞" ? "unlimited" : text);
-  return text;
+  const value = given.stops[name][i];
+  inputOf(name, "range")?.setAttribute("aria-valuetext", value === null ? "unlimited" : String(value));
+  return value % 1 ? String(value) : format.limit(value);
 }
 
 /** The index whose value is nearest, as Stops.place() in Python finds it. */
@@ -277,7 +277,7 @@ listen("click", ({ target }) => {
 
 function summary(knobs, count) {
   const policy = document.querySelector("#rp-more-button span");
-  if (policy) write(policy, knobs.scheduling_policy);
+  if (policy) write(policy, valueText("scheduling_policy", knobs.scheduling_policy));
   const words = document.querySelector("#rp-knobs-button span");
   if (!words) return;
   const budget = make("em", "", format.limit(knobs.prefill_max_tokens));

@@ -110,7 +110,12 @@ export const COLUMNS = [
   figure("tpot", "TPOT", "Mean time per token after the first, ms.", tpot, (v) => (v === null ? NONE : v.toFixed(1))),
   figure("worst", "worst gap", "The longest time between two of its tokens, ms.", ({ itl_max: worst }) => worst, whole),
   figure("preempt", "preempt.", "How often it lost its blocks to another request.", preemptions, some),
-  words("finish", "finish", "Why it ended.", ({ reason }) => reason),
+  words(
+    "finish",
+    "finish",
+    "Why it ended: stop (by the model), length (its limit of new tokens), abort or error.",
+    ({ reason }) => reason,
+  ),
 ];
 
 export const FILTERS = {

@@ -66,8 +66,7 @@ function table(caption, head, rows) {
   return make("div", values, make("table", "", tableHead(...head.map((text) => [text])), body));
 }
 
-const ms = (value) =>
-  value === null ? "–" : value < 10 ? value.toFixed(2) : value < 100 ? value.toFixed(1) : format.count(value);
+const ms = format.figure;
 const off = (percent) => percent === null ? "–" : `${percent < 0 ? "−" : "+"}${Math.abs(percent).toFixed(1)} %`;
 
 /** @param {Origins} origins */
@@ -90,7 +89,7 @@ function points({ points }, sources) {
     one.ttft_s === null ? "–" : `${ms(1000 * one.ttft_s)}`,
     `${one.engine} [${1 + sources.indexOf(one.source)}]`,
   ]);
-  const head = ["figure", "requests x prompt + answer", "measured ms", "cost model ms", "off", "its TTFT ms", "by"];
+  const head = ["figure", "requests × prompt + answer", "measured ms", "cost model ms", "off", "its TTFT ms", "by"];
   const notes =
     "The cost model's figures are for the same load; for a point of your calibration, it was fitted to the " +
     "others. Where there is none, the scheduler decides: the demo KV cliff plays such a load.";

@@ -41,16 +41,8 @@ const NOTHING = "One row per request: when it waited, and which steps computed i
 let panel = null, pen = null, g = null, copyLegend = null, shades = null, summary = "No steps yet.";
 
 export function mount(element) {
-  const describe = () => `Step timeline. ${summary}`;
-  panel = new Panel(element, {
-    name: "steps",
-    canvas: "rp-steps",
-    every: 1,
-    follows: true,
-    keys: true,
-    draw,
-    describe,
-  });
+  const describe = () => `Step timeline. ${summary}`, spec = { every: 1, follows: true, keys: true, draw, describe };
+  panel = new Panel(element, { name: "steps", canvas: "rp-steps", ...spec });
   const { canvas } = panel;
   ({ pen, pen: { g } } = panel);
   const table = requestTable(element), legends = legend();
@@ -60,10 +52,8 @@ export function mount(element) {
     element.classList.toggle("rp-by-itl", timeline.byItl);
     canvas.hidden = asTable;
     table.box.hidden = !asTable;
-    if (asTable) panel.show(table.filters, views, table.csv);
-    else panel.show(...legends, views);
-    if (asTable) table.again();
-    else panel.soon();
+    panel.show(...(asTable ? [table.filters, views, table.csv] : [...legends, views]));
+    (asTable ? table.again : panel.soon)();
   });
   shades = shadesLegend();
   legends.push(shades.entry);

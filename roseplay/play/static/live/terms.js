@@ -8,7 +8,7 @@ import { given } from "../shared/given.js";
 import { factRow, popover } from "../shared/popover.js";
 import { store } from "../shared/store.js";
 import { clock } from "../shared/time.js";
-import { knobMarks } from "./knobmarks.js";
+import { knobMarks, valueText } from "./knobmarks.js";
 import { sinceChange } from "./percentiles.js";
 import { savings, savingsNews } from "./savings.js";
 
@@ -29,9 +29,9 @@ function ofKnob(knob) {
   const value = store.knobs[knob], changed = knobMarks().reverse().find((mark) => knob in mark.changes);
   if (value === undefined) return "";
   const since = changed
-    ? `, changed ${format.ago(clock() - changed.t)} from ${format.value(changed.changes[knob][0])}`
+    ? `, changed ${format.ago(clock() - changed.t)} from ${valueText(knob, changed.changes[knob][0])}`
     : "";
-  return format.value(value) + since;
+  return valueText(knob, value) + since;
 }
 
 /* The figure above it in the header, or the number in its own row. */

@@ -94,7 +94,7 @@ function inWords(step) {
 /* Host and device time of a step, and whether it was replayed, if the record has them. */
 function parts(i) {
   const { host_ms: host, device_ms: device, graph } = store.steps,
-    how = graph[i] === null ? "" : graph[i] ? ", replayed" : ", eager";
+    how = graph[i] === null ? "" : graph[i] ? ", CUDA graph" : ", no CUDA graph";
   return host[i] || device[i] ? ` (host ${format.ms(host[i])}, device ${format.ms(device[i])}${how})` : how;
 }
 

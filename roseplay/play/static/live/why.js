@@ -235,7 +235,8 @@ const SENTENCES = {
     const prompts = number(tokens, "prompt token");
     return say`Its step also computed ${prompts} for ${names(requests)}, so it took ${time(took)}${instead(usual)}.`;
   },
-  "nothing unusual": ({ took, usual }) => say`Nothing unusual: it took ${time(took)}, and the usual is ${time(usual)}.`,
+  "nothing unusual": ({ took, usual }) =>
+    say`It took ${time(took)}, about as long as other tokens at that time: their median is ${time(usual)}.`,
   copies: ({ took, usual, blocks }) =>
     say`Its step copied ${number(blocks, "block")} before writing, and it took ${time(took)}${instead(usual)}.`,
   batch: ({ took, usual, batch, usualBatch }) => {
@@ -285,6 +286,6 @@ function factsOf({ rid, token, known, step, entries, factor }) {
     ...(step.swapped_out || step.swapped_in
       ? [["swapped out, in", [`${sizeOf(step.swapped_out)}, ${sizeOf(step.swapped_in)}`]]]
       : []),
-    ...(step.graph === null ? [] : [["computed", [step.graph ? "as a replay" : "eagerly"]]]),
+    ...(step.graph === null ? [] : [["CUDA graph", [step.graph ? "used" : "not used"]]]),
   ];
 }

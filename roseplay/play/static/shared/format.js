@@ -45,7 +45,7 @@ export const format = {
   /** A budget or a limit: null is unlimited. */
   limit: (v) => (v == null ? "∞" : count(v)),
   /** A setting's value. */
-  value: (v) => v == null ? "∞" : v === true ? "on" : v === false ? "off" : String(v),
+  value: (v) => v == null ? "∞" : v === true ? "on" : v === false ? "off" : v % 1 === 0 ? count(v) : String(v),
   /** A figure with about three digits. */
   figure: (value) => {
     const size = Math.abs(value ?? 0);

@@ -16,6 +16,7 @@ import { setTitle } from "./lock.js";
  * @property {string} [nearest] vLLM's flag that is nearest, where it has none
  * @property {string} [none] what null stands for; without it, null is no value
  * @property {string[]} [options] of a choice
+ * @property {string[]} [shown] the same for people, where they differ
  * @property {string} [needs] what it needs to have an effect
  * @property {number} [least] of a number
  * @property {boolean} [above] the least value itself is too small
