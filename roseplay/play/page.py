@@ -116,6 +116,7 @@ def _middle() -> None:
 
 def _right() -> None:
     with gr.Column(elem_id="rp-right", min_width=0):
+        panel("pair", "Before and after", "", "live/pair.js")
         panel("itl", "Inter-token latency", "ms, one dot per token", "live/itl.js")
         panel("tokens", "Tokens per step", "width = time", "live/tokens.js")
         panel("blockmap", "KV blocks", "", "live/blockmap.js")

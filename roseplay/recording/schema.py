@@ -140,7 +140,20 @@ _LOAD = object_of(
 )
 _SENTENCE = list_of(row({"text": text(1000), "style": text(20)}))
 _STORY = object_of(
-    {"about": text(20), "t": number(), "lines": list_of(_SENTENCE), **optional(whole(), "burst")}, null=True
+    {"about": text(20), "t": number(), "lines": list_of(_SENTENCE), **optional(whole(), "burst", "compared")},
+    null=True,
+)
+_GAP = row({"t": number(), "ms": number(0)})
+_SIDE = object_of(
+    {"title": _SENTENCE, "gaps": list_of(_GAP), "firsts": list_of(number(0)), **optional(_GAP, "longest")}
+)
+PAIR = object_of(
+    {
+        "sentence": _SENTENCE,
+        **dict.fromkeys(("about", "shows", "moment", "unit"), text(100)),
+        "sides": row({"before": _SIDE, "after": _SIDE}),
+        "figures": list_of(object_of(dict.fromkeys(("title", "before", "after", "unit", "mark"), text(40)))),
+    }
 )
 _DEMO = object_of(
     {
@@ -213,6 +226,7 @@ FRAME = object_of(
         **optional(_STATS, "stats"),
         **optional(_BURST, "burst"),
         **optional(_STORY, "story"),
+        **optional(PAIR, "pair"),
         **optional(_DEMO, "demo"),
         **optional(list_of(_LOAD), "loads"),
         **optional(_ABSENT, "absent"),

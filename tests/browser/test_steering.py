@@ -147,3 +147,43 @@ def test_every_control_says_what_it_is(page: Page) -> None:
     unnamed = """() => [...document.querySelectorAll('button, input')].filter((e) => e.offsetParent && !e.labels?.length && !e.title
         && !e.textContent.trim() && !e.getAttribute('aria-label')).map((e) => e.outerHTML.slice(0, 120))"""
     assert page.evaluate(unnamed) == []
+
+
+ENDED = """(budget) => {
+  const bursts = [...Rose.store.bursts.values()].filter(({ figures }) => figures?.answer === 3);
+  return bursts.length === (budget ? 2 : 1) && bursts.every(({ figures }) => figures.done === 4);
+}"""
+
+
+def test_two_bursts_are_shown_before_and_after_until_dismissed(
+    mock: Served, page: Page, open_page: Callable[..., Page]
+) -> None:
+    picture, line = page.locator("#rp-pair .rp-plot"), page.locator(".rp-pair-line")
+    for budget in (None, 64):
+        mock.engine.set_knobs(prefill_max_tokens=budget)
+        page.evaluate(
+            "Rose.load('shared/endpoints.js').then(({ call }) => call('burst', { size: 4, max_new_tokens: 3 }))"
+        )
+        page.wait_for_function(ENDED, arg=budget or 0)
+    expect(picture.get_by_role("img")).to_have_accessible_name(
+        re.compile(r"^With budget 64, .* prompts, shared head, ")
+    )
+    expect(page.locator("#rp-itl")).to_be_hidden()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy this result").click()
+    expect(page.get_by_role("button", name="Picture and link copied")).to_be_visible()
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert page.evaluate("navigator.clipboard.read().then(([it]) => it.types.includes('image/png'))")
+    page.reload()
+    expect(picture).to_be_visible()
+    ask(page, "What now?")
+    expect(page.locator("#rp-itl")).to_be_visible()
+    line.get_by_role("button", name="Before and after").click()
+    expect(picture).to_be_visible()
+    page.locator("#rp-pair .rp-rt").get_by_role("button", name="Dismiss").click()
+    expect(page.locator("#rp-itl")).to_be_visible()
+    expect(line).to_be_hidden()
+    other = open_page(mock, path=link[link.index("#") :])
+    expect(other.locator("#rp-pair .rp-plot")).to_be_visible()
+    other.evaluate("location.hash = 'pair=nonsense'")
+    expect(other.get_by_role("alert").filter(has_text="copy it again")).to_be_visible()

@@ -14,6 +14,7 @@ from roseplay.engine.records import EntryRecord, StepRow, TokenRow
 from roseplay.formats.segments import plain
 from roseplay.play.story.burst_facts import NOTICED_MS, BurstFacts, Gap, LongestStep
 from roseplay.play.story.caption import caption, figures_in, for_page
+from roseplay.play.story.pair import burst_pair, comparable, last_comparable
 from roseplay.play.story.story import Story
 from roseplay.play.story.words import comparison, guesses, what_happened
 
@@ -216,8 +217,8 @@ def test_a_comparison_tells_what_differs_clearly(worst: float, ttft: float, abou
     a_burst_arrives(story)
     facts = story.burst(1)
     other = replace(facts, worst=Gap(1, 9, 98, worst), ttft_p50=ttft, knobs={**SLOW, "prefill_max_tokens": 64})
-    assert figures_in(comparison(facts, [other])) == {**COMPARED, **about}
-    assert not comparison(facts, [replace(other, knobs={**other.knobs, "slow_motion": 2.0})])
+    assert figures_in(comparison(facts, other)) == {**COMPARED, **about}
+    assert comparable(facts, other)
 
 
 @pytest.mark.parametrize(
@@ -231,8 +232,49 @@ def test_a_comparison_tells_what_differs_clearly(worst: float, ttft: float, abou
 )
 def test_a_comparison_names_the_setting_that_differs(before: dict[str, Any], about: dict[str, str]) -> None:
     other = replace(A_BURST, knobs={**KNOBS, **before})
-    named = figures_in(comparison(A_BURST, [other]))
+    named = figures_in(comparison(A_BURST, other))
     assert {name: text for name, text in named.items() if name not in ("when", "nothing")} == about
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"kind": "shared_head"}, {"prompts": 21}, {"answer": 32}, {"streaming": 2}, {"streaming": 0}, {"undisturbed": False},
+        {"prompt_tokens": 1101}, {"saved_tokens": 101}, {"factors": (5.0,)}, {"knobs": A_BURST.knobs},
+    ],
+)  # fmt: skip
+def test_bursts_that_asked_something_else_cannot_be_compared(other: dict[str, Any]) -> None:
+    before = replace(A_BURST, burst=0, seed=2, knobs={**KNOBS, "prefill_max_tokens": 64})
+    assert last_comparable(A_BURST, [before, replace(before, **other)]) is before
+
+
+def test_the_picture_of_two_bursts_shows_what_the_sentence_says() -> None:
+    before = replace(A_BURST, ttft=(80.0,), gaps=((-20.0, 20.0), (9.0, 896.0), (9e6, 5.0)), tokens_per_s=790.0)
+    knobs = {**KNOBS, "prefill_max_tokens": 64}
+    faster = {"worst": Gap(1, 4, 8.0, 61.0), "ttft_p50": 903.0, "knobs": knobs, "tokens_per_s": 741.0}
+    pair = burst_pair(before, replace(before, **faster))
+    assert plain(pair["sentence"]) == (
+        "With budget 64, the longest pause was 61 ms instead of 896 ms. The price: first tokens after 903 ms instead of 80 ms."
+    )
+    sides = pair["sides"]
+    assert [plain(side["title"]) for side in sides] == ["Prefill budget ∞", "Prefill budget 64"]
+    assert [side["longest"] for side in sides] == [[9, 896.0], [8, 61.0]]
+    assert sides[0]["gaps"] == [[-20, 20.0], [9, 896.0]], "long after the burst, nothing is of interest"
+    figures = [(one["title"], one["before"], one["after"], one["mark"]) for one in pair["figures"]]
+    assert figures == [
+        ("longest pause", "896", "61", "effect"), ("first tokens", "80", "903", "price"), ("throughput", "790", "741", ""),
+    ]  # fmt: skip
+
+
+def test_a_picture_is_made_when_the_second_of_two_bursts_has_ended() -> None:
+    story = an_answer_streams()
+    a_burst_arrives(story)
+    story.take(frame(150, knobs=[[150, 10, {"prefill_max_tokens": [None, 64]}]]))
+    a_burst_arrives(story, at=200, burst=2, pause=17)
+    story.take(frame(230, requests=[[request, "finished", 228, {"reason": "length"}] for request in (10, 11, 20, 21)]))
+    pair = story.pair()
+    assert pair is not None
+    assert story.pair() is None, "it is told once"
 
 
 def test_a_setting_that_changes_while_a_burst_runs_leaves_nothing_to_compare() -> None:
@@ -354,7 +396,7 @@ def test_what_is_not_known_of_a_burst_is_not_told(changes: Any, about: dict[str,
 @settings(max_examples=60)
 @given(facts(), facts())
 def test_a_comparison_claims_only_what_differs_clearly(one: BurstFacts, other: BurstFacts) -> None:
-    named = figures_in(comparison(one, [other]))
+    named = figures_in(comparison(one, last_comparable(one, [other])))
     if not named:
         return
     assert one.knobs != other.knobs

@@ -15,6 +15,7 @@ PAUSE_RATIO, PAUSE_MS = 2.0, 5.0  # a gap is a pause if it exceeds the usual one
 NOTICED_MS = 200.0  # a gap that readers always notice; also the limit for a pause if the usual gap is unknown
 LARGE = 0.5  # a step is large if it has at least this share of the largest step's prompt tokens
 GIVE_UP_MS = 60_000.0
+BEFORE_MS = 3000.0  # the gaps before a burst that its picture shows
 _MOST_GAPS = 50_000
 
 
@@ -58,7 +59,11 @@ class BurstFacts:
         recomputed: tokens computed again, and ``swapped``: blocks copied to host memory, for those; up to then.
         drafted: tokens that were guessed for its answers and computed, up to its end; ``accepted``: those that were right.
         own_gap_ms: the median gap of its own answers, up to its end; ``None`` while there is none.
-        ttft_p50, ttft_p95, ttft_last: of its requests; the last is the longest.
+        ttft_p50, ttft_p95, ttft_last: of its requests; the last is the longest. ``ttft``: of each.
+        gaps: of the answers that were streaming, or of its own if there were none, from ``BEFORE_MS`` before its arrival:
+            the time of the second token since its arrival, and the gap.
+        tokens_per_s: of all answers, from its arrival to its end; ``None`` until all of its answers have ended by
+            themselves.
     """
 
     burst: int
@@ -94,6 +99,9 @@ class BurstFacts:
     reader_gap_ms: float | None = None
     drafted: int = 0
     accepted: int = 0
+    ttft: tuple[float, ...] = ()
+    gaps: tuple[tuple[float, float], ...] = ()
+    tokens_per_s: float | None = None
     factors: tuple[float, ...] = (1.0,)
 
     @property
@@ -128,6 +136,8 @@ class BurstWatch:
         self._longest: LongestStep | None = None
         self._gaps: list[Gap] = []
         self._own_gaps: list[float] = []
+        self._earlier = requests.gaps_since(self.arrived - BEFORE_MS)
+        self._token_times: list[float] = []
 
     def _own(self) -> Mapping[int, SeenRequest]:
         return self._requests.of_burst(self.burst)
@@ -145,7 +155,12 @@ class BurstWatch:
                 self._take_step(step, own)
         for token in frame["tokens"]:
             self._accepted += token.itl_ms == 0 and token.request_id in own
-            if not token.itl_ms or token.t <= self.arrived:  # a first token, or with the one before
+            if token.t > self.arrived and len(self._token_times) < _MOST_GAPS:
+                self._token_times.append(token.t)
+            if not token.itl_ms:  # a first token, or with the one before
+                continue
+            if token.t <= self.arrived:
+                self._earlier.append(token)
                 continue
             if len(self._gaps) < _MOST_GAPS:
                 self._gaps.append(Gap(token.request_id, token.step_id, token.t, token.itl_ms))
@@ -237,6 +252,9 @@ class BurstWatch:
             ttft_p50=p50,
             ttft_p95=p95,
             ttft_last=ttft[-1],
+            ttft=tuple(ttft),
+            gaps=self._shown_gaps(),
+            tokens_per_s=self._tokens_per_s(own),
             recomputed=self._recomputed,
             swapped=self._swapped,
             reader_gap_ms=median(readers) if readers else None,
@@ -244,6 +262,18 @@ class BurstWatch:
             accepted=self._accepted,
             factors=tuple(sorted(self._factors)),
         )
+
+    def _shown_gaps(self) -> tuple[tuple[float, float], ...]:
+        shown = self._streaming or self._own().keys()
+        earlier = [(token.t, token.itl_ms or 0.0, token.request_id) for token in self._earlier]
+        gaps = [*earlier, *((gap.t, gap.ms, gap.request_id) for gap in self._gaps)]
+        return tuple((t - self.arrived, ms) for t, ms, request_id in gaps if request_id in shown)
+
+    def _tokens_per_s(self, own: Mapping[int, SeenRequest]) -> float | None:
+        ended = max((seen.finished or 0.0 for seen in own.values()), default=0.0)
+        if ended <= self.arrived or any(seen.reason not in ("stop", "length") for seen in own.values()):
+            return None
+        return 1000 * sum(t <= ended for t in self._token_times) / (ended - self.arrived)
 
     def _pause(self, gaps: list[Gap]) -> Gap | None:
         """Returns the median of the pauses that its large steps caused; the shorter of two."""

@@ -76,6 +76,10 @@ class SeenRequests:
             if seen.first is not None and seen.first < t and (seen.finished is None or seen.finished > t)
         }
 
+    def gaps_since(self, t: float) -> list[TokenRow]:
+        """Returns the latest tokens from this time on that have a gap before them."""
+        return [token for token in self._recent if token.t >= t]
+
     def usual_ms(self, before: float) -> float | None:
         """Returns the median of the latest gaps before a time, under the present slow motion; ``None`` if there were none."""
         gaps = [it.itl_ms for it in self._recent if it.itl_ms and self._slowed_at <= it.t - it.itl_ms and it.t < before]

@@ -9,9 +9,11 @@ from typing import Any
 
 from roseplay.play.story.burst_facts import BurstFacts, BurstWatch
 from roseplay.play.story.caption import Caption, figures_in, for_page
+from roseplay.play.story.pair import burst_pair, last_comparable
 from roseplay.play.story.seen_requests import SeenRequests
 from roseplay.play.story.steady_facts import KINDS, SteadyFacts, SteadyWatch
 from roseplay.play.story.words import compared, comparison, guesses, how_it_goes, what_happened
+from roseplay.traffic.pair import Pair
 
 STEADY_MS = 5000.0  # between two sentences about steady traffic or that of a file
 BURST_MS = 8000.0  # a sentence about a burst is shown at least this long
@@ -43,7 +45,13 @@ class Story:
         self._said_burst_ms = float("-inf")
         self._told_ms = float("-inf")
         self._next: dict[str, Any] | None = None
+        self._pair: Pair | None = None
         self._lock = threading.Lock()
+
+    def pair(self) -> Pair | None:
+        """Returns the picture of two comparable bursts if the later one has ended since the last call."""
+        pair, self._pair = self._pair, None
+        return pair
 
     def burst(self, burst: int, *, answered: bool = False) -> BurstFacts | None:
         """Returns the facts of a burst; ``None`` until its prompts are computed, or if it was stopped.
@@ -69,7 +77,7 @@ class Story:
         """Take a frame, with its steps and tokens as named tuples.
 
         Returns a message, if there is one: ``about`` (``burst`` or ``steady``), ``t``, ``lines``, one or two captions
-        as ``for_page`` returns them, and the ``figures`` of each.
+        as ``for_page`` returns them, the ``figures`` of each, and of a burst its ID and that of the ``compared`` one.
         """
         self._requests.take_events(frame)
         said = self._take_bursts(frame)
@@ -108,13 +116,19 @@ class Story:
                     self._facts.popitem(last=False)
             if answered:
                 del self._watched[watch.burst]
+        if answered and facts is not None and (other := self._comparable(facts)) is not None:
+            self._pair = burst_pair(other, facts)
         said = None if facts is None else [what_happened(facts), guesses(facts)]
         known = None if before is None else [what_happened(before), guesses(before)]
         if facts is None or said is None or watch.arrived < self._told_ms or said == known:
             return None
         self._said_burst_ms = t
-        earlier = [one for burst, one in self._facts.items() if burst < facts.burst]
-        return _said("burst", t, [said[0], said[1] or comparison(facts, earlier)], burst=facts.burst)
+        other = self._comparable(facts)
+        compared = {} if other is None else {"compared": other.burst}
+        return _said("burst", t, [said[0], said[1] or comparison(facts, other)], burst=facts.burst, **compared)
+
+    def _comparable(self, facts: BurstFacts) -> BurstFacts | None:
+        return last_comparable(facts, [one for burst, one in self._facts.items() if burst < facts.burst])
 
     def _knobs_then(self, frame: dict[str, Any], burst: int) -> dict[str, Any]:
         """Returns the knobs when a burst arrived in this frame."""

@@ -6,7 +6,7 @@ motion, ``slow``, once at the end of their sentence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from roseplay.config import Knobs
@@ -19,7 +19,6 @@ from roseplay.traffic.difference import Difference, difference
 
 _MUCH_SAVED = 0.5  # of the prompt tokens
 _MANY_WAITED = 0.25  # of the prompts
-_SAVED_ALIKE = 0.1  # of the prompt tokens: if two bursts differ by more, the cache made the difference
 _SIMILAR_RATE = 1.25
 _KNOBS = settings_of(Knobs)
 
@@ -77,6 +76,15 @@ _COMPARED_BURST: tuple[Forms, ...] = (
         "first tokens after {first} instead of **{first_now}**{slow}.",
     ),
     ("{first_tokens} after **{first_now}** instead of {first}{slow}.", "{unclear}: no clear difference."),
+)
+_BEFORE_AND_AFTER: tuple[Forms, ...] = (
+    ("{when} [[{without}]] {setting},", "{when} {setting} [[{value}]],", "{when} {settings},"),
+    (
+        "{nothing} clear difference.",
+        "the longest pause was **{pause_now}** instead of {pause}{slow}.",
+        "first tokens came after **{first_now}** instead of {first}{slow}.",
+    ),
+    ("{first_tokens} after {first_now} instead of {first}{slow}.", "{unclear}: no clear difference."),
 )
 _STEADY: tuple[Forms, ...] = (
     (
@@ -172,44 +180,46 @@ def guesses(facts: BurstFacts) -> Caption:
     return caption(_GUESSES, {right: text, "drafted": many(facts.drafted, "guessed token")})
 
 
-def comparison(facts: BurstFacts, before: Sequence[BurstFacts]) -> Caption:
-    """Returns how the last comparable burst with other settings did; empty if there was none.
-
-    Bursts are comparable if they have the same kind, size and answer length, both or neither arrived while answers were
-    streaming, both found about as much in the prefix cache, and no setting was changed during either.
-    """
-    other = next((one for one in reversed(before) if _comparable(facts, one)), None)
+def comparison(facts: BurstFacts, other: BurstFacts | None) -> Caption:
+    """Returns how an earlier burst that can be compared did; empty if there was none."""
     if other is None:
         return []
-    worst = [one.worst.ms if one.worst else None for one in (other, facts)]
-    pause = difference(worst[:1], worst[1:], better="lower")
-    first = difference([other.ttft_p50], [facts.ttft_p50], better="lower")
-    figures = {
-        "when": "The same burst" if facts.seed is not None and facts.seed == other.seed else "The last such burst",
-        "slow": slowed_text(facts.factors),
-        **_changed(other.knobs, facts.knobs),
-        **_differences(pause, first, ("Worst pause", "First tokens")),
-    }
-    if first.clear:
-        figures["first_now"] = _ms(facts.ttft_p50)
-        if pause.clear:
-            opposite = {"better": "The price: first tokens", "worse": "In return: first tokens"}
-            figures["first_tokens"] = "First tokens" if first.verdict == pause.verdict else opposite[pause.verdict]
+    figures = _compared(other, facts, other.knobs, facts.knobs)
+    figures["when"] = "The same burst" if facts.seed is not None and facts.seed == other.seed else "The last such burst"
     return caption(_COMPARED_BURST, figures)
 
 
-def _comparable(facts: BurstFacts, other: BurstFacts) -> bool:
-    alike = (facts.kind, facts.prompts, facts.answer, bool(facts.streaming))
-    cached = any(facts.knobs.get(name) != other.knobs.get(name) for name in ("prefix_cache", "same_step_sharing"))
-    return (
-        facts.kind is not None
-        and alike == (other.kind, other.prompts, other.answer, bool(other.streaming))
-        and (abs(facts.saved - other.saved) <= _SAVED_ALIKE or cached)
-        and facts.undisturbed
-        and other.undisturbed
-        and facts.knobs != other.knobs
-        and facts.knobs.get("slow_motion") == other.knobs.get("slow_motion")
-    )
+def before_and_after(before: BurstFacts, after: BurstFacts) -> Caption:
+    """Returns how the later of two comparable bursts did with its settings, instead of the earlier one."""
+    figures = _compared(before, after, after.knobs, before.knobs) | {"when": "With"}
+    if after.worst and before.worst:
+        figures["pause_now"] = _ms(after.worst.ms)
+    return caption(_BEFORE_AND_AFTER, figures)
+
+
+def _compared(
+    before: BurstFacts, after: BurstFacts, named: Mapping[str, Any], others: Mapping[str, Any]
+) -> dict[str, str]:
+    """Returns the figures that differ between two bursts, and the ``named`` value of the setting that does."""
+    pause, first = burst_differences(before, after)
+    figures = {
+        "slow": slowed_text(after.factors),
+        **_changed(named, others),
+        **_differences(pause, first, ("Worst pause", "First tokens")),
+    }
+    if first.clear:
+        figures["first_now"] = _ms(after.ttft_p50)
+        if pause.clear:
+            opposite = {"better": "The price: first tokens", "worse": "In return: first tokens"}
+            figures["first_tokens"] = "First tokens" if first.verdict == pause.verdict else opposite[pause.verdict]
+    return figures
+
+
+def burst_differences(before: BurstFacts, after: BurstFacts) -> tuple[Difference, Difference]:
+    """Returns how the longest pause and the median time to first token of two bursts differ."""
+    worst = [one.worst.ms if one.worst else None for one in (before, after)]
+    pause = difference(worst[:1], worst[1:], better="lower")
+    return pause, difference([before.ttft_p50], [after.ttft_p50], better="lower")
 
 
 # -- steady traffic
@@ -231,7 +241,7 @@ def compared(facts: SteadyFacts | None, before: SteadyFacts | None) -> Caption:
     """Returns how it was answered with the previous settings, over an equal time; empty if that cannot be compared."""
     if facts is None or before is None or min(facts.rate, before.rate) * _SIMILAR_RATE < max(facts.rate, before.rate):
         return []
-    differing = _differing(before.knobs, facts.knobs)
+    differing = changed_settings(before.knobs, facts.knobs)
     if len(differing) != 1 or differing == ["slow_motion"]:
         return []
     pause = difference([before.worst_ms], [facts.worst_ms], better="lower")
@@ -257,13 +267,14 @@ def _differences(pause: Difference, first: Difference, names: tuple[str, str]) -
     return figures | ({"unclear": unclear[0]} if unclear else {})
 
 
-def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Returns the settings that differ."""
     return [name for name, value in before.items() if now.get(name) != value]
 
 
 def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
     """Returns the knob that was changed and its value before; as ``settings``, that there were several."""
-    differing = _differing(before, now)
+    differing = changed_settings(before, now)
     if len(differing) != 1:
         return {"settings": "other settings"}
     (name,) = differing

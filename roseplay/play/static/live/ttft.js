@@ -1,6 +1,6 @@
 /* The distribution of time to first token, a step curve that rises by one request at its TTFT.
  *
- * The last burst is solid ink, the latest before it that can be compared with it dashed. Without a burst, the curves
+ * The last burst is solid ink, the one with which the sentence compares it dashed. Without a burst, the curves
  * are of what was answered in the time shown, since the latest change of a setting and before. The last one's p50 is
  * ringed. */
 import { format } from "../shared/format.js";
@@ -10,14 +10,12 @@ import { slowedFirst } from "../shared/past.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 import { Chart } from "./chart.js";
-import { asked, whyNot } from "./comparable.js";
 import { begunIn } from "./gaps.js";
 import { knobMarks } from "./knobmarks.js";
 import { annotation, beside, dotTrace, lineTrace } from "../shared/chart/shapes.js";
 import { view } from "./view.js";
 
 let panel = null, legend = "";
-let leftOut = ""; // why an earlier burst is not drawn
 
 export function mount(element) {
   const margin = { l: 38, r: 12, t: 8, b: 18 };
@@ -38,7 +36,7 @@ function draw(frame) {
   const looks = (curve) => (curve === last ? { color: T.ink, width: 1.5 } : older);
   const traces = curves.map((curve) => lineTrace(...stairs(curve.ttft, max), looks(curve)));
   addMedian(traces, layout, quantile(last.ttft, 0.5), frame);
-  return { traces, layout, summary: ["Time to first token.", ...curves.map(account), leftOut].join(" ").trim() };
+  return { traces, layout, summary: ["Time to first token.", ...curves.map(account)].join(" ") };
 }
 
 function account({ name, slow, ttft }) {
@@ -50,10 +48,8 @@ function account({ name, slow, ttft }) {
 function collect() {
   const begun = ({ requests }) => requests.some(({ ttft_ms }) => ttft_ms !== null);
   const bursts = [...store.bursts.values()].filter(begun).sort((a, b) => a.id - b.id), last = bursts.pop();
-  const reasons = bursts.map((burst) => whyNot(asked(burst), asked(last))), shown = reasons.lastIndexOf("");
-  const reason = reasons[reasons.length - 1];
-  leftOut = reason ? `Burst ${bursts[bursts.length - 1].id} cannot be compared: ${reason}.` : "";
-  if (last) return [...bursts.slice(shown, shown + 1), last].map(({ id, requests }) => curve(`burst ${id}`, requests));
+  const shown = bursts.filter(({ id }) => id === last.compared);
+  if (last) return [...shown, last].map(({ id, requests }) => curve(`burst ${id}`, requests));
   const shownNow = begunIn(view.latest(time.now())), changed = knobMarks().pop()?.t ?? -Infinity;
   const before = curve("before the change", shownNow.filter(({ submitted }) => submitted < changed));
   const since = curve(`last ${view.span / 1000} s`, shownNow.filter(({ submitted }) => submitted >= changed));
@@ -101,9 +97,8 @@ function addMedian(traces, layout, p50, { T }) {
 function showLegend(curves) {
   const now = curves[curves.length - 1]?.slow; // it stands on the axis
   const names = curves.map(({ name, slow }) => name + (slow === now ? "" : slow || " at ×1"));
-  if (names.join() + leftOut === legend) return;
-  legend = names.join() + leftOut;
-  panel.head.title = leftOut;
+  if (names.join() === legend) return;
+  legend = names.join();
   panel.show(...names.map((name, i) => {
     const last = i === curves.length - 1;
     return legendEntry(last ? legendLine("ink", 1.5) : legendLine("ink3", 1.5, "4 3"), name, "rp-roomy");

@@ -2,7 +2,7 @@
  * against the shape that the server's own reader uses, so that views can rely on the types of their data. */
 import { given } from "../shared/given.js";
 import { firstWhere } from "../shared/numbers.js";
-import { check, frameShape, isObject } from "./shape.js";
+import { check, frameShape, isObject } from "../shared/shape.js";
 
 const MARK = "roseplay_recording";
 const LONG_IDLE_MS = 2000, IDLE_MS = 1000, TAIL_MS = 600; // what is left of a pause, and what follows the last frame

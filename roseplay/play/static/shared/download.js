@@ -4,9 +4,9 @@ import { make } from "./dom.js";
 const KEEP_MS = 10000; // time for the browser to take the file
 
 /**
- * Have the browser save a text as a file.
+ * Have the browser save a text, or data, as a file.
  * @param {string} name
- * @param {string} text
+ * @param {BlobPart} text
  * @param {string} type
  */
 export function saveFile(name, text, type) {

@@ -5,6 +5,24 @@ import { palette } from "./theme.js";
 
 export const CHAR_PX = 6.1; // the width of a character of axis words
 
+/* Words in any font, from their left. */
+const words = (g) => ({
+  /** How wide they are. */
+  width(words, font) {
+    g.font = font;
+    return g.measureText(words).width;
+  },
+
+  /** Write them. Returns where they end. */
+  words(words, x, y, font, color) {
+    g.font = font;
+    g.textAlign = "left";
+    g.fillStyle = color;
+    g.fillText(words, x, y);
+    return x + g.measureText(words).width;
+  },
+});
+
 /* Simple shapes. */
 const shapes = (g) => ({
   /** A filled rectangle. */
@@ -33,6 +51,14 @@ const shapes = (g) => ({
     g.stroke();
   },
 
+  /** A filled dot. */
+  dot(x, y, r, color) {
+    g.beginPath();
+    g.arc(x, y, r, 0, 2 * Math.PI);
+    g.fillStyle = color;
+    g.fill();
+  },
+
   /** A line through points. @param {number[][]} points */
   path(points, color, width, dash = [], opacity = 1) {
     g.save();
@@ -50,8 +76,8 @@ export function createPen(canvas) {
   const g = canvas.getContext("2d");
 
   /** An empty canvas of this size. */
-  function begin(width, height) {
-    const scale = devicePixelRatio || 1, w = Math.round(width * scale), h = Math.round(height * scale);
+  function begin(width, height, scale = devicePixelRatio || 1) {
+    const w = Math.round(width * scale), h = Math.round(height * scale);
     if (canvas.width !== w || canvas.height !== h) Object.assign(canvas, { width: w, height: h });
     g.setTransform(scale, 0, 0, scale, 0, 0);
     g.clearRect(0, 0, width, height);
@@ -121,7 +147,7 @@ export function createPen(canvas) {
     g.fillText(words, x + size / 2, y + size / 2 + 3.5);
   }
 
-  return { g, begin, line, text, diamond, note, badge, ...shapes(g) };
+  return { g, begin, line, text, diamond, note, badge, ...shapes(g), ...words(g) };
 }
 
 /** Where a line one pixel wide is sharp. */

@@ -72,6 +72,7 @@ function reset(delta) {
     enter(known);
   }
   if (snapshot.burst) takeBurst(snapshot.burst);
+  if (snapshot.story) takeStory(snapshot.story);
   emit("reset", delta);
 }
 
@@ -104,6 +105,7 @@ function applyFrame(frame) {
   for (const [t, step, changes] of frame.knobs || []) applyKnobs(t, step, changes);
   if (frame.stats) store.stats = frame.stats;
   if (frame.burst) takeBurst(frame.burst);
+  if (frame.story) takeStory(frame.story);
   for (const load of frame.loads || []) takeLoad(load);
   if (frame.absent) {
     store.absent = frame.absent;
@@ -116,6 +118,12 @@ function takeBurst(figures) {
   const known = store.bursts.get(figures.burst);
   store.burst = figures;
   if (known) known.figures = figures;
+}
+
+/** Note which burst one is compared with. @param {import("./types.js").Said} said */
+function takeStory({ burst, compared }) {
+  const known = store.bursts.get(burst);
+  if (known) known.compared = compared;
 }
 
 /** @param {import("./types.js").Load} load */

@@ -84,7 +84,10 @@ const entries = ring(1 << 18, ENTRIES);
  * @typedef {RequestRecord & Record<"preempted" | "resumed" | "copied", number[]> & {rid: number}} Request
  */
 
-/** @typedef {{id: number, t: number, requests: Request[], figures?: Record<string, any>}} Burst with the server's */
+/**
+ * With the server's figures, and the earlier burst with which it is compared.
+ * @typedef {{id: number, t: number, requests: Request[], figures?: Record<string, any>, compared?: number}} Burst
+ */
 
 /** @returns {Request} */
 const unknown = (rid) => ({ rid, ...newRequest(), preempted: [], resumed: [], copied: [] });

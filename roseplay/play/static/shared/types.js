@@ -112,6 +112,7 @@
  * @property {Stats} [stats]
  * @property {Record<string, any>} [burst]
  * @property {Said | null} [story]
+ * @property {Pair} [pair] when the later of two comparable bursts has ended
  * @property {DemoCaption | null} [demo]
  * @property {Load[]} [loads]
  * @property {Record<string, string>} [absent] as in a snapshot, where it has changed
@@ -138,10 +139,16 @@
 
 /** @typedef {[text: string, style: "" | "bold" | "value"][]} Sentence */
 /**
- * What happened, in one or two lines.
+ * What happened, in one or two lines; of a burst also which earlier one it is compared with.
  * @typedef {{about: "burst" | "steady" | "after demo", t: number, lines: Sentence[],
- *   figures: Record<string, string>[], burst?: number}} Said
+ *   figures: Record<string, string>[], burst?: number, compared?: number}} Said
  */
+/**
+ * Two runs in one picture, see traffic/pair.py; times in ms, gaps as [when, how long].
+ * @typedef {{sentence: Sentence, about: string, shows: string, moment: string, unit: string, sides: Side[],
+ *   figures: {title: string, before: string, after: string, unit: string, mark: "" | "effect" | "price"}[]}} Pair
+ */
+/** @typedef {{title: Sentence, gaps: number[][], longest?: number[], firsts: number[]}} Side */
 
 /**
  * A demo's caption, and what it points at; `over`: the demo has ended.

@@ -1,0 +1,159 @@
+/* Two runs in one picture: the gaps between the tokens of each, one run above the other on the same axes and aligned at
+ * the burst, with the setting that differs as their titles; under them the effect, its price and the throughput. Live,
+ * the Lab and reports draw it, and it is copied as a file. `traffic/pair.py` has its data. */
+import { drawBase, drawLevels, drawUprights, drawWords } from "../chart/axes.js";
+import { evenTicks, linear, ticksAt } from "../chart/scale.js";
+import { format } from "../format.js";
+import { niceAxis } from "../numbers.js";
+import { sharp } from "../pen.js";
+import { plain } from "../sentence.js";
+import { fade } from "../theme.js";
+
+/** @import { Area } from "../chart/axes.js" */
+/** @import { Pen } from "../pen.js" */
+/** @import { Palette } from "../theme.js" */
+/** @import { Pair, Sentence } from "../types.js" */
+
+const SIDE_PX = 12, LEFT_PX = 44, NARROW_PX = 460;
+const SENTENCE = { px: 13, line: 18 }, NOTE = { px: 11, line: 15 }, TITLE_PX = 12, FIGURE_PX = 17;
+const ABOVE_PX = 24, BETWEEN_PX = 10, UNDER_PX = 24, FIRST_PX = 6, DOT_PX = 1.5, RING_PX = 7, HEAD_ROOM = 1.25;
+const PARTS = 3, FIGURES_PX = 52, ROW_PX = 26, LEAST_PLOT_PX = 60;
+
+const sans = (px, bold = false) => `${bold ? 700 : 400} ${px}px "RP Sans", sans-serif`;
+
+/**
+ * Draw a picture over the whole of a pen's canvas.
+ * @param {Pen} pen
+ * @param {number} width
+ * @param {number} height
+ * @param {Pair} pair
+ * @param {Palette} T
+ */
+export function drawPair(pen, width, height, pair, T) {
+  pen.fill(T.surface, 0, 0, width, height);
+  const wide = width - 2 * SIDE_PX, narrow = width < NARROW_PX;
+  let y = wrapped(pen, pair.sentence, 6, wide, SENTENCE, T.ink, T);
+  const note = `${pair.about}${
+    pair.moment ? `, aligned at the ${pair.moment}` : ""
+  }. Dots: ms between two tokens, ${pair.shows}.`;
+  const marks = pair.sides.some(({ firsts }) => firsts.length) ? " Ticks below: first tokens." : "";
+  y = wrapped(pen, [[note + marks, ""]], y + 2, wide, NOTE, T.ink3, T);
+  const rows = narrow ? ROW_PX * pair.figures.length + 4 : FIGURES_PX;
+  const high = Math.max(LEAST_PLOT_PX, (height - rows - UNDER_PX - BETWEEN_PX - y) / 2 - ABOVE_PX);
+  const areas = pair.sides.map((_, i) => {
+    const y0 = y + ABOVE_PX + i * (high + ABOVE_PX + BETWEEN_PX);
+    return { x0: LEFT_PX, x1: width - SIDE_PX, y0, y1: y0 + high, width: width - SIDE_PX - LEFT_PX, height: high };
+  });
+  drawSides(pen, pair, areas, T);
+  (narrow ? figureRows : figureColumns)(pen, pair.figures, width, height - rows, T);
+}
+
+// ---- the two runs -----------------------------------------------------------------------------------------
+/** @param {Pen} pen @param {Pair} pair @param {Area[]} areas @param {Palette} T */
+function drawSides(pen, { sides, moment, unit }, areas, T) {
+  const all = sides.flatMap(({ gaps }) => gaps), times = all.map(([t]) => t);
+  const most = Math.max(10, ...all.map(([, ms]) => ms), ...sides.map(({ longest }) => longest?.[1] ?? 0));
+  const { max, step } = niceAxis(most * HEAD_ROOM, PARTS);
+  const from = Math.min(0, ...times), to = Math.max(100, ...times, ...sides.flatMap(({ firsts }) => firsts));
+  sides.forEach((side, i) => {
+    const area = areas[i], x = linear(from, to, area.x0, area.x1), y = linear(0, max, area.y1, area.y0);
+    const uprights = timeTicks(x, from, to, moment);
+    segments(pen, side.title, SIDE_PX, area.y0 - 9, TITLE_PX, T, true);
+    drawLevels(pen, area, evenTicks(y, PARTS, step), T);
+    drawUprights(pen, area, uprights, T);
+    drawBase(pen, area, T);
+    if (moment) pen.line(sharp(x(0)), area.y0, sharp(x(0)), area.y1, T.rose, [2, 3]);
+    for (const ms of side.firsts) pen.line(sharp(x(ms)), area.y1 + 2, sharp(x(ms)), area.y1 + 2 + FIRST_PX, T.ink3);
+    const dots = side.gaps.map(([t, ms]) => ({ x: x(t), y: y(ms) }));
+    for (const dot of dots) pen.dot(dot.x, dot.y, DOT_PX, fade(T.ink2, 0.75));
+    if (side.longest) ring(pen, { x: x(side.longest[0]), y: y(side.longest[1]) }, side.longest[1], unit, dots, area, T);
+    if (i === sides.length - 1) drawWords(pen, { ...area, y1: area.y1 + FIRST_PX }, uprights, T);
+  });
+}
+
+/* Ticks of a time axis that counts from its moment, in seconds. */
+function timeTicks(x, from, to, moment) {
+  const step = niceAxis(to - from, 5).step, values = [];
+  for (let i = Math.ceil(from / step); i * step <= to; i++) values.push(i * step);
+  const sign = (ms) => (ms > 0 ? "+" : "−") + +(Math.abs(ms) / 1000).toPrecision(3);
+  return ticksAt(x, values, "", (ms) => (ms === 0 ? moment || "0 s" : `${sign(ms)} s`));
+}
+
+/* The longest gap, ringed and named: beside the ring, or above all dots that its name would cover. */
+function ring(pen, at, ms, unit, dots, area, T) {
+  const words = `longest pause ${format.count(ms)} ${unit}`, font = sans(TITLE_PX, true);
+  const wide = pen.width(words, font), apart = RING_PX + 6;
+  pen.circle(at.x, at.y, RING_PX, null, T.rose, 1.5);
+  const right = at.x + apart, left = at.x - apart - wide;
+  const within = (x) => x >= area.x0 && x + wide <= area.x1;
+  const covered = (x, y) =>
+    dots.some((dot) => dot.x > x - 3 && dot.x < x + wide + 3 && dot.y > y - TITLE_PX && dot.y < y + 5);
+  const beside = [right, left].find((x) => within(x) && !covered(x, at.y + 4));
+  const x = beside ?? (within(right) ? right : Math.max(area.x0 + 2, left));
+  const under = dots.filter((dot) => dot.x > x - 3 && dot.x < x + wide + 3).map((dot) => dot.y);
+  const y = beside === undefined ? Math.max(area.y0 + TITLE_PX, Math.min(at.y, ...under) - 9) : at.y + 4;
+  pen.words(words, x, y, font, T.ink);
+}
+
+// ---- figures ----------------------------------------------------------------------------------------------
+const named = ({ title, mark }) => (mark === "price" ? `${title} (the price)` : title);
+
+/* "434 → 53 ms", the effect in the colour of settings. Returns where it ends. */
+function change(pen, { before, after, unit, mark }, x, y, px, T) {
+  const parts = /** @type {[string, number, string][]} */ ([
+    [`${before} → `, px, T.ink],
+    [after, px, mark === "effect" ? T.rose : T.ink],
+    [` ${unit}`, px - 4, T.ink],
+  ]);
+  for (const [words, size, color] of parts) x = pen.words(words, x, y, sans(size, true), color);
+  return x;
+}
+
+function figureColumns(pen, figures, width, top, T) {
+  const wide = width / Math.max(1, figures.length);
+  pen.line(0, sharp(top), width, sharp(top), T.line);
+  figures.forEach((figure, i) => {
+    const x = i * wide;
+    if (i) pen.line(sharp(x), top, sharp(x), top + FIGURES_PX, T.line);
+    pen.words(named(figure), x + SIDE_PX, top + 18, sans(NOTE.px), T.ink3);
+    change(pen, figure, x + SIDE_PX, top + 39, FIGURE_PX, T);
+  });
+}
+
+function figureRows(pen, figures, width, top, T) {
+  figures.forEach((figure, i) => {
+    const y = top + i * ROW_PX;
+    pen.line(0, sharp(y), width, sharp(y), T.line);
+    pen.words(named(figure), SIDE_PX, y + 17, sans(NOTE.px), T.ink3);
+    change(pen, figure, width / 2, y + 18, FIGURE_PX - 2, T);
+  });
+}
+
+// ---- text -------------------------------------------------------------------------------------------------
+const INK = { value: "rose" };
+
+/** A line of segments. @param {Pen} pen @param {Sentence} sentence */
+function segments(pen, sentence, x, y, px, T, bold = false) {
+  for (const [text, style] of sentence) {
+    x = pen.words(text, x, y, sans(px, bold || style !== ""), T[INK[style] || "ink"]);
+  }
+}
+
+/** Segments in as many lines as they need, from `top` on. Returns where they end. @param {Sentence} sentence */
+function wrapped(pen, sentence, top, wide, { px, line }, color, T) {
+  let x = 0, y = top + px;
+  for (const [text, style] of sentence) {
+    const font = sans(px, style !== ""), ink = style === "value" ? T.rose : color;
+    for (const word of text.split(/(?<= )/)) {
+      if (x > 0 && x + pen.width(word.trimEnd(), font) > wide) [x, y] = [0, y + line];
+      x = pen.words(word, SIDE_PX + x, y, font, ink) - SIDE_PX;
+    }
+  }
+  return y + line - px;
+}
+
+/** What a picture shows, in words. @param {Pair} pair */
+export function describePair({ sentence, about, figures }) {
+  const rows = figures.map((one) => `${named(one)} ${one.before} → ${one.after} ${one.unit}`);
+  return [plain(sentence), `${about}:`, `${rows.join(", ")}.`].join(" ");
+}

@@ -1,0 +1,77 @@
+"""Two comparable runs as data for one drawing: their gaps on one clock, and what differs. The page and reports draw it
+with ``static/shared/pair.js``, and recordings keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NotRequired, TypedDict
+
+from roseplay.formats.segments import Segments
+
+MOST_GAPS = 400  # of a side
+_LONGEST = 100  # of these, kept whatever is left out
+
+Gap = Sequence[float]  # the time of its second token and its length, both in ms
+
+
+class Side(TypedDict):
+    """One run; times are in ms since the moment at which both are aligned.
+
+    ``longest`` is the gap that is ringed, and ``firsts`` are times to first token.
+    """
+
+    title: Segments
+    gaps: list[list[float]]
+    longest: NotRequired[list[float]]
+    firsts: list[float]
+
+
+class PairFigure(TypedDict):
+    """A figure before and after; ``mark``: it is the effect of the change, or its price."""
+
+    title: str
+    before: str
+    after: str
+    unit: str
+    mark: Literal["", "effect", "price"]
+
+
+class Pair(TypedDict):
+    """Two runs; ``about`` is what both were asked, ``shows`` whose gaps these are, ``moment`` the name of time 0."""
+
+    sentence: Segments
+    about: str
+    shows: str
+    moment: str
+    unit: str
+    sides: list[Side]
+    figures: list[PairFigure]
+
+
+def side(title: Segments, gaps: Iterable[Gap], longest: Gap | None, firsts: Iterable[float]) -> Side:
+    """Returns a side with at most ``MOST_GAPS`` of these gaps, among them the longest ones."""
+    made: Side = {"title": title, "gaps": thinned(gaps), "firsts": [round(ms, 1) for ms in sorted(firsts)]}
+    if longest is not None:
+        made["longest"] = _rounded(longest)
+    return made
+
+
+def thinned(gaps: Iterable[Gap]) -> list[list[float]]:
+    """Returns gaps in the order of their times: one of those that look alike, at most ``MOST_GAPS``."""
+    distinct = sorted({tuple(_rounded(gap)) for gap in gaps})
+    if len(distinct) <= MOST_GAPS:
+        return [list(gap) for gap in distinct]
+    by_length = sorted(distinct, key=lambda gap: gap[1])
+    rest, longest = sorted(by_length[:-_LONGEST]), by_length[-_LONGEST:]
+    stride = len(rest) / (MOST_GAPS - _LONGEST)
+    kept = [rest[int(number * stride)] for number in range(MOST_GAPS - _LONGEST)]
+    return [list(gap) for gap in sorted([*kept, *longest])]
+
+
+def _rounded(gap: Gap) -> list[float]:
+    t, ms = gap
+    return [round(t), round(ms, 1)]
+
+
+def figure(title: str, before: Any, after: Any, unit: str, mark: Literal["", "effect", "price"] = "") -> PairFigure:
+    return {"title": title, "before": before, "after": after, "unit": unit, "mark": mark}
