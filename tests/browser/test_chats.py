@@ -340,6 +340,17 @@ def test_only_slow_tokens_are_tinted(bare: Page) -> None:
     assert bare.evaluate("turn.answer.textContent") == "abc" * 21 + "def" * 2 + "ghi" * 4
 
 
+def test_slow_motion_tints_nothing(bare: Page) -> None:
+    turn = Loose(bare)
+    bare.evaluate("Rose.store.marks = [{ t: 1410, changes: { slow_motion: [1, 5] } }]")
+    bare.evaluate("Rose.store.knobs = { slow_motion: 5 }")
+    turn.take([20.0] * 20)
+    turn.take([100.0] * 20, state="done")
+    assert turn.tinted() == {}
+    bare.evaluate("Rose.store.marks = []")
+    bare.evaluate("Rose.store.knobs = {}")
+
+
 def test_at_its_end_an_answer_is_measured_as_a_whole(bare: Page) -> None:
     turn = Loose(bare)
     turn.take([200.0] * 8 + [20.0] * 12)  # slow at first, so the running median hides it

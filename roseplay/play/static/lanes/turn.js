@@ -171,7 +171,7 @@ export class Turn {
     if (start >= end) return;
     const level = this.level(k), mark = this.markOf(k), last = this.pieces[this.pieces.length - 1];
     const alike = last && last.place === place && last.level === level && last.mark === mark &&
-      last.look === look && last.end === start;
+      last.end === start;
     if (alike && (!mark || last.first === k)) {
       last.node.appendData(this.text.slice(start, end));
       last.end = end;
