@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
+LEAST_IN_SECONDS = 999.5  # ms, which read as 1 000
 _EXACT = Context(prec=400)  # a float has at most 309 digits before its point
 
 
@@ -40,11 +41,24 @@ def number_text(value: float | None) -> str:
     return f"{_rounded(value, digits):,}".replace(",", "\u202f")
 
 
+def common_unit(unit: str, *values: float | None) -> tuple[str, list[float | None]]:
+    """Returns values with the unit in which they are shown: milliseconds as seconds if one is a second or longer."""
+    if unit == "ms" and any(value is not None and value >= LEAST_IN_SECONDS for value in values):
+        return "s", [None if value is None else value / 1000 for value in values]
+    return unit, list(values)
+
+
+def amount_text(value: float | None, unit: str) -> str:
+    """Returns a number with its unit, such as ``940 ms`` and ``1.75 s``."""
+    unit, (value,) = common_unit(unit, value)
+    return f"{number_text(value)} {unit}".strip()
+
+
 def ratio_text(ratio: float | None) -> str:
-    """Returns a ratio such as ``0.15×``; a dash for ``None``."""
+    """Returns a ratio such as ``×0.15``; a dash for ``None``."""
     if ratio is None:
         return "–"
-    return f"{_rounded(ratio, 3 if ratio < 0.1 else 2 if ratio < 10 else 1) if ratio else 0}×"
+    return f"×{_rounded(ratio, 3 if ratio < 0.1 else 2 if ratio < 10 else 1) if ratio else 0}"
 
 
 def range_text(low: float | None, high: float | None) -> str:
@@ -64,4 +78,6 @@ def setting_text(value: Any, none: str = "∞") -> str:
         return none
     if isinstance(value, bool):
         return "on" if value else "off"
+    if isinstance(value, int):
+        return whole(value)
     return f"{value:g}" if isinstance(value, float) else str(value)

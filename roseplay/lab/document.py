@@ -138,17 +138,10 @@ class MeasuredPoint(TypedDict):
 
 
 class Limits(TypedDict):
-    """The goodput limits of a request: its TTFT, and the p99 of its ITLs, in ms."""
+    """The limits in ms: of a request's TTFT and the p99 of its ITLs, for goodput; of a value's TTFT p95 and ITL p99."""
 
     ttft_ms: Count
     itl_ms: Count
-
-
-class Promises(TypedDict):
-    """The upper limits that a search must keep, in ms."""
-
-    itl_p99_ms: Count
-    ttft_p95_ms: Count
 
 
 class Traffic(TypedDict):
@@ -205,7 +198,6 @@ class FindResult(_Result):
 
     kind: Literal["find"]
     setting: Literal["prefill_max_tokens", "max_batch_size"]
-    promises: Promises
     grid: Annotated[list[Whole | None], Field(min_length=1)]
     points: Annotated[list[MeasuredPoint], Field(min_length=1)]
 

@@ -40,7 +40,7 @@ class Point:
     """Settings under which traffic is measured, and the runs so far.
 
     Attributes:
-        label: its name in the progress, such as ``A`` or ``6 req/s``.
+        label: its name in the progress, such as ``A`` or ``6 requests/s``.
         title: its name in errors, such as ``arm A``.
         arm: the arm on whose engine it is measured.
         value: of the varied setting; ``None`` means no limit.

@@ -1,4 +1,4 @@
-"""A search for the largest prefill budget, or the largest batch, that keeps two promises under the same traffic."""
+"""A search for the largest prefill budget, or the largest batch, that keeps two limits under the same traffic."""
 
 from __future__ import annotations
 
@@ -18,13 +18,11 @@ class Find(Experiment):
 
     Attributes:
         grid: the values to choose from, in increasing order; the last prefill budget is ``None``, no limit.
-        promises: upper limits for ITL p99 and TTFT p95, in ms.
     """
 
     kind: ClassVar[Kind] = "find"
     varied: Varied
     grid: Sequence[int | None]
-    promises: Mapping[str, float]
 
     @property
     def rounds(self) -> int:
@@ -57,15 +55,12 @@ class Find(Experiment):
     def result(self, points: Sequence[Point]) -> dict[str, Any] | None:
         """Returns the complete tries, once there is one."""
         tries, _ = self._walk(points)
-        return {"promises": dict(self.promises), "grid": list(self.grid), "points": tries} if tries else None
+        return {"grid": list(self.grid), "points": tries} if tries else None
 
     def _walk(self, points: Sequence[Point]) -> tuple[list[dict[str, Any]], Point | None]:
         """Returns the complete tries, and the point to measure next, if there is one."""
-        values, tries, search = (
-            [point for point in points if point.durations == 1],
-            [],
-            Search(self.grid, self.promises),
-        )
+        values, tries = [point for point in points if point.durations == 1], []
+        search = Search(self.grid, self.limits)
         while (place := search.next) is not None and self._is_complete(values[place]):
             runs = {point.durations: point.runs for point in points if point.value == values[place].value}
             cases = {name: runs[factor][0] for name, factor in self._cases.items() if runs[factor]}
@@ -78,7 +73,7 @@ class Find(Experiment):
         runs = len(point.runs)
         if runs < self.repeats or runs >= MORE_RUNS * self.repeats:
             return runs >= self.repeats
-        return is_sure(point.document(), self.promises, self.repeats)
+        return is_sure(point.document(), self.limits, self.repeats)
 
 
 def grid_between(low: int, high: int) -> tuple[int, ...]:

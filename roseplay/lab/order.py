@@ -122,7 +122,7 @@ class SweepOrder(Input):
 
 
 class FindOrder(Input):
-    """A setting, the range of its values, and the promises that are to be kept, in ms."""
+    """A setting, the range of its values, and the limits of a value that keeps both, in ms."""
 
     setting: Literal["prefill_max_tokens", "max_batch_size"]
     first: Annotated[Whole, between(1, MAX_VALUE)] | None = Field(None, alias="from")
@@ -196,8 +196,8 @@ class ExperimentOrder(Input):
         if self.sweep is not None:
             return self._sweep(self.sweep, common)
         if self.find is not None:
-            promises = {"itl_p99_ms": self.find.itl_p99_ms, "ttft_p95_ms": self.find.ttft_p95_ms}
-            return Find(**common, varied=self.find.setting, grid=self.find.grid(), promises=promises)
+            common["limits"] = {"ttft_ms": self.find.ttft_p95_ms, "itl_ms": self.find.itl_p99_ms}
+            return Find(**common, varied=self.find.setting, grid=self.find.grid())
         comparison = Comparison(**common)
         tokens = comparison.answer_tokens * comparison.repeats * len(ARMS)
         if tokens > MAX_OUTPUT_TOKENS:

@@ -1,4 +1,4 @@
-"""The charts of a sweep or a search in a report: curves with ranges and promises, or tries by number."""
+"""The charts of a sweep or a search in a report: curves with ranges and limits, or tries by number."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from roseplay.config import Knobs
 from roseplay.formats.report_page import COLOURS, figure
 from roseplay.lab.comparison_charts import ARM_LINES
-from roseplay.lab.findings.search import PROMISES
-from roseplay.lab.points import KNOBS, PROMISED, PROMPT, RATE, arm_points, spread
+from roseplay.lab.points import KNOBS, LIMITED, PROMPT, RATE, arm_points, spread
 from roseplay.lab.words import plain_value, value_text
 from roseplay.settings import settings_of
 from roseplay.traffic.run_figures import FIGURES
@@ -24,7 +23,7 @@ _BESIDE = 0.1  # of a decade, on both sides of the values
 _MOST_TICKS = 12
 _BEYOND = 2  # no limit is drawn at as many times the largest value
 VALUE_AXIS = {
-    RATE: "rate, req/s",
+    RATE: "rate, requests/s",
     PROMPT: "prompt tokens",
     **{name: settings_of(Knobs)[name].label.lower() for name in KNOBS},
 }
@@ -44,12 +43,12 @@ def _sweep_charts(document: Document) -> list[Drawn]:
     against = "output_tokens_per_s" if document["setting"] == RATE else None
     sub = "against throughput, a point for each rate" if against else "against the value"
     summary, drawn = document["summary"], []
-    for name in PROMISED:
+    for name in LIMITED:
         chart = _sweep_chart(document, name, against, "knee" if summary["latency"] == name else None)
-        _level(chart, document["limits"][PROMISED[name]], "limit {:g}", "dot")
+        _level(chart, document["limits"][LIMITED[name]])
         drawn.append((FIGURES[name].title, sub, chart))
     chart = _sweep_chart(document, "goodput_req_s", None, "peak")
-    return [*drawn, ("Goodput", "requests a second within both limits", chart)]
+    return [*drawn, ("Goodput", "requests/s within both limits", chart)]
 
 
 def _sweep_chart(document: Document, name: str, against: str | None, ringed: str | None) -> go.Figure:
@@ -88,15 +87,15 @@ def _find_charts(document: Document) -> list[Drawn]:
     rows, drawn = document["summary"]["points"], []
     far = _BEYOND * max(value for value in document["grid"] if value is not None)
     points = [{**point, "value": far} if point["value"] is None else point for point in document["points"]]
-    for name in PROMISES:
+    for name, limit in LIMITED.items():
         chart = _axes(document, points, name, None)
         if points[0]["value"] == far:
             chart.layout.xaxis.ticktext = [*chart.layout.xaxis.ticktext[:-1], plain_value(None)]
         tries = list(enumerate(zip(points, rows, strict=True), 1))
         for kept in (True, False):
             _tries(chart, {number: point for number, (point, row) in tries if row["kept"] == kept}, name, kept)
-        _level(chart, document["promises"][name], "promise {:g}", "dot")
-        drawn.append((FIGURES[name].title, "tries by number; filled: both promises kept, hollow: broken", chart))
+        _level(chart, document["limits"][limit])
+        drawn.append((FIGURES[name].title, "tries by number; filled: both limits kept, hollow: one exceeded", chart))
     return drawn
 
 
@@ -111,7 +110,7 @@ def _tries(chart: go.Figure, points: Mapping[int, Mapping[str, Any]], name: str,
         mode="markers+text",
         textfont={"color": ink, "size": 10},
         marker={"color": fill, "size": 16, "line": {"color": COLOURS["ink"], "width": 1.5}},
-        name="kept" if kept else "broken",
+        name="kept" if kept else "exceeded",
         showlegend=bool(known),
     )
 
@@ -171,15 +170,15 @@ def _values(known: Known) -> dict[str, Any]:
     }
 
 
-def _level(chart: go.Figure, level: float, words: str, dash: str) -> None:
-    """Draw a line across the chart, with its label in the legend, where it covers nothing.
+def _level(chart: go.Figure, level: float) -> None:
+    """Draw a limit as a line across the chart, with its label in the legend, where it covers nothing.
 
     A line so far above the data that they would look flat gets only a label.
     """
     top = chart.layout.yaxis.range[1]
     near = level <= _FAR * top
-    name = words.format(level) + ("" if near else ", above the chart")
-    line = {"dash": dash, "width": 1.25, "color": COLOURS["ink3"]}
+    name = f"limit {level:g}" + ("" if near else ", above the chart")
+    line = {"dash": "dot", "width": 1.25, "color": COLOURS["ink3"]}
     # A legend lists only traces, so an empty one represents the line.
     chart.add_scatter(x=[None], y=[None], mode="lines", line=line, name=name, showlegend=True)
     if near:

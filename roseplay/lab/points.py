@@ -14,9 +14,9 @@ from roseplay.traffic.run_figures import FIGURES
 
 RATE: Varied = "rate_per_s"
 PROMPT: Varied = "prompt_tokens"
-TRAFFIC: Mapping[str, str] = {RATE: "req/s", PROMPT: "prompt tokens"}  # varied by other traffic -> their units
+TRAFFIC: Mapping[str, str] = {RATE: "requests/s", PROMPT: "prompt tokens"}  # varied by other traffic -> their units
 KNOBS: tuple[Varied, ...] = ("prefill_max_tokens", "max_batch_size")
-PROMISED = {"ttft_p95_ms": "ttft_ms", "itl_p99_ms": "itl_ms"}  # a promise's figures -> the names of their limits
+LIMITED = {"ttft_p95_ms": "ttft_ms", "itl_p99_ms": "itl_ms"}  # the figures of a value with a limit -> its name
 
 LEAST_REPEATS = 3  # fewer say nothing about a spread
 MOST_PCT = 1000.0  # upper limit of a spread, also used for a median of 0
@@ -56,26 +56,26 @@ def spread(point: PointResult, figure: str) -> dict[str, Any]:
     return {"median": round(statistics.median(known), 4), "range": [min(known), max(known)]}
 
 
-def misses(point: PointResult, promises: Mapping[str, float]) -> dict[str, float]:
-    """Returns by what share of the limit a point's median exceeds each promise that it breaks."""
-    medians = {name: spread(point, name)["median"] for name in promises}
-    return {
-        name: value / promises[name] - 1
-        for name, value in medians.items()
-        if value is not None and value > promises[name]
-    }
+def misses(point: PointResult, limits: Limits) -> dict[str, float]:
+    """Returns the figures whose medians exceed their limits, and by what share of the limit."""
+    over = {}
+    for name, limit in LIMITED.items():
+        median = spread(point, name)["median"]
+        if median is not None and median > limits[limit]:
+            over[name] = median / limits[limit] - 1
+    return over
 
 
-def worst_miss(point: PointResult, promises: Mapping[str, float]) -> tuple[str, float]:
-    """Returns the promise that a point misses by most, and by how many percent of the limit; it misses one at least."""
-    found = misses(point, promises)
+def worst_miss(point: PointResult, limits: Limits) -> tuple[str, float]:
+    """Returns the figure that exceeds its limit by most, and by how many percent of it; one at least must exceed it."""
+    found = misses(point, limits)
     name = max(found, key=found.__getitem__)
     return name, round(100 * found[name], 1)
 
 
 def broken(point: PointResult, limits: Limits) -> list[str]:
-    """Returns the promised figures whose medians exceed their limits; an unknown TTFT counts as exceeding."""
-    found = list(misses(point, {name: limits[limit] for name, limit in PROMISED.items()}))
+    """Returns the figures whose medians exceed their limits; an unknown TTFT counts as exceeding."""
+    found = list(misses(point, limits))
     return ["ttft_p95_ms", *found] if spread(point, "ttft_p95_ms")["median"] is None else found
 
 

@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
-from roseplay.config import GPU_KNOBS
-from roseplay.formats.numbers import number_text, range_text, ratio_text, setting_text
+from roseplay.config import GPU_KNOBS, EngineConfig, Knobs
+from roseplay.formats.numbers import (
+    amount_text,
+    common_unit,
+    megabytes_text,
+    number_text,
+    range_text,
+    ratio_text,
+    setting_text,
+)
 from roseplay.formats.report_page import charts, heading, report_page, table
 from roseplay.formats.segments import as_html
 from roseplay.lab.comparison_charts import comparison_charts
 from roseplay.lab.document import ARMS
 from roseplay.lab.findings.finding import Row, is_once
-from roseplay.lab.findings.search import PROMISES
 from roseplay.lab.point_charts import VALUE_AXIS, point_charts
 from roseplay.lab.points import arm_points, point_rows
 from roseplay.lab.words import kept_text, plain_value, runs_text, sentences, verdict_words
+from roseplay.settings import Setting, settings_of
 from roseplay.traffic.run_figures import FIGURES
 
-_HEADS = ("A", '<span class="b">B</span>')
-_METRIC_HEADS = ("figure", *_HEADS, "B / A", "B is")
-_CELL = 22  # the least width of a column of text
 _TITLES = {"compare": ("A and B", "Result"), "sweep": ("sweep", "Values"), "find": ("search", "Tries")}
+# What the limits are for.
+_OF_A_REQUEST, _OF_A_VALUE = "a request's TTFT and the p99 of its ITL", "a value's TTFT p95 and ITL p99"
+_LIMITED = {
+    "compare": _OF_A_REQUEST,
+    "sweep": f"{_OF_A_VALUE}, and in goodput for {_OF_A_REQUEST}",
+    "find": _OF_A_VALUE,
+}
+_PAIRS = {
+    "seconds": "seconds at each value",
+    "num_requests": "requests",
+    "max_new_tokens": "answer, tokens",
+    "rate_per_s": "rate, requests/s",
+}
 
 Document = Mapping[str, Any]
 
@@ -41,30 +59,24 @@ def html_report(document: Document) -> str:
         + "".join(f"<li>{as_html(finding['words'])}</li>" for finding in document["summary"]["findings"])
         + "</ol>",
         *(part for (title, sub, _), chart in zip(drawn, made, strict=True) for part in (heading(title, sub), chart)),
-        *(heading(rows_title), table(metric_rows(document), _METRIC_HEADS) if compares else _point_table(document)),
+        *(heading(rows_title), _html_table(result_table(document))),
         *(heading("Settings", "" if compares else "of every value"), _settings(document)),
         heading("Traffic and environment"),
-        _pairs({"scenario": document["scenario"], "seed": document["seed"], **seconds, **document["params"]}),
+        _pairs({"scenario": document["scenario"], "seed": str(document["seed"]), **seconds, **document["params"]}),
         _pairs({"created": document["created"], **document["environment"]}),
     ]
     return report_page(f"{document['title']}: {what}", parts)
 
 
 def _about(document: Document) -> str:
-    limits, runs = document["limits"], _runs_text(document)
-    promise = f"TTFT at most {limits['ttft_ms']:g} ms and "
-    if document["kind"] == "find":
-        promise = " and ".join(f"{FIGURES[each].title} at most {document['promises'][each]:g} ms" for each in PROMISES)
-    elif document["kind"] == "compare":
-        runs += f", in the order {' '.join(document['order'])}"
-        promise += f"each request's own p99 ITL at most {limits['itl_ms']:g} ms"
-    else:
-        promise += (
-            f"ITL at most {limits['itl_ms']:g} ms, TTFT p95 and ITL p99 for a value, each request's own for goodput"
-        )
+    runs, order = _runs_text(document), ""
+    if document["kind"] == "compare":
+        order = f", in the order {' '.join(document['order'])}"
     medians = "" if is_once(document) else "; medians, beside them the lowest and highest"
     name = f"{document['name']}. " if document["name"] else ""
-    return f"{name}{_measured_on(document)}: {runs}{medians}. Promise: {promise}."
+    ttft, itl = (amount_text(document["limits"][limit], "ms") for limit in ("ttft_ms", "itl_ms"))
+    limits = f"Limits: TTFT {ttft}, ITL {itl}; they are for {_LIMITED[document['kind']]}"
+    return f"{name}{_measured_on(document)}: {runs}{order}{medians}. {limits}."
 
 
 def _measured_on(document: Document) -> str:
@@ -82,39 +94,69 @@ def _runs_text(document: Document) -> str:
     return f"{runs} a value" + (" and arm" if len(document["arms"]) > 1 else "")
 
 
-def metric_rows(document: Mapping[str, Any]) -> list[list[str]]:
-    """Returns the cells of the result's table, as HTML: figure, A, B, their ratio, and the verdict."""
-    rows = []
+class Cell(NamedTuple):
+    """A cell of a table: its text, and a quieter one beside it; ``mark`` is the first one's class in HTML."""
+
+    text: str
+    beside: str = ""
+    mark: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.beside}".strip()
+
+    @property
+    def html(self) -> str:
+        text = f'<span class="{self.mark}">{escape(self.text)}</span>' if self.mark else escape(self.text)
+        return f'{text} <span class="quiet">{escape(self.beside)}</span>' if self.beside else text
+
+
+_ARMS = (Cell("A"), Cell("B", mark="b"))
+
+
+def result_table(document: Document) -> list[list[Cell]]:
+    """Returns the table of a comparison's figures, or of values or tries; the first row is its head."""
+    return _metrics(document) if document["kind"] == "compare" else _values(document)
+
+
+def _metrics(document: Document) -> list[list[Cell]]:
+    rows = [[Cell("figure"), *_ARMS, Cell("B / A"), Cell("B is")]]
     for row in document["summary"]["metrics"]:
-        better = {"better": "b", "worse": "a"}.get(row["verdict"])
-        cells = [escape(f"{row['title']} {row['unit']}".strip())]
-        for side in ("a", "b"):
-            mark = ' class="better"' if better == side else ""
-            spread = range_text(*row[f"{side}_range"])
-            cells.append(f'<span{mark}>{number_text(row[side])}</span> <span class="quiet">{spread}</span>')
-        cells += [ratio_text(row["ratio"]), verdict_words(Row(**row))]
-        rows.append(cells)
+        unit, values = common_unit(row["unit"], row["a"], *row["a_range"], row["b"], *row["b_range"])
+        a, b = _spreads(values)
+        if row["verdict"] in ("better", "worse"):
+            a, b = (a._replace(mark="better"), b) if row["verdict"] == "worse" else (a, b._replace(mark="better"))
+        ends = (Cell(ratio_text(row["ratio"])), Cell(verdict_words(Row(**row))))
+        rows.append([Cell(_titled(row["title"], unit)), a, b, *ends])
     return rows
 
 
-def _point_table(document: Document) -> str:
+def _values(document: Document) -> list[list[Cell]]:
     rows = point_rows(document)
-    cells = [
-        [
-            (f"{number}. " if document["kind"] == "find" else "") + plain_value(row["value"]),
-            *([_HEADS[ARMS.index(row["arm"])]] if "arm" in row else []),
-            *(_cell(found) for found in row["figures"].values()),
-            kept_text(row),
-        ]
-        for number, row in enumerate(rows, 1)
-    ]
-    heads = [", ".join(filter(None, (FIGURES[name].title, FIGURES[name].unit))) for name in rows[0]["figures"]]
-    arm = ["arm"] if "arm" in rows[0] else []
-    return table(cells, (VALUE_AXIS[document["setting"]], *arm, *map(escape, heads), "promise"))
+    head, columns = [Cell(VALUE_AXIS[document["setting"]])], []
+    for name in rows[0]["figures"]:
+        found = [row["figures"][name] for row in rows]
+        unit, values = common_unit(
+            FIGURES[name].unit, *(end for one in found for end in (one["median"], *one["range"]))
+        )
+        head.append(Cell(_titled(FIGURES[name].title, unit)))
+        columns.append(_spreads(values))
+    cells = [[*head, Cell("limits")]]
+    for number, (row, *figures) in enumerate(zip(rows, *columns, strict=True), 1):
+        value = f"{number}. {plain_value(row['value'])}" if document["kind"] == "find" else plain_value(row["value"])
+        cells.append([Cell(value), *figures, Cell(kept_text(row))])
+    if "arm" in rows[0]:
+        for line, arm in zip(cells, [Cell("arm"), *(_ARMS[ARMS.index(row["arm"])] for row in rows)], strict=True):
+            line.insert(1, arm)
+    return cells
 
 
-def _cell(found: Mapping[str, Any]) -> str:
-    return f'{number_text(found["median"])} <span class="quiet">{range_text(*found["range"])}</span>'
+def _spreads(values: Sequence[float | None]) -> list[Cell]:
+    """Returns medians, each followed by its range in ``values``."""
+    return [Cell(number_text(values[at]), range_text(*values[at + 1 : at + 3])) for at in range(0, len(values), 3)]
+
+
+def _titled(title: str, unit: str) -> str:
+    return f"{title}, {unit}" if unit else title
 
 
 def _settings(document: Document) -> str:
@@ -123,49 +165,45 @@ def _settings(document: Document) -> str:
     differs = arms[0].get("differs", ())
     names = [(part, name) for part in ("knobs", "config") for name in arms[0][part] if name != document.get("setting")]
     names.sort(key=lambda item: item[1] not in differs)
-    none = {"knobs": "unlimited", "config": "–"}
+    known = {**settings_of(EngineConfig), **settings_of(Knobs)}
     off = () if document["device"].startswith(("cuda", "simulated")) else GPU_KNOBS  # as the page shows them
-    rows = [
-        [
-            escape(name),
-            *("off" if name in off else escape(setting_text(arm[part].get(name), none[part])) for arm in arms),
-        ]
-        for part, name in names
-    ]
-    heads = ("setting", *_HEADS) if len(arms) > 1 else ()
-    return table(rows, heads, marked=sum(name in differs for _, name in names))
+    rows = []
+    for part, name in names:
+        it = known.get(name)
+        title = _titled(it.label, "MB" if it.unit == "bytes" else it.unit) if it else ""
+        values = (Cell("off" if name in off else _value(it, arm[part].get(name))) for arm in arms)
+        rows.append([Cell(title, name), *values])
+    heads = [Cell("setting"), *_ARMS[: len(arms)]]
+    return _html_table([heads, *rows], marked=sum(name in differs for _, name in names))
+
+
+def _html_table(rows: Sequence[Sequence[Cell]], marked: int = 0) -> str:
+    """Returns a table whose first row is its head as HTML."""
+    head, *body = ([cell.html for cell in row] for row in rows)
+    return table(body, head, marked=marked)
+
+
+def _value(setting: Setting | None, value: Any) -> str:
+    if setting is None or value is None:
+        return setting_text(value, "unlimited" if setting and setting.values.none == "unlimited" else "–")
+    return megabytes_text(value) if setting.unit == "bytes" else setting_text(value)
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
     """Returns a table of names and values."""
-    return table([(escape(name), escape(setting_text(value, "–"))) for name, value in values.items()])
+    return table(
+        [
+            (escape(_PAIRS.get(name, name.replace("_", " "))), escape(setting_text(it, "–")))
+            for name, it in values.items()
+        ]
+    )
 
 
 def text_report(document: Document) -> list[str]:
     """Returns a result as lines of text: title, sentences, and a line for each figure or value with its range."""
     title = f"{document['title']}: {_measured_on(document)}, {_runs_text(document)}"
     labels = [f"  {arm}: {of['label']}" for arm, of in document["arms"].items() if "label" in of]
-    lines = _metric_lines(document) if document["kind"] == "compare" else _point_lines(document)
+    rows = result_table(document)
+    wide = [max(map(len, map(str, column))) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(f"{cell!s:<{width}}" for cell, width in zip(row, wide, strict=True)).rstrip() for row in rows]
     return [title, *labels, "", *sentences(document["summary"]), "", *lines]
-
-
-def _metric_lines(document: Document) -> list[str]:
-    lines = [f"{'':<26}{'A':>10}{'':14}{'B':>10}{'':14}{'B / A':>8}  B is"]
-    for row in document["summary"]["metrics"]:
-        name = ", ".join(filter(None, (row["title"], row["unit"])))
-        a, b = (f"{number_text(row[arm]):>10} {range_text(*row[f'{arm}_range']):<13}" for arm in ("a", "b"))
-        lines.append(f"{name:<26}{a}{b}{ratio_text(row['ratio']):>8}  {verdict_words(Row(**row))}")
-    return lines
-
-
-def _point_lines(document: Document) -> list[str]:
-    rows = point_rows(document)
-    wide = [max(_CELL, len(FIGURES[name].title) + 2) for name in rows[0]["figures"]]
-    heads = "".join(f"{FIGURES[name].title:<{width}}" for name, width in zip(rows[0]["figures"], wide, strict=True))
-    lines = [f"{document['setting']:<20}{heads}promise"]
-    for row in rows:
-        cells = (f"{number_text(found['median'])} {range_text(*found['range'])}" for found in row["figures"].values())
-        value = f"{plain_value(row['value'])} {row.get('arm', '')}".strip()
-        line = f"{value:<20}" + "".join(f"{cell.strip():<{width}}" for cell, width in zip(cells, wide, strict=True))
-        lines.append(line + kept_text(row))
-    return lines

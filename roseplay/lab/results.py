@@ -89,7 +89,7 @@ def _check_tries(document: Mapping[str, Any]) -> None:
     values = grid[:-1] if grid[-1] is None and document["setting"] == "prefill_max_tokens" else grid
     if not values or None in values or any(low >= high for low, high in pairwise(values)):
         raise ValueError("the grid in the result is not that of a search: its values must increase")
-    search = Search(grid, document["promises"])
+    search = Search(grid, document["limits"])
     for point in document["points"]:
         if search.next is None or point["value"] != grid[search.next]:
             raise ValueError("the tries in the result differ from those of its search")

@@ -9,7 +9,7 @@ from functools import singledispatch
 from typing import Any
 
 from roseplay.config import Knobs
-from roseplay.formats.numbers import number_text, range_text, ratio_text
+from roseplay.formats.numbers import amount_text, common_unit, number_text, range_text, ratio_text
 from roseplay.formats.segments import BOLD, VALUE, Segments, plain, sentence
 from roseplay.formats.text import listed
 from roseplay.lab.document import Value
@@ -62,7 +62,7 @@ def _effect(finding: comparison.Effect) -> Segments:
 
 @words_of.register
 def _price(finding: comparison.Price) -> Segments:
-    parts = [] if finding.promised is None else [_promised_price(finding.promised, finding.wanted)]
+    parts = [] if finding.named is None else [_named_price(finding.named, finding.wanted)]
     parts += map(brief, finding.always)
     if finding.from_arrival is not None:
         parts.append(facts(finding.from_arrival, inside=True))
@@ -72,9 +72,9 @@ def _price(finding: comparison.Price) -> Segments:
     return sentence([opening, BOLD], f": {'; '.join(parts) or 'no figure of it could be measured'}.")
 
 
-def _promised_price(row: Row, wanted: str) -> str:
+def _named_price(row: Row, wanted: str) -> str:
     if row.clear and row.verdict != wanted:
-        return f"{in_sentence(row.title)} was expected to be {wanted} in B but is {row.verdict}: {_values(row)}"
+        return f"{_title(row, inside=True)} was expected to be {wanted} in B but is {row.verdict}: {_values(row)}"
     return facts(row, inside=True)
 
 
@@ -125,7 +125,7 @@ def _crossing(finding: Crossing) -> Segments:
 
 
 def _side(finding: Crossing, verdict: str, places: Sequence[int]) -> str:
-    """Returns where B is better or worse, and by how much, as in ``worse at 64 and 128 (0.81× to 0.92×)``."""
+    """Returns where B is better or worse, and by how much, as in ``worse at 64 and 128 (×0.81 to ×0.92)``."""
     ratios = sorted(ratio for place in places if (ratio := finding.ratios[place]) is not None)
     ends = dict.fromkeys(map(ratio_text, (ratios[0], ratios[-1]) if ratios else ()))
     size = f" ({' to '.join(ends)})" if ends else ""
@@ -142,26 +142,26 @@ def _side(finding: Crossing, verdict: str, places: Sequence[int]) -> str:
 def _knee(finding: sweep.Knee) -> Segments:
     noun = "rate" if finding.setting == RATE else "length"
     first, last = (value_text(finding.setting, value) for value in (finding.first, finding.last))
-    levels, broken = (" and ".join(map(promise_text, levels)) for levels in (finding.levels, finding.broken))
+    levels, broken = (" and ".join(map(limited_text, levels)) for levels in (finding.levels, finding.broken))
     if finding.knee is not None:
         value, beyond = (value_text(finding.setting, value) for value in (finding.knee, finding.beyond))
-        rest = f": every {noun} up to it keeps the promise, {levels} there; at {beyond}, {broken}."
+        rest = f": every {noun} up to it keeps both limits; there, {levels}. At {beyond}, {broken}."
         words = sentence(["The knee is at ", BOLD], [value, VALUE], rest)
     elif finding.beyond is None:
-        words = sentence([f"No knee up to {last}", BOLD], f": every {noun} keeps the promise, {levels} at {last}.")
+        words = sentence([f"No knee up to {last}", BOLD], f": every {noun} keeps both limits; at {last}, {levels}.")
     else:
         lowest = "lowest rate" if noun == "rate" else "shortest length"
-        words = sentence([f"No knee from {first} to {last}", BOLD], f": the {lowest} breaks the promise, {broken}.")
+        words = sentence(
+            [f"No knee from {first} to {last}", BOLD], f": the {lowest} exceeds a limit already, {broken}."
+        )
     if not finding.keeping:
         return words
-    one_keeps, one_breaks = (noun == "rate" and len(values) == 1 for values in (finding.keeping, finding.breaking))
-    keep = f"{_listed(finding, finding.keeping)} {'keeps' if one_keeps else 'keep'} the promise"
-    others = f"{_listed(finding, finding.breaking)} {'does' if one_breaks else 'do'} not"
-    return sentence(*words, f" The {noun}s disagree: {keep}, but {others}.")
+    keep, exceed = (_listed(finding, values) for values in (finding.keeping, finding.breaking))
+    return sentence(*words, f" The {noun}s disagree: both limits are kept at {keep}, but not at {exceed}.")
 
 
 def _listed(finding: sweep.Knee, values: Iterable[float]) -> str:
-    """Returns rates or lengths as a list such as ``57.1, 72.9 and 88.6 req/s``."""
+    """Returns rates or lengths as a list such as ``57.1, 72.9 and 88.6 requests/s``."""
     return f"{listed(map(number_text, values))} {TRAFFIC[finding.setting]}"
 
 
@@ -244,62 +244,70 @@ def _unfinished(finding: search.Unfinished) -> Segments:
 def _answer(finding: search.Answer) -> Segments:
     label = settings_of(Knobs)[finding.setting].label
     if finding.value is None:
-        reason = " is needed, as both promises are kept without one."
+        reason = " is needed: both limits are kept without one."
         return sentence([f"No {label.lower()}", VALUE], reason)
     price = f", at a price many times its gain ({changes(finding.price)})" if finding.price else ""
-    end = f" is the largest that keeps both promises{price}."
+    end = f" is the largest that keeps both limits{price}."
     return sentence([f"{label} ", BOLD], [plain_value(finding.value), VALUE], end)
 
 
 @words_of.register
 def _no_answer(finding: search.NoAnswer) -> Segments:
     values = f"{plain_value(finding.low)} to {plain_value(finding.high)}"
-    closest = f"{value_text(finding.setting, finding.closest)} comes closest but misses {_miss(finding)}"
-    return sentence([f"No value from {values} keeps both", BOLD], f": {closest}.")
+    closest = f"{value_text(finding.setting, finding.closest)} comes closest, but {_miss(finding)}"
+    return sentence([f"No value from {values} keeps both limits", BOLD], f": {closest}.")
 
 
 @words_of.register
-def _promised(finding: search.Promised) -> Segments:
-    levels = ", ".join(map(promise_text, finding.levels))
+def _limited(finding: search.Limited) -> Segments:
+    levels = " and ".join(map(limited_text, finding.levels))
     return sentence(f"{levels}." if finding.is_answer else f"There, {levels}.")
 
 
 @words_of.register
 def _regret(finding: Regret) -> Segments:
-    opening, title = ["Regret", BOLD], in_sentence(FIGURES[finding.figure].title)
+    figure, measured = FIGURES[finding.figure], finding.label is None
+    title, least = in_sentence(figure.title), "lower" if figure.better == "lower" else "higher"
     if finding.unknown is not None:
         reasons = {
-            "one_run": " from one run a value, which shows no spread",
-            "saturated": f", because this value is {SATURATED}",
-            "unbounded": ", because the error of the simulation is not bounded",
-            "not_simulated": ", because the values were not simulated with other durations",
+            "one_run": "each has one run, which shows no spread",
+            "saturated": f"this one is {SATURATED}",
+            "unbounded": "the error of the simulation is not bounded",
+            "not_simulated": "they were not simulated with other durations",
         }
-        return sentence(opening, f": not known{reasons[finding.unknown]}.")
-    measured, share = finding.label is None, f"{number_text(finding.pct)} % of {title}"
+        return sentence(
+            [f"Whether {title} is {least} at another value", BOLD], f": not known, as {reasons[finding.unknown]}."
+        )
     label = "" if measured else f"; {finding.label}"
     if not finding.pct:
-        runs = (
-            "within the spread of their runs" if measured else f"with durations up to {_off(finding)} shorter or longer"
+        despite = (
+            "whatever the spread of its runs"
+            if measured
+            else f"even if durations are {_off(finding)} shorter or longer"
         )
-        return sentence(opening, f": {share} among the values tried, {runs}{label}.")
-    case = "within the spread of their runs" if measured else _case(finding)
-    keeps = f"{value_text(finding.setting, finding.against)} {'may keep' if measured else 'keeps'} both promises too"
-    ends = f"{title} {number_text(finding.best)} against {number_text(finding.worst)} {FIGURES[finding.figure].unit}"
-    return sentence(opening, f": at most {share}: {case}, {keeps}, with {ends}{label}.")
+        return sentence(["The best of the values tried", BOLD], f": none has a {least} {title}, {despite}{label}.")
+    case = "within the spread of the runs" if measured else _case(finding)
+    keeps = f"{value_text(finding.setting, finding.against)} {'may keep' if measured else 'keeps'} both limits too"
+    best, worst = (amount_text(value, figure.unit) for value in (finding.best, finding.worst))
+    worse = f"{number_text(finding.pct)} % {'higher' if figure.better == 'lower' else 'lower'}"
+    return sentence(
+        ["Another value may be better", BOLD],
+        f": {case}, {keeps}, and {title} is up to {worse} here, {worst} instead of {best}{label}.",
+    )
 
 
 @words_of.register
 def _doubt(finding: Doubt) -> Segments:
     instead = (
-        f"{value_text(finding.setting, finding.instead)} keeps both"
+        f"{value_text(finding.setting, finding.instead)} keeps both limits then"
         if finding.any_keeps
-        else "no value tried keeps both"
+        else "then no value tried keeps both limits"
     )
-    return sentence(f"But {_case(finding)}, it misses {_miss(finding)}; {instead}.")
+    return sentence(f"But {_case(finding)}, {_miss(finding)}; {instead}.")
 
 
 def _case(finding: Regret | Doubt) -> str:
-    return "as simulated" if finding.case == "runs" else f"with durations {_off(finding)} {finding.case}"
+    return "as simulated" if finding.case == "runs" else f"if durations are {_off(finding)} {finding.case}"
 
 
 def _off(finding: Regret | Doubt) -> str:
@@ -326,11 +334,11 @@ def _within(figure: str, within: int, runs: int) -> str:
 def _beyond(finding: search.Beyond) -> Segments:
     if not finding.tried:
         return sentence("Nothing larger was tried.")
-    return sentence(f"{value_text(finding.setting, finding.value).capitalize()} misses {_miss(finding)}.")
+    return sentence(f"At {value_text(finding.setting, finding.value)}, {_miss(finding)}.")
 
 
 def _miss(finding: search.NoAnswer | search.Beyond | Doubt) -> str:
-    return f"{FIGURES[finding.figure].title} by {number_text(finding.miss_pct)} %"
+    return f"{FIGURES[finding.figure].title} is {number_text(finding.miss_pct)} % above its limit"
 
 
 @words_of.register
@@ -352,9 +360,7 @@ def _holds_for(finding: search.HoldsFor) -> Segments:
 
 @words_of.register
 def _cpu_time(_: CpuTime) -> Segments:
-    return sentence(
-        "Times are CPU time of the engine's process, on one core: what other programs do meanwhile hardly counts."
-    )
+    return sentence("Times are CPU time of the engine's process, on one core, which other programs hardly change.")
 
 
 @words_of.register
@@ -382,8 +388,8 @@ def _saturated(finding: Saturated) -> Segments:
 
 
 def facts(row: Row, *, inside: bool = False) -> str:
-    """Returns a clause such as ``ITL p99 is 14.0 ms in B and 94.2 ms in A (0.15×)``; ``inside`` a sentence."""
-    title = in_sentence(row.title) if inside else row.title
+    """Returns a clause such as ``ITL p99 is 14.0 ms in B and 94.2 ms in A (×0.15)``; ``inside`` a sentence."""
+    title = _title(row, inside=inside)
     if row.verdict == "unknown":
         return f"{title} could not be measured"
     unclear = "too little to count" if row.exact else f"within {spread_text(row.repeats)}"
@@ -392,13 +398,13 @@ def facts(row: Row, *, inside: bool = False) -> str:
 
 
 def _values(row: Row) -> str:
-    b, a = (f"{number_text(value)} {row.unit}".strip() for value in (row.b, row.a))
+    b, a = (amount_text(value, row.unit) for value in (row.b, row.a))
     return f"{b} in B and {a} in A" + (f" ({ratio_text(row.ratio)})" if row.ratio is not None else "")
 
 
 def brief(row: Row) -> str:
-    """Returns a clause such as ``TTFT p99 1.31×``, with a note if the difference is not clear."""
-    title = in_sentence(row.title)
+    """Returns a clause such as ``TTFT p99 ×1.31``, with a note if the difference is not clear."""
+    title = _title(row, inside=True)
     if row.verdict == "unknown":
         return f"{title} could not be measured"
     ratio = f" {ratio_text(row.ratio)}" if row.ratio is not None else f" {_values(row)}"
@@ -407,7 +413,7 @@ def brief(row: Row) -> str:
 
 
 def changes(rows: Sequence[Row]) -> str:
-    """Returns figures relative to others, as in ``TTFT p95 2.4×, ITL p99 1.1× (within the spread)``."""
+    """Returns figures relative to others, as in ``TTFT p95 ×2.4, ITL p99 ×1.1 (within the spread)``."""
     return ", ".join(map(brief, rows)) or "nothing that could be measured"
 
 
@@ -420,28 +426,36 @@ def _unclear(repeats: int, *, exact: bool) -> str:
     return "about the same" if exact else f"within {spread_text(repeats)}"
 
 
+def _title(row: Row, *, inside: bool) -> str:
+    """Returns the name of a row's figure, at the beginning of a sentence or ``inside`` it, where a gap is a pause."""
+    title = "Worst pause" if row.name == "itl_max_ms" else row.title
+    return in_sentence(title) if inside else title
+
+
 def in_sentence(title: str) -> str:
     """Returns a title as written within a sentence; acronyms such as TTFT keep their case."""
     return title[0].lower() + title[1:] if title[1].islower() else title
 
 
 def level_text(level: Level) -> str:
-    """Returns median and range of a figure, as in ``180 ms (170–191)``."""
-    span = range_text(level.low, level.high)
-    return f"{number_text(level.median)} {FIGURES[level.figure].unit}" + (f" ({span})" if span else "")
+    """Returns median and range of a figure, as in ``180 ms (170–191)``, and its limit, as in ``180 ms (limit 250 ms)``."""
+    unit, (median, low, high) = common_unit(FIGURES[level.figure].unit, level.median, level.low, level.high)
+    limit = "" if level.limit is None else f"limit {amount_text(level.limit, FIGURES[level.figure].unit)}"
+    more = ", ".join(filter(None, (range_text(low, high), limit)))
+    return f"{number_text(median)} {unit}" + (f" ({more})" if more else "")
 
 
-def promise_text(level: Level) -> str:
-    """Returns a figure with its limit, as in ``TTFT p95 is 180 ms (170–191) of 250``."""
-    return f"{FIGURES[level.figure].title} is {level_text(level)} of {number_text(level.limit)}"
+def limited_text(level: Level) -> str:
+    """Returns a figure with its limit, as in ``TTFT p95 is 180 ms (170–191, limit 250 ms)``."""
+    return f"{FIGURES[level.figure].title} is {level_text(level)}"
 
 
 def value_text(setting: str, value: Value) -> str:
-    """Returns a value's name in sentences, such as ``6 req/s`` or ``prefill budget 64``."""
+    """Returns a value's name in sentences, such as ``6 requests/s`` or ``prefill budget 64``."""
     if setting in TRAFFIC:
         return f"{number_text(value)} {TRAFFIC[setting]}"
     label = settings_of(Knobs)[setting].label.lower()
-    return f"no {label}" if value is None else f"{label} {plain_value(value)}"
+    return f"an unlimited {label}" if value is None else f"{label} {plain_value(value)}"
 
 
 def plain_value(value: Value) -> str:
@@ -458,4 +472,4 @@ def runs_text(counts: Iterable[int]) -> str:
 
 def kept_text(row: Mapping[str, Any]) -> str:
     """Returns the verdict on a value for a table, as in ``kept, not sure``; a sweep's values count as sure."""
-    return ("kept" if row["kept"] else "broken") + ("" if row.get("sure", True) else ", not sure")
+    return ("kept" if row["kept"] else "exceeded") + ("" if row.get("sure", True) else ", not sure")

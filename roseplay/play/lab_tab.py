@@ -1,5 +1,5 @@
 """The page's Lab tab: a scenario under two settings, A and B, with both results in the same charts; a sweep of one
-setting; or a search for the value that keeps two promises.
+setting; or a search for the value that keeps two limits.
 
 The controls are Gradio's; the tab's scripts (``static/lab``) send their input to the lab's routes, so that a run of
 several minutes does not occupy an event of the page.
@@ -19,7 +19,7 @@ from roseplay.play.web.calls import EVENT
 from roseplay.play.web.scripts import LAB
 
 # Parameters of scenarios; the tab hides those that the chosen scenario does not have.
-PARAMS = (("num_requests", "Requests"), ("rate_per_s", "Rate, 1/s"), ("max_new_tokens", "Answer"))
+PARAMS = (("num_requests", "Requests"), ("rate_per_s", "Requests/s"), ("max_new_tokens", "Answer"))
 
 _MODES = (
     '<div role="radiogroup" aria-label="What the Lab does"><button type="button" role="radio" data-mode="compare">Compare'
@@ -82,7 +82,7 @@ class LabTab:
                 panel("lab-points", "Measured", "", "lab/points/table.js")
                 with gr.Row(elem_id="rp-lab-limits"):
                     self.ttft = number("TTFT ≤", "lab-ttft-limit", minimum=0)
-                    self.itl = number("own p99 ITL ≤", "lab-itl-limit", minimum=0)
+                    self.itl = number("ITL ≤", "lab-itl-limit", minimum=0)
             panel("lab-base", "Settings", "", "lab/points/base.js", about="Settings, as the engine runs now")
             panel("lab-look", "What to look for", "", "lab/sentences.js")
             panel("lab-before", "So far", "", "lab/points/before.js")
@@ -117,7 +117,9 @@ class LabTab:
         limits: list[Any] = [self.ttft, self.itl]
         self.cards.numbers(None, None, numbers + limits, js=assets.call("lab/plan.js", "boxValues"), **EVENT)
         gr.on([box.input for box in numbers], None, numbers, None, js=assets.call("lab/plan.js", "typed"), **EVENT)
-        gr.on([box.input for box in limits], None, limits, None, js=assets.call("lab/document.js", "setSlo"), **EVENT)
+        gr.on(
+            [box.input for box in limits], None, limits, None, js=assets.call("lab/document.js", "setLimits"), **EVENT
+        )
         for button, module, function in (
             (self.run, "job", "run"), (self.stop, "job", "stop"), (self.results, "files", "openResults"),
             (self.report, "files", "openReport"), (self.export, "files", "exportDocument"), (self.link, "files", "copyLink"),

@@ -20,7 +20,7 @@ from roseplay.sim.gpus import GPU, SimulationError
 from roseplay.sim.model_shape import ModelShape
 from roseplay.sim.published import Point, published, published_of
 
-SATURATED = "saturated, grows with the run"
+SATURATED = "saturated, the queue keeps growing"
 # TTFT under load differs from published rows by 24 to 42% in the mean of each group, as it does for other simulators.
 TTFT_UNDER_LOAD = "TTFT under load: within about 40% of published figures"
 _DECODES = ("itl", "tpot", "step")

@@ -122,7 +122,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             title="Long-context intruder",
             card="One very long prompt among chats that stream.",
             look=(
-                "The worst gap: computed whole, the long prompt stops every chat once; in chunks, pauses are short.",
+                "The worst pause: computed whole, the long prompt stops every chat once; in chunks, pauses are short.",
                 "The price: the long prompt itself waits longer for its first token.",
             ),
             watch="itl_max_ms",
@@ -299,7 +299,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             card="Answers that repeat text: many tokens a step.",
             look=(
                 "TPOT: tokens that the answer takes from its own text come several to a step, and all are the same tokens.",
-                "The price: a step with drafts computes more tokens. Where that takes longer, so do the gaps between arrivals.",
+                "The price: a step with drafts computes more tokens. Where that takes longer, so do the pauses between arrivals.",
             ),
             watch="tpot_p50_ms",
             price="itl_p50_ms",

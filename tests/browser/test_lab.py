@@ -151,7 +151,7 @@ def test_a_run_shows_both_arms_and_has_a_link(page: Page) -> None:
     page.wait_for_function(f"() => ({CURVES})('rp-lab-itl').every((count) => count > 40)")
     page.wait_for_function(f"() => ({CURVES})('rp-lab-ttft').every((count) => count > 40)")
     expect(page.locator("#rp-lab-itl canvas")).to_have_attribute(
-        "aria-label", re.compile(r"A p50 .* of 24 gaps · B p50")
+        "aria-label", re.compile(r"A p50 .* of 24 pauses · B p50")
     )
     expect(row(page, "output_tokens_per_s").locator("td").first).to_have_text(re.compile(r"\d"))
     expect(row(page, "same_tokens").locator("td")).to_have_text("yes")
@@ -191,7 +191,7 @@ def test_a_run_can_be_stopped(live: Served, page: Page, open_page: Callable[...,
     expect(watcher.locator(".rp-lab-chip")).to_be_hidden()
 
 
-def test_another_promise_counts_again(page: Page) -> None:
+def test_other_limits_count_again(page: Page) -> None:
     show_document(page)
     all_of_them = sum(len(run["requests"]) for run in shown(page)["runs"] if run["arm"] == "A")
     counts = page.locator("#rp-lab-goodput .rp-lg")
@@ -278,7 +278,7 @@ def test_what_is_refused_is_said(page: Page, tmp_path: Path) -> None:
 
 def test_charts_are_read_by_pointer_and_keys(page: Page) -> None:
     show_document(page)
-    said = {"itl": r"p\d.*: A .* ms · B .* ms", "ttft": r"within .* ms: A \d+ % · B \d+ %", "steps": r"s: A .* · B ", "goodput": r"#\d+: TTFT .*in SLO"}  # fmt: skip
+    said = {"itl": r"p\d.*: A .* ms · B .* ms", "ttft": r"within .* ms: A \d+ % · B \d+ %", "steps": r"s: A .* · B ", "goodput": r"#\d+: TTFT .*both limits"}  # fmt: skip
     keys = {"itl": "ArrowUp", "ttft": "ArrowRight", "steps": "ArrowRight", "goodput": "ArrowRight"}
     for name, words in said.items():
         canvas = page.locator(f"#rp-lab-{name} canvas")

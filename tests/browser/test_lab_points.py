@@ -86,9 +86,9 @@ def test_a_sweep_is_run_shown_kept_and_sent(live: Served, page: Page, tmp_path: 
     expect(panel(page, "look").locator("li").first).to_have_text(sentences(document["summary"])[0])
     for name in ("curve-ttft", "curve-itl", "kept"):
         canvas = panel(page, name).locator("canvas")
-        expect(canvas).to_have_attribute("aria-label", re.compile("4 req/s: .*8 req/s: "))
+        expect(canvas).to_have_attribute("aria-label", re.compile("4 requests/s: .*8 requests/s: "))
         canvas.press("ArrowRight")
-        expect(panel(page, name).locator(".rp-sub")).to_have_text(re.compile("^4 req/s: "))
+        expect(panel(page, name).locator(".rp-sub")).to_have_text(re.compile("^4 requests/s: "))
     expect(panel(page, "itl")).to_be_hidden()
     expect(panel(page, "before").locator("li button")).to_have_attribute("aria-pressed", "true")
 
@@ -164,14 +164,10 @@ def test_a_search_finds_a_value_and_applies_it(live: Served, page: Page) -> None
         number(page, name, value)
     run(page)
     document = loaded(page, "points.find")
-    assert document["promises"] == {"itl_p99_ms": 90_000, "ttft_p95_ms": 90_000}
-    assert [point["value"] for point in document["points"]] == [None], "no budget keeps such promises"
-    expect(page.locator(".rp-lab-found")).to_have_text(
-        "No prefill budget is needed, as both promises are kept without one."
-    )
-    expect(page.locator(".rp-lab-why")).to_have_text(
-        re.compile(r"^ITL p99 is [\d.]+ ms of 90.000, TTFT p95 is \S+ ms of")
-    )
+    assert document["limits"] == {"itl_ms": 90_000, "ttft_ms": 90_000}
+    assert [point["value"] for point in document["points"]] == [None], "no budget is needed for such limits"
+    expect(page.locator(".rp-lab-found")).to_have_text("No prefill budget is needed: both limits are kept without one.")
+    expect(page.locator(".rp-lab-why")).to_have_text(re.compile(r"^TTFT p95 is \S+ ms \(limit 90 s\) and ITL p99 is"))
     assert cells(page)[-1][-1] == "the answer"
     expect(panel(page, "left").locator("canvas")).to_have_attribute("aria-label", re.compile("at first 48 – ∞"))
     expect(page.locator("#lab-asked-to")).to_have_value("64")
@@ -189,9 +185,11 @@ def test_a_search_finds_a_value_and_applies_it(live: Served, page: Page) -> None
     assert live.engine.knobs.prefill_max_tokens == 48
     live.engine.set_knobs(prefill_max_tokens=None)
     open_file(page, Path(__file__).parents[1] / "lab" / "find.json")
-    expect(page.locator(".rp-lab-found")).to_have_text("Prefill budget 32 is the largest that keeps both promises.")
-    expect(page.locator(".rp-lab-regret")).to_contain_text("Regret: at most 237 % of TTFT p95")
-    expect(page.locator(".rp-lab-why")).to_contain_text("The price of prefill budget 32, against no prefill budget")
+    expect(page.locator(".rp-lab-found")).to_have_text("Prefill budget 32 is the largest that keeps both limits.")
+    expect(page.locator(".rp-lab-regret")).to_contain_text("TTFT p95 is up to 237 % higher here")
+    expect(page.locator(".rp-lab-why")).to_contain_text(
+        "The price of prefill budget 32, against an unlimited prefill budget"
+    )
     expect(page.get_by_role("button", name="Apply 32")).to_be_enabled()
 
 

@@ -43,6 +43,8 @@ def test_two_gpus_are_compared_and_a_search_finds_no_limit_needed(
     page.locator("[data-mode=find]").click()
     page.locator("#lab-run").click()
     answer = page.locator(".rp-lab-answer")
-    expect(answer).to_contain_text("No prefill budget is needed, as both promises are kept without one.")
+    expect(answer).to_contain_text("No prefill budget is needed: both limits are kept without one.")
     expect(page.locator("#lab-apply")).to_be_hidden()
-    expect(answer).to_contain_text(re.compile(r"ITL p99 is [\d.]+ ms of 50, TTFT p95 is [\d.]+ ms of 500"))
+    expect(answer).to_contain_text(
+        re.compile(r"TTFT p95 is [\d.]+ ms \(limit 500 ms\) and ITL p99 is [\d.]+ ms \(limit 50 ms\)")
+    )

@@ -31,13 +31,13 @@ def crossing(*ratios: float | None, repeats: int = 3, exact: bool = False) -> Cr
 @pytest.mark.parametrize(
     ("ratios", "between", "says"),
     [
-        ((0.8, 0.9, 1.01, 1.2, 1.5), [[128, 512]], "A and B cross between 128 and 512 prompt tokens; B is worse at 64 and 128 (0.80× to 0.90×), better at 512 and 1\u202f024 (1.20× to 1.50×); elsewhere, within the spread of 3 repeats."),
-        ((0.8, 0.9, 1.2, 1.2, 1.2), [[128, 256]], "A and B cross between 128 and 256 prompt tokens; B is worse at 64 and 128 (0.80× to 0.90×), better at 256, 512 and 1\u202f024 (1.20×)."),
-        ((1.1, 1.2, 1.3, 1.4, 1.5), [], "no crossing from 64 to 1\u202f024 prompt tokens; B is better at every value (1.10× to 1.50×)."),
-        ((1.01, 1.2, 1.02, 1.3, 1.4), [], "no crossing from 64 to 1\u202f024 prompt tokens; B is better at 128, 512 and 1\u202f024 (1.20× to 1.40×); elsewhere, within the spread of 3 repeats."),
-        ((0.8, 0.8, 1.01, 0.8, 0.8), [], "no crossing from 64 to 1\u202f024 prompt tokens; B is worse at 4 values from 64 to 1\u202f024 (0.80×); elsewhere, within the spread of 3 repeats."),
+        ((0.8, 0.9, 1.01, 1.2, 1.5), [[128, 512]], "A and B cross between 128 and 512 prompt tokens; B is worse at 64 and 128 (×0.80 to ×0.90), better at 512 and 1\u202f024 (×1.20 to ×1.50); elsewhere, within the spread of 3 repeats."),
+        ((0.8, 0.9, 1.2, 1.2, 1.2), [[128, 256]], "A and B cross between 128 and 256 prompt tokens; B is worse at 64 and 128 (×0.80 to ×0.90), better at 256, 512 and 1\u202f024 (×1.20)."),
+        ((1.1, 1.2, 1.3, 1.4, 1.5), [], "no crossing from 64 to 1\u202f024 prompt tokens; B is better at every value (×1.10 to ×1.50)."),
+        ((1.01, 1.2, 1.02, 1.3, 1.4), [], "no crossing from 64 to 1\u202f024 prompt tokens; B is better at 128, 512 and 1\u202f024 (×1.20 to ×1.40); elsewhere, within the spread of 3 repeats."),
+        ((0.8, 0.8, 1.01, 0.8, 0.8), [], "no crossing from 64 to 1\u202f024 prompt tokens; B is worse at 4 values from 64 to 1\u202f024 (×0.80); elsewhere, within the spread of 3 repeats."),
         ((0.99, 1.0, 1.01, 1.02, 1.03), [], "no crossing, A and B are within the spread of 3 repeats at every value from 64 to 1\u202f024 prompt tokens."),
-        ((0.8, 1.2, 0.8), [[64, 128], [128, 256]], "A and B cross 2 times between 64 and 128 and between 128 and 256 prompt tokens; B is worse at 64 (0.80×), better at 128 (1.20×), worse at 256 (0.80×)."),
+        ((0.8, 1.2, 0.8), [[64, 128], [128, 256]], "A and B cross 2 times between 64 and 128 and between 128 and 256 prompt tokens; B is worse at 64 (×0.80), better at 128 (×1.20), worse at 256 (×0.80)."),
         ((None, None), [], None),
     ],
 )  # fmt: skip

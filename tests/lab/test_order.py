@@ -61,7 +61,7 @@ def sweep(setting: str = "max_batch_size", **more: Any) -> dict[str, Any]:
     ("body", "words"),
     [
         ([], "JSON object"),
-        ({"scenario": None}, "no scenario None: use one of admission"),
+        ({"scenario": None}, "no scenario None: use one of token-budget"),
         ({"scenario": "magic"}, "no scenario 'magic'"),
         ({"scenario": ["dedup"]}, "scenario should be a valid string"),
         ({"speed": 1}, "speed is not known: use scenario, traffic, seed"),

@@ -55,11 +55,11 @@ def test_a_sweep_of_the_rate_is_drawn_against_throughput_with_its_knee_and_its_l
     ttft, itl, goodput = drawn(html_report(document))
     assert ttft["traces"][0]["x"] == [10, 20, 30, 40, 41]
     assert ttft["traces"][0]["y"] == pytest.approx([100, 100, 100, 100, 900])
-    assert (ttft["traces"][1]["x"], ttft["traces"][1]["name"]) == ([40], "knee at 80 req/s")
+    assert (ttft["traces"][1]["x"], ttft["traces"][1]["name"]) == ([40], "knee at 80 requests/s")
     assert ("limit 500" in ttft["names"], level(ttft)) == (True, [500])
     assert ("limit 50, above the chart" in itl["names"], level(itl)) == (True, [])
     assert goodput["traces"][0]["x"] == [50, 60, 70, 80, 90]
-    assert goodput["names"][1] == "peak at 70 req/s"
+    assert goodput["names"][1] == "peak at 70 requests/s"
 
 
 def test_a_sweep_of_a_knob_is_drawn_against_its_values() -> None:
@@ -69,16 +69,16 @@ def test_a_sweep_of_a_knob_is_drawn_against_its_values() -> None:
         assert chart["layout"]["xaxis"]["ticktext"] == ["1", "4", "16"]
 
 
-def test_a_search_is_drawn_with_its_tries_numbered_and_its_promises() -> None:
+def test_a_search_is_drawn_with_its_tries_numbered_and_its_limits() -> None:
     document = measured({**FIND, "find": {**FIND["find"], "itl_p99_ms": 1e4, "ttft_p95_ms": 0.01}})
     tries = len(document["points"])
-    for chart, promise in zip(drawn(html_report(document)), ("promise 10000", "promise 0.01"), strict=True):
+    for chart, limit in zip(drawn(html_report(document)), ("limit 0.01", "limit 10000"), strict=True):
         kept, broken = chart["traces"][:2]
         assert (kept["name"], kept["showlegend"]) == ("kept", False)
-        assert (broken["name"], broken["showlegend"]) == ("broken", True)
+        assert (broken["name"], broken["showlegend"]) == ("exceeded", True)
         assert broken["text"] == [str(number + 1) for number in range(tries)]
         assert kept["marker"]["color"] != broken["marker"]["color"]
-        assert any(name.startswith(promise) for name in chart["names"])
+        assert any(name.startswith(limit) for name in chart["names"])
         assert chart["layout"]["xaxis"]["ticktext"][-1] == "unlimited"
         assert max(broken["x"]) == chart["layout"]["xaxis"]["tickvals"][-1] == 2 * 2048
     for chart in drawn(html_report(measured(FIND))):
@@ -108,7 +108,7 @@ def test_ranges_are_drawn_beside_medians_and_axes_leave_room() -> None:
     assert errors["error_x"]["array"] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
     assert not errors["error_y"]["symmetric"]
     assert "error_x" not in goodput["traces"][0] or goodput["traces"][0]["error_x"] == {}
-    assert errors["text"] == [f"{rate} req/s" for rate in (50, 60, 70, 80, 90)]
+    assert errors["text"] == [f"{rate} requests/s" for rate in (50, 60, 70, 80, 90)]
     assert ttft["layout"]["yaxis"]["range"] == pytest.approx([0, 1.08 * 101])  # its limit is far above
     assert (level(itl), itl["layout"]["yaxis"]["range"]) == ([50], pytest.approx([0, 1.08 * 50]))
     assert goodput["layout"]["yaxis"]["range"] == pytest.approx([0, 1.08 * 1.01])

@@ -14,7 +14,8 @@ from roseplay.lab.words import words_of
 from roseplay.sim.calibration import Errors
 from roseplay.sim.evidence import Evidence
 
-PROMISES = {"itl_p99_ms": 20.0, "ttft_p95_ms": 200.0}
+UNKNOWN = "Whether TTFT p95 is lower at another value: not known, as "
+LIMITS = {"itl_ms": 20.0, "ttft_ms": 200.0}
 
 
 def run(itl: float, ttft: float, rate: float = 100.0, **more: Any) -> dict[str, Any]:
@@ -29,7 +30,7 @@ def point(value: int, *runs: dict[str, Any], **cases: dict[str, Any]) -> dict[st
 def of(*points: dict[str, Any], setting: Any = "prefill_max_tokens", error_pct: float | None = None) -> list[Any]:
     """The regret of the first point, and doubts about it."""
     simulated = {"error_pct": error_pct, "label": "uncalibrated"} if "saturated" in points[0]["runs"][0] else None
-    return [*regret(setting, PROMISES, points[0], points, simulated)]
+    return [*regret(setting, LIMITS, points[0], points, simulated)]
 
 
 def said(findings: list[Any]) -> list[str]:
@@ -38,17 +39,17 @@ def said(findings: list[Any]) -> list[str]:
 
 def test_measured_it_is_the_worst_run_against_the_best_of_a_value_that_may_keep_both() -> None:
     answer = point(64, run(17, 140), run(18, 150), run(17, 145))
-    closer = point(96, run(21, 110), run(19.9, 120), run(22, 120))  # kept both promises in one run
+    closer = point(96, run(21, 110), run(19.9, 120), run(22, 120))  # kept both limits in one run
     found = of(answer, closer, point(48, run(12, 180), run(12, 181), run(12, 182)))
     assert (found[0].pct, found[0].against) == (pytest.approx(36.4), 96)
     assert said(found) == [
-        "Regret: at most 36.4 % of TTFT p95: within the spread of their runs, prefill budget 96 may keep both promises too,"
-        " with TTFT p95 110 against 150 ms."
+        "Another value may be better: within the spread of the runs, prefill budget 96 may keep both limits too, and TTFT p95 is"
+        " up to 36.4 % higher here, 150 ms instead of 110 ms."
     ]
 
 
 @pytest.mark.parametrize(("itl", "against"), [(19.9, 96), (20, 96), (20.1, None)])
-def test_what_is_exactly_at_its_limit_keeps_its_promise(itl: float, against: int | None) -> None:
+def test_what_is_exactly_at_its_limit_keeps_it(itl: float, against: int | None) -> None:
     (measured,) = of(point(64, run(17, 150), run(18, 150)), point(96, run(itl, 110), run(22, 120)))
     assert measured.against == against
     answer = simulated(64, (17, 150), (17, 150), (17, 150))
@@ -59,13 +60,13 @@ def test_what_is_exactly_at_its_limit_keeps_its_promise(itl: float, against: int
 def test_it_is_nothing_without_another_value() -> None:
     for alone in (of(point(64, run(17, 150))), of(simulated(64, *[(17, 150)] * 3), error_pct=9)):
         assert alone == []
-    doubt = "But with durations 9 % longer, it misses ITL p99 by 10 %; no value tried keeps both."
+    doubt = "But if durations are 9 % longer, ITL p99 is 10 % above its limit; then no value tried keeps both limits."
     assert said(of(simulated(64, (17, 150), (17, 150), (22, 150)), error_pct=9)) == [doubt]
 
 
 def test_simulated_repeats_with_a_warm_cache_count_as_measured() -> None:
     answer, other = (point(value, *[run(17, ttft, saturated=False)] * 2) for value, ttft in ((64, 150), (96, 100)))
-    assert said(of(answer, other))[0].startswith("Regret: at most 50 % of TTFT p95: within the spread of their runs")
+    assert said(of(answer, other))[0].startswith("Another value may be better: within the spread of the runs, ")
 
 
 def test_the_bound_is_that_within_which_nine_in_ten_points_are() -> None:
@@ -85,20 +86,20 @@ def test_measured_it_is_nothing_if_no_other_value_may_be_better() -> None:
     answer = point(64, run(14, 190), run(15, 180))
     found = of(answer, point(96, run(21, 110), run(22, 105)), point(48, run(10, 195), run(11, 198)))
     assert (found[0].pct, found[0].against) == (0, None)
-    assert said(found) == ["Regret: 0 % of TTFT p95 among the values tried, within the spread of their runs."]
+    assert said(found) == ["The best of the values tried: none has a lower TTFT p95, whatever the spread of its runs."]
 
 
 def test_a_large_batch_is_for_throughput() -> None:
     answer = point(16, run(14, 190, 400), run(15, 180, 410))
     found = of(answer, point(24, run(19, 210, 480), run(21, 190, 500)), setting="max_batch_size")
     assert (found[0].pct, found[0].against) == (20, 24)
-    assert "at most 20 % of throughput" in said(found)[0] and "throughput 500 against 400 tok/s" in said(found)[0]
+    assert "throughput is up to 20 % lower here, 400 tok/s instead of 500 tok/s." in said(found)[0]
 
 
 def test_one_measured_run_shows_no_spread() -> None:
     found = of(point(64, run(14, 190)), point(48, run(11, 201)))
     assert (found[0].pct, found[0].against) == (None, None)
-    assert said(found) == ["Regret: not known from one run a value, which shows no spread."]
+    assert said(found) == [UNKNOWN + "each has one run, which shows no spread."]
 
 
 def simulated(value: int, *figures: tuple[float, float]) -> dict[str, Any]:
@@ -114,24 +115,24 @@ def test_simulated_each_case_of_the_error_is_compared_with_itself() -> None:
     found = of(answer, closer, safer, error_pct=12.5)
     assert (found[0].pct, found[0].against) == (20, 96)
     assert said(found) == [
-        "Regret: at most 20 % of TTFT p95: with durations 12.5 % shorter, prefill budget 96 keeps both promises too, with"
-        " TTFT p95 100 against 120 ms; uncalibrated.",
-        "But with durations 12.5 % longer, it misses ITL p99 by 20 %; prefill budget 48 keeps both.",
+        "Another value may be better: if durations are 12.5 % shorter, prefill budget 96 keeps both limits too, and TTFT p95 is"
+        " up to 20 % higher here, 120 ms instead of 100 ms; uncalibrated.",
+        "But if durations are 12.5 % longer, ITL p99 is 20 % above its limit; prefill budget 48 keeps both limits then.",
     ]
     alone = of(answer, simulated(96, (22, 120), (20.5, 100), (26, 130)), error_pct=12.5)
     assert (alone[0].pct, alone[0].against) == (0, None)
     assert said(alone) == [
-        "Regret: 0 % of TTFT p95 among the values tried, with durations up to 12.5 % shorter or longer; uncalibrated.",
-        "But with durations 12.5 % longer, it misses ITL p99 by 20 %; no value tried keeps both.",
+        "The best of the values tried: none has a lower TTFT p95, even if durations are 12.5 % shorter or longer; uncalibrated.",
+        "But if durations are 12.5 % longer, ITL p99 is 20 % above its limit; then no value tried keeps both limits.",
     ]
 
 
 def test_simulated_there_is_none_without_a_bound_of_the_error() -> None:
     answer, other = (simulated(value, (14, 190), (12, 150), (16, 240)) for value in (64, 48))
-    assert said(of(answer, other)) == ["Regret: not known, because the error of the simulation is not bounded."]
+    assert said(of(answer, other)) == [UNKNOWN + "the error of the simulation is not bounded."]
     saturated = {**answer, "runs": [{**answer["runs"][0], "saturated": True}]}
     found = of(saturated, other, error_pct=10)
     assert (found[0].pct, found[0].unknown) == (None, "saturated")
-    assert said(found) == ["Regret: not known, because this value is saturated, grows with the run."]
+    assert said(found) == [UNKNOWN + "this one is saturated, the queue keeps growing."]
     del other["longer"]
     assert of(answer, other, error_pct=10)[0].unknown == "not_simulated"

@@ -67,7 +67,7 @@ def test_settings_that_differ_come_first(document: dict[str, Any]) -> None:
     document["arms"]["B"]["knobs"]["prefill_max_tokens"] = None
     report = html_report(document)
     table = report[report.index("<h2>Settings ") :]
-    names = re.findall(r"<tr[^>]*><td>(\w+)</td>", table)
+    names = re.findall(r'<tr[^>]*><td>[^<]* <span class="quiet">(\w+)</span></td>', table)
     differs = document["arms"]["A"]["differs"]
     assert differs and names[: len(differs)] == differs
     assert "<td>unlimited</td>" in table

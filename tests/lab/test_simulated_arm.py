@@ -219,7 +219,9 @@ def test_a_sweep_measures_each_rate_once_and_says_which_are_saturated() -> None:
     assert [len(point["runs"]) for point in document["points"]] == [1, 1, 1]
     assert [point["runs"][0]["saturated"] for point in document["points"]] == [False, True, True]
     said = sentences(document["summary"])
-    assert said[-1].startswith("Saturated, grows with the run: at 35 req/s and at 65 req/s, requests arrive faster")
+    assert said[-1].startswith(
+        "Saturated, the queue keeps growing: at 35 requests/s and at 65 requests/s, requests arrive faster"
+    )
     assert "no error bound" in said[-1]
     assert said[-2].startswith("Simulated: H100 SXM, calibrated on ")
 

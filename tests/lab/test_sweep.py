@@ -82,7 +82,7 @@ def test_a_sweep_of_the_prompt_length_sends_prompts_of_each_length() -> None:
         assert [run["prompt_tokens"] for run in point["runs"]] == pytest.approx([point["value"]] * 2, abs=7)
         assert point["requests"] == QUICK["num_requests"]
     assert document["setting"] == "prompt_tokens"
-    assert "every length keeps the promise" in sentences(document["summary"])[0]
+    assert "every length keeps both limits" in sentences(document["summary"])[0]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_both_arms_are_measured_at_each_value_before_the_next() -> None:
     table = points_csv(document).decode().splitlines()
     assert [line.split(",")[:2] for line in table] == [["prompt_tokens", "arm"], *([str(v), arm] for v, arm in rows)]
     assert text_report(document)[0].endswith("2 runs a value and arm")
-    assert [line.split("  ")[0] for line in text_report(document)[-6:]] == [f"{value} {arm}" for value, arm in rows]
+    assert [line.split()[:2] for line in text_report(document)[-6:]] == [[str(v), arm] for v, arm in rows]
     for broken, words in (
         ({"b_points": document["b_points"][1:]}, "the values in the result differ"),
         ({"arms": {"A": document["arms"]["A"]}}, "the result lacks arm B"),
@@ -201,12 +201,12 @@ def test_a_sweep_that_is_stopped_keeps_the_runs_it_has(complete: int, kept: dict
 
 
 def test_a_slow_minute_of_the_machine_is_no_property_of_a_value() -> None:
-    """Measured value by value, the slow runs would be two of the three of 200 req/s."""
+    """Measured value by value, the slow runs would be two of the three of 200 requests/s."""
     slow = 700.0
     arms = in_order("ttft_ms", [50, 60, 70, 90, slow, slow, 60, 50, 50, 60, 70, 90])
     document, told = ran({**RATES, "repeats": 3}, arms)
     assert [run["label"] for run in told["progress"]] == [
-        f"{rate} req/s" for rate in (100, 200, 300, 400, 400, 300, 200, 100, 100, 200, 300, 400)
+        f"{rate} requests/s" for rate in (100, 200, 300, 400, 400, 300, 200, 100, 100, 200, 300, 400)
     ]
     rows = document["summary"]["points"]
     assert [row["figures"]["ttft_p95_ms"]["median"] for row in rows] == [50, 60, 70, 90]
@@ -216,13 +216,13 @@ def test_a_slow_minute_of_the_machine_is_no_property_of_a_value() -> None:
 
 @pytest.mark.parametrize(("slow", "rounds"), [(900, 2), (300, 1)])
 def test_rates_that_contradict_each_other_are_measured_again(slow: float, rounds: int) -> None:
-    """200 req/s was slow twice; it is repeated until its median keeps the promise and is not clearly worse."""
+    """200 requests/s was slow twice; it is repeated until its median keeps the limits and is not clearly worse."""
     arms = in_order("ttft_ms", [50, slow, 70, 80, 80, 70, slow, 50, *(60, 70, 80), *(80, 70, 60)])
     document, told = ran({**RATES, "repeats": 2}, arms)
     assert runs_of(document) == [2, *[2 + rounds] * 3]
     again = [(run["label"], run["repeat"], run["state"]) for run in told["progress"][8:]]
     assert again == [
-        (f"{rate} req/s", number, "done")
+        (f"{rate} requests/s", number, "done")
         for number, rates in ((3, (200, 300, 400)), (4, (400, 300, 200)))[:rounds]
         for rate in rates
     ]
@@ -233,7 +233,7 @@ def test_rates_that_contradict_each_other_are_measured_again(slow: float, rounds
 
 @pytest.mark.parametrize(("repeats", "most"), [(1, 2), (2, 4), (12, 20)])
 def test_rates_that_go_on_contradicting_each_other_are_said_to(repeats: int, most: int) -> None:
-    """200 req/s is slow each time. The extra rounds, up to twice the repeats or 20, do not include 100 req/s."""
+    """200 requests/s is slow each time. The extra rounds, up to twice the repeats or 20, do not include 100 requests/s."""
     rounds = [(50, 900, 70, 80), (80, 70, 900, 50)]
     extra = [(900, 70, 80), (80, 70, 900)]
     values = [rounds[number % 2] for number in range(repeats)] + [extra[number % 2] for number in range(repeats, most)]
@@ -314,7 +314,7 @@ def test_a_search_tries_values_until_none_is_left() -> None:
 
 
 def test_a_search_measures_a_value_until_its_verdict_is_sure() -> None:
-    """The promise is broken in one of the first two runs of 24, and in every second run of 32."""
+    """A limit is exceeded in one of the first two runs of 24, and in every second run of 32."""
     gaps = [50.0] * 2 + [5.0, 50.0, 5.0, 5.0] + [5.0, 50.0] * 3
     document, _ = ran({**BODY, "find": {**FIND, "ttft_p95_ms": 10, "to": 32}}, in_order("itl_ms", gaps))
     rows = document["summary"]["points"]
@@ -328,7 +328,7 @@ def test_a_search_measures_a_value_until_its_verdict_is_sure() -> None:
         ["", "False", "2", "True"], ["24", "True", "4", "True"], ["32", "False", "6", "False"],
     ]  # fmt: skip
     assert text_report(document)[0].endswith("2 to 6 runs a value")
-    assert [line.split("  ")[-1].strip() for line in text_report(document)[-2:]] == ["kept", "broken, not sure"]
+    assert [line.split("  ")[-1].strip() for line in text_report(document)[-2:]] == ["kept", "exceeded, not sure"]
 
 
 def test_the_command_line_prints_sentences_or_csv_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

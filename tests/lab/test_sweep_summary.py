@@ -46,31 +46,34 @@ def test_prompts_whose_mean_length_is_off_by_more_than_a_twentieth_are_mentioned
 @pytest.mark.parametrize(
     ("ttft", "knee", "said"),
     [
-        ((30, 40, 60, 480, 900, 1500, 2600, 4000), 3, "The knee is at 57.1 req/s: every rate up to it keeps the promise, TTFT p95 is 480 ms (475–485) of 500 and ITL p99 is 5 ms of 50 there; at 72.9 req/s, TTFT p95 is 900 ms (891–909) of 500."),
-        # 88.6 req/s keeps the promise and latency turns up after it, but two lower rates break the promise.
-        ((30, 40, 60, 800, 700, 90, 2600, 4000), 2, "The knee is at 41.4 req/s: every rate up to it keeps the promise, TTFT p95 is 60 ms (59.4–60.6) of 500 and ITL p99 is 5 ms of 50 there; at 57.1 req/s, TTFT p95 is 800 ms (792–808) of 500. The rates disagree: 88.6 req/s keeps the promise, but 57.1 and 72.9 req/s do not."),
-        # A value equal to the limit keeps the promise.
-        ((30, 40, 500), None, "No knee up to 41.4 req/s: every rate keeps the promise, TTFT p95 is 500 ms (495–505) of 500 and ITL p99 is 5 ms of 50 at 41.4 req/s."),
-        ((501, 800, 900), None, "No knee from 10 req/s to 41.4 req/s: the lowest rate breaks the promise, TTFT p95 is 501 ms (496–506) of 500."),
-        ((600, 800, 400, 900, 450), None, "No knee from 10 req/s to 72.9 req/s: the lowest rate breaks the promise, TTFT p95 is 600 ms (594–606) of 500. The rates disagree: 41.4 and 72.9 req/s keep the promise, but 10, 25.7 and 57.1 req/s do not."),
+        ((30, 40, 60, 480, 900, 1500, 2600, 4000), 3, "The knee is at 57.1 requests/s: every rate up to it keeps both limits; there, TTFT p95 is 480 ms (475–485, limit 500 ms) and ITL p99 is 5 ms (limit 50 ms). At 72.9 requests/s, TTFT p95 is 900 ms (891–909, limit 500 ms)."),
+        # 88.6 requests/s keeps the limits and latency turns up after it, but two lower rates do not.
+        ((30, 40, 60, 800, 700, 90, 2600, 4000), 2, "The knee is at 41.4 requests/s: every rate up to it keeps both limits; there, TTFT p95 is 60 ms (59.4–60.6, limit 500 ms) and ITL p99 is 5 ms (limit 50 ms). At 57.1 requests/s, TTFT p95 is 800 ms (792–808, limit 500 ms). The rates disagree: both limits are kept at 88.6 requests/s, but not at 57.1 and 72.9 requests/s."),
+        # A value equal to the limit keeps it.
+        ((30, 40, 500), None, "No knee up to 41.4 requests/s: every rate keeps both limits; at 41.4 requests/s, TTFT p95 is 500 ms (495–505, limit 500 ms) and ITL p99 is 5 ms (limit 50 ms)."),
+        ((501, 800, 900), None, "No knee from 10 requests/s to 41.4 requests/s: the lowest rate exceeds a limit already, TTFT p95 is 501 ms (496–506, limit 500 ms)."),
+        ((600, 800, 400, 900, 450), None, "No knee from 10 requests/s to 72.9 requests/s: the lowest rate exceeds a limit already, TTFT p95 is 600 ms (594–606, limit 500 ms). The rates disagree: both limits are kept at 41.4 and 72.9 requests/s, but not at 10, 25.7 and 57.1 requests/s."),
     ],
 )  # fmt: skip
-def test_the_knee_is_the_largest_rate_up_to_which_every_rate_keeps_the_promise(
+def test_the_knee_is_the_largest_rate_up_to_which_every_rate_keeps_the_limits(
     ttft: tuple[float, ...], knee: int | None, said: str
 ) -> None:
     found = summed(ttft_p95_ms=thrice(*ttft))
     assert (found["knee"], sentences(found)[0]) == (knee, said)
 
 
-def test_either_figure_breaks_the_promise() -> None:
+def test_either_figure_exceeds_its_limit() -> None:
     found = summed(ttft_p95_ms=thrice(30, 40, 60), itl_p99_ms=thrice(10, 50, 51))
     assert found["knee"] == 1
-    assert sentences(found)[0].endswith("; at 41.4 req/s, ITL p99 is 51 ms (50.5–51.5) of 50.")
+    assert sentences(found)[0].endswith(" At 41.4 requests/s, ITL p99 is 51 ms (50.5–51.5, limit 50 ms).")
     both = summed(ttft_p95_ms=thrice(30, 501), itl_p99_ms=thrice(10, 51))
-    assert "TTFT p95 is 501 ms (496–506) of 500 and ITL p99 is 51 ms (50.5–51.5) of 50." in sentences(both)[0]
+    assert (
+        "TTFT p95 is 501 ms (496–506, limit 500 ms) and ITL p99 is 51 ms (50.5–51.5, limit 50 ms)."
+        in sentences(both)[0]
+    )
 
 
-def test_the_median_of_the_runs_keeps_the_promise_and_a_ttft_that_is_not_known_does_not() -> None:
+def test_the_median_of_the_runs_keeps_the_limits_and_a_ttft_that_is_not_known_does_not() -> None:
     kept = summed(ttft_p95_ms=[[10.0] * 3, [400.0, 900.0, 500.0], [400.0, 900.0, 501.0]])
     assert [row["kept"] for row in kept["points"]] == [True, True, False]
     unknown = summed(ttft_p95_ms=thrice(30, None), itl_p99_ms=thrice(None, None))
@@ -106,8 +109,8 @@ def test_a_figure_that_falls_is_told_only_beyond_the_spread_and_the_largest_of_t
         assert finding(summed(ttft_p95_ms=ttft), "Falling") is None
     figures = {"ttft_p95_ms": thrice(20, 30, 15, 40), "itl_p99_ms": thrice(40, 10, 20, 45)}
     assert sentences(summed(**figures))[-1] == (
-        "ITL p99 does not rise with the rate throughout: it is 40 ms (39.6–40.4) at 10 req/s and 10 ms (9.90–10.1) at 25.7"
-        " req/s."
+        "ITL p99 does not rise with the rate throughout: it is 40 ms (39.6–40.4) at 10 requests/s and 10 ms (9.90–10.1) at 25.7"
+        " requests/s."
     )
     assert finding(summed(setting="max_batch_size", **figures), "Falling") is None
 
@@ -169,15 +172,15 @@ def test_goodput_peaks_only_where_it_clearly_rises_up_to_there_and_falls_after(g
 @pytest.mark.parametrize(
     ("goodput", "said"),
     [
-        ([0.0, 0.0, 0.0], "No request stays within the limits from 10 req/s to 41.4 req/s."),
-        ([7.0], "Goodput is 7 req/s (6.93–7.07) at 10 req/s."),
-        ([7.0, 7.1, 7.0], "Goodput is 7.10 req/s (7.03–7.17) at 25.7 req/s; every other value is within the spread of 3 repeats."),
-        ([10.0, 25.0, 40.0, 5.0, 6.0, 60.0, 20.0, 10.0], "Goodput is highest at 88.6 req/s: 60 req/s (59.4–60.6); it has a dip at 57.1 req/s, 72.9 req/s."),
-        ([10.0, 25.0, 40.0, 5.0, 6.0], "Goodput is highest at 41.4 req/s: 40 req/s (39.6–40.4); it has a dip at 57.1 req/s."),
-        ([3.0, 9.0, 5.0], "Goodput peaks at 25.7 req/s: 9 req/s (8.91–9.09)."),
-        ([3.0, 5.0, 9.0], "Goodput is highest at 41.4 req/s, an end of the range: 9 req/s (8.91–9.09)."),
-        ([9.0, 5.0, 3.0], "Goodput is highest at 10 req/s, an end of the range: 9 req/s (8.91–9.09)."),
-        ([3.0, 9.0, 8.9], "Goodput is highest at 25.7 req/s: 9 req/s (8.91–9.09); 41.4 req/s: within the spread of 3 repeats."),
+        ([0.0, 0.0, 0.0], "No request stays within the limits from 10 requests/s to 41.4 requests/s."),
+        ([7.0], "Goodput is 7 requests/s (6.93–7.07) at 10 requests/s."),
+        ([7.0, 7.1, 7.0], "Goodput is 7.10 requests/s (7.03–7.17) at 25.7 requests/s; every other value is within the spread of 3 repeats."),
+        ([10.0, 25.0, 40.0, 5.0, 6.0, 60.0, 20.0, 10.0], "Goodput is highest at 88.6 requests/s: 60 requests/s (59.4–60.6); it has a dip at 57.1 requests/s, 72.9 requests/s."),
+        ([10.0, 25.0, 40.0, 5.0, 6.0], "Goodput is highest at 41.4 requests/s: 40 requests/s (39.6–40.4); it has a dip at 57.1 requests/s."),
+        ([3.0, 9.0, 5.0], "Goodput peaks at 25.7 requests/s: 9 requests/s (8.91–9.09)."),
+        ([3.0, 5.0, 9.0], "Goodput is highest at 41.4 requests/s, an end of the range: 9 requests/s (8.91–9.09)."),
+        ([9.0, 5.0, 3.0], "Goodput is highest at 10 requests/s, an end of the range: 9 requests/s (8.91–9.09)."),
+        ([3.0, 9.0, 8.9], "Goodput is highest at 25.7 requests/s: 9 requests/s (8.91–9.09); 41.4 requests/s: within the spread of 3 repeats."),
     ],
 )  # fmt: skip
 def test_what_is_said_of_goodput(goodput: list[float], said: str) -> None:
@@ -187,7 +190,7 @@ def test_what_is_said_of_goodput(goodput: list[float], said: str) -> None:
 
 def test_the_ends_are_compared_and_a_single_value_is_not() -> None:
     said = sentences(summed(ttft_p95_ms=thrice(20, 30, 60)))
-    assert said[2].startswith("From 10 req/s to 41.4 req/s: ") and "TTFT p95 3.00×" in said[2]
+    assert said[2].startswith("From 10 requests/s to 41.4 requests/s: ") and "TTFT p95 ×3.00" in said[2]
     assert len(sentences(summed(ttft_p95_ms=thrice(20)))) == 2
 
 
@@ -199,4 +202,4 @@ def test_a_sweep_that_was_saved_before_is_summed_anew() -> None:
     assert opened["points"] == saved["points"]
     assert [row["kept"] for row in opened["summary"]["points"]] == [False, True, False, False, False]
     assert opened["summary"]["knee"] is None
-    assert sentences(opened["summary"])[0].endswith("11.5 req/s keeps the promise, but 2 req/s does not.")
+    assert sentences(opened["summary"])[0].endswith("both limits are kept at 11.5 requests/s, but not at 2 requests/s.")

@@ -35,14 +35,14 @@ class Price(Finding):
     """What the effect costs. If B is the worse arm, it is what B gains in return."""
 
     wanted: Literal["better", "worse"]  # the verdict on B of figures that belong to it
-    promised: Row | None  # the figure that the scenario names as the price, whatever its verdict
+    named: Row | None  # the figure that the scenario names as the price, whatever its verdict
     always: list[Row]  # figures that are always mentioned
     from_arrival: Row | None  # TTFT from arrival, if requests waited in one arm before they were submitted
     largest: Row | None  # the largest of the others
 
     @property
     def rows(self) -> list[Row]:
-        return [row for row in (self.promised, *self.always, self.from_arrival, self.largest) if row is not None]
+        return [row for row in (self.named, *self.always, self.from_arrival, self.largest) if row is not None]
 
 
 class Work(Finding):
@@ -69,9 +69,9 @@ def comparison_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], li
     limits, known = document["limits"], SCENARIOS.get(document["scenario"])
     about = () if known is None else (known.watch, known.price)
     rows = {name: row for name, row in _rows(document, limits).items() if _is_shown(row, about)}
-    watch, promised = (known.watch, known.price) if known and known.watch in rows else (None, None)
+    watch, priced = (known.watch, known.price) if known and known.watch in rows else (None, None)
     effect = _effect(rows, watch)
-    price = _price(rows, effect.row, promised)
+    price = _price(rows, effect.row, priced)
     same_tokens = len({run["tokens_sha256"] for run in document["runs"]}) == 1
     named = [row.name for row in (effect.row, *price.rows) if row is not None]
     work = Work(_same_work(document, same_tokens), [rows[name] for name in _WORK if name not in named])
@@ -134,7 +134,7 @@ def _largest_gain(rows: Rows, *, any_verdict: bool) -> Row | None:
     return max(gains, key=lambda row: row.distance, default=None)
 
 
-def _price(rows: Rows, effect: Row | None, promised: str | None) -> Price:
+def _price(rows: Rows, effect: Row | None, priced: str | None) -> Price:
     wanted: Literal["better", "worse"] = "better" if effect and effect.verdict == "worse" else "worse"
     named = {effect.name} if effect else set()
 
@@ -145,7 +145,7 @@ def _price(rows: Rows, effect: Row | None, promised: str | None) -> Price:
         named.add(row.name)
         return row
 
-    first = take(rows.get(promised or ""))
+    first = take(rows.get(priced or ""))
     always = [row for name in _ALWAYS_A_PRICE if rows[name].verdict != "unknown" and (row := take(rows[name]))]
     arrival = rows["ttft_from_arrival_p95_ms"]
     waited = arrival.verdict not in ("unknown", rows["ttft_p95_ms"].verdict)

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from roseplay.lab.measures import Limits
-from roseplay.lab.points import PROMISED, PointResults, broken, compare, spread
+from roseplay.lab.points import LIMITED, PointResults, broken, compare, spread
 
 LEAST_BEND = 0.2  # how far below the straight line a bend must lie, as a share of the latency's range
 
@@ -23,12 +23,12 @@ class Fall(NamedTuple):
 
 
 def rate_knee(kept: Sequence[bool]) -> int | None:
-    """Returns the index of the largest rate up to which every rate keeps the promise.
+    """Returns the index of the largest rate up to which every rate keeps the limits.
 
-    ``None`` if there is none within the range: the lowest rate breaks the promise, or all of them keep it.
+    ``None`` if there is none within the range: the lowest rate exceeds one, or none of them does.
 
     Args:
-        kept: whether each rate keeps the promise, in increasing order.
+        kept: whether each rate keeps the limits, in increasing order.
     """
     return kept.index(False) - 1 if kept[0] and not all(kept) else None
 
@@ -36,7 +36,7 @@ def rate_knee(kept: Sequence[bool]) -> int | None:
 def falls(points: PointResults) -> list[Fall]:
     """Returns where a lower rate is worse than a higher one by ``traffic.difference``, which load cannot explain."""
     fallen = []
-    for figure in PROMISED:
+    for figure in LIMITED:
         for low, high in combinations(range(len(points)), 2):
             difference = compare(points[low], points[high], figure)
             if difference.verdict == "better":
@@ -45,7 +45,7 @@ def falls(points: PointResults) -> list[Fall]:
 
 
 def overtaken(kept: Sequence[bool]) -> tuple[list[int], list[int]]:
-    """Returns the indices of rates that break the promise although a higher one keeps it, and of those higher ones."""
+    """Returns the indices of rates that exceed a limit although a higher one keeps both, and of those higher ones."""
     first = kept.index(False) if False in kept else len(kept)
     higher = [place for place in range(first, len(kept)) if kept[place]]
     lower = [place for place in range(first, higher[-1] if higher else first) if not kept[place]]
@@ -53,7 +53,7 @@ def overtaken(kept: Sequence[bool]) -> tuple[list[int], list[int]]:
 
 
 def contradicting(points: PointResults, limits: Limits) -> set[int]:
-    """Returns the indices of contradicting rates, by a falling figure or by which of them keep the promise."""
+    """Returns the indices of contradicting rates, by a falling figure or by which of them keep the limits."""
     lower, higher = overtaken([not broken(point, limits) for point in points])
     return {*lower, *higher, *(place for fall in falls(points) for place in (fall.low, fall.high))}
 

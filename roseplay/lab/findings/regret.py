@@ -1,11 +1,11 @@
 """The regret of a search's answer: how much worse it may be than the best of the values that were tried.
 
 A large prefill budget is wanted for a low TTFT p95, a large batch for throughput. The regret is the share of this figure
-by which another value may be better that keeps both promises as well:
+by which another value may be better that keeps both limits as well:
 
-- *Measured*: another value may keep a promise if any of its runs does. Its best run is compared with the answer's worst.
+- *Measured*: another value may keep a limit if any of its runs does. Its best run is compared with the answer's worst.
 - *Simulated*: all values tried are simulated again with durations shorter and longer by the error of the simulation. In
-  each of these cases, the answer is compared with the best of the values that keep both promises there.
+  each of these cases, the answer is compared with the best of the values that keep both limits there.
 
 There is no regret of a single measured run, whose spread is unknown, nor of a simulation whose error is not bounded.
 """
@@ -18,12 +18,12 @@ from typing import Any, Literal, get_args
 
 from roseplay.lab.document import Value, Varied
 from roseplay.lab.findings.finding import Finding
-from roseplay.lab.points import PointResult, PointResults, misses, spread, worst_miss
+from roseplay.lab.measures import Limits
+from roseplay.lab.points import LIMITED, PointResult, PointResults, misses, spread, worst_miss
 from roseplay.traffic.run_figures import FIGURES
 
 OBJECTIVE: Mapping[str, str] = {"prefill_max_tokens": "ttft_p95_ms", "max_batch_size": "output_tokens_per_s"}
 
-Promises = Mapping[str, float]
 Case = Literal["runs", "shorter", "longer"]  # of a simulated value: as it is, and with other durations
 Unknown = Literal["one_run", "saturated", "unbounded", "not_simulated"]
 
@@ -44,7 +44,7 @@ class Regret(Finding):
 
 
 class Doubt(Finding):
-    """What else the error of a simulation may change: in a case, the answer misses a promise."""
+    """What else the error of a simulation may change: in a case, the answer exceeds a limit."""
 
     setting: Varied
     case: Case
@@ -57,7 +57,7 @@ class Doubt(Finding):
 
 def regret(
     setting: Varied,
-    promises: Promises,
+    limits: Limits,
     answer: PointResult,
     tried: PointResults,
     simulated: Mapping[str, Any] | None,
@@ -80,17 +80,17 @@ def regret(
     doubts: list[Finding] = []
     for case in cases:
         own = _under(case, answer)
-        best = _best([_under(case, point) for point in others], figure, promises)
+        best = _best([_under(case, point) for point in others], figure, limits)
         loss = _loss(figure, own, best)
         if best is not None and loss > (worst_case.pct or 0):
             value, worst = _end(best, figure, best=True), _end(own, figure, best=False)
             worst_case = dataclasses.replace(
                 worst_case, pct=loss, against=best["value"], best=value, worst=worst, case=case
             )
-        if misses(own, promises):
+        if misses(own, limits):
             instead = None if best is None else best["value"]
             error_pct = worst_case.error_pct or 0.0
-            doubts.append(Doubt(setting, case, error_pct, *worst_miss(own, promises), best is not None, instead))
+            doubts.append(Doubt(setting, case, error_pct, *worst_miss(own, limits), best is not None, instead))
     return [worst_case, *doubts] if others else doubts
 
 
@@ -110,12 +110,12 @@ def _under(case: Case, point: PointResult) -> PointResult:
     return point if case == "runs" else {**point, "runs": [point[case]]}
 
 
-def _best(points: PointResults, figure: str, promises: Promises) -> PointResult | None:
-    """Returns the point with the best run of those that may keep both promises, as any run of theirs does."""
+def _best(points: PointResults, figure: str, limits: Limits) -> PointResult | None:
+    """Returns the point with the best run of those that may keep both limits, as any run of theirs does."""
 
     def may_keep(point: PointResult) -> bool:
-        lowest = {name: spread(point, name)["range"][0] for name in promises}
-        return all(lowest[name] is None or lowest[name] <= limit for name, limit in promises.items())
+        lowest = {limit: spread(point, name)["range"][0] for name, limit in LIMITED.items()}
+        return all(low is None or low <= limits[name] for name, low in lowest.items())
 
     def rank(point: PointResult) -> float:
         value = _end(point, figure, best=True)

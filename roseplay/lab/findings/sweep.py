@@ -13,7 +13,7 @@ from roseplay.lab.findings.finding import Finding, Level, Row, how_measured, row
 from roseplay.lab.findings.knee import bend, falls, overtaken, rate_knee
 from roseplay.lab.measures import Limits
 from roseplay.lab.points import (
-    PROMISED,
+    LIMITED,
     PROMPT,
     RATE,
     TRAFFIC,
@@ -37,16 +37,16 @@ _CHANGES = ("output_tokens_per_s", "ttft_p95_ms", "itl_p99_ms", "e2e_p99_ms")
 
 
 class Knee(Finding):
-    """The largest rate or prompt length up to which every one keeps the promise."""
+    """The largest rate or prompt length up to which every one keeps the limits."""
 
     setting: Varied
     first: float
     last: float
-    knee: float | None  # ``None`` if all keep the promise, or if the lowest value breaks it
-    levels: list[Level]  # the promised figures at the knee, or at the last value if all keep the promise
-    beyond: float | None  # the lowest value that breaks the promise; ``None`` if all keep it
-    broken: list[Level]  # the figures that break it there
-    keeping: list[float]  # values that keep the promise although lower ones do not,
+    knee: float | None  # ``None`` if all keep the limits, or if the lowest value does not
+    levels: list[Level]  # the figures with limits at the knee, or at the last value if all keep them
+    beyond: float | None  # the lowest value that exceeds a limit; ``None`` if there is none
+    broken: list[Level]  # the figures that exceed their limits there
+    keeping: list[float]  # values that keep the limits although lower ones do not,
     breaking: list[float]  # and those lower ones
 
 
@@ -118,9 +118,8 @@ class WideValues(Finding):
 def sweep_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
     """Returns the ``summary`` of a sweep, derived from its points and limits, and its findings.
 
-    Each point has the median and range of its figures, and whether it keeps the promise: median TTFT p95 and ITL p99
-    within the limits. ``knee`` is the index of the largest rate (or prompt length) up to which every one keeps the
-    promise or, for other settings, after which ITL p99 rises steeply. ``peak`` is the index of the highest goodput, if
+    Each point has the median and range of its figures, and whether it keeps the limits, with its median TTFT p95 and ITL
+    p99. ``knee`` is the index of the largest rate (or prompt length) up to which every one does or, for other settings, after which ITL p99 rises steeply. ``peak`` is the index of the highest goodput, if
     it rises up to there and falls afterwards. Both are ``None`` if there is none within the range.
 
     If B was measured too, ``b`` has its ``points``, ``knee`` and ``peak``.
@@ -214,14 +213,14 @@ def _knee(setting: Varied, points: PointResults, limits: Limits) -> Knee:
     lower, higher = overtaken(kept)
 
     def levels(point: PointResult | None, names: Sequence[str]) -> list[Level]:
-        return [] if point is None else [Level.of(point, name, limits[PROMISED[name]]) for name in names]
+        return [] if point is None else [Level.of(point, name, limits[LIMITED[name]]) for name in names]
 
     return Knee(
         setting=setting,
         first=points[0]["value"],
         last=points[-1]["value"],
         knee=None if place is None else points[place]["value"],
-        levels=[level for level in levels(at, list(PROMISED)) if level.median is not None],
+        levels=[level for level in levels(at, list(LIMITED)) if level.median is not None],
         beyond=None if beyond is None else beyond["value"],
         broken=[] if beyond is None else levels(beyond, broken(beyond, limits)),
         keeping=[points[place]["value"] for place in higher],

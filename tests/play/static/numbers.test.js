@@ -40,11 +40,12 @@ test("numbers in words", () => {
 
 /* A script writes the lab's table, and the server writes the sentences beside it. */
 test("numbers read as in the sentences of the server", () => {
-  const { values, pairs, figures, ratios, ranges } = written;
+  const { values, pairs, figures, ratios, ranges, amounts } = written;
   assert.ok(values.length > 400);
   assert.deepEqual(values.map(format.figure), figures);
   assert.deepEqual(values.map(format.ratio), ratios);
   assert.deepEqual(pairs.map(format.range), ranges);
+  assert.deepEqual(values.map((value) => format.amount(value)), amounts);
 });
 
 test("the mark of slow motion is the server's", () => {

@@ -12,7 +12,7 @@ import pytest
 from deno import find_deno_bin
 
 from roseplay.core.cache_miss import MissReason
-from roseplay.formats.numbers import number_text, range_text, ratio_text, slowed_text
+from roseplay.formats.numbers import amount_text, number_text, range_text, ratio_text, slowed_text
 from tests.play.static.given import given
 from tests.recording.test_hostile import BAD, encoded, recorded
 
@@ -41,6 +41,7 @@ def texts() -> dict[str, object]:
         "values": asked,
         "figures": [number_text(value) for value in asked],
         "ratios": [ratio_text(value) for value in asked],
+        "amounts": [amount_text(value, "ms") for value in asked],
         "factors": factors,
         "slowed": [slowed_text(one) for one in factors],
         "pairs": pairs,

@@ -1,10 +1,9 @@
-/* The result that the Lab shows, of any kind: the document, the limits (SLO) it is judged by, its id on the server, its
+/* The result that the Lab shows, of any kind: the document, the limits it is judged by, its id on the server, its
  * name and its copy in this browser. */
 import { ask } from "../shared/ask.js";
 import { keep, stored } from "../shared/storage.js";
 import { putKept } from "./database.js";
 import { setMode } from "./mode.js";
-import { promisesOf } from "./points/document.js";
 import { armOf, ARMS, lab, planOf, say, scenarioNamed, tell } from "./state.js";
 
 /** @import { ArmName } from "./state.js" */
@@ -29,7 +28,7 @@ export function showResult(document, given = null) {
   if (kind === "compare") takeComparison(document, known || { name, title, params, look }, given);
   else if (known) takePoints(document, { ...known, title }, given);
   else return say("This result is from a scenario that this server does not know.");
-  Object.assign(lab, { traffic, length: 1, edited: false, limits: { ...promisesOf(document) } });
+  Object.assign(lab, { traffic, length: 1, edited: false, limits: { ...document.limits } });
   lab.numbers = traffic ? { seed, repeats } : { ...params, seed, repeats };
   setMode(kind);
   for (const what of ["traffic", "plan", "document", "asked", "numbers", "points"]) tell(what);
@@ -132,8 +131,8 @@ export async function renameDocument(document, name) {
 }
 
 // ---- limits -----------------------------------------------------------------------------------------------
-/** Set the limits (SLO): counts made here change at once, the table once the server has counted again. */
-export function setSlo(ttft, itl) {
+/** Set the limits: counts made here change at once, the table once the server has counted again. */
+export function setLimits(ttft, itl) {
   if (!(ttft > 0 && itl > 0)) return;
   lab.limits = { ttft_ms: ttft, itl_ms: itl };
   if (lab.mode !== "compare") lab.edited = true;

@@ -1,7 +1,7 @@
 /* Goodput: a mark for each request, at its TTFT and its own p99 ITL. Those inside the box are within both limits. Marks
  * of A are circles, those of B squares. */
 import { drawBase, drawLevels, drawWords } from "../shared/chart/axes.js";
-import { evenTicks, linear, logarithmic, logValues, ticksAt } from "../shared/chart/scale.js";
+import { evenTimes, linear, logarithmic, logTimes, logValues } from "../shared/chart/scale.js";
 import { make } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { niceAxis } from "../shared/numbers.js";
@@ -12,7 +12,7 @@ import { lookOf, nextMark, ring } from "./draw.js";
 import { ARMS, lab } from "./state.js";
 import { createView } from "./view.js";
 
-const { count, ms } = format;
+const { amount, count } = format;
 const NEAR_PX = 12, PARTS = 5, OVER = 1.25;
 
 let head = null;
@@ -21,7 +21,7 @@ export function mount(element) {
   head = element.querySelector(".rp-rt");
   createView(element, {
     name: "Goodput",
-    subtitle: "a mark per request; those inside the box are in SLO",
+    subtitle: "each request's TTFT and ITL p99; those in the box are within both limits",
     margin: { l: 44, r: 14, t: 6, b: 18 },
     draw,
     read,
@@ -62,8 +62,8 @@ function marks(area) {
 function draw(pen, area, T) {
   const scale = axes(area), right = scale.x(scale.ttft), top = scale.y(scale.itl);
   pen.fill(T.well, area.x0, top, right - area.x0, area.y1 - top);
-  drawLevels(pen, area, ticksAt(scale.y, logValues(scale.low, scale.high, area.height / 22)), T);
-  drawWords(pen, area, evenTicks(scale.x, PARTS, scale.step, "ms TTFT"), T);
+  drawLevels(pen, area, logTimes(scale.y, logValues(scale.low, scale.high, area.height / 22)), T);
+  drawWords(pen, area, evenTimes(scale.x, PARTS, scale.step, " TTFT"), T);
   drawBase(pen, area, T);
   pen.line(area.x0, sharp(top), right, sharp(top), T.ink3, [1, 2]);
   pen.line(sharp(right), top, sharp(right), area.y1, T.ink3, [1, 2]);
@@ -84,7 +84,7 @@ function counts() {
   head.dataset.key = key;
   head.replaceChildren(...words.map(({ kept, all }, i) => {
     const entry = make("span", `rp-lg${i ? " rp-hand" : ""}`, make("b", "", count(kept)), ` of ${count(all)}`);
-    entry.title = `${ARMS[i]}: ${kept} of ${all} requests are in SLO, all repeats together`;
+    entry.title = `${ARMS[i]}: ${kept} of ${all} requests are within both limits, all repeats together`;
     return entry;
   }));
 }
@@ -99,17 +99,17 @@ function read(area, point) {
   }
   if (!best) return null;
   const { arm, repeat, request, x, y } = best;
-  const tail = request.itl_p99_ms === null ? "one token" : `p99 ITL ${ms(request.itl_p99_ms)} ms`;
-  const tokens = `${count(request.prompt_tokens)} + ${count(request.completion_tokens)} tok`;
-  const judged = withinLimits(request) ? "in SLO" : "not in SLO";
-  const words = `${arm}${repeat} #${request.index}: TTFT ${ms(request.ttft_ms)} ms, ${tail}, ${tokens}, ${judged}`;
+  const tail = request.itl_p99_ms === null ? "one token" : `ITL p99 ${amount(request.itl_p99_ms)}`;
+  const tokens = `${count(request.prompt_tokens)} + ${count(request.completion_tokens)} tokens`;
+  const judged = withinLimits(request) ? "within both limits" : "not within both limits";
+  const words = `${arm}${repeat} #${request.index}: TTFT ${amount(request.ttft_ms)}, ${tail}, ${tokens}, ${judged}`;
   return { words, marks: (pen, _area, T) => ring(pen, x, y, lookOf(arm, T).color, T) };
 }
 
 function describe() {
   const { ttft_ms: ttft, itl_ms: itl } = lab.limits;
   const say = (arm) => `${arm}: ${keptOf(arm).kept} of ${keptOf(arm).all}`;
-  return `Goodput: requests with TTFT within ${ttft} ms and their own p99 gap within ${itl} ms. ${
+  return `Goodput: requests with TTFT within ${amount(ttft)} and ITL p99 within ${amount(itl)}. ${
     ARMS.map(say).join(", ")
   }.`;
 }

@@ -1,7 +1,7 @@
 /* Inter-token latency of a result as a tail plot: the share of gaps on a scale of -log10(1 - p), so that each further
  * nine takes equal space; gaps on a log scale. */
 import { drawAxes } from "../shared/chart/axes.js";
-import { linear, logarithmic, logValues, ticksAt } from "../shared/chart/scale.js";
+import { linear, logarithmic, logTimes, logValues } from "../shared/chart/scale.js";
 import { make } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { legendEntry, legendLine } from "../shared/legend.js";
@@ -12,7 +12,7 @@ import { lookOf, ring } from "./draw.js";
 import { ARMS, lab, showOn } from "./state.js";
 import { createView } from "./view.js";
 
-const { ms } = format;
+const { amount } = format;
 /** @type {[string, number][]} */
 const LEVELS = [["0", 0], ["p50", 0.5], ["p90", 0.9], ["p99", 0.99], ["p99.9", 0.999], ["p99.99", 0.9999]];
 const ASIDE_PX = 8; // of the words beside a curve
@@ -23,7 +23,7 @@ const gaps = samplesOf((run) => run.itl_ms);
 export function mount(element) {
   createView(element, {
     name: "Inter-token latency",
-    subtitle: "gaps at most this long; both axes log, the tail on top",
+    subtitle: "share of pauses at most this long; both axes log, the tail on top",
     margin: MARGIN,
     draw,
     read,
@@ -66,7 +66,7 @@ function draw(pen, area, T) {
   const scale = axes(area);
   drawAxes(pen, area, ticks(scale, area), T);
   if (!scale.arms) return;
-  drawLimit(pen, scale.x(lab.limits.itl_ms), `limit ${lab.limits.itl_ms}`, area, T);
+  drawLimit(pen, scale.x(lab.limits.itl_ms), `limit ${amount(lab.limits.itl_ms)}`, area, T);
   for (const arm of ARMS) {
     if (!scale.arms[arm].pooled.length) continue;
     drawCurve(pen, scale.arms[arm], (sorted) => outline(sorted, scale, area), lookOf(arm, T));
@@ -77,7 +77,7 @@ function draw(pen, area, T) {
 function ticks({ low, high, top, x, y }, area) {
   const levels = LEVELS.filter(([, p]) => height(p) <= top - 0.02);
   return {
-    x: ticksAt(x, logValues(low, high, area.width / 56), "ms"),
+    x: logTimes(x, logValues(low, high, area.width / 56)),
     y: levels.map(([words, p]) => ({ at: y(height(p)), words })),
   };
 }
@@ -86,7 +86,7 @@ function ticks({ low, high, top, x, y }, area) {
  * would overlap, that of the shorter gap is on the second line. */
 function worst(pen, { arms, x }, area, T) {
   const marks = ARMS.filter((arm) => arms[arm].pooled.length).map((arm) => {
-    const most = last(arms[arm].pooled), words = `${arm} worst ${ms(most)} ms`;
+    const most = last(arms[arm].pooled), words = `${arm} worst ${amount(most)}`;
     const at = x(most), wide = words.length * CHAR_PX, left = at - area.x0 > wide + ASIDE_PX;
     return { arm, words, left, at, from: left ? at - ASIDE_PX - wide : at + ASIDE_PX, wide };
   });
@@ -109,15 +109,15 @@ function read(area, { y }) {
       if (pooled.length) ring(pen, scale.x(value(pooled)), y, lookOf(arm, T).color, T);
     }
   };
-  return { words: `${name}: ${both(scale.arms, (all) => `${ms(value(all))} ms`)}`, marks };
+  return { words: `${name}: ${both(scale.arms, (all) => amount(value(all)))}`, marks };
 }
 
 function describe() {
   const say = (all) => {
-    const levels = [0.5, 0.95, 0.99].map((q) => `p${q * 100} ${ms(quantile(all, q))}`).join(", ");
-    return `${levels}, worst ${ms(last(all))} ms of ${all.length} gaps`;
+    const levels = [0.5, 0.95, 0.99].map((q) => `p${q * 100} ${amount(quantile(all, q))}`).join(", ");
+    return `${levels}, worst ${amount(last(all))} of ${all.length} pauses`;
   };
-  return `Inter-token latency, share of gaps by length. ${both(gaps(), say)}.`;
+  return `Inter-token latency, share of pauses by length. ${both(gaps(), say)}.`;
 }
 
 /* A label for an arm: the one value in which A and B differ, or the result's own words. */

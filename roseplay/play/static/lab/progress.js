@@ -97,7 +97,7 @@ function comparedWords(all) {
 /* The request of a sweep or a search, in a few words. */
 function askedWords(kind) {
   const { from, to, points, setting, both } = lab.asked[kind], { repeats } = lab.numbers;
-  const range = `${from ?? "?"} to ${to ?? "?"}${setting === "rate_per_s" ? " req/s" : ""}`;
+  const range = `${from ?? "?"} to ${to ?? "?"}${setting === "rate_per_s" ? " requests/s" : ""}`;
   const once = simulates(), rounds = once ? "each simulated once" : `in ${format.many(repeats, "round")}`;
   if (kind === "sweep") return `${points ?? "?"} values${both ? " of A and B" : ""}, ${range}, ${rounds}`;
   return `${range}, ${once ? rounds : `at least ${format.many(repeats, "repeat")} a try`}`;

@@ -3,7 +3,7 @@
 import { make, svg, write } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { abHead, rowHead } from "../shared/table.js";
-import { fillPanel, lab, meaning, showOn } from "./state.js";
+import { ARMS, fillPanel, lab, meaning, showOn } from "./state.js";
 
 const CLIP = 3, WIDE = 48, HALF_PX = 22, LEAST_PX = 1.5; // ratio bars end at 8x
 const VERDICTS = { better: "B is better", worse: "B is worse", within: "no clear difference", unknown: "" };
@@ -37,10 +37,11 @@ export function mount(element) {
 }
 
 function row(metric) {
-  const { name, title, unit, a, b, ratio, verdict } = metric;
+  const { name, title, a, b, a_range, b_range, ratio, verdict } = metric;
+  const { unit, values } = format.inUnit(metric.unit, [a, ...a_range, b, ...b_range]), half = values.length / 2;
   const watched = lab.scenario && lab.scenario.watch === name ? "rp-watched" : "";
   const drawing = make("td", "", bar(ratio, verdict), make("span", "rp-lab-hear", VERDICTS[verdict] || ""));
-  const figures = [figure("A", a, metric.a_range, unit), figure("B", b, metric.b_range, unit)];
+  const figures = ARMS.map((arm, i) => figure(arm, values.slice(i * half, (i + 1) * half), unit));
   const look = { className: watched, "data-metric": name, "data-verdict": verdict };
   return make(
     "tr",
@@ -52,7 +53,8 @@ function row(metric) {
   );
 }
 
-function figure(arm, value, range, unit) {
+function figure(arm, values, unit) {
+  const [value, ...range] = values;
   const td = make("td", arm.toLowerCase(), format.figure(value), make("small", "rp-range", format.range(range)));
   if (range[0] !== null) td.title = `${arm}: ${range.map(format.figure).join(" to ")} ${unit} over the repeats`;
   return td;

@@ -13,14 +13,14 @@ export function mount(element) {
 
 const BEFORE = {
   both: [
-    "Where A and B cross: between which values the better one changes, as far as the repeats agree.",
-    "The knee and the peak of goodput in each.",
+    "Where A and B cross: the values between which the better one changes.",
+    "The knee of each, and where its goodput peaks.",
   ],
   sweep: [
-    "The knee: up to it, every rate keeps the promise. For other settings, ITL rises steeply after it.",
-    "Where goodput peaks.",
+    "The knee: up to it, every rate keeps both limits. For other settings, ITL rises steeply after it.",
+    "Where goodput peaks: the most requests/s within both limits.",
   ],
-  find: ["Which promise is broken first, at either end.", "The price: what the answer costs in the other figures."],
+  find: ["Which limit is exceeded first, at either end.", "The price: what the answer costs in the other figures."],
 };
 
 function show() {

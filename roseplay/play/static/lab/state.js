@@ -44,7 +44,7 @@ export const lab = {
   plan: null,
   /** @type {Record<string, number>} */
   numbers: { seed: 0, repeats: 3 },
-  /** The SLO. @type {{ttft_ms: number, itl_ms: number} | null} */
+  /** Of TTFT and ITL. @type {{ttft_ms: number, itl_ms: number} | null} */
   limits: null,
   /** @type {Mode} */
   mode: "compare",

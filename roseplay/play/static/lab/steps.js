@@ -13,7 +13,7 @@ import { readBeside } from "./draw.js";
 import { ARMS, lab } from "./state.js";
 import { createView } from "./view.js";
 
-const { count, ms } = format;
+const { amount, count } = format;
 const GAP = 16, TOP = 10000, LEAST_PX = 0.6, PARTS = 6, LEVELS = [10, 100, 1000];
 const T0 = 0, T1 = 1, PROMPT = 2, DECODE = 3, RUNNING = 4, WAITING = 5; // columns of a step
 
@@ -96,7 +96,7 @@ function read(area, { x: px }) {
     const step = found[arm];
     if (!step) return `${arm} no step`;
     const tokens = `${step[PROMPT] ? `${count(step[PROMPT])} prompt + ` : ""}${count(step[DECODE])} decode`;
-    return `${arm} ${tokens} in ${ms(step[T1] - step[T0])} ms, ${step[RUNNING]} running, ${step[WAITING]} waiting`;
+    return `${arm} ${tokens} in ${amount(step[T1] - step[T0])}, ${step[RUNNING]} running, ${step[WAITING]} waiting`;
   };
   const marks = (pen, _area, T) => {
     for (const arm of ARMS.filter((arm) => found[arm])) {
@@ -114,8 +114,8 @@ function describe() {
     const most = run.steps.reduce((best, step) => Math.max(best, step[PROMPT] + step[DECODE]), 0);
     const longest = run.steps.reduce((best, step) => Math.max(best, step[T1] - step[T0]), 0);
     return `${arm}, repeat ${run.repeat}: ${run.steps.length} steps, at most ${most} tokens in one, the longest ${
-      ms(longest)
-    } ms`;
+      amount(longest)
+    }`;
   };
   return `Tokens per step over time. ${ARMS.map(say).join(". ")}.`;
 }

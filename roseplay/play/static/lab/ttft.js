@@ -1,6 +1,6 @@
 /* Time to first token of a result: the usual cumulative distribution, or a histogram. */
 import { drawAxes } from "../shared/chart/axes.js";
-import { evenTicks, linear } from "../shared/chart/scale.js";
+import { evenTimes, linear } from "../shared/chart/scale.js";
 import { format } from "../shared/format.js";
 import { segmented } from "../shared/legend.js";
 import { niceAxis, quantile } from "../shared/numbers.js";
@@ -11,7 +11,7 @@ import { lookOf, readBeside, ring, stroke } from "./draw.js";
 import { ARMS, lab } from "./state.js";
 import { createView } from "./view.js";
 
-const { ms } = format;
+const { amount } = format;
 /** @type {[string, number][]} */
 const SHARES = [["0", 0], ["p25", 0.25], ["p50", 0.5], ["p75", 0.75], ["p95", 0.95]];
 const BINS = 30, PARTS = 5;
@@ -27,7 +27,7 @@ export function mount(element) {
   element.querySelector(".rp-rt").replaceChildren(form);
   const view = createView(element, {
     name: "Time to first token",
-    subtitle: "share of requests, ms",
+    subtitle: "share of requests",
     margin: MARGIN,
     draw,
     read,
@@ -57,9 +57,9 @@ function draw(pen, area, T) {
   const top = shares ? Math.max(0.05, ...known) * 1.08 : 1.02;
   const y = linear(0, top, area.y1, area.y0), levels = shares ? percents(top) : SHARES;
   const up = levels.map(([words, share]) => ({ at: y(share), words }));
-  drawAxes(pen, area, { x: evenTicks(scale.x, PARTS, scale.step, "ms"), y: up }, T);
+  drawAxes(pen, area, { x: evenTimes(scale.x, PARTS, scale.step), y: up }, T);
   if (!scale.arms) return;
-  drawLimit(pen, scale.x(lab.limits.ttft_ms), `limit ${lab.limits.ttft_ms}`, area, T);
+  drawLimit(pen, scale.x(lab.limits.ttft_ms), `limit ${amount(lab.limits.ttft_ms)}`, area, T);
   for (const arm of ARMS) {
     if (!scale.arms[arm].pooled.length) continue;
     if (shares) bars(pen, arm, shares[arm], scale, y, area, T);
@@ -78,7 +78,7 @@ function curves(pen, arm, { arms, x }, y, area, T) {
   ring(pen, x(p95), y(0.95), look.color, T);
   const left = x(p95) > area.x1 - 48 || (arm === "A" && x(p95) > area.x0 + 48);
   const align = left ? "right" : "left";
-  pen.text(ms(p95), left ? x(p95) - 8 : x(p95) + 6, y(0.95) + (left ? 4 : 14), look.color, align, true);
+  pen.text(amount(p95), left ? x(p95) - 8 : x(p95) + 6, y(0.95) + (left ? 4 : 14), look.color, align, true);
 }
 
 function bars(pen, arm, shares, { x, max }, y, area, T) {
@@ -99,15 +99,17 @@ function read(area, { x: px }) {
   const scale = axes(area), value = scale.x.value(px);
   const marks = (pen, area, T) => pen.line(sharp(px), area.y0, sharp(px), area.y1, T.line2, [2, 3]);
   if (histogram) {
-    const bin = Math.min(BINS - 1, Math.floor((value / scale.max) * BINS)), edge = (i) => ms((i * scale.max) / BINS);
+    const bin = Math.min(BINS - 1, Math.floor((value / scale.max) * BINS)),
+      edge = (i) => amount((i * scale.max) / BINS);
     const share = (all) => `${Math.round(100 * bins(all, scale.max)[bin])} %`;
-    return { words: `${edge(bin)} to ${edge(bin + 1)} ms: ${both(scale.arms, share)}`, marks };
+    return { words: `${edge(bin)} to ${edge(bin + 1)}: ${both(scale.arms, share)}`, marks };
   }
   const within = (all) => `${Math.round((100 * all.filter((one) => one <= value).length) / all.length)} %`;
-  return { words: `within ${ms(value)} ms: ${both(scale.arms, within)}`, marks };
+  return { words: `within ${amount(value)}: ${both(scale.arms, within)}`, marks };
 }
 
 function describe() {
-  const say = (all) => `p50 ${ms(quantile(all, 0.5))}, p95 ${ms(quantile(all, 0.95))} ms of ${all.length} requests`;
+  const say = (all) =>
+    `p50 ${amount(quantile(all, 0.5))}, p95 ${amount(quantile(all, 0.95))} of ${all.length} requests`;
   return `Time to first token, share of requests by time. ${both(firsts(), say)}.`;
 }

@@ -25,7 +25,7 @@ import { tableHead } from "../shared/table.js";
 
 const REAL =
   " Scheduler, prefix cache, KV blocks and traffic are real; a cost model estimates how long each step takes. ";
-const SATURATED = "saturated, grows with the run";
+const SATURATED = "saturated, the queue keeps growing";
 
 /** @type {HTMLElement | null} */
 let mark = null;

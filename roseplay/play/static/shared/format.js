@@ -1,6 +1,6 @@
 /* Figures as the page writes them; the server writes the same, see roseplay/formats/numbers.py. */
 
-const LONG_MS = 999.5; // from here on times are told in seconds where there is little room
+const LONG_MS = 999.5; // what reads as 1 000 ms is told in seconds
 export const THIN = "\u202f"; // a narrow no-break space
 
 /** 1936 as "1 936". */
@@ -57,10 +57,29 @@ export const format = {
     const [low, high] = range.map(format.figure);
     return range.length < 2 || low === high ? "" : `${low}–${high}`;
   },
-  /** A ratio such as 0.15×. */
+  /**
+   * Figures with the unit in which they are shown: milliseconds as seconds if one of them is a second or longer.
+   * @param {string} unit
+   * @param {(number | null)[]} values
+   */
+  inUnit: (unit, values) => {
+    if (unit !== "ms" || !values.some((v) => v >= LONG_MS)) return { unit, values };
+    return { unit: "s", values: values.map((v) => (v === null ? null : v / 1000)) };
+  },
+  /** A figure with its unit, such as "940 ms" and "1.75 s". */
+  amount: (value, of = "ms") => {
+    const { unit, values } = format.inUnit(of, [value]);
+    return `${format.figure(values[0])} ${unit}`;
+  },
+  /** A median with its unit and range, such as "1.75 s (1.60–1.90)". */
+  spread: ({ median, range }, of) => {
+    const { unit, values: [middle, ...ends] } = format.inUnit(of, [median, ...range]), between = format.range(ends);
+    return `${format.figure(middle)} ${unit}${between ? ` (${between})` : ""}`;
+  },
+  /** A ratio such as ×0.15. */
   ratio: (ratio) => {
     if (ratio === null) return "–";
-    return `${ratio === 0 ? "0" : ratio.toFixed(ratio < 0.1 ? 3 : ratio < 10 ? 2 : 1)}×`;
+    return `×${ratio === 0 ? "0" : ratio.toFixed(ratio < 0.1 ? 3 : ratio < 10 ? 2 : 1)}`;
   },
   /** Milliseconds as seconds, from one second on. */
   seconds: (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`),

@@ -7,13 +7,13 @@ import { format } from "../../shared/format.js";
 import { poll } from "../../shared/poll.js";
 import { drawn, plain } from "../../shared/sentence.js";
 import { store } from "../../shared/store.js";
-import { setSlo } from "../document.js";
+import { setLimits } from "../document.js";
 import { running } from "../job.js";
 import { lab, meaning, shownPoints } from "../state.js";
 import { settingChoice } from "./asked.js";
 import { answerRow, findingsOf, settingLabel } from "./document.js";
 
-const WHICH = { prefill_max_tokens: "largest prefill budget", max_batch_size: "largest max batch" };
+const WHICH = { prefill_max_tokens: "largest prefill budget", max_batch_size: "largest batch" };
 let question = null, found = null, doubt = null, why = null, apply = null, done = null;
 /** The change made by Apply, for undoing it. @type {{setting: string, before: any, id: string} | null} */
 let applied = null;
@@ -38,12 +38,12 @@ export function mount(element) {
 }
 
 // ---- the question -----------------------------------------------------------------------------------------
-function promise(name, label) {
+function limitBox(name, label) {
   const values = { type: "number", min: "0", step: "any", inputMode: "decimal", "aria-label": label };
   const input = make("input", values);
   input.value = lab.limits ? String(lab.limits[name]) : "";
   input.onchange = () =>
-    setSlo(...["ttft_ms", "itl_ms"].map((one) => (one === name ? Number(input.value) : lab.limits[one])));
+    setLimits(...["ttft_ms", "itl_ms"].map((one) => (one === name ? Number(input.value) : lab.limits[one])));
   return input;
 }
 
@@ -55,9 +55,9 @@ function ask() {
     "The ",
     choice,
     " with ITL p99 ≤ ",
-    promise("itl_ms", "Limit of ITL p99 in ms"),
+    limitBox("itl_ms", "Limit of ITL p99 in ms"),
     " ms and TTFT p95 ≤ ",
-    promise("ttft_ms", "Limit of TTFT p95 in ms"),
+    limitBox("ttft_ms", "Limit of TTFT p95 in ms"),
     ` ms, under ${title}`,
   );
 }
@@ -70,7 +70,7 @@ function show() {
   if (!shown) found.replaceChildren(running() ? "Measuring." : "Press Find.");
   else found.replaceChildren(...wordsOf("Answer", "NoAnswer", "Unfinished").flatMap(drawn));
   write(doubt, wordsOf("Regret", "Doubt").map(plain).join(" "));
-  write(why, wordsOf("Promised", "SearchPrice").map(plain).join(" "));
+  write(why, wordsOf("Limited", "SearchPrice").map(plain).join(" "));
   if (applied && (!shown || applied.id !== shown.id)) applied = null;
   said(shown);
 }

@@ -71,7 +71,8 @@ function show() {
   if (page) page.dataset.sweeps = lab.mode === "sweep" ? lab.asked.sweep.setting : "";
   if (lab.mode === "compare") return box.replaceChildren();
   const kind = /** @type {"sweep" | "find"} */ (lab.mode), { setting } = lab.asked[kind];
-  const rate = setting === "rate_per_s", wording = (name) => (name === "rate_per_s" ? "Rate, 1/s" : settingLabel(name));
+  const rate = setting === "rate_per_s",
+    wording = (name) => (name === "rate_per_s" ? "Rate, requests/s" : settingLabel(name));
   const change = settingChoice(kind, kind === "sweep" ? "Change" : "Look for", wording);
   const fields = ["from", "to", ...(kind === "sweep" ? ["points"] : []), ...(rate && !lab.traffic ? ["seconds"] : [])];
   const title = make("span", "", kind === "sweep" ? "Change" : "Look for");

@@ -1,5 +1,5 @@
 /* Axes of sweeps and searches: throughput, or the setting's values; and latency on a log scale. */
-import { evenTicks, linear, logarithmic, logValues, ticksAt } from "../../shared/chart/scale.js";
+import { evenTicks, linear, logarithmic, logTimes, logValues, ticksAt } from "../../shared/chart/scale.js";
 import { format } from "../../shared/format.js";
 import { niceAxis } from "../../shared/numbers.js";
 
@@ -60,5 +60,5 @@ function thinned(values, most) {
 export function latencyAxis(values, area) {
   const known = values.filter((value) => value > 0), low = Math.min(...known, 1e6) / 1.35;
   const high = Math.max(...known, low * 2) * 1.35, y = logarithmic(low, high, area.y1, area.y0);
-  return { y, ticks: ticksAt(y, logValues(low, high, Math.max(3, area.height / 26))) };
+  return { y, ticks: logTimes(y, logValues(low, high, Math.max(3, area.height / 26))) };
 }

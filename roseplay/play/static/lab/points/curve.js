@@ -1,5 +1,5 @@
 /* One latency of a sweep against throughput, or of a search against the value: a mark for each measured value, filled
- * if it keeps the promise. */
+ * if it keeps both limits. */
 import { drawAxes } from "../../shared/chart/axes.js";
 import { make } from "../../shared/dom.js";
 import { format } from "../../shared/format.js";
@@ -15,7 +15,6 @@ import {
   armsOf,
   earlierSweep,
   plainValue,
-  promisesOf,
   rowsOf,
   settingLabel,
   summaryOf,
@@ -52,9 +51,9 @@ export function mountCurve(element, what) {
 function subtitle(percentile) {
   const find = lab.mode === "find";
   const { setting } = lab.asked[find ? "find" : "sweep"];
-  if (find) return `${percentile}, ms, log, by ${settingLabel(setting).toLowerCase()}; the tries in order`;
+  if (find) return `${percentile}, log, by ${settingLabel(setting).toLowerCase()}; the tries in order`;
   const across = setting === "rate_per_s" ? "against throughput" : `by ${settingLabel(setting).toLowerCase()}`;
-  return `${percentile}, ms, log, ${across}`;
+  return `${percentile}, log, ${across}`;
 }
 
 function entries() {
@@ -62,7 +61,7 @@ function entries() {
   if (arms.length > 1) {
     return [legendEntry(legendLine("ink", 1.75), "A"), legendEntry(legendLine("rose", 1.75, "5 3"), "B")];
   }
-  if (lab.mode === "find") return [make("span", "rp-lg", "● kept"), make("span", "rp-lg", "○ broken")];
+  if (lab.mode === "find") return [make("span", "rp-lg", "● within both limits"), make("span", "rp-lg", "○ not")];
   if (!before) return [];
   return [
     legendEntry(legendLine("ink", 1.75), "this sweep"),
@@ -76,27 +75,27 @@ function scaleOf(area, { figure, limit }) {
   if (!rows.length) return null;
   const found = rows.filter(({ row }) => row.figures[figure].median !== null), known = found.map(({ row }) => row);
   const before = rowsOf(earlierSweep()).filter((row) => row.figures[figure].median !== null);
-  const promise = promisesOf(document)[limit];
+  const most = document.limits[limit];
   const all = [...known, ...before].flatMap((row) => [row.figures[figure].median, ...row.figures[figure].range]);
   const across = document.setting === "rate_per_s"
     ? throughputAxis([...known, ...before], area)
     : valueAxis(document.grid || document.asked, area);
-  const up = latencyAxis([...all, promise], area);
+  const up = latencyAxis([...all, most], area);
   const place = (row, arm) => ({ arm, row, x: across.x(row), y: up.y(row.figures[figure].median) });
   const marks = found.map(({ arm, row }) => place(row, arm));
-  return { document, promise, across, up, marks, before: before.map((row) => place(row, "")) };
+  return { document, most, across, up, marks, before: before.map((row) => place(row, "")) };
 }
 
 function draw(pen, area, T, what, scale) {
   if (!scale) return;
-  const { document, up, across, marks, before, promise } = scale, level = up.y(promise);
+  const { document, up, across, marks, before, most } = scale, level = up.y(most);
   pen.fill(T.well, area.x0, level, area.width, area.y1 - level);
   drawAxes(pen, area, { x: across.ticks, y: up.ticks }, T);
   pen.line(area.x0, sharp(level), area.x1, sharp(level), T.ink3, [1, 2]);
   // At the end that is farther from the answer, whose name stands above it.
   const right = marks.some(({ row, x }) => row === answerRow(document) && 2 * x < area.x0 + area.x1);
   const [end, align] = right ? [area.x1 - 6, "right"] : [area.x0 + 6, "left"];
-  pen.text(`promise: ≤ ${format.figure(promise)} ms`, end, level - 5, T.ink3, align);
+  pen.text(`limit ${format.amount(most)}`, end, level - 5, T.ink3, align);
   pen.path(before.map(pointOf), T.ink3, 1, [4, 3]);
   if (document.kind === "find") {
     pen.path([...marks].sort((a, b) => a.x - b.x).map(pointOf), T.line2, 1);
@@ -175,12 +174,10 @@ function read(_area, point, { figure }, scale) {
 }
 
 function words({ setting }, { arm, row }, figure) {
-  const { median, range } = row.figures[figure], between = format.range(range);
-  const rate = row.figures.output_tokens_per_s;
-  const value = `${armWords(arm)}${valueWords(setting, row.value)}`;
-  const said = [`${value}: ${format.figure(median)} ms${between ? ` (${between})` : ""}`];
-  if (rate) said.push(`${format.figure(rate.median)} tok/s`);
-  return [...said, row.kept ? "both promises kept" : "a promise broken"].join(", ");
+  const rate = row.figures.output_tokens_per_s, value = `${armWords(arm)}${valueWords(setting, row.value)}`;
+  const parts = [`${value}: ${format.spread(row.figures[figure], "ms")}`];
+  if (rate) parts.push(`${format.figure(rate.median)} tok/s`);
+  return [...parts, row.kept ? "both limits kept" : "a limit exceeded"].join(", ");
 }
 
 function describe({ figure, name, percentile }) {

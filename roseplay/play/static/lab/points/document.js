@@ -41,12 +41,6 @@ export const allRows = (document) =>
     rowsOf(document, arm).map((row) => ({ arm: arms.length > 1 ? arm : "", row }))
   );
 
-/** The limits of a promise: {ttft_ms, itl_ms}. */
-export function promisesOf(document) {
-  if (!document.promises) return document.limits;
-  return { ttft_ms: document.promises.ttft_p95_ms, itl_ms: document.promises.itl_p99_ms };
-}
-
 /** The name of the varied setting. */
 export const settingLabel = (setting) => TRAFFIC[setting] || given.settings.knobs[setting].label;
 
@@ -54,9 +48,9 @@ export const settingLabel = (setting) => TRAFFIC[setting] || given.settings.knob
 export const plainValue = (setting, value) =>
   setting === "rate_per_s" ? String(+value.toPrecision(3)) : format.limit(value);
 
-/** The label of a value's mark: "8 req/s" or "64". */
+/** The label of a value's mark: "8 requests/s" or "64". */
 export const valueWords = (setting, value) =>
-  `${plainValue(setting, value)}${setting === "rate_per_s" ? " req/s" : ""}`;
+  `${plainValue(setting, value)}${setting === "rate_per_s" ? " requests/s" : ""}`;
 
 /** The findings of these kinds in a result's summary. @param {any} document @param {...string} kinds */
 export const findingsOf = (document, ...kinds) => document.summary.findings.filter(({ kind }) => kinds.includes(kind));

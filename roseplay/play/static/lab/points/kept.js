@@ -67,11 +67,9 @@ function bars(pen, area, T, { arms, across, y, wide }, rows, peak, arm) {
 }
 
 function words({ setting }, { arm, row }) {
-  const { median, range } = row.figures.goodput_req_s, between = format.range(range);
-  const kept = row.figures.kept_pct.median;
-  const value = `${armWords(arm)}${valueWords(setting, row.value)}`;
-  return `${value}: ${format.figure(median)} req/s${between ? ` (${between})` : ""}, ` +
-    `${format.figure(kept)} % of the requests`;
+  const { goodput_req_s: goodput, kept_pct: kept } = row.figures;
+  return `${armWords(arm)}${valueWords(setting, row.value)}: ${format.spread(goodput, "requests/s")}, ` +
+    `${format.figure(kept.median)} % of the requests`;
 }
 
 function read(area, point) {

@@ -5,19 +5,20 @@ import { given } from "../../shared/given.js";
 import { rowHead } from "../../shared/table.js";
 import { exportTable } from "../files.js";
 import { fillPanel, lab, meaning, shownPoints, shownResult, showOn } from "../state.js";
-import { allRows, answerRow, armsOf, plainValue, rowsOf, settingLabel, summaryOf } from "./document.js";
+import { allRows, answerRow, plainValue, rowsOf, settingLabel, summaryOf } from "./document.js";
 
+/* Columns: [figure, words, unit]. */
 const SWEEP = [
   ["output_tokens_per_s", "tok/s"],
-  ["ttft_p95_ms", "TTFT p95"],
-  ["itl_p99_ms", "ITL p99"],
+  ["ttft_p95_ms", "TTFT p95", "ms"],
+  ["itl_p99_ms", "ITL p99", "ms"],
   ["goodput_req_s", "goodput"],
   ["kept_pct", "kept"],
 ];
 /* Shown where requests were preempted. */
 const PREEMPTIONS = [["preemptions", "preempted"], ["recomputed_tokens", "recomputed"], ["moved_mb", "moved MB"]];
-const FIND = [["itl_p99_ms", "ITL p99"], ["ttft_p95_ms", "TTFT p95"]];
-const PROMISED = { ttft_p95_ms: "TTFT", itl_p99_ms: "ITL" }; // shown with their ranges
+const FIND = [["itl_p99_ms", "ITL p99", "ms"], ["ttft_p95_ms", "TTFT p95", "ms"]];
+const LIMITED = { ttft_p95_ms: "TTFT", itl_p99_ms: "ITL" }; // shown with their ranges
 let table = null, subtitle = null, csv = null;
 
 /** @param {HTMLElement} element */
@@ -34,27 +35,31 @@ function show() {
   write(subtitle, document ? runsText(document) : "");
   if (!document) return table.replaceChildren();
   const find = document.kind === "find", figures = rowsOf(document)[0]?.figures ?? {};
-  const columns = find ? FIND : [...SWEEP, ...PREEMPTIONS.filter(([name]) => name in figures)];
-  Object.assign(table.dataset, { kind: document.kind, arms: armsOf(document).join(""), figures: columns.length });
   // A value's rows are below each other; sorting keeps A before B.
   const rows = find ? allRows(document) : allRows(document).sort((one, other) => one.row.value - other.row.value);
+  const named = find ? FIND : [...SWEEP, ...PREEMPTIONS.filter(([name]) => name in figures)];
+  const columns = named.map((column) => columnOf(rows, column));
+  table.dataset.kind = document.kind;
   table.replaceChildren(head(document, columns, find), make("tbody", "", ...rows.map(line)));
 
   function line({ arm, row }, i) {
     const answer = row === answerRow(document), { knee, points } = summaryOf(document, arm || "A");
     const marked = find ? answer : knee !== null && row === points[knee];
-    const cells = columns.map(([name]) => cell(row, name));
-    const value = rowHead(
-      settingLabel(document.setting),
-      find ? `${i + 1}` : plainValue(document.setting, row.value),
-      ...(arm ? [" ", make("i", `rp-ab ${arm === "B" ? "b" : ""}`.trim(), arm)] : []),
-    );
-    const more = find
-      ? [make("td", "", plainValue(document.setting, row.value)), ...cells, make("td", "", verdict(row, answer))]
-      : cells;
+    const cells = columns.map((column) => cell(column, i)), value = plainValue(document.setting, row.value);
+    const mark = arm ? [" ", make("i", `rp-ab ${arm === "B" ? "b" : ""}`.trim(), arm)] : [];
+    const first = rowHead(settingLabel(document.setting), find ? `${i + 1}` : value, ...mark);
+    const more = find ? [make("td", "", value), ...cells, make("td", "", verdict(row, answer))] : cells;
     const look = `${marked ? "rp-marked" : ""} ${row.kept ? "" : "rp-broken"}`;
-    return make("tr", { className: look.trim(), "data-value": String(row.value), "data-arm": arm }, value, ...more);
+    return make("tr", { className: look.trim(), "data-value": String(row.value), "data-arm": arm }, first, ...more);
   }
+}
+
+/* A column's name, words and unit, and in each row the median and its range. */
+function columnOf(rows, column) {
+  const [name, words, of = ""] = column;
+  const spreads = rows.map(({ row }) => row.figures[name]);
+  const { unit, values } = format.inUnit(of, spreads.flatMap(({ median, range }) => [median, ...range]));
+  return { name, words, unit, cells: spreads.map((_, i) => values.slice(3 * i, 3 * i + 3)) };
 }
 
 /* The number of runs per row, as text: rates that contradict others have more of them. */
@@ -67,23 +72,29 @@ function runsText(document) {
 }
 
 function head({ setting }, columns, find) {
-  const units = { rate_per_s: "req/s", prompt_tokens: "prompt" };
+  const units = { rate_per_s: "requests/s", prompt_tokens: "prompt" };
   const varied = units[setting] || given.settings.knobs[setting].short || settingLabel(setting).toLowerCase();
-  const first = find ? [["", "try"], ["", varied]] : [["", varied]];
-  const all = [...first, ...columns, ...(find ? [["", "verdict"]] : [])];
-  const ranged = (name) => (name in PROMISED ? "rp-ranged" : "");
-  const cells = all.map(([name, words]) => make("th", { scope: "col", className: ranged(name) }, words));
-  return make("thead", "", make("tr", "", ...cells));
+  const plain = (words) => make("th", { scope: "col" }, words);
+  const cells = columns.map(({ name, words, unit }) =>
+    make(
+      "th",
+      { scope: "col", className: name in LIMITED ? "rp-ranged" : "" },
+      words,
+      make("small", "", unit && ` ${unit}`),
+    )
+  );
+  const ends = find ? [[plain("try"), plain(varied)], [plain("verdict")]] : [[plain(varied)], []];
+  return make("thead", "", make("tr", "", ...ends[0], ...cells, ...ends[1]));
 }
 
-function cell(row, name) {
-  const { median, range } = row.figures[name];
+function cell({ name, cells }, i) {
+  const [median, ...range] = cells[i];
   const words = `${format.figure(median)}${name === "kept_pct" && median !== null ? " %" : ""}`;
   const values = { title: meaning(name), "data-figure": name };
-  return make("td", values, words, name in PROMISED ? make("small", "rp-range", format.range(range)) : "");
+  return make("td", values, words, name in LIMITED ? make("small", "rp-range", format.range(range)) : "");
 }
 
 function verdict(row, answer) {
   if (row.kept) return answer ? "the answer" : "keeps both";
-  return `${Object.keys(row.misses).map((name) => PROMISED[name]).join(" and ")} too long`;
+  return `${Object.keys(row.misses).map((name) => LIMITED[name]).join(" and ")} too long`;
 }

@@ -57,6 +57,18 @@ export const ticksAt = (scale, values, unit = "", words = short) =>
 export const evenTicks = (scale, parts, step, unit = "") =>
   ticksAt(scale, Array.from({ length: parts + 1 }, (_, i) => i * step), unit, plain);
 
+/** Ticks of an axis of milliseconds from 0, in seconds if it is a second or longer; `more` follows the unit. */
+export function evenTimes(scale, parts, step, more = "") {
+  const [unit, size] = parts * step < 1000 ? ["ms", 1] : ["s", 1000];
+  return evenTicks((value) => scale(value * size), parts, step / size, `${unit}${more}`);
+}
+
+/** Ticks at milliseconds of a logarithmic axis: those of a second and more in seconds. */
+export function logTimes(scale, values) {
+  const unit = values[values.length - 1] < 1000 ? "ms" : "";
+  return ticksAt(scale, values, unit, (value) => (value < 1000 ? String(value) : `${value / 1000} s`));
+}
+
 /** A value with its thousands separated. */
 const plain = (value) => (value >= 1000 ? format.count(value) : String(+value.toPrecision(6)));
 
