@@ -58,13 +58,6 @@ def burst_prompts(engine: HasTokenizer, kind: str, size: int, seed: int, mix: Pr
     return (mix or KINDS[kind]).prompts(traffic_source(engine, kind, seed), size)
 
 
-def label_of(kind: str, mix: PromptMix | None = None) -> str:
-    """Returns the name of a burst's kind of prompts."""
-    if mix is None or mix.repeats == KINDS[kind].repeats:
-        return LABELS[kind]
-    return "·".join(map(str, mix.repeats)) + " mix"
-
-
 def traffic_source(engine: HasTokenizer, kind: str, seed: int) -> PromptSource:
     """Returns the source of prompts for bursts and steady traffic.
 
@@ -81,12 +74,9 @@ def traffic_source(engine: HasTokenizer, kind: str, seed: int) -> PromptSource:
 class Burst:
     """The requests of one burst and their progress."""
 
-    def __init__(
-        self, burst_id: int, kind: str, size: int, seed: int, answer: int, block_size: int, mix: PromptMix | None = None
-    ) -> None:
+    def __init__(self, burst_id: int, kind: str, size: int, seed: int, answer: int, block_size: int) -> None:
         self.burst_id = burst_id
         self.kind = kind
-        self.label = label_of(kind, mix)
         self.size = size
         self.seed = seed
         self.answer = answer  # tokens per request
@@ -101,7 +91,7 @@ class Burst:
         return {
             "burst": self.burst_id,
             "kind": self.kind,
-            "label": self.label,
+            "label": LABELS[self.kind],
             "size": self.size,
             "seed": self.seed,
             "answer": self.answer,

@@ -72,7 +72,7 @@ class TrafficService:
         if tab:
             tab.end_demo()
         info = self._engine.info
-        burst = Burst(next(self._burst_ids), key, size, seed, max_new_tokens, info.block_size, mix)
+        burst = Burst(next(self._burst_ids), key, size, seed, max_new_tokens, info.block_size)
         for prompt in burst_prompts(self._engine, key, size, seed, mix):
             try:
                 tracked = self._requests.submit(
