@@ -481,7 +481,7 @@ class Knobs:
         True,
         Switch(),
         "Same-step sharing",
-        "equal prompts",
+        "duplicates",
         "Equal prompts in one step are computed once and share their KV blocks.",
         short="sharing",
         control="sharing",

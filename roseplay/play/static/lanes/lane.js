@@ -27,8 +27,6 @@ import { suggestions } from "./suggestions.js";
 
 const HUES = 8, FIGURES_MS = 250;
 
-const short = (v, below) => (v < below ? v.toFixed(1) : format.count(v));
-
 export class Lane {
   /**
    * @param {number} index from 0
@@ -169,11 +167,16 @@ export class Lane {
     write(this.state, stateText(news));
     this.state.title = news.state ? tokensText(news) : "";
     const decoding = news.state === "decode" && news.tok_s != null;
-    write(this.rate, decoding ? `${short(news.tok_s, 9.5)} tok/s` : "");
+    write(this.rate, decoding ? `${news.tok_s < 9.5 ? news.tok_s.toFixed(1) : format.count(news.tok_s)} tok/s` : "");
     const waited = news.waiting_ms == null ? "" : `waiting ${format.seconds(news.waiting_ms + now - this.at)}`;
     const slow = this.turns.at(-1)?.slowFirst(news.ttft_ms) ?? "";
     write(this.ttft, news.ttft_ms != null ? `TTFT ${format.seconds(news.ttft_ms)}${slow}` : waited);
-    write(this.itl, news.itl_p50 == null ? "" : `ITL ${short(news.itl_p50, 9.95)} ms`);
+    write(
+      this.itl,
+      news.itl_p50 == null
+        ? ""
+        : `ITL ${news.itl_p50 < 9.95 ? `${news.itl_p50.toFixed(1)} ms` : format.seconds(news.itl_p50)}`,
+    );
     if (news.state === "prefill" && news.target) this.showPrefill(news);
   }
 

@@ -14,7 +14,7 @@ import { stateStrips, stripSentence } from "./statestrips.js";
 
 const LAYERS = [["shared", "shared"], ["ink3", "active"], ["cached", "cached"]]; // colour and words, from the bottom up
 const TITLE = "KV blocks over time.", LEAST_SHARE = 0.05, SAMPLE_PX = 1.5, APART_PX = 12;
-const SMALL = 0.25; // a smaller part of the pool would be a flat line
+const LARGE = 1000, SMALL = 0.1; // of that many blocks, a smaller part would be a flat line
 const axis = calmAxis(2);
 
 export function mount(element) {
@@ -84,7 +84,7 @@ function draw(frame) {
 function height(samples, total, window) {
   const most = Math.max(0, ...samples.map(({ shared, active, cached }) => shared + active + cached));
   const { range: [, top] } = axis(Math.max(most, 8), window.live);
-  return most && top < total * SMALL ? top : total;
+  return most && total > LARGE && top < total * SMALL ? top : total;
 }
 
 /* Counts after each step of the window, about one sample per pixel (the fullest), oldest first. */

@@ -63,7 +63,8 @@ function curve(name, requests) {
 
 function axes(most, slow, { width, T }) {
   const parts = width < 190 ? 2 : 3, { max, step } = niceAxis(most, parts);
-  const tickvals = Array.from({ length: parts + 1 }, (_, i) => i * step), round = (v) => String(+v.toPrecision(6));
+  const tickvals = Array.from({ length: parts + 1 }, (_, i) => i * step),
+    round = (v) => v < 1000 ? String(+v.toPrecision(6)) : format.count(v);
   return {
     xaxis: { range: [0, max], tickmode: "array", tickvals, ticktext: [...tickvals.slice(0, -1).map(round), ""] },
     annotations: [{

@@ -6,6 +6,9 @@ export const THIN = "\u202f"; // a narrow no-break space
 /** 1936 as "1 936". */
 const count = (n) => (n == null ? "–" : Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, THIN));
 
+/* Milliseconds as seconds: at most two decimals beside times of a second and more. */
+const inSeconds = (v) => String(+(v / 1000).toPrecision(v < 100 ? 1 : v < LONG_MS ? 2 : 3));
+
 const ordinals = new Intl.PluralRules("en", { type: "ordinal" });
 const ENDINGS = { one: "st", two: "nd", few: "rd", other: "th" };
 
@@ -25,15 +28,14 @@ export const format = {
   /** Milliseconds: three figures are enough. */
   ms: (v) => (v == null ? "–" : v < 99.95 ? v.toFixed(1) : count(v)),
   /** Milliseconds where there is little room: from one second on in seconds, "1.23 s". */
-  shortMs: (v) => (v >= LONG_MS ? `${format.figure(v / 1000)} s` : format.ms(v)),
+  shortMs: (v) => (v >= LONG_MS ? `${inSeconds(v)} s` : format.ms(v)),
   /**
    * Milliseconds that share a unit: in seconds where one of them is a second or longer.
    * @param {(number | null)[]} times
    */
   times: (times) => {
     const long = times.some((v) => v !== null && v >= LONG_MS);
-    const seconds = (v) => v < 100 ? String(+(v / 1000).toPrecision(1)) : format.figure(v / 1000);
-    return { parts: times.map((v) => long && v !== null ? seconds(v) : format.ms(v)), unit: long ? "s" : "ms" };
+    return { parts: times.map((v) => long && v !== null ? inSeconds(v) : format.ms(v)), unit: long ? "s" : "ms" };
   },
   /** What follows times measured under these ascending factors of slow motion: "", " at ×5" or " partly at ×5". */
   slowed: (factors) => {
