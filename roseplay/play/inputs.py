@@ -40,6 +40,7 @@ TabId = Annotated[str, AfterValidator(check_tab_id)]
 TabIdOrNone = Annotated[
     str, BeforeValidator(lambda tab: tab or ""), AfterValidator(lambda tab: tab and check_tab_id(tab))
 ]
+AnswerNumber = Annotated[Whole, Field(ge=0, le=3)]  # 0 stands for none
 LaneNumber = Annotated[Whole, Field(ge=0, le=MAX_LANES)]  # 0 stands for none or all
 LaneNumbers = Annotated[
     list[LaneNumber], Field(min_length=1, max_length=MAX_LANES), BeforeValidator(_as_list), AfterValidator(_all_or_some)

@@ -157,7 +157,9 @@ PAIR = object_of(
 )
 _DEMO = object_of(
     {
-        **optional(text(100), "name", "title"),
+        **optional(text(100), "name", "title", "guess"),
+        **optional(list_of(text(100)), "answers"),
+        **optional(list_of(list_of(scalar())), "clients"),
         **optional(whole(), "scene", "scenes", "seconds", "span_ms"),
         **optional(number(), "begun"),
         **optional(_SENTENCE, "caption"),

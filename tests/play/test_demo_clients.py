@@ -16,7 +16,7 @@ from roseplay.clock import VirtualClock
 from roseplay.config import EngineConfig, Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.formats.numbers import whole
-from roseplay.play.demos.catalog import APPEND, CLIFF, DEMOS
+from roseplay.play.demos.catalog import CLIFF, DEMOS
 from roseplay.play.demos.clients import FEW, MANY, client_size
 from roseplay.play.demos.plan import ACT_S, plan
 from roseplay.play.playground import Playground
@@ -53,7 +53,7 @@ def test_elsewhere_few_clients_fit_into_the_blocks_and_many_do_not(settings: dic
     size, pool = client_size(info, config), (info.num_blocks - 1) * info.block_size
     assert FEW * (size.prompt + size.answer) < pool < MANY * (size.prompt + size.answer)
     planned = plan(CLIFF, None, info, KNOBS, config)
-    assert 20 <= planned.whole_s <= 50
+    assert 20 <= planned.whole_s <= 60
     assert max(planned.seconds) <= ACT_S
 
 
@@ -66,10 +66,6 @@ def test_where_it_shows_nothing_it_is_absent_with_the_reason() -> None:
     short = information("qwen3-32b", run_as="h100", tensor_parallel_size=2, max_waiting=127)
     with pytest.raises(ValueError, match="do not all fit into a queue of 127: start with --max-waiting 128"):
         plan(CLIFF, None, short[0], KNOBS, short[1])
-    simulated = information("qwen3-8b", run_as="h100")[0]
-    with pytest.raises(ValueError, match="on a simulated GPU it changes nothing"):
-        plan(APPEND, None, simulated, KNOBS)
-    assert plan(APPEND, None, INFO, KNOBS).demo.name == "append"
 
 
 @pytest.fixture
@@ -90,7 +86,7 @@ def test_its_figures_are_those_of_the_run_and_it_leaves_nothing_behind(small: Pl
     size = client_size(small.engine.info, small.engine.config)
     small.start_demo("cliff", TAB)
     told: dict[int, dict[str, str]] = {}
-    rings: dict[int, list[str]] = {}
+    measured: dict[int, list[list[Any]]] = {}
     seen: dict[int, list[tuple[int, int]]] = defaultdict(list)
     firsts: Counter[int] = Counter()
     scene, left, since = -1, -1, 0
@@ -98,9 +94,11 @@ def test_its_figures_are_those_of_the_run_and_it_leaves_nothing_behind(small: Pl
     def shown() -> bool:
         """Whether the scene's caption, and what the next one tells, have been in a frame."""
         if scene == 0:
-            return firsts[0] > 2 * FEW  # all have their second prompts' tokens
+            return True
         if scene == 1:
-            return bool(seen[1])
+            return firsts[1] > 2 * FEW  # all have their second prompts' tokens
+        if scene == 2:
+            return bool(seen[2])
         return any(running + waiting >= 100 and waiting > 10 for running, waiting in seen[scene])
 
     while small.demos.status() is not None:
@@ -111,24 +109,27 @@ def test_its_figures_are_those_of_the_run_and_it_leaves_nothing_behind(small: Pl
             if (frame["demo"] or {}).get("caption"):
                 scene = frame["demo"]["scene"]
                 told[scene] = frame["demo"]["figures"]
-                rings[scene] = [ring["id"] for ring in frame["demo"]["rings"]]
+                measured[scene] = frame["demo"].get("clients", [])
             firsts[scene] += sum(event[1] == "first" for event in frame["requests"])
             if frame["stats"]:
                 seen[scene].append((frame["stats"]["running"], frame["stats"]["waiting"]))
         if scene > left and shown():
             left = scene
             small.demos.next(TAB)
-    assert told[0] == {"client_prompt": whole(size.prompt)}
-    assert told[1].keys() == {"few_first_token", "few_kv"}
-    assert told[2] == {"client_fit": whole(size.fit)}
-    assert "many_waiting" in told[3]
-    assert told[4].keys() == {"few_first_token", "many_first_token"}
-    assert told[4]["few_first_token"] == told[1]["few_first_token"]
-    assert rings[1] == rings[2] == ["rp-blockmap"]
+    assert told[0] == {"client_fit": whole(size.fit)}
+    assert told[1] == {"client_prompt": whole(size.prompt)}
+    assert told[2].keys() == {"few_first_token", "few_kv"}
+    assert told[3] == {"client_fit": whole(size.fit)}
+    assert "many_waiting" in told[4]
+    assert told[5].keys() - {"clients_beyond", "clients_within"} == {"few_first_token", "many_first_token"}
+    assert told[5]["few_first_token"] == told[2]["few_first_token"]
+    few, many = measured[5]
+    assert (few[0], many[0]) == (FEW, MANY) and few[2] < many[1] < many[2]
+    assert [few[3], many[3]] == [told[5]["few_first_token"], told[5]["many_first_token"]]
     requests, stories = {scene: [sum(both) for both in counts] for scene, counts in seen.items()}, 4
-    assert median(requests[1]) <= FEW + stories  # the last frames of a scene may have clients of the next one
-    assert 100 <= max(requests[4]) <= MANY + stories
-    assert max(running for running, _ in seen[4]) < MANY, "not all fit"
-    assert max(waiting for _, waiting in seen[4]) > 10
+    assert median(requests[2]) <= FEW + stories  # the last frames of a scene may have clients of the next one
+    assert 100 <= max(requests[5]) <= MANY + stories
+    assert max(running for running, _ in seen[5]) < MANY, "not all fit"
+    assert max(waiting for _, waiting in seen[5]) > 10
     wait_until(lambda: not small.tabs.open(TAB).unfinished())
     assert small.knobs() == KNOBS

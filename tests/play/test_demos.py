@@ -19,9 +19,9 @@ from roseplay.play.bursts import LABELS, MAX_SIZE
 from roseplay.play.demos.asked import ChatFacts
 from roseplay.play.demos.caption_figures import figures_of, ring
 from roseplay.play.demos.catalog import BUDGET, CLIFF, DEMOS
-from roseplay.play.demos.plan import ACT_S, plan, reading_s
+from roseplay.play.demos.plan import plan, reading_s
 from roseplay.play.demos.player import DemoBusyError
-from roseplay.play.demos.script import Demo, DemoBurst, Scene, reading
+from roseplay.play.demos.script import CUT, Demo, DemoBurst, Scene, reading
 from roseplay.play.playground import Playground
 from roseplay.play.story.burst_facts import BurstFacts, Gap, LongestStep
 from roseplay.play.story.caption import caption, figures_in, longest
@@ -46,13 +46,22 @@ SHORT = Demo(
     ),
     after="Try it.",
 )
+GUESS = replace(
+    SHORT,
+    name="guess",
+    scenes=(
+        Scene(caption=("Which?",), answers={"pause_rises": "Later", "first_prompts": "There are prompts"}),
+        Scene(caption=("A burst.",), read_s=0.0, burst=DemoBurst(name="first", kind="unique", size=3, answer=4)),
+        Scene(caption=(("It had {first_prompts} prompts.", CUT),), read_s=0.5),
+    ),
+)
 LONG = replace(SHORT, name="long", scenes=(reading("It takes long.", read_s=600), *SHORT.scenes))
 
 
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Playground]:
     """A playground that runs on its own, with one demo that takes a moment and one that takes minutes."""
-    for demo in (SHORT, LONG):
+    for demo in (SHORT, GUESS, LONG):
         monkeypatch.setitem(DEMOS, demo.name, demo)
     engine = FakeEngine(run=True, step_s=0.002)
     playground = Playground(engine)
@@ -89,6 +98,37 @@ def test_a_demo_runs_to_its_end_and_leaves_all_as_it_was(running: Playground) ->
     )
     assert [plain(line) for line in said["lines"]] == ["A budget of 16.", "Try it."]
     assert poll(running, tab_id=MINE)["snapshot"]["demo"] is None
+
+
+@pytest.mark.parametrize(("guess", "judged"), [(1, "Not quite. "), (2, "You guessed right. "), (0, "")])
+def test_it_goes_on_with_a_guess_which_the_figures_judge(running: Playground, guess: int, judged: str) -> None:
+    begun(running, "guess")
+    assert wait_until(lambda: poll(running)["snapshot"]["demo"])["answers"] == ["Later", "There are prompts"]
+    assert not running.demos.next(MINE, 3), "there is no such answer"
+    assert running.demos.next(MINE, guess)
+    assert not running.demos.next(MINE, 1), "it has gone on"
+    last = wait_until(lambda: (said := running.demos.latest) and said["scene"] == 2 and said)
+    assert plain(last["caption"]) == f"{judged}It had 3 prompts."
+    assert last["guess"] == ["", "Later", "There are prompts"][guess]
+    assert last["figures"] == {"first_prompts": "3"}
+
+
+def test_a_run_that_is_cut_says_so_and_judges_no_guess(running: Playground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.play.demos.player.LIMIT_S", 0.1)
+    running.engine.pause()
+    begun(running, "guess")
+    running.demos.next(MINE, 2)
+    last = wait_until(lambda: (said := running.demos.latest) and said["scene"] == 2 and said)
+    assert last["figures"] == {"cut_limit": "0 s", "cut_done": "0", "cut_size": "3"}
+
+
+def test_stop_restores_knobs_but_those_to_keep(running: Playground) -> None:
+    running.set_knobs({"prefill_max_tokens": 512, "max_batch_size": 5})
+    for keep, restored in (((), 512), (("prefill_max_tokens",), None)):
+        begun(running)
+        wait_until(lambda: running.knobs()["prefill_max_tokens"] is None)
+        assert running.demos.stop(keep=keep)
+        assert running.knobs()["prefill_max_tokens"] == restored
 
 
 def test_one_plays_at_a_time_and_other_tabs_are_told(running: Playground) -> None:
@@ -190,26 +230,26 @@ FACTS = replace(
     worst=Gap(1, 4, 9.0, 60.0), pause=Gap(1, 4, 9.0, 60.0), usual_ms=5.0, waited=14, waited_for="batch", preempted=3,
     recomputed=900, swapped=40, reader_gap_ms=50.0,
 )  # fmt: skip
-OF_THE_PLAN = {"budget": "64", "half": "24"}  # always known
-OF_SENT = {"size": "20", "client_prompt": "4000", "client_fit": "72"}  # once it was sent, also to a server
+OF_THE_PLAN = {"budget": "64", "size": "20", "client_prompt": "4000", "client_fit": "72"}  # always known
+OF_CUT = {"cut_limit": "45 s", "cut_done": "3", "cut_size": "20"}  # of traffic that was not answered in time
 # Of demos with clients, see ``clients.py``.
 OF_CLIENTS = {
     *(f"{name}_{of}" for name in ("few", "many") for of in ("clients", "waiting", "first_token", "kv")),
+    *("clients_beyond", "clients_within"),
     *("client_prompt", "client_fit", "published_few", "published_many", "published_by"),
 }
 # Of a GPU that some demos need: its KV blocks hold the requests of 72 clients, which take four seconds to compute.
 SIMULATED = replace(INFO, simulated="a GPU", decode_s=0.01, prompt_token_s=2e-5, num_blocks=13_000, max_model_len=8192)
 BETTER = replace(
-    FACTS, worst=Gap(1, 9, 9.0, 19.0), pause=Gap(1, 9, 9.0, 17.0), ttft_p50=113.0, ttft_p95=40.0, own_gap_ms=9.0, reader_gap_ms=5.0
+    FACTS, worst=Gap(1, 9, 9.0, 19.0), pause=Gap(1, 9, 9.0, 17.0), ttft_p50=113.0, ttft_p95=40.0, own_gap_ms=9.0, reader_gap_ms=5.0,
+    recomputed=0,
 )  # fmt: skip
 CHATS = ChatFacts(
-    first_token=80.0, token=20.0, step=20.0, steps=50, prompt=280, cached=0, computed=280, per_step=1.0, drafted=0, accepted=0,
+    first_token=80.0, step=20.0, steps=50, drafted=0, accepted=0,
     texts=("It is.", "It was."),
 )  # fmt: skip
-DRAFTED = replace(
-    CHATS, first_token=40.0, token=5.0, step=30.0, steps=9, cached=256, per_step=5.9, drafted=100, accepted=95
-)
-CHATS_NAMES = ("start", "start_pinned", "before", "after")
+DRAFTED = replace(CHATS, first_token=40.0, step=30.0, steps=9, drafted=100, accepted=95)
+CHATS_NAMES = ("start", "before", "after")
 
 
 def known_figures() -> set[str]:
@@ -219,7 +259,7 @@ def known_figures() -> set[str]:
     of_facts = {name for first, second in pairs for name in figures_of({"first": first, "second": second})}
     for one, other in ((CHATS, DRAFTED), (DRAFTED, CHATS), (CHATS, CHATS)):
         of_facts |= set(figures_of({}, {name: other if name == "after" else one for name in CHATS_NAMES}))
-    return {*of_facts, *OF_THE_PLAN, *OF_CLIENTS, "size", "long_prompt", "slow_motion"}
+    return {*of_facts, *OF_THE_PLAN, *OF_CLIENTS, *OF_CUT, "long_prompt", "slow_motion"}
 
 
 def forms_of(*scenes: Scene) -> list[str]:
@@ -241,19 +281,17 @@ def test_a_demo_names_only_what_there_is(demo: Demo) -> None:
             named = set(re.findall(r"\{(\w+)\}", form))
             assert named <= known_figures(), form
             changes = ("falls", "rises", "same")
-            of_traffic = named - {*OF_THE_PLAN, "size", "long_prompt", "slow_motion"}
-            of_traffic -= {name for name in OF_CLIENTS if name.startswith(("client_", "published_"))}
+            of_traffic = named - {*OF_THE_PLAN, *OF_CUT, "long_prompt", "slow_motion"}
+            of_traffic -= {name for name in OF_CLIENTS if name.startswith(("clients_", "published_"))}
             of_one = {name for name in of_traffic if not name.endswith(changes)}
             assert all(any(name.startswith(f"{one}_") for one in sent) for name in of_one), form
             assert len(sent) >= 2 or of_traffic == of_one, form
             assert {"before", "after"} <= sent or not any(name.startswith("chats_") for name in named), form
-        said = caption(scene.caption, {**OF_THE_PLAN, **OF_SENT})
-        assert said, "it also says something without numbers of the run"
-        assert reading_s(said) <= ACT_S
+        said = caption(scene.caption, {**OF_THE_PLAN, **OF_CUT})
+        assert said, "it also says something of a run that was cut"
+        assert reading_s(said) <= 12
         for target in scene.rings:
             assert isinstance(target, str) or target[1] in sent
-        if not scene.burst and "first" not in sent:
-            assert not {"{size}", "{long_prompt}"} & set(re.findall(r"\{\w+\}", str(scene.caption)))
         if scene.burst:
             assert scene.burst == replace(shape or scene.burst, name=scene.burst.name), "or they cannot be compared"
             shape = scene.burst
@@ -280,18 +318,30 @@ def test_a_change_is_named_only_where_it_is_clear() -> None:
     last = BUDGET.scenes[-1].caption
     assert figures_in(caption(last, figures)).keys() == {"budget", "pause_falls", "first_token_rises"}
     assert figures_in(caption(last, same)).keys() == {"budget", "pause_same", "first_token_same"}
-    assert figures_in(caption(last, OF_THE_PLAN)) == {"budget": "64"}
+    assert figures_in(caption(last, {**OF_THE_PLAN, **OF_CUT})) == OF_CUT
+    assert figures["recomputed_falls"] == "0 instead of 900"
+
+
+@pytest.mark.parametrize("demo", DEMOS.values(), ids=lambda demo: demo.name)
+def test_the_answers_to_its_question_exclude_each_other_and_its_last_caption_names_what_decides(demo: Demo) -> None:
+    question, *others, last = demo.scenes
+    assert 2 <= len(question.answers) <= 3 and not any(scene.answers for scene in (*others, last))
+    assert len({figure.rsplit("_", 1)[0] for figure in question.answers}) == 1, "of one figure, which has one verdict"
+    assert len(plain(longest(question.caption))) <= 125, "one line of a small screen"
+    named = [set(re.findall(r"\{(\w+)\}", form)) for form in forms_of(last)]
+    assert all(any(figure in figures for figures in named) for figure in question.answers)
+    assert CUT in forms_of(last)
 
 
 def test_times_in_slow_motion_are_marked_in_captions_and_rings() -> None:
     slow, better = (replace(facts, factors=(5.0,)) for facts in (FACTS, BETTER))
     figures = {**OF_THE_PLAN, **figures_of({"first": slow, "second": better})}
-    assert (figures["pause_falls"], figures["first_worst"]) == ("17 ms instead of 60 ms at ×5", "60 ms at ×5")
+    assert (figures["pause_falls"], figures["first_pause"]) == ("17 ms instead of 60 ms at ×5", "60 ms at ×5")
     assert figures_of({"first": slow, "second": slow})["pause_same"] == "60 and 60 ms at ×5"
     ringed = ring(("gap", "first"), {"first": slow})
     assert ringed["label"].endswith("60 ms at ×5")
     chats = figures_of({}, {"before": replace(CHATS, factors=(2.0,)), "after": replace(DRAFTED, factors=(2.0,))})
-    assert (chats["before_first_token"], chats["after_token"]) == ("80 ms at ×2", "5 ms at ×2")
+    assert (chats["before_first_token"], chats["after_step"]) == ("80 ms at ×2", "30 ms at ×2")
     assert chats["chats_step_rises"] == "30 ms instead of 20 ms at ×2"
 
 
@@ -300,47 +350,39 @@ def test_times_in_different_slow_motion_are_not_compared(factors: tuple[float, .
     one, other = replace(FACTS, factors=factors), replace(BETTER, factors=(1.0, 5.0))
     figures = figures_of({"first": one, "second": other})
     assert not [name for name in figures if name.startswith(("pause_", "gap_"))]
-    assert figures_of({"second": other})["second_worst"] == "19 ms partly at ×5"
+    assert figures_of({"second": other})["second_pause"] == "17 ms partly at ×5"
 
 
 def test_every_time_of_a_caption_has_its_unit_and_mark() -> None:
     figures = figures_of({"first": replace(FACTS, factors=(5.0,))}, {"before": replace(CHATS, factors=(5.0,))})
     times = {name for name, text in figures.items() if text.endswith(" ms at ×5")}
     assert {name.removeprefix("first_") for name in times if name.startswith("first_")} == {
-        "longest", "worst", "pause", "first_token", "last_token", "gap", "reader",
+        "longest", "pause", "first_token", "last_token", "gap", "reader",
     }  # fmt: skip
-    assert {"before_first_token", "before_token"} <= times
+    assert {"before_first_token", "before_step"} <= times
     for form in (form for demo in DEMOS.values() for form in forms_of(*demo.scenes)):
         assert not re.search(r"\} ?m?s\b", form), "a unit beside a figure would come after its mark"
 
 
 def test_chats_that_were_asked_twice_are_compared() -> None:
     figures = figures_of({}, {"before": CHATS, "after": DRAFTED})
-    guessed, last = (DEMOS["speculation"].scenes[scene].caption for scene in (-2, -1))
-    told = figures_in(caption(last, figures))
-    assert told == {
-        "after_per_step": "5.9", "after_steps": "9", "before_steps": "50", "chats_token_falls": "5 ms instead of 20 ms",
+    last = DEMOS["speculation"].scenes[-1].caption
+    assert figures_in(caption(last, figures)) == {
+        "chats_steps_falls": "9 instead of 50", "after_accepted": "95", "chats_same": "2",
+        "chats_step_rises": "30 ms instead of 20 ms",
     }  # fmt: skip
-    told = figures_in(caption(guessed, figures))
-    assert told == {"after_accepted": "95", "chats_same": "2", "chats_step_rises": "30 ms instead of 20 ms"}
     other = figures_of({}, {"before": CHATS, "after": replace(DRAFTED, texts=("It is.", "It is."))})
-    assert "chats_same" not in figures_in(caption(guessed, other))
-    lost = DEMOS["pinned"].scenes[3].caption
-    assert "before_none_cached" in figures_in(caption(lost, figures))
-    kept = figures_in(caption(lost, figures_of({}, {"before": DRAFTED})))
-    assert kept == {"before_cached": "256", "before_prompt": "280"}
+    assert "chats_same" not in figures_in(caption(last, other))
 
 
 CLAIMS = {  # claims that a caption may make only if it contains one of these numbers
     r"no clear difference": r"_same\}",
-    r"longer:|later:|grew|The price": r"_rises\}",
-    r"instead\b|(were|answers) preempted": r"waited_for_batch\}|preempted\}",
+    r"longer:|later:|more steps:|The price": r"_rises\}",
+    r"lost (their|its) blocks": r"preempted\}",
     r"waited for a place": r"waited_for_batch\}",
     r"waited for blocks": r"waited_for_blocks\}",
     r"guesses were right": r"accepted\}",
     r"answers are the same": r"chats_same\}",
-    r"had pushed": r"none_cached\}",
-    r"still cached": r"cached\}",
 }
 
 
@@ -372,13 +414,12 @@ def test_a_caption_never_contradicts_the_rule(first: BurstFacts, second: BurstFa
             values = [gap and gap.ms for gap in values]
         return difference(values[:1], values[1:], better="lower").verdict
 
-    figures = {**OF_THE_PLAN, **figures_of({"first": first, "second": second})}
+    figures = {**OF_THE_PLAN, **OF_CUT, **figures_of({"first": first, "second": second})}
     told = {name: figures_in(caption(demo.scenes[-1].caption, figures)) for name, demo in DEMOS.items()}
     for demo, figure, name in (
         ("budget", "pause", "pause"),
         ("batch", "last_token", "ttft_p95"),
         ("batch", "gap", "own_gap_ms"),
-        ("append", "gap", "own_gap_ms"),
     ):
         changes = {"better": "falls", "worse": "rises", "within": "same"}
         expected = {f"{figure}_{changes[verdict(name)]}"} if verdict(name) in changes else set()

@@ -1,22 +1,19 @@
 """The figures in a demo's captions, and what its rings surround, both from the facts of its own bursts.
 
-For each burst with facts, under its name: ``prompts``, ``computed`` (prompt tokens), ``saved_percent``, ``longest`` (its
-longest step), ``worst`` (the stories' longest pause), ``pause`` (``BurstFacts.pause``), ``who_paused`` (as in ``all 4
-stories``), ``first_token`` (median), ``last_token`` (p95 of TTFT), ``gap`` (median of its own answers) and ``reader``
-(median of the stories', until its last first token). If there were any: ``waited_for_batch``, ``waited_for_blocks``,
-``preempted``, and ``recomputed`` tokens and ``swapped`` blocks of these. If none was preempted: ``none_preempted``, the
-word No.
+For each burst with facts, under its name: ``prompts``, ``prompt_tokens``, of these ``computed`` and ``saved``, ``longest``
+(its longest step), ``pause`` (``BurstFacts.pause``), ``who_paused`` (as in ``all 4 stories``), ``first_token`` (median),
+``last_token`` (p95 of TTFT), ``gap`` (median of its own answers) and ``reader`` (median of the stories', until its last
+first token). If there were any: ``waited_for_batch``, ``waited_for_blocks``, ``preempted``, and ``recomputed`` tokens and
+``swapped`` blocks of these. If none was preempted: ``none_preempted``, the word No.
 
-For chats that were asked together, under their name: ``first_token`` (median), ``token`` (median time of a token after the
-first), ``step`` (median time between two arrivals), ``steps`` (of the longest answer), ``prompt``, ``cached`` and
-``computed`` tokens; if none was cached, ``none_cached``, the word None; ``per_step`` (tokens); and ``accepted``, the
+For chats that were asked together, under their name: ``first_token`` (median), ``step`` (median time between two arrivals) and ``steps`` (of the longest answer); and ``accepted``, the
 percentage of guessed tokens that were right, if any were guessed.
 
 Times are texts such as ``60 ms`` or, if they were measured in slow motion, ``60 ms at ×2``. For two bursts, the second is
-compared with the first in each time that is known of both, if slow motion was the same: ``pause_falls`` or
-``pause_rises`` if the difference is clear, as in ``17 ms instead of 60 ms``, otherwise ``pause_same``, as in ``17 and
-18 ms``. The chats ``before`` and ``after`` are compared likewise, as ``chats_first_token_falls`` and so on; ``chats_same``
-is their number if all answers are the same.
+compared with the first in ``recomputed`` and, if slow motion was the same, in each time that is known of both:
+``pause_falls`` or ``pause_rises`` if the difference is clear, as in ``17 ms instead of 60 ms``, otherwise ``pause_same``, as
+in ``17 and 18 ms``. The chats ``before`` and ``after`` are compared likewise, as ``chats_first_token_falls`` and so on, also
+in ``steps``; ``chats_same`` is their number if all answers are the same.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from roseplay.formats.numbers import slowed_text, whole
+from roseplay.formats.numbers import many, slowed_text, whole
 from roseplay.play.bursts import Burst
 from roseplay.play.demos.asked import ChatFacts
 from roseplay.play.demos.script import Ring
@@ -57,12 +54,11 @@ def figures_of(bursts: Mapping[str, BurstFacts], chats: Mapping[str, ChatFacts] 
 def _times(facts: Facts) -> dict[str, float | None]:
     """Returns the times in ms."""
     if isinstance(facts, ChatFacts):
-        return {"first_token": facts.first_token, "token": facts.token, "step": facts.step}
+        return {"first_token": facts.first_token, "step": facts.step}
     return {
         "first_token": facts.ttft_p50,
         "last_token": facts.ttft_p95,
         "longest": facts.longest.ms if facts.longest else None,
-        "worst": facts.worst.ms if facts.worst else None,
         "pause": facts.pause.ms if facts.pause else None,
         "gap": facts.own_gap_ms,
         "reader": facts.reader_gap_ms,
@@ -81,8 +77,9 @@ def _of_burst(facts: BurstFacts) -> tuple[dict[str, float | None], dict[str, str
     """Returns its counts and what else is told of it, in words."""
     counts: dict[str, float | None] = {
         "prompts": facts.prompts,
+        "prompt_tokens": facts.prompt_tokens,
         "computed": facts.prompt_tokens - facts.saved_tokens,
-        "saved_percent": 100 * facts.saved,
+        "saved": facts.saved_tokens,
         "preempted": facts.preempted or None,
         "recomputed": facts.recomputed or None,
         "swapped": facts.swapped or None,
@@ -97,28 +94,36 @@ def _of_burst(facts: BurstFacts) -> tuple[dict[str, float | None], dict[str, str
 
 
 def _of_chats(facts: ChatFacts) -> tuple[dict[str, float | None], dict[str, str]]:
-    counts: dict[str, float | None] = {name: getattr(facts, name) for name in ("steps", "prompt", "cached", "computed")}
-    if facts.drafted:
-        counts["accepted"] = 100 * facts.accepted / facts.drafted
-    words = {} if facts.cached else {"none_cached": "None"}
-    return counts, words if facts.per_step is None else {**words, "per_step": f"{facts.per_step:.1f}"}
+    return {"steps": facts.steps, "accepted": 100 * facts.accepted / facts.drafted if facts.drafted else None}, {}
+
+
+def _counts(facts: Facts) -> dict[str, float | None]:
+    """Returns the counts that are compared."""
+    return {"steps": facts.steps} if isinstance(facts, ChatFacts) else {"recomputed": facts.recomputed}
 
 
 def _changes(first: Facts, second: Facts) -> dict[str, str]:
-    """Returns for each time that is known how the second differs from the first, if their slow motion does not."""
-    if first.factors != second.factors or len(first.factors) > 1:
-        return {}
-    changes, unit, later = {}, f"ms{slowed_text(first.factors)}", _times(second)
-    for name, before in _times(first).items():
-        after = later[name]
+    """Returns for each count, and each time under the same slow motion, that is known how the second differs from the first."""
+    changes = _differences(_counts(first), _counts(second), "", "")
+    if first.factors == second.factors and len(first.factors) == 1:
+        changes |= _differences(_times(first), _times(second), " ms", slowed_text(first.factors))
+    return changes
+
+
+def _differences(
+    first: Mapping[str, float | None], second: Mapping[str, float | None], unit: str, slow: str
+) -> dict[str, str]:
+    changes = {}
+    for name, before in first.items():
+        after = second[name]
         if before is None or after is None:
             continue
         verdict = difference([before], [after], better="lower").verdict
         if verdict == "within":
-            changes[f"{name}_same"] = f"{whole(before)} and {whole(after)} {unit}"
+            changes[f"{name}_same"] = f"{whole(before)} and {whole(after)}{unit}{slow}"
         else:
             change = "falls" if verdict == "better" else "rises"
-            changes[f"{name}_{change}"] = f"{whole(after)} ms instead of {whole(before)} {unit}"
+            changes[f"{name}_{change}"] = f"{whole(after)}{unit} instead of {whole(before)}{unit}{slow}"
     return changes
 
 
@@ -128,11 +133,17 @@ def ring(target: Ring, bursts: Mapping[str, BurstFacts]) -> dict[str, Any] | Non
         return {"of": "element", "id": target}
     of, name = target
     facts = bursts.get(name)
-    if of == "gap" and facts and facts.pause:
+    if facts is None:
+        return None
+    if of == "gap":
         gap = facts.pause
-        label = f"a pause of {whole(gap.ms)} ms{slowed_text(facts.factors)}"
-        return {"of": of, "request": gap.request_id, "step": gap.step_id, "label": label}
-    if of == "step" and facts and facts.longest:
+        label = f"a pause of {whole(gap.ms)} ms{slowed_text(facts.factors)}" if gap else ""
+        return {"of": of, "request": gap.request_id, "step": gap.step_id, "label": label} if gap else None
+    if of == "step":
         step = facts.longest
-        return {"of": of, "step": step.step_id, "label": f"{whole(step.prompt_tokens)} prompt tokens in one step"}
-    return None
+        label = f"{whole(step.prompt_tokens)} prompt tokens in one step" if step else ""
+        return {"of": of, "step": step.step_id, "label": label} if step else None
+    if of == "preempted":
+        label = f"{many(facts.preempted, 'answer')} preempted"
+        return {"of": of, "burst": facts.burst, "label": label} if facts.preempted else None
+    return {"of": "element", "id": of, "t": facts.done}

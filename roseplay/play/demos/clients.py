@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.info import EngineInfo
@@ -103,6 +104,14 @@ def _published(info: EngineInfo, config: EngineConfig, pool: int) -> dict[int, M
     return {load.clients: load for load in loads if load[:3] == same}
 
 
+class Measured(NamedTuple):
+    """The mean time to first token, in s, of the prompts whose first token came between two times of the engine's clock."""
+
+    ttft_s: float
+    since_ns: int
+    until_ns: int
+
+
 class ClientTraffic:
     """The clients of one demo. One thread calls its methods.
 
@@ -117,7 +126,8 @@ class ClientTraffic:
         self._clients: DemoClients | None = None
         self._begun_ns = 0
         self._first_wave = 0  # requests that the first clients sent at once, which are not measured
-        self._requests: list[TrackedRequest] = []
+        self.requests: list[TrackedRequest] = []
+        self.measured: dict[int, Measured] = {}  # by the number of clients
 
     @property
     def name(self) -> str:
@@ -135,7 +145,7 @@ class ClientTraffic:
         not end together."""
         if self._clients is None:
             return
-        unfinished = sum(not tracked.finished for tracked in self._requests)
+        unfinished = sum(not tracked.finished for tracked in self.requests)
         for _ in range(min(_SENT_AT_ONCE, self._clients.count - unfinished)):
             number, answer = next(self._numbers), self._size.answer
             if number < self._first_wave:
@@ -143,23 +153,33 @@ class ClientTraffic:
             rng = random.Random(f"client {number}")
             prompt = rng.choices(self._ids, k=self._size.prompt)
             params = SamplingParams(max_new_tokens=answer, ignore_eos=True)
-            self._requests.append(self._submit(prompt, params))
+            self.requests.append(self._submit(prompt, params))
 
     def figures(self) -> dict[str, str]:
         """Returns the figures of the present clients, under their name: ``clients``; if there are any, ``waiting``, the
-        prompts without a first token; and ``first_token``, the mean time to the first tokens of the last seconds."""
+        prompts without a first token; and ``first_token``, the mean time to the first tokens of the last seconds.
+
+        With those of the clients before, ``clients_beyond`` is how many times as late first tokens come, if that is more
+        than there are times as many clients, otherwise ``clients_within``.
+        """
         if self._clients is None:
             return {}
         name, now_ns = self.name, self._now_ns()
-        found = {f"{name}_clients": whole(self._clients.count)}
-        if waiting := sum(tracked.ttft_s is None and not tracked.finished for tracked in self._requests):
-            found[f"{name}_waiting"] = whole(waiting)
-        if latest := list(self._latest_s(max(self._begun_ns, now_ns - round(MEASURED_S * 1e9)))):
-            found[f"{name}_first_token"] = duration(fmean(latest))
-        return found
+        figures = {f"{name}_clients": whole(self._clients.count)}
+        if waiting := sum(tracked.ttft_s is None and not tracked.finished for tracked in self.requests):
+            figures[f"{name}_waiting"] = whole(waiting)
+        since_ns = max(self._begun_ns, now_ns - round(MEASURED_S * 1e9))
+        if latest := list(self._latest_s(since_ns)):
+            figures[f"{name}_first_token"] = duration(fmean(latest))
+            self.measured[self._clients.count] = Measured(fmean(latest), since_ns, now_ns)
+        if len(self.measured) > 1:
+            (few, (before, *_)), (many, (after, *_)) = self.measured.items()
+            kind = "beyond" if after / before > many / few else "within"
+            figures[f"clients_{kind}"] = f"{after / before:.2g}"
+        return figures
 
     def _latest_s(self, since_ns: int) -> Iterator[float]:
-        for tracked in self._requests[self._first_wave :]:
+        for tracked in self.requests[self._first_wave :]:
             first_ns = tracked.stream.metrics.first_token_ns
             if first_ns is not None and first_ns >= since_ns and tracked.ttft_s is not None:
                 yield tracked.ttft_s

@@ -9,20 +9,20 @@ from typing import Any
 from roseplay.config import EngineConfig, Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.formats.segments import plain
-from roseplay.play.demos.catalog import STORIES
 from roseplay.play.demos.clients import ClientSize, client_size
-from roseplay.play.demos.script import Demo, DemoBurst, DemoChats, Scene
+from roseplay.play.demos.script import STORIES, Demo, DemoBurst, DemoChats, Scene
 from roseplay.play.story.caption import Caption, longest
 from roseplay.traffic.pace import LEAST_ANSWER, SHRINK, Conditions, Size, Speed, answered_s, fitted, slow_motion
 from roseplay.traffic.prompts import PromptMix
 
-ACT_S = 12.0  # the most time for a scene
-# Planned time for a burst, and for one that fills the pool; with slack, since machines do other work, too.
-ANSWERED_S, FILLED_S = 7.0, 9.5
+ACT_S = 12.0  # the most time that is planned for a scene; on a machine that does other work, too, it lasts longer
+ANSWERED_S = 7.0  # planned time for a burst
+FILLED_S = 30.0  # the longest estimated time in which a burst may fill the pool
 BUDGETS, _PORTIONS = (64, 32, 16), 6  # prefill budgets, and the least number of portions of a burst's prompts
 STORY_TOKENS = 160  # per story
 SPANS_MS = (3000, 15_000, 60_000)  # of the time charts; the last one for demos with clients
 _NOTICE_S, _CHARACTERS_PER_S = 1.5, 25  # a reader first looks up, then reads
+_CHOOSING_S = 2.0  # to choose an answer
 _STORY_BEGINS_S = 1.0
 _OVERFULL = 1.25  # times the pool's tokens, so that memory does run out
 
@@ -36,7 +36,6 @@ class Plan:
         seconds: approximate length of each scene.
         slow_motion: the factor.
         budget: the prefill budget, for a demo that sets one.
-        half: the smaller batch, for a demo that fills the pool.
         span_ms: the time that the charts show.
         client: what each client sends, for a demo with clients.
     """
@@ -45,7 +44,6 @@ class Plan:
     seconds: tuple[float, ...]
     slow_motion: float
     budget: int
-    half: int
     span_ms: int
     client: ClientSize | None = None
 
@@ -70,12 +68,10 @@ def plan(
 
     Raises:
         ValueError: the demo cannot be shown, since the model is too slow to fill the pool, since it differs only on a
-            simulated GPU, or only on a real one, or since this engine cannot have one of its knobs.
+            simulated GPU, or since this engine cannot have one of its knobs.
     """
     for changes in (demo.knobs, *(scene.knobs for scene in demo.scenes)):
         info.check_knobs(Knobs().changed(changes))
-    if info.simulated and demo.absent_simulated:
-        raise ValueError(f"on a simulated GPU {demo.absent_simulated}")
     if any(scene.clients for scene in demo.scenes):
         return _with_clients(demo, client_size(info, config or EngineConfig()))
     acts = list(_acts(demo, knobs))
@@ -100,7 +96,7 @@ def plan(
     longest = iter(takes_s)
     seconds = tuple(_lasts_s(scene, next(longest) if scene.burst or scene.chats else 0.0) for scene in demo.scenes)
     span_ms = SPANS_MS[1 if max(takes_s) * 1000 > SPANS_MS[0] else 0]
-    return Plan(demo=sized, seconds=seconds, slow_motion=factor, budget=budget, half=_half(size), span_ms=span_ms)
+    return Plan(demo=sized, seconds=seconds, slow_motion=factor, budget=budget, span_ms=span_ms)
 
 
 def _with_clients(demo: Demo, size: ClientSize) -> Plan:
@@ -112,17 +108,14 @@ def _with_clients(demo: Demo, size: ClientSize) -> Plan:
         seconds.append(min(ACT_S, max(lasts_s, wave_s)) if scene.clients or scene.settles else lasts_s)
     scenes = tuple(replace(scene, read_s=lasts_s) for scene, lasts_s in zip(demo.scenes, seconds, strict=True))
     sized = replace(demo, knobs={**demo.knobs, "slow_motion": 1.0}, scenes=scenes)
-    return Plan(
-        demo=sized, seconds=tuple(seconds), slow_motion=1.0, budget=0, half=0, span_ms=SPANS_MS[-1], client=size
-    )
+    return Plan(demo=sized, seconds=tuple(seconds), slow_motion=1.0, budget=0, span_ms=SPANS_MS[-1], client=size)
 
 
 def _size_of(traffic: DemoBurst | DemoChats | None) -> Size:
     assert traffic is not None  # a demo has bursts, chats or clients
     if isinstance(traffic, DemoBurst):
         return Size(requests=traffic.size, answer=traffic.answer, mix=traffic.prompts)
-    mix = PromptMix(head_tokens=traffic.system_tokens)
-    return Size(requests=len(traffic.prompts), answer=traffic.answer, mix=mix)
+    return Size(requests=len(traffic.prompts), answer=traffic.answer, mix=PromptMix())
 
 
 def _acts(demo: Demo, knobs: Mapping[str, Any]) -> Iterator[tuple[Scene, Conditions]]:
@@ -159,11 +152,6 @@ def _answer(chats: DemoChats | None, size: Size, usual: Size) -> int:
     return max(LEAST_ANSWER, round(chats.answer * size.answer / usual.answer)) if chats else 0
 
 
-def _half(size: Size) -> int:
-    """Returns a batch size for half of a burst beside the stories."""
-    return len(STORIES) + size.requests // 2
-
-
 def _budget(prompt_tokens: int) -> int:
     """Returns the largest prefill budget that cuts the prompt tokens into enough portions, otherwise the smallest."""
     return next((budget for budget in BUDGETS if _PORTIONS * budget <= prompt_tokens), BUDGETS[-1])
@@ -174,8 +162,6 @@ def _sized(demo: Demo, size: Size, usual: Size, budget: int) -> Iterator[Scene]:
         burst, chats, knobs = scene.burst, scene.chats, dict(scene.knobs)
         if knobs.get("prefill_max_tokens"):
             knobs["prefill_max_tokens"] = min(budget, knobs["prefill_max_tokens"])
-        if demo.fills_pool and "max_batch_size" in knobs:
-            knobs["max_batch_size"] = _half(size)
         if burst:
             burst = replace(burst, size=size.requests, answer=size.answer, mix=size.mix)
         if chats:
@@ -195,12 +181,14 @@ def _filling(demo: Demo, largest: Size, sharing: bool, info: EngineInfo) -> Size
         blocks = int(needed(largest) / _OVERFULL) // info.block_size
         raise ValueError(
             f"{demo.title} shows what happens when memory runs out, and the KV blocks here hold {pool:,} tokens, more than "
-            f"this demo fills in {ACT_S:g} s: start with --num-blocks {blocks} to see it"
+            f"this demo fills in {FILLED_S:g} s: start with --num-blocks {blocks} to see it"
         )
     # The first size whose next smaller one would no longer be enough.
     return fitted(largest, lambda one: needed(one.scaled(SHRINK)), _OVERFULL * pool)
 
 
 def _lasts_s(scene: Scene, traffic_s: float) -> float:
-    read_s = reading_s(longest(scene.caption)) if scene.read_s is None else scene.read_s
+    read_s = scene.read_s
+    if read_s is None:
+        read_s = reading_s(longest(scene.caption)) + (_CHOOSING_S if scene.answers else 0.0)
     return max(read_s, _STORY_BEGINS_S + traffic_s) if scene.burst or scene.chats else read_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,20 +15,22 @@ from roseplay.play.bursts import Burst
 from roseplay.play.chat_service import ChatService
 from roseplay.play.demos.asked import Asked, ChatFacts
 from roseplay.play.demos.caption_figures import figures_of, figures_of_sent, ring
-from roseplay.play.demos.catalog import DEMOS, STORIES
-from roseplay.play.demos.clients import ClientTraffic, figures_of_size
-from roseplay.play.demos.plan import ACT_S, STORY_TOKENS, Plan, plan, reading_s
-from roseplay.play.demos.script import Demo, DemoBurst, DemoChats, Scene
+from roseplay.play.demos.catalog import DEMOS
+from roseplay.play.demos.clients import ClientTraffic, duration, figures_of_size
+from roseplay.play.demos.plan import STORY_TOKENS, Plan, plan, reading_s
+from roseplay.play.demos.script import STORIES, Demo, DemoBurst, DemoChats, Scene
 from roseplay.play.requests import Requests
 from roseplay.play.session import Tabs
 from roseplay.play.story.burst_facts import BurstFacts
-from roseplay.play.story.caption import Caption, caption, figures_in, for_page
+from roseplay.play.story.caption import Caption, Segment, caption, figures_in, for_page
 from roseplay.play.story.story import Story
 from roseplay.play.traffic_service import TrafficService
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.traffic.pace import Speed
 
 LOOK_S = 0.02  # interval at which the player checks its stories
+GUESS_S = 20.0  # the most time for choosing an answer
+LIMIT_S = 45.0  # the most time for a scene's traffic to be answered
 STREAMING_S = 4.0  # time in a scene for the stories to begin
 STREAMED_TOKENS = 4  # of each story before a burst, which show the usual gap
 _END_S = 5.0
@@ -112,12 +114,14 @@ class DemoPlayer:
                 found.append({"name": name, "absent": str(error)})
         return found
 
-    def next(self, tab_id: str) -> bool:
-        """Go on to the next caption; returns whether the tab's demo is playing."""
+    def next(self, tab_id: str, guess: int = 0) -> bool:
+        """Go on to the next caption; returns whether the tab's demo is playing and, with a guess, has asked for one.
+
+        Args:
+            guess: the number of the chosen answer, from 1; 0 is none.
+        """
         play = self._of(tab_id)
-        if play:
-            play.skip.set()
-        return play is not None
+        return play is not None and play.go_on(guess)
 
     def stop(self, tab_id: str = "", *, keep: Iterable[str] = ()) -> bool:
         """End the demo of a tab, or of any, and wait until everything is restored; returns whether there was one.
@@ -183,7 +187,12 @@ class _Play:
         self._requests: list[int] = []
         self._bursts: dict[str, BurstFacts] = {}
         self._chats: dict[str, ChatFacts] = {}
-        self._sent = {"budget": str(plan.budget), "half": str(plan.half)}
+        self._answers: dict[str, str] = {}  # to its question, by figure
+        self._asking = False  # whether one may be chosen
+        self._guess = ""  # the figure of the chosen one
+        self._sent = {"budget": str(plan.budget)}
+        if sizes := [scene.burst.size for scene in self._demo.scenes if scene.burst]:
+            self._sent["size"] = whole(sizes[0])
         if plan.slow_motion > 1:
             self._sent["slow_motion"] = f"×{plan.slow_motion:g}"
         self._clients: ClientTraffic | None = None
@@ -202,6 +211,16 @@ class _Play:
         if self.thread is not threading.current_thread():
             self.stopping.set()
             self.thread.join(_END_S)
+
+    def go_on(self, guess: int) -> bool:
+        """Go on to the next caption, with a guess only if there is such an answer; returns whether there is."""
+        if guess:
+            if not self._asking or guess > len(self._answers):
+                return False
+            self._guess = list(self._answers)[guess - 1]
+        self._asking = False
+        self.skip.set()
+        return True
 
     @property
     def alive(self) -> bool:
@@ -249,7 +268,7 @@ class _Play:
         if scene.knobs:
             self._set_knobs(scene.knobs)
         if scene.chats and not scene.burst:
-            self._clear(cache=scene.chats.cleared)
+            self._clear()
         burst = self._send(scene.burst, scene.stories) if scene.burst else None
         asked = self._ask(scene.chats) if scene.chats else None
         if self._clients is not None:
@@ -258,21 +277,38 @@ class _Play:
             else:
                 self._sent |= self._figures_of_clients(self._clients)
         said = self._caption(number, scene)
-        self._wait(reading_s(said) if scene.read_s is None else scene.read_s, scene.stories, self.skip.is_set)
+        if scene.answers:
+            self._ask_for_guess(number, scene)
+        else:
+            self._wait(reading_s(said) if scene.read_s is None else scene.read_s, scene.stories, self.skip.is_set)
+        left_s = LIMIT_S - (self._context.now_ms() - begun) / 1000
         if scene.burst and burst is not None:
-            left_s = ACT_S - (self._context.now_ms() - begun) / 1000
-            facts = self._facts(burst, left_s, scene.stories)
-            if facts:
-                self._bursts[scene.burst.name] = facts
+            self._take_facts(scene.burst.name, burst, left_s, scene.stories)
         if scene.chats and asked is not None:
-            self._wait(ACT_S - (self._context.now_ms() - begun) / 1000, False, lambda: asked.answered)
+            self._wait(left_s, False, lambda: asked.answered)
+            if not asked.answered:
+                self._cut(asked.tracked, LIMIT_S)
             self._chats[scene.chats.name] = asked.facts()
         return said
 
+    def _ask_for_guess(self, number: int, scene: Scene) -> None:
+        """Wait until an answer is chosen, or for ``GUESS_S``; the time that is left counts from then on."""
+        self._wait(GUESS_S if scene.read_s is None else scene.read_s, scene.stories, self.skip.is_set)
+        self._asking = False
+        self._caption(number, replace(scene, answers={}))
+        self._begun_ms = self._context.now_ms() - 1000 * sum(self._plan.seconds[: number + 1])
+
     def _caption(self, number: int, scene: Scene) -> Caption:
-        said = caption(scene.caption, {**self._sent, **figures_of(self._bursts, self._chats)})
-        rings = [found for target in scene.rings if (found := ring(target, self._bursts))]
+        """Publish a scene's caption and return it; the last one begins by saying whether the guess was right."""
         demo = self._demo
+        known = {**self._sent, **figures_of(self._bursts, self._chats)}
+        said = caption(scene.caption, known)
+        if number == len(demo.scenes) - 1 and self._guess and known.keys() & self._answers.keys():
+            judged = "You guessed right." if self._guess in known else "Not quite."
+            said = [Segment(f"{judged} "), *said]
+        if scene.answers:
+            self._answers, self._asking = dict(scene.answers), True
+        rings = [found for target in scene.rings if (found := ring(target, self._bursts))]
         self._publish(
             {
                 "name": demo.name,
@@ -283,8 +319,11 @@ class _Play:
                 "seconds": self._plan.whole_s,
                 "span_ms": self._plan.span_ms,
                 "caption": for_page(said),
+                "answers": list(scene.answers.values()),
+                "guess": self._answers.get(self._guess, ""),
                 "figures": figures_in(said),
                 "rings": rings,
+                **({"clients": clients} if (clients := list(self._measured_clients())) else {}),
             }
         )
         return said
@@ -299,7 +338,8 @@ class _Play:
 
     def _send(self, wanted: DemoBurst, stories: bool) -> int:
         """Send a burst once all stories stream, if there are any, and nothing else is running; returns its number."""
-        self._clear(cache=wanted.cleared)
+        self._clear()
+        self._engine.clear_cache()
         if stories:
             self._wait(STREAMING_S, True, self._all_stream)
         burst: Burst = self._context.traffic.burst(
@@ -320,13 +360,11 @@ class _Play:
         self._requests += asked.request_ids
         return asked
 
-    def _clear(self, *, cache: bool) -> None:
-        """Abort what is left of earlier scenes, and empty the prefix cache if asked."""
+    def _clear(self) -> None:
+        """Abort what is left of earlier scenes."""
         for request_id in self._requests:
             self._context.requests.abort(request_id)
         self._lanes.clear()
-        if cache:
-            self._engine.clear_cache()
 
     def _submit(self, prompt: list[int], params: SamplingParams) -> TrackedRequest:
         tracked = self._context.requests.submit(prompt, params, kind="api", tab=self.tab_id, title="a client's prompt")
@@ -337,15 +375,32 @@ class _Play:
     def _figures_of_clients(self, clients: ClientTraffic) -> dict[str, str]:
         """Returns the clients' figures, and ``kv``, the share of the KV blocks in use, in percent."""
         found, stats = clients.figures(), self._context.stats()
+        if f"{clients.name}_first_token" not in found:
+            self._cut(clients.requests, (self._context.now_ms() - self._begun_ms) / 1000)
         if found and stats.get("kv_total"):
             found[f"{clients.name}_kv"] = whole(100 * (stats["kv_active"] + stats["kv_shared"]) / stats["kv_total"])
         return found
 
-    def _facts(self, burst: int, seconds: float, stories: bool) -> BurstFacts | None:
-        """Wait up to ``seconds`` until a burst is answered, and keep stories going; returns its facts."""
+    def _measured_clients(self) -> Iterator[list[Any]]:
+        """Yields the numbers of clients, the times on the page's clock in which the first tokens came that captions speak of,
+        and after how long on average."""
+        zero_ms = self._context.now_ms() - self._engine.clock.now_ns() / 1e6
+        for count, (ttft_s, *period) in (self._clients.measured if self._clients else {}).items():
+            yield [count, *(zero_ms + ns / 1e6 for ns in period), duration(ttft_s)]
+
+    def _take_facts(self, name: str, burst: int, seconds: float, stories: bool) -> None:
+        """Wait up to ``seconds`` until a burst is answered, and keep stories going; take what is known of it then."""
         story = self._context.story
         self._wait(seconds, stories, lambda: story.burst(burst, answered=True) is not None)
-        return story.burst(burst)
+        if facts := story.burst(burst):
+            self._bursts[name] = facts
+        elif sent := self._context.traffic.newest_burst:
+            self._cut(sent.requests, LIMIT_S)
+
+    def _cut(self, requests: Sequence[TrackedRequest], seconds: float) -> None:
+        """Note that these were not answered within ``seconds``."""
+        done = sum(tracked.finished for tracked in requests)
+        self._sent |= {"cut_limit": f"{seconds:.0f} s", "cut_done": whole(done), "cut_size": whole(len(requests))}
 
     def _all_stream(self) -> bool:
         unfinished = {tracked.request_id: tracked for tracked in self._tab.unfinished()}

@@ -12,14 +12,22 @@ from typing import Any, Literal
 from roseplay.play.story.caption import Forms
 from roseplay.traffic.prompts import KINDS, PromptMix
 
-SLOW_MOTION = "The model is fast, so this runs in slow motion, {slow_motion}."
+SLOW_MOTION = "It runs in slow motion, {slow_motion}."
 NO_SHARING: Mapping[str, Any] = {"prefix_cache": False, "same_step_sharing": False}  # knobs
-Ring = str | tuple[Literal["gap", "step"], str]
+STORIES = (
+    "Tell me a story about a fox.",
+    "Tell me a story about a robot.",
+    "Tell me a story about a clock.",
+    "Tell me a story about a cat.",
+)
+# What verdicts say of a run that was cut before its figures were known.
+CUT = "**After {cut_limit} only {cut_done} of {cut_size} answers were done,** too few to compare."
+Ring = str | tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoBurst:
-    """A burst of a demo; bursts with the same seed have the same prompts.
+    """A burst of a demo, which begins with an empty prefix cache; bursts with the same seed have the same prompts.
 
     Attributes:
         name: by which captions and rings refer to it.
@@ -27,7 +35,6 @@ class DemoBurst:
         answer: tokens of each answer.
         mix: how its prompts relate; by default, as usual for its kind.
         tenant: whose it is.
-        cleared: whether the prefix cache is emptied before.
     """
 
     name: str
@@ -37,7 +44,6 @@ class DemoBurst:
     seed: int = 1
     mix: PromptMix | None = None
     tenant: str | None = None
-    cleared: bool = True
 
     @property
     def prompts(self) -> PromptMix:
@@ -53,9 +59,7 @@ class DemoChats:
         prompts: one for each of ``lanes``.
         turn: each begins a ``new`` chat, continues its lane's chat (``next``), or replaces the lane's last question (``again``).
         answer: the most tokens of an answer.
-        system_tokens: length of their system prompt, the same for all chats of a demo.
         tenant: whose they are.
-        cleared: whether the prefix cache is emptied before.
     """
 
     name: str
@@ -63,9 +67,7 @@ class DemoChats:
     lanes: tuple[int, ...] = (1, 2, 3, 4)
     turn: Literal["new", "next", "again"] = "new"
     answer: int = 64
-    system_tokens: int = 0
     tenant: str | None = None
-    cleared: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,23 +85,28 @@ class DemoClients:
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """One caption, and what happens before it is shown. It lasts until the caption is read and nothing more happens.
+    """One caption, and what happens while it is shown. It lasts until the caption is read and its traffic is answered.
 
     Attributes:
         caption: its sentences, see ``story.caption``; ``caption_figures.py`` lists the figures.
         knobs: set when it begins.
         stories: whether the lanes are kept streaming; not with ``chats``.
-        burst: sent when it begins; the scene then lasts until it is answered, at most ``plan.ACT_S``.
+        answers: makes the caption a question: possible answers, each by the figure that makes it right if it is known at
+            the end. The scene then lasts until one is chosen, at most ``player.GUESS_S``, and the demo's last caption
+            says whether it was right.
+        burst: sent when it begins; the scene then lasts until it is answered, at most ``player.LIMIT_S``.
         chats: the same for prompts in the lanes, which are sent after the burst if there is one.
         clients: send from its beginning to the end of the demo, in place of earlier ones; the scene then lasts as long
             as ``ClientSize.takes_s``, at most ``plan.ACT_S``.
         settles: lasts as long as the last scene with new clients, while these go on.
-        rings: what to highlight: elements of the page by ID, the token after the pause of a burst (``("gap", name)``), or
-            a burst's longest step (``("step", name)``).
+        rings: what to highlight: elements of the page by ID, also at the time of a burst (``(id, name)``); the token after
+            the pause of a burst (``("gap", name)``), a burst's longest step (``("step", name)``), or an answer of it that
+            was preempted (``("preempted", name)``).
         read_s: reading time of its caption; by default derived from its length.
     """
 
     caption: tuple[Forms, ...]
+    answers: Mapping[str, str] = field(default_factory=dict)
     knobs: Mapping[str, Any] = field(default_factory=dict)
     stories: bool = False
     burst: DemoBurst | None = None
@@ -128,11 +135,11 @@ class Demo:
         name: in addresses and events.
         shows: what it shows, in a few words.
         knobs: set at its beginning; all others are left as they are.
-        scenes: the last one's caption compares. There are bursts, all of the same size, chats, or both; or there are clients.
+        scenes: the first one asks, and the last one's caption compares. There are bursts, all of the same size, chats, or
+            both; or there are clients.
         after: what to try afterwards.
         watched_s: the least time in which its longest scene's traffic is answered; slow motion makes it last so long.
         fills_pool: whether its bursts must need more KV blocks than there are.
-        absent_simulated: why a simulated GPU cannot show it, if so.
     """
 
     name: str
@@ -143,4 +150,3 @@ class Demo:
     after: str
     watched_s: float = 1.0
     fills_pool: bool = False
-    absent_simulated: str | None = None

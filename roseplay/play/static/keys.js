@@ -31,6 +31,9 @@ function help() {
   else dialog.showModal();
 }
 
+/* Answer a demo's question, or focus a lane. */
+const choose = (number) => (demos.own && demos.caption.answers?.[number - 1] ? demos.next : focusLane)(number);
+
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || typing(event.target)) return;
   if (event.key === "?") help();
@@ -41,7 +44,7 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "b" && shows("rp-live")) press("burst");
   else if (event.key === "d" && shows("rp-live")) demos.start();
   else if ((event.key === "n" || event.key === "ArrowRight") && demos.own && !steers(event.target)) demos.next();
-  else if (/^[1-8]$/.test(event.key) && shows("rp-live")) focusLane(Number(event.key));
+  else if (/^[1-8]$/.test(event.key) && shows("rp-live")) choose(Number(event.key));
   else return;
   event.preventDefault();
 });

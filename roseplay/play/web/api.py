@@ -26,7 +26,17 @@ from roseplay.play.answer_settings import NAMES, read
 from roseplay.play.bursts import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_RATE
 from roseplay.play.chats import Message
 from roseplay.play.demos.catalog import DEMOS
-from roseplay.play.inputs import LaneNumber, LaneNumbers, Number, RequestIds, Switch, TabId, TabIdOrNone, Whole
+from roseplay.play.inputs import (
+    AnswerNumber,
+    LaneNumber,
+    LaneNumbers,
+    Number,
+    RequestIds,
+    Switch,
+    TabId,
+    TabIdOrNone,
+    Whole,
+)
 from roseplay.play.page_host import PageHost
 from roseplay.play.session import DEFAULT_LANES, check_tab_id
 from roseplay.play.web.calls import Endpoints, endpoint, refusal, refusals_as_errors, warn
@@ -276,9 +286,9 @@ class Demos(Endpoints):
         return self.playground.start_demo(name, tab).title
 
     @endpoint
-    def next_caption(self, tab: TabId = "") -> bool:
-        """Go on to the next caption of a tab's demo; returns whether there is one."""
-        return self.playground.demos.next(tab)
+    def next_caption(self, tab: TabId = "", guess: AnswerNumber = 0) -> bool:
+        """Go on to the next caption of a tab's demo, with an answer to its question; returns whether there is one."""
+        return self.playground.demos.next(tab, guess)
 
     @endpoint
     def end_demo(self, tab: TabId = "") -> bool:

@@ -7,7 +7,7 @@ import { popover } from "../shared/popover.js";
 import { store } from "../shared/store.js";
 import { demos } from "./demos.js";
 
-const COUNTS = "No One Two Three Four Five Six Seven Eight Nine Ten Eleven Twelve".split(" ");
+const COUNTS = "No One Two Three Four Five Six Seven Eight".split(" ");
 
 const offered = () => demos.list.filter((one) => !one.absent);
 const absent = () => demos.list.filter((one) => one.absent);

@@ -33,8 +33,9 @@ function start(name = demos.list[0]?.name) {
   if (name && !poll.starting && !poll.held && !demos.caption && !demos.elsewhere) call("start_demo", { name });
 }
 
-function next() {
-  if (demos.own) call("next_caption");
+/* Go on, with the number of an answer if the caption asks for one. */
+function next(guess = 0) {
+  if (demos.own) call("next_caption", { guess });
 }
 
 function end() {

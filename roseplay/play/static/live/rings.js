@@ -1,16 +1,18 @@
-/* Rings around what a demo's caption refers to: a token, a step, or a part of the page. They follow what they surround,
- * and are hidden while it is not in view. */
+/* Rings around what a demo's caption refers to: a token, a step, a preemption, or a part of the page. They follow what
+ * they surround, and are hidden while it is not in view. */
 import { make, phone, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 import { tokenOf } from "../shared/tokenof.js";
 import { demos } from "./demos.js";
+import { rows, timeline } from "./timeline.js";
 import { view } from "./view.js";
 
 /** @import { Ring } from "../shared/types.js" */
 
 const EVERY_MS = 100, CLEAR_PX = 8, LABEL_GAP = 8, BEFORE = 0.6;
+const PANELS = { gap: "rp-itl", step: "rp-tokens", preempted: "rp-steps" };
 
 /** @typedef {{x: number, y: number, width: number, height: number}} Box in px of the viewport */
 
@@ -42,9 +44,20 @@ function standStill(rings) {
 }
 
 /** @param {Ring} ring */
-function timeOf({ of, step }) {
-  const { steps } = store, row = of === "element" ? -1 : store.stepRow(step);
+function timeOf(ring) {
+  if (ring.t !== undefined) return time.x(ring.t);
+  if (ring.of === "preempted") return preemptedIn(ring)[0]?.x ?? null;
+  const { steps } = store, row = ring.step === undefined ? -1 : store.stepRow(ring.step);
   return row < 0 ? null : time.x(steps.t1[row & steps.mask]);
+}
+
+/**
+ * The preemptions of a burst's requests, at their view times, the first one first.
+ * @param {Ring} ring */
+function preemptedIn({ burst }) {
+  const requests = [...store.requests.values()].filter((one) => one.burst === burst);
+  const found = requests.flatMap(({ rid, preempted }) => preempted.map((t) => ({ rid, x: time.x(t) })));
+  return found.sort((a, b) => a.x - b.x);
 }
 
 function place() {
@@ -54,25 +67,26 @@ function place() {
     root.hidden = !box;
     if (!box) return;
     const clear = ring.of === "element" ? 2 : CLEAR_PX;
+    const left = Math.max(0, box.x - clear), right = Math.min(innerWidth, box.x + box.width + clear);
     Object.assign(root.style, {
-      left: `${box.x - clear}px`,
+      left: `${left}px`,
       top: `${box.y - clear}px`,
-      width: `${box.width + 2 * clear}px`,
+      width: `${right - left}px`,
       height: `${box.height + 2 * clear}px`,
     });
     write(label, ring.label || "");
     label.hidden = !ring.label;
     const panel = panelOf(ring)?.getBoundingClientRect() ?? { left: 0, right: innerWidth };
-    const rooms = [box.x - panel.left, panel.right - box.x - box.width], left = rooms[0] > rooms[1];
-    Object.assign(label.style, left ? { right: "100%", left: "" } : { left: "100%", right: "" });
-    label.style.margin = left ? `0 ${LABEL_GAP}px 0 0` : `0 0 0 ${LABEL_GAP}px`;
+    const rooms = [box.x - panel.left, panel.right - box.x - box.width], before = rooms[0] > rooms[1];
+    Object.assign(label.style, before ? { right: "100%", left: "" } : { left: "100%", right: "" });
+    label.style.margin = before ? `0 ${LABEL_GAP}px 0 0` : `0 0 0 ${LABEL_GAP}px`;
     label.style.maxWidth = `${Math.max(...rooms) - clear - 2 * LABEL_GAP}px`;
   });
 }
 
 /** @param {Ring} ring @returns {HTMLElement | null} */
 function panelOf({ of, id }) {
-  return document.getElementById(of === "gap" ? "rp-itl" : of === "step" ? "rp-tokens" : id);
+  return document.getElementById(PANELS[of] ?? id);
 }
 
 /** @param {Ring} ring @returns {Box | null} */
@@ -80,6 +94,7 @@ function boxOf(ring) {
   const panel = panelOf(ring);
   if (!panel || !panel.clientWidth) return null;
   if (ring.of === "element") return panel.getBoundingClientRect();
+  if (ring.of === "preempted") return diamondIn(panel, ring);
   /** @type {any} */
   const plot = panel.querySelector(".rp-plot"), { left, top } = plot.getBoundingClientRect();
   const at = plot.place && (ring.of === "gap" ? gapAt(plot, ring) : stepAt(plot, ring));
@@ -100,7 +115,22 @@ function gapAt(plot, ring) {
 function stepAt(plot, ring) {
   const { steps } = store, row = store.stepRow(ring.step), slot = row & steps.mask;
   if (row < 0) return null;
-  const top = plot.place(time.x(steps.t0[slot]), steps.prompt_tokens[slot] + steps.decode_tokens[slot]);
+  const { x0, x1 } = view.window(time.now()), inside = x0 + (x1 - x0) / 100; // of a step that began before, a part
+  const top = plot.place(
+    Math.max(inside, time.x(steps.t0[slot])),
+    steps.prompt_tokens[slot] + steps.decode_tokens[slot],
+  );
   const bottom = plot.place(time.x(steps.t1[slot]), 0);
   return top && bottom && { x: top.x, y: top.y, width: bottom.x - top.x, height: bottom.y - top.y };
+}
+
+/**
+ * The first of a burst's diamonds that has a row.
+ * @param {HTMLElement} panel
+ * @param {Ring} ring */
+function diamondIn(panel, ring) {
+  const { left, top } = panel.querySelector("canvas").getBoundingClientRect();
+  const drawn = preemptedIn(ring).find(({ rid }) => rows.of({ rid }) < timeline.shown);
+  const x = drawn && timeline.x(drawn.x);
+  return x > 0 && x < timeline.width ? { x: left + x, y: top + timeline.y(rows.of(drawn)), width: 0, height: 0 } : null;
 }

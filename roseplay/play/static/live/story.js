@@ -39,7 +39,7 @@ const OF_A_SERVER = [
 
 /** @type {HTMLElement | null} */
 let box = null;
-let lines = [], progress = null, limit = null, share = null, next = null;
+let lines = [], progress = null, answers = null, limit = null, share = null, next = null;
 /** @type {HTMLElement | null} */
 let focused = null; // before a demo
 /** @type {Said | null} */
@@ -51,13 +51,14 @@ export function mount(element) {
   box = element.querySelector(".rp-strip");
   lines = [make("p"), make("p")];
   progress = make("div", { className: "rp-story-course", hidden: true });
+  answers = make("div", { className: "rp-story-answers", role: "group", "aria-label": "Your guess", hidden: true });
   const text = make("div", { className: "rp-story-text", role: "status" }, ...lines);
   const takes = make("small"), values = { className: "rp-show-me rp-primary", onclick: () => demos.start() };
   const first = makeButton("Show me", values, takes, make("kbd", "", "D"));
   on("demos offered", () => write(takes, demos.list[0]?.seconds ? format.minutes(demos.list[0].seconds) : ""));
   box.append(
     ...(demos.list.length ? [make("div", "rp-story-first", first, menu("All demos"))] : []),
-    make("div", "rp-story-main", text, progress),
+    make("div", "rp-story-main", text, progress, answers),
     limitCell(),
     spanCell(),
     make("div", "rp-story-menu", ...(demos.list.length ? [menu("Show me")] : [])),
@@ -90,7 +91,7 @@ function spanCell() {
 }
 
 function controls() {
-  next = makeButton("Next", { className: "rp-show-me rp-primary", onclick: demos.next }, make("kbd", "", "N"));
+  next = makeButton("Next", { className: "rp-show-me rp-primary", onclick: () => demos.next() }, make("kbd", "", "N"));
   const stop = makeButton("Stop", { className: "rp-show-me", onclick: demos.end }, make("kbd", "", "Esc"));
   return make("div", { className: "rp-story-controls", role: "group", "aria-label": "Demo" }, next, stop);
 }
@@ -153,18 +154,32 @@ function show() {
   lines.forEach((line, i) => {
     if (plain(sentences[i] || []) !== line.textContent) line.replaceChildren(...drawn(sentences[i] || []));
   });
-  progress.hidden = about !== "demo";
+  ask(demos.own && demos.caption?.answers || []);
+  progress.hidden = about !== "demo" || !answers.hidden;
   if (demos.caption) course();
   fit();
 }
 
+/* A button for each answer to the caption's question; the demo goes on with the first that is pressed.
+ * @param {string[]} texts */
+function ask(texts) {
+  if (texts.join() === answers.dataset.of) return;
+  answers.dataset.of = texts.join();
+  answers.hidden = !texts.length;
+  answers.replaceChildren(...texts.map((text, i) => {
+    const values = { className: "rp-show-me", onclick: () => demos.next(i + 1) };
+    return makeButton(text, values, make("kbd", "", String(i + 1)));
+  }));
+}
+
 /* A dot for each caption, and the demo's progress. */
 function course() {
-  const { scene, scenes, title, seconds, begun } = demos.caption;
+  const { scene, scenes, title, seconds, begun, guess } = demos.caption;
   const dots = Array.from({ length: scenes }, (_, i) => make("i", i < scene ? "rp-done" : i === scene ? "rp-now" : ""));
   const gone = Math.min(seconds, Math.max(0, (clock() - begun) / 1000));
   const passed = make("small", "", `${format.minutes(gone)} of ${format.minutes(seconds)}`);
-  progress.replaceChildren(...dots, make("span", "", title), passed);
+  const guessed = guess ? [make("span", "", `your guess: ${guess}`)] : [];
+  progress.replaceChildren(...dots, make("span", "", title), passed, ...guessed);
 }
 
 /* A sentence that is too long for its line is set smaller. */

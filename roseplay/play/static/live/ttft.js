@@ -10,6 +10,7 @@ import { slowedFirst } from "../shared/past.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 import { Chart } from "./chart.js";
+import { demos } from "./demos.js";
 import { begunIn } from "./gaps.js";
 import { knobMarks } from "./knobmarks.js";
 import { annotation, beside, dotTrace, lineTrace } from "../shared/chart/shapes.js";
@@ -45,7 +46,15 @@ function account({ name, slow, ttft }) {
 }
 
 /* [{name, ttft (sorted, ms)}], the newest last. */
-function collect() {
+const collect = () => demos.caption?.clients?.map(clients) ?? collectBursts();
+
+/** What a demo measured of its clients. @param {[number, number, number, string]} group */
+function clients([count, since, until, mean]) {
+  const theirs = ({ kind, first }) => kind === "api" && first >= since && first <= until;
+  return curve(`${count} clients: ${mean}`, [...store.requests.values()].filter(theirs));
+}
+
+function collectBursts() {
   const begun = ({ requests }) => requests.some(({ ttft_ms }) => ttft_ms !== null);
   const bursts = [...store.bursts.values()].filter(begun).sort((a, b) => a.id - b.id), last = bursts.pop();
   const shown = bursts.filter(({ id }) => id === last.compared);

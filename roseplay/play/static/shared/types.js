@@ -162,10 +162,17 @@
  * @property {number} seconds that it takes, about
  * @property {number} [span_ms] how much time the charts show meanwhile
  * @property {Sentence} caption
+ * @property {string[]} [answers] to the question that it asks
+ * @property {string} [guess] the chosen one
  * @property {Record<string, string>} figures that it names
  * @property {Ring[]} rings
+ * @property {[count: number, since: number, until: number, mean: string][]} [clients] whose first tokens of these times
+ *   it speaks of, and after how long they came on average
  */
-/** @typedef {{of: "gap" | "step" | "element", id?: string, request?: number, step?: number, label?: string}} Ring */
+/**
+ * @typedef {{of: "gap" | "step" | "preempted" | "element", id?: string, t?: number, request?: number, step?: number,
+ *   burst?: number, label?: string}} Ring `t`: when it was as the caption says
+ */
 
 /**
  * @typedef {[block: number, references: number, owner: number, findable: number, count?: number]} BlockRow `count`
