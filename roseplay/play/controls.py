@@ -29,7 +29,7 @@ _NUMBERS = tuple(knob for knob in _CONTROLLED if not isinstance(SETTINGS[knob].v
 SLIDERS = tuple(sorted(_NUMBERS, key=lambda knob: knob in _MORE))
 CHOICES = tuple(knob for knob in _CONTROLLED if isinstance(SETTINGS[knob].values, Choice))
 _ON_OFF = tuple(knob for knob in _CONTROLLED if isinstance(SETTINGS[knob].values, Switch))
-SWITCHES = tuple(sorted(_ON_OFF, key=lambda knob: knob not in _SAVING))
+SWITCHES = tuple(sorted(_ON_OFF, key=lambda knob: (knob not in _SAVING, bool(SETTINGS[knob].needs))))
 IDS = {knob: SETTINGS[knob].control for knob in (*SLIDERS, *CHOICES, *SWITCHES, "slow_motion")}
 SLOW_FACTOR = 10
 
@@ -170,9 +170,11 @@ class Controls:
             html(MORE_BUTTON, elem_id="rp-more-head")
             chosen = [PlainControl(host, knob) for knob in CHOICES]
             self._controls += [*(_slider(host, knob) for knob in SLIDERS if knob in _MORE), *chosen]
+            # The page moves them to the others where they can act.
+            needy = [PlainControl(host, knob) for knob in SWITCHES if SETTINGS[knob].needs]
         with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-opt"):
             section("Optimisations", "", "opt")
-            self._controls += [PlainControl(host, knob) for knob in SWITCHES]
+            self._controls += [*(PlainControl(host, knob) for knob in SWITCHES if not SETTINGS[knob].needs), *needy]
             self._controls.append(SlowMotion(host))
         self.sync = html("", elem_id="rp-sync", js_on_load=assets.mount("live/knobs.js", "sync"))
 

@@ -20,7 +20,7 @@ PANELS = {"itl": (556, 330), "tokens": (556, 160), "ttft": (278, 186), "kvtime":
 TIMED = ("itl", "tokens", "kvtime")
 CHARTS = (*TIMED, "ttft")
 EMPTY = {
-    "itl": "One dot per token: how long its reader waited for it.",
+    "itl": "One dot per token: how long its reader waited.",
     "tokens": "One bar per step: how many tokens it computed.",
     "kvtime": "How much memory is held.",
     "ttft": "How soon answers begin.",

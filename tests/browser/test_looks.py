@@ -14,6 +14,20 @@ from tests.play.fake_engine import FakeEngine
 
 Open = Callable[..., Page]
 MOST_REQUESTS = 60  # on a first visit, including the document
+MOST_CONTROLS, MOST_WORDS = 35, 160  # that a first visitor sees
+# How many controls can be focused, and how many words have a letter, of those in view.
+SEEN = """() => {
+  const shown = (it) => it.checkVisibility({ visibilityProperty: true }) && !it.closest(".visually-hidden, .sr-only, .rp-said");
+  const inView = ({ width, height, top, bottom }) => width > 1 && height > 1 && bottom > 0 && top < innerHeight;
+  const controls = [...document.querySelectorAll("a[href], button, input, select, textarea, [tabindex]")]
+    .filter((it) => it.tabIndex >= 0 && !it.disabled && shown(it) && inView(it.getBoundingClientRect()));
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), range = new Range(), words = [];
+  for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+    range.selectNodeContents(text);
+    if (shown(text.parentElement) && inView(range.getBoundingClientRect())) words.push(...text.data.split(/\\s+/));
+  }
+  return [controls.length, words.filter((word) => /\\p{L}/u.test(word)).length];
+}"""
 OVERFLOW = (
     "() => [document.documentElement.scrollWidth - innerWidth, document.documentElement.scrollHeight - innerHeight]"
 )
@@ -28,7 +42,17 @@ def top(page: Page, selector: str) -> float:
 def test_the_first_screen_needs_no_scrolling_and_says_what_becomes_of_its_engine(open_page: Open) -> None:
     engine = FakeEngine(run=True)
     with serving(engine) as served:
-        page = open_page(served)
+        page = open_page(served, path="/?view=simple")
+        expect(page.locator(".rp-demos li").first).to_be_visible()
+        controls, words = page.evaluate(SEEN)
+        assert controls <= MOST_CONTROLS and words <= MOST_WORDS
+        page.route("**/ui/delta*", lambda route: route.fulfill(status=200, body="not json"))
+        reload(page)
+        expect(page.locator("#rp-lane-4")).to_be_visible()
+        expect(page.locator(":is(.rp-demos, .rp-hint) button")).to_have_count(0)  # which ones is not known yet
+        page.unroute("**/ui/delta*")
+        expect(page.locator(".rp-demos li").first).to_be_visible()
+        page.get_by_role("button", name="All controls").click()
         first_screen(page)
         fetched = page.evaluate("performance.getEntriesByType('resource').map(({ name }) => name)")
         assert sum("/ui/static/" in address for address in fetched) == 1, "the page's modules are loaded as one script"
@@ -123,7 +147,7 @@ def test_a_phone(phone: Page) -> None:
     assert tops == sorted(tops)
     assert phone.evaluate(OVERFLOW)[0] == 0
     expect(phone.locator("#budget")).to_be_hidden()
-    expect(phone.locator("#rp-knobs-button")).to_contain_text("budget ∞ · batch 32 · 4 of 5 on")
+    expect(phone.locator("#rp-knobs-button")).to_contain_text("budget ∞ · batch 32 · 4 of 4 on")
     phone.locator("#rp-knobs-button").tap()
     expect(phone.locator("#budget")).to_be_visible()
     assert phone.evaluate(OVERFLOW)[0] == 0

@@ -104,7 +104,7 @@ def test_switches_act(mock: Served, page: Page) -> None:
     }.items():  # fmt: skip
         page.locator(f"#{name} input").press("Space")
         wait_until(lambda knob=knob: getattr(mock.engine.knobs, knob) is False)
-    expect(page.locator("#rp-opt-head h3 span")).to_have_text("0 of 5 on")
+    expect(page.locator("#rp-opt-head h3 span")).to_have_text("0 of 4 on")
     expect(page.locator("#graphs input")).to_be_disabled()
 
 

@@ -43,8 +43,10 @@ def test_a_knob_says_what_it_is_what_to_watch_and_how_it_stands(mock: Served, pa
     term(page, "Prefill budget").click()
     expect(popover(page, "Max batch")).to_be_hidden()
     assert rows(page)["vLLM"] == "no equivalent; nearest: --max-num-batched-tokens"
+    page.locator("#rp-more-button").click()  # where what cannot act here is
     term(page, "CUDA graphs").click()
     assert rows(page)["now"] == "on", "nothing has changed it"
+    page.locator("#rp-more-button").click()
 
 
 def test_by_keyboard(mock: Served, page: Page) -> None:

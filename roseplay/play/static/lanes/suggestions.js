@@ -6,9 +6,9 @@ const EMBEDDED_MODEL = "tiny-chat";
 /* Questions that the embedded model, which knows little, answers well. */
 const ITS_OWN = [
   ["Tell me a story about a fox.", "Why did my ITL spike?"],
-  ["Tell me a story about a robot.", "What is paged attention?"],
+  ["What is paged attention?", "Tell me a story about a robot."],
   ["Tell me a story about a clock.", "What does the prefix cache do?"],
-  ["Tell me a story about a cat.", "What is chunked prefill?"],
+  ["What is chunked prefill?", "Tell me a story about a cat."],
 ];
 
 /* Questions for any chat model that even one of a hundred million parameters answers well; it knows no recipes. */

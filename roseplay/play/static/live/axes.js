@@ -21,7 +21,7 @@ export function timeTicks({ x0, x1, now, live }, width, least = 80) {
   const digits = Math.max(0, Math.min(3, Math.ceil(-Math.log10(step) + 0.01)));
   const ticks = [];
   for (let n = Math.ceil((x0 - now) / 1000 / step - 1e-6); n * step <= (x1 - now) / 1000 + 1e-6; n++) {
-    const unit = ticks.length && width < 260 ? "" : " s", ago = minus((n * step).toFixed(live ? 0 : digits)) + unit;
+    const unit = ticks.length ? "" : " s", ago = minus((n * step).toFixed(live ? 0 : digits)) + unit;
     ticks.push({ x: now + n * step * 1000, text: n === 0 ? nowText() : ago });
   }
   return ticks;

@@ -50,7 +50,7 @@ export function mount(element) {
     flags: true,
     follows: true,
     margin: { l: 38, r: 48, t: 22, b: 20 },
-    nothing: "One dot per token: how long its reader waited for it.",
+    nothing: "One dot per token: how long its reader waited.",
     head: [legendEntry(legendDot("ink2"), "slow, by request", "rp-roomy"), axis],
     hover: ({ curveNumber, pointNumber }) => points[curveNumber][pointNumber],
     zoomedY: (range) => (scale.zoom = range),

@@ -204,6 +204,16 @@ export function lacks(knob) {
   return needs === "a GPU" && !(store.info && isGpu(store.info.device)) ? needs : "";
 }
 
+/* What needs a GPU is among More settings unless there is one. */
+function arrange() {
+  const more = document.getElementById("rp-more-knobs"), last = document.getElementById("rp-slow-row");
+  for (const knob of SWITCHES.filter((knob) => settings.knobs[knob].needs && store.info)) {
+    const control = document.getElementById(controls[knob]), inMore = more?.contains(control);
+    if (control && inMore && !lacks(knob)) last?.before(control);
+    else if (control && !inMore && lacks(knob)) more?.append(control);
+  }
+}
+
 const isOn = (knob) => store.knobs[knob] && !lacks(knob);
 
 function switchState(knob) {
@@ -252,7 +262,8 @@ function traffic() {
 function show() {
   const { knobs } = store;
   if (!document.getElementById("rp-rail") || !Object.keys(knobs).length) return;
-  const count = `${SWITCHES.filter(isOn).length} of ${SWITCHES.length} on`;
+  arrange();
+  const count = `${SWITCHES.filter(isOn).length} of ${SWITCHES.filter((knob) => !lacks(knob)).length} on`;
   const hint = document.querySelector("#rp-opt-head h3 span");
   if (hint) write(hint, count);
   const chip = document.querySelector(".rp-slow-chip");

@@ -38,7 +38,7 @@ const ROW = 13, LEAST_ROW = 4, CHUNK = 10, DECODE = 3, LANES_GAP = 8;
 const NOTCH_PX = 3; // steps wider than this stand apart
 const NOTHING = "One row per request: when it waited, and which steps computed it.";
 
-let panel = null, pen = null, g = null, copyLegend = null, shades = null, summary = "No steps yet.";
+let panel = null, pen = null, g = null, rare = [], shades = null, summary = "No steps yet.";
 
 export function mount(element) {
   const describe = () => `Step timeline. ${summary}`, spec = { every: 1, follows: true, keys: true, draw, describe };
@@ -58,8 +58,8 @@ export function mount(element) {
   shades = shadesLegend();
   legends.push(shades.entry);
   panel.show(...legends, views);
-  copyLegend = element.querySelector(".rp-copied");
-  copyLegend.hidden = true;
+  rare = ["preempted", "copied"].map((name) => ({ name, entry: element.querySelector(`.rp-${name}`) }));
+  for (const { entry } of rare) entry.hidden = true;
   on("first screen", panel.soon);
   watchKeys(canvas, panel.said, panel.soon);
   steer(canvas);
@@ -274,7 +274,8 @@ function marks() {
     for (const t of known.copied) copied(timeline.x(time.x(t)), y);
   }
   g.globalAlpha = 1;
-  copyLegend.hidden = !rows.visible.some((known) => known.copied.some((t) => time.x(t) >= timeline.window.x0));
+  const inView = (t) => time.x(t) >= timeline.window.x0;
+  for (const { name, entry } of rare) entry.hidden = !rows.visible.some((known) => known[name].some(inView));
 }
 
 /* Outline all steps of a request that is selected as a whole. */
@@ -341,7 +342,7 @@ function legend() {
   return [
     [svg(9, 12, bar(0, 3, 12), bar(5, 3, 12)), "prompt chunk", "rp-of-steps"],
     [svg(12, 4, bar(0, 12, 3)), "decode", ""],
-    [svg(12, 12, path("M6 1l5 5l-5 5l-5 -5z", "var(--rp-surface)")), "preempted", "rp-roomy rp-of-steps"],
+    [svg(12, 12, path("M6 1l5 5l-5 5l-5 -5z", "var(--rp-surface)")), "preempted", "rp-roomy rp-of-steps rp-preempted"],
     [legendLine("ink3", 1, "1 2", 12), "queued", "rp-roomy"],
     [svg(9, 9, path("M2.5 2.5v-2h6v6h-2M.5 2.5h6v6h-6z", "none")), "copied", "rp-roomy rp-copied"],
   ].map((entry) => legendEntry(...entry));

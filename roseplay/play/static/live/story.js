@@ -23,7 +23,7 @@ const LIMITS = { blocks: "KV" }; // the others are called what they are
 const PURPOSE = [
   [
     ["Four chats share one engine.", "bold"],
-    [" Burst adds many more requests; the sliders decide which of them wait.", ""],
+    [" Burst adds many requests; the sliders decide which wait.", ""],
   ],
   [[
     "Show me plays it for you: four stories, a burst, the pause it causes, and the same burst with one slider moved.",
