@@ -97,7 +97,7 @@ def go_on(page: Page, number: int) -> str:
     return str(caption(page).inner_text())
 
 
-def test_show_me_says_what_the_telemetry_says(live: Served, page: Page, patient: None) -> None:
+def test_show_me_says_what_the_telemetry_says(live: Served, page: Page, patient: None, open_page: Open) -> None:
     live.engine.set_knobs(prefill_max_tokens=512)
     page.wait_for_function("() => Rose.store.knobs.prefill_max_tokens === 512")
     expect(page.locator(".rp-demos li").first).to_be_visible()
@@ -141,6 +141,9 @@ def test_show_me_says_what_the_telemetry_says(live: Served, page: Page, patient:
     page.wait_for_function("() => Rose.store.knobs.prefill_max_tokens === 512 && Rose.view.span === 15000")
     expect(page.locator("#rp-lane-1 .rp-hint")).to_be_visible()
     expect(page.locator(".rp-ring:visible")).to_have_count(0)
+    expect(caption(open_page(live))).to_contain_text("Four chats share one engine.")  # a new tab: nothing ran in it
+    page.reload()
+    expect(caption(page)).to_have_text(last)
 
 
 def test_stop_leaves_the_chats_as_they_were_and_other_tabs_are_told(live: Served, page: Page, open_page: Open) -> None:

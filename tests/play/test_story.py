@@ -384,8 +384,9 @@ def test_a_burst_beside_no_answer_tells_what_its_kind_shows(kind: str) -> None:
     ("changes", "about"),
     [
         ({"kind": None}, {"prompts": "20 prompts", "tokens": "1\u202f000"}),
-        ({"saved_tokens": 900, "cached_head": 40, "kind": None}, {"prompts": "20 prompts", "computed": "100",
-                                                                  "tokens": "1\u202f000", "cached": "900"}),
+        ({"saved_tokens": 900, "cached_tokens": 900}, {"mix": "20", "computed": "100", "tokens": "1\u202f000", "cached": "900"}),
+        ({"saved_tokens": 900, "cached_tokens": 60}, {"mix": "20", "computed": "100", "tokens": "1\u202f000", "cached": "60",
+                                                      "shared": "840"}),
         ({"steps": 0}, {"mix": "20"}),
     ],
 )  # fmt: skip

@@ -42,7 +42,7 @@ class BurstFacts:
         answer: tokens of each of its answers; ``None`` if unknown, like ``kind`` and ``seed``.
         knobs: at its arrival. ``undisturbed``: whether none was changed until its end.
         factors: of slow motion, from its arrival to its end; none of these times is converted.
-        saved_tokens: number of its prompt tokens that were cached or shared.
+        saved_tokens: number of its prompt tokens that were cached or shared; ``cached_tokens``: of those, cached.
         shared_head: tokens saved in most of its prompts; ``cached_head``: in each, so that they were computed earlier.
         steps: number of steps that computed its prompts; ``longest``: the longest of them.
         streaming: number of answers in progress when it arrived; ``paused``: of those that then waited much longer than
@@ -97,6 +97,7 @@ class BurstFacts:
     recomputed: int = 0
     swapped: int = 0
     reader_gap_ms: float | None = None
+    cached_tokens: int = 0
     drafted: int = 0
     accepted: int = 0
     ttft: tuple[float, ...] = ()
@@ -128,6 +129,7 @@ class BurstWatch:
         self._usual_ms = requests.usual_ms(self.arrived)
         self._about: dict[str, Any] = {}
         self._saved: dict[int, int] = {}
+        self._cached: dict[int, int] = {}
         self._scheduled: set[int] = set()
         self._waited: dict[str, set[int]] = {"blocks": set(), "batch": set()}
         self._preempted: set[int] = set()
@@ -173,6 +175,7 @@ class BurstWatch:
             if entry.request_id in own:
                 self._scheduled.add(entry.request_id)
                 self._saved[entry.request_id] = entry.cached + entry.shared
+                self._cached[entry.request_id] = entry.cached
                 computes = computes or entry.prompt_tokens > 0
                 if step.draft_tokens:
                     self._drafted += max(0, entry.decode_tokens - 1)
@@ -235,6 +238,7 @@ class BurstWatch:
             prompts=len(own),
             prompt_tokens=sum(seen.prompt_tokens for seen in own.values()),
             saved_tokens=sum(saved),
+            cached_tokens=sum(self._cached.values()),
             shared_head=saved[len(saved) // 2],
             cached_head=saved[0],
             steps=len(self._prompt_tokens),

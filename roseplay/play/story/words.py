@@ -50,6 +50,7 @@ _BURST_ALONE: tuple[Forms, ...] = (
         "**{prompts} arrived.**",
     ),
     (
+        "{computed} of {tokens} tokens were computed, **{cached} cached, {shared} shared**.",
         "{computed} of {tokens} tokens were computed, **{cached} cached**.",
         "{computed} of {tokens} tokens were computed, **{shared} shared**.",
         "All **{tokens}** tokens were computed.",
@@ -134,7 +135,8 @@ def _own_answers(facts: BurstFacts) -> dict[str, str]:
     figures["tokens"] = whole(facts.prompt_tokens)
     if facts.saved_tokens:
         figures["computed"] = whole(facts.prompt_tokens - facts.saved_tokens)
-        figures["cached" if facts.cached_head else "shared"] = whole(facts.saved_tokens)
+        saved = {"cached": facts.cached_tokens, "shared": facts.saved_tokens - facts.cached_tokens}
+        figures |= {name: whole(tokens) for name, tokens in saved.items() if tokens}
     return figures
 
 

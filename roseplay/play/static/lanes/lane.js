@@ -169,14 +169,12 @@ export class Lane {
     const decoding = news.state === "decode" && news.tok_s != null;
     write(this.rate, decoding ? `${news.tok_s < 9.5 ? news.tok_s.toFixed(1) : format.count(news.tok_s)} tok/s` : "");
     const waited = news.waiting_ms == null ? "" : `waiting ${format.seconds(news.waiting_ms + now - this.at)}`;
-    const slow = this.turns.at(-1)?.slowFirst(news.ttft_ms) ?? "";
-    write(this.ttft, news.ttft_ms != null ? `TTFT ${format.seconds(news.ttft_ms)}${slow}` : waited);
-    write(
-      this.itl,
-      news.itl_p50 == null
-        ? ""
-        : `ITL ${news.itl_p50 < 9.95 ? `${news.itl_p50.toFixed(1)} ms` : format.seconds(news.itl_p50)}`,
-    );
+    const slow = this.turns.at(-1)?.slowed(news.ttft_ms) ?? "", { itl_p50: gap } = news;
+    const [first, later] = gap == null ? [slow, ""] : ["", slow]; // the last figure has the mark
+    write(this.ttft, news.ttft_ms != null ? `TTFT ${format.seconds(news.ttft_ms)}${first}` : waited);
+    const words = gap == null ? "" : `ITL ${gap < 9.95 ? `${gap.toFixed(1)} ms` : format.seconds(gap)}${later}`;
+    write(this.itl, words);
+    this.itl.classList.toggle("rp-slowed", later !== "");
     if (news.state === "prefill" && news.target) this.showPrefill(news);
   }
 

@@ -113,9 +113,9 @@ export class Turn {
     return this.p50 && this.p50 * this.slowMotion(k);
   }
 
-  /** The slow motion of the `ms` before its first token, see `slowed`. */
-  slowFirst(ms) {
-    return this.times.length ? slowed(this.times[0] - ms, this.times[0]) : "";
+  /** The slow motion since `ms` before its first token, see `slowed`. */
+  slowed(ms) {
+    return this.times.length ? slowed(this.times[0] - ms, this.times[this.times.length - 1]) : "";
   }
 
   /* `p50`: the median gap between two tokens in ms without slow motion, null while there are too few. */

@@ -14,7 +14,7 @@ import { hitRate, loadBefore } from "./replicas.js";
 import { view } from "./view.js";
 
 const SPARK = 60; // figures in the small curve: about 15 s of them
-const LATENCIES_MS = 250;
+const LATENCIES_MS = 250, RATE_MS = 2000; // between two looks; the time of which the server gives the rate
 const rates = [];
 let cells = null, shown = null;
 
@@ -74,6 +74,7 @@ function latencies() {
     writeCell(name, parts, unit);
     write(cells[name].slow, slowedIn(view.latest(now)));
   }
+  write(cells.tps.slow, shown?.tok_s ? slowedIn({ x0: now - RATE_MS, x1: now }) : "");
 }
 setInterval(latencies, LATENCIES_MS);
 

@@ -6,6 +6,7 @@ import { format } from "../shared/format.js";
 import { press, segmented } from "../shared/legend.js";
 import { poll } from "../shared/poll.js";
 import { drawn, plain } from "../shared/sentence.js";
+import { keep, ofTab, stored } from "../shared/storage.js";
 import { store } from "../shared/store.js";
 import { clock, time } from "../shared/time.js";
 import { openDemoList } from "./demolist.js";
@@ -16,7 +17,7 @@ import "./rings.js";
 
 /** @import { Delta, Said, Sentence } from "../shared/types.js" */
 
-const EVERY_MS = 500, QUIET_MS = 60000;
+const EVERY_MS = 500, QUIET_MS = 60000, USED = "roseplay-used";
 const LEAST_SHARE = 0.6; // of the steps, of what limits the engine
 const LIMITS = { blocks: "KV" }; // the others are called what they are
 /** @type {Sentence[]} */
@@ -45,6 +46,8 @@ let focused = null; // before a demo
 /** @type {Said | null} */
 let said = null;
 let used = false; // whether there was any prompt since the page was opened
+let known = false; // whether this tab shows what was before its latest reset
+let mine = stored(USED, ofTab) !== null; // the same of this tab, which otherwise shows no earlier sentence
 
 /** @param {HTMLElement} element */
 export function mount(element) {
@@ -98,19 +101,29 @@ function controls() {
 
 // ---- what it says -----------------------------------------------------------------------------------------
 on("reset", (/** @type {Delta} */ { snapshot }) => {
-  said = snapshot?.story || null;
-  used = Boolean(snapshot?.requests?.length);
+  const requests = snapshot?.requests || [];
+  known = mine || poll.held;
+  said = (known && snapshot?.story) || null;
+  use(requests.some(([, about]) => known || about.finished === null));
   show();
 });
 
-on("frame", (/** @type {Delta} */ { frames }) => {
+on("frame", (/** @type {Delta} */ { frames, reset }) => {
+  if (reset && !known) return; // what ran before the tab was opened
   const before = said, unused = !used;
   for (const frame of frames || []) {
     said = frame.story || said;
-    used = used || Boolean(frame.requests?.length);
+    if (frame.requests?.length) use(true);
   }
   if (said !== before || (unused && used)) show();
 });
+
+function use(now) {
+  used = now;
+  if (!used || mine || poll.held) return;
+  mine = true;
+  keep(USED, "1", ofTab);
+}
 
 on("demo", () => {
   if (demos.own && !box.contains(document.activeElement)) focused = /** @type {any} */ (document.activeElement);

@@ -27,11 +27,11 @@ function draw(frame) {
   const curves = collect();
   showLegend(curves);
   if (!curves.length) {
-    return { empty: true, layout: axes(100, "", frame), summary: "Time to first token. No first token yet." };
+    return { empty: true, layout: axes(100, frame), summary: "Time to first token. No first token yet." };
   }
   const { T } = frame;
   const last = curves[curves.length - 1];
-  const layout = axes(Math.max(...curves.map((curve) => curve.ttft[curve.ttft.length - 1])), last.slow, frame);
+  const layout = axes(Math.max(...curves.map((curve) => curve.ttft[curve.ttft.length - 1])), frame);
   const max = layout.xaxis.range[1];
   const older = { color: T.ink3, width: 1.5, dash: [4, 3] };
   const looks = (curve) => (curve === last ? { color: T.ink, width: 1.5 } : older);
@@ -70,14 +70,14 @@ function curve(name, requests) {
   return { name, slow: slowedFirst(done), ttft: Float64Array.from(done, ({ ttft_ms }) => ttft_ms).sort() };
 }
 
-function axes(most, slow, { width, T }) {
+function axes(most, { width, T }) {
   const parts = width < 190 ? 2 : 3, { max, step } = niceAxis(most, parts);
   const tickvals = Array.from({ length: parts + 1 }, (_, i) => i * step),
     round = (v) => v < 1000 ? String(+v.toPrecision(6)) : format.count(v);
   return {
     xaxis: { range: [0, max], tickmode: "array", tickvals, ticktext: [...tickvals.slice(0, -1).map(round), ""] },
     annotations: [{
-      ...annotation(T, "unit", `${round(max)} ms${slow}`, T.ink3),
+      ...annotation(T, "unit", `${round(max)} ms`, T.ink3),
       ...{ xref: "paper", x: 1, xanchor: "right", xshift: 8 },
       ...{ yref: "paper", y: 0, yanchor: "top", yshift: -5 },
     }],
@@ -105,8 +105,8 @@ function addMedian(traces, layout, p50, { T }) {
 }
 
 function showLegend(curves) {
-  const now = curves[curves.length - 1]?.slow; // it stands on the axis
-  const names = curves.map(({ name, slow }) => name + (slow === now ? "" : slow || " at ×1"));
+  const last = curves[curves.length - 1];
+  const names = curves.map((one) => one.name + (one === last || one.slow !== last.slow ? one.slow : ""));
   if (names.join() === legend) return;
   legend = names.join();
   panel.show(...names.map((name, i) => {
