@@ -13,9 +13,9 @@ from pathlib import Path
 
 from roseplay import Engine
 from roseplay.config import EngineConfig
+from roseplay.formats.segments import plain
 from roseplay.own_models import SMOLLM2, defaults_for
 from roseplay.play.playground import Playground
-from roseplay.play.story.text import plain
 from roseplay.recording.reader import Recording, read
 
 TAB = "recorded-demo"

@@ -7,7 +7,7 @@ from statistics import median
 
 from roseplay.config import SamplingParams
 from roseplay.play.chat_service import ChatService
-from roseplay.play.demos.script import DemoChats
+from roseplay.play.demos.script import DemoChats, lane_prompts
 from roseplay.play.requests import Requests
 from roseplay.recording.request_registry import TrackedRequest
 
@@ -45,7 +45,7 @@ class Asked:
             chats.new_chat(lanes=wanted.lanes, tab_id=tab_id)
         params = SamplingParams(max_new_tokens=wanted.answer, tenant=wanted.tenant, seed=1)
         self.request_ids: list[int] = []
-        for lane, prompt in zip(wanted.lanes, wanted.prompts, strict=True):
+        for lane, prompt in zip(wanted.lanes, wanted.prompts or lane_prompts(self._engine.info.model), strict=True):
             self.request_ids += chats.send(
                 prompt, lanes=[lane], tab_id=tab_id, params=params, system="", edit=wanted.turn == "again"
             )

@@ -1,7 +1,7 @@
 """The figures in a demo's captions, and what its rings surround, both from the facts of its own bursts.
 
 For each burst with facts, under its name: ``prompts``, ``prompt_tokens``, of these ``computed`` and ``saved``, ``longest``
-(its longest step), ``pause`` (``BurstFacts.pause``), ``who_paused`` (as in ``all 4 stories``), ``first_token`` (median),
+(its longest step), ``pause`` (``BurstFacts.pause``), ``who_paused`` (as in ``all 4 readers``), ``first_token`` (median),
 ``last_token`` (p95 of TTFT), ``gap`` (median of its own answers) and ``reader`` (median of the stories', until its last
 first token). If there were any: ``waited_for_batch``, ``waited_for_blocks``, ``preempted``, and ``recomputed`` tokens and
 ``swapped`` blocks of these. If none was preempted: ``none_preempted``, the word No.
@@ -89,7 +89,7 @@ def _of_burst(facts: BurstFacts) -> tuple[dict[str, float | None], dict[str, str
     words = {} if facts.preempted else {"none_preempted": "No"}
     if facts.paused:
         of = "all" if facts.paused == facts.streaming else f"{whole(facts.paused)} of"
-        words["who_paused"] = f"{of} {whole(facts.streaming)} stories" if facts.streaming > 1 else "the story"
+        words["who_paused"] = f"{of} {whole(facts.streaming)} readers" if facts.streaming > 1 else "the reader"
     return counts, words
 
 

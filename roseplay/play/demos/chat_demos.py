@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from roseplay.play.demos.script import CUT, NO_SHARING, SLOW_MOTION, STORIES, Demo, DemoBurst, DemoChats, reading, scene
+from roseplay.play.demos.script import CUT, NO_SHARING, SLOW_MOTION, Demo, DemoBurst, DemoChats, reading, scene
 
 # Questions whose answers the packaged models repeat when they are asked again. Two, as guesses are nearly free while few
 # requests run.
@@ -67,7 +67,7 @@ SPECULATION = Demo(
 
 _FLOOD = DemoBurst(name="first", kind="unique", size=30, answer=32, tenant="flood")
 
-_QUIET = DemoChats(name="before", prompts=STORIES, tenant="chats")
+_QUIET = DemoChats(name="before", tenant="chats")
 
 FAIR = Demo(
     name="fair",

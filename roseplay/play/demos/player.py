@@ -18,7 +18,7 @@ from roseplay.play.demos.caption_figures import figures_of, figures_of_sent, rin
 from roseplay.play.demos.catalog import DEMOS
 from roseplay.play.demos.clients import ClientTraffic, duration, figures_of_size
 from roseplay.play.demos.plan import STORY_TOKENS, Plan, plan, reading_s
-from roseplay.play.demos.script import STORIES, Demo, DemoBurst, DemoChats, Scene
+from roseplay.play.demos.script import Demo, DemoBurst, DemoChats, Scene, lane_prompts
 from roseplay.play.requests import Requests
 from roseplay.play.session import Tabs
 from roseplay.play.story.burst_facts import BurstFacts
@@ -427,7 +427,7 @@ class _Play:
 
     def _tell_stories(self) -> None:
         unfinished = {tracked.request_id for tracked in self._tab.unfinished()}
-        for lane, prompt in enumerate(STORIES, 1):
+        for lane, prompt in enumerate(lane_prompts(self._engine.info.model), 1):
             if self._lanes.get(lane) in unfinished:
                 continue
             if self.stopping.is_set():

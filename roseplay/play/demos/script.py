@@ -9,20 +9,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from roseplay.own_models import EMBEDDED
 from roseplay.play.story.caption import Forms
 from roseplay.traffic.prompts import KINDS, PromptMix
 
 SLOW_MOTION = "It runs in slow motion, {slow_motion}."
 NO_SHARING: Mapping[str, Any] = {"prefix_cache": False, "same_step_sharing": False}  # knobs
+# What the lanes are asked, and answer at length: of the embedded model, which knows little else, and of any other one, as
+# even one of a hundred million parameters answers it sensibly.
 STORIES = (
     "Tell me a story about a fox.",
     "Tell me a story about a robot.",
     "Tell me a story about a clock.",
     "Tell me a story about a cat.",
 )
+QUESTIONS = (
+    "Why is sleep important?",
+    "Give me three tips for learning a language.",
+    "What makes a good teacher?",
+    "What are the benefits of walking?",
+)
 # What verdicts say of a run that was cut before its figures were known.
 CUT = "**After {cut_limit} only {cut_done} of {cut_size} answers were done,** too few to compare."
 Ring = str | tuple[str, str]
+
+
+def lane_prompts(model: str) -> tuple[str, ...]:
+    """Returns what the lanes are asked, in their order."""
+    return STORIES if model == EMBEDDED else QUESTIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,14 +70,14 @@ class DemoChats:
 
     Attributes:
         name: by which captions refer to them.
-        prompts: one for each of ``lanes``.
+        prompts: one for each of ``lanes``; by default what lanes are asked.
         turn: each begins a ``new`` chat, continues its lane's chat (``next``), or replaces the lane's last question (``again``).
         answer: the most tokens of an answer.
         tenant: whose they are.
     """
 
     name: str
-    prompts: tuple[str, ...]
+    prompts: tuple[str, ...] = ()
     lanes: tuple[int, ...] = (1, 2, 3, 4)
     turn: Literal["new", "next", "again"] = "new"
     answer: int = 64

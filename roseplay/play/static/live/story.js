@@ -104,7 +104,7 @@ on("reset", (/** @type {Delta} */ { snapshot }) => {
   const requests = snapshot?.requests || [];
   known = mine || poll.held;
   said = (known && snapshot?.story) || null;
-  use(requests.some(([, about]) => known || about.finished === null));
+  use(requests.some(([, about]) => known || about.finished == null));
   show();
 });
 
