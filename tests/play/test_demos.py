@@ -21,7 +21,7 @@ from roseplay.play.demos.caption_figures import figures_of, ring
 from roseplay.play.demos.catalog import BUDGET, CLIFF, DEMOS
 from roseplay.play.demos.plan import plan, reading_s
 from roseplay.play.demos.player import DemoBusyError
-from roseplay.play.demos.script import CUT, Demo, DemoBurst, Scene, reading
+from roseplay.play.demos.script import CUT, QUESTIONS, STORIES, Demo, DemoBurst, Scene, lane_prompts, reading
 from roseplay.play.playground import Playground
 from roseplay.play.story.burst_facts import BurstFacts, Gap, LongestStep
 from roseplay.play.story.caption import caption, figures_in, longest
@@ -268,6 +268,10 @@ def forms_of(*scenes: Scene) -> list[str]:
     return [form for forms in sentences for form in ((forms,) if isinstance(forms, str) else forms)]
 
 
+def test_lanes_are_asked_what_the_model_can_answer() -> None:
+    assert (lane_prompts("tiny-chat"), lane_prompts("SmolLM2-135M-Instruct")) == (STORIES, QUESTIONS)
+
+
 @pytest.mark.parametrize("demo", DEMOS.values(), ids=lambda demo: demo.name)
 def test_a_demo_names_only_what_there_is(demo: Demo) -> None:
     assert 20 <= plan(demo, None, SIMULATED if demo is CLIFF else INFO, Knobs().to_dict()).whole_s <= 50
@@ -301,7 +305,7 @@ def test_a_demo_names_only_what_there_is(demo: Demo) -> None:
         if scene.chats:
             assert not scene.stories, "they have the lanes"
             assert scene.chats.name in CHATS_NAMES
-            assert len(scene.chats.prompts) == len(scene.chats.lanes)
+            assert len(scene.chats.prompts or lane_prompts("tiny-chat")) == len(scene.chats.lanes)
             sent.add(scene.chats.name)
             sent |= {"chats"} if {"before", "after"} <= sent else set()
         if scene.clients:

@@ -46,10 +46,11 @@ def test_its_lanes_have_words_and_its_captions_figures(recording: Recording) -> 
     assert all(request.title and len("".join(request.texts.values())) > 20 for request in finished)
     demos = [frame["demo"] for frame in recording.frames if frame.get("demo")]
     assert demos[-1] == {"over": True}
-    assert [one["scene"] for one in demos[:-1]] == list(range(demos[0]["scenes"]))
-    pause, last = (plain(demos[scene]["caption"]) for scene in (2, -2))
+    by_scene = {one["scene"]: one for one in demos[:-1]}
+    assert list(by_scene) == list(range(demos[0]["scenes"]))
+    pause, last = (plain(by_scene[scene]["caption"]) for scene in (2, demos[0]["scenes"] - 1))
     gaps = {f"{gap:.0f}" for _, _, gap in run.gaps()}
-    rings = [ring["label"] for ring in demos[2]["rings"]]
+    rings = [ring["label"] for ring in by_scene[2]["rings"]]
     assert rings[0].removeprefix("a pause of ").removesuffix(" ms") in gaps
     assert "readers waited for it" in pause
     assert "The price" in last
