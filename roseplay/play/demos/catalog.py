@@ -52,13 +52,13 @@ BUDGET = Demo(
         ),
         scene(
             (
-                "**With budget [[{budget}]] the median pause is {pause_falls}.**",
+                "**With budget [[{budget}]] the median pause is {pause_falls},** and the longest {second_worst}.",
                 "**With budget [[{budget}]] the median pause is longer:** {pause_rises}.",
                 "**With budget [[{budget}]] pauses show no clear difference:** {pause_same}.",
                 CUT,
             ),
             _FIRST_TOKENS,
-            rings=(("gap", "second"),),
+            rings=("rp-pair",),
         ),
     ),
     after="Try it yourself: move Prefill budget, press Burst.",
@@ -87,7 +87,7 @@ PREFIX = Demo(
             rings=(("step", "first"),),
         ),
         reading(
-            "**Prefix cache and same-step sharing are [[on]], and the same {size} questions arrive.** Shared blocks are outlined in the map.",
+            "**Prefix cache and same-step sharing are [[on]], and the same {size} questions arrive.** Numbered blocks in the map are shared.",
             knobs={"prefix_cache": True, "same_step_sharing": True},
             burst=replace(_DOCUMENT, name="second"),
             rings=("prefix-cache", "rp-blockmap"),
@@ -191,7 +191,7 @@ INTERVAL = Demo(
                 CUT,
             ),
             _FIRST_TOKENS,
-            rings=(("rp-tokens", "second"),),
+            rings=("rp-pair",),
         ),
     ),
     after="Try it yourself: open More settings, move Prefill interval, press Burst.",

@@ -8,7 +8,8 @@ from roseplay.play.demos.script import CUT, NO_SHARING, SLOW_MOTION, Demo, DemoB
 
 # Questions whose answers the packaged models repeat when they are asked again. Two, as guesses are nearly free while few
 # requests run.
-_REPEATING = DemoChats(name="", prompts=("List the days of the week.", "List the months of the year."), lanes=(1, 2))
+_REPEATED = ("List the months of the year.", "List the planets of the solar system.")
+_REPEATING = DemoChats(name="", prompts=_REPEATED, lanes=(1, 2), answer=44)
 
 SPECULATION = Demo(
     name="speculation",

@@ -11,7 +11,7 @@ import { view } from "./view.js";
 
 /** @import { Ring } from "../shared/types.js" */
 
-const EVERY_MS = 100, CLEAR_PX = 8, LABEL_GAP = 8, BEFORE = 0.6;
+const EVERY_MS = 100, CLEAR_PX = 8, LABEL_GAP = 8, AFTER = 0.4;
 const PANELS = { gap: "rp-itl", step: "rp-tokens", preempted: "rp-steps" };
 
 /** @typedef {{x: number, y: number, width: number, height: number}} Box in px of the viewport */
@@ -38,7 +38,8 @@ on("demo", () => {
 function standStill(rings) {
   const [x] = rings.map(timeOf).filter((ms) => ms !== null);
   const still = demos.own && x !== undefined;
-  if (still) view.set(x - view.span * BEFORE, x + view.span * (1 - BEFORE));
+  const x1 = Math.min(time.now(), x + AFTER * view.span);
+  if (still) view.set(x1 - view.span, x1);
   else if (stands) view.clear();
   stands = still;
 }
