@@ -9,8 +9,6 @@ import { demos } from "./demos.js";
 
 const COUNTS = "No One Two Three Four Five Six Seven Eight".split(" ");
 
-const MOST = 8; // for which the page has room
-
 const offered = () => demos.list.filter((one) => !one.absent);
 const absent = () => demos.list.filter((one) => one.absent);
 
@@ -55,7 +53,7 @@ export function mount(element) {
   const fill = () => {
     if (!store.bootId) return;
     write(title, heading());
-    list.replaceChildren(...rows(offered().slice(0, MOST)));
+    list.replaceChildren(...rows(offered()));
     element.append(box);
   };
   on("demos offered", fill);
