@@ -38,10 +38,7 @@ export function savings() {
 }
 
 /* The rail says which prompts the newest burst had. */
-let seed = null;
 on("frame", () => {
   const place = document.querySelector("#rp-traffic-head h3 span");
-  if (!place || !store.burst || store.burst.seed === seed) return;
-  seed = store.burst.seed;
-  write(place, `last seed ${seed}`);
+  if (place && store.burst) write(place, `last seed ${store.burst.seed}`);
 });

@@ -59,7 +59,6 @@ export function mount(element) {
   legends.push(shades.entry);
   panel.show(...legends, views);
   rare = ["preempted", "copied"].map((name) => ({ name, entry: element.querySelector(`.rp-${name}`) }));
-  for (const { entry } of rare) entry.hidden = true;
   on("first screen", panel.soon);
   watchKeys(canvas, panel.said, panel.soon);
   steer(canvas);

@@ -11,6 +11,7 @@ import { store } from "../shared/store.js";
 import { clock, time } from "../shared/time.js";
 import { openDemoList } from "./demolist.js";
 import { demos } from "./demos.js";
+import { termButton } from "./terms.js";
 import { SPANS, view } from "./view.js";
 
 import "./rings.js";
@@ -79,9 +80,7 @@ function menu(words) {
 
 function limitCell() {
   limit = make("b");
-  const words = { className: "rp-term", "aria-expanded": "false", "aria-haspopup": "dialog" }, term = "limited by";
-  const label = makeButton(term, words);
-  label.dataset.term = term;
+  const label = termButton("limited by", { term: "limited by" });
   share = make("small");
   return make("div", "rp-story-limit", make("span", "", label), make("span", "", limit, share));
 }

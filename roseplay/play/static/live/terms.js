@@ -95,7 +95,8 @@ document.addEventListener("click", ({ target }) => {
 });
 
 // ---- labels of Gradio's controls --------------------------------------------------------------------------
-const termButton = (text, dataset) => {
+/** A word that explains itself. */
+export const termButton = (text, dataset) => {
   const button = makeButton(text, { className: "rp-term", "aria-expanded": "false", "aria-haspopup": "dialog" });
   Object.assign(button.dataset, dataset);
   return button;
