@@ -120,6 +120,12 @@ def test_the_page_has_one_global() -> None:
     assert found == {"main.js"}
 
 
+def test_no_style_of_the_whole_page_depends_on_what_is_hidden_in_it() -> None:
+    """With ``body:has(… [hidden])``, browsers lay the page out anew whenever anything is shown, added or hidden."""
+    sheets = (path.read_text() for path in STATIC.rglob("*.css"))
+    assert [found for text in sheets for found in re.findall(r"body\S*:has\([^{]*hidden.*", text)] == []
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_lines_and_functions_are_short(name: str) -> None:
     lines = TEXTS[name].splitlines()

@@ -50,6 +50,7 @@ export function mount(element) {
     const asTable = word === "requests";
     timeline.byItl = word === "ITL";
     element.classList.toggle("rp-by-itl", timeline.byItl);
+    document.body.classList.toggle("rp-tabled", asTable);
     canvas.hidden = asTable;
     table.box.hidden = !asTable;
     panel.show(...(asTable ? [table.filters, views, table.csv] : [...legends, views]));
