@@ -241,7 +241,9 @@ def test_a_moment_is_forked_into_the_lab(run_on_disk: Path, page: Page, tmp_path
     open_recording(page, run_on_disk)
     page.wait_for_function("() => Rose.store.tokens.end > 5 && (Rose.replay.pause(), true)")  # the first answer goes on
     knobs = page.evaluate("Rose.store.knobs")
+    page.evaluate("Rose.store.marks.push({ t: 1, step: 0, changes: { prefill_interval: [3, 0] } })")
     page.get_by_role("button", name="Fork here").click()
+    expect(page.locator(".rp-lab-error")).to_have_text("B has the recording's Prefill interval, A what it was before.")
     expect(page.get_by_role("radio", name="Your own traffic: choose a file")).to_be_checked()
     expect(page.get_by_role("radio", name="Your own traffic: choose a file")).to_contain_text("recording.jsonl from 0:")
     lines = [json.loads(line) for line in page.evaluate("Rose.lab.traffic.text").splitlines()]
@@ -258,6 +260,7 @@ def test_a_moment_is_forked_into_the_lab(run_on_disk: Path, page: Page, tmp_path
     for arm in ("A", "B"):
         planned = page.evaluate("(arm) => Rose.lab.plan[arm].knobs", arm)
         assert planned["max_overtakes"] is None
+        assert planned.pop("prefill_interval") == {"A": 3, "B": knobs["prefill_interval"]}[arm]
         assert {name: knobs[name] for name in planned if name != "slow_motion"} == {
             name: value for name, value in planned.items() if name != "slow_motion"
         }

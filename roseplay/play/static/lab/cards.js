@@ -215,7 +215,7 @@ async function take(file) {
   tell("traffic");
 }
 
-/* The traffic of a recorded run, for A and B with its settings. */
+/* The traffic of a recorded run: for B with its settings, for A with those before their last change. */
 function takeFork() {
   const { fork } = lab;
   if (!fork || !loaded) return;
@@ -226,8 +226,15 @@ function takeFork() {
     const { knobs } = lab.plan[arm];
     for (const name of Object.keys(knobs)) if (name in fork.knobs) knobs[name] = fork.knobs[name]; // null is a value
   }
+  const changed = Object.entries(fork.changes ?? {}).filter(([name]) => name in lab.plan.A.knobs);
+  for (const [name, [before]] of changed) lab.plan.A.knobs[name] = before;
   tell("plan");
   tell("traffic");
+  const labels = changed.map(([name]) => given.settings.knobs[name]?.label ?? name).join(", ");
+  say(
+    labels ? `B has the recording's ${labels}, A what it was before.` : "A and B are the same: change a setting of B.",
+  );
+  if (!labels) document.querySelector("#rp-lab-settings [data-key^='B ']")?.focus();
 }
 
 function showFile() {

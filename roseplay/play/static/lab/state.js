@@ -55,7 +55,10 @@ export const lab = {
   },
   /** Requests of a file. @type {{name: string, text?: string, requests?: any[]} | null} */
   traffic: null,
-  /** Traffic of a recorded run, and its settings then. @type {{name: string, text: string, knobs: object} | null} */
+  /**
+   * Traffic of a recorded run, its settings then, and what changed in them last, as [before, after].
+   * @type {{name: string, text: string, knobs: object, changes?: Record<string, [any, any]>} | null}
+   */
   fork: null,
   /** The sweep and the search shown. @type {Record<"sweep" | "find", any>} */
   points: { sweep: null, find: null },

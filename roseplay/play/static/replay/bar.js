@@ -37,12 +37,13 @@ function build() {
   document.body.append(bar);
 }
 
-/* Take the traffic from this moment on to the Lab, with the settings of this moment for A and B. */
+/* Take the traffic from this moment on to the Lab, with the settings of this moment and what changed in them last. */
 function forkHere() {
   replay.pause();
   const { recording } = replay, at = replay.at(), text = trafficFrom(recording, at);
   if (!text) return write(parts.name, "Nothing runs or arrives after this moment.");
-  emit("fork", { name: `${recording.name} from ${clock(at)}`, text, knobs: { ...store.knobs } });
+  const steering = store.marks.filter(({ changes }) => !("slow_motion" in changes)), { changes } = steering.pop() ?? {};
+  emit("fork", { name: `${recording.name} from ${clock(at)}`, text, knobs: { ...store.knobs }, changes });
 }
 
 /* Seeking backwards starts over, so the position follows a dragged thumb only as fast as that allows. */
