@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import functools
 import importlib.util
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from roseplay.formats.modules import script_of
 
 if TYPE_CHECKING:  # plotly takes half a second to import
     import plotly.graph_objects as go
@@ -18,6 +21,7 @@ if TYPE_CHECKING:  # plotly takes half a second to import
 TOKENS = Path(__file__).with_name("tokens.css")
 _LIGHT = TOKENS.read_text(encoding="utf-8").partition("body.dark")[0]
 COLOURS: Mapping[str, str] = dict(re.findall(r"--rp-(\w+): (#\w{6});", _LIGHT))  # by name, as #rrggbb
+_PICTURE = "shared/pair/report.js"
 SANS, MONO = re.findall(r"--rp-(?:sans|mono): (.*);", _LIGHT)
 _STYLE = """
 body { margin: 0 auto; max-width: 1120px; padding: 24px 16px 48px; background: var(--rp-surface); color: var(--rp-ink);
@@ -29,13 +33,14 @@ h2 small, p, th, .quiet { color: var(--rp-ink3); font-weight: 400; }
 p { margin: 2px 0 0; } ol { margin: 8px 0; padding-left: 20px; color: var(--rp-ink2); }
 table { border-collapse: collapse; width: 100%; margin-top: 6px; font-size: var(--rp-md); line-height: 16px; }
 th, td { padding: 3px 12px 3px 0; border-bottom: 1px solid var(--rp-grid); vertical-align: top; overflow-wrap: anywhere; }
-th:first-child, td:first-child { overflow-wrap: break-word; }  /* names keep their width beside long values */
+th:first-child, td:first-child { overflow-wrap: break-word; min-width: 140px; }  /* beside long values */
+.pair { display: block; width: 100%; height: 480px; margin: 12px 0; }
 th, td { text-align: right; } th:first-child, td:first-child, .notes td:last-child { text-align: left; }
 th { font-size: var(--rp-sm); } td { font-family: var(--rp-mono); }
 td:first-child, .notes td:last-child { font-family: var(--rp-sans); color: var(--rp-ink2); }
 .notes td:last-child { color: var(--rp-ink3); } tr.differs td { background: var(--rp-rosewash); }
 .b { color: var(--rp-rose); } .better { font-weight: 700; }
-@media (max-width: 600px) { td .quiet { display: block; } td:not(:first-child) { overflow-wrap: normal; } }
+@media (max-width: 600px) { .pair { height: 620px; } td .quiet { display: block; } td:not(:first-child) { overflow-wrap: normal; } }
 .two { display: grid; grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); gap: 0 32px; }
 """
 
@@ -82,6 +87,14 @@ def table(rows: Sequence[Sequence[str]], head: Sequence[str] = (), *, marked: in
     body = "".join(f"{tag}{line}</tr>" for tag, line in zip(opening, lines, strict=True))
     top = f"<tr>{''.join(f'<th>{cell}</th>' for cell in head)}</tr>" if head else ""
     return f'<table class="{"notes" if notes else ""}">{top}{body}</table>'
+
+
+def picture(pair: Mapping[str, Any]) -> str:
+    """Returns the picture of two runs, see ``traffic/pair.py``, without its sentence, drawn by the page's own module."""
+    data = json.dumps({**pair, "sentence": []}).replace("<", "\\u003c")
+    show = f'modules["{_PICTURE}"].showPair(document.querySelector(".pair"), {data});'
+    script = script_of(_PICTURE).replace("</", "<\\/")
+    return f'<canvas class="pair" role="img"></canvas><script type="module">{script}{show}</script>'
 
 
 def figure(x: str, y: str) -> go.Figure:

@@ -31,7 +31,7 @@ def comparison_charts(document: Mapping[str, Any]) -> list[tuple[str, str, go.Fi
 def _pooled(document: Mapping[str, Any], arm: str, key: str) -> list[float]:
     runs = [run for run in document["runs"] if run["arm"] == arm]
     if key == "itl_ms":
-        return sorted(gap for run in runs for gap in run["itl_ms"])
+        return sorted(gap for run in runs for gap in run["itl_ms"] if gap)
     return sorted(r[key] for run in runs for r in run["requests"] if r[key] is not None)
 
 

@@ -61,7 +61,10 @@ class Request(TypedDict):
 
 
 class Run(TypedDict):
-    """A run of an arm; ``None`` stands for what a server does not report."""
+    """A run of an arm; ``None`` stands for what a server does not report.
+
+    ``itl_ms`` are the gaps after each first token, request by request; 0 for a token that came with the one before.
+    """
 
     arm: ArmName
     repeat: Count

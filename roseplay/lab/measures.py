@@ -32,7 +32,7 @@ def _of_requests(key: str, percent: float) -> Callable[[RunResult, Limits], floa
 
 
 def _of_gaps(percent: float) -> Callable[[RunResult, Limits], float | None]:
-    return lambda run, _: percentile(sorted(run["itl_ms"]), percent)
+    return lambda run, _: percentile(sorted(filter(None, run["itl_ms"])), percent)
 
 
 def _ttft_of_longest(run: RunResult) -> float | None:

@@ -232,7 +232,7 @@ def run_record(
         "repeat": repeat,
         "seconds": round((ended_ns - zero_ns) / 1e9, 4),
         "requests": [_request(index, answer, zero_ns) for index, answer in enumerate(run.answers)],
-        "itl_ms": [round(gap / 1e6, 2) for m in metrics for gap in m.itl_ns if gap],
+        "itl_ms": [round(gap / 1e6, 2) for m in metrics for gap in m.itl_ns],
         "steps": [_step(step, zero_ns) for step in run.steps],
         "tokens_sha256": hashlib.sha256(tokens.encode()).hexdigest(),
         "saved_tokens": sum(m.saved_tokens for m in metrics) if told.cached_tokens else None,

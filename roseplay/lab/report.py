@@ -16,7 +16,7 @@ from roseplay.formats.numbers import (
     ratio_text,
     setting_text,
 )
-from roseplay.formats.report_page import charts, heading, report_page, table
+from roseplay.formats.report_page import charts, heading, picture, report_page, table
 from roseplay.formats.segments import as_html
 from roseplay.lab.comparison_charts import comparison_charts
 from roseplay.lab.document import ARMS
@@ -58,6 +58,7 @@ def html_report(document: Document) -> str:
         "<ol>"
         + "".join(f"<li>{as_html(finding['words'])}</li>" for finding in document["summary"]["findings"])
         + "</ol>",
+        *([picture(document["summary"]["pair"])] if document["summary"].get("pair") else []),
         *(part for (title, sub, _), chart in zip(drawn, made, strict=True) for part in (heading(title, sub), chart)),
         *(heading(rows_title), _html_table(result_table(document))),
         *(heading("Settings", "" if compares else "of every value"), _settings(document)),

@@ -15,6 +15,7 @@ from roseplay.lab.findings.search import Search, search_findings
 from roseplay.lab.findings.sweep import sweep_findings
 from roseplay.lab.order import find_scenario
 from roseplay.lab.own_traffic import OWN
+from roseplay.lab.pair import comparison_pair
 from roseplay.lab.points import arm_points, point_rows
 from roseplay.lab.words import entry
 
@@ -23,9 +24,11 @@ _FINDINGS = {"compare": comparison_findings, "sweep": sweep_findings, "find": se
 
 
 def summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the ``summary`` of a result: its tables, and its ``findings``, each with its fields and its ``words``."""
+    """Returns the ``summary`` of a result: its tables, its ``findings``, each with its fields and its ``words``,
+    and of a comparison its ``pair``, a picture."""
     tables, findings = _FINDINGS[document["kind"]](document)
-    return {**tables, "findings": list(map(entry, findings))}
+    summary = {**tables, "findings": list(map(entry, findings))}
+    return summary | ({"pair": comparison_pair(document, summary, findings)} if document["kind"] == "compare" else {})
 
 
 def completed(document: dict[str, Any]) -> dict[str, Any]:

@@ -66,6 +66,7 @@ class LabTab:
             self._rail()
         with gr.Column(elem_id="rp-lab-mid", min_width=0):
             _view("lab-progress", _PROGRESS, "lab/progress.js")
+            panel("lab-pair", "Before and after", "", "lab/pair.js")
             panel("lab-itl", "Inter-token latency", "", "lab/itl.js", about="Inter-token latency, tail")
             panel("lab-ttft", "Time to first token", "", "lab/ttft.js", about="Time to first token, A and B")
             panel("lab-goodput", "Goodput", "", "lab/goodput.js")

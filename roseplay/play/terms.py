@@ -33,7 +33,7 @@ TERMS = {
     "Rate": "Requests per second of the steady traffic, on average.",
     "Your own traffic": "Requests from a file, sent at the times in the file whether or not earlier ones are answered. The file is JSONL with one request per line, CSV with the same columns, or conversations in ShareGPT's format.",
     "Inter-token latency": "The time between each token and the one before it in the same answer. A step that also computes prompts delays every answer.",
-    "Before and after": "Two bursts that asked the same under different settings, on the same axes. It stays until you dismiss it.",
+    "Before and after": "The same requests under two settings, on the same axes. In Live, it stays until you dismiss it.",
     "Tokens per step": "What each step computed: prompt tokens and decode tokens. The dashed line is the prefill budget. With speculative tokens, decode tokens include drafts, and the share of drafts that were right is beside the title.",
     "Batch per step": "How many requests ran in each step, and the limit, max batch.",
     "Time per step": "How long each step took: the host prepares it and samples its tokens, the device runs the model. On a CPU, host and device are the same.",

@@ -1,4 +1,4 @@
-"""A run as one HTML page of charts, statistics and settings."""
+"""A run as one HTML page: what it showed, charts, statistics and settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from roseplay.formats.numbers import number_text, setting_text
 from roseplay.formats.report_page import charts as as_html
-from roseplay.formats.report_page import heading, report_page, table
+from roseplay.formats.report_page import heading, picture, report_page, table
+from roseplay.formats.segments import as_html as in_html
 from roseplay.recording import charts
 from roseplay.recording.reader import Recording
 from roseplay.recording.run import Run, changes_text
@@ -28,11 +29,7 @@ def run_report(recording: Recording) -> bytes:
     """Returns the page in UTF-8."""
     run, header = Run(recording), recording.header
     statistics = [(row.name, f"{number_text(row.value)} {row.unit}", row.meaning) for row in run_statistics(run)]
-    parts = [
-        f"<h1>A run of roseplay</h1><p>{escape(_about(run))}</p>",
-        heading("Figures", "definitions beside them"),
-        table([[escape(cell) for cell in row] for row in statistics], notes=True),
-    ]
+    parts = [f"<h1>A run of roseplay</h1><p>{escape(_about(run))}</p>", *_shown(recording)]
     if run.knobs:
         changes = [
             (str(number), f"{(t - run.start) / 1000:.2f} s, step {step}", escape(changes_text(change)))
@@ -41,6 +38,8 @@ def run_report(recording: Recording) -> bytes:
         parts += [heading("Knob changes", "numbered in the charts"), table(changes, notes=True)]
     for (title, sub, _), chart in zip(_CHARTS, as_html(draw(run) for *_, draw in _CHARTS), strict=True):
         parts += [heading(title, sub), chart]
+    parts.append(heading("Figures", "definitions beside them"))
+    parts.append(table([[escape(cell) for cell in row] for row in statistics], notes=True))
     environment = {**header["info"], **(header.get("environment") or {}), **dict.fromkeys(_NESTED)}
     known = {name: setting_text(value, "∞" if name in _UNLIMITED else "–") for name, value in environment.items()}
     known["sampling_defaults"] = (
@@ -54,6 +53,14 @@ def run_report(recording: Recording) -> bytes:
     parts += ['<div class="two"><div>', heading("Settings at the start"), _pairs(header["knobs"]), "</div>"]
     parts += ["<div>", heading("Model and environment"), _pairs(known), "</div></div>"]
     return report_page("roseplay run", parts).encode("utf-8", "replace")
+
+
+def _shown(recording: Recording) -> list[str]:
+    """Returns the newest picture of two bursts, or what the page said last."""
+    if pairs := [frame["pair"] for frame in recording.frames if "pair" in frame]:
+        return [f"<p>{in_html(pairs[-1]['sentence'])}</p>", picture(pairs[-1])]
+    said = [story["lines"] for frame in recording.frames if (story := frame.get("story"))]
+    return [f"<p>{in_html(line)}</p>" for line in (said[-1] if said else [])]
 
 
 def _about(run: Run) -> str:

@@ -3,13 +3,18 @@ with ``static/shared/pair.js``, and recordings keep it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
-from roseplay.formats.segments import Segments
+from roseplay.formats.numbers import setting_text
+from roseplay.formats.segments import VALUE, Segments
+from roseplay.settings import Setting
 
 MOST_GAPS = 400  # of a side
 _LONGEST = 100  # of these, kept whatever is left out
+_MOST_NAMED = 3  # settings in a title
+
+Mark = Literal["", "effect", "price"]
 
 Gap = Sequence[float]  # the time of its second token and its length, both in ms
 
@@ -33,7 +38,7 @@ class PairFigure(TypedDict):
     before: str
     after: str
     unit: str
-    mark: Literal["", "effect", "price"]
+    mark: Mark
 
 
 class Pair(TypedDict):
@@ -46,6 +51,16 @@ class Pair(TypedDict):
     unit: str
     sides: list[Side]
     figures: list[PairFigure]
+
+
+def title(settings: Mapping[str, Setting], values: Mapping[str, Any]) -> Segments:
+    """Returns the values of the settings that differ, with their labels."""
+    parts: Segments = []
+    for name, value in [*values.items()][:_MOST_NAMED]:
+        label = settings[name].label if name in settings else name
+        parts += [[f"{', ' if parts else ''}{label} ", ""], [setting_text(value), VALUE]]
+    left = len(values) - _MOST_NAMED
+    return [*parts, [f" and {left} more", ""]] if left > 0 else parts
 
 
 def side(title: Segments, gaps: Iterable[Gap], longest: Gap | None, firsts: Iterable[float]) -> Side:
@@ -73,5 +88,5 @@ def _rounded(gap: Gap) -> list[float]:
     return [round(t), round(ms, 1)]
 
 
-def figure(title: str, before: Any, after: Any, unit: str, mark: Literal["", "effect", "price"] = "") -> PairFigure:
+def figure(title: str, before: Any, after: Any, unit: str, mark: Mark = "") -> PairFigure:
     return {"title": title, "before": before, "after": after, "unit": unit, "mark": mark}

@@ -148,6 +148,8 @@ def test_a_run_shows_both_arms_and_has_a_link(page: Page) -> None:
     assert b["knobs"]["max_batch_size"] == 3
     assert a["knobs"]["prefix_cache"] is not b["knobs"]["prefix_cache"]
     assert (a["config"]["block_size"], b["config"]["num_blocks"]) == (8, 300)
+    expect(page.locator("#rp-lab-pair .rp-pair-picture")).to_have_accessible_name(re.compile("A|B"))
+    page.get_by_role("button", name="Distributions").click()
     page.wait_for_function(f"() => ({CURVES})('rp-lab-itl').every((count) => count > 40)")
     page.wait_for_function(f"() => ({CURVES})('rp-lab-ttft').every((count) => count > 40)")
     expect(page.locator("#rp-lab-itl canvas")).to_have_attribute(
@@ -278,6 +280,9 @@ def test_what_is_refused_is_said(page: Page, tmp_path: Path) -> None:
 
 def test_charts_are_read_by_pointer_and_keys(page: Page) -> None:
     show_document(page)
+    distributions = page.get_by_role("button", name="Distributions")
+    if distributions.is_visible():  # the choice is remembered
+        distributions.click()
     said = {"itl": r"p\d.*: A .* ms · B .* ms", "ttft": r"within .* ms: A \d+ % · B \d+ %", "steps": r"s: A .* · B ", "goodput": r"#\d+: TTFT .*both limits"}  # fmt: skip
     keys = {"itl": "ArrowUp", "ttft": "ArrowRight", "steps": "ArrowRight", "goodput": "ArrowRight"}
     for name, words in said.items():
@@ -326,6 +331,6 @@ def test_on_a_phone(phone: Page) -> None:
     new_lab(phone)
     show_document(phone)
     assert phone.evaluate("() => document.documentElement.scrollWidth - innerWidth") == 0
-    parts = ["cards", "run", "progress", "outcome", "look", "settings", "itl", "ttft", "goodput", "steps", "foot"]
+    parts = ["cards", "run", "progress", "outcome", "look", "settings", "pair", "goodput", "steps", "foot"]
     tops = [phone.locator(f"#rp-lab-{part}").bounding_box()["y"] for part in parts]  # type: ignore[index]
     assert tops == sorted(tops)

@@ -31,7 +31,13 @@ COUNT = st.sampled_from([0, 1, 20, 21, 4000])
 @st.composite
 def runs(draw: st.DrawFn, arm: str, repeat: int, missing: frozenset[str]) -> dict[str, Any]:
     requests = [
-        {"prompt_tokens": 10, "completion_tokens": draw(COUNT), "reason": "length", "itl_max_ms": None}
+        {
+            "prompt_tokens": 10,
+            "completion_tokens": draw(COUNT),
+            "arrival_ms": 0.0,
+            "reason": "length",
+            "itl_max_ms": None,
+        }
         | {name: None if name in missing and name != "submit_ms" else draw(MS) for name in TIMES}
         for _ in range(draw(st.integers(1, 2)))
     ]

@@ -69,9 +69,9 @@ def test_times_are_milliseconds_since_the_first_submit() -> None:
     assert (second["tpot_ms"], second["itl_p99_ms"], second["itl_max_ms"]) == (None, None, None)
 
 
-def test_tokens_that_came_together_have_no_gap() -> None:
+def test_every_token_but_the_first_has_a_gap_even_if_it_is_none() -> None:
     played = Played([outcome(0, (1000, 1000, 3000), 3000, due=0)])
-    assert run_record("A", 1, MeasuredRun.of_played(played, []))["itl_ms"] == [2.0]
+    assert run_record("A", 1, MeasuredRun.of_played(played, []))["itl_ms"] == [0.0, 2.0]
 
 
 class Idling(FakeEngine):

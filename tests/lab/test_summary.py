@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from roseplay.formats.segments import plain
 from roseplay.lab.report import html_report
 from roseplay.lab.results import parse_result, summary_of
 from roseplay.lab.words import sentences
@@ -270,3 +271,25 @@ def test_waiting_times_are_those_of_each_tenant(document) -> None:
 
 def test_requests_without_tenants_have_no_figures_of_tenants(document) -> None:
     assert not any("tenant" in name for name in rows(summary_of(document)))
+
+
+def test_the_picture_shows_a_typical_run_of_each_arm_with_the_gaps_of_every_answer(document) -> None:
+    gaps = [10.0, 0.0, 20.0, 5.0, 5.0, 90.0]  # two answers of four tokens; two of the first one came together
+    slow = {"requests": [request(0, 100.0), request(1, 150.0, arrival_ms=7.0)]}
+    summary = summary_of(made(document, [gaps], [[5.0] * 6], of_a=slow))
+    a, b = summary["pair"]["sides"]
+    assert a["gaps"] == [[110, 10.0], [130, 20.0], [162, 5.0], [167, 5.0], [257, 90.0]]
+    assert a["longest"] == [257, 90.0]
+    assert a["firsts"] == [100.0, 157.0]
+    assert len(b["gaps"]) == 3, "those of both answers look alike"
+    assert [plain(side["title"]) for side in (a, b)] == ["A: Prefill budget ∞", "B: Prefill budget 64"]
+    figures = {one["title"]: (one["before"], one["after"], one["mark"]) for one in summary["pair"]["figures"]}
+    assert figures["ITL p99"][2] == "effect"
+    assert summary["pair"]["sentence"] == summary["findings"][0]["words"]
+    assert summary_of(made(document, [[5.0]], [[5.0]]))["pair"] is None, "gaps without their answers have no times"
+
+
+def test_the_report_of_a_comparison_begins_with_its_picture(document) -> None:
+    report = html_report(parse_result(json.dumps(document).encode()))
+    assert report.index("<ol>") < report.index('<canvas class="pair"') < report.index("Plotly.newPlot")
+    assert '"longest": [' in report

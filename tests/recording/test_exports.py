@@ -262,6 +262,21 @@ def test_the_report_is_one_file_with_a_row_for_each_fact_and_change(lines: list[
     assert told == ["prefill_max_tokens ∞ → 64", "max_batch_size 32 → 8"]
 
 
+def test_the_report_begins_with_the_newest_picture_of_two_bursts(lines: list[bytes]) -> None:
+    one = {"title": [["Prefill budget ", ""], ["</script>", "value"]], "gaps": [[3, 4.0]], "firsts": [1.0]}
+    about = {"about": "", "shows": "", "moment": "burst", "unit": "ms", "sides": [one, one], "figures": []}
+
+    def change(document: list[dict[str, Any]]) -> None:
+        for number, frame in enumerate(document[1:3]):
+            frame["pair"] = {"sentence": [[f"sentence {number}", ""]], **about}
+
+    report = exports.export("report", changed(lines, change)).decode()
+    assert "sentence 1" in report
+    assert "sentence 0" not in report
+    assert report.index('<canvas class="pair"') < report.index("Inter-token latency") < report.index("TTFT p50")
+    assert "u003c/script>" in report, "text cannot end the script"
+
+
 def test_a_report_of_a_run_with_many_changes_draws_each(lines: list[bytes]) -> None:
     changes = [[100.0 + i / 100, 5, {"prefill_max_tokens": [None, 64 + i]}] for i in range(400)]
     report = exports.export("report", changed(lines, lambda document: document[1].update(knobs=changes)))

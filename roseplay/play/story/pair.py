@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roseplay.config import Knobs
-from roseplay.formats.numbers import many, setting_text, slowed_text, whole
-from roseplay.formats.segments import VALUE, Segments
+from roseplay.formats.numbers import many, number_text, slowed_text, whole
 from roseplay.play.bursts import LABELS
 from roseplay.play.story.burst_facts import BurstFacts
 from roseplay.play.story.caption import for_page
 from roseplay.play.story.words import before_and_after, burst_differences, changed_settings
 from roseplay.settings import settings_of
-from roseplay.traffic.pair import Pair, PairFigure, Side, figure, side
+from roseplay.traffic.pair import Pair, PairFigure, Side, figure, side, title
 
 _ALIKE = 0.1  # shares of prompt tokens may differ by this
 _FEW = 1  # numbers of answers that were streaming
-_MOST_NAMED = 3  # settings in a title
+_WHOLE = 10  # from here on, figures have no decimals
 _AFTER, _AFTER_MS = 1.5, 1500.0  # how long after the last first token it still shows gaps: a ratio and a time
 _KNOBS = settings_of(Knobs)
 
@@ -64,15 +63,8 @@ def burst_pair(before: BurstFacts, after: BurstFacts) -> Pair:
 
 def _side(facts: BurstFacts, names: Sequence[str], reach: float) -> Side:
     worst = facts.worst and (facts.worst.t - facts.arrived, facts.worst.ms)
-    return side(_title(facts, names), [gap for gap in facts.gaps if gap[0] <= reach], worst, facts.ttft)
-
-
-def _title(facts: BurstFacts, names: Sequence[str]) -> Segments:
-    title: Segments = []
-    for name in names[:_MOST_NAMED]:
-        label = _KNOBS[name].label if name in _KNOBS else name
-        title += [[f"{', ' if title else ''}{label} ", ""], [setting_text(facts.knobs.get(name)), VALUE]]
-    return [*title, [f" and {len(names) - _MOST_NAMED} more", ""]] if len(names) > _MOST_NAMED else title
+    named = title(_KNOBS, {name: facts.knobs.get(name) for name in names})
+    return side(named, [gap for gap in facts.gaps if gap[0] <= reach], worst, facts.ttft)
 
 
 def _figures(before: BurstFacts, after: BurstFacts) -> list[PairFigure]:
@@ -81,12 +73,16 @@ def _figures(before: BurstFacts, after: BurstFacts) -> list[PairFigure]:
     opposite = pause.clear and first.clear and first.verdict != pause.verdict
     figures = []
     if before.worst and after.worst:
-        texts = whole(before.worst.ms), whole(after.worst.ms)
+        texts = _amount(before.worst.ms), _amount(after.worst.ms)
         figures.append(figure("longest pause", *texts, unit, "effect" if pause.clear else ""))
     elif before.own_gap_ms and after.own_gap_ms:
-        figures.append(figure("gap between tokens", whole(before.own_gap_ms), whole(after.own_gap_ms), unit))
-    texts = whole(before.ttft_p50), whole(after.ttft_p50)
+        figures.append(figure("gap between tokens", _amount(before.own_gap_ms), _amount(after.own_gap_ms), unit))
+    texts = _amount(before.ttft_p50), _amount(after.ttft_p50)
     figures.append(figure("first tokens", *texts, unit, "price" if opposite else "effect" if first.clear else ""))
     if before.tokens_per_s and after.tokens_per_s:
-        figures.append(figure("throughput", whole(before.tokens_per_s), whole(after.tokens_per_s), "tok/s"))
+        figures.append(figure("throughput", _amount(before.tokens_per_s), _amount(after.tokens_per_s), "tok/s"))
     return figures
+
+
+def _amount(value: float) -> str:
+    return whole(value) if value >= _WHOLE else number_text(value)

@@ -18,7 +18,7 @@ const LEVELS = [["0", 0], ["p50", 0.5], ["p90", 0.9], ["p99", 0.99], ["p99.9", 0
 const ASIDE_PX = 8; // of the words beside a curve
 const height = (p) => -Math.log10(1 - p);
 
-const gaps = samplesOf((run) => run.itl_ms);
+const gaps = samplesOf((run) => run.itl_ms.filter(Boolean));
 
 export function mount(element) {
   createView(element, {

@@ -81,7 +81,7 @@ function timeTicks(x, from, to, moment) {
 
 /* The longest gap, ringed and named: beside the ring, or above all dots that its name would cover. */
 function ring(pen, at, ms, unit, dots, area, T) {
-  const words = `longest pause ${format.count(ms)} ${unit}`, font = sans(TITLE_PX, true);
+  const words = `longest pause ${ms < 10 ? format.figure(ms) : format.count(ms)} ${unit}`, font = sans(TITLE_PX, true);
   const wide = pen.width(words, font), apart = RING_PX + 6;
   pen.circle(at.x, at.y, RING_PX, null, T.rose, 1.5);
   const right = at.x + apart, left = at.x - apart - wide;
@@ -141,6 +141,7 @@ function segments(pen, sentence, x, y, px, T, bold = false) {
 
 /** Segments in as many lines as they need, from `top` on. Returns where they end. @param {Sentence} sentence */
 function wrapped(pen, sentence, top, wide, { px, line }, color, T) {
+  if (!sentence.length) return top;
   let x = 0, y = top + px;
   for (const [text, style] of sentence) {
     const font = sans(px, style !== ""), ink = style === "value" ? T.rose : color;
@@ -155,5 +156,5 @@ function wrapped(pen, sentence, top, wide, { px, line }, color, T) {
 /** What a picture shows, in words. @param {Pair} pair */
 export function describePair({ sentence, about, figures }) {
   const rows = figures.map((one) => `${named(one)} ${one.before} → ${one.after} ${one.unit}`);
-  return [plain(sentence), `${about}:`, `${rows.join(", ")}.`].join(" ");
+  return `${plain(sentence)} ${about}: ${rows.join(", ")}.`.trim();
 }

@@ -1,0 +1,77 @@
+"""The two arms of a comparison in one picture: a typical run of each, and the figures that its sentences name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from roseplay.config import EngineConfig, Knobs
+from roseplay.formats.numbers import many, number_text
+from roseplay.formats.segments import Segments
+from roseplay.lab.document import ARMS
+from roseplay.lab.findings.comparison import Effect, Price
+from roseplay.lab.findings.finding import Finding, Row
+from roseplay.settings import settings_of
+from roseplay.traffic.pair import Mark, Pair, PairFigure, Side, figure, side, title
+
+_SETTINGS = {**settings_of(Knobs), **settings_of(EngineConfig)}
+
+
+def comparison_pair(
+    document: Mapping[str, Any], summary: Mapping[str, Any], findings: Sequence[Finding]
+) -> Pair | None:
+    """Returns the picture of a comparison from its summary; ``None`` if the times of its tokens are not known."""
+    effect = next(one for one in findings if isinstance(one, Effect))
+    price = next(one for one in findings if isinstance(one, Price))
+    rows = [Row(**row) for row in summary["metrics"]]
+    sides = [_side(document, arm) for arm in ARMS]
+    a, b = sides
+    if a is None or b is None:
+        return None
+    several = "" if document["repeats"] == 1 else "; of each, the run with the median length"
+    requests = many(len(_typical_run(document, "A")["requests"]), "request")
+    return {
+        "sentence": summary["findings"][findings.index(effect)]["words"],
+        "about": f"{document['title']}: {requests}, {document['model']} on {document['device']}{several}",
+        "shows": "all answers",
+        "moment": "start",
+        "unit": "ms",
+        "sides": [a, b],
+        "figures": _figures(rows, effect, price),
+    }
+
+
+def _typical_run(document: Mapping[str, Any], arm: str) -> dict[str, Any]:
+    runs = sorted((run for run in document["runs"] if run["arm"] == arm), key=lambda run: run["seconds"])
+    return runs[(len(runs) - 1) // 2]
+
+
+def _side(document: Mapping[str, Any], arm: str) -> Side | None:
+    run, gaps = _typical_run(document, arm), []
+    remaining = iter(run["itl_ms"])
+    if len(run["itl_ms"]) != sum(max(0, request["completion_tokens"] - 1) for request in run["requests"]):
+        return None
+    for request in run["requests"]:
+        own = [next(remaining) for _ in range(max(0, request["completion_tokens"] - 1))]
+        if request["ttft_ms"] is not None:
+            times = accumulate(own, initial=request["arrival_ms"] + request["ttft_ms"])
+            gaps += [(t + ms, ms) for t, ms in zip(times, own, strict=False) if ms]
+    firsts = [r["arrival_ms"] + r["ttft_ms"] for r in run["requests"] if r["ttft_ms"] is not None]
+    about = document["arms"][arm]
+    settings = {**about["knobs"], **about["config"]}
+    values = {name: settings.get(name) for name in about.get("differs", ())}
+    named: Segments = [[f"{arm}: ", ""], *title(_SETTINGS, values)]
+    return side(named, gaps, max(gaps, key=lambda gap: gap[1], default=None), firsts)
+
+
+def _figures(rows: list[Row], effect: Effect, price: Price) -> list[PairFigure]:
+    chosen: dict[str, tuple[Row, Mark]] = {}
+    if (shown := effect.row or effect.watched) is not None:
+        chosen[shown.name] = shown, "effect" if shown.clear else ""
+    for row in price.rows[:1]:
+        chosen.setdefault(row.name, (row, "price" if row.verdict == price.wanted else ""))
+    for row in rows:
+        if row.name == "output_tokens_per_s":
+            chosen.setdefault(row.name, (row, ""))
+    return [figure(row.title, number_text(row.a), number_text(row.b), row.unit, mark) for row, mark in chosen.values()]

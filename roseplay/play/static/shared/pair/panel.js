@@ -1,0 +1,55 @@
+/* A picture of two runs in the place of charts, or as a line that opens it. The styles go by `data-pair` of what is
+ * around both: "open", "line" or "none". */
+import { make, makeButton, write } from "../dom.js";
+import { Panel } from "../panel.js";
+import { palette } from "../theme.js";
+import { copyPair } from "./copy.js";
+import { describePair, drawPair } from "./picture.js";
+
+/** @import { Pair } from "../types.js" */
+
+/**
+ * @typedef {object} PairSpec
+ * @property {HTMLElement} around the element that gets `data-pair`
+ * @property {string} back what the button is called that leads back to the charts
+ * @property {(open: boolean) => void} opened the user opens the picture or goes back
+ * @property {() => Node[]} [more] buttons that stand beside the picture's and on the line
+ */
+
+export class PairPanel extends Panel {
+  /** @param {HTMLElement} element a panel @param {PairSpec} spec */
+  constructor(element, { around, back, opened, more = () => [] }) {
+    const copied = makeButton("Copy this result", { className: "rp-back", onclick: () => copyPair(copied, this.pair) });
+    const leave = makeButton(back, { className: "rp-back", onclick: () => opened(false) });
+    super(element, { name: "pair", canvas: "rp-pair-picture", head: [copied, leave, ...more()] });
+    this.around = around;
+    /** @type {Pair | null} */
+    this.pair = null;
+    this.line = makeButton("", { onclick: () => opened(true) });
+    this.problem = make("span", { role: "alert" });
+    element.append(make("div", "rp-pair-line", this.line, this.problem, ...more()));
+  }
+
+  /** Show this pair, or its line. @param {Pair | null} pair @param {string} problem words in place of a pair */
+  showPair(pair, open, problem = "") {
+    this.pair = pair;
+    this.around.dataset.pair = pair && open ? "open" : pair || problem ? "line" : "none";
+    const [first] = pair?.figures ?? [];
+    write(this.line, first ? `Before and after: ${first.title} ${first.before} → ${first.after} ${first.unit}` : "");
+    write(this.problem, problem);
+    this.soon();
+  }
+
+  /** @override */
+  draw(width, height) {
+    if (!this.pair) return false;
+    this.pen.begin(width, height);
+    drawPair(this.pen, width, height, this.pair, palette());
+    return true;
+  }
+
+  /** @override */
+  words() {
+    return this.pair ? describePair(this.pair) : "";
+  }
+}

@@ -1,0 +1,19 @@
+/* The picture of two runs in a report, which is a page of its own. */
+import { createPen } from "../pen.js";
+import { palette } from "../theme.js";
+import { describePair, drawPair } from "./picture.js";
+
+/** @import { Pair } from "../types.js" */
+
+/** Keep a picture drawn on a canvas. @param {HTMLCanvasElement} canvas @param {Pair} pair */
+export function showPair(canvas, pair) {
+  const pen = createPen(canvas);
+  canvas.setAttribute("aria-label", describePair(pair));
+  const draw = () => {
+    const { clientWidth: width, clientHeight: height } = canvas;
+    pen.begin(width, height);
+    drawPair(pen, width, height, pair, palette());
+  };
+  new ResizeObserver(draw).observe(canvas);
+  document.fonts.ready.then(draw);
+}
