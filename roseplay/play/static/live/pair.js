@@ -8,6 +8,7 @@ import { PairPanel } from "../shared/pair/panel.js";
 import { poll } from "../shared/poll.js";
 import { keep, ofTab, stored } from "../shared/storage.js";
 import { store } from "../shared/store.js";
+import { demos } from "./demos.js";
 
 /** @import { Delta, Pair } from "../shared/types.js" */
 
@@ -78,6 +79,11 @@ on("frame", (/** @type {Delta} */ { reset, frames = [] }) => {
     if (shown.open && requests.some(([, event]) => event === "submitted")) open(false);
     if (pair) take({ ...pair, about: `${pair.about}, ${ofModel()}` });
   }
+});
+
+/* The last caption of a demo that compares bursts speaks of it. */
+on("demo", () => {
+  if (shown.pair && demos.caption?.rings.some(({ id }) => id === "rp-pair")) open(true);
 });
 
 function ofModel() {

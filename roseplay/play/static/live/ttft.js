@@ -51,7 +51,7 @@ const collect = () => demos.caption?.clients?.map(clients) ?? collectBursts();
 /** What a demo measured of its clients. @param {[number, number, number, string]} group */
 function clients([count, since, until, mean]) {
   const theirs = ({ kind, first }) => kind === "api" && first >= since && first <= until;
-  return curve(`${count} clients: ${mean}`, [...store.requests.values()].filter(theirs));
+  return curve(`${count}: ${mean}`, [...store.requests.values()].filter(theirs));
 }
 
 function collectBursts() {
