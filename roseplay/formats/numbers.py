@@ -37,7 +37,8 @@ def number_text(value: float | None) -> str:
     """Returns a number with about three significant digits; a dash for ``None``."""
     if value is None:
         return "–"
-    digits = 0 if value == int(value) or abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    size = abs(value)
+    digits = 0 if value == int(value) or size >= 100 else 1 if size >= 10 else 2 if size >= 0.1 else 3
     return f"{_rounded(value, digits):,}".replace(",", "\u202f")
 
 

@@ -84,7 +84,7 @@ def _follow(job: Job) -> None:
             ended = job.wait(_POLL_S)
             status = job.status()
             runs = status["progress"]
-            of = f" of {len(runs)}" if status["kind"] != "find" else ""  # a search ends when it has an answer
+            of = f" of {len(runs)}" if status["rounds"] else ""
             for run in runs[shown:]:
                 if run["state"] != "done":
                     break

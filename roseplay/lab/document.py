@@ -191,6 +191,7 @@ class SweepResult(_Result):
     kind: Literal["sweep"]
     setting: Varied
     seconds: NotRequired[Count]
+    doubles: NotRequired[bool]  # whether the rate was doubled until no arm kept its limits
     asked: list[Count]
     points: Annotated[list[MeasuredPoint], Field(min_length=1)]
     b_points: NotRequired[Annotated[list[MeasuredPoint], Field(min_length=1)]]

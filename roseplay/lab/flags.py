@@ -31,7 +31,7 @@ examples:
   roseplay lab token-budget --b prefill_max_tokens=128 --repeats 3
   roseplay lab poisson --a block_size=8 --b block_size=32 --model Qwen/Qwen3-0.6B
   roseplay lab admission --model gpt2-124m --random-weights --save result.json
-  roseplay lab poisson --sweep rate --from 1 --to 12 --points 12 --seconds 5 --repeats 3
+  roseplay lab poisson --sweep rate --from 1 --seconds 5 --repeats 3
   roseplay lab swap --sweep prompt-tokens --from 64 --to 1024 --b preemption_mode=swap
   roseplay lab token-budget --find prefill-budget --itl-p99 20 --ttft-p95 250
   roseplay lab poisson --a run_as=h100 --b run_as=h200 --model qwen3-8b
@@ -161,7 +161,12 @@ def _add_value_flags(lab: Parser) -> None:
         help="search for the largest prefill budget, or the largest batch, that stays within --itl-p99 and --ttft-p95",
     )
     group.add_argument("--from", dest="from", type=float, metavar="X", help="first value")
-    group.add_argument("--to", type=float, metavar="X", help="last value")
+    group.add_argument(
+        "--to",
+        type=float,
+        metavar="X",
+        help="last value; without it, a sweep of the rate doubles it until the limits are exceeded",
+    )
     group.add_argument("--points", type=int, metavar="N", help="number of values in a sweep (default: 8)")
     group.add_argument("--seconds", type=float, metavar="S", help="how long requests arrive at each value of a sweep")
     group.add_argument("--itl-p99", type=float, metavar="MS", help="upper limit of ITL p99 in a search")

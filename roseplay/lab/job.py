@@ -125,6 +125,7 @@ class Job:
             "scenario": self._scenario.name,
             "title": self._scenario.title,
             "setting": self.experiment.varied,
+            "rounds": self.experiment.rounds,  # 0 if each measurement may be the last
             "state": self.state,
             "error": self.error,
             "progress": [run.status() for run in runs],

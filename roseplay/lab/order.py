@@ -15,7 +15,7 @@ from roseplay.lab.experiment import ARM_CONFIG, MAX_OUTPUT_TOKENS, SIDE, Arm, Co
 from roseplay.lab.find import Find, grid_between
 from roseplay.lab.own_traffic import MAX_NAME, OWN, OwnTraffic
 from roseplay.lab.points import KNOBS, RATE
-from roseplay.lab.sweep import Sweep, spaced
+from roseplay.lab.sweep import Sweep, doubled, spaced
 from roseplay.traffic.own import parse_rows, parse_traffic
 from roseplay.traffic.pace import Speed
 from roseplay.traffic.paced import paced
@@ -98,27 +98,36 @@ class ArmOrder(Input):
 
 
 class SweepOrder(Input):
-    """One setting from a value to another; ``seconds`` is how long requests arrive at each, else all are sent."""
+    """One setting from a value to another, or the rate doubled until no arm keeps its limits.
+
+    ``seconds`` is how long requests arrive at each value; without it, all are sent. There are 8 ``points`` by default.
+    """
 
     setting: Varied
     first: Annotated[Number, Field(alias="from")]
-    last: Annotated[Number, Field(alias="to")]
-    points: Annotated[Whole, between(2, MAX_POINTS)] = 8
+    last: Number | None = Field(None, alias="to")
+    points: Annotated[Whole, between(2, MAX_POINTS)] | None = None
     seconds: Annotated[Number, between(0.5, MAX_SECONDS)] | None = None
 
     def values(self) -> list[float]:
-        """Returns rates that are evenly spaced, or whole numbers spaced by equal factors; raises ``ValueError``."""
+        """Returns rates that are evenly spaced or doubled, or whole numbers spaced by equal factors; raises ``ValueError``."""
         whole = self.setting != RATE
         low, high = (1, MAX_VALUE) if whole else (0.1, MAX_RATE_PER_S)
         for name, value in (("from", self.first), ("to", self.last)):
+            if value is None:
+                continue
             if not low <= value <= high or (whole and value % 1):
                 noun = "a whole number" if whole else "a number"
                 raise ValueError(f"{name} is {value:g}: use {noun} from {low} to {high}")
+        if self.last is None:
+            if whole or self.points is not None:
+                raise ValueError("only a sweep of the rate ends by itself, at as many points as it takes: give to")
+            return doubled(self.first, MAX_RATE_PER_S)
         if self.first >= self.last:
             raise ValueError(
                 f"a sweep from {self.first:g} to {self.last:g} has no values: the last must be larger than the first"
             )
-        return spaced(self.first, self.last, self.points, whole=whole)
+        return spaced(self.first, self.last, self.points or 8, whole=whole)
 
 
 class FindOrder(Input):
@@ -233,7 +242,8 @@ class ExperimentOrder(Input):
             raise ValueError("seconds is for a scenario: traffic of your own is sent as a whole")
         if order.seconds is not None and self.length != 1:
             raise ValueError("seconds says how long requests arrive: leave out length")
-        sweep = Sweep(**common, varied=setting, values=order.values(), seconds=order.seconds)
+        doubles = order.last is None
+        sweep = Sweep(**common, varied=setting, values=order.values(), seconds=order.seconds, doubles=doubles)
         sweep.loads()
         return sweep
 

@@ -117,12 +117,11 @@ def _tries(chart: go.Figure, points: Mapping[int, Mapping[str, Any]], name: str,
 
 def _axes(document: Document, points: Points, name: str, against: str | None) -> go.Figure:
     """Returns an empty chart of a figure against another one, or against the value."""
-    rate = document["setting"] == RATE
     x = f"{FIGURES[against].title}, {FIGURES[against].unit}" if against else VALUE_AXIS[document["setting"]]
     chart = figure(x, FIGURES[name].unit)
     highs = [high for point in points if (high := spread(point, name)["range"][1]) is not None]
     chart.update_yaxes(range=[0, _HEADROOM * max(highs, default=0) or 1])
-    if rate:
+    if against or (document["setting"] == RATE and not document.get("doubles")):
         chart.update_xaxes(rangemode="tozero")
         return chart
     values = sorted({point["value"] for point in points})

@@ -186,6 +186,7 @@ LAB = {
     "lab-repeats": "How often each arm runs. A and B take turns, so that a machine that slows down affects both. On simulated hardware, repeats would be equal: each runs once.",
     "lab-length": "How many times the scenario's requests are sent: a longer run has steadier percentiles.",
     "lab-max-spread": "After the repeats above, repeat until the spread of the scenario's main figure (the range in which its true median lies) is at most this percentage of the median, up to 20 repeats. Empty: no further repeats.",
+    "lab-sweep-to": "The last rate. Empty: the rate doubles until the limits of TTFT and ITL are exceeded.",
     "lab-sweep-arms": "The settings besides the one that the sweep varies: those of the running engine, or those of A and of B, which Compare shows. A and B are then both measured at each value, and the result says where they cross.",
     "lab-num_requests": "Requests that the scenario sends.",
     "lab-rate_per_s": "Requests that arrive per second, on average.",

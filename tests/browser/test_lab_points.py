@@ -262,9 +262,9 @@ def test_what_is_refused_is_said(page: Page, expect_error: Callable[[str], None]
     fill(page, "to", 3)
     page.locator("#lab-run").click()
     expect(alert).to_have_text("A sweep from 9 to 3 has no values: the last must be larger than the first.")
-    page.locator("#lab-asked-to").fill("")
+    page.locator("#lab-asked-from").fill("")
     page.locator("#lab-run").click()
-    expect(alert).to_have_text("“to” is empty: give a number.")
+    expect(alert).to_have_text("“from” is empty: give a number.")
     choose(page, "Compare")
     expect(page.locator("#rp-lab-itl")).to_be_visible()
 

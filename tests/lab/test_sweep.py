@@ -214,6 +214,35 @@ def test_a_slow_minute_of_the_machine_is_no_property_of_a_value() -> None:
     assert has(document["summary"], "Knee", knee=None, beyond=None, keeping=[])
 
 
+@pytest.mark.parametrize(
+    ("repeats", "ttft", "runs"),
+    [
+        (1, [50, 60, 900], [1, 1, 1]),
+        (2, [50, 60, 900, 900, 60, 50], [2, 2, 2]),
+        (2, [50, 900, 60, 50, 60, 900, 900], [2, 2, 2, 2]),  # 200 requests/s was slow in the first round only
+    ],
+)
+def test_the_rate_is_doubled_until_the_limits_are_exceeded(repeats: int, ttft: list[float], runs: list[int]) -> None:
+    sweep = {"setting": "rate_per_s", "from": 100, "seconds": 0.5}
+    document, told = ran({**RATES, "repeats": repeats, "sweep": sweep}, in_order("ttft_ms", ttft))
+    assert told["rounds"] == 0
+    assert document["asked"] == [100 * 2**power for power in range(len(document["points"]))]
+    assert runs_of(document) == runs
+    assert document["doubles"] and document["summary"]["knee"] == len(runs) - 2
+
+
+def test_a_rate_is_doubled_while_one_arm_keeps_its_limits_and_as_far_as_a_scenario_may_send() -> None:
+    def figures(arm: MadeUpArm) -> dict[str, float]:
+        return {"ttft_ms": 900.0 if arm.knobs.prefill_max_tokens else 5.0}
+
+    sweep = {"setting": "rate_per_s", "from": 100, "seconds": 4}
+    body = {**RATES, "repeats": 1, "sweep": sweep, "b": {"knobs": {"prefill_max_tokens": 64}}}
+    document, _ = ran(body, MadeUpArms(figures))
+    assert document["asked"] == [100, 200, 400, 800]
+    for name in ("points", "b_points"):
+        assert [point["requests"] for point in document[name]] == [400, 800, 1000, 1000]
+
+
 @pytest.mark.parametrize(("slow", "rounds"), [(900, 2), (300, 1)])
 def test_rates_that_contradict_each_other_are_measured_again(slow: float, rounds: int) -> None:
     """200 requests/s was slow twice; it is repeated until its median keeps the limits and is not clearly worse."""

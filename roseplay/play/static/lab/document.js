@@ -48,15 +48,17 @@ function takePlan(document, given) {
 }
 
 function takePoints(document, scenario, given) {
-  const { kind, setting, arms, seconds = null } = document,
+  const { kind, setting, arms, seconds = null, doubles = false } = document,
     shown = lab.points[kind],
     values = document.asked || document.grid.filter((value) => value !== null);
   if (kind === "sweep" && shown && shown.id !== document.id) lab.earlierSweep = shown;
   if (scenario.name !== lab.scenario.name) Object.assign(lab, { plan: planOf(scenario), document: null });
   lab.scenario = scenario;
   lab.points[kind] = document;
-  lab.asked[kind] = { ...lab.asked[kind], setting, from: values[0], to: values[values.length - 1] };
-  if (kind === "sweep") Object.assign(lab.asked.sweep, { points: values.length, both: "B" in arms });
+  lab.asked[kind] = { ...lab.asked[kind], setting, from: values[0], to: doubles ? null : values[values.length - 1] };
+  if (kind === "sweep") {
+    Object.assign(lab.asked.sweep, { both: "B" in arms, ...(!doubles && { points: values.length }) });
+  }
   if (arms.B) takePlan(document, given);
   if (seconds !== null) lab.asked.sweep.seconds = seconds;
 }

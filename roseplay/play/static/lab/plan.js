@@ -120,7 +120,8 @@ export function runOrder() {
 function valuesOrder(kind, params) {
   const asked = lab.asked[kind], { setting, from, to, points } = asked, { common } = lab.scenario;
   for (const [name, value] of Object.entries(asked)) {
-    if (name !== "setting" && name !== "both" && typeof value !== "number") {
+    const open = name === "to" && setting === "rate_per_s";
+    if (name !== "setting" && name !== "both" && !open && typeof value !== "number") {
       throw new Error(`“${name}” is empty: give a number.`);
     }
   }
@@ -137,7 +138,12 @@ function valuesOrder(kind, params) {
   if (setting !== "rate_per_s") return { ...arms, ...trafficOrder(params), sweep: { setting, from, to, points } };
   const { num_requests: _count, rate_per_s: _rate, ...rest } = params; // it has its own at each rate
   const seconds = lab.traffic ? null : asked.seconds;
-  return { ...arms, ...trafficOrder(rest), length: 1, sweep: { setting, from, to, points, seconds } };
+  return {
+    ...arms,
+    ...trafficOrder(rest),
+    length: 1,
+    sweep: { setting, from, seconds, ...(to !== null && { to, points }) },
+  };
 }
 
 /** @param {any} arm */

@@ -96,10 +96,15 @@ function comparedWords(all) {
 
 /* The request of a sweep or a search, in a few words. */
 function askedWords(kind) {
-  const { from, to, points, setting, both } = lab.asked[kind], { repeats } = lab.numbers;
+  const { from, to, points, setting, both } = lab.asked[kind],
+    { repeats } = lab.numbers,
+    arms = both ? " of A and B" : "";
   const range = `${from ?? "?"} to ${to ?? "?"}${setting === "rate_per_s" ? " requests/s" : ""}`;
   const once = simulates(), rounds = once ? "each simulated once" : `in ${format.many(repeats, "round")}`;
-  if (kind === "sweep") return `${points ?? "?"} values${both ? " of A and B" : ""}, ${range}, ${rounds}`;
+  if (kind === "sweep" && to === null) {
+    return `doubled from ${from ?? "?"} requests/s until the limits are exceeded${arms && " in A and B"}, ${rounds}`;
+  }
+  if (kind === "sweep") return `${points ?? "?"} values${arms}, ${range}, ${rounds}`;
   return `${range}, ${once ? rounds : `at least ${format.many(repeats, "repeat")} a try`}`;
 }
 
@@ -115,7 +120,7 @@ function state() {
   const { progress, left_s: left } = lab.job, done = progress.filter((run) => run.state === "done").length;
   const rest = typeof left === "number" ? ` · about ${Math.max(1, Math.ceil(left))} s left` : "";
   if (lab.mode === "compare") return `run ${Math.min(done + 1, progress.length)} of ${progress.length}${rest}`;
-  if (lab.mode === "find") return format.many(done, "run"); // it ends when it has an answer
+  if (!lab.job.rounds) return format.many(done, "run"); // each may be the last
   const under = progress.find((run) => run.state !== "done");
   const round = under ? `round ${under.repeat} of ${progress[progress.length - 1].repeat} · ` : "";
   return `${round}${format.many(done, "run")} of ${progress.length}${rest}`;

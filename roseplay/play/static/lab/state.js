@@ -26,9 +26,11 @@ import { given } from "../shared/given.js";
 
 /** @typedef {"compare" | "sweep" | "find"} Mode */
 /**
- * What a sweep or a search varies: from and to which value. A sweep also has `points`, and of a rate `seconds`; `both`:
- * whether it measures A and B of the plan, or the settings of the running engine.
- * @typedef {{setting: string, from: number, to: number, points?: number, seconds?: number, both?: boolean}} Asked
+ * What a sweep or a search varies: from and to which value; null doubles the rate until the limits are exceeded. A
+ * sweep also has `points`, and of a rate `seconds`; `both`: whether it measures A and B of the plan, or the settings
+ * of the running engine.
+ * @typedef {{setting: string, from: number, to: number | null}} Range
+ * @typedef {Range & {points?: number, seconds?: number, both?: boolean}} Asked
  */
 
 /** @type {ArmName[]} */
@@ -50,7 +52,7 @@ export const lab = {
   mode: "compare",
   /** @type {Record<"sweep" | "find", Asked>} */
   asked: {
-    sweep: { setting: "rate_per_s", from: 1, to: 12, points: 8, seconds: 4, both: false },
+    sweep: { setting: "rate_per_s", from: 1, to: null, points: 8, seconds: 4, both: false },
     find: { setting: "prefill_max_tokens", from: 16, to: 1024 },
   },
   /** Requests of a file. @type {{name: string, text?: string, requests?: any[]} | null} */

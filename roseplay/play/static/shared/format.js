@@ -52,7 +52,7 @@ export const format = {
   figure: (value) => {
     const size = Math.abs(value ?? 0);
     if (value == null || size >= 100 || Number.isInteger(value)) return count(value);
-    return value.toFixed(size >= 10 ? 1 : 2);
+    return value.toFixed(size >= 10 ? 1 : size >= 0.1 ? 2 : 3);
   },
   /** The range of a figure, or nothing where its ends read alike. */
   range: (range) => {

@@ -8,7 +8,7 @@ const SETTINGS = {
   find: ["prefill_max_tokens", "max_batch_size"],
 };
 const RANGES = {
-  rate_per_s: [1, 12],
+  rate_per_s: [1, null],
   prompt_tokens: [64, 1024],
   prefill_max_tokens: [16, 1024],
   max_batch_size: [1, 64],
@@ -57,14 +57,21 @@ function armsChoice() {
 
 function field(kind, name) {
   const input = make("input", { type: "number", min: "0", step: "any", inputMode: "decimal" });
+  const open = name === "to" && lab.asked[kind].setting === "rate_per_s"; // empty, it doubles the rate
   input.id = `lab-asked-${name}`;
   input.value = String(lab.asked[kind][name] ?? "");
+  input.placeholder = open ? "limits" : "";
   input.oninput = () => {
     lab.asked[kind][name] = input.value === "" ? null : Number(input.value);
+    markOpen();
     edit("typed");
   };
-  return make("label", `rp-lab-num rp-of-${name}`, make("span", "", LABELS[name]), input);
+  const label = { className: `rp-lab-num rp-of-${name}`, title: open ? meaning("lab-sweep-to") : "" };
+  return make("label", label, make("span", "", LABELS[name]), input);
 }
+
+/* A sweep that doubles the rate has no number of points. */
+const markOpen = () => box.classList.toggle("rp-open", lab.mode === "sweep" && lab.asked.sweep.to === null);
 
 function show() {
   const page = document.getElementById("rp-lab");
@@ -81,4 +88,5 @@ function show() {
     ...fields.map((name) => field(kind, name)),
     ...(kind === "sweep" ? [armsChoice()] : []),
   );
+  markOpen();
 }

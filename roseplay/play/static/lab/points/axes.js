@@ -2,6 +2,7 @@
 import { evenTicks, linear, logarithmic, logTimes, logValues, ticksAt } from "../../shared/chart/scale.js";
 import { format } from "../../shared/format.js";
 import { niceAxis } from "../../shared/numbers.js";
+import { plainValue } from "./document.js";
 
 /** @import { Area } from "../../shared/chart/axes.js" */
 /** @import { Tick } from "../../shared/chart/scale.js" */
@@ -13,6 +14,7 @@ import { niceAxis } from "../../shared/numbers.js";
  * @property {Tick[]} ticks
  */
 
+const rateWords = (rate) => plainValue("rate_per_s", rate);
 const PARTS = 4, MOST_TICKS = 8, APART_PX = 34, PAD_PX = 14;
 
 /** Throughput in tokens per second, from 0. @param {Row[]} rows @param {Area} area @returns {Axis} */
@@ -24,25 +26,27 @@ export function throughputAxis(rows, area) {
 }
 
 /**
- * The setting's values on a log scale, with powers of two as ticks; null, no limit, is beyond the others.
+ * The setting's values on a log scale; null, no limit, is beyond the others. Ticks are powers of two, or the values if
+ * each is double the one before.
  * @param {(number | null)[]} values
  * @param {Area} area
+ * @param {boolean} [doubles]
  */
-export function valueAxis(values, area) {
+export function valueAxis(values, area, doubles = false) {
   const known = values.filter((value) => value !== null), low = Math.min(...known), high = Math.max(...known, low * 2);
   const end = known.length < values.length ? high * 2 : high;
   const scale = logarithmic(low, end, area.x0 + PAD_PX, area.x1 - PAD_PX), place = (value) => scale(value ?? end);
   const powers = [];
   for (let value = 2 ** Math.ceil(Math.log2(low)); value <= high; value *= 2) powers.push(value);
-  const ticks = [...thinned(powers, MOST_TICKS), ...(end > high ? [null] : [])];
-  return { x: (row) => place(row.value), place, ticks: ticksAt(place, ticks, "", format.limit) };
+  const ticks = [...thinned(doubles ? known : powers, MOST_TICKS), ...(end > high ? [null] : [])];
+  return { x: (row) => place(row.value), place, ticks: ticksAt(place, ticks, "", doubles ? rateWords : format.limit) };
 }
 
 /** Evenly spaced values, such as rates. @param {number[]} values @param {Area} area */
 export function evenAxis(values, area) {
   const place = linear(0, Math.max(...values, 1) * 1.06, area.x0, area.x1);
   const shown = thinned(values, Math.max(1, Math.floor(area.width / APART_PX)));
-  const ticks = ticksAt(place, shown, "", (value) => String(+value.toPrecision(3)));
+  const ticks = ticksAt(place, shown, "", rateWords);
   return { x: (row) => place(row.value), place, ticks };
 }
 

@@ -37,7 +37,8 @@ const answered = (row) => (good(row) && (100 * good(row)) / row.figures.kept_pct
 function scaleOf(area) {
   const document = shownPoints(), arms = armsOf(document), rate = document.setting === "rate_per_s";
   const rows = allRows(document).map(({ row }) => row);
-  const values = document.asked || document.grid, across = (rate ? evenAxis : valueAxis)(values, area);
+  const values = document.asked || document.grid,
+    across = rate && !document.doubles ? evenAxis(values, area) : valueAxis(values, area, rate);
   const highest = Math.max(0.1, ...rows.map(answered));
   const { max, step: each } = niceAxis(highest, PARTS);
   const wide = Math.min(MOST_WIDE, (0.6 * area.width) / Math.max(1, values.length)) / arms.length;
