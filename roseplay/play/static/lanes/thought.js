@@ -60,10 +60,7 @@ export class Thought {
    */
   say({ closed }, over, ms, tokens) {
     const figures = `${format.seconds(ms)}, ${format.count(tokens)} token${tokens === 1 ? "" : "s"}`;
-    write(
-      this.words,
-      closed ? `thought for ${figures}` : over ? `thought for ${figures}, unfinished` : "thinking…",
-    );
+    write(this.words, closed ? `thought for ${figures}` : over ? `thought for ${figures}, unfinished` : "thinking…");
     this.root.dataset.thinking = String(!closed && !over);
   }
 }

@@ -55,10 +55,7 @@ export class Chart extends Panel {
   constructor(element, spec) {
     const values = { className: "rp-back", hidden: true, onclick: view.clear };
     const back = spec.timed && !spec.small ? makeButton("back to now", values) : null;
-    super(element, {
-      .../** @type {any} */ (spec),
-      head: [...(back ? [back] : []), ...(spec.head || [])],
-    });
+    super(element, { .../** @type {any} */ (spec), head: [...(back ? [back] : []), ...(spec.head || [])] });
     this.back = back;
     this.summary = "";
     this.marks = new Marks(this.plot, spec.margin);

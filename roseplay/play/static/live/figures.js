@@ -31,11 +31,8 @@ function show() {
   const { count } = format, s = shown = store.stats ?? {};
   writeCell("tps", [count(s.tok_s)], "");
   writeCell("rw", [count(s.running), count(s.waiting)], "");
-  const used = s.kv_total
-    ? (100 * (s.kv_active + s.kv_shared)) / s.kv_total
-    : s.kv_used == null
-    ? null
-    : 100 * s.kv_used;
+  const held = s.kv_total ? (s.kv_active + s.kv_shared) / s.kv_total : s.kv_used ?? null;
+  const used = held === null ? null : 100 * held;
   writeCell("kv", [used === null ? "–" : used > 0 && used < 1 ? "<1" : String(Math.round(used))], "%");
   cells.kv.bar.style.width = `${used || 0}%`;
   writeCell("saved", ...saved(s));

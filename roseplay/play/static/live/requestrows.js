@@ -118,12 +118,7 @@ export const COLUMNS = [
   ),
 ];
 
-export const FILTERS = {
-  all: () => true,
-  live: (known) => !isOver(known),
-  waiting: isWaiting,
-  done: isOver,
-};
+export const FILTERS = { all: () => true, live: (known) => !isOver(known), waiting: isWaiting, done: isOver };
 
 /** @typedef {{column: string, down: boolean}} Order */
 

@@ -26,13 +26,7 @@ const state = { filter: "all", order: { column: "worst", down: true }, most: MOR
 let shown = [];
 /** @type {Map<Request, {tr: HTMLTableRowElement, texts: HTMLElement[], key: string}>} */
 const rows = new Map();
-let box = null,
-  body = null,
-  caption = null,
-  nothing = null,
-  more = null,
-  unfolded = null,
-  panel = null;
+let box = null, body = null, caption = null, nothing = null, more = null, unfolded = null, panel = null;
 /** The row that Tab goes to. @type {Request | null} */
 let current = null;
 
