@@ -316,6 +316,7 @@ def test_a_knob_change_marks_every_view(views: Views) -> None:
     assert "knob" not in views.names("ttft"), "it has no time axis"
     assert len(views.plot("ttft", "data")) == 3, "the two bursts, and the last one's median"
     assert "budget 512 → 256" in views.words("itl")
+    assert views.plot("tokens", "data[2].y") == [512, 512, 256, 256], "the budget is drawn at its value"
     assert views.colors(wanted="#c2184f") > 100, "the line across the timeline"
     assert set(views.plot("tokens", "data[2].y")) & {512, 518} and set(views.plot("tokens", "data[2].y")) & {256, 262}
     assert any("256" in text for text in views.words("tokens"))
