@@ -28,7 +28,7 @@ const PURPOSE = [
     [" Burst adds many requests; the sliders decide which wait.", ""],
   ],
   [[
-    "Show me plays it for you: four stories, a burst, the pause it causes, and the same burst with one slider moved.",
+    "Show me plays it for you: four answers, a burst, the pause it causes, and the same burst with one slider moved.",
     "",
   ]],
 ];
