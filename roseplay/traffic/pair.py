@@ -67,7 +67,7 @@ def side(title: Segments, gaps: Iterable[Gap], longest: Gap | None, firsts: Iter
     """Returns a side with at most ``MOST_GAPS`` of these gaps, among them the longest ones."""
     made: Side = {"title": title, "gaps": thinned(gaps), "firsts": [round(ms, 1) for ms in sorted(firsts)]}
     if longest is not None:
-        made["longest"] = _rounded(longest)
+        made["longest"] = [round(longest[0]), round(longest[1], 2)]  # as in the figures, to the ms
     return made
 
 
