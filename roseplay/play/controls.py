@@ -26,7 +26,8 @@ _SAVING = ("prefix_cache", "same_step_sharing")
 # In a section of their own, which is closed at first.
 _MORE = ("scheduling_policy", "max_overtakes", "prefill_interval", "pinned_blocks", "speculative_tokens")
 _NUMBERS = tuple(knob for knob in _CONTROLLED if not isinstance(SETTINGS[knob].values, Switch | Choice))
-SLIDERS = tuple(sorted(_NUMBERS, key=lambda knob: knob in _MORE))
+# The prefill budget is a share of a step's tokens: one stands above the other.
+SLIDERS = tuple(sorted(_NUMBERS, key=lambda knob: (knob in _MORE, "max_tokens" not in knob)))
 CHOICES = tuple(knob for knob in _CONTROLLED if isinstance(SETTINGS[knob].values, Choice))
 _ON_OFF = tuple(knob for knob in _CONTROLLED if isinstance(SETTINGS[knob].values, Switch))
 SWITCHES = tuple(sorted(_ON_OFF, key=lambda knob: (knob not in _SAVING, bool(SETTINGS[knob].needs))))

@@ -273,6 +273,8 @@ function show() {
     chip.title = `Slow motion: a step takes ${knobs.slow_motion} times as long. Times with “at ×” are as measured.`;
   }
   summary(knobs, count);
+  const share = along(controls.step_max_tokens, knobs.step_max_tokens);
+  document.getElementById("rp-budget-row")?.style.setProperty("--rp-step", String(share));
   for (const knob of SLIDERS) {
     const name = controls[knob], stops = given.stops[name];
     const words = knobs[knob] === null ? "unlimited" : String(knobs[knob]);
