@@ -320,7 +320,7 @@ def test_a_change_is_named_only_where_it_is_clear() -> None:
     assert not [name for name in same if name.endswith(("falls", "rises"))]
     assert same["pause_same"] == "60 and 60 ms"
     last = BUDGET.scenes[-1].caption
-    assert figures_in(caption(last, figures)).keys() == {"budget", "pause_falls", "first_token_rises"}
+    assert figures_in(caption(last, figures)).keys() == {"budget", "pause_falls", "second_worst", "first_token_rises"}
     assert figures_in(caption(last, same)).keys() == {"budget", "pause_same", "first_token_same"}
     assert figures_in(caption(last, {**OF_THE_PLAN, **OF_CUT})) == OF_CUT
     assert figures["recomputed_falls"] == "0 instead of 900"
@@ -361,7 +361,7 @@ def test_every_time_of_a_caption_has_its_unit_and_mark() -> None:
     figures = figures_of({"first": replace(FACTS, factors=(5.0,))}, {"before": replace(CHATS, factors=(5.0,))})
     times = {name for name, text in figures.items() if text.endswith(" ms at ×5")}
     assert {name.removeprefix("first_") for name in times if name.startswith("first_")} == {
-        "longest", "pause", "first_token", "last_token", "gap", "reader",
+        "longest", "worst", "pause", "first_token", "last_token", "gap", "reader",
     }  # fmt: skip
     assert {"before_first_token", "before_step"} <= times
     for form in (form for demo in DEMOS.values() for form in forms_of(*demo.scenes)):

@@ -30,3 +30,18 @@ test("a demo of another tab has no captions here", () => {
   reply(others, CAPTION); // this tab's has ended, and another tab has begun one at once
   assert.equal(demos.caption, null);
 });
+
+test("the caption that rings the picture of two bursts opens it", async () => {
+  Object.assign(document.body, { dataset: {} });
+  const { store } = await import("../../../roseplay/play/static/shared/store.js");
+  await import("../../../roseplay/play/static/live/pair.js");
+  const state = () => document.body.dataset.pair;
+  store.info = /** @type {any} */ ({ model: "tiny-chat", device: "cpu" });
+  emit("frame", { frames: [{ pair: { about: "20 prompts", figures: [] } }], demo: own });
+  emit("frame", { frames: [{ requests: [[7, "submitted", 1, {}]] }], demo: own });
+  assert.equal(state(), "line", "something else streams");
+  reply(own, CAPTION);
+  assert.equal(state(), "line");
+  reply(own, { ...CAPTION, rings: [{ of: "element", id: "rp-pair" }] });
+  assert.equal(state(), "open");
+});
