@@ -21,7 +21,7 @@ export class AsTable {
     this.switches = makeButton("table", { className: "rp-as-table", ...values });
     this.button = make("span", "rp-tg", this.switches);
     this.box = this.build();
-    this.timer = 0;
+    this.timer = /** @type {any} */ (0); // of setTimeout
     this.readAt = -Infinity;
   }
 
