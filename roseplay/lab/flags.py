@@ -129,7 +129,7 @@ def _add_experiment_flags(lab: Parser) -> None:
     )
     for name, what in (
         ("ttft_ms", "time to first token"),
-        ("itl_ms", "own 99th percentile of inter-token latency"),
+        ("itl_ms", "99th percentile of inter-token latency, among its own tokens,"),
     ):
         group.add_argument(
             f"--limit-{name.replace('_', '-')}",
@@ -158,7 +158,7 @@ def _add_value_flags(lab: Parser) -> None:
     group.add_argument(
         "--find",
         choices=[name for name, setting in VARIED.items() if setting in KNOBS],
-        help="search for the largest prefill budget, or the largest batch, that stays within --itl-p99 and --ttft-p95",
+        help="search for the largest prefill budget, or the largest batch, that keeps the limits --itl-p99 and --ttft-p95",
     )
     group.add_argument("--from", dest="from", type=float, metavar="X", help="first value")
     group.add_argument(
@@ -169,5 +169,5 @@ def _add_value_flags(lab: Parser) -> None:
     )
     group.add_argument("--points", type=int, metavar="N", help="number of values in a sweep (default: 8)")
     group.add_argument("--seconds", type=float, metavar="S", help="how long requests arrive at each value of a sweep")
-    group.add_argument("--itl-p99", type=float, metavar="MS", help="upper limit of ITL p99 in a search")
-    group.add_argument("--ttft-p95", type=float, metavar="MS", help="upper limit of TTFT p95 in a search")
+    group.add_argument("--itl-p99", type=float, metavar="MS", help="limit of ITL p99 in a search")
+    group.add_argument("--ttft-p95", type=float, metavar="MS", help="limit of TTFT p95 in a search")

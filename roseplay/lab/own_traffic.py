@@ -17,7 +17,10 @@ OWN = Scenario(
     name="own-traffic",
     title="Own traffic",
     card="Requests from a file.",
-    look=("ITL p99 and TTFT p95 under the traffic of the file.", "The price depends on what is changed."),
+    look=(
+        "ITL p99 and TTFT p95 under the traffic of the file.",
+        "The price: which figures are worse in B, and by how much.",
+    ),
     watch="itl_p99_ms",
     mix=PromptMix(),
 )

@@ -20,7 +20,7 @@ export function mount(element) {
   spread = make(
     "label",
     { className: "rp-lab-spread", title: meaning("lab-max-spread") },
-    "spread ≤",
+    "repeat until spread ≤",
     input,
     "%",
   );
