@@ -103,7 +103,7 @@ def test_the_kind_of_prompts_that_is_chosen(page: Page) -> None:
 
 def test_a_figure_of_the_header(page: Page) -> None:
     term(page, "ITL p50 / p99").click()
-    expect(popover(page, "ITL p50 / p99")).to_contain_text("the gap between two tokens of one answer")
+    expect(popover(page, "ITL p50 / p99")).to_contain_text("the pause between two tokens of one answer")
     assert rows(page)["vLLM"] == "vllm:inter_token_latency_seconds"
     figure = page.locator(".rp-kpi.itl").bounding_box()
     assert not overlaps(page.locator(".rp-pop").bounding_box(), figure)
