@@ -217,4 +217,4 @@ def test_the_page_has_no_markup_of_its_recording(lines: Lines, tmp_path: Path) -
     for template in templates:
         assert not Markup(template).tags & {"img", "script", "title"}
         assert not re.search(r"[`\\]|\$\{|\{\{", template), "Gradio would run this as a template"
-    assert Markup(page_head(replay)).tags == {"link", "style", "script"}
+    assert Markup(page_head(replay)).tags == {"link", "meta", "style", "script"}  # meta: the page's own view
