@@ -103,6 +103,7 @@ on("select", (what) => {
 function show() {
   box.dataset.count = String(count);
   document.body.style.setProperty("--rp-lanes-height", `${HEIGHTS[count]}px`);
+  document.body.style.setProperty("--rp-lanes-keys", count > 1 ? `"1–${count} focus a lane"` : '""');
   for (const lane of lanes) lane.root.hidden = lane.dot.hidden = lane.index >= count;
   const prompt = promptBox();
   if (prompt) prompt.placeholder = `Ask ${to === ALL ? NAMES[count] : `lane ${to}`}…`;

@@ -1,5 +1,5 @@
 /* The list of demos: in the page until the first prompt, and in a popover. */
-import { make, makeButton, write } from "../shared/dom.js";
+import { make, makeButton } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
@@ -7,23 +7,16 @@ import { popover } from "../shared/popover.js";
 import { store } from "../shared/store.js";
 import { demos } from "./demos.js";
 
-const COUNTS = "No One Two Three Four Five Six Seven Eight".split(" ");
-
 const offered = () => demos.list.filter((one) => !one.absent);
 const absent = () => demos.list.filter((one) => one.absent);
+const HEADING = "Things to see";
 
-/** Its title. */
-function heading() {
-  const count = offered().length;
-  return `${COUNTS[count] || count} things to see`;
-}
-
-function rows(list, chosen = () => {}) {
+function rows(list) {
   return list.map(({ name, title, shows, seconds, absent = "" }, i) => {
     const takes = absent ? "not here" : seconds ? format.minutes(seconds) : "";
     const about = [make("b", "", title), make("span", "", absent || shows), make("small", "", takes)];
     const onclick = () => {
-      chosen();
+      popover.close();
       demos.start(name);
     };
     const values = { className: absent ? "rp-not-here" : "", onclick };
@@ -32,9 +25,9 @@ function rows(list, chosen = () => {}) {
 }
 
 /* A recording of the first demo, for when the engine is busy or too slow to watch. */
-function recorded(chosen = () => {}) {
+function recorded() {
   const onclick = () => {
-    chosen();
+    popover.close();
     emit("recorded demo");
   };
   return given.recordedDemo
@@ -48,11 +41,10 @@ function recorded(chosen = () => {}) {
  */
 export function mount(element) {
   const words = "live on this engine; your settings are restored afterwards";
-  const title = make("b"), head = make("h4", "", title, make("span", "", words)), list = make("ol");
+  const head = make("h4", "", make("b", "", HEADING), make("span", "", words)), list = make("ol");
   const box = make("div", "rp-demos", head, list, ...recorded());
   const fill = () => {
     if (!store.bootId) return;
-    write(title, heading());
     list.replaceChildren(...rows(offered()));
     element.append(box);
   };
@@ -66,7 +58,6 @@ export function mount(element) {
  */
 export function openDemoList(button) {
   const { left, bottom } = button.getBoundingClientRect();
-  const all = rows([...offered(), ...absent()], popover.close);
-  const fill = () => [make("ol", "rp-demo-menu", ...all), ...recorded(popover.close)];
-  popover.open({ name: "demos", title: heading(), x: left, y: bottom, fill });
+  const fill = () => [make("ol", "rp-demo-menu", ...rows([...offered(), ...absent()])), ...recorded()];
+  popover.open({ name: "demos", title: HEADING, x: left, y: bottom, fill });
 }

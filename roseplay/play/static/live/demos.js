@@ -21,7 +21,6 @@ export const demos = {
   caption: null,
   own: false, // whether it plays in this tab
   elsewhere: 0, // estimated seconds left of another tab's demo
-  firstScreen: false, // whether there was no prompt yet, so that the page shows what it offers
   start,
   next,
   end,
@@ -54,8 +53,7 @@ function take(news, status) {
   demos.elsewhere = status && !status.own ? status.left_s : 0;
   if (!poll.held && !ours) demos.caption = null; // another tab's
   if (demos.own !== before.own) showSpan();
-  const changed = ["caption", "own", "elsewhere"].some((name) => demos[name] !== before[name]);
-  if (changed) emit("demo");
+  if (["caption", "own", "elsewhere"].some((name) => demos[name] !== before[name])) emit("demo");
 }
 
 function showSpan() {

@@ -269,7 +269,7 @@ function show() {
   const chip = document.querySelector(".rp-slow-chip");
   if (chip) {
     chip.hidden = !(knobs.slow_motion > 1);
-    write(chip, `slow ×${knobs.slow_motion}`);
+    write(chip, `×${knobs.slow_motion}`);
     chip.title = `Slow motion: a step takes ${knobs.slow_motion} times as long. Times with “at ×” are as measured.`;
   }
   summary(knobs, count);

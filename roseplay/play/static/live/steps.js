@@ -20,7 +20,6 @@ import { timeTicks } from "./axes.js";
 import { flagWords, knobMarks } from "./knobmarks.js";
 
 import { drawOverview } from "./overview.js";
-import { demos } from "./demos.js";
 import { drawAccepted, hasDrafts } from "./drafts.js";
 import { requestTable } from "./requests.js";
 import { inkShades, shadesLegend } from "./shades.js";
@@ -60,7 +59,6 @@ export function mount(element) {
   legends.push(shades.entry);
   panel.show(...legends, views);
   rare = ["preempted", "copied"].map((name) => ({ name, entry: element.querySelector(`.rp-${name}`) }));
-  on("first screen", panel.soon);
   watchKeys(canvas, panel.said, panel.soon);
   steer(canvas);
   on("reset", () => {
@@ -106,7 +104,8 @@ function draw(width, height, now) {
   labels();
   knobs();
   if (!rows.visible.length) {
-    pen.note(nothingIn(window, demos.firstScreen ? "" : NOTHING), left + plot / 2, (TOP + height - BOTTOM) / 2);
+    const words = document.body.matches(".rp-first") ? "" : NOTHING; // the list of demos
+    pen.note(nothingIn(window, words), left + plot / 2, (TOP + height - BOTTOM) / 2);
   }
   sub(span);
   const unfinished = rows.visible.filter((known) => known.finished === null).length;

@@ -1,7 +1,7 @@
 /* The strip under the header: what happened, in one or two lines from the server; what limits the engine; and how much
  * time the charts show. While a demo is playing, it shows the captions. Its height never changes. */
-import { make, makeButton, write } from "../shared/dom.js";
-import { emit, on } from "../shared/events.js";
+import { make, makeButton, phone, write } from "../shared/dom.js";
+import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { press, segmented } from "../shared/legend.js";
 import { poll } from "../shared/poll.js";
@@ -23,14 +23,8 @@ const LEAST_SHARE = 0.6; // of the steps, of what limits the engine
 const LIMITS = { blocks: "KV" }; // the others are called what they are
 /** @type {Sentence[]} */
 const PURPOSE = [
-  [
-    ["Four chats share one engine.", "bold"],
-    [" Burst adds many requests; the sliders decide which wait.", ""],
-  ],
-  [[
-    "Show me plays it for you: four answers, a burst, the pause it causes, and the same burst with one slider moved.",
-    "",
-  ]],
+  [["Four chats share one engine.", "bold"], [" Burst adds many requests; the sliders decide which wait.", ""]],
+  [["Show me plays it: four answers, a burst, the pause it causes, and the same burst with one slider moved.", ""]],
 ];
 
 /** @type {Sentence[]} */
@@ -41,14 +35,15 @@ const OF_A_SERVER = [
 
 /** @type {HTMLElement | null} */
 let box = null;
-let lines = [], progress = null, answers = null, limit = null, share = null, next = null;
+let lines = [], progress = null, answers = null, limit = null, share = null, next = null, following = null, ended = "";
 /** @type {HTMLElement | null} */
 let focused = null; // before a demo
 /** @type {Said | null} */
 let said = null;
 let used = false; // whether there was any prompt since the page was opened
 let known = false; // whether this tab shows what was before its latest reset
-let mine = stored(USED, ofTab) !== null; // the same of this tab, which otherwise shows no earlier sentence
+let mine = stored(USED, ofTab) !== null; // the same, with somebody at this tab; others show no earlier sentence
+let busy = 0; // when something ran last
 
 /** @param {HTMLElement} element */
 export function mount(element) {
@@ -60,12 +55,13 @@ export function mount(element) {
   const takes = make("small"), values = { className: "rp-show-me rp-primary", onclick: () => demos.start() };
   const first = makeButton("Show me", values, takes, make("kbd", "", "D"));
   on("demos offered", () => write(takes, demos.list[0]?.seconds ? format.minutes(demos.list[0].seconds) : ""));
+  following = makeButton("", { className: "rp-show-me rp-primary", onclick: () => demos.start(nextDemo()?.name) });
   box.append(
     ...(demos.list.length ? [make("div", "rp-story-first", first, menu("All demos"))] : []),
     make("div", "rp-story-main", text, progress, answers),
     limitCell(),
     spanCell(),
-    make("div", "rp-story-menu", ...(demos.list.length ? [menu("Show me")] : [])),
+    make("div", "rp-story-menu", following, ...(demos.list.length ? [menu("Show me")] : [])),
     controls(),
   );
   show();
@@ -73,9 +69,14 @@ export function mount(element) {
 }
 
 function menu(words) {
-  const button = makeButton(words, { className: "rp-show-me", "aria-haspopup": "dialog" });
-  button.onclick = () => openDemoList(button);
-  return button;
+  const onclick = ({ currentTarget }) => openDemoList(currentTarget);
+  return makeButton(words, { className: "rp-show-me", "aria-haspopup": "dialog", onclick });
+}
+
+/* The one in the list after the one that has ended. */
+function nextDemo() {
+  const here = demos.list.filter(({ absent }) => !absent), at = here.findIndex(({ name }) => name === ended);
+  return at < 0 ? undefined : here[at + 1];
 }
 
 function limitCell() {
@@ -100,10 +101,9 @@ function controls() {
 
 // ---- what it says -----------------------------------------------------------------------------------------
 on("reset", (/** @type {Delta} */ { snapshot }) => {
-  const requests = snapshot?.requests || [];
   known = mine || poll.held;
   said = (known && snapshot?.story) || null;
-  use(requests.some(([, about]) => known || about.finished == null));
+  use(Boolean(known && snapshot?.requests?.length));
   show();
 });
 
@@ -112,21 +112,24 @@ on("frame", (/** @type {Delta} */ { frames, reset }) => {
   const before = said, unused = !used;
   for (const frame of frames || []) {
     said = frame.story || said;
-    if (frame.requests?.length) use(true);
+    if (frame.requests?.some(([, event]) => event === "submitted")) use(true);
   }
   if (said !== before || (unused && used)) show();
 });
 
 function use(now) {
   used = now;
-  if (!used || mine || poll.held) return;
+  if (!used || mine || poll.held || !navigator.userActivation?.hasBeenActive) return;
   mine = true;
   keep(USED, "1", ofTab);
 }
 
 on("demo", () => {
   if (demos.own && !box.contains(document.activeElement)) focused = /** @type {any} */ (document.activeElement);
+  const before = box.dataset.about;
+  ended = demos.caption?.name ?? ended;
   show();
+  if (phone.matches && before === "demo" && !demos.caption) box.scrollIntoView(); // its last sentence
   if (demos.own && demos.caption.scene === 0) next.focus({ preventScroll: true });
   if (!demos.own && focused) {
     focused.focus?.({ preventScroll: true });
@@ -156,12 +159,10 @@ function show() {
   const { about, sentences } = state();
   box.dataset.about = about;
   box.dataset.burst = about === "burst" ? String(said.burst) : "";
-  const first = about === "purpose" && demosHere();
-  document.body.classList.toggle("rp-first", first);
-  if (demos.firstScreen !== first) {
-    demos.firstScreen = first;
-    emit("first screen");
-  }
+  const upcoming = about === "after demo" && nextDemo();
+  following.hidden = !upcoming;
+  if (upcoming) write(following, `Next demo: ${upcoming.title}`);
+  document.body.classList.toggle("rp-first", about === "purpose" && demosHere());
   lines[0].parentElement.setAttribute("aria-live", about === "steady" ? "off" : "polite");
   lines.forEach((line, i) => {
     if (plain(sentences[i] || []) !== line.textContent) line.replaceChildren(...drawn(sentences[i] || []));
@@ -207,6 +208,11 @@ function tick() {
   const found = limitIn(view.latest(time.now()));
   write(limit, found ? LIMITS[found.name] || found.name : "–");
   write(share, found ? `${format.count(100 * found.share)} %` : "");
+  if (store.open.size || demos.elsewhere) busy = clock();
+  if (used && !mine && !poll.held && clock() - busy > QUIET_MS) { // the first screen again
+    [used, said] = [false, null];
+    show();
+  }
   box.classList.toggle("rp-quiet", !demos.caption && Boolean(said) && clock() - said.t > QUIET_MS);
   if (demos.caption) course();
 }
