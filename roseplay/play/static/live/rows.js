@@ -34,7 +34,8 @@ export class Rows {
       if (known.submitted === null) continue; // its steps have come before the word of who it is
       if (known.lane > this.lanes) this.widen(known.lane);
       if (time.x(known.submitted) > x1 || (known.finished !== null && time.x(known.finished) < x0)) continue;
-      if (!this.rows.has(known.rid)) this.rows.set(known.rid, this.find(known));
+      const late = known.lane !== null && this.rowOf(known.rid) >= this.lanes && ownsRequest(known.rid);
+      if (late || !this.rows.has(known.rid)) this.rows.set(known.rid, this.find(known)); // its lane is known only now
       this.visible.push(known);
       this.count = Math.max(this.count, this.rows.get(known.rid) + 1);
     }
@@ -52,7 +53,7 @@ export class Rows {
     const row = known.lane !== null ? known.lane - 1 : -1;
     // A prompt sent during an answer ends that answer, and follows it in its row.
     if (row >= 0 && ownsRequest(known.rid)) {
-      this.displace(row, known);
+      this.displace(row);
       return this.take(row, known);
     }
     // Another tab may be using the lane of the same number.
@@ -72,9 +73,9 @@ export class Rows {
   }
 
   /* Another tab's request gives a lane's row back to this tab's. */
-  displace(row, known) {
+  displace(row) {
     const before = this.last[row];
-    if (!before || this.free(row, known) || ownsRequest(before.rid)) return;
+    if (!before || before.finished !== null || ownsRequest(before.rid)) return;
     this.rows.set(before.rid, this.take(this.behind(before), before));
   }
 
