@@ -30,18 +30,17 @@ on("demo", () => {
   for (const ring of rings) panelOf(ring)?.classList.add("rp-ringed"); // it may have been left out, see first.css
   if (rings.length) timer = setInterval(place, EVERY_MS);
   standStill(rings);
-  if (phone.matches && rings.length) panelOf(rings[0])?.scrollIntoView({ block: "start" });
+  if (phone.matches) rings.map(panelOf).find((panel) => panel?.clientWidth)?.scrollIntoView({ block: "start" });
   place();
 });
 
 /* Freeze the charts around the rings until the next caption; otherwise what they surround would move out of view. */
 function standStill(rings) {
   const [x] = rings.map(timeOf).filter((ms) => ms !== null);
-  const still = demos.own && x !== undefined;
   const x1 = Math.min(time.now(), x + AFTER * view.span);
-  if (still) view.set(x1 - view.span, x1);
-  else if (stands) view.clear();
-  stands = still;
+  if (stands) view.clear();
+  stands = demos.own && x !== undefined;
+  if (stands) view.set(x1 - view.span, x1);
 }
 
 /** @param {Ring} ring */
