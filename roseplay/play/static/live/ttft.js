@@ -17,6 +17,8 @@ import { annotation, beside, dotTrace, lineTrace } from "../shared/chart/shapes.
 import { view } from "./view.js";
 
 let panel = null, legend = "";
+/** @type {import("../shared/types.js").DemoCaption["clients"]} */
+let told; // what the latest demo measured of its clients, shown until others are answered
 
 export function mount(element) {
   const margin = { l: 38, r: 12, t: 8, b: 18 };
@@ -46,7 +48,12 @@ function account({ name, slow, ttft }) {
 }
 
 /* [{name, ttft (sorted, ms)}], the newest last. */
-const collect = () => demos.caption?.clients?.map(clients) ?? collectBursts();
+function collect() {
+  const now = demos.caption?.clients, others = [...store.requests.values()].filter(({ kind }) => kind !== "api");
+  told = now ?? told;
+  if (!told || (!now && others.some(({ first }) => first > told[told.length - 1][2]))) return collectBursts();
+  return told.map(clients).filter(({ ttft }) => ttft.length);
+}
 
 /** What a demo measured of its clients. @param {[number, number, number, string]} group */
 function clients([count, since, until, mean]) {
