@@ -35,6 +35,7 @@ def comparison_pair(
         "sentence": summary["findings"][findings.index(effect)]["words"],
         "about": f"{document['title']}: {requests}, {document['model']} on {document['device']}{several}",
         "shows": "all answers",
+        "longest": "longest pause",
         "moment": "start",
         "unit": "ms",
         "sides": [a, b],
@@ -68,7 +69,7 @@ def _side(document: Mapping[str, Any], arm: str) -> Side | None:
 def _figures(rows: list[Row], effect: Effect, price: Price) -> list[PairFigure]:
     chosen: dict[str, tuple[Row, Mark]] = {}
     if (shown := effect.row or effect.watched) is not None:
-        chosen[shown.name] = shown, "effect" if shown.clear else ""
+        chosen[shown.name] = shown, "effect" if shown.clear else "same"
     for row in price.rows[:1]:
         chosen.setdefault(row.name, (row, "price" if row.verdict == price.wanted else ""))
     for row in rows:

@@ -145,12 +145,17 @@ _STORY = object_of(
 )
 _GAP = row({"t": number(), "ms": number(0)})
 _SIDE = object_of(
-    {"title": _SENTENCE, "gaps": list_of(_GAP), "firsts": list_of(number(0)), **optional(_GAP, "longest")}
+    {
+        "title": _SENTENCE,
+        **dict.fromkeys(("gaps", "around"), list_of(_GAP)),
+        "firsts": list_of(number(0)),
+        **optional(_GAP, "longest"),
+    }
 )
 PAIR = object_of(
     {
         "sentence": _SENTENCE,
-        **dict.fromkeys(("about", "shows", "moment", "unit"), text(100)),
+        **dict.fromkeys(("about", "shows", "longest", "moment", "unit"), text(100)),
         "sides": row({"before": _SIDE, "after": _SIDE}),
         "figures": list_of(object_of(dict.fromkeys(("title", "before", "after", "unit", "mark"), text(40)))),
     }

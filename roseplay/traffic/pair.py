@@ -11,10 +11,11 @@ from roseplay.formats.segments import VALUE, Segments
 from roseplay.settings import Setting
 
 MOST_GAPS = 400  # of a side
+_MOST_AROUND = 200
 _LONGEST = 100  # of these, kept whatever is left out
-_MOST_NAMED = 3  # settings in a title
+MOST_NAMED = 3  # settings in a title or sentence
 
-Mark = Literal["", "effect", "price"]
+Mark = Literal["", "effect", "price", "gain", "same"]
 
 Gap = Sequence[float]  # the time of its second token and its length, both in ms
 
@@ -22,17 +23,20 @@ Gap = Sequence[float]  # the time of its second token and its length, both in ms
 class Side(TypedDict):
     """One run; times are in ms since the moment at which both are aligned.
 
-    ``longest`` is the gap that is ringed, and ``firsts`` are times to first token.
+    ``longest`` is the gap that is ringed, the longest of ``gaps``; gaps ``around`` these are drawn paler, and ``firsts`` are
+    times to first token.
     """
 
     title: Segments
     gaps: list[list[float]]
+    around: list[list[float]]
     longest: NotRequired[list[float]]
     firsts: list[float]
 
 
 class PairFigure(TypedDict):
-    """A figure before and after; ``mark``: it is the effect of the change, or its price."""
+    """A figure before and after; ``mark``: it is the effect of the change, its price or what is gained in return for a
+    worse one, or it shows no clear difference (``same``)."""
 
     title: str
     before: str
@@ -42,11 +46,13 @@ class PairFigure(TypedDict):
 
 
 class Pair(TypedDict):
-    """Two runs; ``about`` is what both were asked, ``shows`` whose gaps these are, ``moment`` the name of time 0."""
+    """Two runs; ``about`` is what both were asked, ``shows`` whose gaps these are, ``longest`` what the ringed one is
+    called, ``moment`` the name of time 0."""
 
     sentence: Segments
     about: str
     shows: str
+    longest: str
     moment: str
     unit: str
     sides: list[Side]
@@ -56,30 +62,37 @@ class Pair(TypedDict):
 def title(settings: Mapping[str, Setting], values: Mapping[str, Any]) -> Segments:
     """Returns the values of the settings that differ, with their labels."""
     parts: Segments = []
-    for name, value in [*values.items()][:_MOST_NAMED]:
+    for name, value in [*values.items()][:MOST_NAMED]:
         label = settings[name].label if name in settings else name
         parts += [[f"{', ' if parts else ''}{label} ", ""], [setting_text(value), VALUE]]
-    left = len(values) - _MOST_NAMED
+    left = len(values) - MOST_NAMED
     return [*parts, [f" and {left} more", ""]] if left > 0 else parts
 
 
-def side(title: Segments, gaps: Iterable[Gap], longest: Gap | None, firsts: Iterable[float]) -> Side:
+def side(
+    title: Segments, gaps: Iterable[Gap], longest: Gap | None, firsts: Iterable[float], around: Iterable[Gap] = ()
+) -> Side:
     """Returns a side with at most ``MOST_GAPS`` of these gaps, among them the longest ones."""
-    made: Side = {"title": title, "gaps": thinned(gaps), "firsts": [round(ms, 1) for ms in sorted(firsts)]}
+    made: Side = {
+        "title": title,
+        "gaps": thinned(gaps),
+        "around": thinned(around, _MOST_AROUND),
+        "firsts": [round(ms, 1) for ms in sorted(firsts)],
+    }
     if longest is not None:
         made["longest"] = [round(longest[0]), round(longest[1], 2)]  # as in the figures, to the ms
     return made
 
 
-def thinned(gaps: Iterable[Gap]) -> list[list[float]]:
-    """Returns gaps in the order of their times: one of those that look alike, at most ``MOST_GAPS``."""
+def thinned(gaps: Iterable[Gap], most: int = MOST_GAPS) -> list[list[float]]:
+    """Returns gaps in the order of their times: one of those that look alike, at most ``most``."""
     distinct = sorted({tuple(_rounded(gap)) for gap in gaps})
-    if len(distinct) <= MOST_GAPS:
+    if len(distinct) <= most:
         return [list(gap) for gap in distinct]
     by_length = sorted(distinct, key=lambda gap: gap[1])
     rest, longest = sorted(by_length[:-_LONGEST]), by_length[-_LONGEST:]
-    stride = len(rest) / (MOST_GAPS - _LONGEST)
-    kept = [rest[int(number * stride)] for number in range(MOST_GAPS - _LONGEST)]
+    stride = len(rest) / (most - _LONGEST)
+    kept = [rest[int(number * stride)] for number in range(most - _LONGEST)]
     return [list(gap) for gap in sorted([*kept, *longest])]
 
 

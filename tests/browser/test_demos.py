@@ -29,24 +29,21 @@ FACTS = """(burst) => {
   const ids = new Set(own.map((one) => one.rid)), ttft = own.map((one) => one.ttft_ms).sort((a, b) => a - b);
   const arrived = Math.min(...own.map((one) => one.submitted));
   const streams = (one) => one && one.first !== null && one.first < arrived && (one.finished ?? Infinity) > arrived;
-  const caused = new Map(), computing = [];
-  let longest = 0;
+  const done = Math.max(...own.map((one) => one.first));
+  let longest = 0, pause = 0;
   for (let i = tokens.first; i < tokens.end; i++) {
-    const slot = i & tokens.mask, id = tokens.request_id[slot], step = tokens.step_id[slot];
-    if (tokens.t[slot] <= arrived || ids.has(id) || !streams(store.requests.get(id))) continue;
-    caused.set(step, Math.max(tokens.itl_ms[slot], caused.get(step) ?? 0));
+    const slot = i & tokens.mask, id = tokens.request_id[slot], t = tokens.t[slot], gap = tokens.itl_ms[slot];
+    const meanwhile = t > arrived && t - gap < done;
+    if (meanwhile && !ids.has(id) && streams(store.requests.get(id))) pause = Math.max(pause, gap);
   }
   for (let i = steps.first; i < steps.end; i++) {
     const slot = i & steps.mask;
     if (store.entriesOf(slot).some((part) => ids.has(part.rid) && part.prompt_tokens > 0)) {
       longest = Math.max(longest, steps.t1[slot] - steps.t0[slot]);
-      computing.push({ id: steps.step_id[slot], tokens: steps.prompt_tokens[slot] });
     }
   }
   const median = (ttft[Math.floor((ttft.length - 1) / 2)] + ttft[Math.ceil((ttft.length - 1) / 2)]) / 2;
-  const large = computing.filter((step) => 2 * step.tokens >= Math.max(...computing.map((one) => one.tokens)));
-  const pauses = large.filter((step) => caused.has(step.id)).map((step) => caused.get(step.id)).sort((a, b) => a - b);
-  return { longest, pause: pauses[(pauses.length - 1) >> 1], first_token: median };
+  return { longest, pause, first_token: median };
 }"""
 
 

@@ -263,8 +263,21 @@ def test_the_report_is_one_file_with_a_row_for_each_fact_and_change(lines: list[
 
 
 def test_the_report_begins_with_the_newest_picture_of_two_bursts(lines: list[bytes]) -> None:
-    one = {"title": [["Prefill budget ", ""], ["</script>", "value"]], "gaps": [[3, 4.0]], "firsts": [1.0]}
-    about = {"about": "", "shows": "", "moment": "burst", "unit": "ms", "sides": [one, one], "figures": []}
+    one = {
+        "title": [["Prefill budget ", ""], ["</script>", "value"]],
+        "gaps": [[3, 4.0]],
+        "around": [],
+        "firsts": [1.0],
+    }
+    about = {
+        "about": "",
+        "shows": "",
+        "longest": "",
+        "moment": "burst",
+        "unit": "ms",
+        "sides": [one, one],
+        "figures": [],
+    }
 
     def change(document: list[dict[str, Any]]) -> None:
         for number, frame in enumerate(document[1:3]):

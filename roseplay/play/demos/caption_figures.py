@@ -1,8 +1,7 @@
 """The figures in a demo's captions, and what its rings surround, both from the facts of its own bursts.
 
 For each burst with facts, under its name: ``prompts``, ``prompt_tokens``, of these ``computed`` and ``saved``, ``longest``
-(its longest step), ``worst`` (the readers' longest pause), ``pause`` (``BurstFacts.pause``), ``who_paused`` (as in
-``all 4 readers``), ``first_token`` (median),
+(its longest step), ``pause`` (the readers' longest one), ``who_paused`` (as in ``all 4 readers``), ``first_token`` (median),
 ``last_token`` (p95 of TTFT), ``gap`` (median of its own answers) and ``reader`` (median of the stories', until its last
 first token). If there were any: ``waited_for_batch``, ``waited_for_blocks``, ``preempted``, and ``recomputed`` tokens and
 ``swapped`` blocks of these. If none was preempted: ``none_preempted``, the word No.
@@ -60,8 +59,7 @@ def _times(facts: Facts) -> dict[str, float | None]:
         "first_token": facts.ttft_p50,
         "last_token": facts.ttft_p95,
         "longest": facts.longest.ms if facts.longest else None,
-        "worst": facts.worst.ms if facts.worst else None,
-        "pause": facts.pause.ms if facts.pause else None,
+        "pause": facts.worst.ms if facts.worst else None,
         "gap": facts.own_gap_ms,
         "reader": facts.reader_gap_ms,
     }
@@ -138,7 +136,7 @@ def ring(target: Ring, bursts: Mapping[str, BurstFacts]) -> dict[str, Any] | Non
     if facts is None:
         return None
     if of == "gap":
-        gap = facts.pause
+        gap = facts.worst
         label = f"a pause of {whole(gap.ms)} ms{slowed_text(facts.factors)}" if gap else ""
         return {"of": of, "request": gap.request_id, "step": gap.step_id, "label": label} if gap else None
     if of == "step":

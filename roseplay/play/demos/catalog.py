@@ -52,9 +52,9 @@ BUDGET = Demo(
         ),
         scene(
             (
-                "**With budget [[{budget}]] the median pause is {pause_falls},** and the longest {second_worst}.",
-                "**With budget [[{budget}]] the median pause is longer:** {pause_rises}.",
-                "**With budget [[{budget}]] pauses show no clear difference:** {pause_same}.",
+                "**With budget [[{budget}]] the longest pause is {pause_falls}.**",
+                "**With budget [[{budget}]] the longest pause is longer:** {pause_rises}.",
+                "**With budget [[{budget}]] the longest pause shows no clear difference:** {pause_same}.",
                 CUT,
             ),
             _FIRST_TOKENS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
@@ -13,7 +13,6 @@ from roseplay.traffic.metrics import percentile
 
 PAUSE_RATIO, PAUSE_MS = 2.0, 5.0  # a gap is a pause if it exceeds the usual one by both
 NOTICED_MS = 200.0  # a gap that readers always notice; also the limit for a pause if the usual gap is unknown
-LARGE = 0.5  # a step is large if it has at least this share of the largest step's prompt tokens
 GIVE_UP_MS = 60_000.0
 BEFORE_MS = 3000.0  # the gaps before a burst that its picture shows
 _MOST_GAPS = 50_000
@@ -47,11 +46,8 @@ class BurstFacts:
         steps: number of steps that computed its prompts; ``longest``: the longest of them.
         streaming: number of answers in progress when it arrived; ``paused``: of those that then waited much longer than
             usual.
-        worst: their longest gap, whatever caused it; ``usual_ms``: the median of earlier gaps under the same
-            slow motion, unknown if that changed.
-        pause: the effect of a large step on them: the median, over the large steps that computed its prompts (see
-            ``LARGE``), of the longest gap that ended with the step. Unlike this, ``worst`` grows with any step that
-            other work on the machine makes longer.
+        worst: their longest gap that began before its last first token, whatever caused it; ``usual_ms``: the median of
+            earlier gaps under the same slow motion, unknown if that changed.
         reader_gap_ms: the median gap of the answers that were streaming, over the same time as ``worst``.
         others_ms: the longest gap of all other answers at that time.
         waited: number of its requests that waited for ``waited_for``: ``blocks`` or ``batch``.
@@ -60,8 +56,9 @@ class BurstFacts:
         drafted: tokens that were guessed for its answers and computed, up to its end; ``accepted``: those that were right.
         own_gap_ms: the median gap of its own answers, up to its end; ``None`` while there is none.
         ttft_p50, ttft_p95, ttft_last: of its requests; the last is the longest. ``ttft``: of each.
-        gaps: of the answers that were streaming, or of its own if there were none, from ``BEFORE_MS`` before its arrival:
-            the time of the second token since its arrival, and the gap.
+        gaps: of the answers that were streaming, those among which ``worst`` is the longest; of its own, up to its end,
+            if none was streaming: the time of the second token since its arrival, and the gap.
+        gaps_around: the others of the same answers, from ``BEFORE_MS`` before its arrival up to its end.
         tokens_per_s: of all answers, from its arrival to its end; ``None`` until all of its answers have ended by
             themselves.
     """
@@ -84,7 +81,6 @@ class BurstFacts:
     streaming: int
     paused: int
     worst: Gap | None
-    pause: Gap | None
     usual_ms: float | None
     others_ms: float | None
     waited: int
@@ -102,6 +98,7 @@ class BurstFacts:
     accepted: int = 0
     ttft: tuple[float, ...] = ()
     gaps: tuple[tuple[float, float], ...] = ()
+    gaps_around: tuple[tuple[float, float], ...] = ()
     tokens_per_s: float | None = None
     factors: tuple[float, ...] = (1.0,)
 
@@ -134,7 +131,7 @@ class BurstWatch:
         self._waited: dict[str, set[int]] = {"blocks": set(), "batch": set()}
         self._preempted: set[int] = set()
         self._recomputed = self._swapped = self._drafted = self._accepted = 0
-        self._prompt_tokens: dict[int, int] = {}  # by step that computed its prompts
+        self._steps = 0  # that computed its prompts
         self._longest: LongestStep | None = None
         self._gaps: list[Gap] = []
         self._own_gaps: list[float] = []
@@ -186,7 +183,7 @@ class BurstWatch:
         self._swapped += step.swapped_out
         if not computes:
             return
-        self._prompt_tokens[step.step_id] = step.prompt_tokens
+        self._steps += 1
         ms = step.t1 - step.t0
         if self._longest is None or ms > self._longest.ms:
             self._longest = LongestStep(step.step_id, ms, step.prompt_tokens)
@@ -219,8 +216,8 @@ class BurstWatch:
             return None
         done = self._done(own)
         here = [gap for gap in self._gaps if gap.t - gap.ms < done]
-        worst = max((gap for gap in here if gap.request_id in self._streaming), key=lambda gap: gap.ms, default=None)
-        readers = [gap.ms for gap in here if gap.request_id in self._streaming]
+        readers = [gap for gap in here if gap.request_id in self._streaming]
+        worst = max(readers, key=lambda gap: gap.ms, default=None)
         others = [gap.ms for gap in here if gap.request_id not in self._streaming]
         usual = self._usual_ms if len(self._factors) == 1 else None
         pause = NOTICED_MS if usual is None else max(PAUSE_MS + usual, PAUSE_RATIO * usual)
@@ -241,12 +238,11 @@ class BurstWatch:
             cached_tokens=sum(self._cached.values()),
             shared_head=saved[len(saved) // 2],
             cached_head=saved[0],
-            steps=len(self._prompt_tokens),
+            steps=self._steps,
             longest=self._longest,
             streaming=len(self._streaming),
             paused=len({gap.request_id for gap in here if gap.request_id in self._streaming and gap.ms > pause}),
             worst=worst,
-            pause=self._pause(here),
             usual_ms=usual,
             others_ms=max(others, default=None),
             waited=len(self._waited[waited_for]),
@@ -257,34 +253,32 @@ class BurstWatch:
             ttft_p95=p95,
             ttft_last=ttft[-1],
             ttft=tuple(ttft),
-            gaps=self._shown_gaps(),
+            gaps=self._since_arrival(readers if self._streaming else self._gaps_of(own)),
+            gaps_around=self._since_arrival(self._around(done)),
             tokens_per_s=self._tokens_per_s(own),
             recomputed=self._recomputed,
             swapped=self._swapped,
-            reader_gap_ms=median(readers) if readers else None,
+            reader_gap_ms=median(gap.ms for gap in readers) if readers else None,
             drafted=self._drafted,
             accepted=self._accepted,
             factors=tuple(sorted(self._factors)),
         )
 
-    def _shown_gaps(self) -> tuple[tuple[float, float], ...]:
-        shown = self._streaming or self._own().keys()
-        earlier = [(token.t, token.itl_ms or 0.0, token.request_id) for token in self._earlier]
-        gaps = [*earlier, *((gap.t, gap.ms, gap.request_id) for gap in self._gaps)]
-        return tuple((t - self.arrived, ms) for t, ms, request_id in gaps if request_id in shown)
+    def _gaps_of(self, requests: Container[int]) -> list[Gap]:
+        return [gap for gap in self._gaps if gap.request_id in requests]
+
+    def _around(self, done: float) -> Iterator[Gap]:
+        """Yields the gaps of answers that were streaming which ended before it arrived or began after ``done``."""
+        for token in self._earlier:
+            if token.request_id in self._streaming:
+                yield Gap(token.request_id, token.step_id, token.t, token.itl_ms or 0.0)
+        yield from (gap for gap in self._gaps_of(self._streaming) if gap.t - gap.ms >= done)
+
+    def _since_arrival(self, gaps: Iterable[Gap]) -> tuple[tuple[float, float], ...]:
+        return tuple((gap.t - self.arrived, gap.ms) for gap in gaps)
 
     def _tokens_per_s(self, own: Mapping[int, SeenRequest]) -> float | None:
         ended = max((seen.finished or 0.0 for seen in own.values()), default=0.0)
         if ended <= self.arrived or any(seen.reason not in ("stop", "length") for seen in own.values()):
             return None
         return 1000 * sum(t <= ended for t in self._token_times) / (ended - self.arrived)
-
-    def _pause(self, gaps: list[Gap]) -> Gap | None:
-        """Returns the median of the pauses that its large steps caused; the shorter of two."""
-        least = LARGE * max(self._prompt_tokens.values(), default=0)
-        longest: dict[int, Gap] = {}
-        for gap in sorted(gaps, key=lambda gap: gap.ms):
-            if gap.request_id in self._streaming and self._prompt_tokens.get(gap.step_id, -1) >= least:
-                longest[gap.step_id] = gap
-        pauses = sorted(longest.values(), key=lambda gap: gap.ms)
-        return pauses[(len(pauses) - 1) // 2] if pauses else None

@@ -9,10 +9,10 @@ from typing import Any
 
 from roseplay.play.story.burst_facts import BurstFacts, BurstWatch
 from roseplay.play.story.caption import Caption, figures_in, for_page
-from roseplay.play.story.pair import burst_pair, last_comparable
+from roseplay.play.story.pair import before_and_after, burst_pair, last_comparable
 from roseplay.play.story.seen_requests import SeenRequests
 from roseplay.play.story.steady_facts import KINDS, SteadyFacts, SteadyWatch
-from roseplay.play.story.words import compared, comparison, guesses, how_it_goes, what_happened
+from roseplay.play.story.words import compared, guesses, how_it_goes, what_happened
 from roseplay.traffic.pair import Pair
 
 STEADY_MS = 5000.0  # between two sentences about steady traffic or that of a file
@@ -125,7 +125,13 @@ class Story:
         self._said_burst_ms = t
         other = self._comparable(facts)
         compared = {} if other is None else {"compared": other.burst}
-        return _said("burst", t, [said[0], said[1] or comparison(facts, other)], burst=facts.burst, **compared)
+        return _said(
+            "burst",
+            t,
+            [said[0], said[1] or (before_and_after(other, facts) if other else [])],
+            burst=facts.burst,
+            **compared,
+        )
 
     def _comparable(self, facts: BurstFacts) -> BurstFacts | None:
         return last_comparable(facts, [one for burst, one in self._facts.items() if burst < facts.burst])

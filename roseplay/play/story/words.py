@@ -15,7 +15,8 @@ from roseplay.play.story.burst_facts import NOTICED_MS, BurstFacts
 from roseplay.play.story.caption import Caption, Forms, caption
 from roseplay.play.story.steady_facts import SteadyFacts
 from roseplay.settings import settings_of
-from roseplay.traffic.difference import Difference, difference
+from roseplay.traffic.difference import difference
+from roseplay.traffic.pair import MOST_NAMED
 
 _MUCH_SAVED = 0.5  # of the prompt tokens
 _MANY_WAITED = 0.25  # of the prompts
@@ -64,43 +65,21 @@ _GUESSES: tuple[Forms, ...] = (
         "**{none}** of {drafted} was right.",
     ),
 )
-_OTHER_SETTINGS: Forms = (
-    "{when} with [[{without}]] {setting}:",
-    "{when} with {setting} [[{value}]]:",
-    "{when} with {settings}:",
-)
-_COMPARED_BURST: tuple[Forms, ...] = (
-    _OTHER_SETTINGS,
-    (
-        "{nothing} clear difference.",
-        "worst pause **{pause}**{slow}.",
-        "first tokens after {first} instead of **{first_now}**{slow}.",
-    ),
-    ("{first_tokens} after **{first_now}** instead of {first}{slow}.", "{unclear}: no clear difference."),
-)
-_BEFORE_AND_AFTER: tuple[Forms, ...] = (
-    ("{when} [[{without}]] {setting},", "{when} {setting} [[{value}]],", "{when} {settings},"),
-    (
-        "{nothing} clear difference.",
-        "the longest pause was **{pause_now}** instead of {pause}{slow}.",
-        "first tokens came after **{first_now}** instead of {first}{slow}.",
-    ),
-    ("{first_tokens} after {first_now} instead of {first}{slow}.", "{unclear}: no clear difference."),
-)
 _STEADY: tuple[Forms, ...] = (
     (
-        "**{own} from your file** in {seconds} s: {done} answered, worst pause **{pause}**, first token p95 **{first}**{slow}.",
+        "**{own} from your file** in {seconds} s: {done} answered, longest pause **{pause}**, first token p95 **{first}**{slow}.",
         "**{own} from your file** in {seconds} s: {done} answered, first token p95 **{first}**{slow}.",
-        "**{rate} requests/s** for {seconds} s: {done} answered, worst pause **{pause}**, first token p95 **{first}**{slow}.",
+        "**{rate} requests/s** for {seconds} s: {done} answered, longest pause **{pause}**, first token p95 **{first}**{slow}.",
         "**{rate} requests/s** for {seconds} s: {done} answered, first token p95 **{first}**{slow}.",
     ),
 )
+_STEADY_TITLES = {"pause": "Longest pause", "first": "First token p95"}
 _COMPARED_STEADY: tuple[Forms, ...] = (
-    _OTHER_SETTINGS,
+    ("Before, with [[{without}]] {setting}:", "Before, with {setting} [[{value}]]:"),
     (
         "{nothing} clear difference.",
-        "worst pause **{pause}**, first token p95 **{first}**{slow}.",
-        "worst pause **{pause}**{slow}.",
+        "longest pause **{pause}**, first token p95 **{first}**{slow}.",
+        "longest pause **{pause}**{slow}.",
         "first token p95 **{first}**{slow}.",
     ),
     "{unclear}: no clear difference.",
@@ -182,48 +161,6 @@ def guesses(facts: BurstFacts) -> Caption:
     return caption(_GUESSES, {right: text, "drafted": many(facts.drafted, "guessed token")})
 
 
-def comparison(facts: BurstFacts, other: BurstFacts | None) -> Caption:
-    """Returns how an earlier burst that can be compared did; empty if there was none."""
-    if other is None:
-        return []
-    figures = _compared(other, facts, other.knobs, facts.knobs)
-    figures["when"] = "The same burst" if facts.seed is not None and facts.seed == other.seed else "The last such burst"
-    return caption(_COMPARED_BURST, figures)
-
-
-def before_and_after(before: BurstFacts, after: BurstFacts) -> Caption:
-    """Returns how the later of two comparable bursts did with its settings, instead of the earlier one."""
-    figures = _compared(before, after, after.knobs, before.knobs) | {"when": "With"}
-    if after.worst and before.worst:
-        figures["pause_now"] = _ms(after.worst.ms)
-    return caption(_BEFORE_AND_AFTER, figures)
-
-
-def _compared(
-    before: BurstFacts, after: BurstFacts, named: Mapping[str, Any], others: Mapping[str, Any]
-) -> dict[str, str]:
-    """Returns the figures that differ between two bursts, and the ``named`` value of the setting that does."""
-    pause, first = burst_differences(before, after)
-    figures = {
-        "slow": slowed_text(after.factors),
-        **_changed(named, others),
-        **_differences(pause, first, ("Worst pause", "First tokens")),
-    }
-    if first.clear:
-        figures["first_now"] = _ms(after.ttft_p50)
-        if pause.clear:
-            opposite = {"better": "The price: first tokens", "worse": "In return: first tokens"}
-            figures["first_tokens"] = "First tokens" if first.verdict == pause.verdict else opposite[pause.verdict]
-    return figures
-
-
-def burst_differences(before: BurstFacts, after: BurstFacts) -> tuple[Difference, Difference]:
-    """Returns how the longest pause and the median time to first token of two bursts differ."""
-    worst = [one.worst.ms if one.worst else None for one in (before, after)]
-    pause = difference(worst[:1], worst[1:], better="lower")
-    return pause, difference([before.ttft_p50], [after.ttft_p50], better="lower")
-
-
 # -- steady traffic
 
 
@@ -248,8 +185,12 @@ def compared(facts: SteadyFacts | None, before: SteadyFacts | None) -> Caption:
         return []
     pause = difference([before.worst_ms], [facts.worst_ms], better="lower")
     first = difference([before.ttft_p95], [facts.ttft_p95], better="lower")
-    figures = _changed(before.knobs, facts.knobs) | _differences(pause, first, ("Worst pause", "First token p95"))
-    return caption(_COMPARED_STEADY, {"when": "Before,", "slow": _slow(facts), **figures})
+    both = {"pause": pause, "first": first}
+    figures = {name: _ms(one.a) for name, one in both.items() if one.clear} or {"nothing": "no"}
+    unclear = [_STEADY_TITLES[name] for name, one in both.items() if one.verdict == "within"]
+    if unclear and "nothing" not in figures:
+        figures["unclear"] = unclear[0]
+    return caption(_COMPARED_STEADY, {"slow": _slow(facts), **named_change(before.knobs, facts.knobs), **figures})
 
 
 def _slow(facts: SteadyFacts) -> str:
@@ -259,29 +200,27 @@ def _slow(facts: SteadyFacts) -> str:
 # -- what comparisons have in common
 
 
-def _differences(pause: Difference, first: Difference, names: tuple[str, str]) -> dict[str, str]:
-    """Returns the earlier figures that differ clearly, as ``unclear`` the name of the one that does not if the other one
-    does, or that there is ``nothing`` that differs."""
-    figures = {name: _ms(one.a) for name, one in (("pause", pause), ("first", first)) if one.clear}
-    unclear = [name for name, one in zip(names, (pause, first), strict=True) if one.verdict == "within"]
-    if not figures:
-        return {"nothing": "no"}
-    return figures | ({"unclear": unclear[0]} if unclear else {})
-
-
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Returns the settings that differ."""
     return [name for name, value in before.items() if now.get(name) != value]
 
 
-def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the knob that was changed and its value before; as ``settings``, that there were several."""
-    differing = changed_settings(before, now)
-    if len(differing) != 1:
-        return {"settings": "other settings"}
-    (name,) = differing
-    setting, value = _KNOBS.get(name), before[name]
-    short = (setting.short or setting.label.lower()) if setting else name.replace("_", " ")
-    if value is None:
-        return {"setting": short, "without": "no"}
-    return {"setting": short, "value": whole(value) if type(value) is int else setting_text(value)}
+def named_change(shown: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the setting that differs and its ``value`` in ``shown``; as ``settings``, the first of several."""
+    names = changed_settings(shown, other)
+    if len(names) != 1:
+        texts = [f"{_short(name)} {setting_text(shown[name])}" for name in names[:MOST_NAMED]]
+        left = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+        return {"settings": " and ".join(filter(None, (", ".join([*texts, *left][:-1]), [*texts, *left][-1])))}
+    (name,) = names
+    if shown[name] is None:
+        return {"setting": _short(name), "without": "no"}
+    return {
+        "setting": _short(name),
+        "value": whole(shown[name]) if type(shown[name]) is int else setting_text(shown[name]),
+    }
+
+
+def _short(name: str) -> str:
+    setting = _KNOBS.get(name)
+    return (setting.short or setting.label.lower()) if setting else name.replace("_", " ")

@@ -31,7 +31,7 @@ test("a demo of another tab has no captions here", () => {
   assert.equal(demos.caption, null);
 });
 
-test("the caption that rings the picture of two bursts opens it", async () => {
+test("the last caption of a demo that compared two bursts opens their picture", async () => {
   const { store } = await import("../../../roseplay/play/static/shared/store.js");
   await import("../../../roseplay/play/static/live/pair.js");
   const open = () => JSON.parse(sessionStorage.getItem("roseplay-pair")).open;
@@ -39,8 +39,12 @@ test("the caption that rings the picture of two bursts opens it", async () => {
   emit("frame", { frames: [{ pair: { about: "20 prompts", figures: [] } }], demo: own });
   emit("frame", { frames: [{ requests: [[7, "submitted", 1, {}]] }], demo: own });
   assert.ok(!open(), "something else streams");
-  reply(own, CAPTION);
+  reply(own, { ...CAPTION, scene: 5 });
   assert.ok(!open());
-  reply(own, { ...CAPTION, rings: [{ of: "element", id: "rp-pair" }] });
+  reply(own, CAPTION);
   assert.ok(open());
+  reply(own, { ...CAPTION, scene: 0 });
+  emit("frame", { frames: [{ requests: [[8, "submitted", 1, {}]] }], demo: own });
+  reply(own, CAPTION);
+  assert.ok(!open(), "of an earlier demo");
 });

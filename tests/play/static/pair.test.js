@@ -11,7 +11,8 @@ Object.assign(globalThis, { location: { origin: "http://here", pathname: "/" } }
 
 const side = (value, gaps, longest) => ({
   title: [["Prefill budget ", ""], [value, "value"]],
-  gaps,
+  gaps: gaps.slice(1),
+  around: gaps.slice(0, 1),
   longest,
   firsts: [427],
 });
@@ -21,7 +22,7 @@ const figure = (title, before, after, mark) => ({ title, before, after, unit: "m
 function pairOf(gaps = [[-40, 40], [434, 434], [470, 36]], others = [[-40, 40], [61, 61], [100, 39]]) {
   return /** @type {any} */ ({
     sentence: [["With budget ", ""], ["64", "value"], [", the longest pause was ", ""], ["61 ms", "bold"], [".", ""]],
-    ...{ about: "20 prompts", shows: "4 answers that were streaming", moment: "burst", unit: "ms" },
+    ...{ about: "20 prompts", shows: "4 readers", longest: "readers' longest pause", moment: "burst", unit: "ms" },
     sides: [side("∞", gaps, [434, 434]), side("64", others, [61, 61])],
     figures: [figure("longest pause", "434", "61", "effect"), figure("first tokens", "427", "903", "price")],
   });
@@ -78,8 +79,8 @@ function drawn(pair, width = 556, height = 416) {
 test("both runs are drawn on the same axes, their longest pauses ringed and named", () => {
   const { rings: [before, after], words, dots } = drawn(pairOf());
   assert.equal(dots.length, 6);
-  const labels = words.filter(({ words }) => /^longest pause \d/.test(words)).map(({ words }) => words);
-  assert.deepEqual(labels, ["longest pause 434 ms", "longest pause 61 ms"]);
+  const labels = words.filter(({ words }) => /longest pause \d/.test(words)).map(({ words }) => words);
+  assert.deepEqual(labels, ["readers' longest pause 434 ms", "readers' longest pause 61 ms"]);
   const base = words.filter(({ words }) => words === "0").map(({ y }) => y - 3.5);
   assert.equal(Math.round((base[0] - before.y) / (base[1] - after.y)), Math.round(434 / 61), "one scale");
   assert.ok(words.some(({ words }) => words === "first tokens (the price)"));
@@ -94,7 +95,7 @@ test("both runs are drawn on the same axes, their longest pauses ringed and name
 test("a label that would lie on dots moves above them", () => {
   const row = Array.from({ length: 300 }, (_, i) => [i * 30 - 3000, 55]);
   const { words, dots } = drawn(pairOf(undefined, [...row, [61, 61]]));
-  const label = words.filter(({ words }) => words === "longest pause 61 ms")[0];
+  const label = words.filter(({ words }) => words === "readers' longest pause 61 ms")[0];
   assert.ok(label.y < Math.min(...dots.slice(3).map(({ y }) => y)) - 4, "above all dots of its run");
 });
 

@@ -19,6 +19,7 @@ const shown = { pair: /** @type {Pair | null} */ (null), open: false };
 
 /** @type {PairPanel | null} */
 let panel = null;
+let ofDemo = false; // whether the demo that is playing has made a pair
 
 /** @param {HTMLElement} element */
 export function mount(element) {
@@ -73,17 +74,24 @@ async function readLink() {
 }
 
 on("reset", () => (poll.held ? take(null) : restore()));
-on("frame", (/** @type {Delta} */ { reset, frames = [] }) => {
+on("frame", (/** @type {Delta} */ { reset, frames = [], demo }) => {
   if (reset) return; // what happened before the page was opened
   for (const { requests = [], pair } of frames) {
     if (shown.open && requests.some(([, event]) => event === "submitted")) open(false);
     if (pair) take({ ...pair, about: `${pair.about}, ${ofModel()}` });
+    ofDemo ||= Boolean(pair && (demo || demos.caption));
   }
 });
 
 /* The last caption of a demo that compares bursts speaks of it. */
 on("demo", () => {
-  if (shown.pair && demos.caption?.rings.some(({ id }) => id === "rp-pair")) open(true);
+  const { scene, scenes } = demos.caption ?? {};
+  if (scene === 0) ofDemo = false;
+  if (ofDemo && scene === scenes - 1) open(true);
+});
+
+document.addEventListener("keydown", ({ key }) => {
+  if (key === "Escape" && shown.open && !document.querySelector("dialog[open]")) open(false);
 });
 
 function ofModel() {

@@ -145,10 +145,14 @@
  */
 /**
  * Two runs in one picture, see traffic/pair.py; times in ms, gaps as [when, how long].
- * @typedef {{sentence: Sentence, about: string, shows: string, moment: string, unit: string, sides: Side[],
- *   figures: {title: string, before: string, after: string, unit: string, mark: "" | "effect" | "price"}[]}} Pair
+ * @typedef {{sentence: Sentence, about: string, shows: string, longest: string, moment: string, unit: string,
+ *   sides: Side[], figures: PairFigure[]}} Pair
  */
-/** @typedef {{title: Sentence, gaps: number[][], longest?: number[], firsts: number[]}} Side */
+/**
+ * @typedef {{title: string, before: string, after: string, unit: string,
+ *   mark: "" | "effect" | "price" | "gain" | "same"}} PairFigure
+ */
+/** @typedef {{title: Sentence, gaps: number[][], around: number[][], longest?: number[], firsts: number[]}} Side */
 
 /**
  * A demo's caption, and what it points at; `over`: the demo has ended.

@@ -11,7 +11,9 @@ const NAME = "pair", MOST_BYTES = 300000, MOST_GAPS = 1000;
 export function parsePair(text) {
   const pair = JSON.parse(text);
   check(pair, given.recordingShape.frame.fields.pair, "");
-  if (pair.sides.some(({ gaps, firsts }) => gaps.length + firsts.length > MOST_GAPS)) throw new Error("it is too long");
+  if (pair.sides.some(({ gaps, around, firsts }) => gaps.length + around.length + firsts.length > MOST_GAPS)) {
+    throw new Error("it is too long");
+  }
   return pair;
 }
 

@@ -4,7 +4,7 @@ import { make, makeButton, write } from "../dom.js";
 import { Panel } from "../panel.js";
 import { palette } from "../theme.js";
 import { copyPair } from "./copy.js";
-import { describePair, drawPair } from "./picture.js";
+import { describePair, drawPair, figureText } from "./picture.js";
 
 /** @import { Pair } from "../types.js" */
 
@@ -35,7 +35,7 @@ export class PairPanel extends Panel {
     this.pair = pair;
     this.around.dataset.pair = pair && open ? "open" : pair || problem ? "line" : "none";
     const [first] = pair?.figures ?? [];
-    write(this.line, first ? `Before and after: ${first.title} ${first.before} → ${first.after} ${first.unit}` : "");
+    write(this.line, first ? `Before and after: ${figureText(first)}` : "");
     write(this.problem, problem);
     this.soon();
   }

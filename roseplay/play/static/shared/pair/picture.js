@@ -50,8 +50,8 @@ export function drawPair(pen, width, height, pair, T) {
 
 // ---- the two runs -----------------------------------------------------------------------------------------
 /** @param {Pen} pen @param {Pair} pair @param {Area[]} areas @param {Palette} T */
-function drawSides(pen, { sides, moment, unit }, areas, T) {
-  const all = sides.flatMap(({ gaps }) => gaps), times = all.map(([t]) => t);
+function drawSides(pen, { sides, moment, longest, unit }, areas, T) {
+  const all = sides.flatMap(({ gaps, around }) => [...gaps, ...around]), times = all.map(([t]) => t);
   const most = Math.max(10, ...all.map(([, ms]) => ms), ...sides.map(({ longest }) => longest?.[1] ?? 0));
   const { max, step } = niceAxis(most * HEAD_ROOM, PARTS);
   const from = Math.min(0, ...times), to = Math.max(100, ...times, ...sides.flatMap(({ firsts }) => firsts));
@@ -64,9 +64,14 @@ function drawSides(pen, { sides, moment, unit }, areas, T) {
     drawBase(pen, area, T);
     if (moment) pen.line(sharp(x(0)), area.y0, sharp(x(0)), area.y1, T.rose, [2, 3]);
     for (const ms of side.firsts) pen.line(sharp(x(ms)), area.y1 + 2, sharp(x(ms)), area.y1 + 2 + FIRST_PX, T.ink3);
-    const dots = side.gaps.map(([t, ms]) => ({ x: x(t), y: y(ms) }));
-    for (const dot of dots) pen.dot(dot.x, dot.y, DOT_PX, fade(T.ink2, 0.75));
-    if (side.longest) ring(pen, { x: x(side.longest[0]), y: y(side.longest[1]) }, side.longest[1], unit, dots, area, T);
+    const placed = (gaps) => gaps.map(([t, ms]) => ({ x: x(t), y: y(ms) }));
+    const around = placed(side.around), dots = placed(side.gaps);
+    for (const dot of around) pen.dot(dot.x, dot.y, DOT_PX, fade(T.ink3, 0.4));
+    for (const dot of dots) pen.dot(dot.x, dot.y, DOT_PX, fade(T.ink, 0.8));
+    if (side.longest) {
+      const [t, ms] = side.longest, amount = ms < 10 ? format.figure(ms) : format.count(ms);
+      ring(pen, { x: x(t), y: y(ms) }, `${longest} ${amount} ${unit}`, [...around, ...dots], area, T);
+    }
     if (i === sides.length - 1) drawWords(pen, { ...area, y1: area.y1 + FIRST_PX }, uprights, T);
   });
 }
@@ -80,8 +85,8 @@ function timeTicks(x, from, to, moment) {
 }
 
 /* The longest gap, ringed and named: beside the ring, or above all dots that its name would cover. */
-function ring(pen, at, ms, unit, dots, area, T) {
-  const words = `longest pause ${ms < 10 ? format.figure(ms) : format.count(ms)} ${unit}`, font = sans(TITLE_PX, true);
+function ring(pen, at, words, dots, area, T) {
+  const font = sans(TITLE_PX, true);
   const wide = pen.width(words, font), apart = RING_PX + 6;
   pen.circle(at.x, at.y, RING_PX, null, T.rose, 1.5);
   const right = at.x + apart, left = at.x - apart - wide;
@@ -92,16 +97,24 @@ function ring(pen, at, ms, unit, dots, area, T) {
   const x = beside ?? (within(right) ? right : Math.max(area.x0 + 2, left));
   const under = dots.filter((dot) => dot.x > x - 3 && dot.x < x + wide + 3).map((dot) => dot.y);
   const y = beside === undefined ? Math.max(area.y0 + TITLE_PX, Math.min(at.y, ...under) - 9) : at.y + 4;
+  if (beside === undefined) pen.line(sharp(at.x), y + 3, sharp(at.x), at.y - RING_PX, T.rose);
   pen.words(words, x, y, font, T.ink);
 }
 
 // ---- figures ----------------------------------------------------------------------------------------------
-const named = ({ title, mark }) => (mark === "price" ? `${title} (the price)` : title);
+const MARKS = { price: " (the price)", gain: " (in return)" };
+const named = ({ title, mark }) => title + (MARKS[mark] ?? "");
+const between = ({ mark }) => (mark === "same" ? " and " : " → ");
 
-/* "434 → 53 ms", the effect in the colour of settings. Returns where it ends. */
-function change(pen, { before, after, unit, mark }, x, y, px, T) {
+/** A figure of a pair, in words. @param {Pair["figures"][number]} figure */
+export const figureText = (figure) =>
+  `${named(figure)} ${figure.before}${between(figure)}${figure.after} ${figure.unit}`;
+
+/* "434 → 53 ms", the effect in the colour of settings, or "17 and 18 ms". Returns where it ends. */
+function change(pen, figure, x, y, px, T) {
+  const { before, after, unit, mark } = figure;
   const parts = /** @type {[string, number, string][]} */ ([
-    [`${before} → `, px, T.ink],
+    [before + between(figure), px, T.ink],
     [after, px, mark === "effect" ? T.rose : T.ink],
     [` ${unit}`, px - 4, T.ink],
   ]);
@@ -155,6 +168,5 @@ function wrapped(pen, sentence, top, wide, { px, line }, color, T) {
 
 /** What a picture shows, in words. @param {Pair} pair */
 export function describePair({ sentence, about, figures }) {
-  const rows = figures.map((one) => `${named(one)} ${one.before} → ${one.after} ${one.unit}`);
-  return `${plain(sentence)} ${about}: ${rows.join(", ")}.`.trim();
+  return `${plain(sentence)} ${about}: ${figures.map(figureText).join(", ")}.`.trim();
 }
