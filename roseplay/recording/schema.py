@@ -144,14 +144,8 @@ _STORY = object_of(
     null=True,
 )
 _GAP = row({"t": number(), "ms": number(0)})
-_SIDE = object_of(
-    {
-        "title": _SENTENCE,
-        **dict.fromkeys(("gaps", "around"), list_of(_GAP)),
-        "firsts": list_of(number(0)),
-        **optional(_GAP, "longest"),
-    }
-)
+_GAPS = dict.fromkeys(("gaps", "around"), list_of(_GAP))
+_SIDE = object_of({"title": _SENTENCE, **_GAPS, "firsts": list_of(number(0)), **optional(_GAP, "longest")})
 PAIR = object_of(
     {
         "sentence": _SENTENCE,

@@ -11,7 +11,6 @@ from roseplay.formats.segments import VALUE, Segments
 from roseplay.settings import Setting
 
 MOST_GAPS = 400  # of a side
-_MOST_AROUND = 200
 _LONGEST = 100  # of these, kept whatever is left out
 MOST_NAMED = 3  # settings in a title or sentence
 
@@ -35,8 +34,7 @@ class Side(TypedDict):
 
 
 class PairFigure(TypedDict):
-    """A figure before and after; ``mark``: it is the effect of the change, its price or what is gained in return for a
-    worse one, or it shows no clear difference (``same``)."""
+    """A figure before and after; ``mark``: it is the effect, its price or a gain in return, or not clearly another."""
 
     title: str
     before: str
@@ -73,26 +71,22 @@ def side(
     title: Segments, gaps: Iterable[Gap], longest: Gap | None, firsts: Iterable[float], around: Iterable[Gap] = ()
 ) -> Side:
     """Returns a side with at most ``MOST_GAPS`` of these gaps, among them the longest ones."""
-    made: Side = {
-        "title": title,
-        "gaps": thinned(gaps),
-        "around": thinned(around, _MOST_AROUND),
-        "firsts": [round(ms, 1) for ms in sorted(firsts)],
-    }
+    firsts = [round(ms, 1) for ms in sorted(firsts)]
+    made: Side = {"title": title, "gaps": thinned(gaps), "around": thinned(around), "firsts": firsts}
     if longest is not None:
         made["longest"] = [round(longest[0]), round(longest[1], 2)]  # as in the figures, to the ms
     return made
 
 
-def thinned(gaps: Iterable[Gap], most: int = MOST_GAPS) -> list[list[float]]:
-    """Returns gaps in the order of their times: one of those that look alike, at most ``most``."""
+def thinned(gaps: Iterable[Gap]) -> list[list[float]]:
+    """Returns gaps in the order of their times: one of those that look alike, at most ``MOST_GAPS``."""
     distinct = sorted({tuple(_rounded(gap)) for gap in gaps})
-    if len(distinct) <= most:
+    if len(distinct) <= MOST_GAPS:
         return [list(gap) for gap in distinct]
     by_length = sorted(distinct, key=lambda gap: gap[1])
     rest, longest = sorted(by_length[:-_LONGEST]), by_length[-_LONGEST:]
-    stride = len(rest) / (most - _LONGEST)
-    kept = [rest[int(number * stride)] for number in range(most - _LONGEST)]
+    stride = len(rest) / (MOST_GAPS - _LONGEST)
+    kept = [rest[int(number * stride)] for number in range(MOST_GAPS - _LONGEST)]
     return [list(gap) for gap in sorted([*kept, *longest])]
 
 

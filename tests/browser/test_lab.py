@@ -294,9 +294,6 @@ def test_charts_are_read_by_pointer_and_keys(page: Page) -> None:
         expect(page.locator(f"#rp-lab-{name} .rp-sub")).not_to_have_text(re.compile(words))
     page.locator("#rp-lab-itl canvas").hover(position={"x": 300, "y": 60})
     expect(page.locator("#rp-lab-itl .rp-sub")).to_have_text(re.compile(said["itl"]))
-    page.get_by_role("button", name="histogram").click()
-    page.locator("#rp-lab-ttft canvas").hover(position={"x": 60, "y": 60})
-    expect(page.locator("#rp-lab-ttft .rp-sub")).to_have_text(re.compile(r"to .* ms: A \d+ %"))
 
 
 def test_hidden_views_are_not_drawn(live: Served, page: Page) -> None:

@@ -142,7 +142,7 @@ def test_the_second_burst_is_compared_with_the_first_under_another_budget() -> N
     a_burst_arrives(story)
     story.take(frame(150, knobs=[[150, 10, {"prefill_max_tokens": [None, 64]}]]))
     said = a_burst_arrives(story, at=200, burst=2, pause=17)
-    compared = {"setting": "budget", "value": "64", "slow": "", "after": "17 ms", "before": "60 ms"}
+    compared = {"setting": "budget", "value": "64", "effect_after": "17 ms", "effect_before": "60 ms"}
     assert said["figures"][1].items() >= compared.items()
     assert [text for text, style in said["lines"][1] if style == "value"] == ["64"]
 
@@ -275,7 +275,7 @@ def test_the_picture_of_two_bursts_shows_what_the_sentence_says() -> None:
     ("changes", "settings", "titles"),
     [
         ({"recomputed": 0}, {"preemption_mode": "swap"}, ["tokens computed again", "last answers begin", "longest pause"]),
-        ({"saved_tokens": 900, "ttft_p50": 20.0}, {"prefix_cache": True}, ["first tokens", "prompt tokens computed", "longest pause"]),
+        ({"saved_tokens": 900, "ttft_p50": 20.0}, {"prefix_cache": True}, ["first tokens", "tokens computed", "longest pause"]),
         ({"ttft_p95": 40.0, "own_gap_ms": 9.0}, {"max_batch_size": 64}, ["last answers begin", "time per token", "longest pause"]),
         ({"reader_gap_ms": 9.0}, {"prefill_interval": 4}, ["readers' usual wait", "first tokens", "longest pause"]),
     ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from roseplay.config import Knobs
@@ -24,7 +23,7 @@ _WHOLE = 10  # from here on, figures have no decimals
 _KNOBS = settings_of(Knobs)
 _BEFORE_AND_AFTER: tuple[Forms, ...] = (
     ("With [[{without}]] {setting},", "With {setting} [[{value}]],", "With {settings},"),
-    ("{nothing} clear difference.", "{effect} **{after}** instead of {before}{slow}."),
+    ("{nothing} clear difference.", "{effect} **{effect_after}** instead of {effect_before}{effect_slow}."),
     ("{other} {other_after} instead of {other_before}{other_slow}.", "{unclear}: no clear difference."),
 )
 
@@ -45,12 +44,7 @@ _LAST = Measure("last answers begin", "the last answers began after", lambda fac
 _GAP = Measure("time per token", "a token took", lambda facts: facts.own_gap_ms)
 _READER = Measure("readers' usual wait", "readers usually waited", lambda facts: facts.reader_gap_ms)
 _AGAIN = Measure("tokens computed again", "tokens computed again were", lambda facts: facts.recomputed, "tokens")
-_COMPUTED = Measure(
-    "prompt tokens computed",
-    "prompt tokens computed were",
-    lambda facts: facts.prompt_tokens - facts.saved_tokens,
-    "tokens",
-)
+_COMPUTED = Measure("tokens computed", "tokens computed were", lambda it: it.prompt_tokens - it.saved_tokens, "tokens")
 _RATE = Measure("throughput", "throughput was", lambda facts: facts.tokens_per_s, "tok/s", "higher")
 _USUAL = (_PAUSE, _FIRST, _RATE)
 # What each of these settings is for comes first.
@@ -64,22 +58,14 @@ _FOR: Mapping[str, tuple[Measure, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Compared:
-    """A measure of two bursts."""
+class Compared(NamedTuple):
+    """A measure of two bursts, its values as texts, and the mark of slow motion if it is a time."""
 
     measure: Measure
     difference: Difference
+    before: str
+    after: str
     slow: str
-
-    @property
-    def texts(self) -> tuple[str, str]:
-        """Its values, before and after."""
-        return _amount(self.difference.a or 0.0), _amount(self.difference.b or 0.0)
-
-    @property
-    def unit(self) -> str:
-        return f"ms{self.slow}" if self.measure.unit == "ms" else self.measure.unit
 
 
 def comparable(facts: BurstFacts, other: BurstFacts) -> bool:
@@ -108,40 +94,42 @@ def last_comparable(facts: BurstFacts, before: Sequence[BurstFacts]) -> BurstFac
 
 def compared(before: BurstFacts, after: BurstFacts) -> list[Compared]:
     """Returns how two comparable bursts differ in what the settings that differ are for, at most ``_FIGURES`` of it."""
-    measures: dict[Measure, None] = {}
-    for name in changed_settings(before.knobs, after.knobs):
-        measures |= dict.fromkeys(_FOR.get(name, ()))
-    rows = []
-    for measure in [*measures, *(one for one in _USUAL if one not in measures), _GAP]:
-        values = measure.of(before), measure.of(after)
-        if any(values) and None not in values and measure not in [row.measure for row in rows]:
+    changed, rows = changed_settings(before.knobs, after.knobs), []
+    for measure in dict.fromkeys([*(one for name in changed for one in _FOR.get(name, ())), *_USUAL, _GAP]):
+        a, b = measure.of(before), measure.of(after)
+        if a is not None and b is not None and (a or b):
             slow = slowed_text(after.factors) if measure.unit == "ms" else ""
-            rows.append(Compared(measure, difference(values[:1], values[1:], better=measure.better), slow))
+            how = difference([a], [b], better=measure.better)
+            rows.append(Compared(measure, how, *(whole(x) if x >= _WHOLE else number_text(x) for x in (a, b)), slow))
     return rows[:_FIGURES]
 
 
-def before_and_after(before: BurstFacts, after: BurstFacts) -> Caption:
-    """Returns how the later of two comparable bursts did with its settings, instead of the earlier one."""
-    rows = compared(before, after)
-    clear = [row for row in rows if row.difference.clear]
-    figures = named_change(after.knobs, before.knobs)
+def before_and_after(before: BurstFacts | None, after: BurstFacts) -> Caption:
+    """Returns how the later of two comparable bursts did with its settings; empty if there is no earlier one."""
+    if before is None:
+        return []
+    rows, figures = compared(before, after), named_change(after.knobs, before.knobs)
+    clear, unclear = ([row for row in rows if row.difference.clear is yes] for yes in (True, False))
     if not clear:
         return caption(_BEFORE_AND_AFTER, {**figures, "nothing": "no"})
-    effect, *others = clear
-    figures |= {"effect": effect.measure.words, **_values(effect, ""), "slow": effect.slow}
-    unclear = next((row.measure for row in rows if row not in clear and row.measure is not _RATE), None)
-    if others:
-        words = {"price": "The price: ", "gain": "In return: "}.get(_mark(others[0], effect), "")
-        said = words + others[0].measure.words
-        figures |= {"other": said[0].upper() + said[1:], **_values(others[0], "other_"), "other_slow": others[0].slow}
-    elif unclear is not None:
-        figures["unclear"] = unclear.title.capitalize()
+    figures |= _values(clear[0], "effect", "")
+    if clear[1:]:
+        words = {"price": "The price: ", "gain": "In return: "}.get(_mark(clear[1], clear[0]), "")
+        figures |= _values(clear[1], "other", words or " ")
+    elif unclear:
+        figures["unclear"] = unclear[0].measure.title.capitalize()
     return caption(_BEFORE_AND_AFTER, figures)
 
 
-def _values(row: Compared, name: str) -> dict[str, str]:
-    unit = f" {row.measure.unit}" if row.measure.unit != "tokens" else ""
-    return {f"{name}{when}": f"{text}{unit}" for when, text in zip(("before", "after"), row.texts, strict=True)}
+def _values(row: Compared, name: str, words: str) -> dict[str, str]:
+    unit = "" if row.measure.unit == "tokens" else f" {row.measure.unit}"
+    said = row.measure.words.capitalize() if words == " " else words + row.measure.words
+    return {
+        name: said,
+        f"{name}_after": row.after + unit,
+        f"{name}_before": row.before + unit,
+        f"{name}_slow": row.slow,
+    }
 
 
 def _mark(row: Compared, effect: Compared | None) -> Mark:
@@ -169,7 +157,7 @@ def burst_pair(before: BurstFacts, after: BurstFacts) -> Pair:
         "moment": "burst",
         "unit": f"ms{slowed_text(after.factors)}",
         "sides": [_side(one, names, reach) for one in (before, after)],
-        "figures": [_figure(row, _mark(row, effect)) for row in rows],
+        "figures": [_figure(row, effect) for row in rows],
     }
 
 
@@ -180,9 +168,5 @@ def _side(facts: BurstFacts, names: Sequence[str], reach: float) -> Side:
     return side(named, gaps, worst, facts.ttft, around)
 
 
-def _figure(row: Compared, mark: Mark) -> PairFigure:
-    return figure(row.measure.title, *row.texts, row.unit, mark)
-
-
-def _amount(value: float) -> str:
-    return whole(value) if value >= _WHOLE else number_text(value)
+def _figure(row: Compared, effect: Compared | None) -> PairFigure:
+    return figure(row.measure.title, row.before, row.after, row.measure.unit + row.slow, _mark(row, effect))

@@ -125,13 +125,8 @@ class Story:
         self._said_burst_ms = t
         other = self._comparable(facts)
         compared = {} if other is None else {"compared": other.burst}
-        return _said(
-            "burst",
-            t,
-            [said[0], said[1] or (before_and_after(other, facts) if other else [])],
-            burst=facts.burst,
-            **compared,
-        )
+        lines = [said[0], said[1] or before_and_after(other, facts)]
+        return _said("burst", t, lines, burst=facts.burst, **compared)
 
     def _comparable(self, facts: BurstFacts) -> BurstFacts | None:
         return last_comparable(facts, [one for burst, one in self._facts.items() if burst < facts.burst])

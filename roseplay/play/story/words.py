@@ -73,7 +73,6 @@ _STEADY: tuple[Forms, ...] = (
         "**{rate} requests/s** for {seconds} s: {done} answered, first token p95 **{first}**{slow}.",
     ),
 )
-_STEADY_TITLES = {"pause": "Longest pause", "first": "First token p95"}
 _COMPARED_STEADY: tuple[Forms, ...] = (
     ("Before, with [[{without}]] {setting}:", "Before, with {setting} [[{value}]]:"),
     (
@@ -82,7 +81,6 @@ _COMPARED_STEADY: tuple[Forms, ...] = (
         "longest pause **{pause}**{slow}.",
         "first token p95 **{first}**{slow}.",
     ),
-    "{unclear}: no clear difference.",
 )
 
 
@@ -185,11 +183,7 @@ def compared(facts: SteadyFacts | None, before: SteadyFacts | None) -> Caption:
         return []
     pause = difference([before.worst_ms], [facts.worst_ms], better="lower")
     first = difference([before.ttft_p95], [facts.ttft_p95], better="lower")
-    both = {"pause": pause, "first": first}
-    figures = {name: _ms(one.a) for name, one in both.items() if one.clear} or {"nothing": "no"}
-    unclear = [_STEADY_TITLES[name] for name, one in both.items() if one.verdict == "within"]
-    if unclear and "nothing" not in figures:
-        figures["unclear"] = unclear[0]
+    figures = {name: _ms(one.a) for name, one in (("pause", pause), ("first", first)) if one.clear} or {"nothing": "no"}
     return caption(_COMPARED_STEADY, {"slow": _slow(facts), **named_change(before.knobs, facts.knobs), **figures})
 
 
@@ -210,8 +204,8 @@ def named_change(shown: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str
     names = changed_settings(shown, other)
     if len(names) != 1:
         texts = [f"{_short(name)} {setting_text(shown[name])}" for name in names[:MOST_NAMED]]
-        left = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-        return {"settings": " and ".join(filter(None, (", ".join([*texts, *left][:-1]), [*texts, *left][-1])))}
+        more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+        return {"settings": " and ".join([*texts, *more])}
     (name,) = names
     if shown[name] is None:
         return {"setting": _short(name), "without": "no"}

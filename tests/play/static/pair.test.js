@@ -49,7 +49,7 @@ test("a damaged link is one clear line", async () => {
   const packed = async (value) => fragment(await linkTo(value));
   const bad = [good.slice(0, -9), "#pair=", "#pair=%%%", "#pair=abcd", await packed({}), await packed("x".repeat(1e7))];
   bad.push(await packed({ ...pairOf(), sides: [] }), await packed({ ...pairOf(), figures: [{ title: 1 }] }));
-  bad.push(await packed(pairOf(Array.from({ length: 2000 }, (_, i) => [i, 1]))));
+  bad.push(await packed(pairOf(Array.from({ length: 3000 }, (_, i) => [i, 1]))));
   for (const one of bad) {
     await assert.rejects(pairIn(one), { message: /^This link holds no complete picture .*\.$/ }, one.slice(0, 60));
   }

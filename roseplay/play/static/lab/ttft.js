@@ -1,31 +1,23 @@
-/* Time to first token of a result: the usual cumulative distribution, or a histogram. */
+/* Time to first token of a result as a cumulative distribution. */
 import { drawAxes } from "../shared/chart/axes.js";
 import { evenTimes, linear } from "../shared/chart/scale.js";
 import { format } from "../shared/format.js";
-import { segmented } from "../shared/legend.js";
 import { niceAxis, quantile } from "../shared/numbers.js";
 import { sharp } from "../shared/pen.js";
-import { fade } from "../shared/theme.js";
 import { both, drawCurve, drawLimit, filled, last, MARGIN, samplesOf } from "./distributions.js";
-import { lookOf, readBeside, ring, stroke } from "./draw.js";
+import { lookOf, readBeside, ring } from "./draw.js";
 import { ARMS, lab } from "./state.js";
 import { createView } from "./view.js";
 
 const { amount } = format;
 /** @type {[string, number][]} */
 const SHARES = [["0", 0], ["p25", 0.25], ["p50", 0.5], ["p75", 0.75], ["p95", 0.95]];
-const BINS = 30, PARTS = 5;
+const PARTS = 5;
 
 const firsts = samplesOf((run) => run.requests.map((request) => request.ttft_ms));
-let histogram = false;
 
 export function mount(element) {
-  const form = segmented("Time to first token as", ["CDF", "histogram"], (word) => {
-    histogram = word === "histogram";
-    view.soon();
-  });
-  element.querySelector(".rp-rt").replaceChildren(form);
-  const view = createView(element, {
+  createView(element, {
     name: "Time to first token",
     subtitle: "share of requests",
     margin: MARGIN,
@@ -36,13 +28,6 @@ export function mount(element) {
   });
 }
 
-/* The share of values in each of BINS equal parts. */
-function bins(sorted, max) {
-  const counts = new Array(BINS).fill(0);
-  for (const value of sorted) counts[Math.min(BINS - 1, Math.floor((value / max) * BINS))]++;
-  return counts.map((count) => count / sorted.length);
-}
-
 function axes(area) {
   const arms = firsts(), most = Math.max(1, ...filled(arms).map(last), arms ? lab.limits.ttft_ms : 1000);
   const { max, step } = niceAxis(most, PARTS);
@@ -51,19 +36,12 @@ function axes(area) {
 
 function draw(pen, area, T) {
   const scale = axes(area);
-  const sharesOf = (arm) => bins(scale.arms[arm].pooled, scale.max);
-  const shares = histogram && scale.arms ? { A: sharesOf("A"), B: sharesOf("B") } : null;
-  const known = shares ? ARMS.flatMap((arm) => shares[arm].filter((share) => !Number.isNaN(share))) : [];
-  const top = shares ? Math.max(0.05, ...known) * 1.08 : 1.02;
-  const y = linear(0, top, area.y1, area.y0), levels = shares ? percents(top) : SHARES;
-  const up = levels.map(([words, share]) => ({ at: y(share), words }));
+  const y = linear(0, 1.02, area.y1, area.y0), up = SHARES.map(([words, share]) => ({ at: y(share), words }));
   drawAxes(pen, area, { x: evenTimes(scale.x, PARTS, scale.step), y: up }, T);
   if (!scale.arms) return;
   drawLimit(pen, scale.x(lab.limits.ttft_ms), `limit ${amount(lab.limits.ttft_ms)}`, area, T);
   for (const arm of ARMS) {
-    if (!scale.arms[arm].pooled.length) continue;
-    if (shares) bars(pen, arm, shares[arm], scale, y, area, T);
-    else curves(pen, arm, scale, y, area, T);
+    if (scale.arms[arm].pooled.length) curves(pen, arm, scale, y, area, T);
   }
 }
 
@@ -81,29 +59,10 @@ function curves(pen, arm, { arms, x }, y, area, T) {
   pen.text(amount(p95), left ? x(p95) - 8 : x(p95) + 6, y(0.95) + (left ? 4 : 14), look.color, align, true);
 }
 
-function bars(pen, arm, shares, { x, max }, y, area, T) {
-  const look = lookOf(arm, T), edge = (i) => x((i * max) / BINS);
-  const points = shares.flatMap((share, i) => [[edge(i), y(share)], [edge(i + 1), y(share)]]);
-  if (arm === "A") {
-    const color = fade(T.ink, 0.14);
-    shares.forEach((share, i) => pen.fill(color, edge(i), y(share), edge(i + 1) - edge(i), area.y1 - y(share)));
-  }
-  stroke(pen, [[area.x0, area.y1], ...points, [area.x1, area.y1]], look, true);
-}
-
-/** @returns {[string, number][]} */
-const percents = (top) => [0, 0.5, 1].map((part) => [`${Math.round(part * top * 100)} %`, part * top]);
-
 function read(area, { x: px }) {
   if (px < area.x0 || px > area.x1) return null;
   const scale = axes(area), value = scale.x.value(px);
   const marks = (pen, area, T) => pen.line(sharp(px), area.y0, sharp(px), area.y1, T.line2, [2, 3]);
-  if (histogram) {
-    const bin = Math.min(BINS - 1, Math.floor((value / scale.max) * BINS)),
-      edge = (i) => amount((i * scale.max) / BINS);
-    const share = (all) => `${Math.round(100 * bins(all, scale.max)[bin])} %`;
-    return { words: `${edge(bin)} to ${edge(bin + 1)}: ${both(scale.arms, share)}`, marks };
-  }
   const within = (all) => `${Math.round((100 * all.filter((one) => one <= value).length) / all.length)} %`;
   return { words: `within ${amount(value)}: ${both(scale.arms, within)}`, marks };
 }

@@ -5,7 +5,7 @@ import { check } from "../shape.js";
 
 /** @import { Pair } from "../types.js" */
 
-const NAME = "pair", MOST_BYTES = 300000, MOST_GAPS = 1000;
+const NAME = "pair", MOST_BYTES = 300000, MOST_GAPS = 1500;
 
 /** @param {string} text of a pair as JSON; throws an Error that says what is wrong with it. @returns {Pair} */
 export function parsePair(text) {
