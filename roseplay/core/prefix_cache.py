@@ -39,11 +39,7 @@ class PrefixCache:
     """
 
     def __init__(
-        self,
-        pool: BlockPool,
-        max_saved_logits: int,
-        log: CacheLog | None = None,
-        states: StateSnapshots | None = None,
+        self, pool: BlockPool, max_saved_logits: int, log: CacheLog | None = None, states: StateSnapshots | None = None
     ) -> None:
         self.states = states or StateSnapshots()
         self.step_id = 0  # the step that is being scheduled, or was last

@@ -160,13 +160,7 @@ def put_drawn(ids: torch.Tensor, placeholders: torch.Tensor, drawn_rows: torch.T
 
 
 def pack_step(
-    step: Step,
-    wanted: list[int],
-    *,
-    num_blocks: int,
-    block_size: int,
-    vocab_size: int,
-    drawn: Drawn | None = None,
+    step: Step, wanted: list[int], *, num_blocks: int, block_size: int, vocab_size: int, drawn: Drawn | None = None
 ) -> HostBatch | None:
     """Pack a step's entries; returns ``None`` if none of them computes a token.
 

@@ -32,10 +32,7 @@ def _converted(header: GgufHeader) -> Any:
     import transformers
 
     try:
-        from transformers.integrations.gguf.gguf_tokenizer_mapping import (
-            GGUF_TOKENIZER_MAPPING,
-            convert_gguf_tokenizer,
-        )
+        from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_TOKENIZER_MAPPING, convert_gguf_tokenizer
     except ImportError:  # transformers 5.17 has it elsewhere, and mixes up some special tokens
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(header.file.parent), gguf_file=str(header.file))
         for name in _SPECIAL:

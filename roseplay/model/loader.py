@@ -44,34 +44,16 @@ from roseplay.model.gguf_reading import (
 from roseplay.model.layout import adopt_latents, attach_states, record_layout
 from roseplay.model.loaded_model import LoadedModel, sampling_defaults
 from roseplay.model.probe import Tried, probe
-from roseplay.model.quantized import (
-    check_method,
-    check_stored,
-    dequantizing,
-    how_read,
-    method_of,
-    unify_dtype,
-)
+from roseplay.model.quantized import check_method, check_stored, dequantizing, how_read, method_of, unify_dtype
 from roseplay.model.ranks import Ranks
 from roseplay.model.rope import freeze_rope, rope_parameters
 from roseplay.model.shard import check_plan, shard
 from roseplay.model.source import Source, cached_first, find_source, quiet
 from roseplay.model.speed import FIRST_SIZES
 from roseplay.model.stateful import keeps_states
-from roseplay.model.support import (
-    check_class,
-    check_config,
-    class_config,
-    find_class,
-    needs_probe,
-)
+from roseplay.model.support import check_class, check_config, class_config, find_class, needs_probe
 from roseplay.model.text_part import KEYS, NOT_TEXT, text_part
-from roseplay.model.weights_progress import (
-    checkpoint_files,
-    converted_bytes,
-    counting_checkpoint,
-    counting_random,
-)
+from roseplay.model.weights_progress import checkpoint_files, converted_bytes, counting_checkpoint, counting_random
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _log = logging.getLogger(__name__)

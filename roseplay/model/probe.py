@@ -77,8 +77,7 @@ def probe(config: Any, *, name: str, build: Callable[[Any], PreTrainedModel]) ->
         if tried is not None:
             return tried
         raise refuse(
-            name,
-            f"{config.model_type} computes something else on paged attention (logits differ by {difference:.2g})",
+            name, f"{config.model_type} computes something else on paged attention (logits differ by {difference:.2g})"
         )
     raise refuse(
         name,

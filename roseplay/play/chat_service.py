@@ -164,13 +164,7 @@ class ChatService:
             thinking, no_role = begins_thinking(prompt, tokenizer), has_no_role(system, tokenizer)
             turn = Turn(question, model, left_out, thinking, no_role)
             tracked = self._requests.submit(
-                prompt,
-                params,
-                kind="lane",
-                lane=lane.number,
-                tab=tab.tab_id,
-                title=question,
-                thinking=turn.thinking,
+                prompt, params, kind="lane", lane=lane.number, tab=tab.tab_id, title=question, thinking=turn.thinking
             )
             turn.begin(tracked)
             tab.add(tracked)

@@ -243,12 +243,7 @@ def title_of(prompt: Any) -> str:
 
 
 def next_prompt(
-    turns: Sequence[Turn],
-    *,
-    system: str,
-    question: str,
-    max_new_tokens: int,
-    engine: HasTokenizer,
+    turns: Sequence[Turn], *, system: str, question: str, max_new_tokens: int, engine: HasTokenizer
 ) -> tuple[Any, int]:
     """Returns the prompt that asks ``question`` after the newest ``turns`` that fit, and the number of those left out.
 

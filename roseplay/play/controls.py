@@ -42,15 +42,7 @@ def slider_stops() -> dict[str, Stops]:
 
 
 def slider(
-    label: str,
-    hint: str,
-    low: float,
-    high: float,
-    value: float,
-    name: str,
-    *,
-    step: float = 1,
-    bare: bool = False,
+    label: str, hint: str, low: float, high: float, value: float, name: str, *, step: float = 1, bare: bool = False
 ) -> gr.Slider:
     """Returns a slider in the page's style; with ``bare``, without its number box."""
     classes = ["rp-slider", "rp-nonum"] if bare else ["rp-slider"]

@@ -102,11 +102,7 @@ def kpi(label: str, name: str, *, spark: bool = False, bar: bool = False) -> str
 
 def section(title: str, hint: str, name: str) -> gr.HTML:
     """Returns the head of a section of the rail."""
-    return html(
-        f"<h3>{term(title)}<span>{hint}</span></h3>",
-        elem_classes="rp-sechead",
-        elem_id=f"rp-{name}-head",
-    )
+    return html(f"<h3>{term(title)}<span>{hint}</span></h3>", elem_classes="rp-sechead", elem_id=f"rp-{name}-head")
 
 
 def panel(name: str, title: str, sub: str, module: str, *, about: str = "") -> gr.HTML:

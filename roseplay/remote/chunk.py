@@ -13,11 +13,7 @@ from roseplay.remote.sentences import RefusedError, object_in, sentence_in, with
 from roseplay.remote.shapes import Count, Maybe, Milliseconds, Text
 
 # All other finish reasons (eos_token, content_filter, …) count as a stop.
-_REASONS = {
-    "length": FinishReason.LENGTH,
-    "abort": FinishReason.ABORT,
-    "error": FinishReason.ERROR,
-}
+_REASONS = {"length": FinishReason.LENGTH, "abort": FinishReason.ABORT, "error": FinishReason.ERROR}
 
 
 REQUEST_FAILED = "the server says that the request failed"

@@ -80,10 +80,7 @@ class DecodeRun:
         return steps
 
     def apply(
-        self,
-        steps: int,
-        tokens: Callable[[Request, int], Sequence[int]],
-        changed: Callable[[int], None] | None = None,
+        self, steps: int, tokens: Callable[[Request, int], Sequence[int]], changed: Callable[[int], None] | None = None
     ) -> None:
         """Do what the next steps would.
 

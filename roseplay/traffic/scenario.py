@@ -131,12 +131,7 @@ class Scenario:
         return dataclasses.replace(self, **validated(Params, dict(params)).model_dump(exclude_unset=True))
 
     def workload(
-        self,
-        source: PromptSource,
-        *,
-        seed: int = 0,
-        room: int | None = None,
-        count: Callable[[Prompt], int] = len,
+        self, source: PromptSource, *, seed: int = 0, room: int | None = None, count: Callable[[Prompt], int] = len
     ) -> Workload:
         """Returns its traffic; the same source and seed give the same list.
 

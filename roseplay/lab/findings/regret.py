@@ -56,11 +56,7 @@ class Doubt(Finding):
 
 
 def regret(
-    setting: Varied,
-    limits: Limits,
-    answer: PointResult,
-    tried: PointResults,
-    simulated: Mapping[str, Any] | None,
+    setting: Varied, limits: Limits, answer: PointResult, tried: PointResults, simulated: Mapping[str, Any] | None
 ) -> list[Finding]:
     """Returns the regret of ``answer``, one of the points ``tried``, and doubts about it; none if nothing else was tried.
 

@@ -9,16 +9,7 @@ from roseplay.lab.document import Value, Varied
 from roseplay.lab.findings.finding import Finding, Level, Row, how_measured, is_once, rows_between
 from roseplay.lab.findings.regret import regret
 from roseplay.lab.measures import Limits
-from roseplay.lab.points import (
-    LIMITED,
-    PointResult,
-    compare,
-    misses,
-    saturated_values,
-    spread,
-    values_of,
-    worst_miss,
-)
+from roseplay.lab.points import LIMITED, PointResult, compare, misses, saturated_values, spread, values_of, worst_miss
 
 MANY = 5  # an answer whose price is as many times its gain says so
 MORE_RUNS = 3  # a value with an unsure verdict has at most this many times the repeats as runs

@@ -11,15 +11,7 @@ from roseplay.serve.errors import refusal
 from roseplay.serve.keys import without_key
 
 _FRESH = {"Cache-Control": "no-store"}
-_NEEDS_ENGINE = (
-    "/ui/block/",
-    "/ui/prompt/",
-    "/ui/lab",
-    "/ui/export",
-    "/ui/recording",
-    "/v1/",
-    "/metrics",
-)
+_NEEDS_ENGINE = ("/ui/block/", "/ui/prompt/", "/ui/lab", "/ui/export", "/ui/recording", "/v1/", "/metrics")
 _NEEDS_NONE = ("/ui/models",)  # with any method
 _RETRY_AFTER_S = 2
 
