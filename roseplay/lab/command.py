@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from roseplay.config import SIMULATED_GPUS
 from roseplay.lab.arms import ClosedEngine, OpenEngine
 from roseplay.lab.flags import parser
 from roseplay.lab.from_flags import engine_config, experiment_body
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None = None, open_engine: OpenEngine | None = Non
 
 
 def _model(options: argparse.Namespace) -> str:
-    model, said = choose_model(options.model)
+    model, said = choose_model(options.model, on_simulated_gpu=options.run_as in SIMULATED_GPUS)
     if said is not None:
         print(f"roseplay lab: {said}", file=sys.stderr)
     return model

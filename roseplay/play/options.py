@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roseplay.arguments import Parser, add_field_flags, add_model_flag, given_fields
-from roseplay.config import EngineConfig, Knobs
+from roseplay.config import SIMULATED_GPUS, EngineConfig, Knobs
 from roseplay.own_models import choose_model, defaults_for
 from roseplay.remote.address import ServerAddress, add_server_address_flags, server_addresses
 from roseplay.serve.guard import is_loopback
@@ -58,7 +58,9 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     arguments = vars(parser.parse_args(sys.argv[1:] if argv is None else list(argv)))
     _check_foreign(parser, arguments)
     models = _names(arguments["models"])
-    model, said = choose_model(arguments["model"] or next(iter(models), None))
+    model, said = choose_model(
+        arguments["model"] or next(iter(models), None), on_simulated_gpu=arguments["run_as"] in SIMULATED_GPUS
+    )
     given = given_fields(EngineConfig, arguments)
     try:
         config = engine_settings(model, given)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from roseplay.arguments import Parser, add_field_flags, add_model_flag, given_fields
-from roseplay.config import EngineConfig, Knobs
+from roseplay.config import SIMULATED_GPUS, EngineConfig, Knobs
 from roseplay.own_models import choose_model, defaults_for
 from roseplay.serve.guard import allowed_hosts, is_loopback
 from roseplay.serve.interrupts import Interrupts
@@ -70,7 +70,7 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     add_field_flags(parser.add_argument_group("engine, fixed at start"), EngineConfig, defaults=DEFAULTS)
     add_field_flags(parser.add_argument_group("knobs, which /v1/runtime_config can change"), Knobs)
     arguments = vars(parser.parse_args(sys.argv[1:] if argv is None else list(argv)))
-    model, said = choose_model(arguments["model"])
+    model, said = choose_model(arguments["model"], on_simulated_gpu=arguments["run_as"] in SIMULATED_GPUS)
     given = given_fields(EngineConfig, arguments)
     try:
         config = EngineConfig(**{**DEFAULTS, **defaults_for(model, given), **given})

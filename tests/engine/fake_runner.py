@@ -57,6 +57,7 @@ class FakeRunner:
         self.later: dict[int, Exception] = {}
         self.nan: dict[int, int] = {}
         self.predicted_s = self.takes_s = 0.0
+        self.simulated: str | None = None
         self.steps: list[Step] = []
         self.launched: list[int] = []
         self.cleared = 0
@@ -68,6 +69,7 @@ class FakeRunner:
     def info(self) -> EngineInfo:
         sizes = {"num_parameters": 0, "weight_bytes": 0, "vocab_size": 50, "kv_bytes_per_token": 1, "threads": 1}
         texts = {"model": "fake", "architecture": "Fake", "device": "cpu", "dtype": "float32", "attention": "none"}
+        texts["simulated"] = self.simulated
         return EngineInfo(**texts, **sizes, block_size=self.block_size, num_blocks=self.num_blocks, max_model_len=200)
 
     def predict_s(self, step: Step) -> float:

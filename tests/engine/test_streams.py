@@ -492,9 +492,9 @@ class Moments:
 def test_a_step_in_slow_motion_lasts_as_many_times_its_own_time(commands, waited):
     inbox = Moments(*commands)
     start = inbox.now - SECOND
-    assert stretch(inbox, 5.0, start, inbox) == [command for part in commands for command in part]
+    assert stretch(inbox, 5.0, start, SECOND, inbox) == [command for part in commands for command in part]
     assert inbox.waited == waited
-    assert stretch(inbox, 1.0, start, inbox) == []
+    assert stretch(inbox, 1.0, start, SECOND, inbox) == []
     assert inbox.waited == waited
 
 

@@ -569,6 +569,15 @@ def test_a_step_in_slow_motion_lasts_longer_and_is_announced_if_that_was_not_pre
     assert record.end_ns - record.start_ns == pytest.approx(10 * 6e9, rel=0.01)
 
 
+def test_slow_motion_stretches_what_is_simulated_and_not_the_work_of_this_machine():
+    runner = FakeRunner()
+    runner.simulated, runner.predicted_s, runner.takes_s = "a GPU", 0.01, 0.03
+    loop = Loop(runner, slow_motion=10.0)
+    loop.run([submit(1, max_new_tokens=1)])
+    record = loop.outputs[0].record
+    assert record.end_ns - record.start_ns == pytest.approx(10 * 0.01e9, rel=0.01)
+
+
 def test_the_step_limit_follows_the_runner():
     runner = FakeRunner()
     runner.max_step_tokens = 5

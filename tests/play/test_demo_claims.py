@@ -17,9 +17,9 @@ from tests.waiting import wait_until
 
 TAB = "tab-of-mine"
 CLAIMS = {
-    "budget": "pause_falls",
+    "budget": "worst_falls",
     "prefix": "first_token_falls",
-    "batch": "last_token_falls",
+    "batch": "last_token_sooner",
     "speculation": "chats_steps_falls",
     "fair": "chats_first_token_falls",
     "interval": "reader_falls",

@@ -113,8 +113,16 @@ def test_each_act_is_short_and_its_caption_fits(name: str, pace: str) -> None:
     times = [text for one in said for text in one.figures.values() if " ms" in text]
     assert all(text.endswith(f" ms{mark}") or (mark and text.endswith(mark)) for text in times), times
     if name == "budget":
-        assert "pause_falls" in said[-2].figures
+        assert "worst_falls" in said[-2].figures
         assert pace == "tiny" or max(watched.longest_ms()) > 300, "a pause that is noticeable without slow motion"
+
+
+def test_prompts_that_take_no_time_to_compute_are_not_shown_to() -> None:
+    fast = Speed(0.002, 1e-8)
+    for name in ("budget", "prefix", "interval"):
+        with pytest.raises(ValueError, match="choose a larger model"):
+            plan(DEMOS[name], fast, INFO, Knobs().to_dict())
+    assert plan(DEMOS["batch"], fast, INFO, Knobs().to_dict())
 
 
 def test_each_request_of_the_demo_of_fairness_has_its_tenant() -> None:

@@ -17,7 +17,7 @@ class ChatFacts:
     """What was measured of prompts in lanes that were asked together. Times are in ms, ``None`` if there were none.
 
     Attributes:
-        first_token: the median TTFT.
+        first_token: the longest TTFT.
         step: the median time between two arrivals of an answer.
         steps: steps that drew tokens of the longest answer; ``None`` without answers.
         drafted, accepted: tokens that were guessed and computed, and how many of them were right.
@@ -65,7 +65,7 @@ class Asked:
         tokens, arrivals = sum(len(one.itl_ns) for one in metrics), sum(map(len, gaps))
         first_tokens = [1000 * one.ttft_s for one in metrics if one.ttft_s is not None]
         return ChatFacts(
-            first_token=median(first_tokens) if first_tokens else None,
+            first_token=max(first_tokens, default=None),
             step=median(gap for one in gaps for gap in one) if arrivals else None,
             steps=1 + max(map(len, gaps)) if first_tokens else None,
             drafted=self._count_drafted(),

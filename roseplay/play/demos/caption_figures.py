@@ -1,18 +1,18 @@
 """The figures in a demo's captions, and what its rings surround, both from the facts of its own bursts.
 
 For each burst with facts, under its name: ``prompts``, ``prompt_tokens``, of these ``computed`` and ``saved``, ``longest``
-(its longest step), ``pause`` (the readers' longest one), ``who_paused`` (as in ``all 4 readers``), ``first_token`` (median),
+(its longest step), ``worst`` (the readers' longest pause), ``who_paused`` (as in ``all 4 readers``), ``first_token`` (median),
 ``last_token`` (p95 of TTFT), ``gap`` (median of its own answers) and ``reader`` (median of the stories', until its last
 first token). If there were any: ``waited_for_batch``, ``waited_for_blocks``, ``preempted``, and ``recomputed`` tokens and
 ``swapped`` blocks of these. If none was preempted: ``none_preempted``, the word No.
 
-For chats that were asked together, under their name: ``first_token`` (median), ``step`` (median time between two arrivals) and ``steps`` (of the longest answer); and ``accepted``, the
+For chats that were asked together, under their name: ``first_token`` (the last one's), ``step`` (median time between two arrivals) and ``steps`` (of the longest answer); and ``accepted``, the
 percentage of guessed tokens that were right, if any were guessed.
 
 Times are texts such as ``60 ms`` or, if they were measured in slow motion, ``60 ms at ×2``. For two bursts, the second is
 compared with the first in ``recomputed`` and, if slow motion was the same, in each time that is known of both:
-``pause_falls`` or ``pause_rises`` if the difference is clear, as in ``17 ms instead of 60 ms``, otherwise ``pause_same``, as
-in ``17 and 18 ms``. The chats ``before`` and ``after`` are compared likewise, as ``chats_first_token_falls`` and so on, also
+``worst_falls`` or ``worst_rises`` if the difference is clear, as in ``17 ms instead of 60 ms``, otherwise ``worst_same``, as
+in ``17 and 18 ms``; with the first two, also ``worst_sooner`` or ``worst_later``, the word itself. The chats ``before`` and ``after`` are compared likewise, as ``chats_first_token_falls`` and so on, also
 in ``steps``; ``chats_same`` is their number if all answers are the same.
 """
 
@@ -59,7 +59,7 @@ def _times(facts: Facts) -> dict[str, float | None]:
         "first_token": facts.ttft_p50,
         "last_token": facts.ttft_p95,
         "longest": facts.longest.ms if facts.longest else None,
-        "pause": facts.worst.ms if facts.worst else None,
+        "worst": facts.worst.ms if facts.worst else None,
         "gap": facts.own_gap_ms,
         "reader": facts.reader_gap_ms,
     }
@@ -124,6 +124,8 @@ def _differences(
         else:
             change = "falls" if verdict == "better" else "rises"
             changes[f"{name}_{change}"] = f"{whole(after)}{unit} instead of {whole(before)}{unit}{slow}"
+            order = "sooner" if verdict == "better" else "later"
+            changes[f"{name}_{order}"] = order
     return changes
 
 

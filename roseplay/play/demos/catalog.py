@@ -9,10 +9,9 @@ from roseplay.play.demos.script import CUT, NO_SHARING, SLOW_MOTION, Demo, DemoB
 from roseplay.traffic.prompts import PromptMix
 
 _FIRST_TOKENS = (
-    "The price: first tokens come after {first_token_rises}.",
-    "The price: the last first tokens come after {last_token_rises}.",
-    "First tokens come after {first_token_falls}.",
-    "First tokens show no clear difference: {first_token_same}.",
+    "The price: first tokens come {first_token_later}.",
+    "The price: the last first tokens come {last_token_later}.",
+    "First tokens come {first_token_sooner}.",
 )
 
 _MIX = DemoBurst(name="first", kind="mix")
@@ -26,9 +25,9 @@ BUDGET = Demo(
         reading(
             "**{size} prompts will interrupt four readers. What changes if the prefill budget is then [[{budget}]]?**",
             answers={
-                "pause_rises": "Their pauses grow",
-                "pause_falls": "Their pauses shrink",
-                "pause_same": "Nothing",
+                "worst_rises": "Their longest pause grows",
+                "worst_falls": "Their longest pause shrinks",
+                "worst_same": "Nothing",
             },
         ),
         reading(
@@ -38,8 +37,8 @@ BUDGET = Demo(
         ),
         scene(
             (
-                "**The ringed dots are the pause.** The prompts took a step of {first_longest}, and {first_who_paused} waited for it.",
-                "**The ringed bar is their prefill,** a step of {first_longest}.",
+                "**The ringed dot is the longest pause, {first_worst}:** {first_who_paused} waited for the step with the prompts.",
+                "**The ringed dot is the longest pause, {first_worst}.**",
                 CUT,
             ),
             rings=(("gap", "first"), ("step", "first")),
@@ -48,13 +47,13 @@ BUDGET = Demo(
             "**The prefill budget goes down to [[{budget}]], and the same {size} prompts arrive.** A step computes at most {budget} of their tokens.",
             knobs={"prefill_max_tokens": 64},
             burst=replace(_MIX, name="second"),
-            rings=("budget",),
+            rings=("rp-budget-row",),
         ),
         scene(
             (
-                "**With budget [[{budget}]] the longest pause is {pause_falls}.**",
-                "**With budget [[{budget}]] the longest pause is longer:** {pause_rises}.",
-                "**With budget [[{budget}]] the longest pause shows no clear difference:** {pause_same}.",
+                "**With budget [[{budget}]] the longest pause is {worst_falls}.**",
+                "**With budget [[{budget}]] the longest pause is longer:** {worst_rises}.",
+                "**With budget [[{budget}]] the longest pause shows no clear difference:** {worst_same}.",
                 CUT,
             ),
             _FIRST_TOKENS,
@@ -62,6 +61,7 @@ BUDGET = Demo(
         ),
     ),
     after="Try it yourself: move Prefill budget, press Burst.",
+    slow_prompts=True,
 )
 
 _DOCUMENT = DemoBurst(name="first", kind="shared_head")
@@ -73,24 +73,26 @@ PREFIX = Demo(
     knobs={"prefill_max_tokens": None, **NO_SHARING},
     scenes=(
         reading(
-            "**{size} questions about one document arrive. When do answers begin once the prefix cache is [[on]]?**",
+            "**{size} questions about one document arrive. When do answers begin once its blocks are [[shared]]?**",
             answers={
-                "first_token_same": "As late as when it is off",
+                "first_token_same": "As late as when they are not",
                 "first_token_falls": "Sooner",
                 "first_token_rises": "Later",
             },
         ),
-        reading("**The {size} questions arrive.** The prefix cache is [[off]].", SLOW_MOTION, burst=_DOCUMENT),
+        reading(
+            "**The {size} questions arrive.** Each computes the document for itself.", SLOW_MOTION, burst=_DOCUMENT
+        ),
         scene(
             ("**{first_computed} prompt tokens were computed,** the document {first_prompts} times over.", CUT),
             "First tokens came after {first_first_token}.",
-            rings=(("step", "first"),),
+            rings=(("rp-tokens", "first"),),
         ),
         reading(
             "**Prefix cache and same-step sharing are [[on]], and the same {size} questions arrive.** Numbered blocks in the map are shared.",
             knobs={"prefix_cache": True, "same_step_sharing": True},
             burst=replace(_DOCUMENT, name="second"),
-            rings=("prefix-cache", "rp-blockmap"),
+            rings=("prefix-cache", "same-step"),
         ),
         scene(
             (
@@ -99,11 +101,11 @@ PREFIX = Demo(
                 "**First tokens show no clear difference:** {first_token_same}.",
                 CUT,
             ),
-            "{second_saved} of the {second_prompt_tokens} prompt tokens were shared.",
             rings=("rp-ttft",),
         ),
     ),
-    after="Try it yourself: switch Prefix cache, press Burst with shared head.",
+    after="Try it yourself: open All controls, switch Prefix cache, press Burst with shared head.",
+    slow_prompts=True,
 )
 
 _UNIQUE = DemoBurst(name="first", kind="unique")
@@ -141,11 +143,7 @@ BATCH = Demo(
                 "**The time per token shows no clear difference:** {gap_same}.",
                 CUT,
             ),
-            (
-                "In return, the last answers begin after {last_token_falls}.",
-                "The last answers begin later: after {last_token_rises}.",
-                "The last answers begin with no clear difference: after {last_token_same}.",
-            ),
+            ("**The last answers begin {last_token_sooner}.**", "The last answers begin {last_token_later}."),
             rings=(("rp-steps", "second"),),
         ),
     ),
@@ -162,7 +160,7 @@ INTERVAL = Demo(
     watched_s=2.0,
     scenes=(
         reading(
-            "**{size} prompts arrive. If [[4]] steps only decode after each with prompts, how long do readers wait for a token?**",
+            "**{size} prompts arrive. If [[4]] steps without prompts follow each with some, how long do readers wait?**",
             answers={"reader_rises": "Longer", "reader_same": "As long", "reader_falls": "Not as long"},
         ),
         reading(
@@ -178,7 +176,7 @@ INTERVAL = Demo(
             rings=(("rp-tokens", "first"),),
         ),
         reading(
-            "**Prefill interval goes to [[4]], and the same {size} prompts arrive.** After a step with prompts, four only decode.",
+            "**Prefill interval goes to [[4]], and the same {size} prompts arrive.** Four steps without prompts follow each with some.",
             knobs={"prefill_interval": 4},
             burst=replace(_SHORT, name="second"),
             rings=("rp-more-knobs",),
@@ -194,7 +192,8 @@ INTERVAL = Demo(
             rings=("rp-pair",),
         ),
     ),
-    after="Try it yourself: open More settings, move Prefill interval, press Burst.",
+    after="Try it yourself: open All controls and More settings, move Prefill interval, press Burst.",
+    slow_prompts=True,
 )
 
 # Prompts that share nothing, so that each holds blocks of its own.
@@ -207,7 +206,7 @@ PRESSURE = Demo(
     knobs={"max_batch_size": 64, "prefill_max_tokens": None, "preemption_mode": "recompute", **NO_SHARING},
     scenes=(
         reading(
-            "**Memory will run out, and answers lose their blocks. How many tokens are computed again if these are [[swapped]]?**",
+            "**Memory will run out, and answers lose their blocks. If blocks are [[swapped]], how much is computed again?**",
             answers={"recomputed_rises": "More", "recomputed_same": "As many", "recomputed_falls": "Fewer"},
         ),
         reading(
@@ -232,18 +231,17 @@ PRESSURE = Demo(
         ),
         scene(
             (
-                "**With [[swap]], {recomputed_falls} tokens were computed again:** {second_swapped} blocks waited in the host's memory.",
                 "**With [[swap]], {recomputed_falls} tokens were computed again.**",
                 "**With [[swap]], more tokens were computed again:** {recomputed_rises}.",
                 "**With [[swap]], what is computed again shows no clear difference:** {recomputed_same}.",
                 "**{second_none_preempted} answer lost its blocks this time,** so that none could be swapped.",
                 CUT,
             ),
-            "The last answers began after {last_token_falls}.",
+            "The last answers began {last_token_sooner}.",
             rings=(("preempted", "second"),),
         ),
     ),
-    after="Try it yourself: open More settings, choose a preemption, press Burst with size 64.",
+    after="Try it yourself: open All controls and More settings, choose a preemption, press Burst with size 64.",
     fills_pool=True,
 )
 
@@ -271,24 +269,25 @@ CLIFF = Demo(
             rings=("rp-blockmap",),
         ),
         reading(
-            ("**{many_kv} % of the KV blocks are in use,** and {many_waiting} prompts wait until answers end.", CUT),
+            (
+                "**{many_kv} % of the KV blocks are in use,** and {many_waiting} prompts wait until answers end.",
+                "**{many_kv} % of the KV blocks are in use,** and no prompt waits.",
+                CUT,
+            ),
             settles=True,
             rings=("rp-kvtime",),
         ),
         reading(
             (
-                "**First tokens come after {many_first_token}, with 32 clients after {few_first_token}:** {clients_beyond} times as late.",
-                "**First tokens come after {many_first_token}, with 32 clients after {few_first_token}:** {clients_within} times as late.",
+                "**First tokens come after {many_first_token}, {clients_beyond} times as late as with 32 clients.**",
+                "**First tokens come after {many_first_token}, {clients_within} times as late as with 32 clients.**",
                 CUT,
             ),
-            (
-                "{published_by} had {published_many} and {published_few}.",
-                "{published_by} had {published_many}.",
-            ),
+            "{published_by} had {published_many}.",
             rings=("rp-ttft",),
         ),
     ),
-    after="Try it yourself: play a file of long prompts (Your own traffic), and watch KV in use.",
+    after="Try it yourself: open All controls, play a file of long prompts under Your own traffic, and watch KV in use.",
 )
 
 DEMOS = {demo.name: demo for demo in (BUDGET, PREFIX, BATCH, SPECULATION, FAIR, INTERVAL, PRESSURE, CLIFF)}

@@ -52,18 +52,18 @@ SPECULATION = Demo(
         ),
         scene(
             (
-                "**The longest answer took {chats_steps_falls} steps:** {after_accepted} % of the guesses were right.",
+                "**The longest answer took {chats_steps_falls} steps:** only repeated text is guessed.",
                 "**The longest answer took {chats_steps_falls} steps.**",
                 "**The longest answer took more steps:** {chats_steps_rises}.",
                 "**The steps show no clear difference:** {chats_steps_same}.",
                 CUT,
             ),
-            "The {chats_same} answers are the same.",
-            "The price: steps of {chats_step_rises}.",
+            "The {chats_same} answers stay the same.",
+            "The price: each step ends {chats_step_later}.",
             rings=("rp-steps",),
         ),
     ),
-    after="Try it yourself: open More settings, move Speculative tokens, and ask a question twice.",
+    after="Try it yourself: open All controls and More settings, move Speculative tokens, and ask a question twice.",
 )
 
 _FLOOD = DemoBurst(name="first", kind="unique", size=30, answer=32, tenant="flood")
@@ -92,7 +92,7 @@ FAIR = Demo(
             },
         ),
         scene(
-            "**One tenant sends {size} prompts, then the other asks in its chats.** First come, first served, [[6]] answers at a time.",
+            "**One tenant sends {size} prompts, then the other chats.** First come, first served, [[6]] answers at a time.",
             SLOW_MOTION,
             burst=_FLOOD,
             chats=_QUIET,
@@ -100,7 +100,7 @@ FAIR = Demo(
         ),
         scene(
             (
-                "**The chats waited {before_first_token} for their first tokens,** behind the flood. Dots in Steps are waiting time.",
+                "**The last chat waited {before_first_token} for its first token,** behind the flood. Dotted lines in Steps are waiting.",
                 CUT,
             ),
             rings=("rp-steps",),
@@ -114,18 +114,14 @@ FAIR = Demo(
         ),
         scene(
             (
-                "**The chats now have their first tokens after {chats_first_token_falls}.**",
-                "**The chats now wait longer for their first tokens:** {chats_first_token_rises}.",
-                "**The chats' first tokens show no clear difference:** {chats_first_token_same}.",
+                "**The last chat now has its first token after {chats_first_token_falls}.**",
+                "**The last chat now waits longer for its first token:** {chats_first_token_rises}.",
+                "**The last chat's wait shows no clear difference:** {chats_first_token_same}.",
                 CUT,
             ),
-            (
-                "The price: half of the flood waits for {first_token_rises}.",
-                "The flood's median first token comes after {first_token_falls}.",
-                "The flood's first tokens show no clear difference: {first_token_same}.",
-            ),
+            "The price: the flood's first tokens come {first_token_later}.",
             rings=("rp-steps",),
         ),
     ),
-    after="Try it yourself: open More settings, choose fair, and name a tenant under Sampling.",
+    after="Try it yourself: open All controls and More settings, choose fair, and name a tenant under Sampling.",
 )

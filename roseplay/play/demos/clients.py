@@ -26,6 +26,7 @@ MEASURED_S = 4.0  # the first tokens of the last seconds are averaged
 FILLS_WITHIN_S = 24.0  # the longest time in which the KV blocks may be filled with prompts
 _FIT = 72  # clients for whose requests the KV blocks have room, unless published sizes are used
 _ANSWERS = (16, 128)  # least and most tokens of an answer
+_LEAST_ANSWER_S = 0.05  # the shortest answer, so that this machine keeps all clients busy
 _SLACK = 1.5  # on the estimated time until all have their first tokens; prompts wait for decodes, too
 _SENT_AT_ONCE = 8  # per look, so that the server goes on meanwhile
 
@@ -82,6 +83,11 @@ def client_size(info: EngineInfo, config: EngineConfig) -> ClientSize:
         raise ValueError(
             f"the KV blocks hold {pool:,} tokens, and with a max_model_len of {info.max_model_len:,} not between {FEW} and"
             f" {MANY} requests fill them: start with another --num-blocks to see it"
+        )
+    if answer * speed.step_s < _LEAST_ANSWER_S:
+        raise ValueError(
+            f"an answer takes {1000 * answer * speed.step_s:.0f} ms here, too short for this machine to keep {MANY} clients"
+            " busy: start with a larger model, such as --model qwen3-8b"
         )
     prompt_s = speed.step_s + prompt * speed.token_s
     if fit * prompt_s > FILLS_WITHIN_S:

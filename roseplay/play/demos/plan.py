@@ -24,6 +24,7 @@ SPANS_MS = (3000, 15_000, 60_000)  # of the time charts; the last one for demos 
 _NOTICE_S, _CHARACTERS_PER_S = 1.5, 25  # a reader first looks up, then reads
 _CHOOSING_S = 2.0  # to choose an answer
 _STORY_BEGINS_S = 1.0
+_LEAST_PREFILL = 0.25  # times a step without prompts, so that prompts visibly take time
 _OVERFULL = 1.25  # times the pool's tokens, so that memory does run out
 
 
@@ -67,8 +68,8 @@ def plan(
         config: the engine's, by default that of an engine with default settings.
 
     Raises:
-        ValueError: the demo cannot be shown, since the model is too slow to fill the pool, since it differs only on a
-            simulated GPU, or since this engine cannot have one of its knobs.
+        ValueError: the demo cannot be shown, since the model is too slow to fill the pool or computes prompts too fast,
+            since it differs only on a simulated GPU, or since this engine cannot have one of its knobs.
     """
     for changes in (demo.knobs, *(scene.knobs for scene in demo.scenes)):
         info.check_knobs(Knobs().changed(changes))
@@ -87,6 +88,8 @@ def plan(
         limit = FILLED_S if demo.fills_pool else ANSWERED_S
         largest = fitted(usual, lambda one: longest_s(one, speed), limit)
         size = _filling(demo, largest, sharing, info) if demo.fills_pool else largest
+        if demo.slow_prompts:
+            _check_prompts_take_time(demo, size, acts[0][1], speed)
         takes_s = [_takes_s(scene, under, size, usual, speed) for scene, under in acts]
         factor = slow_motion(max(takes_s), demo.watched_s)
         takes_s = [factor * one for one in takes_s]
@@ -167,6 +170,16 @@ def _sized(demo: Demo, size: Size, usual: Size, budget: int) -> Iterator[Scene]:
         if chats:
             chats = replace(chats, answer=_answer(chats, size, usual))
         yield replace(scene, burst=burst, chats=chats, knobs=knobs)
+
+
+def _check_prompts_take_time(demo: Demo, size: Size, under: Conditions, speed: Speed) -> None:
+    tokens = size.prompt_tokens(sharing=under.sharing)
+    tokens = min(tokens, under.budget or tokens)
+    if tokens * speed.token_s < _LEAST_PREFILL * speed.step_s:
+        raise ValueError(
+            f"{demo.title} shows how long prompts take, and a step with {tokens:,} of their tokens takes only"
+            f" {tokens * speed.token_s / speed.step_s:.0%} longer here than without: choose a larger model, such as qwen3-8b"
+        )
 
 
 def _filling(demo: Demo, largest: Size, sharing: bool, info: EngineInfo) -> Size:

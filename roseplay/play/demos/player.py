@@ -201,6 +201,7 @@ class _Play:
             self._clients = ClientTraffic(plan.client, self._submit, clock.now_ns, vocab_size)
             self._sent |= figures_of_size(plan.client)
         self._begun_ms = context.now_ms()
+        self._until_ms = self._begun_ms + 1000 * plan.whole_s
         self.thread = threading.Thread(target=self._run, name="roseplay-demo", daemon=True)
 
     def start(self) -> None:
@@ -227,7 +228,7 @@ class _Play:
         return self.thread.is_alive()
 
     def seconds_left(self, now_ms: float) -> int:
-        return max(1, round(self._plan.whole_s - (now_ms - self._begun_ms) / 1000))
+        return max(1, round((self._until_ms - now_ms) / 1000))
 
     # -- the course
 
@@ -274,7 +275,7 @@ class _Play:
         if self._clients is not None:
             if scene.clients:  # the figures of the ones before stay as they were told
                 self._clients.begin(scene.clients)
-            else:
+            elif self._clients.name:
                 self._sent |= self._figures_of_clients(self._clients)
         said = self._caption(number, scene)
         if scene.answers:
@@ -304,10 +305,13 @@ class _Play:
         known = {**self._sent, **figures_of(self._bursts, self._chats)}
         said = caption(scene.caption, known)
         if number == len(demo.scenes) - 1 and self._guess and known.keys() & self._answers.keys():
-            judged = "You guessed right." if self._guess in known else "Not quite."
+            right = next(text for figure, text in self._answers.items() if figure in known)
+            judged = "You guessed right." if self._guess in known else f"Not quite, the answer was “{right}”."
             said = [Segment(f"{judged} "), *said]
         if scene.answers:
             self._answers, self._asking = dict(scene.answers), True
+        now_ms = self._context.now_ms()
+        self._until_ms = now_ms + 1000 * sum(self._plan.seconds[number:])  # a scene longer than planned delays the end
         rings = [found for target in scene.rings if (found := ring(target, self._bursts))]
         self._publish(
             {
@@ -316,7 +320,7 @@ class _Play:
                 "scene": number,
                 "scenes": len(demo.scenes),
                 "begun": self._begun_ms,
-                "seconds": self._plan.whole_s,
+                "seconds": round((self._until_ms - self._begun_ms) / 1000),
                 "span_ms": self._plan.span_ms,
                 "caption": for_page(said),
                 "answers": list(scene.answers.values()),

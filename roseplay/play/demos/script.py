@@ -13,7 +13,7 @@ from roseplay.own_models import EMBEDDED
 from roseplay.play.story.caption import Forms
 from roseplay.traffic.prompts import KINDS, PromptMix
 
-SLOW_MOTION = "It runs in slow motion, {slow_motion}."
+SLOW_MOTION = "It runs in slow motion: “at {slow_motion}” marks stretched times."
 NO_SHARING: Mapping[str, Any] = {"prefix_cache": False, "same_step_sharing": False}  # knobs
 # What the lanes are asked, and answer at length: of the embedded model, which knows little else, and of any other one, as
 # even one of a hundred million parameters answers it sensibly.
@@ -154,6 +154,7 @@ class Demo:
         after: what to try afterwards.
         watched_s: the least time in which its longest scene's traffic is answered; slow motion makes it last so long.
         fills_pool: whether its bursts must need more KV blocks than there are.
+        slow_prompts: whether it is about steps that last longer because of their prompts.
     """
 
     name: str
@@ -164,3 +165,4 @@ class Demo:
     after: str
     watched_s: float = 1.0
     fills_pool: bool = False
+    slow_prompts: bool = False
