@@ -107,19 +107,21 @@ function gapAt(plot, ring) {
   const { steps } = store, row = store.stepRow(ring.step), token = tokenOf(ring.request, ring.step);
   if (!token) return null;
   const begun = row < 0 ? token.t : steps.t0[row & steps.mask];
-  const [from, to] = [begun, token.t].map((t) => plot.place(time.x(t), token.itl));
+  const [from, to] = [inside(begun), time.x(token.t)].map((x) => plot.place(x, token.itl));
   return from && to && { x: from.x, y: to.y, width: to.x - from.x, height: 0 };
+}
+
+/* Where a step began; where that was before the time shown, the beginning of that time. */
+function inside(t) {
+  const { x0, x1 } = view.window(time.now());
+  return Math.max(x0 + (x1 - x0) / 100, time.x(t));
 }
 
 /** @param {Ring} ring */
 function stepAt(plot, ring) {
   const { steps } = store, row = store.stepRow(ring.step), slot = row & steps.mask;
   if (row < 0) return null;
-  const { x0, x1 } = view.window(time.now()), inside = x0 + (x1 - x0) / 100; // of a step that began before, a part
-  const top = plot.place(
-    Math.max(inside, time.x(steps.t0[slot])),
-    steps.prompt_tokens[slot] + steps.decode_tokens[slot],
-  );
+  const top = plot.place(inside(steps.t0[slot]), steps.prompt_tokens[slot] + steps.decode_tokens[slot]);
   const bottom = plot.place(time.x(steps.t1[slot]), 0);
   return top && bottom && { x: top.x, y: top.y, width: bottom.x - top.x, height: bottom.y - top.y };
 }
