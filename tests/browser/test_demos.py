@@ -137,6 +137,7 @@ def test_show_me_says_what_the_telemetry_says(live: Served, page: Page, patient:
     expect(page.locator(".rp-strip")).not_to_have_attribute("data-about", "demo")
     expect(caption(page)).to_have_text(last)
     expect(page.locator(".rp-story-text p").nth(1)).to_have_text(BUDGET.after)
+    expect(page.get_by_role("button", name="Next demo: Prefix cache")).to_be_visible()
     page.wait_for_function("() => Rose.store.knobs.prefill_max_tokens === 512 && Rose.view.span === 15000")
     expect(page.locator("#rp-lane-1 .rp-hint")).to_be_visible()
     expect(page.locator(".rp-ring:visible")).to_have_count(0)

@@ -44,6 +44,7 @@ def test_the_first_screen_needs_no_scrolling_and_says_what_becomes_of_its_engine
     with serving(engine) as served:
         page = open_page(served, path="/?view=simple")
         expect(page.locator(".rp-demos li").first).to_be_visible()
+        expect(page.locator("#stop")).to_be_hidden()  # nothing runs
         controls, words = page.evaluate(SEEN)
         assert controls <= MOST_CONTROLS and words <= MOST_WORDS
         page.route("**/ui/delta*", lambda route: route.fulfill(status=200, body="not json"))

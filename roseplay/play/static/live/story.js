@@ -55,7 +55,7 @@ export function mount(element) {
   const takes = make("small"), values = { className: "rp-show-me rp-primary", onclick: () => demos.start() };
   const first = makeButton("Show me", values, takes, make("kbd", "", "D"));
   on("demos offered", () => write(takes, demos.list[0]?.seconds ? format.minutes(demos.list[0].seconds) : ""));
-  following = makeButton("", { className: "rp-show-me rp-primary", onclick: () => demos.start(nextDemo()?.name) });
+  following = makeButton("", { className: "rp-show-me", onclick: () => demos.start(nextDemo()?.name) });
   box.append(
     ...(demos.list.length ? [make("div", "rp-story-first", first, menu("All demos"))] : []),
     make("div", "rp-story-main", text, progress, answers),
