@@ -157,7 +157,7 @@ SLOTS, KEPT = 90, 106  # y in px at which they begin: below seven rows of blocks
 @pytest.fixture
 def wide(blocks: Map) -> Iterator[Map]:
     """A page wide enough to show the counts of states in the panel's header."""
-    blocks.page.set_viewport_size({"width": 800, "height": 500})
+    blocks.page.set_viewport_size({"width": 900, "height": 500})
     yield blocks
     blocks.page.set_viewport_size({"width": 600, "height": 500})
 
@@ -166,7 +166,7 @@ def test_states_of_recurrent_layers_are_counted(blocks: Map) -> None:
     head, foot = blocks.page.locator(".rp-sub"), blocks.page.locator(".rp-narrow")
 
     def shown() -> list[str]:
-        blocks.page.set_viewport_size({"width": 800, "height": 500})
+        blocks.page.set_viewport_size({"width": 900, "height": 500})
         wide = [head.inner_text(), foot.inner_text() if foot.is_visible() else ""]
         blocks.page.set_viewport_size({"width": 600, "height": 500})
         return [*wide, head.inner_text(), foot.inner_text()]
