@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from roseplay.clock import VirtualClock
@@ -137,6 +137,7 @@ prompts = st.integers(1, 100) | st.text("ab \n", min_size=1, max_size=40).filter
 
 @settings(max_examples=12)
 @given(st.lists(st.builds(OwnRequest, arrivals, prompts, st.integers(1, 12)), min_size=1, max_size=30))
+@example([OwnRequest(0.0, 1, 1)])  # answered as soon as it arrives
 def test_a_recording_of_it_plays_the_same_again(sent: list[OwnRequest]) -> None:
     sent = parse_traffic(to_jsonl(from_first(sent)))
     first, lengths = exported(to_jsonl(sent))

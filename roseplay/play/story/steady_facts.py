@@ -69,13 +69,13 @@ class SteadyWatch:
         """Returns the facts of the stretch's last ``last_ms``; ``None`` if that is too little to be conclusive.
 
         Args:
-            ended: whether all of it has been answered; then anything is conclusive.
+            ended: whether all of it has been answered; then anything that took time is conclusive.
         """
         since = max(self.begun, now - last_ms)
         arrived = [seen for seen in requests.by_id.values() if seen.kind in KINDS and seen.submitted >= since]
         done = [seen for seen in arrived if seen.finished is not None and seen.reason in ("stop", "length")]
         p95 = percentile(sorted(seen.ttft_ms for seen in arrived if seen.ttft_ms is not None), 95)
-        if p95 is None or not (ended or (now - since >= LEAST_MS and len(done) >= LEAST_DONE)):
+        if p95 is None or now <= since or not (ended or (now - since >= LEAST_MS and len(done) >= LEAST_DONE)):
             return None
         return SteadyFacts(
             own=all(seen.kind == "own" for seen in arrived),
