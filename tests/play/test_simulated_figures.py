@@ -11,6 +11,7 @@ import pytest
 
 from roseplay import Engine
 from roseplay.clock import VirtualClock
+from roseplay.formats.numbers import whole
 from roseplay.play.playground import Playground
 from roseplay.play.stats import Stats
 from roseplay.play.web.engine_routes import engine_router
@@ -48,7 +49,7 @@ def test_the_origins_are_those_of_the_running_deployment(simulated: Playground) 
     assert found["label"] == simulated.engine.info.evidence
     assert found["label"].startswith("calibrated on ")
     assert dict(found["gpu"]["rows"])["GPUs"] == "H100 SXM" and found["gpu"]["source"]
-    assert f"{simulated.engine.info.num_blocks - 1:,} blocks" in dict(found["memory"])["KV cache"]
+    assert f"{whole(simulated.engine.info.num_blocks - 1)} blocks" in dict(found["memory"])["KV cache"]
 
 
 def test_a_calibration_file_that_is_gone_or_damaged_is_one_line(tmp_path: Path) -> None:
