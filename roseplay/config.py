@@ -785,3 +785,7 @@ class SamplingParams:
         object.__setattr__(self, "stop", stop)
         object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
         check_all(self)
+
+
+# All knobs and engine settings by name.
+SETTINGS = {**settings_of(Knobs), **settings_of(EngineConfig)}

@@ -308,6 +308,13 @@ class Setting:
             return ", ".join(map(str, value)) or "none"
         return f"{value:g}" if isinstance(value, float) else str(value)
 
+    def label_of(self, value: Any) -> Any:
+        """Returns what the page shows for a value: the words for a choice that has some, otherwise the value itself."""
+        if not isinstance(self.values, Choice):
+            return value
+        labels = zip(self.values.options, self.values.shown, strict=False)  # choices without words have none
+        return next((label for option, label in labels if option == value), value)
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the description as JSON values, for the page."""
         values = {name: value for name, value in vars(self.values).items() if value not in ("", None, ())}

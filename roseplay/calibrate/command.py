@@ -12,6 +12,7 @@ from roseplay.calibrate.result_files import FORMATS, read_results
 from roseplay.calibrate.server_points import LEAST_ANSWER, loads, measure_server
 from roseplay.engine.errors import EngineError
 from roseplay.engine.simulated import simulated_shape
+from roseplay.formats.numbers import percent_text
 from roseplay.remote.address import key_of, key_variable
 from roseplay.remote.engine import HttpEngine
 from roseplay.sim.calibrated import SUFFIX, Calibration
@@ -101,7 +102,7 @@ def _table(found: Calibration) -> Iterator[str]:
     measured = " and ".join(sorted({kind[point.measured] for point in found.points}))
     yield (
         f"{measured} of {len(found.points)} points of {found.measured}, each held out in turn: error {found.errors},"
-        f" {found.errors.within_20:.0%} within 20%."
+        f" {percent_text(100 * found.errors.within_20, 0)} within {percent_text(20)}."
     )
 
 

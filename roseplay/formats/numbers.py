@@ -42,6 +42,11 @@ def number_text(value: float | None) -> str:
     return f"{_rounded(value, digits):,}".replace(",", "\u202f")
 
 
+def percent_text(percent: float | None, digits: int | None = None) -> str:
+    """Returns a percentage, with as many decimals as ``number_text`` gives unless ``digits`` says how many."""
+    return f"{number_text(percent) if digits is None else f'{percent:.{digits}f}'}\u202f%"
+
+
 def common_unit(unit: str, *values: float | None) -> tuple[str, list[float | None]]:
     """Returns values with the unit in which they are shown: milliseconds as seconds if one is a second or longer."""
     if unit == "ms" and any(value is not None and value >= LEAST_IN_SECONDS for value in values):

@@ -23,7 +23,7 @@ _TAIL_TICKS = (0, 50, 90, 99, 99.9, 99.99)
 def comparison_charts(document: Mapping[str, Any]) -> list[tuple[str, str, go.Figure]]:
     """Returns (title, description, chart) for each chart."""
     return [
-        ("Inter-token latency", "gaps at most this long, both axes on a logarithm", _itl_tail(document)),
+        ("Inter-token latency", "share of pauses at most this long, both axes logarithmic", _itl_tail(document)),
         ("Time to first token", "share of requests", _ttft_cdf(document)),
     ]
 
@@ -62,7 +62,7 @@ def _ttft_cdf(document: Mapping[str, Any]) -> go.Figure:
         times = _pooled(document, arm, "ttft_ms")
         shares = [100 * index / len(times) for index in range(1, len(times) + 1)]
         chart.add_scatter(x=_thinned(times), y=_thinned(shares), name=arm, line={**ARM_LINES[arm], "shape": "hv"})
-    chart.update_yaxes(range=[0, 101], ticksuffix=" %")
+    chart.update_yaxes(range=[0, 101], ticksuffix="\u202f%")
     _limit(chart, document["limits"]["ttft_ms"], document["limits"]["ttft_ms"])
     return chart
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from roseplay.formats.numbers import percent_text
 from roseplay.lab.document import Kind, Varied
 from roseplay.lab.experiment import Experiment, Point
 from roseplay.lab.findings.search import MORE_RUNS, Search, is_sure
@@ -35,7 +36,7 @@ class Find(Experiment):
         error = self.error or 0.0
         for case, durations in self._cases.items() if error else ():
             for point in found[: len(self.grid)]:
-                label = f"{point.label}, {100 * error:g} % {case}"
+                label = f"{point.label}, {percent_text(100 * error)} {case}"
                 found.append(dataclasses.replace(point, label=label, title=label, durations=durations, runs=[]))
         return found
 

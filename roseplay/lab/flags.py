@@ -125,7 +125,7 @@ def _add_experiment_flags(lab: Parser) -> None:
         "--rate-per-s",
         type=float,
         metavar="RATE",
-        help="requests per second, for scenarios with a rate, or instead of the arrival times in the --traffic file",
+        help="requests/s, for scenarios with a rate, or instead of the arrival times in the --traffic file",
     )
     for name, what in (
         ("ttft_ms", "time to first token"),

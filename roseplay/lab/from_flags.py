@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from roseplay.arguments import given_fields
-from roseplay.config import EngineConfig, Knobs
+from roseplay.config import SETTINGS, EngineConfig, Knobs
 from roseplay.formats.invalid import validated
 from roseplay.formats.json_text import strict_json
 from roseplay.lab.document import ARMS
@@ -154,7 +154,7 @@ def _changed_arm(body: Mapping[str, Any], arm: str, changes: Mapping[str, Mappin
 
 
 def _value(name: str, text: str) -> Any:
-    setting = {**settings_of(Knobs), **settings_of(EngineConfig)}.get(name)
+    setting = SETTINGS.get(name)
     if setting is not None and isinstance(setting.values, Choice):
         means_none = setting.values.none and text.lower() in ("none", setting.values.none)
         return None if means_none else text  # "none" may also be one of its values

@@ -6,16 +6,12 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from roseplay.config import EngineConfig, Knobs
 from roseplay.formats.numbers import many, number_text
 from roseplay.formats.segments import Segments
 from roseplay.lab.document import ARMS
 from roseplay.lab.findings.comparison import Effect, Price
 from roseplay.lab.findings.finding import Finding, Row
-from roseplay.settings import settings_of
 from roseplay.traffic.pair import Mark, Pair, PairFigure, Side, figure, side, title
-
-_SETTINGS = {**settings_of(Knobs), **settings_of(EngineConfig)}
 
 
 def comparison_pair(
@@ -62,7 +58,7 @@ def _side(document: Mapping[str, Any], arm: str) -> Side | None:
     about = document["arms"][arm]
     settings = {**about["knobs"], **about["config"]}
     values = {name: settings.get(name) for name in about.get("differs", ())}
-    named: Segments = [[f"{arm}: ", ""], *title(_SETTINGS, values)]
+    named: Segments = [[f"{arm}: ", ""], *title(values)]
     return side(named, gaps, max(gaps, key=lambda gap: gap[1], default=None), firsts)
 
 

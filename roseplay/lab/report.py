@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-from roseplay.config import GPU_KNOBS, EngineConfig, Knobs
+from roseplay.config import GPU_KNOBS, SETTINGS
 from roseplay.formats.numbers import (
     amount_text,
     common_unit,
@@ -24,7 +24,7 @@ from roseplay.lab.findings.finding import Row, is_once
 from roseplay.lab.point_charts import VALUE_AXIS, point_charts
 from roseplay.lab.points import arm_points, point_rows
 from roseplay.lab.words import kept_text, plain_value, runs_text, sentences, verdict_words
-from roseplay.settings import Setting, settings_of
+from roseplay.settings import Setting
 from roseplay.traffic.run_figures import FIGURES
 
 _TITLES = {"compare": ("A and B", "Result"), "sweep": ("sweep", "Values"), "find": ("search", "Tries")}
@@ -166,11 +166,10 @@ def _settings(document: Document) -> str:
     differs = arms[0].get("differs", ())
     names = [(part, name) for part in ("knobs", "config") for name in arms[0][part] if name != document.get("setting")]
     names.sort(key=lambda item: item[1] not in differs)
-    known = {**settings_of(EngineConfig), **settings_of(Knobs)}
     off = () if document["device"].startswith(("cuda", "simulated")) else GPU_KNOBS  # as the page shows them
     rows = []
     for part, name in names:
-        it = known.get(name)
+        it = SETTINGS.get(name)
         title = _titled(it.label, "MB" if it.unit == "bytes" else it.unit) if it else ""
         values = (Cell("off" if name in off else _value(it, arm[part].get(name))) for arm in arms)
         rows.append([Cell(title, name), *values])
@@ -187,7 +186,7 @@ def _html_table(rows: Sequence[Sequence[Cell]], marked: int = 0) -> str:
 def _value(setting: Setting | None, value: Any) -> str:
     if setting is None or value is None:
         return setting_text(value, "unlimited" if setting and setting.values.none == "unlimited" else "–")
-    return megabytes_text(value) if setting.unit == "bytes" else setting_text(value)
+    return megabytes_text(value) if setting.unit == "bytes" else setting_text(setting.label_of(value))
 
 
 def _pairs(values: Mapping[str, Any]) -> str:

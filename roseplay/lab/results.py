@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from roseplay.formats.json_text import strict_json
-from roseplay.formats.numbers import setting_text
+from roseplay.formats.segments import plain
 from roseplay.formats.spreadsheet import spreadsheet
 from roseplay.lab.document import ARMS, MAX_POINTS, check_document
 from roseplay.lab.findings.comparison import comparison_findings
@@ -18,6 +18,7 @@ from roseplay.lab.own_traffic import OWN
 from roseplay.lab.pair import comparison_pair
 from roseplay.lab.points import arm_points, point_rows
 from roseplay.lab.words import entry
+from roseplay.traffic.pair import title
 
 MAX_BYTES = 32 * 2**20
 _FINDINGS = {"compare": comparison_findings, "sweep": sweep_findings, "find": search_findings}
@@ -44,8 +45,7 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
 def _label(arm: Mapping[str, Any], differs: list[str]) -> str:
     """Returns a short label for an arm: the settings in which it differs from the other."""
     values = {**arm["knobs"], **arm["config"]}
-    named = (f"{name.replace('_', ' ')} {setting_text(values[name], 'unlimited')}" for name in differs)
-    return ", ".join(named) or "the same"
+    return plain(title({name: values[name] for name in differs})) or "the same"
 
 
 def parse_result(content: bytes) -> dict[str, Any]:

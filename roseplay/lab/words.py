@@ -9,7 +9,7 @@ from functools import singledispatch
 from typing import Any
 
 from roseplay.config import Knobs
-from roseplay.formats.numbers import amount_text, common_unit, number_text, range_text, ratio_text
+from roseplay.formats.numbers import amount_text, common_unit, number_text, percent_text, range_text, ratio_text
 from roseplay.formats.segments import BOLD, VALUE, Segments, plain, sentence
 from roseplay.formats.text import listed
 from roseplay.lab.document import Value
@@ -98,7 +98,7 @@ def _wide_spread(finding: comparison.WideSpread) -> Segments:
     title = FIGURES[finding.figure].title
     if finding.repeats < LEAST_REPEATS:
         return sentence(f"The spread of {title} is not known: that needs {LEAST_REPEATS} repeats.")
-    return sentence(f"The spread of {title} was still {number_text(finding.pct)} % after {finding.repeats} repeats.")
+    return sentence(f"The spread of {title} was still {percent_text(finding.pct)} after {finding.repeats} repeats.")
 
 
 # -- a sweep
@@ -223,7 +223,7 @@ def _prompt_lengths(finding: sweep.PromptLengths) -> Segments:
 
 @words_of.register
 def _wide_values(finding: sweep.WideValues) -> Segments:
-    values = (f"{value_text(finding.setting, value)} ({number_text(pct)} %)" for value, pct, _ in finding.values)
+    values = (f"{value_text(finding.setting, value)} ({percent_text(pct)})" for value, pct, _ in finding.values)
     runs = runs_text(count for _, _, count in finding.values)
     return sentence(
         f"The spread of {FIGURES[finding.figure].title} was still wide after {runs} at {', '.join(values)}."
@@ -289,7 +289,7 @@ def _regret(finding: Regret) -> Segments:
     case = "within the spread of the runs" if measured else _case(finding)
     keeps = f"{value_text(finding.setting, finding.against)} {'may keep' if measured else 'keeps'} both limits too"
     best, worst = (amount_text(value, figure.unit) for value in (finding.best, finding.worst))
-    worse = f"{number_text(finding.pct)} % {'higher' if figure.better == 'lower' else 'lower'}"
+    worse = f"{percent_text(finding.pct)} {'higher' if figure.better == 'lower' else 'lower'}"
     return sentence(
         ["Another value may be better", BOLD],
         f": {case}, {keeps}, and {title} is up to {worse} here, {worst} instead of {best}{label}.",
@@ -311,7 +311,7 @@ def _case(finding: Regret | Doubt) -> str:
 
 
 def _off(finding: Regret | Doubt) -> str:
-    return f"{finding.error_pct:g} %"
+    return percent_text(finding.error_pct)
 
 
 @words_of.register
@@ -338,7 +338,7 @@ def _beyond(finding: search.Beyond) -> Segments:
 
 
 def _miss(finding: search.NoAnswer | search.Beyond | Doubt) -> str:
-    return f"{FIGURES[finding.figure].title} is {number_text(finding.miss_pct)} % above its limit"
+    return f"{FIGURES[finding.figure].title} is {percent_text(finding.miss_pct)} above its limit"
 
 
 @words_of.register

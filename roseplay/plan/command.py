@@ -63,7 +63,7 @@ def _plan(options: argparse.Namespace) -> int:
 
 def _load(options: argparse.Namespace, shape: ModelShape) -> list[SimulatedRequest]:
     if options.rate is not None and not 0 < options.rate < float("inf"):
-        raise ValueError(f"the rate is {options.rate:g}: use requests per second, above 0")
+        raise ValueError(f"the rate is {options.rate:g}: use requests/s, above 0")
     if options.trace is not None:
         return read_load(options.trace, options.rate, shape.vocab)
     if options.rate is None:
@@ -134,7 +134,7 @@ def _parser() -> Parser:
         "--slo", required=True, metavar="LIMITS", help="limits of p95: ttft=500ms,itl=50ms, or one of them"
     )
     group = parser.add_argument_group("load")
-    group.add_argument("--rate", type=float, metavar="REQUESTS", help="requests per second (default: the file's own)")
+    group.add_argument("--rate", type=float, metavar="REQUESTS", help="requests/s (default: the file's own)")
     group.add_argument("--trace", type=Path, metavar="FILE", help="requests as JSONL, CSV, or conversations")
     group.add_argument("--requests", type=int, default=300, metavar="N", help="without a file (default: 300)")
     group.add_argument("--prompt-tokens", type=int, default=1024, metavar="N", help="without a file (default: 1024)")

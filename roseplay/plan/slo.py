@@ -12,7 +12,7 @@ _PART = re.compile(r"(ttft|itl)\s*=\s*([0-9.]+)\s*(ms|s)")
 
 @dataclass(frozen=True, slots=True)
 class SLO:
-    """The largest p95 of the times to first tokens and of the gaps between tokens, in seconds; None is no limit."""
+    """The largest p95 of the times to first tokens and of the pauses between tokens, in seconds; None is no limit."""
 
     ttft_s: float | None
     itl_s: float | None
@@ -24,13 +24,13 @@ class SLO:
         for part in text.split(","):
             found = _PART.fullmatch(part.strip().lower())
             if found is None or found[1] in limits:
-                raise ValueError(f"the SLO {text!r} cannot be read at {part.strip()!r}: write ttft=500ms,itl=50ms")
+                raise ValueError(f"the limits {text!r} cannot be read at {part.strip()!r}: write ttft=500ms,itl=50ms")
             try:
                 limits[found[1]] = float(found[2]) / (1e3 if found[3] == "ms" else 1)
             except ValueError:
-                raise ValueError(f"{found[2]!r} in the SLO {text!r} is not a number") from None
+                raise ValueError(f"{found[2]!r} in the limits {text!r} is not a number") from None
         if not all(limits.values()):
-            raise ValueError(f"a limit of the SLO {text!r} is 0: nothing can hold it")
+            raise ValueError(f"a limit in {text!r} is 0: nothing can hold it")
         return cls(limits.get("ttft"), limits.get("itl"))
 
     def use(self, found: Summary) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from roseplay.formats.numbers import percent_text
 from roseplay.plan.search import Tried
 from roseplay.plan.slo import SLO
 from roseplay.sim.evidence import SATURATED, TTFT_UNDER_LOAD, published_like
@@ -44,7 +45,7 @@ def _row(one: Tried, slo: SLO) -> tuple[str, ...]:
         _ms(figures.itl_s[1]),
         f"{figures.output_tokens_per_s:,.0f}",
         str(figures.busiest),
-        f"{figures.kv_use:.0%}",
+        percent_text(100 * figures.kv_use, 0),
         verdict,
     )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from roseplay.formats.numbers import setting_text
 from roseplay.recording.reader import Recording
 from roseplay.recording.run_state import RequestRun, RunState, TokenRun
+from roseplay.traffic.pair import named_value
 
 
 class Run:
@@ -59,5 +59,6 @@ class Run:
 
 
 def changes_text(changes: dict[str, list[Any]]) -> str:
-    """Returns the changes as text, such as ``prefill_max_tokens 512 → 64``, separated by commas."""
-    return ", ".join(f"{name} {setting_text(old)} → {setting_text(new)}" for name, (old, new) in changes.items())
+    """Returns the changes as text, such as ``Prefill budget 512 → 64``, separated by commas."""
+    ends = ((*named_value(name, old), named_value(name, new)[1]) for name, (old, new) in changes.items())
+    return ", ".join(f"{label} {before} → {after}" for label, before, after in ends)

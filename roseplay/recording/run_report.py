@@ -14,6 +14,7 @@ from roseplay.recording import charts
 from roseplay.recording.reader import Recording
 from roseplay.recording.run import Run, changes_text
 from roseplay.recording.run_statistics import run_statistics
+from roseplay.traffic.pair import named_value
 
 _CHARTS = (
     ("Inter-token latency", "ms, one point per token", charts.itl),
@@ -50,7 +51,7 @@ def run_report(recording: Recording) -> bytes:
     for choice in recording.info.choices:  # two may be about one part
         choices.setdefault(choice.part, []).append(": ".join(filter(None, (choice.chosen, choice.why))))
     known |= {part: "; ".join(texts) for part, texts in choices.items()}
-    parts += ['<div class="two"><div>', heading("Settings at the start"), _pairs(header["knobs"]), "</div>"]
+    parts += ['<div class="two"><div>', heading("Settings at the start"), _knobs(header["knobs"]), "</div>"]
     parts += ["<div>", heading("Model and environment"), _pairs(known), "</div></div>"]
     return report_page("roseplay run", parts).encode("utf-8", "replace")
 
@@ -70,6 +71,13 @@ def _about(run: Run) -> str:
     said += f" · times are simulated: {info.simulated}" if info.simulated else ""
     said += f" · {slowed:.1f} s of it in slow motion, shaded in the charts" if slowed else ""
     return f"{said} · the file was cut off, its last line is left out" if recording.cut else said
+
+
+def _knobs(values: Mapping[str, Any]) -> str:
+    named = ((name, *named_value(name, value)) for name, value in values.items())
+    return table(
+        [(f'{escape(label)} <span class="quiet">{escape(name)}</span>', escape(it)) for name, label, it in named]
+    )
 
 
 def _pairs(values: Mapping[str, Any]) -> str:

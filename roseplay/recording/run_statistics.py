@@ -47,7 +47,7 @@ def run_statistics(run: Run) -> list[Statistic]:
     unit = f"ms{slowed_text(run.factors(run.start, run.end))}"
     pooled: tuple[tuple[str, list[Any], str], ...] = (
         ("TTFT", ttft, "first token − submit; a preemption does not reset it"),
-        ("ITL", itl, "every gap between two tokens of a request, pooled"),
+        ("ITL", itl, "every pause between two tokens of a request, pooled"),
         ("TPOT", tpot, "(last − first token) / (n − 1), of requests with two or more"),
         ("E2E", e2e, "finish − submit, of requests that ended by themselves"),
         ("queue", queue, "first scheduled − submit"),

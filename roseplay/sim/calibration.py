@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from roseplay.formats.numbers import percent_text
 from roseplay.sim.cost import Parameters
 
 LEAST_POINTS = 3
@@ -55,7 +56,7 @@ class Errors:
         return cls(len(off), float(np.median(off)), within_10, within_20, float(np.quantile(off, 0.9)))
 
     def __str__(self) -> str:
-        return f"median {self.median:.1%}, {self.within_10:.0%} within 10%"
+        return f"median {percent_text(100 * self.median, 1)}, {percent_text(100 * self.within_10, 0)} within {percent_text(10)}"
 
 
 def fit(terms: np.ndarray, seconds: np.ndarray, start: Parameters, hold: Hold = GPU_HOLD) -> Parameters:

@@ -13,6 +13,7 @@ from functools import cache
 
 import numpy as np
 
+from roseplay.formats.numbers import percent_text
 from roseplay.sim.calibrated import Calibration
 from roseplay.sim.calibration import LEAST_POINTS, Errors, fit, held_out
 from roseplay.sim.cost import CostModel, Parameters
@@ -22,7 +23,7 @@ from roseplay.sim.published import Point, published, published_of
 
 SATURATED = "saturated, the queue keeps growing"
 # TTFT under load differs from published rows by 24 to 42% in the mean of each group, as it does for other simulators.
-TTFT_UNDER_LOAD = "TTFT under load: within about 40% of published figures"
+TTFT_UNDER_LOAD = f"TTFT under load: within about {percent_text(40)} of published figures"
 _DECODES = ("itl", "tpot", "step")
 
 
@@ -49,7 +50,7 @@ class Evidence:
     def label(self) -> str:
         """Returns the label that figures carry."""
         if self.calibrated_on:
-            return f"calibrated on {self.calibrated_on} points (error {self.errors.median:.1%})"
+            return f"calibrated on {self.calibrated_on} points (error {percent_text(100 * self.errors.median, 1)})"
         return "uncalibrated"
 
     @property

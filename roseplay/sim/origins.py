@@ -7,7 +7,7 @@ from dataclasses import astuple
 from typing import Any
 
 from roseplay.config import EngineConfig
-from roseplay.formats.numbers import whole
+from roseplay.formats.numbers import percent_text, whole
 from roseplay.sim.calibrated import Calibration
 from roseplay.sim.cost import CostModel, Parameters
 from roseplay.sim.evidence import SATURATED, TTFT_UNDER_LOAD, Evidence
@@ -110,7 +110,10 @@ def _memory(cost: CostModel, config: EngineConfig, num_blocks: int) -> list[list
     chosen = config.num_blocks is not None or config.kv_cache_memory is not None
     block_bytes = shape.kv_bytes_per_token(parts) * parts * block_size
     return [
-        ["may be used", f"{_gib(parts * cost.gpu.memory_bytes * utilization)}, {utilization:.0%} of the GPUs' memory"],
+        [
+            "may be used",
+            f"{_gib(parts * cost.gpu.memory_bytes * utilization)}, {percent_text(100 * utilization, 0)} of the GPUs' memory",
+        ],
         ["weights", f"{_gib(shape.stored_bytes)}: {shape.num_parameters / 1e9:.1f} B parameters in {shape.weights}"],
         ["activations", f"{_gib(parts * activation_bytes(cost))}, estimated for the largest step"],
         ["runtime", f"{_gib(parts * RUNTIME_BYTES)}, assumed"],

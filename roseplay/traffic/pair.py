@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
+from roseplay.config import SETTINGS
 from roseplay.formats.numbers import setting_text
 from roseplay.formats.segments import VALUE, Segments
-from roseplay.settings import Setting
 
 MOST_GAPS = 400  # of a side
 _LONGEST = 100  # of these, kept whatever is left out
@@ -57,14 +57,20 @@ class Pair(TypedDict):
     figures: list[PairFigure]
 
 
-def title(settings: Mapping[str, Setting], values: Mapping[str, Any]) -> Segments:
+def title(values: Mapping[str, Any]) -> Segments:
     """Returns the values of the settings that differ, with their labels."""
     parts: Segments = []
     for name, value in [*values.items()][:MOST_NAMED]:
-        label = settings[name].label if name in settings else name
-        parts += [[f"{', ' if parts else ''}{label} ", ""], [setting_text(value), VALUE]]
+        label, text = named_value(name, value)
+        parts += [[f"{', ' if parts else ''}{label} ", ""], [text, VALUE]]
     left = len(values) - MOST_NAMED
     return [*parts, [f" and {left} more", ""]] if left > 0 else parts
+
+
+def named_value(name: str, value: Any) -> tuple[str, str]:
+    """Returns a setting's label and its value as text, as the page shows both; an unknown setting has only its name."""
+    known = SETTINGS.get(name)
+    return (known.label, setting_text(known.label_of(value))) if known else (name, setting_text(value))
 
 
 def side(

@@ -283,7 +283,7 @@ def test_charts_are_read_by_pointer_and_keys(page: Page) -> None:
     distributions = page.get_by_role("button", name="Distributions")
     if distributions.is_visible():  # the choice is remembered
         distributions.click()
-    said = {"itl": r"p\d.*: A .* ms · B .* ms", "ttft": r"within .* ms: A \d+ % · B \d+ %", "steps": r"s: A .* · B ", "goodput": r"#\d+: TTFT .*both limits"}  # fmt: skip
+    said = {"itl": r"p\d.*: A .* ms · B .* ms", "ttft": r"within .* ms: A \d+\s% · B \d+\s%", "steps": r"s: A .* · B ", "goodput": r"#\d+: TTFT .*both limits"}  # fmt: skip
     keys = {"itl": "ArrowUp", "ttft": "ArrowRight", "steps": "ArrowRight", "goodput": "ArrowRight"}
     for name, words in said.items():
         canvas = page.locator(f"#rp-lab-{name} canvas")

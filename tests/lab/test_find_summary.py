@@ -227,8 +227,8 @@ def test_the_sentences_of_a_search() -> None:
         "Prefill budget 32 is the largest that keeps both limits.",
         "TTFT p95 is 1.12 s (1.04–1.19, limit 1.50 s) and ITL p99 is 24.8 ms (23.4–26.2, limit 50 ms).",
         "Another value may be better: within the spread of the runs, prefill budget 96 may keep both limits too, and TTFT p95 is"
-        " up to 237 % higher here, 1.19 s instead of 353 ms.",
-        "At prefill budget 96, ITL p99 is 17.8 % above its limit.",
+        " up to 237\u202f% higher here, 1.19 s instead of 353 ms.",
+        "At prefill budget 96, ITL p99 is 17.8\u202f% above its limit.",
         "The price of prefill budget 32, against an unlimited prefill budget: TTFT p95 ×3.49, TTFT p99 ×3.38, E2E p99 ×2.39, throughput ×0.48."
         " In return: ITL p99 ×0.19.",
         "This holds for Token budget, 12 requests, seed 0, tiny-chat on cpu, medians of 2 to 6 runs.",

@@ -41,7 +41,7 @@ def test_both_arms_are_played_in_turn_and_the_live_engine_is_paused_meanwhile(en
     assert document["params"] == {**QUICK, "rate_per_s": 50.0}
     assert [(run["arm"], run["repeat"]) for run in document["runs"]] == [("A", 1), ("B", 1), ("B", 2), ("A", 2)]
     assert document["arms"]["A"]["differs"] == ["prefill_max_tokens"]
-    assert document["arms"]["B"]["label"] == "prefill max tokens 64"
+    assert document["arms"]["B"]["label"] == "Prefill budget 64"
     assert document["summary"]["same_tokens"]
     assert not lab.running
     for run in document["runs"]:
@@ -199,4 +199,4 @@ def test_a_mistake_of_ours_is_an_error_too_and_not_the_end(engine: FakeEngine) -
 def test_a_limit_that_is_lifted_is_named_so() -> None:
     arms = {"a": {"knobs": {"prefill_max_tokens": 64}}, "b": {"knobs": {"prefill_max_tokens": None}}}
     document, _ = ran({"scenario": "token-budget", "params": QUICK, **arms})
-    assert "unlimited" in document["arms"]["B"]["label"] and "64" in document["arms"]["A"]["label"]
+    assert "∞" in document["arms"]["B"]["label"] and "64" in document["arms"]["A"]["label"]

@@ -44,7 +44,7 @@ def test_measured_it_is_the_worst_run_against_the_best_of_a_value_that_may_keep_
     assert (found[0].pct, found[0].against) == (pytest.approx(36.4), 96)
     assert said(found) == [
         "Another value may be better: within the spread of the runs, prefill budget 96 may keep both limits too, and TTFT p95 is"
-        " up to 36.4 % higher here, 150 ms instead of 110 ms."
+        " up to 36.4\u202f% higher here, 150 ms instead of 110 ms."
     ]
 
 
@@ -60,7 +60,7 @@ def test_what_is_exactly_at_its_limit_keeps_it(itl: float, against: int | None) 
 def test_it_is_nothing_without_another_value() -> None:
     for alone in (of(point(64, run(17, 150))), of(simulated(64, *[(17, 150)] * 3), error_pct=9)):
         assert alone == []
-    doubt = "But if durations are 9 % longer, ITL p99 is 10 % above its limit; then no value tried keeps both limits."
+    doubt = "But if durations are 9\u202f% longer, ITL p99 is 10\u202f% above its limit; then no value tried keeps both limits."
     assert said(of(simulated(64, (17, 150), (17, 150), (22, 150)), error_pct=9)) == [doubt]
 
 
@@ -93,7 +93,7 @@ def test_a_large_batch_is_for_throughput() -> None:
     answer = point(16, run(14, 190, 400), run(15, 180, 410))
     found = of(answer, point(24, run(19, 210, 480), run(21, 190, 500)), setting="max_batch_size")
     assert (found[0].pct, found[0].against) == (20, 24)
-    assert "throughput is up to 20 % lower here, 400 tok/s instead of 500 tok/s." in said(found)[0]
+    assert "throughput is up to 20\u202f% lower here, 400 tok/s instead of 500 tok/s." in said(found)[0]
 
 
 def test_one_measured_run_shows_no_spread() -> None:
@@ -115,15 +115,15 @@ def test_simulated_each_case_of_the_error_is_compared_with_itself() -> None:
     found = of(answer, closer, safer, error_pct=12.5)
     assert (found[0].pct, found[0].against) == (20, 96)
     assert said(found) == [
-        "Another value may be better: if durations are 12.5 % shorter, prefill budget 96 keeps both limits too, and TTFT p95 is"
-        " up to 20 % higher here, 120 ms instead of 100 ms; uncalibrated.",
-        "But if durations are 12.5 % longer, ITL p99 is 20 % above its limit; prefill budget 48 keeps both limits then.",
+        "Another value may be better: if durations are 12.5\u202f% shorter, prefill budget 96 keeps both limits too, and TTFT p95 is"
+        " up to 20\u202f% higher here, 120 ms instead of 100 ms; uncalibrated.",
+        "But if durations are 12.5\u202f% longer, ITL p99 is 20\u202f% above its limit; prefill budget 48 keeps both limits then.",
     ]
     alone = of(answer, simulated(96, (22, 120), (20.5, 100), (26, 130)), error_pct=12.5)
     assert (alone[0].pct, alone[0].against) == (0, None)
     assert said(alone) == [
-        "The best of the values tried: none has a lower TTFT p95, even if durations are 12.5 % shorter or longer; uncalibrated.",
-        "But if durations are 12.5 % longer, ITL p99 is 20 % above its limit; then no value tried keeps both limits.",
+        "The best of the values tried: none has a lower TTFT p95, even if durations are 12.5\u202f% shorter or longer; uncalibrated.",
+        "But if durations are 12.5\u202f% longer, ITL p99 is 20\u202f% above its limit; then no value tried keeps both limits.",
     ]
 
 

@@ -73,7 +73,7 @@ def test_two_settings_of_a_server_are_compared_and_put_back(engines: list[Engine
         document, _ = ran(body, lab=Lab(live))
     changes = [event.changed for event in engines[0].telemetry.since(cursor)[1] if hasattr(event, "changed")]
     assert {"prefill_max_tokens": (None, 64)} in changes
-    assert document["arms"]["B"]["label"] == "prefill max tokens 64"
+    assert document["arms"]["B"]["label"] == "Prefill budget 64"
     assert engines[0].knobs == Knobs(max_batch_size=7)
     engines[0].set_knobs(**Knobs().to_dict())
 

@@ -75,7 +75,7 @@ def test_repeats_end_and_the_result_says_how_wide_the_spread_still_is() -> None:
     document, _ = ran({**BODY, "repeats": 2, "max_spread_pct": 5}, gaps(lambda repeat: 10.0 + repeat % 2))
     assert (document["repeats"], len(document["runs"])) == (20, 40)
     assert document["summary"]["spread"]["reached"] is False
-    assert sentences(document["summary"])[3] == "The spread of ITL p99 was still 9.52 % after 20 repeats."
+    assert sentences(document["summary"])[3] == "The spread of ITL p99 was still 9.52\u202f% after 20 repeats."
 
 
 def test_a_value_of_a_sweep_is_repeated_until_its_spread_is_small() -> None:
@@ -88,7 +88,7 @@ def test_a_value_of_a_sweep_is_repeated_until_its_spread_is_small() -> None:
         for value in values
     ]
     assert document["summary"]["spread"] == {"figure": "itl_p99_ms", "reached": False}
-    said = "The spread of ITL p99 was still wide after 20 runs at max batch 2 (18.2 %)."
+    said = "The spread of ITL p99 was still wide after 20 runs at max batch 2 (18.2\u202f%)."
     assert sentences(document["summary"])[-1] == said
 
 

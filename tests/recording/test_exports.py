@@ -156,8 +156,8 @@ def test_the_trace_is_in_the_format_and_has_all_steps_tokens_and_marks(
     assert named(trace, "waiting again")[0]["dur"] > 0
     (knob,) = named(trace, "knob:", ph="i", s="g")
     assert knob["args"]["prefill_max_tokens"] == {"old": None, "new": 64}
-    assert "prefill_max_tokens ∞ → 64" in knob["name"]
-    assert "chunked_prefill on → off" in knob["name"]
+    assert "Prefill budget ∞ → 64" in knob["name"]
+    assert "Chunked prefill on → off" in knob["name"]
 
 
 def test_a_slice_knows_its_token(trace: dict[str, Any]) -> None:
@@ -251,15 +251,18 @@ def test_the_report_is_one_file_with_a_row_for_each_fact_and_change(lines: list[
     assert "Plotly.newPlot" in page
     assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=\"(?!data:)", page)
     assert "@import" not in page
-    rows = dict(re.findall(r"<tr><td>(\w[^<]*)</td><td[^>]*>(.*?)</td>", page))
+    rows = dict(
+        re.findall(r'<tr><td>(?:[^<]*<span class="quiet">)?(\w[^<]*)(?:</span>)?</td><td[^>]*>(.*?)</td>', page)
+    )
     assert (rows["linear layers"], rows["attention"]) == ("oneDNN: packed &lt; plain", "gather")
     assert (rows["model"], rows["sampling_defaults"]) == ("fake-chat", "temperature 0.6, top_k 20")
     assert "choices" not in rows
     assert not any(value.startswith(("[", "{")) for value in rows.values())
     assert {rows[limit] for limit in ("prefill_max_batch_size", "step_max_tokens", "max_step_tokens")} == {"∞"}
     assert {rows[nothing] for nothing in ("no_cuda_graphs", "device_name")} == {"–"}
+    assert rows["scheduling_policy"] == "first come"
     told = re.findall(r"<td>[\d.]+ s, step 5</td><td[^>]*>(.*?)</td>", page)
-    assert told == ["prefill_max_tokens ∞ → 64", "max_batch_size 32 → 8"]
+    assert told == ["Prefill budget ∞ → 64", "Max batch 32 → 8"]
 
 
 def test_the_report_begins_with_the_newest_picture_of_two_bursts(lines: list[bytes]) -> None:

@@ -6,8 +6,9 @@ For each burst with facts, under its name: ``prompts``, ``prompt_tokens``, of th
 first token). If there were any: ``waited_for_batch``, ``waited_for_blocks``, ``preempted``, and ``recomputed`` tokens and
 ``swapped`` blocks of these. If none was preempted: ``none_preempted``, the word No.
 
-For chats that were asked together, under their name: ``first_token`` (the last one's), ``step`` (median time between two arrivals) and ``steps`` (of the longest answer); and ``accepted``, the
-percentage of guessed tokens that were right, if any were guessed.
+For chats that were asked together, under their name: ``first_token`` (the last one's), ``step`` (median time between two
+arrivals) and ``steps`` (of the longest answer); and ``accepted``, the percentage of guessed tokens that were right, if any
+were guessed.
 
 Times are texts such as ``60 ms`` or, if they were measured in slow motion, ``60 ms at ×2``. For two bursts, the second is
 compared with the first in ``recomputed`` and, if slow motion was the same, in each time that is known of both:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from roseplay.config import Knobs
 from roseplay.formats.numbers import many, number_text, slowed_text, whole
 from roseplay.play.bursts import LABELS
 from roseplay.play.story.burst_facts import BurstFacts
 from roseplay.play.story.caption import Caption, Forms, caption, for_page
 from roseplay.play.story.words import changed_settings, named_change
-from roseplay.settings import settings_of
 from roseplay.traffic.difference import Better, Difference, difference
 from roseplay.traffic.pair import Mark, Pair, PairFigure, Side, figure, side, title
 
@@ -20,7 +18,6 @@ _FEW = 1  # numbers of answers that were streaming
 _AFTER, _AFTER_MS = 1.5, 1500.0  # how long after the last first token it still shows gaps: a ratio and a time
 _FIGURES = 3
 _WHOLE = 10  # from here on, figures have no decimals
-_KNOBS = settings_of(Knobs)
 _BEFORE_AND_AFTER: tuple[Forms, ...] = (
     ("With [[{without}]] {setting},", "With {setting} [[{value}]],", "With {settings},"),
     ("{nothing} clear difference.", "{effect} **{effect_after}** instead of {effect_before}{effect_slow}."),
@@ -163,7 +160,7 @@ def burst_pair(before: BurstFacts, after: BurstFacts) -> Pair:
 
 def _side(facts: BurstFacts, names: Sequence[str], reach: float) -> Side:
     worst = facts.worst and (facts.worst.t - facts.arrived, facts.worst.ms)
-    named = title(_KNOBS, {name: facts.knobs.get(name) for name in names})
+    named = title({name: facts.knobs.get(name) for name in names})
     gaps, around = ([gap for gap in some if gap[0] <= reach] for some in (facts.gaps, facts.gaps_around))
     return side(named, gaps, worst, facts.ttft, around)
 

@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from roseplay.config import Knobs
-from roseplay.formats.numbers import many, setting_text, slowed_text, whole
+from roseplay.config import SETTINGS
+from roseplay.formats.numbers import many, slowed_text, whole
 from roseplay.play.story.burst_facts import NOTICED_MS, BurstFacts
 from roseplay.play.story.caption import Caption, Forms, caption
 from roseplay.play.story.steady_facts import SteadyFacts
-from roseplay.settings import settings_of
 from roseplay.traffic.difference import difference
-from roseplay.traffic.pair import MOST_NAMED
+from roseplay.traffic.pair import MOST_NAMED, named_value
 
 _MUCH_SAVED = 0.5  # of the prompt tokens
 _MANY_WAITED = 0.25  # of the prompts
 _SIMILAR_RATE = 1.25
-_KNOBS = settings_of(Knobs)
 
 _BURST: tuple[Forms, ...] = (
     ("**{prompts} arrived** while {beside} streamed.", "**{prompts} arrived**."),
@@ -203,18 +201,15 @@ def named_change(shown: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str
     """Returns the setting that differs and its ``value`` in ``shown``; as ``settings``, the first of several."""
     names = changed_settings(shown, other)
     if len(names) != 1:
-        texts = [f"{_short(name)} {setting_text(shown[name])}" for name in names[:MOST_NAMED]]
+        texts = [f"{_short(name)} {named_value(name, shown[name])[1]}" for name in names[:MOST_NAMED]]
         more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
         return {"settings": " and ".join([*texts, *more])}
     (name,) = names
     if shown[name] is None:
         return {"setting": _short(name), "without": "no"}
-    return {
-        "setting": _short(name),
-        "value": whole(shown[name]) if type(shown[name]) is int else setting_text(shown[name]),
-    }
+    return {"setting": _short(name), "value": named_value(name, shown[name])[1]}
 
 
 def _short(name: str) -> str:
-    setting = _KNOBS.get(name)
+    setting = SETTINGS.get(name)
     return (setting.short or setting.label.lower()) if setting else name.replace("_", " ")

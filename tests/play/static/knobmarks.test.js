@@ -10,9 +10,13 @@ const place = (marks, taken = []) => flagWords(marks, (/** @type {any} */ mark) 
 test("a slider's drag is one mark", () => {
   startAnew();
   const drag = [0, 1, 2, 3].map((n) => [100 + 50 * n, 1, { max_batch_size: [32 - n, 31 - n] }]);
-  take([{ knobs: [...drag, [5000, 9, { prefill_max_tokens: [null, 256], prefix_cache: [true, false] }]] }]);
+  const last = { prefill_max_tokens: [null, 256], scheduling_policy: ["fcfs", "lpm"] };
+  take([{ knobs: [...drag, [5000, 9, last]] }]);
   const texts = knobMarks().map((mark) => mark.text);
-  assert.deepEqual(texts, ["max batch 32 → 28", "budget ∞ → 256, prefix cache on → off"]);
+  assert.deepEqual(texts, [
+    "max batch 32 → 28",
+    "budget ∞ → 256, policy first come → longest prefix",
+  ]);
 });
 
 test("words beside marks collide neither with one another nor with another mark", () => {

@@ -4,6 +4,7 @@ import { drawAxes } from "../shared/chart/axes.js";
 import { linear, logarithmic, logTimes, logValues } from "../shared/chart/scale.js";
 import { make } from "../shared/dom.js";
 import { format } from "../shared/format.js";
+import { given } from "../shared/given.js";
 import { legendEntry, legendLine } from "../shared/legend.js";
 import { quantile } from "../shared/numbers.js";
 import { CHAR_PX, sharp } from "../shared/pen.js";
@@ -125,7 +126,8 @@ function nameOf(arm) {
   if (!lab.document) return arm;
   const { knobs, config, differs, label } = lab.document.arms[arm];
   if (differs.length !== 1) return `${arm} ${label}`;
-  const value = format.value({ ...config, ...knobs }[differs[0]]);
+  const [name] = differs, setting = { ...given.settings.config, ...given.settings.knobs }[name];
+  const value = format.value({ ...config, ...knobs }[name], setting);
   return `${arm} ${value === "∞" ? "unlimited" : value}`;
 }
 

@@ -98,7 +98,8 @@ const serverName = (text) => String(text).replace(/^https?:\/\//, "").replace(/\
 function choice(row, arm, value) {
   const select = make("select"), { none, options } = row.setting;
   for (const option of new Set([...(none ? [null] : []), value, ...options])) {
-    select.append(new Option(option === null ? none : serverName(option), option ?? "", false, option === value));
+    const shown = option === null ? none : serverName(format.value(option, row.setting));
+    select.append(new Option(shown, option ?? "", false, option === value));
   }
   select.onchange = () => set(row, arm, select.value || null);
   return select;

@@ -63,7 +63,7 @@ function read(area, { x: px }) {
   if (px < area.x0 || px > area.x1) return null;
   const scale = axes(area), value = scale.x.value(px);
   const marks = (pen, area, T) => pen.line(sharp(px), area.y0, sharp(px), area.y1, T.line2, [2, 3]);
-  const within = (all) => `${Math.round((100 * all.filter((one) => one <= value).length) / all.length)} %`;
+  const within = (all) => format.percent((100 * all.filter((one) => one <= value).length) / all.length, 0);
   return { words: `within ${amount(value)}: ${both(scale.arms, within)}`, marks };
 }
 

@@ -28,7 +28,7 @@ const input = (id) => inputOf(id)?.value ?? "–";
 function asText() {
   const { knobs } = given.settings, { info } = store;
   const figure = (cell) => [cell.querySelector(".rp-term").textContent, cell.querySelector("b").textContent];
-  const named = (name) => [`${knobs[name].label} (${name})`, format.value(store.knobs[name])];
+  const named = (name) => [`${knobs[name].label} (${name})`, format.value(store.knobs[name], knobs[name])];
   return [
     `roseplay ${document.querySelector("#rp-foot span:last-child").textContent}`,
     info

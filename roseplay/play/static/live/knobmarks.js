@@ -10,8 +10,7 @@ const ONE_HAND_MS = 1200; // changes of one knob closer than this are one drag o
 
 /** The value of a setting, in words. */
 export function valueText(name, value) {
-  const { options = [], shown = [] } = given.settings.knobs[name] ?? {};
-  return shown[options.indexOf(value)] ?? (name === "slow_motion" ? "×" : "") + format.value(value);
+  return (name === "slow_motion" ? "×" : "") + format.value(value, given.settings.knobs[name]);
 }
 
 /**

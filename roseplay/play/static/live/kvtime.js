@@ -39,14 +39,14 @@ const layoutOf = (T, range, tickvals, words) => ({
 
 /* For another server: the share of its KV cache in use, in percent, without knowing what for. */
 function drawShare({ window, T }) {
-  const layout = layoutOf(T, [0, 100], [0, 50, 100], (v) => `${v} %`);
+  const layout = layoutOf(T, [0, 100], [0, 50, 100], (v) => format.percent(v));
   const told = store.loads.filter((load) => load.kv_usage !== null).map((load) => ({ ...load, x: time.x(load.t) }));
   const before = told.findLastIndex(({ x }) => x < window.x0); // the area begins at the left edge
   const samples = told.slice(Math.max(0, before)).filter(({ x }) => x <= window.x1);
   if (!samples.length) return { empty: true, layout, summary: `${TITLE} Nothing reported yet.` };
   const newest = samples[samples.length - 1], height = ({ kv_usage: usage }) => 100 * usage;
   const x = [...samples.map((one) => Math.max(one.x, window.x0) / 1000), Math.min(window.x1, time.now()) / 1000];
-  const summary = `${TITLE} ${Math.round(height(newest))} % of the KV cache is held.`;
+  const summary = `${TITLE} ${format.percent(height(newest), 0)} of the KV cache is held.`;
   return { traces: [areaTrace(x, [...samples, newest].map(height), T.ink3, true)], layout, summary };
 }
 

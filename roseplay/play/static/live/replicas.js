@@ -20,7 +20,7 @@ const COLUMNS = [
 
 let body = null, subtitle = null;
 
-const percent = (share) => (share === null || share === undefined ? NONE : `${Math.round(100 * share)} %`);
+const percent = (share) => (share === null || share === undefined ? NONE : format.percent(100 * share, 0));
 
 /** The report at the beginning of the time that the charts show. @param {import("../shared/types.js").Load} last */
 export const loadBefore = (last) => store.loads.findLast(({ t }) => t < last.t - view.span) || store.loads[0];

@@ -67,7 +67,7 @@ function table(caption, head, rows) {
 }
 
 const ms = format.figure;
-const off = (percent) => percent === null ? "–" : `${percent < 0 ? "−" : "+"}${Math.abs(percent).toFixed(1)} %`;
+const off = (percent) => percent === null ? "–" : `${percent < 0 ? "−" : "+"}${format.percent(Math.abs(percent), 1)}`;
 
 /** @param {Origins} origins */
 function terms({ terms, examples }) {

@@ -207,7 +207,7 @@ function tick() {
   if (document.hidden || !box.clientWidth) return;
   const found = limitIn(view.latest(time.now()));
   write(limit, found ? LIMITS[found.name] || found.name : "–");
-  write(share, found ? `${format.count(100 * found.share)} %` : "");
+  write(share, found ? format.percent(100 * found.share, 0) : "");
   if (store.open.size || demos.elsewhere) busy = clock();
   if (used && !mine && !poll.held && clock() - busy > QUIET_MS) { // the first screen again
     [used, said] = [false, null];

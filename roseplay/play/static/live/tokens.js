@@ -156,7 +156,7 @@ function drafts(window) {
     drafted += steps.draft_tokens[slot];
     accepted += steps.accepted_tokens[slot];
   }
-  const share = drafted ? `${Math.round((100 * accepted) / drafted)} % of drafts right` : "";
+  const share = drafted ? `${format.percent((100 * accepted) / drafted, 0)} of drafts right` : "";
   VIEWS.tokens.sub = share || WIDTH;
   return share && ` ${share}.`;
 }

@@ -46,14 +46,19 @@ export const format = {
   minutes: (s) => `${Math.floor(s / 60)}:${String(Math.floor(s % 60)).padStart(2, "0")}`,
   /** A budget or a limit: null is unlimited. */
   limit: (v) => (v == null ? "∞" : count(v)),
-  /** A setting's value. */
-  value: (v) => v == null ? "∞" : v === true ? "on" : v === false ? "off" : v % 1 === 0 ? count(v) : String(v),
+  /** A setting's value; a choice in words. @param {any} v @param {{options?: string[], shown?: string[]}} [setting] */
+  value: (v, { options = [], shown = [] } = {}) => {
+    if (typeof v === "string") return shown[options.indexOf(v)] ?? v;
+    return v == null ? "∞" : v === true ? "on" : v === false ? "off" : v % 1 === 0 ? count(v) : String(v);
+  },
   /** A figure with about three digits. */
   figure: (value) => {
     const size = Math.abs(value ?? 0);
     if (value == null || size >= 100 || Number.isInteger(value)) return count(value);
     return value.toFixed(size >= 10 ? 1 : size >= 0.1 ? 2 : 3);
   },
+  /** A percentage. @param {number} value @param {number} [digits] by default as many as a figure has */
+  percent: (value, digits) => `${digits === undefined ? format.figure(value) : value.toFixed(digits)}${THIN}%`,
   /** The range of a figure, or nothing where its ends read alike. */
   range: (range) => {
     const [low, high] = range.map(format.figure);

@@ -41,7 +41,8 @@ function show() {
   function line(name, setting) {
     const now = store.knobs[name], after = row && name === varied ? row.value : now;
     const changes = after !== now, flag = vllmFlag(setting, after) || setting.flag || "no equivalent";
-    const cells = [format.value(now), format.value(after), flag].map((words) => make("td", "", words));
+    const texts = [now, after].map((value) => format.value(value, setting));
+    const cells = [...texts, flag].map((words) => make("td", "", words));
     return make(
       "tr",
       { className: changes ? "rp-differs" : "", "data-knob": name },

@@ -70,7 +70,7 @@ function bars(pen, area, T, { arms, across, y, wide }, rows, peak, arm) {
 function words({ setting }, { arm, row }) {
   const { goodput_req_s: goodput, kept_pct: kept } = row.figures;
   return `${armWords(arm)}${valueWords(setting, row.value)}: ${format.spread(goodput, "requests/s")}, ` +
-    `${format.figure(kept.median)} % of the requests`;
+    `${format.percent(kept.median)} of the requests`;
 }
 
 function read(area, point) {

@@ -89,7 +89,7 @@ function head({ setting }, columns, find) {
 
 function cell({ name, cells }, i) {
   const [median, ...range] = cells[i];
-  const words = `${format.figure(median)}${name === "kept_pct" && median !== null ? " %" : ""}`;
+  const words = name === "kept_pct" && median !== null ? format.percent(median) : format.figure(median);
   const values = { title: meaning(name), "data-figure": name };
   return make("td", values, words, name in LIMITED ? make("small", "rp-range", format.range(range)) : "");
 }
