@@ -30,7 +30,7 @@ def comparison_pair(
     return {
         "sentence": summary["findings"][findings.index(effect)]["words"],
         "about": f"{document['title']}: {requests}, {document['model']} on {document['device']}{several}",
-        "shows": "all answers",
+        "shows": "of all answers",
         "longest": "longest pause",
         "moment": "start",
         "unit": "ms",

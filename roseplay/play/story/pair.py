@@ -56,12 +56,11 @@ _FOR: Mapping[str, tuple[Measure, ...]] = {
 
 
 class Compared(NamedTuple):
-    """A measure of two bursts, its values as texts, and the mark of slow motion if it is a time."""
+    """A measure of two bursts, its values before and after, and the mark of slow motion if it is a time."""
 
     measure: Measure
     difference: Difference
-    before: str
-    after: str
+    texts: tuple[str, ...]
     slow: str
 
 
@@ -96,8 +95,8 @@ def compared(before: BurstFacts, after: BurstFacts) -> list[Compared]:
         a, b = measure.of(before), measure.of(after)
         if a is not None and b is not None and (a or b):
             slow = slowed_text(after.factors) if measure.unit == "ms" else ""
-            how = difference([a], [b], better=measure.better)
-            rows.append(Compared(measure, how, *(whole(x) if x >= _WHOLE else number_text(x) for x in (a, b)), slow))
+            texts = tuple(whole(value) if value >= _WHOLE else number_text(value) for value in (a, b))
+            rows.append(Compared(measure, difference([a], [b], better=measure.better), texts, slow))
     return rows[:_FIGURES]
 
 
@@ -121,12 +120,8 @@ def before_and_after(before: BurstFacts | None, after: BurstFacts) -> Caption:
 def _values(row: Compared, name: str, words: str) -> dict[str, str]:
     unit = "" if row.measure.unit == "tokens" else f" {row.measure.unit}"
     said = row.measure.words.capitalize() if words == " " else words + row.measure.words
-    return {
-        name: said,
-        f"{name}_after": row.after + unit,
-        f"{name}_before": row.before + unit,
-        f"{name}_slow": row.slow,
-    }
+    before, after = (text + unit for text in row.texts)
+    return {name: said, f"{name}_after": after, f"{name}_before": before, f"{name}_slow": row.slow}
 
 
 def _mark(row: Compared, effect: Compared | None) -> Mark:
@@ -143,13 +138,13 @@ def burst_pair(before: BurstFacts, after: BurstFacts) -> Pair:
     names = changed_settings(before.knobs, after.knobs)
     reach = _AFTER * max(one.done - one.arrived for one in (before, after)) + _AFTER_MS
     same = "the same " if after.seed is not None and after.seed == before.seed else ""
-    readers = f"{many(after.streaming, 'reader')}, darker until the prompts had their first tokens"
+    readers = f"of {many(after.streaming, 'reader')}, strong until the prompts had their first tokens"
     rows = compared(before, after)
     effect = next((row for row in rows if row.difference.clear), None)
     return {
         "sentence": for_page(before_and_after(before, after)),
         "about": f"{same}{many(after.prompts, 'prompt')}, {LABELS.get(after.kind or '', after.kind)}",
-        "shows": readers if after.streaming else "answers of the burst",
+        "shows": readers if after.streaming else "of the burst's answers",
         "longest": "readers' longest pause",
         "moment": "burst",
         "unit": f"ms{slowed_text(after.factors)}",
@@ -166,4 +161,5 @@ def _side(facts: BurstFacts, names: Sequence[str], reach: float) -> Side:
 
 
 def _figure(row: Compared, effect: Compared | None) -> PairFigure:
-    return figure(row.measure.title, row.before, row.after, row.measure.unit + row.slow, _mark(row, effect))
+    before, after = row.texts
+    return figure(row.measure.title, before, after, row.measure.unit + row.slow, _mark(row, effect))

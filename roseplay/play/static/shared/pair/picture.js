@@ -35,7 +35,7 @@ export function drawPair(pen, width, height, pair, T) {
   let y = wrapped(pen, pair.sentence, 6, wide, SENTENCE, T.ink, T);
   const note = `${pair.about}${
     pair.moment ? `, aligned at the ${pair.moment}` : ""
-  }. Dots: ms between two tokens, ${pair.shows}.`;
+  }. Dots: ms between two tokens ${pair.shows}.`;
   const marks = pair.sides.some(({ firsts }) => firsts.length) ? " Ticks below: first tokens." : "";
   y = wrapped(pen, [[note + marks, ""]], y + 2, wide, NOTE, T.ink3, T);
   const rows = narrow ? ROW_PX * pair.figures.length + 4 : FIGURES_PX;
