@@ -67,8 +67,9 @@ def _figures(rows: list[Row], effect: Effect, price: Price) -> list[PairFigure]:
     if (shown := effect.row or effect.watched) is not None:
         chosen[shown.name] = shown, "effect" if shown.clear else "same"
     for row in price.rows[:1]:
-        chosen.setdefault(row.name, (row, "price" if row.verdict == price.wanted else ""))
+        of_price: Mark = "price" if price.wanted == "worse" else "gain"
+        chosen.setdefault(row.name, (row, of_price if row.verdict == price.wanted else "" if row.clear else "same"))
     for row in rows:
         if row.name == "output_tokens_per_s":
-            chosen.setdefault(row.name, (row, ""))
+            chosen.setdefault(row.name, (row, "" if row.clear else "same"))
     return [figure(row.title, number_text(row.a), number_text(row.b), row.unit, mark) for row, mark in chosen.values()]

@@ -58,7 +58,9 @@ def an_answer_streams(knobs: dict[str, Any] = KNOBS) -> Story:
     return story
 
 
-def a_burst_arrives(story: Story, at: float = 40, burst: int = 1, pause: float = 60, **more: Any) -> Any:
+def a_burst_arrives(
+    story: Story, at: float = 40, burst: int = 1, pause: float = 60, gap: float = 0, **more: Any
+) -> Any:
     """One step computes its two prompts while the streaming answer waits. A single frame contains it all."""
     end, first = at + pause - 2, BURST[0] + 10 * burst
     own = (first, first + 1)
@@ -69,7 +71,8 @@ def a_burst_arrives(story: Story, at: float = 40, burst: int = 1, pause: float =
     computing = step(9, at, end, (STREAMING, 0), *((i, 400) for i in own), limit="prefill")
     tokens = [TokenRow(STREAMING, end, pause, 9), TokenRow(STREAMING, end + 6, 6.0, 10)]
     said = story.take(frame(end + 7, requests=requests, steps=[computing], tokens=tokens, burst=figures(burst), **more))
-    story.take(frame(end + 9, requests=[[i, "finished", end + 8, {"reason": "length"}] for i in own]))
+    ended = [[i, "finished", end + 8, {"reason": "length"}] for i in own]
+    story.take(frame(end + 9, requests=ended, tokens=[TokenRow(own[0], end + 8, gap, 11)] if gap else []))
     return said
 
 
@@ -298,6 +301,16 @@ def test_a_picture_is_made_when_the_second_of_two_bursts_has_ended() -> None:
     pair = story.pair()
     assert pair is not None
     assert story.pair() is None, "it is told once"
+
+
+def test_what_is_said_of_two_bursts_is_in_the_end_what_their_picture_says() -> None:
+    story = an_answer_streams()
+    a_burst_arrives(story, gap=9)
+    story.take(frame(150, knobs=[[150, 10, {"max_batch_size": [32, 64]}]]))
+    early = a_burst_arrives(story, at=200, burst=2, gap=30)
+    pair = story.pair()
+    assert pair is not None
+    assert story.latest["lines"][1] == pair["sentence"] != early["lines"][1], "its gaps are known at its end"
 
 
 def test_a_setting_that_changes_while_a_burst_runs_leaves_nothing_to_compare() -> None:

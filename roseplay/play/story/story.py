@@ -116,17 +116,15 @@ class Story:
                     self._facts.popitem(last=False)
             if answered:
                 del self._watched[watch.burst]
-        if answered and facts is not None and (other := self._comparable(facts)) is not None:
+        other = None if facts is None else self._comparable(facts)
+        if answered and facts is not None and other is not None:
             self._pair = burst_pair(other, facts)
-        said = None if facts is None else [what_happened(facts), guesses(facts)]
-        known = None if before is None else [what_happened(before), guesses(before)]
-        if facts is None or said is None or watch.arrived < self._told_ms or said == known:
+        said, known = (_lines(one, other) for one in (facts, before))
+        if facts is None or watch.arrived < self._told_ms or said == known:
             return None
         self._said_burst_ms = t
-        other = self._comparable(facts)
         compared = {} if other is None else {"compared": other.burst}
-        lines = [said[0], said[1] or before_and_after(other, facts)]
-        return _said("burst", t, lines, burst=facts.burst, **compared)
+        return _said("burst", t, said, burst=facts.burst, **compared)
 
     def _comparable(self, facts: BurstFacts) -> BurstFacts | None:
         return last_comparable(facts, [one for burst, one in self._facts.items() if burst < facts.burst])
@@ -175,6 +173,11 @@ class Story:
         self._said_ms = now
         newest = steady.facts(now, self._requests, COMPARED_MS) if now >= steady.begun + COMPARED_MS else None
         return _said("steady", now, [how_it_goes(facts), compared(newest, self._before)])
+
+
+def _lines(facts: BurstFacts | None, other: BurstFacts | None) -> list[Caption]:
+    """Returns what is told of a burst, and how it differs from another one."""
+    return [] if facts is None else [what_happened(facts), guesses(facts) or before_and_after(other, facts)]
 
 
 def _said(about: str, t: float, lines: list[Caption], **more: Any) -> dict[str, Any]:
