@@ -87,6 +87,8 @@ def test_a_burst_that_makes_an_answer_pause() -> None:
     assert said == story.latest
     facts = story.burst(1)
     assert (facts.streaming, facts.paused, facts.worst, facts.usual_ms) == (1, 1, Gap(STREAMING, 9, 98, 60), 5.0)
+    assert facts.gaps == ((58, 60),), "the longest is among them"
+    assert facts.gaps_around == (*((5.0 * i - 30, 5.0) for i in range(5)), (64, 6))
     assert facts.longest == LongestStep(9, 58, 800)
     assert (facts.ttft_p50, facts.prompts, facts.prompt_tokens, facts.steps) == (58, 2, 200, 1)
     effect = what_happened(facts)
