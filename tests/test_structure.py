@@ -340,7 +340,7 @@ BUDGETS = {
     "lab": 5_740,
     "plan": 480,
     "serve": 4_790,
-    "play": 9_690,
+    "play": 9_680,
     "play.js": 15_990,
     "play.css": 5_320,
     "bench": 3_670,
