@@ -125,7 +125,7 @@ def test_show_me_says_what_the_telemetry_says(live: Served, page: Page, patient:
     last = go_on(page, len(BUDGET.scenes) - 1)
     second = facts(page, newest_burst(page))
     expect(page.locator("#rp-pair")).to_contain_text("Copy this result")
-    expect(page.locator("body")).to_have_attribute("data-pair", "open")
+    expect(page.locator("#rp-live")).to_have_attribute("data-pair", "open")
     assert near(first["pause"], figures(last)) and near(second["pause"], figures(last)), (last, first, second)
     if second["pause"] * 1.15 < first["pause"] * 0.99:
         assert last.startswith("You guessed right. ") and "instead of" in last, (last, first, second)
