@@ -92,7 +92,7 @@ PREFIX = Demo(
             "**Prefix cache and same-step sharing are [[on]], and the same {size} questions arrive.** Numbered blocks in the map are shared.",
             knobs={"prefix_cache": True, "same_step_sharing": True},
             burst=replace(_DOCUMENT, name="second"),
-            rings=("prefix-cache", "same-step"),
+            rings=("prefix-cache", "sharing"),
         ),
         scene(
             (
