@@ -20,6 +20,7 @@ from roseplay.recording.reader import Recording, read
 
 TAB = "recorded-demo"
 LIMIT_S = 180.0
+GUESS, QUESTION_S = 2, 5.0  # the chosen answer, and how long its question is shown
 
 
 def record(file: Path) -> None:
@@ -31,9 +32,12 @@ def record(file: Path) -> None:
     ):
         playground.start()
         playground.start_demo("budget", TAB)
-        deadline = time.monotonic() + LIMIT_S
+        begun = time.monotonic()
+        guessed = False
         while playground.demos.status():
-            if time.monotonic() > deadline:
+            passed_s = time.monotonic() - begun
+            guessed = guessed or (passed_s > QUESTION_S and playground.demos.next(TAB, GUESS))
+            if passed_s > LIMIT_S:
                 raise TimeoutError("the demo did not end")
             time.sleep(0.1)
         time.sleep(2.5)  # until the rate of tokens has come down to nothing

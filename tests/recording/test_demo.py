@@ -52,5 +52,5 @@ def test_its_lanes_have_words_and_its_captions_figures(recording: Recording) -> 
     gaps = {f"{gap:.0f}" for _, _, gap in run.gaps()}
     rings = [ring["label"] for ring in by_scene[2]["rings"]]
     assert rings[0].removeprefix("a pause of ").removesuffix(" ms") in gaps
-    assert "readers waited for it" in pause
+    assert "4 readers waited for the step" in pause
     assert "The price" in last
