@@ -30,7 +30,8 @@ on("demo", () => {
   for (const ring of rings) panelOf(ring)?.classList.add("rp-ringed"); // it may have been left out, see first.css
   if (rings.length) timer = setInterval(place, EVERY_MS);
   standStill(rings);
-  if (phone.matches) rings.map(panelOf).find((panel) => panel?.clientWidth)?.scrollIntoView({ block: "start" });
+  const panel = rings.map(panelOf).find((one) => one?.clientWidth);
+  if (phone.matches) requestAnimationFrame(() => panel?.scrollIntoView({ block: "start" })); // a demo moves panels
   place();
 });
 
