@@ -368,7 +368,7 @@ def test_the_report_opens_from_a_file_and_shows_every_point(
     page.on("request", lambda r: not r.url.startswith(("file:", "data:", "blob:")) and complaints.append(r.url))
     page.goto(path.as_uri())
     page.locator("#chart-3 svg").first.wait_for()
-    assert "prefill_max_tokens ∞ → 128" in page.inner_text("body")
+    assert "Prefill budget ∞ → 128" in page.inner_text("body")
     assert page.locator("#chart-0 svg").first.is_visible()
     page.close()
     assert complaints == []

@@ -118,7 +118,7 @@ def test_the_summary_is_printed_in_sentences_or_the_result_as_json(tmp_path: Pat
     assert main([*quick, "--report", str(report), "--save", str(saved)], arms) == 0
     printed = capsys.readouterr()
     assert (
-        "Admission: fake-chat on cpu, float32, 1 run an arm\n  A: admission blocking\n  B: admission queued"
+        "Admission: fake-chat on cpu, float32, 1 run an arm\n  A: Admission blocking\n  B: Admission queued"
         in printed.out
     )
     assert "One run each: repeat it to see the spread." in printed.out

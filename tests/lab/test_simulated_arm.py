@@ -176,7 +176,7 @@ def test_two_gpus_are_compared_and_the_result_says_what_it_is_worth() -> None:
     document = ran({"scenario": "poisson", "repeats": 5, "max_spread_pct": 3, **arms}, EngineConfig())
     assert (document["repeats"], document["order"]) == (1, ["A", "B"])  # a repeat would be equal
     assert document["device"] == "simulated H100 SXM and simulated H200 SXM"
-    assert document["arms"]["A"]["label"].startswith("run as h100, num blocks ")
+    assert document["arms"]["A"]["label"].startswith("Run as h100, KV blocks ")
     assert document["arms"]["B"]["config"]["num_blocks"] > 1.5 * document["arms"]["A"]["config"]["num_blocks"]
     assert document["arms"]["A"]["simulated"]["evidence"].startswith("H100 SXM, calibrated on ")
     rows = {row["name"]: row for row in document["summary"]["metrics"]}

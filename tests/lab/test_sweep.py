@@ -141,7 +141,7 @@ def test_both_arms_are_measured_at_each_value_before_the_next() -> None:
     about = [(run["arm"], run["value"], run["case"]) for run in told["progress"][:2]]
     assert about == [("A", 32, ""), ("B", 32, "")]
     assert [arm["knobs"]["preemption_mode"] for arm in document["arms"].values()] == ["recompute", "swap"]
-    assert "preemption mode swap" in document["arms"]["B"]["label"]
+    assert "Preemption swap" in document["arms"]["B"]["label"]
     assert [runs_of(document, name) for name in ("points", "b_points")] == [[2] * 3] * 2
     summary = document["summary"]
     assert [row["value"] for row in summary["b"]["points"]] == [32, 64, 128]
