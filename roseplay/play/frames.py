@@ -189,7 +189,7 @@ class FrameBuilder:
         if not any(value for name, value in frame.items() if name not in ("seq", "t")) and not self._story.has_more:
             return False
         frame["story"] = self._story.take(frame)
-        if pair := self._story.pair():
+        if pair := self._story.take_pair():
             frame["pair"] = pair
         encoded = self._ring.append({**frame, "steps": [step.values() for step in frame["steps"]]})
         if self._tap:

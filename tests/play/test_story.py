@@ -300,9 +300,9 @@ def test_a_picture_is_made_when_the_second_of_two_bursts_has_ended() -> None:
     story.take(frame(150, knobs=[[150, 10, {"prefill_max_tokens": [None, 64]}]]))
     a_burst_arrives(story, at=200, burst=2, pause=17)
     story.take(frame(230, requests=[[request, "finished", 228, {"reason": "length"}] for request in (10, 11, 20, 21)]))
-    pair = story.pair()
+    pair = story.take_pair()
     assert pair is not None
-    assert story.pair() is None, "it is told once"
+    assert story.take_pair() is None, "it is told once"
 
 
 def test_what_is_said_of_two_bursts_is_in_the_end_what_their_picture_says() -> None:
@@ -310,7 +310,7 @@ def test_what_is_said_of_two_bursts_is_in_the_end_what_their_picture_says() -> N
     a_burst_arrives(story, gap=9)
     story.take(frame(150, knobs=[[150, 10, {"max_batch_size": [32, 64]}]]))
     early = a_burst_arrives(story, at=200, burst=2, gap=30)
-    pair = story.pair()
+    pair = story.take_pair()
     assert pair is not None
     assert story.latest["lines"][1] == pair["sentence"] != early["lines"][1], "its gaps are known at its end"
 

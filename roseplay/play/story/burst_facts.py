@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ NOTICED_MS = 200.0  # a gap that readers always notice; also the limit for a pau
 GIVE_UP_MS = 60_000.0
 BEFORE_MS = 3000.0  # the gaps before a burst that its picture shows
 _MOST_GAPS = 50_000
+_MOST_DRAWN = 5_000  # gaps that are kept of a burst for its picture; later ones lie beyond what it shows
 
 
 class Gap(NamedTuple):
@@ -134,9 +136,9 @@ class BurstWatch:
         self._steps = 0  # that computed its prompts
         self._longest: LongestStep | None = None
         self._gaps: list[Gap] = []
-        self._own_gaps: list[float] = []
         self._earlier = requests.gaps_since(self.arrived - BEFORE_MS)
-        self._token_times: list[float] = []
+        self._tokens = 0  # since its arrival, but for those of the newest frame
+        self._newest: list[float] = []  # their times
 
     def _own(self) -> Mapping[int, SeenRequest]:
         return self._requests.of_burst(self.burst)
@@ -152,10 +154,10 @@ class BurstWatch:
         for step in frame["steps"]:
             if step.t1 > self.arrived:
                 self._take_step(step, own)
+        self._tokens += len(self._newest)
+        self._newest = [token.t for token in frame["tokens"] if token.t > self.arrived]
         for token in frame["tokens"]:
             self._accepted += token.itl_ms == 0 and token.request_id in own
-            if token.t > self.arrived and len(self._token_times) < _MOST_GAPS:
-                self._token_times.append(token.t)
             if not token.itl_ms:  # a first token, or with the one before
                 continue
             if token.t <= self.arrived:
@@ -163,8 +165,6 @@ class BurstWatch:
                 continue
             if len(self._gaps) < _MOST_GAPS:
                 self._gaps.append(Gap(token.request_id, token.step_id, token.t, token.itl_ms))
-            if token.request_id in own and len(self._own_gaps) < _MOST_GAPS:
-                self._own_gaps.append(token.itl_ms)
 
     def _take_step(self, step: StepRow, own: Mapping[int, SeenRequest]) -> None:
         computes = False
@@ -218,6 +218,7 @@ class BurstWatch:
         here = [gap for gap in self._gaps if gap.t - gap.ms < done]
         readers = [gap for gap in here if gap.request_id in self._streaming]
         worst = max(readers, key=lambda gap: gap.ms, default=None)
+        own_gaps = self._gaps_of(own)
         others = [gap.ms for gap in here if gap.request_id not in self._streaming]
         usual = self._usual_ms if len(self._factors) == 1 else None
         pause = NOTICED_MS if usual is None else max(PAUSE_MS + usual, PAUSE_RATIO * usual)
@@ -241,19 +242,19 @@ class BurstWatch:
             steps=self._steps,
             longest=self._longest,
             streaming=len(self._streaming),
-            paused=len({gap.request_id for gap in here if gap.request_id in self._streaming and gap.ms > pause}),
+            paused=len({gap.request_id for gap in readers if gap.ms > pause}),
             worst=worst,
             usual_ms=usual,
             others_ms=max(others, default=None),
             waited=len(self._waited[waited_for]),
             waited_for=waited_for if self._waited[waited_for] else None,
             preempted=len(self._preempted),
-            own_gap_ms=median(self._own_gaps) if self._own_gaps else None,
+            own_gap_ms=median(gap.ms for gap in own_gaps) if own_gaps else None,
             ttft_p50=p50,
             ttft_p95=p95,
             ttft_last=ttft[-1],
             ttft=tuple(ttft),
-            gaps=self._since_arrival(readers if self._streaming else self._gaps_of(own)),
+            gaps=self._since_arrival(readers if self._streaming else own_gaps),
             gaps_around=self._since_arrival(self._around(done)),
             tokens_per_s=self._tokens_per_s(own),
             recomputed=self._recomputed,
@@ -275,10 +276,10 @@ class BurstWatch:
         yield from (gap for gap in self._gaps_of(self._streaming) if gap.t - gap.ms >= done)
 
     def _since_arrival(self, gaps: Iterable[Gap]) -> tuple[tuple[float, float], ...]:
-        return tuple((gap.t - self.arrived, gap.ms) for gap in gaps)
+        return tuple((gap.t - self.arrived, gap.ms) for gap in islice(gaps, _MOST_DRAWN))
 
     def _tokens_per_s(self, own: Mapping[int, SeenRequest]) -> float | None:
         ended = max((seen.finished or 0.0 for seen in own.values()), default=0.0)
         if ended <= self.arrived or any(seen.reason not in ("stop", "length") for seen in own.values()):
             return None
-        return 1000 * sum(t <= ended for t in self._token_times) / (ended - self.arrived)
+        return 1000 * (self._tokens + sum(t <= ended for t in self._newest)) / (ended - self.arrived)

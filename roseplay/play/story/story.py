@@ -48,7 +48,7 @@ class Story:
         self._pair: Pair | None = None
         self._lock = threading.Lock()
 
-    def pair(self) -> Pair | None:
+    def take_pair(self) -> Pair | None:
         """Returns the picture of two comparable bursts if the later one has ended since the last call."""
         pair, self._pair = self._pair, None
         return pair
