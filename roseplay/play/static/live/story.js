@@ -163,6 +163,7 @@ function show() {
   following.hidden = !upcoming;
   if (upcoming) write(following, `Next demo: ${upcoming.title}`);
   document.body.classList.toggle("rp-first", about === "purpose" && demosHere());
+  document.body.classList.toggle("rp-guided", about === "demo");
   lines[0].parentElement.setAttribute("aria-live", about === "steady" ? "off" : "polite");
   lines.forEach((line, i) => {
     if (plain(sentences[i] || []) !== line.textContent) line.replaceChildren(...drawn(sentences[i] || []));
