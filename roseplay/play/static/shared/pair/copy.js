@@ -9,6 +9,7 @@ import { drawPair } from "./picture.js";
 
 /** @import { Pair } from "../types.js" */
 
+export const COPY = "Copy this result"; // the button's words
 const WIDTH = 800, HEIGHT = 560, SCALE = 2, SAID_MS = 2500;
 
 /** @param {Pair} pair @returns {Promise<Blob>} a PNG */
@@ -26,9 +27,9 @@ function imageOf(pair) {
  * @param {Pair} pair
  */
 export async function copyPair(button, pair) {
-  const words = button.textContent, image = await imageOf(pair), link = await linkTo(pair);
+  const image = await imageOf(pair), link = await linkTo(pair);
   write(button, await copied(image, link));
-  setTimeout(write, SAID_MS, button, words);
+  setTimeout(write, SAID_MS, button, COPY);
 }
 
 async function copied(image, link) {

@@ -3,7 +3,7 @@
 import { make, makeButton, write } from "../dom.js";
 import { Panel } from "../panel.js";
 import { palette } from "../theme.js";
-import { copyPair } from "./copy.js";
+import { COPY, copyPair } from "./copy.js";
 import { describePair, drawPair, figureText } from "./picture.js";
 
 /** @import { Pair } from "../types.js" */
@@ -19,7 +19,7 @@ import { describePair, drawPair, figureText } from "./picture.js";
 export class PairPanel extends Panel {
   /** @param {HTMLElement} element a panel @param {PairSpec} spec */
   constructor(element, { around, back, opened, more = () => [] }) {
-    const copied = makeButton("Copy this result", { className: "rp-back", onclick: () => copyPair(copied, this.pair) });
+    const copied = makeButton(COPY, { className: "rp-back", onclick: () => copyPair(copied, this.pair) });
     const leave = makeButton(back, { className: "rp-back", onclick: () => opened(false) });
     super(element, { name: "pair", canvas: "rp-pair-picture", head: [copied, leave, ...more()] });
     this.around = around;

@@ -33,9 +33,7 @@ export function drawPair(pen, width, height, pair, T) {
   pen.fill(T.surface, 0, 0, width, height);
   const wide = width - 2 * SIDE_PX, narrow = width < NARROW_PX;
   let y = wrapped(pen, pair.sentence, 6, wide, SENTENCE, T.ink, T);
-  const note = `${pair.about}${
-    pair.moment ? `, aligned at the ${pair.moment}` : ""
-  }. Dots: ms between two tokens ${pair.shows}.`;
+  const note = `${pair.about}, aligned at the ${pair.moment}. Dots: ms between two tokens ${pair.shows}.`;
   const marks = pair.sides.some(({ firsts }) => firsts.length) ? " Ticks below: first tokens." : "";
   y = wrapped(pen, [[note + marks, ""]], y + 2, wide, NOTE, T.ink3, T);
   const rows = narrow ? ROW_PX * pair.figures.length + 4 : FIGURES_PX;
@@ -62,7 +60,7 @@ function drawSides(pen, { sides, moment, longest, unit }, areas, T) {
     drawLevels(pen, area, evenTicks(y, PARTS, step), T);
     drawUprights(pen, area, uprights, T);
     drawBase(pen, area, T);
-    if (moment) pen.line(sharp(x(0)), area.y0, sharp(x(0)), area.y1, T.rose, [2, 3]);
+    pen.line(sharp(x(0)), area.y0, sharp(x(0)), area.y1, T.rose, [2, 3]);
     for (const ms of side.firsts) pen.line(sharp(x(ms)), area.y1 + 2, sharp(x(ms)), area.y1 + 2 + FIRST_PX, T.ink3);
     const placed = (gaps) => gaps.map(([t, ms]) => ({ x: x(t), y: y(ms) }));
     const around = placed(side.around), dots = placed(side.gaps);
@@ -81,7 +79,7 @@ function timeTicks(x, from, to, moment) {
   const step = niceAxis(to - from, 5).step, values = [];
   for (let i = Math.ceil(from / step); i * step <= to; i++) values.push(i * step);
   const sign = (ms) => (ms > 0 ? "+" : "−") + +(Math.abs(ms) / 1000).toPrecision(3);
-  return ticksAt(x, values, "", (ms) => (ms === 0 ? moment || "0 s" : `${sign(ms)} s`));
+  return ticksAt(x, values, "", (ms) => (ms === 0 ? moment : `${sign(ms)} s`));
 }
 
 /* The longest gap, ringed and named: beside the ring, or above all dots that its name would cover. */
