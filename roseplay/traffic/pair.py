@@ -1,5 +1,5 @@
 """Two comparable runs as data for one drawing: their gaps on one clock, and what differs. The page and reports draw it
-with ``static/shared/pair.js``, and recordings keep it."""
+with ``static/shared/pair/picture.js``, and recordings keep it."""
 
 from __future__ import annotations
 

@@ -59,9 +59,8 @@ class Asked:
     def facts(self) -> ChatFacts:
         """Returns what was measured so far."""
         metrics = [tracked.stream.metrics for tracked in self.tracked]
-        gaps = [
-            [gap / 1e6 for gap in one.itl_ns if gap] for one in metrics
-        ]  # a token that came with the one before has none
+        # A token that came with the one before has no gap.
+        gaps = [[gap / 1e6 for gap in one.itl_ns if gap] for one in metrics]
         tokens, arrivals = sum(len(one.itl_ns) for one in metrics), sum(map(len, gaps))
         first_tokens = [1000 * one.ttft_s for one in metrics if one.ttft_s is not None]
         return ChatFacts(

@@ -13,8 +13,9 @@ were guessed.
 Times are texts such as ``60 ms`` or, if they were measured in slow motion, ``60 ms at ×2``. For two bursts, the second is
 compared with the first in ``recomputed`` and, if slow motion was the same, in each time that is known of both:
 ``worst_falls`` or ``worst_rises`` if the difference is clear, as in ``17 ms instead of 60 ms``, otherwise ``worst_same``, as
-in ``17 and 18 ms``; with the first two, also ``worst_sooner`` or ``worst_later``, the word itself. The chats ``before`` and ``after`` are compared likewise, as ``chats_first_token_falls`` and so on, also
-in ``steps``; ``chats_same`` is their number if all answers are the same.
+in ``17 and 18 ms``; with the first two, also ``worst_sooner`` or ``worst_later``, the word itself. The chats ``before`` and
+``after`` are compared likewise, as ``chats_first_token_falls`` and so on, also in ``steps``; ``chats_same`` is their number
+if all answers are the same.
 """
 
 from __future__ import annotations
@@ -139,13 +140,14 @@ def ring(target: Ring, bursts: Mapping[str, BurstFacts]) -> dict[str, Any] | Non
     if facts is None:
         return None
     if of == "gap":
-        gap = facts.worst
-        label = f"a pause of {whole(gap.ms)} ms{slowed_text(facts.factors)}" if gap else ""
-        return {"of": of, "request": gap.request_id, "step": gap.step_id, "label": label} if gap else None
+        if (gap := facts.worst) is None:
+            return None
+        label = f"a pause of {whole(gap.ms)} ms{slowed_text(facts.factors)}"
+        return {"of": of, "request": gap.request_id, "step": gap.step_id, "label": label}
     if of == "step":
-        step = facts.longest
-        label = f"{whole(step.prompt_tokens)} prompt tokens in one step" if step else ""
-        return {"of": of, "step": step.step_id, "label": label} if step else None
+        if (step := facts.longest) is None:
+            return None
+        return {"of": of, "step": step.step_id, "label": f"{whole(step.prompt_tokens)} prompt tokens in one step"}
     if of == "preempted":
         label = f"{many(facts.preempted, 'answer')} preempted"
         return {"of": of, "burst": facts.burst, "label": label} if facts.preempted else None

@@ -206,7 +206,7 @@ PRESSURE = Demo(
     knobs={"max_batch_size": 64, "prefill_max_tokens": None, "preemption_mode": "recompute", **NO_SHARING},
     scenes=(
         reading(
-            "**Memory will run out, and answers lose their blocks. If blocks are [[swapped]], how much is computed again?**",
+            "**Memory will run out, and answers lose their blocks. If blocks are [[swapped]], how many tokens are computed again?**",
             answers={"recomputed_rises": "More", "recomputed_same": "As many", "recomputed_falls": "Fewer"},
         ),
         reading(
