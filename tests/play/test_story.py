@@ -294,6 +294,16 @@ def test_the_figures_begin_with_what_the_setting_is_for(changes: Any, settings: 
     assert [one["title"] for one in figures if one["mark"] == "price"] == ["time per token"] * ("ttft_p95" in changes)
 
 
+def test_the_throughput_counts_every_token_until_the_end_of_a_burst() -> None:
+    story = an_answer_streams()
+    arrived = submitted(BURST[0], 40, kind="burst", burst=1)
+    story.take(frame(50, requests=[arrived, [BURST[0], "first", 45, {"ttft_ms": 5}]], burst=figures(size=1)))
+    story.take(frame(60, tokens=[TokenRow(STREAMING, 55.0, 0.0, 1)] * 60_000))
+    ended = [BURST[0], "finished", 1040, {"reason": "length"}]
+    story.take(frame(1050, requests=[ended], tokens=[TokenRow(STREAMING, t, 1.0, 2) for t in (1040.0, 1041.0)]))
+    assert story.burst(1).tokens_per_s == 60_001
+
+
 def test_a_picture_is_made_when_the_second_of_two_bursts_has_ended() -> None:
     story = an_answer_streams()
     a_burst_arrives(story)
