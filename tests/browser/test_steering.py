@@ -62,8 +62,8 @@ def test_values_between_the_places_can_be_typed(mock: Served, page: Page) -> Non
 
 def test_leaving_a_box_does_not_undo_a_change_made_elsewhere(mock: Served, page: Page) -> None:
     settled(page)
-    usual = mock.engine.knobs.prefill_max_tokens  # to which the engine was just set back
-    page.wait_for_function("(usual) => Rose.store.knobs.prefill_max_tokens === usual", arg=usual)
+    usual = mock.engine.knobs.prefill_max_batch_size  # to which the engine was just set back: it may have been 5
+    page.wait_for_function("(usual) => Rose.store.knobs.prefill_max_batch_size === usual", arg=usual)
     box = page.locator("#prefill-requests-value input")
     box.fill("5")
     box.press("Enter")
