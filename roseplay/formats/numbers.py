@@ -42,6 +42,11 @@ def number_text(value: float | None) -> str:
     return f"{_rounded(value, digits):,}".replace(",", "\u202f")
 
 
+def told_text(value: float) -> str:
+    """Returns a number for a sentence: without decimals from 10 on, otherwise as ``number_text``."""
+    return whole(value) if value >= 10 else number_text(value)
+
+
 def percent_text(percent: float | None, digits: int | None = None) -> str:
     """Returns a percentage, with as many decimals as ``number_text`` gives unless ``digits`` says how many."""
     return f"{number_text(percent) if digits is None else f'{percent:.{digits}f}'}\u202f%"

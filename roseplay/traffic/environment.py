@@ -10,6 +10,8 @@ from typing import Any
 
 import roseplay
 
+_OVERLOADED = 1.5  # times the cores; an engine and a browser stay below
+
 
 def environment(*, threads: int, device: str) -> dict[str, Any]:
     """Returns versions, processor and cores; nothing that identifies the machine or its user.
@@ -25,11 +27,20 @@ def environment(*, threads: int, device: str) -> dict[str, Any]:
         "transformers": version("transformers"),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu_name(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": _cores(),
         "threads": threads,
         "device": device,
         "device_name": _device_name(device),
     }
+
+
+def overloaded() -> bool:
+    """Whether clearly more threads wanted to run than there are cores, on average over the last minute."""
+    return hasattr(os, "getloadavg") and os.getloadavg()[0] > _OVERLOADED * _cores()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def version(package: str) -> str | None:

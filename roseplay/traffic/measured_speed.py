@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from statistics import median, median_low
+from statistics import median
 
 from roseplay.core.info import EngineInfo
 from roseplay.engine.records import StepRecord
@@ -12,8 +12,8 @@ from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, TelemetryEvent
 from roseplay.traffic.pace import Speed
 
-# Number of recent steps, steps that compute prompts, and answers of a server to consider. Their median is used, so that
-# a machine that was suspended, or busy with something else for a while, is not taken for a slow one.
+# Number of recent steps, steps that compute prompts, and answers of a server to consider. Their lower quartile is used, so
+# that a machine that was suspended, or is busy with something else, is not taken for a slow one.
 _STEPS, _PROMPTS, _ANSWERS = 31, 9, 5
 _LEAST_PROMPT, _LEAST_GAPS = 32, 4  # the fewest tokens, and gaps, that a measurement needs
 _PROMPT_FACTOR = 10  # how much faster a prompt's tokens are assumed to be than an answer's before a long prompt is seen
@@ -52,9 +52,9 @@ class MeasuredSpeed:
             return
         now, took_s = self.speed, (record.end_ns - record.start_ns) / 1e9 / self._slow_motion
         if record.prompt_tokens >= _LEAST_PROMPT and tokens * now.token_s >= now.step_s:
-            self.speed = Speed(now.step_s, self._token.median_with((took_s - now.step_s) / (tokens - 1)))
+            self.speed = Speed(now.step_s, self._token.quartile_with((took_s - now.step_s) / (tokens - 1)))
         elif not record.prompt_tokens:
-            self.speed = Speed(self._step.median_with(took_s - (tokens - 1) * now.token_s), now.token_s)
+            self.speed = Speed(self._step.quartile_with(took_s - (tokens - 1) * now.token_s), now.token_s)
 
     def _take_answer(self, stream: Stream) -> None:
         """Take a gap between tokens for a step, and the rest of TTFT for the prompt: a server does not report steps."""
@@ -62,9 +62,9 @@ class MeasuredSpeed:
         if metrics.sent_ns is None or metrics.ttft_s is None or len(metrics.itl_s) < _LEAST_GAPS:
             return
         gap_s, prompt_tokens = median(metrics.itl_s), metrics.prompt_tokens
-        step_s = self._step.median_with(gap_s)
+        step_s = self._step.quartile_with(gap_s)
         if prompt_tokens >= _LEAST_PROMPT:
-            self.speed = Speed(step_s, self._token.median_with((metrics.ttft_s - gap_s) / prompt_tokens))
+            self.speed = Speed(step_s, self._token.quartile_with((metrics.ttft_s - gap_s) / prompt_tokens))
         else:
             self.speed = Speed(step_s, self.speed.token_s if self.speed else gap_s / _PROMPT_FACTOR)
 
@@ -75,7 +75,7 @@ class _Recent:
     def __init__(self, count: int, known: float | None = None) -> None:
         self._values: deque[float] = deque([] if known is None else [known], maxlen=count)
 
-    def median_with(self, value: float) -> float:
-        """Add a value and return the median; of an even number of values, the lower of the middle two."""
+    def quartile_with(self, value: float) -> float:
+        """Add a value and return the lower quartile: a quarter of the others are below."""
         self._values.append(max(value, _LEAST_S))
-        return median_low(self._values)
+        return sorted(self._values)[(len(self._values) - 1) // 4]

@@ -19,7 +19,7 @@ TAB = "tab-of-mine"
 CLAIMS = {
     "budget": "worst_falls",
     "prefix": "first_token_falls",
-    "batch": "last_token_sooner",
+    "batch": "last_token_falls",
     "speculation": "chats_steps_falls",
     "fair": "chats_first_token_falls",
     "interval": "reader_falls",

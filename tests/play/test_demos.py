@@ -384,7 +384,7 @@ def test_chats_that_were_asked_twice_are_compared() -> None:
 CLAIMS = {  # claims that a caption may make only if it contains one of these numbers
     r"no clear difference": r"_same\}",
     r"longer:|more steps:": r"_rises\}",
-    r"The price": r"_later\}",
+    r"The price": r"_(later|rises)\}",
     r"lost (their|its) blocks": r"preempted\}",
     r"waited for a place": r"waited_for_batch\}",
     r"waited for blocks": r"waited_for_blocks\}",

@@ -23,6 +23,7 @@ class ChatFacts:
         drafted, accepted: tokens that were guessed and computed, and how many of them were right.
         texts: the answers.
         factors: of slow motion; none of these times is converted.
+        requests: the numbers of their requests.
     """
 
     first_token: float | None
@@ -32,6 +33,7 @@ class ChatFacts:
     accepted: int
     texts: tuple[str, ...]
     factors: tuple[float, ...] = (1.0,)
+    requests: tuple[int, ...] = ()
 
 
 class Asked:
@@ -71,6 +73,7 @@ class Asked:
             accepted=tokens - arrivals,
             texts=tuple(tracked.stream.text for tracked in self.tracked),
             factors=(self._factor,),
+            requests=tuple(self.request_ids),
         )
 
     def _count_drafted(self) -> int:

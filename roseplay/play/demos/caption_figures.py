@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from roseplay.formats.numbers import many, slowed_text, whole
+from roseplay.formats.numbers import many, slowed_text, told_text, whole
 from roseplay.play.bursts import Burst
 from roseplay.play.demos.asked import ChatFacts
 from roseplay.play.demos.script import Ring
@@ -70,7 +70,7 @@ def _times(facts: Facts) -> dict[str, float | None]:
 def _of_one(facts: Facts) -> dict[str, str]:
     """Returns the figures that are known, as text."""
     slow = slowed_text(facts.factors)
-    times = {name: f"{whole(ms)} ms{slow}" for name, ms in _times(facts).items() if ms is not None}
+    times = {name: f"{told_text(ms)} ms{slow}" for name, ms in _times(facts).items() if ms is not None}
     counts, words = _of_chats(facts) if isinstance(facts, ChatFacts) else _of_burst(facts)
     return times | {name: whole(count) for name, count in counts.items() if count is not None} | words
 
@@ -122,27 +122,30 @@ def _differences(
             continue
         verdict = difference([before], [after], better="lower").verdict
         if verdict == "within":
-            changes[f"{name}_same"] = f"{whole(before)} and {whole(after)}{unit}{slow}"
+            changes[f"{name}_same"] = f"{told_text(before)} and {told_text(after)}{unit}{slow}"
         else:
             change = "falls" if verdict == "better" else "rises"
-            changes[f"{name}_{change}"] = f"{whole(after)}{unit} instead of {whole(before)}{unit}{slow}"
+            changes[f"{name}_{change}"] = f"{told_text(after)}{unit} instead of {told_text(before)}{unit}{slow}"
             order = "sooner" if verdict == "better" else "later"
             changes[f"{name}_{order}"] = order
     return changes
 
 
-def ring(target: Ring, bursts: Mapping[str, BurstFacts]) -> dict[str, Any] | None:
+def ring(target: Ring, facts_by_name: Mapping[str, Facts]) -> dict[str, Any] | None:
     """Returns what a ring surrounds, for the page; ``None`` if there is no such thing."""
     if isinstance(target, str):
         return {"of": "element", "id": target}
     of, name = target
-    facts = bursts.get(name)
+    facts = facts_by_name.get(name)
     if facts is None:
         return None
+    if isinstance(facts, ChatFacts):
+        label = f"{whole(facts.steps)} steps" if of == "steps" and facts.steps else ""
+        return {"of": "rows", "requests": list(facts.requests), "label": label}
     if of == "gap":
         if (gap := facts.worst) is None:
             return None
-        label = f"a pause of {whole(gap.ms)} ms{slowed_text(facts.factors)}"
+        label = f"a pause of {told_text(gap.ms)} ms{slowed_text(facts.factors)}"
         return {"of": of, "request": gap.request_id, "step": gap.step_id, "label": label}
     if of == "step":
         if (step := facts.longest) is None:
@@ -151,4 +154,6 @@ def ring(target: Ring, bursts: Mapping[str, BurstFacts]) -> dict[str, Any] | Non
     if of == "preempted":
         label = f"{many(facts.preempted, 'answer')} preempted"
         return {"of": of, "burst": facts.burst, "label": label} if facts.preempted else None
+    if of == "rows":
+        return {"of": of, "burst": facts.burst}
     return {"of": "element", "id": of, "t": facts.done}

@@ -37,8 +37,8 @@ BUDGET = Demo(
         ),
         scene(
             (
-                "**The ringed dot is the longest pause, {first_worst}:** {first_who_paused} waited for the step with the prompts.",
-                "**The ringed dot is the longest pause, {first_worst}.**",
+                "**The ringed dot is the longest pause since then, {first_worst}:** {first_who_paused} waited for the step with the prompts.",
+                "**The ringed dot is the longest pause since then, {first_worst}.**",
                 CUT,
             ),
             rings=(("gap", "first"), ("step", "first")),
@@ -57,7 +57,7 @@ BUDGET = Demo(
                 CUT,
             ),
             _FIRST_TOKENS,
-            rings=("rp-pair",),
+            rings=("rp-pair", ("rows", "second")),
         ),
     ),
     after="Try it yourself: move Prefill budget, press Burst.",
@@ -89,7 +89,7 @@ PREFIX = Demo(
             rings=(("rp-tokens", "first"),),
         ),
         reading(
-            "**Prefix cache and same-step sharing are [[on]], and the same {size} questions arrive.** Numbered blocks in the map are shared.",
+            "**Prefix cache and same-step sharing are [[on]], and the same {size} questions arrive.** Black blocks in the map are shared.",
             knobs={"prefix_cache": True, "same_step_sharing": True},
             burst=replace(_DOCUMENT, name="second"),
             rings=("prefix-cache", "sharing"),
@@ -101,7 +101,7 @@ PREFIX = Demo(
                 "**First tokens show no clear difference:** {first_token_same}.",
                 CUT,
             ),
-            rings=("rp-ttft",),
+            rings=("rp-pair", "rp-ttft"),
         ),
     ),
     after="Try it yourself: open All controls, switch Prefix cache, press Burst with shared head.",
@@ -117,8 +117,8 @@ BATCH = Demo(
     knobs={"max_batch_size": 6, "prefill_max_tokens": None},
     scenes=(
         reading(
-            "**{size} prompts share steps with room for [[6]] answers. With room for [[32]], how long does a token take?**",
-            answers={"gap_falls": "Less time", "gap_same": "As much time", "gap_rises": "More time"},
+            "**{size} prompts share steps with room for [[6]] answers. With room for [[32]], when do the last answers begin?**",
+            answers={"last_token_rises": "Later", "last_token_falls": "Sooner", "last_token_same": "At the same time"},
         ),
         reading(
             "**{size} prompts arrive.** What does not fit into the batch waits in the queue.",
@@ -127,8 +127,8 @@ BATCH = Demo(
         ),
         scene(
             ("**{first_waited_for_batch} prompts waited for a place,** dotted in Steps.", CUT),
-            "The last ones began after {first_last_token}, and a token took {first_gap}.",
-            rings=(("rp-steps", "first"),),
+            "The last answers began after {first_last_token}, and a token took {first_gap}.",
+            rings=(("rows", "first"),),
         ),
         reading(
             "**Max batch goes up to [[32]], and the same {size} prompts arrive.** All of them fit into one step.",
@@ -138,13 +138,17 @@ BATCH = Demo(
         ),
         scene(
             (
-                "**A token now takes {gap_rises}.**",
-                "**A token now takes {gap_falls}.**",
-                "**The time per token shows no clear difference:** {gap_same}.",
+                "**The last answers now begin after {last_token_falls}.**",
+                "**The last answers now begin later:** after {last_token_rises}.",
+                "**The last answers begin at about the same time:** after {last_token_same}.",
                 CUT,
             ),
-            ("**The last answers begin {last_token_sooner}.**", "The last answers begin {last_token_later}."),
-            rings=(("rp-steps", "second"),),
+            (
+                "The price: a token takes {gap_rises}.",
+                "A token takes {gap_falls}.",
+                "A token takes as long: {gap_same}.",
+            ),
+            rings=("rp-pair", ("rows", "second")),
         ),
     ),
     after="Try it yourself: move Max batch, press Burst.",
@@ -179,7 +183,7 @@ INTERVAL = Demo(
             "**Prefill interval goes to [[4]], and the same {size} prompts arrive.** Four steps without prompts follow each with some.",
             knobs={"prefill_interval": 4},
             burst=replace(_SHORT, name="second"),
-            rings=("rp-more-knobs",),
+            rings=("prefill-interval",),
         ),
         scene(
             (
@@ -189,7 +193,7 @@ INTERVAL = Demo(
                 CUT,
             ),
             _FIRST_TOKENS,
-            rings=("rp-pair",),
+            rings=("rp-pair", ("rows", "second")),
         ),
     ),
     after="Try it yourself: open All controls and More settings, move Prefill interval, press Burst.",
@@ -227,7 +231,7 @@ PRESSURE = Demo(
             "**Preemption goes to [[swap]], and the same {size} prompts arrive.** Lost blocks are first copied to the host's memory.",
             knobs={"preemption_mode": "swap"},
             burst=replace(_FILLING, name="second"),
-            rings=("rp-more-knobs", "rp-blockmap"),
+            rings=("preemption", "rp-blockmap"),
         ),
         scene(
             (
@@ -238,7 +242,7 @@ PRESSURE = Demo(
                 CUT,
             ),
             "The last answers began {last_token_sooner}.",
-            rings=(("preempted", "second"),),
+            rings=("rp-pair", ("preempted", "second")),
         ),
     ),
     after="Try it yourself: open All controls and More settings, choose a preemption, press Burst with size 64.",

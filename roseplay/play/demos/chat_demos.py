@@ -8,7 +8,7 @@ from roseplay.play.demos.script import CUT, NO_SHARING, SLOW_MOTION, Demo, DemoB
 
 # Questions whose answers the packaged models repeat when they are asked again. Two, as guesses are nearly free while few
 # requests run.
-_REPEATED = ("List the months of the year.", "List the planets of the solar system.")
+_REPEATED = ("List the months of the year.", "Write the numbers from 1 to 10.")
 _REPEATING = DemoChats(name="", prompts=_REPEATED, lanes=(1, 2), answer=44)
 
 SPECULATION = Demo(
@@ -42,13 +42,13 @@ SPECULATION = Demo(
                 "**The longest answer took {before_steps} steps, one for each token,** although its text stood in the chat.",
                 CUT,
             ),
-            rings=("rp-steps",),
+            rings=(("steps", "before"),),
         ),
         scene(
             "**Speculative tokens go to [[7]], and they ask again.** What followed the same words is a guess; a step checks up to seven.",
             knobs={"speculative_tokens": 7},
             chats=replace(_REPEATING, name="after", turn="again"),
-            rings=("rp-more-knobs", "rp-steps"),
+            rings=("speculative",),
         ),
         scene(
             (
@@ -60,7 +60,7 @@ SPECULATION = Demo(
             ),
             "The {chats_same} answers stay the same.",
             "The price: each step ends {chats_step_later}.",
-            rings=("rp-steps",),
+            rings=(("steps", "after"), ("steps", "before")),
         ),
     ),
     after="Try it yourself: open All controls and More settings, move Speculative tokens, and ask a question twice.",
@@ -96,21 +96,20 @@ FAIR = Demo(
             SLOW_MOTION,
             burst=_FLOOD,
             chats=_QUIET,
-            rings=("rp-steps",),
         ),
         scene(
             (
                 "**The last chat waited {before_first_token} for its first token,** behind the flood. Dotted lines in Steps are waiting.",
                 CUT,
             ),
-            rings=("rp-steps",),
+            rings=(("rows", "before"),),
         ),
         scene(
             "**The policy is now [[fair]], and the same arrives again.** The tenant that has been served fewest tokens is next.",
             knobs={"scheduling_policy": "fair"},
             burst=replace(_FLOOD, name="second"),
             chats=replace(_QUIET, name="after"),
-            rings=("rp-more-knobs", "rp-steps"),
+            rings=("policy",),
         ),
         scene(
             (
@@ -120,7 +119,7 @@ FAIR = Demo(
                 CUT,
             ),
             "The price: the flood's first tokens come {first_token_later}.",
-            rings=("rp-steps",),
+            rings=(("rows", "after"),),
         ),
     ),
     after="Try it yourself: open All controls and More settings, choose fair, and name a tenant under Sampling.",

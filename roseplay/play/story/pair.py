@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from roseplay.formats.numbers import many, number_text, slowed_text, whole
+from roseplay.formats.numbers import many, slowed_text, told_text
 from roseplay.play.bursts import LABELS
 from roseplay.play.story.burst_facts import BurstFacts
 from roseplay.play.story.caption import Caption, Forms, caption, for_page
@@ -17,7 +17,6 @@ _ALIKE = 0.1  # shares of prompt tokens may differ by this
 _FEW = 1  # numbers of answers that were streaming
 _AFTER, _AFTER_MS = 1.5, 1500.0  # how long after the last first token it still shows gaps: a ratio and a time
 _FIGURES = 3
-_WHOLE = 10  # from here on, figures have no decimals
 _BEFORE_AND_AFTER: tuple[Forms, ...] = (
     ("With [[{without}]] {setting},", "With {setting} [[{value}]],", "With {settings},"),
     ("{nothing} clear difference.", "{effect} **{effect_after}** instead of {effect_before}{effect_slow}."),
@@ -47,6 +46,7 @@ _USUAL = (_PAUSE, _FIRST, _RATE)
 # What each of these settings is for comes first.
 _FOR: Mapping[str, tuple[Measure, ...]] = {
     "max_batch_size": (_LAST, _GAP),
+    "prefill_max_tokens": (_PAUSE, _FIRST),
     "preemption_mode": (_AGAIN, _LAST),
     "prefill_interval": (_READER, _FIRST),
     "prefix_cache": (_FIRST, _COMPUTED),
@@ -56,12 +56,17 @@ _FOR: Mapping[str, tuple[Measure, ...]] = {
 
 
 class Compared(NamedTuple):
-    """A measure of two bursts, its values before and after, and the mark of slow motion if it is a time."""
+    """A measure of two bursts, its values before and after, and the mark of slow motion if it is a time.
+
+    ``meant`` is whether the settings that differ are for it. The other measures of a run differ by chance as well, so
+    that nothing is said of them, unless it is known of no setting what it is for.
+    """
 
     measure: Measure
     difference: Difference
     texts: tuple[str, ...]
     slow: str
+    meant: bool
 
 
 def comparable(facts: BurstFacts, other: BurstFacts) -> bool:
@@ -90,13 +95,15 @@ def last_comparable(facts: BurstFacts, before: Sequence[BurstFacts]) -> BurstFac
 
 def compared(before: BurstFacts, after: BurstFacts) -> list[Compared]:
     """Returns how two comparable bursts differ in what the settings that differ are for, at most ``_FIGURES`` of it."""
-    changed, rows = changed_settings(before.knobs, after.knobs), []
-    for measure in dict.fromkeys([*(one for name in changed for one in _FOR.get(name, ())), *_USUAL, _GAP]):
+    meant = [one for name in changed_settings(before.knobs, after.knobs) for one in _FOR.get(name, ())]
+    rows = []
+    for measure in dict.fromkeys([*meant, *_USUAL, _GAP]):
         a, b = measure.of(before), measure.of(after)
         if a is not None and b is not None and (a or b):
             slow = slowed_text(after.factors) if measure.unit == "ms" else ""
-            texts = tuple(whole(value) if value >= _WHOLE else number_text(value) for value in (a, b))
-            rows.append(Compared(measure, difference([a], [b], better=measure.better), texts, slow))
+            texts = (told_text(a), told_text(b))
+            differs = difference([a], [b], better=measure.better)
+            rows.append(Compared(measure, differs, texts, slow, measure in meant or not meant))
     return rows[:_FIGURES]
 
 
@@ -104,8 +111,9 @@ def before_and_after(before: BurstFacts | None, after: BurstFacts) -> Caption:
     """Returns how the later of two comparable bursts did with its settings; empty if there is no earlier one."""
     if before is None:
         return []
-    rows, figures = compared(before, after), named_change(after.knobs, before.knobs)
+    rows = [row for row in compared(before, after) if row.meant]
     clear, unclear = ([row for row in rows if row.difference.clear is yes] for yes in (True, False))
+    figures = named_change(after.knobs, before.knobs)
     if not clear:
         return caption(_BEFORE_AND_AFTER, {**figures, "nothing": "no"})
     figures |= _values(clear[0], "effect", "")
@@ -128,7 +136,7 @@ def _mark(row: Compared, effect: Compared | None) -> Mark:
     """Returns what a figure is beside the effect, which is the first one that differs clearly."""
     if not row.difference.clear or effect is None:
         return "same"
-    if row is effect or row.difference.verdict == effect.difference.verdict:
+    if row is effect or not row.meant or row.difference.verdict == effect.difference.verdict:
         return "effect" if row is effect else ""
     return "price" if row.difference.verdict == "worse" else "gain"
 
@@ -140,7 +148,7 @@ def burst_pair(before: BurstFacts, after: BurstFacts) -> Pair:
     same = "the same " if after.seed is not None and after.seed == before.seed else ""
     readers = f"of {many(after.streaming, 'reader')}, strong until the prompts had their first tokens"
     rows = compared(before, after)
-    effect = next((row for row in rows if row.difference.clear), None)
+    effect = next((row for row in rows if row.meant and row.difference.clear), None)
     return {
         "sentence": for_page(before_and_after(before, after)),
         "about": f"{same}{many(after.prompts, 'prompt')}, {LABELS.get(after.kind or '', after.kind)}",

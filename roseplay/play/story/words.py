@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from roseplay.config import SETTINGS
-from roseplay.formats.numbers import many, slowed_text, whole
+from roseplay.formats.numbers import many, slowed_text, told_text, whole
 from roseplay.play.story.burst_facts import NOTICED_MS, BurstFacts
 from roseplay.play.story.caption import Caption, Forms, caption
 from roseplay.play.story.steady_facts import SteadyFacts
@@ -83,7 +83,7 @@ _COMPARED_STEADY: tuple[Forms, ...] = (
 
 
 def _ms(value: float | None) -> str:
-    return f"{whole(value or 0.0)} ms"
+    return f"{told_text(value or 0.0)} ms"
 
 
 # -- a burst

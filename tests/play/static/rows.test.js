@@ -15,3 +15,15 @@ test("a request keeps its row, and a later one takes the first free row after th
   rows.update(all);
   assert.deepEqual(of(1, 2, 6, 5), [4, 5, 6, 8]);
 });
+
+test("a lane's request that is known late leaves no gap", () => {
+  const mine = new Set(), rows = new Rows((rid) => mine.has(rid)), all = { x0: -1e9, x1: 1e9 };
+  startAnew();
+  take([{ requests: [submitted(1, 100, { lane: 1 }), [1, "finished", 200, { reason: "abort", tokens: 1 }]] }]);
+  take([{ requests: [submitted(2, 210, { lane: 1 }), submitted(3, 220, { burst: 1 })] }]);
+  rows.update(all);
+  assert.deepEqual([2, 3].map((rid) => rows.rowOf(rid)), [4, 5], "the lane's row has just been in use");
+  mine.add(2);
+  rows.update(all);
+  assert.deepEqual([2, 3].map((rid) => rows.rowOf(rid)), [0, 4]);
+});

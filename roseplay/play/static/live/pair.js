@@ -14,8 +14,8 @@ import { demos } from "./demos.js";
 
 const KEPT = "roseplay-pair";
 
-/** `open`: whether it is shown instead of its line. */
-const shown = { pair: /** @type {Pair | null} */ (null), open: false };
+/** `open`: whether it is shown instead of its line; `demo`: whether a demo made it. */
+const shown = { pair: /** @type {Pair | null} */ (null), open: false, demo: false };
 
 /** @type {PairPanel | null} */
 let panel = null;
@@ -36,8 +36,8 @@ export function mount(element) {
 }
 
 /** Show a pair, or none. @param {Pair | null} pair */
-function take(pair, opened = true) {
-  Object.assign(shown, { pair, open: opened });
+function take(pair, opened = true, demo = false) {
+  Object.assign(shown, { pair, open: opened, demo });
   changed();
 }
 
@@ -54,8 +54,8 @@ function changed() {
 /* What was shown before a reload. */
 function restore() {
   try {
-    const { pair, open: opened } = JSON.parse(stored(KEPT, ofTab));
-    take(parsePair(JSON.stringify(pair)), opened);
+    const { pair, open: opened, demo } = JSON.parse(stored(KEPT, ofTab));
+    take(parsePair(JSON.stringify(pair)), opened, demo);
   } catch {
     take(null); // nothing, or of another version of the page
   }
@@ -78,15 +78,17 @@ on("frame", (/** @type {Delta} */ { reset, frames = [], demo }) => {
   if (reset) return; // what happened before the page was opened
   for (const { requests = [], pair } of frames) {
     if (shown.open && requests.some(([, event]) => event === "submitted")) open(false);
-    if (pair) take({ ...pair, about: `${pair.about}, ${ofModel()}` });
-    ofDemo ||= Boolean(pair && (demo || demos.caption));
+    if (!pair) continue;
+    ofDemo = Boolean(demo || demos.caption);
+    take({ ...pair, about: `${pair.about}, ${ofModel()}` }, true, ofDemo);
   }
 });
 
-/* The last caption of a demo that compares bursts speaks of it. */
+/* The last caption of a demo that compares bursts speaks of it; the next demo takes it away. */
 on("demo", () => {
   const { scene, scenes } = demos.caption ?? {};
   if (scene === 0) ofDemo = false;
+  if (scene === 0 && shown.demo) take(null);
   if (ofDemo && scene === scenes - 1) open(true);
 });
 

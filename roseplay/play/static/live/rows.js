@@ -10,7 +10,9 @@ const LEAST_LANES = 4;
 const APART_MS = 60; // between the end of one request and the next in its row
 
 export class Rows {
-  constructor() {
+  /** @param {(rid: number) => boolean} owns whether a request is of this tab */
+  constructor(owns = ownsRequest) {
+    this.owns = owns;
     this.clear();
   }
 
@@ -34,8 +36,10 @@ export class Rows {
       if (known.submitted === null) continue; // its steps have come before the word of who it is
       if (known.lane > this.lanes) this.widen(known.lane);
       if (time.x(known.submitted) > x1 || (known.finished !== null && time.x(known.finished) < x0)) continue;
-      const late = known.lane !== null && this.rowOf(known.rid) >= this.lanes && ownsRequest(known.rid);
-      if (late || !this.rows.has(known.rid)) this.rows.set(known.rid, this.find(known)); // its lane is known only now
+      const late = known.lane !== null && this.rowOf(known.rid) >= this.lanes && this.owns(known.rid);
+      const left = late ? this.rowOf(known.rid) : -1; // its lane is known only now
+      if (late || !this.rows.has(known.rid)) this.rows.set(known.rid, this.find(known));
+      if (left >= 0) this.close(left);
       this.visible.push(known);
       this.count = Math.max(this.count, this.rows.get(known.rid) + 1);
     }
@@ -49,10 +53,17 @@ export class Rows {
     this.lanes = lanes;
   }
 
+  /* Move the rows after one that is empty up, as those of requests that came just after the one that has left it. */
+  close(empty) {
+    if ([...this.rows.values()].includes(empty)) return;
+    for (const [rid, row] of this.rows) if (row > empty) this.rows.set(rid, row - 1);
+    this.last.splice(empty, 1);
+  }
+
   find(known) {
     const row = known.lane !== null ? known.lane - 1 : -1;
     // A prompt sent during an answer ends that answer, and follows it in its row.
-    if (row >= 0 && ownsRequest(known.rid)) {
+    if (row >= 0 && this.owns(known.rid)) {
       this.displace(row);
       return this.take(row, known);
     }
@@ -75,7 +86,7 @@ export class Rows {
   /* Another tab's request gives a lane's row back to this tab's. */
   displace(row) {
     const before = this.last[row];
-    if (!before || before.finished !== null || ownsRequest(before.rid)) return;
+    if (!before || before.finished !== null || this.owns(before.rid)) return;
     this.rows.set(before.rid, this.take(this.behind(before), before));
   }
 

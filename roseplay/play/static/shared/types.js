@@ -174,8 +174,8 @@
  *   it speaks of, and after how long they came on average
  */
 /**
- * @typedef {{of: "gap" | "step" | "preempted" | "element", id?: string, t?: number, request?: number, step?: number,
- *   burst?: number, label?: string}} Ring `t`: when it was as the caption says
+ * @typedef {{of: "gap" | "step" | "preempted" | "rows" | "element", id?: string, t?: number, request?: number,
+ *   step?: number, burst?: number, requests?: number[], label?: string}} Ring `t`: when it was as the caption says
  */
 
 /**
