@@ -141,7 +141,7 @@ class ModelRunner:
     @property
     def token_cost(self) -> float:
         """Time that a further token adds to a step, relative to a step of one token."""
-        return self.times.token_s / self.times.base_s
+        return self.times.token_cost
 
     def predict_s(self, step: Step) -> float:
         """Returns about how many seconds a step takes."""

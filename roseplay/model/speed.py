@@ -36,6 +36,8 @@ class StepTimes:
     Attributes:
         base_s: seconds that any step takes; on a CPU, mostly for reading the weights.
         token_s: seconds that each token without context adds.
+        token_cost: ``token_s / base_s`` as measured at the start. Steps that run do not change it: a machine that is busy
+            with something else slows both down, but a single slow prompt would raise ``token_s`` alone.
     """
 
     def __init__(self, even_context: float, max_model_len: int) -> None:
@@ -44,6 +46,7 @@ class StepTimes:
         self._last: tuple[Step | None, float] = (None, 0.0)
         self.base_s = 0.0
         self.token_s = 0.0
+        self.token_cost = 0.0
 
     def predict_s(self, step: Step) -> float:
         return self.base_s + self.token_s * self._work(step)
@@ -85,6 +88,7 @@ class StepTimes:
         # If the base step happened to be slow, tokens must not look free.
         seconds = max(took[most] - self.base_s, took[most] / 4)
         self.token_s = seconds / (most * self._cost(min(most, self._max_model_len) / 2))
+        self.token_cost = self.token_s / self.base_s
 
     def observe(self, step: Step, seconds: float) -> None:
         """Update the part of the estimate that dominates this step with the seconds that the step took."""

@@ -152,9 +152,10 @@ def test_predictions_grow_with_tokens_and_context():
 def test_one_step_that_was_suspended_does_not_spoil_the_estimate():
     times = measured(lambda tokens: 0.01 + 0.0001 * tokens)
     step = step_of((0, 500))
-    before = times.predict_s(step)
+    before, cost = times.predict_s(step), times.token_cost
     times.observe(step, 3600.0)
     assert times.predict_s(step) < 4 * before
+    assert times.token_cost == cost, "or nothing would be guessed after it"
     for _ in range(40):
         times.observe(step, before)
     assert times.predict_s(step) < 1.1 * before
