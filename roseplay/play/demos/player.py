@@ -31,13 +31,14 @@ from roseplay.traffic.pace import Speed
 
 LOOK_S = 0.02  # interval at which the player checks its stories
 GUESS_S = 20.0  # the most time for choosing an answer
-LIMIT_S = 60.0  # the most time for a scene's traffic to be answered
+LIMIT_S = 90.0  # the most time for a scene's traffic to be answered
 STREAMING_S = 4.0  # time in a scene for the stories to begin
 STREAMED_TOKENS = 4  # of each story before a burst, which show the usual gap
 _END_S = 5.0
 # Stories use these seeds in turn; their texts by SmolLM2 and tiny-chat have been proofread.
 _STORY = SamplingParams(temperature=0.6, top_p=0.9, repetition_penalty=1.1, max_new_tokens=STORY_TOKENS)
 _SEEDS = 3
+_BUSY = "Other programs keep this computer busy"
 
 
 class DemoBusyError(ValueError):
@@ -308,10 +309,13 @@ class _Play:
         demo = self._demo
         known = {**self._sent, **figures_of(self._bursts, self._chats)}
         said = caption(scene.caption, known)
-        if number == len(demo.scenes) - 1 and self._guess and known.keys() & self._answers.keys():
+        busy = not self._engine.info.simulated and overloaded()
+        if number == len(demo.scenes) - 1 and busy and "cut_limit" in known:
+            said = [*said, Segment(f" {_BUSY}.")]
+        elif number == len(demo.scenes) - 1 and self._guess and known.keys() & self._answers.keys():
             right = next(figure for figure in self._answers if figure in known)
-            if right.endswith("_same") and not self._engine.info.simulated and overloaded():
-                judged = "Other programs keep this computer busy, so this run cannot tell."
+            if right.endswith("_same") and busy:
+                judged = f"{_BUSY}, so this run cannot tell."
             else:
                 judged = (
                     "You guessed right."
