@@ -18,6 +18,7 @@ PLAIN = {"pack_weights": False, "fuse_ops": False, "record_steps": False, "atten
 TOLERANCES = {"float32": 1e-3, "bfloat16": 0.25}
 _PROMPTS = (5, 40, 300)  # lengths in tokens: computed as decodes, by one kernel, and by several of its pieces
 _NEW_TOKENS = 24
+BLOCKS = 96  # enough for the answers; a pool of all free memory would take long to allocate
 _SEED = 7
 
 
@@ -66,12 +67,12 @@ def compare(device: str, dtype: str, plain: Sequence[Stream], fast: Sequence[Str
 
 def _answers(device: str, dtype: str, settings: dict[str, Any]) -> list[Stream]:
     knobs = Knobs(cuda_graphs=not settings)
-    with Engine(EMBEDDED, device=device, dtype=dtype, num_blocks=96, knobs=knobs, **settings) as engine:
+    with Engine(EMBEDDED, device=device, dtype=dtype, num_blocks=BLOCKS, knobs=knobs, **settings) as engine:
         return ask(engine)
 
 
 def ask(engine: Engine) -> list[Stream]:
-    """Returns greedy answers to the same prompts every time, of an engine with 96 blocks of 16 tokens or more."""
+    """Returns greedy answers to the same prompts every time, of an engine with ``BLOCKS`` blocks of 16 tokens or more."""
     chance = random.Random(_SEED)
     params = SamplingParams(max_new_tokens=_NEW_TOKENS, temperature=0.0, ignore_eos=True, logprobs=5)
     # The embedded model's first ids are special tokens and single characters.

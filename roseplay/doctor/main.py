@@ -26,7 +26,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    config = EngineConfig(**{**given_fields(EngineConfig, vars(args)), "worker": "thread"})
+    from roseplay.doctor.answers import BLOCKS
+
+    given = given_fields(EngineConfig, vars(args))
+    pool = {} if "kv_cache_memory" in given else {"num_blocks": BLOCKS}
+    config = EngineConfig(**{**pool, **given, "worker": "thread"})
     findings = _examine(args.model, config)
     print(json.dumps(findings.document(), indent=2) if args.json else findings.text())
     return 0 if findings.ok else 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,8 +67,12 @@ def test_it_says_what_was_found(wrong: None, capsys: pytest.CaptureFixture[str])
 
 
 def test_json_has_the_same(wrong: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--json", "--model", "tiny-chat", "--num-blocks", "32"]) == 1
+    threads = set(threading.enumerate())
+    assert main(["doctor", "--json", "--model", "tiny-chat"]) == 1
     document = json.loads(capsys.readouterr().out)
+    assert document["engine"]["num_blocks"] == checks.BLOCKS, "it serves nobody: a larger pool only takes time"
+    started = set(threading.enumerate()) - threads
+    assert all(thread.daemon for thread in started), f"the program would wait for {started}"
     assert document["devices"][0]["bandwidth"] > 0
     assert {choice["part"] for choice in document["engine"]["choices"]} >= {"linear layers", "attention", "steps"}
     assert [check["ok"] for check in document["checks"]] == [False, False]
