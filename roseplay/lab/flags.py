@@ -121,6 +121,7 @@ def _add_experiment_flags(lab: Parser) -> None:
     )
     group.add_argument("--num-requests", type=int, metavar="N", help="requests in a run")
     group.add_argument("--max-new-tokens", type=int, metavar="N", help="tokens in each answer")
+    group.add_argument("--concurrency", type=int, metavar="N", help="clients that each send again when answered")
     group.add_argument(
         "--rate-per-s",
         type=float,

@@ -194,10 +194,11 @@ class Job:
         self._check_stop()
         engine = engines.get(point.arm, point.knobs)
         workload = self._played.make(point.load).workload
+        how = {**self._how, "clients": point.load.scenario.concurrency}
         run.start()
         measured = None
         try:
-            measured = engine.run(workload, stop=self._stop, durations=point.durations, progress=run, **self._how)
+            measured = engine.run(workload, stop=self._stop, durations=point.durations, progress=run, **how)
         except (RunError, EngineError, TimeoutError) as error:
             raise RunError(f"{point.title}, run {run.repeat}: {error}") from None
         finally:

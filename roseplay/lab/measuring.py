@@ -68,13 +68,14 @@ class PlayedArm:
         stop: threading.Event,
         time_limit_s: float,
         keep_cache: bool = False,
+        clients: int | None = None,
         durations: float = 1.0,
         progress: RunProgress | None = None,
     ) -> MeasuredRun:
         """Play the workload, see ``measure_run``; steps take as long as they do, whatever ``durations`` is."""
         on_sent = None if progress is None else progress.sent.append
-        how: dict[str, Any] = {"time_limit_s": time_limit_s, "keep_cache": keep_cache, "on_sent": on_sent}
-        return MeasuredRun.of_played(*measure_run(self._engine, workload, stop=stop, **how))
+        how: dict[str, Any] = {"time_limit_s": time_limit_s, "keep_cache": keep_cache, "clients": clients}
+        return MeasuredRun.of_played(*measure_run(self._engine, workload, stop=stop, on_sent=on_sent, **how))
 
 
 def measure_run(
@@ -84,6 +85,7 @@ def measure_run(
     stop: threading.Event,
     time_limit_s: float,
     keep_cache: bool = False,
+    clients: int | None = None,
     on_sent: Callable[[Outcome], None] | None = None,
 ) -> tuple[Played, list[StepRecord]]:
     """Run the workload, from a cold cache unless it is kept; returns the outcomes and all steps that did any work.
@@ -96,7 +98,7 @@ def measure_run(
         workload = _from_cold(engine, workload)
     reader = engine.telemetry.reader()
     records: list[StepRecord] = []
-    driver = Driver(engine, workload, time_limit_s=time_limit_s, on_sent=on_sent)
+    driver = Driver(engine, workload, time_limit_s=time_limit_s, on_sent=on_sent, clients=clients)
     driver.start()
     while True:
         try:

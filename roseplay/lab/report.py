@@ -40,6 +40,7 @@ _PAIRS = {
     "num_requests": "requests",
     "max_new_tokens": "answer, tokens",
     "rate_per_s": "rate, requests/s",
+    "concurrency": "clients",
 }
 
 Document = Mapping[str, Any]

@@ -79,6 +79,7 @@ class SimulatedArm:
         stop: threading.Event,
         time_limit_s: float,
         keep_cache: bool = False,
+        clients: int | None = None,
         durations: float = 1.0,
         progress: RunProgress | None = None,
     ) -> MeasuredRun:
@@ -86,6 +87,7 @@ class SimulatedArm:
 
         Args:
             time_limit_s: seconds of this machine, not of virtual time.
+            clients: as many send the requests one after the other, see ``VirtualServer.play``.
             durations: factor of all steps' durations.
             progress: is told how many requests have ended.
 
@@ -108,7 +110,7 @@ class SimulatedArm:
             for one in workload
         ]
         until_s = time.monotonic() + time_limit_s
-        played = server.play(traffic, cancelled=lambda: stop.is_set() or time.monotonic() > until_s)
+        played = server.play(traffic, clients, cancelled=lambda: stop.is_set() or time.monotonic() > until_s)
         if stop.is_set():
             raise StoppedError
         if len(played.requests) < len(traffic) or server.scheduler.has_work:
@@ -116,7 +118,7 @@ class SimulatedArm:
         refused = [times.refused for times in played.requests if times.refused]
         if refused:
             raise RunError(f"{len(refused)} of {len(traffic)} requests were refused: {refused[0]}")
-        return self._run_of(played, workload)
+        return self._run_of(played, workload, clients)
 
     def _server(self, durations: float) -> VirtualServer:
         if durations not in self._servers:
@@ -135,7 +137,7 @@ class SimulatedArm:
             self._encoded[id(prompt)] = prompt, encode_prompt(prompt, self.tokenizer, self.info.vocab_size)
         return self._encoded[id(prompt)][1]
 
-    def _run_of(self, played: Simulated, workload: Workload) -> MeasuredRun:
+    def _run_of(self, played: Simulated, workload: Workload, clients: int | None) -> MeasuredRun:
         one_by_one = self._knobs.admission == "blocking"
         answers = []
         for index, arrival in enumerate(workload):
@@ -158,7 +160,7 @@ class SimulatedArm:
             )
             answers.append(
                 MeasuredAnswer(
-                    due_ns=played.start_ns + round(arrival.at_s * 1e9),
+                    due_ns=times.arrived_ns if clients else played.start_ns + round(arrival.at_s * 1e9),
                     submit_start_ns=times.arrived_ns,
                     submit_end_ns=metrics.accepted_ns or times.arrived_ns,
                     metrics=metrics,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_REQUESTS = 10_000
 POLL_S = 0.25  # between checks for a stop while waiting for an answer
+CLIENT_S = 0.001  # between two looks whether a client has its answer
 ABORT_GRACE_S = 10.0  # for aborted requests to end
 
 
@@ -74,12 +75,13 @@ class Played:
 class Driver:
     """Sends each arrival at its time (late ones at once, in order) and waits for the answers.
 
-    Arrivals do not wait for answers: a slow engine does not slow the traffic down.
+    Arrivals do not wait for answers, so that a slow engine does not slow the traffic down, unless there are ``clients``.
 
     Args:
         engine: receives the requests.
         workload: at most ``MAX_REQUESTS`` arrivals.
         time_limit_s: after this time nothing more is sent, and running requests are aborted.
+        clients: if given, as many send one request after the other, each as soon as its last was answered.
         on_sent: called with each outcome when it is sent.
 
     Raises:
@@ -92,6 +94,7 @@ class Driver:
         workload: Workload,
         *,
         time_limit_s: float = 600.0,
+        clients: int | None = None,
         on_sent: Callable[[Outcome], None] | None = None,
     ) -> None:
         if not 1 <= len(workload) <= MAX_REQUESTS:
@@ -104,10 +107,11 @@ class Driver:
         self._clock = engine.clock
         self._workload = workload
         self._time_limit_s, self._deadline_s = time_limit_s, math.inf
-        self._on_sent = on_sent
+        self._on_sent, self._clients = on_sent, clients
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._played = Played()
+        self._unanswered: list[Stream] = []
         self._error: BaseException | None = None
 
     def run(self) -> Played:
@@ -156,7 +160,13 @@ class Driver:
 
     def _due_s(self) -> float | None:
         sent = len(self._played.outcomes)
-        return self._workload[sent].at_s if sent < len(self._workload) else None
+        if sent == len(self._workload):
+            return None
+        if self._clients is None:
+            return self._workload[sent].at_s
+        self._unanswered = [stream for stream in self._unanswered if not stream.finished]
+        wait_s = CLIENT_S if len(self._unanswered) >= self._clients else 0.0
+        return self._now_s() + self._time_limit_s - self._deadline_s + wait_s
 
     def _limit(self) -> str | None:
         """Returns why it has to end early; ``None`` while it does not."""
@@ -167,6 +177,8 @@ class Driver:
     def _send(self, due_ns: int) -> None:
         outcome = self._submit(self._workload[len(self._played.outcomes)], due_ns)
         self._played.outcomes.append(outcome)
+        if outcome.stream is not None:
+            self._unanswered.append(outcome.stream)
         if self._on_sent is not None:
             self._on_sent(outcome)
 

@@ -28,7 +28,9 @@ PARAM_LIMITS: Mapping[str, tuple[float, float]] = {
     "num_requests": (1, MAX_REQUESTS),
     "max_new_tokens": (1, MAX_NEW_TOKENS),
     "rate_per_s": (0.1, MAX_RATE_PER_S),
+    "concurrency": (1, MAX_REQUESTS),
 }
+_OPTIONAL = ("concurrency", "prompt")  # parameters that a scenario need not have
 
 
 class Params(Input):
@@ -37,6 +39,7 @@ class Params(Input):
     num_requests: Annotated[Whole, between(*PARAM_LIMITS["num_requests"])] | None = None
     max_new_tokens: Annotated[Whole, between(*PARAM_LIMITS["max_new_tokens"])] | None = None
     rate_per_s: Annotated[Number, between(*PARAM_LIMITS["rate_per_s"])] | None = None
+    concurrency: Annotated[Whole, between(*PARAM_LIMITS["concurrency"])] | None = None
     prompt: Annotated[str, Field(min_length=1, max_length=MAX_PROMPT)] | None = None
 
 
@@ -56,6 +59,7 @@ class Scenario:
         num_requests: requests in a run.
         tenants: whose the requests are, in turn; empty for nobody's.
         arrivals: all at once, at a fixed interval, or independent of each other; the latter two at ``rate_per_s``.
+        concurrency: clients that each send their next request when the last is answered, in place of arrivals in time.
         max_new_tokens: exact length of each answer; end-of-sequence tokens are ignored.
         knobs, config: knobs, and fields of ``EngineConfig``, that both arms set.
         before, after, config_before, config_after: the same for one arm.
@@ -74,6 +78,7 @@ class Scenario:
     tenants: tuple[str, ...] = ()
     arrivals: Literal["burst", "interval", "poisson"] = "burst"
     rate_per_s: float | None = None
+    concurrency: int | None = None
     max_new_tokens: int = 8
     knobs: Mapping[str, Any] = field(default_factory=dict)
     before: Mapping[str, Any] = field(default_factory=dict)
@@ -86,6 +91,8 @@ class Scenario:
         for figure in (self.watch, self.price):
             if figure is not None and figure not in FIGURES:
                 raise ValueError(f"scenario {self.name} names {figure!r}, which is not a figure")
+        if None not in (self.concurrency, self.rate_per_s):
+            raise ValueError("clients send when they are answered, and not at a rate: leave out one of them")
         if (self.rate_per_s is None) != (self.arrivals == "burst"):
             raise ValueError(f"scenario {self.name}: a burst has no rate, and other arrivals need one")
         self.arms()
@@ -110,13 +117,11 @@ class Scenario:
         return {"knobs": dict(getattr(self, side)), "config": dict(getattr(self, f"config_{side}"))}
 
     def params(self) -> dict[str, Any]:
-        """Returns the parameters of its traffic that may be changed; ``prompt`` only if it is set."""
+        """Returns the parameters of its traffic that may be changed; those of ``_OPTIONAL`` only if they are set."""
         params: dict[str, Any] = {"num_requests": self.num_requests, "max_new_tokens": self.max_new_tokens}
         if self.rate_per_s is not None:
             params["rate_per_s"] = self.rate_per_s
-        if self.prompt is not None:
-            params["prompt"] = self.prompt
-        return params
+        return params | {name: value for name in _OPTIONAL if (value := getattr(self, name)) is not None}
 
     def changed(self, params: Mapping[str, Any]) -> Scenario:
         """Returns the scenario with these parameters of its traffic changed.
@@ -124,11 +129,14 @@ class Scenario:
         Raises:
             ValueError: an unknown parameter, or a bad value.
         """
-        known = {*self.params(), "prompt"}
+        known = {*self.params(), *_OPTIONAL}
         unknown = sorted(set(params) - known)
         if unknown:
             raise ValueError(f"{self.title} has no parameter {', '.join(unknown)}: it has {', '.join(sorted(known))}")
-        return dataclasses.replace(self, **validated(Params, dict(params)).model_dump(exclude_unset=True))
+        given = validated(Params, dict(params)).model_dump(exclude_unset=True)
+        if given.get("concurrency") is not None:
+            given = {"arrivals": "burst", "rate_per_s": None, **given}
+        return dataclasses.replace(self, **given)
 
     def workload(
         self, source: PromptSource, *, seed: int = 0, room: int | None = None, count: Callable[[Prompt], int] = len

@@ -134,6 +134,29 @@ def check_run(scenario: Scenario, knobs: Knobs, config: EngineConfig, room: int)
     return record
 
 
+def test_clients_send_when_they_are_answered(capsys: pytest.CaptureFixture[str]) -> None:
+    """The order says so, and the result repeats it."""
+    flags = ["poisson", "--concurrency", "4", "--num-requests", "20", "--run-as", "h100", "--model", MODEL, "--json"]
+    assert main(flags) == 0
+    document = parse_result(capsys.readouterr().out.encode())
+    assert document["params"] == {"num_requests": 20, "max_new_tokens": 32, "concurrency": 4}
+    assert parse_experiment(experiment_of(document)).scenario.concurrency == 4
+    for run in document["runs"]:
+        requests = run["requests"]
+        for sent in requests:
+            at_ms = sent["arrival_ms"]
+            ends_ms = [one["arrival_ms"] + one["e2e_ms"] for one in requests if one["arrival_ms"] <= at_ms]
+            assert sum(end > at_ms + 0.1 for end in ends_ms) <= 4
+            assert sent["ttft_from_arrival_ms"] == pytest.approx(sent["ttft_ms"], abs=0.01)
+        assert requests[-1]["arrival_ms"] > 0
+    with pytest.raises(ValueError, match="not at a rate"):
+        parse_experiment({"scenario": "poisson", "params": {"concurrency": 4, "rate_per_s": 5}})
+    with pytest.raises(ValueError, match="not at a rate"):
+        parse_experiment(
+            {"scenario": "poisson", "params": {"concurrency": 4}, "sweep": {"setting": "rate_per_s", "from": 1}}
+        )
+
+
 def test_a_repeat_is_equal_and_the_cache_is_kept_only_if_asked_for() -> None:
     arm = SimulatedArm(MODEL, H100, Knobs())
     workload = make_load(Load(scenario=SCENARIOS["shared-head"]), arm, 2048).workload

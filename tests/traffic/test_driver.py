@@ -72,6 +72,23 @@ def test_traffic_does_not_wait_for_answers() -> None:
     assert driver.wait(5).stopped is None
 
 
+def test_each_client_sends_when_it_is_answered() -> None:
+    engine = FakeEngine(answer=never)
+    driver = Driver(engine, workload(burst(5)), clients=2)
+    driver.start()
+    for sent in (2, 3, 4, 5):
+        wait_until(lambda count=sent: len(engine.streams) == count)
+        assert len([stream for stream in engine.streams if not stream.finished]) == 2
+        if sent < 5:
+            engine.streams[sent - 2].finish([0.1])
+    for stream in engine.streams:
+        stream.finish([0.1])
+    outcomes = driver.wait(5).outcomes
+    assert [outcome.arrival.at_s for outcome in outcomes] == [0.0] * 5
+    dues = [outcome.due_ns for outcome in outcomes]
+    assert dues == sorted(dues) and dues[4] > dues[0], "due when sent, and not at the beginning"
+
+
 def test_a_stop_aborts_what_runs_and_sends_nothing_more() -> None:
     engine = FakeEngine(answer=never)
     driver = Driver(engine, workload([0.0, 0.0, 60.0]))
