@@ -19,7 +19,7 @@ from roseplay.lab.findings.finding import CpuTime, Finding, Level, Row, Saturate
 from roseplay.lab.findings.regret import Doubt, Regret
 from roseplay.lab.points import LEAST_REPEATS, RATE, TRAFFIC
 from roseplay.settings import settings_of
-from roseplay.sim.evidence import SATURATED, TTFT_UNDER_LOAD
+from roseplay.sim.evidence import SATURATED
 from roseplay.traffic.difference import Verdict, spread_text
 from roseplay.traffic.run_figures import FIGURES
 
@@ -369,7 +369,7 @@ def _simulation(finding: Simulation) -> Segments:
     named = (f"{arm}: {text}" for arm, text in finding.evidence.items())
     repeat = "" if finding.repeated else " A repeat would give the same figures."
     hardware = "; ".join(evidence if len(evidence) == 1 else named)
-    return sentence(["Simulated", BOLD], f": {hardware}. {TTFT_UNDER_LOAD}.{repeat}")
+    return sentence(["Simulated", BOLD], f": {hardware}.{repeat}")
 
 
 @words_of.register

@@ -5,25 +5,27 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from roseplay.arguments import Parser, add_field_flags, exit_code, given_fields
 from roseplay.config import EngineConfig
 from roseplay.plan import text
+from roseplay.plan.launch import commands
+from roseplay.plan.limits import Limits
 from roseplay.plan.load import read_load, uniform_load
 from roseplay.plan.search import SIZES, Tried, best, search
-from roseplay.plan.slo import SLO
 from roseplay.sim.calibrated import find_hardware
-from roseplay.sim.gpus import GPU, gpus
+from roseplay.sim.gpus import GPU, SimulationError, gpus
 from roseplay.sim.model_shape import WEIGHT_BYTES, ModelShape
 from roseplay.sim.models import find_shape
 from roseplay.sim.outcome import SimulatedRequest
 
 _SETTINGS = ("block_size", "gpu_memory_utilization", "num_blocks", "kv_cache_memory", "max_model_len")
+_FOR_EACH = 4  # requests for each client at least
 _ROUND_TO = 1024  # tokens, to which the longest request is rounded up
 
 
@@ -34,46 +36,57 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    (gpu, own), slo = find_hardware(options.gpu), SLO.parse(options.slo)
-    shape = find_shape(options.model, options.weights, options.kv)
+    (gpu, own), limits = find_hardware(options.gpu), Limits(options.ttft_p95, options.itl_p95)
+    shape = stored = find_shape(options.model, options.weights, options.kv)
+    with suppress(SimulationError):  # weights of an unknown format can be replaced
+        stored = find_shape(options.model)
     load = _load(options, shape)
-    config = _config(options, shape, load)
-    sizes = (
-        [options.tensor_parallel_size] if options.tensor_parallel_size else [n for n in SIZES if n <= options.max_gpus]
-    )
-    begin = time.perf_counter()
-    tried = list(search(shape, gpu, load, slo, config, sizes, own))
-    took_s = time.perf_counter() - begin
-    chosen = best(tried, slo)
+    config = replace(_config(options, shape, load), run_as=gpu.name if own is None else options.gpu)
+    asked = options.tensor_parallel_size
+    sizes = [asked] if asked else [n for n in SIZES if n <= options.max_gpus]
+    tried = list(search(shape, gpu, load, limits, config, sizes, own, options.concurrency))
+    chosen = best(tried, limits)
     span_s = load[-1].at_s - load[0].at_s
-    rate = options.rate or ((len(load) - 1) / span_s if span_s else len(load))
-    said = text.sentence(chosen, shape, gpu, slo, rate)
+    rate = None if options.concurrency else options.rate or ((len(load) - 1) / span_s if span_s else len(load))
+    demand = f"{options.concurrency} clients" if rate is None else f"{rate:.3g} requests/s"
+    said = [text.sentence(chosen, shape, gpu, limits, demand), *text.warnings(chosen, shape, gpu)]
     if options.json:
-        print(json.dumps(_document(tried, chosen, said, shape, gpu, slo, rate)))
-    elif chosen.holds(slo):
-        print("\n".join([*text.table(tried, slo), "", said]))
-        print("\n".join(text.flags(chosen, options.model, config.max_model_len or shape.max_len)))
+        about = {"rate_per_s": rate, "concurrency": options.concurrency, "said": said[0], "warnings": said[1:]}
+        print(json.dumps(_document(tried, chosen, shape, gpu, limits, about)))
+    elif chosen.holds(limits):
+        print("\n".join([*text.table(tried, limits), "", *said]))
+        print("\n".join(commands(chosen, options.model, shape, stored, config, _bench(options, len(load)))))
         print("\n".join(text.trust(chosen, shape, gpu)))
-        print(_speed(tried, took_s))
-    if not chosen.holds(slo):
-        print(f"roseplay plan: {said}", file=sys.stderr)
-        return 1
-    return 0
+    for line in () if chosen.holds(limits) else said:
+        print(f"roseplay plan: {line}", file=sys.stderr)
+    return 0 if chosen.holds(limits) else 1
+
+
+def _bench(options: argparse.Namespace, count: int) -> dict[str, Any]:
+    """Returns the flags with which ``vllm bench serve`` sends this load; none for a file's."""
+    if options.trace is not None:
+        return {}
+    sizes = {"random-input-len": options.prompt_tokens, "random-output-len": options.answer_tokens}
+    pace = {"max-concurrency": options.concurrency} if options.concurrency else {"request-rate": f"{options.rate:g}"}
+    return {**sizes, "num-prompts": count, **pace}
 
 
 def _load(options: argparse.Namespace, shape: ModelShape) -> list[SimulatedRequest]:
     if options.rate is not None and not 0 < options.rate < float("inf"):
         raise ValueError(f"the rate is {options.rate:g}: use requests/s, above 0")
+    clients = options.concurrency
+    if clients is not None and options.rate is not None:
+        raise ValueError("clients send when they are answered, and not at a rate: use --concurrency or --rate")
+    for name in ("requests", "prompt_tokens", "answer_tokens", "concurrency"):
+        if (value := getattr(options, name)) is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} is {value}: use at least 1")
     if options.trace is not None:
         return read_load(options.trace, options.rate, shape.vocab)
-    if options.rate is None:
-        raise ValueError("give --rate, or --trace with a file whose requests have arrival times")
-    for name in ("requests", "prompt_tokens", "answer_tokens"):
-        if getattr(options, name) < 1:
-            raise ValueError(f"--{name.replace('_', '-')} is {getattr(options, name)}: use at least 1")
+    if options.rate is None and clients is None:
+        raise ValueError("give --rate, --concurrency, or --trace with a file whose requests have arrival times")
     sizes = (options.prompt_tokens, options.answer_tokens)
     _check_length(sum(sizes), shape)
-    return uniform_load(options.requests, options.rate, *sizes, shape.vocab)
+    return uniform_load(max(options.requests, _FOR_EACH * (clients or 0)), options.rate, *sizes, shape.vocab)
 
 
 def _config(options: argparse.Namespace, shape: ModelShape, load: Sequence[SimulatedRequest]) -> EngineConfig:
@@ -90,29 +103,15 @@ def _check_length(longest: int, shape: ModelShape) -> None:
         raise ValueError(f"the longest request has {longest:,} tokens, but {shape.name} allows {shape.max_len:,}")
 
 
-def _speed(tried: Sequence[Tried], took_s: float) -> str:
-    steps, seconds = sum(one.steps for one in tried), sum(one.seconds for one in tried)
-    return (
-        f"{len(tried)} simulations of {seconds:,.0f} s in {took_s:.1f} s: {seconds / took_s:,.0f} times real time,"
-        f" {steps / took_s:,.0f} steps/s."
-    )
-
-
 def _document(
-    tried: Sequence[Tried], chosen: Tried, said: str, shape: ModelShape, gpu: GPU, slo: SLO, rate: float
+    tried: Sequence[Tried], chosen: Tried, shape: ModelShape, gpu: GPU, limits: Limits, about: dict[str, Any]
 ) -> dict[str, Any]:
     def row(one: Tried) -> dict[str, Any]:
-        return {**asdict(one), "evidence": str(one.evidence), "holds": one.holds(slo)}
+        return {**asdict(one), "evidence": str(one.evidence), "holds": one.holds(limits)}
 
-    about = {"simulated": True, "model": shape.name, "weights": shape.weights, "kv": shape.kv, "gpu": gpu.name}
-    return {
-        **about,
-        "slo": asdict(slo),
-        "rate_per_s": rate,
-        "said": said,
-        "best": row(chosen),
-        "tried": [*map(row, tried)],
-    }
+    deployment = {"model": shape.name, "weights": shape.weights, "kv": shape.kv, "gpu": gpu.name}
+    found = {"best": row(chosen), "tried": [*map(row, tried)]}
+    return {"simulated": True, **deployment, "limits": asdict(limits), **about, **found}
 
 
 def _parser() -> Parser:
@@ -124,17 +123,12 @@ def _parser() -> Parser:
     parser.add_argument(
         "--gpu", required=True, metavar="GPU", help=f"one of {', '.join(gpus())}, or a file of roseplay calibrate"
     )
-    parser.add_argument(
-        "--model",
-        required=True,
-        metavar="NAME_OR_CONFIG",
-        help="a bundled shape, a config.json, a directory, or a hub id",
-    )
-    parser.add_argument(
-        "--slo", required=True, metavar="LIMITS", help="limits of p95: ttft=500ms,itl=50ms, or one of them"
-    )
+    parser.add_argument("--model", required=True, help="a bundled shape, a config.json, its directory, or a hub id")
+    for name in ("ttft", "itl"):
+        parser.add_argument(f"--{name}-p95", type=float, metavar="MS", help=f"limit of {name.upper()} p95")
     group = parser.add_argument_group("load")
     group.add_argument("--rate", type=float, metavar="REQUESTS", help="requests/s (default: the file's own)")
+    group.add_argument("--concurrency", type=int, metavar="N", help="clients that each send again when answered")
     group.add_argument("--trace", type=Path, metavar="FILE", help="requests as JSONL, CSV, or conversations")
     group.add_argument("--requests", type=int, default=300, metavar="N", help="without a file (default: 300)")
     group.add_argument("--prompt-tokens", type=int, default=1024, metavar="N", help="without a file (default: 1024)")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roseplay.sim.outcome import SimulatedRequest
-from roseplay.traffic.arrivals import poisson
+from roseplay.traffic.arrivals import burst, poisson
 from roseplay.traffic.lengths import CHARACTERS_PER_TOKEN
 from roseplay.traffic.own import OwnRequest, at_rate, parse_traffic
 
@@ -38,27 +38,24 @@ def read_load(file: Path, rate_per_s: float | None, vocab: int) -> list[Simulate
 
 
 def uniform_load(
-    count: int, rate_per_s: float, prompt_tokens: int, answer_tokens: int, vocab: int
+    count: int, rate_per_s: float | None, prompt_tokens: int, answer_tokens: int, vocab: int
 ) -> list[SimulatedRequest]:
-    """Returns requests of one size that share nothing, with Poisson arrivals."""
-    times = poisson(count, rate_per_s, seed=_SEED)
+    """Returns requests of one size that share nothing, with Poisson arrivals, or at once without a rate."""
+    times = burst(count) if rate_per_s is None else poisson(count, rate_per_s, seed=_SEED)
     return _simulated([OwnRequest(at_s, prompt_tokens, answer_tokens) for at_s in times], vocab)
 
 
 def _simulated(requests: Sequence[OwnRequest], vocab: int) -> list[SimulatedRequest]:
     rng = random.Random(_SEED)
-    found = []
-    for request in requests:
-        if isinstance(request.prompt, str):
-            token_ids = _tokens_of(request.prompt, vocab)
-        else:
-            token_ids = rng.choices(range(vocab), k=request.prompt)
-        about = (request.answer_tokens, request.tenant, request.priority)
-        found.append(SimulatedRequest(request.arrival_s, token_ids, *about))
-    return found
+    return [
+        SimulatedRequest(one.arrival_s, _tokens_of(one.prompt, vocab, rng), one.answer_tokens, one.tenant, one.priority)
+        for one in requests
+    ]
 
 
-def _tokens_of(text: str, vocab: int) -> list[int]:
-    """Returns one id for each few characters of a text, so that texts with a common beginning share tokens."""
-    pieces = (text[i : i + CHARACTERS_PER_TOKEN] for i in range(0, len(text), CHARACTERS_PER_TOKEN))
+def _tokens_of(prompt: str | int, vocab: int, rng: random.Random) -> list[int]:
+    """Returns random ids of a length, or one for each few characters of a text: texts that begin alike share tokens."""
+    if isinstance(prompt, int):
+        return rng.choices(range(vocab), k=prompt)
+    pieces = (prompt[i : i + CHARACTERS_PER_TOKEN] for i in range(0, len(prompt), CHARACTERS_PER_TOKEN))
     return [zlib.crc32(piece.encode("utf-8", "replace")) % vocab for piece in pieces]

@@ -1,17 +1,22 @@
-"""Tries settings on growing numbers of GPUs until one holds the limits."""
+"""Tries settings on growing numbers of GPUs until one holds the limits, also if the simulation errs.
+
+A setting that holds them is simulated again, with all steps longer by the error of the simulation.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from roseplay.clock import VirtualClock
 from roseplay.config import EngineConfig, Knobs
-from roseplay.plan.slo import SLO
+from roseplay.plan.limits import Limits
 from roseplay.sim.calibrated import Calibration
 from roseplay.sim.cost import CostModel
 from roseplay.sim.evidence import Evidence, cost_model
 from roseplay.sim.gpus import GPU, SimulationError
+from roseplay.sim.memory import choose_num_blocks
 from roseplay.sim.model_shape import ModelShape
 from roseplay.sim.outcome import SimulatedRequest
 from roseplay.sim.runner import SimulatedRunner
@@ -30,7 +35,8 @@ class Tried:
     Attributes:
         gpus: size of the tensor parallel group.
         max_batch_size, step_max_tokens: knobs of the scheduler.
-        steps, skipped: number of simulated steps, and how many of them were applied in runs.
+        longer: its figures with all steps longer by ``margin``; None if the limits are not held even without.
+        margin: the share by which nine in ten of the points behind the durations are off at most.
     """
 
     gpus: int
@@ -38,24 +44,24 @@ class Tried:
     step_max_tokens: int
     num_blocks: int
     figures: Summary
+    longer: Summary | None
+    margin: float
     evidence: Evidence
-    steps: int
-    skipped: int
-    seconds: float
 
-    def holds(self, slo: SLO) -> bool:
-        """Returns whether all limits are held, in a run whose figures do not depend on its length."""
-        return not (self.figures.saturated or self.figures.refused) and slo.use(self.figures) <= 1
+    def holds(self, limits: Limits) -> bool:
+        """Returns whether all limits are held with the error as margin."""
+        return self.longer is not None and not limits.fault(self.longer)
 
 
 def search(
     shape: ModelShape,
     gpu: GPU,
     load: Sequence[SimulatedRequest],
-    slo: SLO,
+    limits: Limits,
     config: EngineConfig,
     sizes: Sequence[int],
     own: Calibration | None = None,
+    clients: int | None = None,
 ) -> Iterator[Tried]:
     """Yields what was tried, until all settings of the smallest sufficient number of GPUs have been.
 
@@ -63,6 +69,7 @@ def search(
         config: ``max_model_len``, memory and block size.
         sizes: numbers of GPUs, in order; those on which the model does not fit are left out.
         own: a calibration of the GPU.
+        clients: if given, as many send the requests one after the other, instead of at their times.
 
     Raises:
         SimulationError: the model fits on none of them; the message is that of the largest.
@@ -75,12 +82,12 @@ def search(
                 continue  # no more than this ran at once with a larger batch: the outcome is the same
             knobs = Knobs(max_batch_size=max_batch_size, step_max_tokens=step_max_tokens)
             try:
-                tried = _try(*cost_model(shape, gpu, gpus, own), load, config, knobs)
+                tried = _try(*cost_model(shape, gpu, gpus, own), load, limits, config, knobs, clients)
             except SimulationError as error:
                 refusal = error
                 break
             busiest[step_max_tokens] = tried.figures.busiest
-            fitted, holds = True, holds or tried.holds(slo)
+            fitted, holds = True, holds or tried.holds(limits)
             yield tried
         if holds:
             return
@@ -89,26 +96,32 @@ def search(
         raise refusal
 
 
-def best(tried: Sequence[Tried], slo: SLO) -> Tried:
+def best(tried: Sequence[Tried], limits: Limits) -> Tried:
     """Returns the setting that holds the limits with the fewest GPUs and the most room, else the one that comes nearest."""
-    return min(tried, key=lambda one: (not one.holds(slo), one.gpus if one.holds(slo) else 0, slo.use(one.figures)))
+    holding = [one for one in tried if one.holds(limits)]
+    fewest = [one for one in holding if one.gpus == holding[0].gpus]
+    return min(fewest or tried, key=lambda one: limits.use(one.longer or one.figures))
 
 
 def _try(
-    cost: CostModel, evidence: Evidence, load: Sequence[SimulatedRequest], config: EngineConfig, knobs: Knobs
+    cost: CostModel,
+    evidence: Evidence,
+    load: Sequence[SimulatedRequest],
+    limits: Limits,
+    config: EngineConfig,
+    knobs: Knobs,
+    clients: int | None,
 ) -> Tried:
-    clock = VirtualClock()
-    runner = SimulatedRunner(cost, evidence, config, clock)
-    played = VirtualServer(runner, clock, knobs).play(load)
+    def played(factor: float) -> Summary:
+        clock = VirtualClock()
+        runner = SimulatedRunner(cost.scaled(factor), evidence, config, clock)
+        return summarize(VirtualServer(runner, clock, knobs).play(load, clients), cost.parameters.server_s)
+
+    figures, longer, margin = played(1.0), None, evidence.errors.p90
+    if not limits.fault(figures):
+        with suppress(SimulationError):  # the steps of an absurd calibration become too long
+            longer = played(1 + margin)
     assert knobs.step_max_tokens is not None
-    return Tried(
-        cost.tensor_parallel,
-        knobs.max_batch_size,
-        knobs.step_max_tokens,
-        runner.num_blocks,
-        summarize(played, cost.parameters.server_s),
-        evidence,
-        steps=len(played.ends_ns),
-        skipped=played.skipped,
-        seconds=played.seconds,
-    )
+    blocks = choose_num_blocks(cost, config, config.max_model_len or cost.shape.max_len)
+    sizes = (cost.tensor_parallel, knobs.max_batch_size, knobs.step_max_tokens, blocks)
+    return Tried(*sizes, figures, longer, margin, evidence)

@@ -23,7 +23,7 @@ from roseplay.sim.published import Point, published, published_of
 
 SATURATED = "saturated, the queue keeps growing"
 # TTFT under load differs from published rows by 24 to 42% in the mean of each group, as it does for other simulators.
-TTFT_UNDER_LOAD = f"TTFT under load: within about {percent_text(40)} of published figures"
+_TTFT = f"within about {percent_text(40)} of published figures"
 _DECODES = ("itl", "tpot", "step")
 
 
@@ -38,6 +38,7 @@ class Evidence:
         models: the models that were measured.
         validated: whether the kind of model was compared with measurements at all; mixtures of experts were not.
         own: the user's own calibration; None where the points are published ones.
+        first_tokens: whether TTFT under load was published with the points.
     """
 
     calibrated_on: int
@@ -45,6 +46,7 @@ class Evidence:
     models: tuple[str, ...]
     validated: bool
     own: Calibration | None = None
+    first_tokens: bool = False
 
     @property
     def label(self) -> str:
@@ -71,7 +73,9 @@ class Evidence:
             )
         else:
             found = f"uncalibrated (error at {self.errors.points} published points of other deployments: {self.errors})"
-        return found if self.validated else f"{found}; mixtures of experts are not validated"
+        if not self.validated:
+            found += "; mixtures of experts are not validated"
+        return f"{found}; TTFT under load: {_TTFT if self.first_tokens else 'not compared with measurements'}"
 
 
 def cost_model(
@@ -98,7 +102,8 @@ def cost_model(
         return CostModel(shape, gpu, tensor_parallel), Evidence(0, _uncalibrated(), (), not shape.experts)
     parameters, errors = _fitted(points, Parameters.default(gpu, shape.weights))
     models = tuple(sorted({point.model for point in points}))
-    evidence = Evidence(len(points), errors, models, not shape.experts)
+    first_tokens = any(point.ttft_s is not None and point.streams > 1 for point in points)
+    evidence = Evidence(len(points), errors, models, not shape.experts, first_tokens=first_tokens)
     return CostModel(shape, gpu, tensor_parallel, parameters), evidence
 
 

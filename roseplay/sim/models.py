@@ -31,6 +31,11 @@ def find_shape(model: str, weights: str | None = None, kv: str | None = None) ->
         raise SimulationError(f"{name} cannot be simulated: {error}") from None
 
 
+def hub_id(model: str) -> str:
+    """Returns the Hugging Face id of a bundled shape's name; any other name, and a path, unchanged."""
+    return model if os.path.exists(model) else shapes.HUB_IDS.get(model.lower().removesuffix("-instruct"), model)
+
+
 def _find(model: str) -> tuple[str, Path]:
     path = Path(os.path.expanduser(model))
     if os.path.isdir(path):

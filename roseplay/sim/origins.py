@@ -10,7 +10,7 @@ from roseplay.config import EngineConfig
 from roseplay.formats.numbers import percent_text, whole
 from roseplay.sim.calibrated import Calibration
 from roseplay.sim.cost import CostModel, Parameters
-from roseplay.sim.evidence import SATURATED, TTFT_UNDER_LOAD, Evidence
+from roseplay.sim.evidence import SATURATED, Evidence
 from roseplay.sim.memory import RUNTIME_BYTES, activation_bytes
 from roseplay.sim.points import Measurement
 from roseplay.sim.published import Point, published_of
@@ -55,7 +55,7 @@ def origins(cost: CostModel, evidence: Evidence, config: EngineConfig, num_block
     said, formula = str(evidence), _FORMULA if cost.gpu.cpu else _FORMULA + _PADDED
     return {
         "label": evidence.label,
-        "said": f"{said[0].upper()}{said[1:]}. {TTFT_UNDER_LOAD}.",
+        "said": f"{said[0].upper()}{said[1:]}.",
         "labels": _labels(evidence),
         "formula": f"{formula} {_FITTED}" if evidence.calibrated_on else formula,
         "gpu": _gpu(cost),

@@ -54,7 +54,7 @@ def test_the_file_takes_the_place_of_a_gpus_name(out: Path, capsys: pytest.Captu
     assert main([*VLLM, *QWEN, "--out", str(out)]) == 0
     label = "calibrated on 4 own points of qwen3-8b on H100 SXM (error: median"
     capsys.readouterr()
-    load = ["--rate", "5", "--slo", "itl=50ms", "--requests", "20", "--prompt-tokens", "100", "--answer-tokens", "20"]
+    load = ["--rate", "5", "--itl-p95", "50", "--requests", "20", "--prompt-tokens", "100", "--answer-tokens", "20"]
     assert plan(["--gpu", str(out), "--model", "qwen3-8b", *load]) == 0
     assert label in capsys.readouterr().out
     with Engine("qwen3-8b", run_as=str(out), clock=VirtualClock()) as engine:

@@ -16,9 +16,9 @@ from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.engine.simulated import deployment, origins_of
 from roseplay.lab.simulated_arm import SimulatedArm
 from roseplay.plan import text
+from roseplay.plan.limits import Limits
 from roseplay.plan.load import uniform_load
 from roseplay.plan.search import search
-from roseplay.plan.slo import SLO
 from roseplay.sim.calibrated import Calibration, find_hardware
 from roseplay.sim.cost import CostModel
 from roseplay.sim.gpus import GPU, SimulationError, find_gpu
@@ -75,14 +75,14 @@ def mutants(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 def use(file: Path) -> None:
     """Do with a calibration what the page, plans and the lab do; all that comes out must be finite."""
     config = EngineConfig(run_as=str(file), max_model_len=128, num_blocks=64)
-    cost, evidence = deployment(MODEL, config)
+    evidence = deployment(MODEL, config)[1]
     json.dumps(origins_of(MODEL, config, 64), allow_nan=False)
     assert "\n" not in f"{evidence} {evidence.label}"
 
     gpu, own = find_hardware(str(file))
-    shape, slo = find_shape(MODEL), SLO(100.0, 100.0)
-    tried = next(search(shape, gpu, uniform_load(4, 10.0, 30, 4, shape.vocab), slo, config, [1], own))
-    assert 0 < tried.figures.ttft_s[0] <= tried.seconds + cost.parameters.server_s < float("inf")
+    shape, limits = find_shape(MODEL), Limits(1e5, 1e5)
+    tried = next(search(shape, gpu, uniform_load(4, 10.0, 30, 4, shape.vocab), limits, config, [1], own))
+    assert 0 < tried.figures.ttft_s[0] < float("inf")
     assert all("\n" not in line for line in text.trust(tried, shape, gpu))
 
     arm = SimulatedArm(MODEL, config, Knobs())

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+HUB_IDS = {
+    "gpt2-124m": "openai-community/gpt2",
+    "llama-3.1-70b": "meta-llama/Llama-3.1-70B-Instruct",
+    "llama-3.1-8b": "meta-llama/Llama-3.1-8B-Instruct",
+    "llama-3.2-1b": "meta-llama/Llama-3.2-1B-Instruct",
+    "qwen3-0.6b": "Qwen/Qwen3-0.6B",
+    "qwen3-32b": "Qwen/Qwen3-32B",
+    "qwen3-8b": "Qwen/Qwen3-8B",
+    "qwen3.5-0.8b": "Qwen/Qwen3.5-0.8B",
+    "smollm-135m": "HuggingFaceTB/SmolLM-135M-Instruct",
+}
 _DIRECTORY = Path(__file__).resolve().parent
 
 
