@@ -21,6 +21,7 @@ from roseplay.settings import (
     TokenIds,
     Whole,
     check_all,
+    defaults_of,
     setting,
     settings_of,
 )
@@ -789,3 +790,10 @@ class SamplingParams:
 
 # All knobs and engine settings by name.
 SETTINGS = {**settings_of(Knobs), **settings_of(EngineConfig)}
+# The same for scripts of the page and of reports.
+CATALOGUE = {
+    group: {
+        name: {**setting.to_dict(), "default": defaults_of(kind)[name]} for name, setting in settings_of(kind).items()
+    }
+    for group, kind in (("knobs", Knobs), ("config", EngineConfig))
+}

@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # plotly takes half a second to import
 TOKENS = Path(__file__).with_name("tokens.css")
 _LIGHT = TOKENS.read_text(encoding="utf-8").partition("body.dark")[0]
 COLOURS: Mapping[str, str] = dict(re.findall(r"--rp-(\w+): (#\w{6});", _LIGHT))  # by name, as #rrggbb
-_PICTURE = "shared/pair/report.js"
 SANS, MONO = re.findall(r"--rp-(?:sans|mono): (.*);", _LIGHT)
 _STYLE = """
 body { margin: 0 auto; max-width: 1120px; padding: 24px 16px 48px; background: var(--rp-surface); color: var(--rp-ink);
@@ -39,8 +38,11 @@ th, td { text-align: right; } th:first-child, td:first-child, .notes td:last-chi
 th { font-size: var(--rp-sm); } td { font-family: var(--rp-mono); }
 td:first-child, .notes td:last-child { font-family: var(--rp-sans); color: var(--rp-ink2); }
 .notes td:last-child { color: var(--rp-ink3); } tr.differs td { background: var(--rp-rosewash); }
-.b { color: var(--rp-rose); } .better { font-weight: 700; }
+.b, .rp-hand { color: var(--rp-rose); } .better { font-weight: 700; }
 @media (max-width: 600px) { .pair { height: 620px; } td .quiet { display: block; } td:not(:first-child) { overflow-wrap: normal; } }
+.view { display: flex; flex-direction: column; height: 320px; } .rp-plot { flex: 1; min-height: 0; }
+.rp-plot canvas { display: block; width: 100%; height: 100%; } .rp-rt { float: right; font: var(--rp-small); }
+.rp-lg { margin-left: 12px; } .rp-lg svg { margin-right: 5px; vertical-align: middle; } .rp-lg b { font-weight: 700; }
 .two { display: grid; grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); gap: 0 32px; }
 """
 
@@ -89,12 +91,28 @@ def table(rows: Sequence[Sequence[str]], head: Sequence[str] = (), *, marked: in
     return f'<table class="{"notes" if notes else ""}">{top}{body}</table>'
 
 
+def drawn(element: str, module: str, data: Any, given: Mapping[str, Any] | None = None) -> str:
+    """Returns an element with a script in which a module of the page draws data into it.
+
+    Args:
+        element: its HTML; the first attribute is its class.
+        module: its export ``draw`` gets the element and the data.
+        given: what the server puts into the page for its modules (``shared/given.js``), if this one needs that.
+    """
+    name = re.findall(r'class="(\w+)"', element)[0]
+    script = script_of(module).replace("</", "<\\/")
+    draw = f'modules["{module}"].draw(document.querySelector(".{name}"), {_json(data)});'
+    head = "" if given is None else f'<script type="application/json" id="rose-given">{_json(given)}</script>'
+    return f'{head}{element}<script type="module">{script}{draw}</script>'
+
+
 def picture(pair: Mapping[str, Any]) -> str:
-    """Returns the picture of two runs, see ``traffic/pair.py``, without its sentence, drawn by the page's own module."""
-    data = json.dumps({**pair, "sentence": []}).replace("<", "\\u003c")
-    show = f'modules["{_PICTURE}"].showPair(document.querySelector(".pair"), {data});'
-    script = script_of(_PICTURE).replace("</", "<\\/")
-    return f'<canvas class="pair" role="img"></canvas><script type="module">{script}{show}</script>'
+    """Returns the picture of two runs, see ``traffic/pair.py``, without its sentence."""
+    return drawn('<canvas class="pair" role="img"></canvas>', "shared/pair/report.js", {**pair, "sentence": []})
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data).replace("<", "\\u003c")
 
 
 def figure(x: str, y: str) -> go.Figure:

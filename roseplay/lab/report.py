@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-from roseplay.config import GPU_KNOBS, SETTINGS
+from roseplay.config import CATALOGUE, GPU_KNOBS, SETTINGS, Knobs
 from roseplay.formats.numbers import (
     amount_text,
     common_unit,
@@ -16,15 +16,13 @@ from roseplay.formats.numbers import (
     ratio_text,
     setting_text,
 )
-from roseplay.formats.report_page import charts, heading, picture, report_page, table
+from roseplay.formats.report_page import drawn, heading, report_page, table
 from roseplay.formats.segments import as_html
-from roseplay.lab.comparison_charts import comparison_charts
 from roseplay.lab.document import ARMS
 from roseplay.lab.findings.finding import Row, is_once
-from roseplay.lab.point_charts import VALUE_AXIS, point_charts
-from roseplay.lab.points import arm_points, point_rows
+from roseplay.lab.points import KNOBS, PROMPT, RATE, arm_points, point_rows
 from roseplay.lab.words import kept_text, plain_value, runs_text, sentences, verdict_words
-from roseplay.settings import Setting
+from roseplay.settings import Setting, settings_of
 from roseplay.traffic.run_figures import FIGURES
 
 _TITLES = {"compare": ("A and B", "Result"), "sweep": ("sweep", "Values"), "find": ("search", "Tries")}
@@ -42,6 +40,11 @@ _PAIRS = {
     "rate_per_s": "rate, requests/s",
     "concurrency": "clients",
 }
+_VALUE = {
+    RATE: "rate, requests/s",
+    PROMPT: "prompt tokens",
+    **{name: settings_of(Knobs)[name].label.lower() for name in KNOBS},
+}
 
 Document = Mapping[str, Any]
 
@@ -50,8 +53,6 @@ def html_report(document: Document) -> str:
     """Returns the report of a checked document with a summary, as one HTML file."""
     compares = document["kind"] == "compare"
     what, rows_title = _TITLES[document["kind"]]
-    drawn = comparison_charts(document) if compares else point_charts(document)
-    made = charts(chart for _, _, chart in drawn)
     seconds = {"seconds": document["seconds"]} if "seconds" in document else {}
     parts = [
         f"<h1>{escape(document['title'])}</h1>",
@@ -59,8 +60,7 @@ def html_report(document: Document) -> str:
         "<ol>"
         + "".join(f"<li>{as_html(finding['words'])}</li>" for finding in document["summary"]["findings"])
         + "</ol>",
-        *([picture(document["summary"]["pair"])] if document["summary"].get("pair") else []),
-        *(part for (title, sub, _), chart in zip(drawn, made, strict=True) for part in (heading(title, sub), chart)),
+        drawn('<div class="views"></div>', "lab/report.js", document, {"settings": CATALOGUE, "labTerms": {}}),
         *(heading(rows_title), _html_table(result_table(document))),
         *(heading("Settings", "" if compares else "of every value"), _settings(document)),
         heading("Traffic and environment"),
@@ -134,7 +134,7 @@ def _metrics(document: Document) -> list[list[Cell]]:
 
 def _values(document: Document) -> list[list[Cell]]:
     rows = point_rows(document)
-    head, columns = [Cell(VALUE_AXIS[document["setting"]])], []
+    head, columns = [Cell(_VALUE[document["setting"]])], []
     for name in rows[0]["figures"]:
         found = [row["figures"][name] for row in rows]
         unit, values = common_unit(

@@ -6,6 +6,7 @@ import json
 
 import gradio as gr
 
+from roseplay.config import CATALOGUE
 from roseplay.engine.records import COLUMNS
 from roseplay.play.controls import IDS, Controls, slider_stops
 from roseplay.play.demos.catalog import DEMOS
@@ -16,7 +17,7 @@ from roseplay.play.page_host import PageHost
 from roseplay.play.prompt_bar import PromptBar
 from roseplay.play.sampling import SamplingPanel
 from roseplay.play.stops import RATE
-from roseplay.play.terms import CONTROLS, GLOSSARY, LAB, SETTINGS
+from roseplay.play.terms import CONTROLS, GLOSSARY, LAB
 from roseplay.play.traces import traces
 from roseplay.play.traffic_section import TrafficSection
 from roseplay.play.web import api, assets
@@ -35,7 +36,7 @@ def page_head(host: PageHost, view: str | None = None) -> str:
         "terms": CONTROLS,
         "glossary": GLOSSARY,
         "labTerms": LAB,
-        "settings": SETTINGS,
+        "settings": CATALOGUE,
         "controls": IDS,
         "stops": {"steady-rate": RATE.values, **{IDS[knob]: stops.values for knob, stops in slider_stops().items()}},
         "plotly": assets.plotly_address(),

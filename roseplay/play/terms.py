@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from roseplay.config import EngineConfig, Knobs, SamplingParams
-from roseplay.settings import defaults_of, settings_of
+from roseplay.settings import settings_of
 from roseplay.traffic.run_figures import DEFINITIONS
 
 TERMS = {
@@ -203,14 +203,6 @@ LAB = {
     **DEFINITIONS,
     "itl": f"{DEFINITIONS['itl']} All pauses of a run count together.",
     "same_tokens": "Whether A and B generated exactly the same tokens. Where two tokens are almost equally likely, rounding may decide between them.",
-}
-
-# The catalogue of settings for the page's scripts.
-SETTINGS = {
-    group: {
-        name: {**setting.to_dict(), "default": defaults_of(kind)[name]} for name, setting in settings_of(kind).items()
-    }
-    for group, kind in (("knobs", Knobs), ("config", EngineConfig))
 }
 
 KEYS = (

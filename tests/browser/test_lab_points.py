@@ -98,7 +98,8 @@ def test_a_sweep_is_run_shown_kept_and_sent(live: Served, page: Page, tmp_path: 
     assert [float(line["rate_per_s"]) for line in rows] == [4, 8]
     with page.expect_popup() as popup:
         page.locator("#lab-report").click()
-    expect(popup.value.locator("svg").first).to_be_visible()
+    goodput = popup.value.get_by_role("img", name="Goodput by value. 4 requests/s: ")
+    expect(goodput).to_have_attribute("aria-label", re.compile("8 requests/s: "))
     popup.value.close()
     with page.expect_download() as download:
         page.locator("#lab-export").click()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,16 @@ def test_the_report_marks_the_settings_that_differ_whatever_is_said_of_them(docu
     assert report.count('<tr class="differs">') == 1
 
 
+def test_settings_that_differ_come_first(document) -> None:
+    document["arms"]["B"]["knobs"]["prefill_max_tokens"] = None
+    report = html_report(parse_result(json.dumps(document).encode()))
+    table = report[report.index("<h2>Settings ") :]
+    names = re.findall(r'<tr[^>]*><td>[^<]* <span class="quiet">(\w+)</span></td>', table)
+    differs = document["arms"]["A"]["differs"]
+    assert differs and names[: len(differs)] == differs
+    assert "<td>unlimited</td>" in table
+
+
 def test_waiting_times_are_those_of_each_tenant(document) -> None:
     def of(small: float, large: float) -> dict[str, Any]:
         flood = [request(number, 100.0, queue_ms=large, tenant="flood") for number in range(7)]
@@ -289,7 +300,7 @@ def test_the_picture_shows_a_typical_run_of_each_arm_with_the_gaps_of_every_answ
     assert summary_of(made(document, [[5.0]], [[5.0]]))["pair"] is None, "gaps without their answers have no times"
 
 
-def test_the_report_of_a_comparison_begins_with_its_picture(document) -> None:
+def test_the_views_of_a_report_are_below_its_sentences(document) -> None:
     report = html_report(parse_result(json.dumps(document).encode()))
-    assert report.index("<ol>") < report.index('<canvas class="pair"') < report.index("Plotly.newPlot")
+    assert report.index("<ol>") < report.index('class="views"') < report.index("<h2>Result")
     assert '"longest": [' in report

@@ -30,7 +30,9 @@ def imports(name: str) -> dict[str, list[str]]:
         parts: list[str] = []
         for part in (folder / where).parts:
             parts = parts[:-1] if part == ".." else [*parts, part]
-        found.setdefault("/".join(parts), []).extend(one.strip() for one in names.split(",") if one.strip())
+        found.setdefault("/".join(parts), []).extend(
+            one.partition(" as ")[0].strip() for one in names.split(",") if one.strip()
+        )
     return found
 
 

@@ -10,10 +10,10 @@ import { whenReady } from "../shared/ready.js";
 import { stored } from "../shared/storage.js";
 import { takeFiles } from "../shared/takefiles.js";
 import { restore } from "./files.js";
-import { followJob, running } from "./job.js";
+import { followJob } from "./job.js";
 import { setMode } from "./mode.js";
 import { adoptCatalogue, chooseScenario } from "./plan.js";
-import { ARMS, lab, LAST_SCENARIO, say, scenarioNamed, shownResult, tell } from "./state.js";
+import { ARMS, lab, LAST_SCENARIO, measuring, say, scenarioNamed, shownResult, tell } from "./state.js";
 
 // ---- the drawings, 64 x 34 --------------------------------------------------------------------------------
 const box = (x, y, width, height, color) => ["rect", { x, y, width, height, fill: `var(--rp-${color})` }];
@@ -175,7 +175,7 @@ function boxes() {
 
 /* Enable the buttons of the tab that can be pressed now. */
 function enableButtons() {
-  const busy = running(), result = Boolean(shownResult());
+  const busy = measuring(), result = Boolean(shownResult());
   const can = { run: !busy && lab.plan, stop: busy, report: result, export: result, link: result };
   for (const [name, may] of Object.entries(can)) {
     const button = document.getElementById(`lab-${name}`);

@@ -17,8 +17,7 @@ import {
   resultOnServer,
   showResult,
 } from "./document.js";
-import { running } from "./job.js";
-import { lab, say, shownResult, tell } from "./state.js";
+import { lab, measuring, say, shownResult, tell } from "./state.js";
 
 const LARGEST = 64e6, COPIED_MS = 2500;
 let dialog = null;
@@ -28,7 +27,7 @@ export async function restore() {
   const wanted = wantedResult();
   try {
     if (wanted) return await fromServer(wanted);
-    if (running()) return;
+    if (measuring()) return;
     const last = lab.mode === "compare" ? lastShown() : await newest(), document = last ? await getKept(last) : null;
     if (document) showResult(document);
   } catch (error) {

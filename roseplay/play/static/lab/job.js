@@ -11,41 +11,36 @@ import { ARMS, lab, measuring, say, shownResult, tell } from "./state.js";
 
 const ASK_MS = 300, RETRY_MS = 1500, OTHERS_MS = 2000, MOST_RETRIES = 8;
 const MINE = "roseplay-lab-job"; // the job that this browser has started: its result is shown even after a reload
-let timer = 0, starting = false, given = null;
-
-/** Whether a run is under way. */
-export const running = () => starting || measuring();
-
-/** Whether a run has been requested but has not begun. */
-export const isStarting = () => starting || Boolean(lab.job && lab.job.state === "starting");
+let timer = 0, given = null;
 
 export async function run() {
-  if (running() || !lab.plan) return;
+  if (measuring() || !lab.plan) return;
+  const { mode, job: before } = lab;
+  const job = { id: "", kind: mode, state: "starting", error: null, progress: [], left_s: null, result: null };
   say("");
-  starting = true;
+  lab.job = job;
   tell("job");
   try {
-    const { mode } = lab, { job } = await ask("/lab/run", { body: runOrder() });
-    starting = false;
+    job.id = (await ask("/lab/run", { body: runOrder() })).job;
     lab.edited = false;
     if (mode === "compare") lab.document = null;
     given = Object.fromEntries(ARMS.map((arm) => [arm, new Set(lab.plan[arm].given)]));
-    keep(MINE, job);
-    followJob({ id: job, kind: mode, state: "starting", error: null, progress: [], left_s: null, result: null });
+    keep(MINE, job.id);
+    followJob(job);
     tell("document");
     tell("points");
   } catch (error) {
-    starting = false;
+    lab.job = before;
     say(error);
     tell("job");
   }
 }
 
 export async function stop() {
-  if (!running()) return;
+  if (!measuring()) return;
   try {
     await ask("/lab/stop", { body: {} });
-    look();
+    if (lab.job.id) look();
   } catch (error) {
     say(error);
   }
@@ -72,11 +67,11 @@ async function look() {
     const have = allRows(lab.job.so_far).reduce((runs, { row }) => runs + row.runs, 0);
     const job = await ask(`/lab/job?id=${encodeURIComponent(id)}&have=${have}`);
     failures = 0;
-    if (lab.job.id !== id || !running()) return; // another poll was faster
+    if (lab.job.id !== id || !measuring()) return; // another poll was faster
     if (job.so_far === undefined) job.so_far = lab.job.so_far; // nothing more was measured
     const more = job.so_far !== lab.job.so_far;
     lab.job = job;
-    if (!running()) return await ended(job);
+    if (!measuring()) return await ended(job);
     tell("job");
     if (more) tell("points");
     timer = setTimeout(look, ASK_MS);
@@ -123,8 +118,8 @@ async function bring(job) {
 /* Also follow a run that another page has begun. */
 let askedAt = -Infinity;
 on("frame", async (delta) => {
-  if (!delta.lab || !lab.catalogue || running() || performance.now() - askedAt < OTHERS_MS) return;
+  if (!delta.lab || !lab.catalogue || measuring() || performance.now() - askedAt < OTHERS_MS) return;
   askedAt = performance.now();
   const { state } = await ask("/lab").catch(() => ({ state: null }));
-  if (state && !running()) followJob(state);
+  if (state && !measuring()) followJob(state);
 });

@@ -3,9 +3,8 @@ import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { renameDocument } from "./document.js";
-import { isStarting, running } from "./job.js";
 import { allRows, plainValue, settingLabel } from "./points/document.js";
-import { ARMS, lab, meaning, shownResult, simulates } from "./state.js";
+import { ARMS, lab, meaning, measuring, shownResult, simulates } from "./state.js";
 
 const { count } = format;
 let title = null, name = null, about = null, left = null, error = null, bars = null;
@@ -22,7 +21,7 @@ export function mount(element) {
 
 /* [{label, arm, repeat, done, total, seconds, state}] of the job, otherwise of the result, otherwise of the plan. */
 function runs() {
-  const job = running() && lab.job, compares = lab.mode === "compare";
+  const job = measuring() && lab.job, compares = lab.mode === "compare";
   if (job) return !compares ? byValue(job) : job.progress.length ? job.progress : planned();
   if (!compares) return measured();
   if (!lab.document) return planned();
@@ -115,8 +114,8 @@ function titleOf(title) {
 }
 
 function state() {
-  if (isStarting()) return "starting";
-  if (!running()) return shownResult() && lab.edited ? "settings changed since" : "";
+  if (lab.job?.state === "starting") return "starting";
+  if (!measuring()) return shownResult() && lab.edited ? "settings changed since" : "";
   const { progress, left_s: left } = lab.job, done = progress.filter((run) => run.state === "done").length;
   const rest = typeof left === "number" ? ` · about ${Math.max(1, Math.ceil(left))} s left` : "";
   if (lab.mode === "compare") return `run ${Math.min(done + 1, progress.length)} of ${progress.length}${rest}`;
@@ -128,7 +127,7 @@ function state() {
 
 function show() {
   if (!lab.scenario) return message();
-  const all = runs(), of = (running() && lab.job && lab.job.title) || lab.scenario.title;
+  const all = runs(), of = (measuring() && lab.job && lab.job.title) || lab.scenario.title;
   write(title, titleOf(of));
   write(about, words(all));
   write(left, state());

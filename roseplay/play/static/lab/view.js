@@ -4,9 +4,8 @@ import { onKeys, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { Panel } from "../shared/panel.js";
 import { palette } from "../shared/theme.js";
-import { running } from "./job.js";
 import { RUN_WORDS } from "./mode.js";
-import { lab } from "./state.js";
+import { lab, measuring } from "./state.js";
 
 const compared = () => Boolean(lab.document);
 
@@ -59,7 +58,7 @@ class LabView extends Panel {
     spec.draw(pen, area, T);
     const read = has && this.point ? spec.read(area, this.point) : null;
     if (read && read.marks) read.marks(pen, area, T);
-    const empty = running() ? "Measuring." : `Press ${RUN_WORDS[lab.mode]}.`;
+    const empty = measuring() ? "Measuring." : `Press ${RUN_WORDS[lab.mode]}.`;
     if (!has) pen.note(empty, (area.x0 + area.x1) / 2, (area.y0 + area.y1) / 2);
     const { subtitle } = spec;
     write(this.subtitle, read ? read.words : typeof subtitle === "string" ? subtitle : subtitle());

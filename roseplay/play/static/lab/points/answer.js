@@ -8,8 +8,7 @@ import { poll } from "../../shared/poll.js";
 import { drawn, plain } from "../../shared/sentence.js";
 import { store } from "../../shared/store.js";
 import { setLimits } from "../document.js";
-import { running } from "../job.js";
-import { lab, meaning, shownPoints } from "../state.js";
+import { lab, meaning, measuring, shownPoints } from "../state.js";
 import { settingChoice } from "./asked.js";
 import { answerRow, findingsOf, settingLabel } from "./document.js";
 
@@ -67,7 +66,7 @@ function show() {
   const shown = lab.mode === "find" ? shownPoints() : null;
   offer();
   const wordsOf = (...kinds) => (shown ? findingsOf(shown, ...kinds).map(({ words }) => words) : []);
-  if (!shown) found.replaceChildren(running() ? "Measuring." : "Press Find.");
+  if (!shown) found.replaceChildren(measuring() ? "Measuring." : "Press Find.");
   else found.replaceChildren(...wordsOf("Answer", "NoAnswer", "Unfinished").flatMap(drawn));
   write(doubt, wordsOf("Regret", "Doubt").map(plain).join(" "));
   write(why, wordsOf("Limited", "SearchPrice").map(plain).join(" "));
@@ -81,7 +80,7 @@ function offer() {
   apply.hidden = !row || (row.value === null && store.knobs[shown.setting] === null);
   if (!row) return;
   write(apply, row.value === null ? "Remove the limit" : `Apply ${format.limit(row.value)}`);
-  apply.disabled = running() || poll.held || store.knobs[shown.setting] === row.value;
+  apply.disabled = measuring() || poll.held || store.knobs[shown.setting] === row.value;
   apply.title = poll.held ? "A replay is shown: go back to live first." : "";
 }
 

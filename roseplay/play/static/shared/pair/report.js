@@ -6,14 +6,14 @@ import { describePair, drawPair } from "./picture.js";
 /** @import { Pair } from "../types.js" */
 
 /** Keep a picture drawn on a canvas. @param {HTMLCanvasElement} canvas @param {Pair} pair */
-export function showPair(canvas, pair) {
+export function draw(canvas, pair) {
   const pen = createPen(canvas);
   canvas.setAttribute("aria-label", describePair(pair));
-  const draw = () => {
+  const again = () => {
     const { clientWidth: width, clientHeight: height } = canvas;
     pen.begin(width, height);
     drawPair(pen, width, height, pair, palette());
   };
-  new ResizeObserver(draw).observe(canvas);
-  document.fonts.ready.then(draw);
+  new ResizeObserver(again).observe(canvas);
+  document.fonts.ready.then(again);
 }
