@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import os
 import re
 import shutil
@@ -17,6 +18,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from roseplay.own_models import SMOLLM2_HUB_ID
+from tests.test_install import install
 from tests.test_structure import parsed, statements
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -144,6 +147,50 @@ def test_run_time_pins_are_complete() -> None:
                 assert canonicalize_name(needed.name) in pinned, f"{name} needs {needed}, which is not pinned"
 
 
+# What the hub installs in one run with a Space's requirements.txt, besides Gradio at the version of the front matter.
+ADDED_TO_A_SPACE = ["gradio[oauth,mcp]=={sdk_version}", "uvicorn>=0.14.0", "websockets>=10.4", "spaces"]
+
+
+def front_matter() -> dict[str, list[str]]:
+    """The settings of the Space at the beginning of README.md: each with its value, or with the lines of its list."""
+    settings: dict[str, list[str]] = {}
+    name = ""
+    for line in (REPOSITORY / "README.md").read_text().split("---\n")[1].splitlines():
+        if line.startswith("  - "):
+            settings[name].append(line[4:])
+        else:
+            name, _, value = line.partition(":")
+            settings[name] = [value.strip(' "')] if value else []
+    return settings
+
+
+def test_a_space_resolves_with_what_the_hub_adds(tmp_path: Path) -> None:
+    """Nothing is installed: uv resolves as an installation into an empty folder would."""
+    if importlib.util.find_spec("uv") is None:
+        pytest.skip("uv is not installed here; `make test` installs it")
+    (version,), (python,) = (front_matter()[name] for name in ("sdk_version", "python_version"))
+    (tmp_path / "hub.in").write_text("\n".join(ADDED_TO_A_SPACE).format(sdk_version=version))
+    files = ["requirements.txt", str(tmp_path / "hub.in"), "-o", os.devnull]
+    result = subprocess.run(
+        [*install.UV, "compile", "--quiet", *files, "--python-version", python],
+        cwd=REPOSITORY,
+        env={**install.Uv().env, "UV_HTTP_RETRIES": "0"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if "Failed to fetch" in result.stderr:
+        pytest.skip("the package index cannot be reached")
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_space_has_smollm2_in_the_hubs_cache_from_the_start() -> None:
+    model, files = front_matter()["preload_from_hub"][0].split()
+    assert model == SMOLLM2_HUB_ID
+    assert {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"} <= set(files.split(","))
+
+
 def is_installed(requirement: Requirement) -> bool:
     try:
         return requirement.specifier.contains(metadata.version(requirement.name))
@@ -213,6 +260,7 @@ def test_make_help_lists_the_targets() -> None:
 
 
 def test_no_file_that_installs_names_a_package_host() -> None:
-    for name in ("Makefile", "requirements.txt", "pyproject.toml", ".ci/run", ".ci/constraints.txt", ".ci/oldest.txt"):
+    files = "Makefile requirements.txt pyproject.toml .ci/run .ci/install.py .ci/constraints.txt .ci/oldest.txt"
+    for name in files.split():
         text = (REPOSITORY / name).read_text()
         assert not re.search(r"(https?|file)://|--(extra-)?index-url|--find-links|(^|\s)-e \S+@|\+cpu", text), name
