@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
 __all__ = ["Engine", "EngineConfig", "Knobs", "SamplingParams", "__version__"]
 
 if TYPE_CHECKING:
+    __version__: str
     from roseplay.config import EngineConfig, Knobs, SamplingParams
     from roseplay.engine.client import Engine
 
@@ -25,4 +25,8 @@ def __getattr__(name: str) -> Any:
         import roseplay.config
 
         return getattr(roseplay.config, name)
+    if name == "__version__":
+        from roseplay.version import current_version
+
+        return current_version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "config": {"settings"},
     "arguments": {"settings", "own_models"},
     "own_models": set(),
+    "version": set(),
     "host_memory": set(),
     "core": {"settings", "config"},
     "model": {"config", "core", "own_models", "host_memory"},
@@ -56,7 +57,7 @@ MAY_IMPORT = {
     "calibrate": SHARED | {"sim", "engine", "remote", "traffic", "doctor"},
     "cli": {"plan", "calibrate", "recording", "wire", "lab", "play", "serve", "bench", "remote", "doctor"},
     "__main__": {"cli"},
-    "__init__": {"config", "engine"},
+    "__init__": {"config", "engine", "version"},
 }
 
 
