@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,24 @@ def called(model: str) -> str:
         return SMOLLM2_NAME
     path = os.path.expanduser(model)
     return Path(path).resolve().name.removesuffix(".gguf") if os.path.exists(path) else model
+
+
+def selecting(model: Any) -> set[str]:
+    """Returns the names that select a model: as given, its hub id, its folder or file with or without the path.
+
+    Args:
+        model: the argument of ``Engine``; one in memory has no such names.
+    """
+    if not isinstance(model, str):
+        return set()
+    if model == SMOLLM2:
+        file = smollm2_file()
+        return {SMOLLM2, SMOLLM2_NAME, SMOLLM2_HUB_ID, *selecting(None if file is None else str(file))}
+    path = Path(os.path.expanduser(model))
+    if os.path.exists(path):
+        return {model, str(path), str(path.resolve()), path.name, called(model)}
+    repository = re.match(r"[\w.-]+/[\w.-]+(?=[/:])", model)  # of a hub id with a file or a quantization
+    return {model, repository[0]} if repository else {model}
 
 
 # A pool of the usual size would look empty. This many fill seven rows of the block map, and a burst on the page uses

@@ -199,6 +199,7 @@ def make_server(host: PageHost, options: Options, interrupts: Interrupts) -> Any
         log_requests=asked.log_requests,
         traces=asked.traces(),
         has_api=not options.addresses,
+        names=asked.served_model_name,
         view=options.view,
     )
     config = uvicorn.Config(app, log_config=None, log_level=asked.log_level, timeout_graceful_shutdown=2)

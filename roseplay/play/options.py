@@ -96,16 +96,11 @@ def _names(lists: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for names in lists or () for name in names.split(",") if name.strip()))
 
 
+_OF_PROGRAMS = ("kv_events_port", "forward_pass_port", "otlp_traces_endpoint", "served_model_name")
 # What needs an engine of one's own, besides its settings, by the flag that leaves it out, and why it does.
 _FOREIGN = {
-    "replay": (
-        "--replay shows a recording without an engine",
-        ("model", "models", "record", "kv_events_port", "forward_pass_port", "otlp_traces_endpoint"),
-    ),
-    "url": (
-        "--url shows a server that runs already",
-        ("replay", "models", "kv_events_port", "forward_pass_port", "otlp_traces_endpoint", "log_requests"),
-    ),
+    "replay": ("--replay shows a recording without an engine", ("model", "models", "record", *_OF_PROGRAMS)),
+    "url": ("--url shows a server that runs already", ("replay", "models", *_OF_PROGRAMS, "log_requests")),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -66,6 +66,7 @@ def create_app(
     log_requests: bool = False,
     traces: Traces | None = None,
     has_api: bool = True,
+    names: Sequence[str] = (),
     view: str | None = None,
 ) -> FastAPI:
     """Returns the application of a page; it starts and closes a ``Playground`` that is passed as ``host``.
@@ -78,10 +79,11 @@ def create_app(
         traces: records the API's requests; closed with the application.
         view: which controls the page shows at first, see ``page_head``.
         has_api: whether programs are served below ``/v1``; not if another server's API is shown.
+        names: under which they may also ask for the model, see ``ModelNames``.
     """
     own = host if isinstance(host, Playground) else None  # an ``EngineHost`` begins before its page is built
     served = has_api and not host.replaying
-    monitor = Monitor(host, log_requests=log_requests, traces=traces) if served else None
+    monitor = Monitor(host, log_requests=log_requests, traces=traces, names=names) if served else None
     drain = Drain() if drain is None else drain
 
     @asynccontextmanager
@@ -122,7 +124,7 @@ def create_app(
     if picker is not None:
         app.include_router(model_router(picker))
     if monitor is not None:
-        add_program_routes(app, host, monitor, traces)
+        add_program_routes(app, host, monitor, names, traces)
     add_recording_routes(app, host)
     return gr.mount_gradio_app(
         app,

@@ -16,6 +16,7 @@ from roseplay.serve.admission import submits
 from roseplay.serve.answers import Answer
 from roseplay.serve.bodies import ChatBody, CompletionBody, Usage
 from roseplay.serve.errors import METHODS, PREFIX, ApiError, OpenAIRoute, refuse_other_methods
+from roseplay.serve.model_names import ModelNames
 from roseplay.serve.prompt_text import PromptText
 from roseplay.serve.served import Served
 from roseplay.serve.submitting import cancel_all, prepare_chat, prepare_completion, prompt_texts, submit_all
@@ -26,25 +27,28 @@ if TYPE_CHECKING:
 _LOOK_S = 0.25  # interval of checks whether a client that waits for a complete answer is still connected
 
 
-def api_router(served: Served, traces: Traces | None = None) -> APIRouter:
+def api_router(served: Served, names: ModelNames, traces: Traces | None = None) -> APIRouter:
     """Returns the routes of an engine; ``traces`` follows each accepted request."""
     router = APIRouter(prefix=PREFIX, route_class=OpenAIRoute)
 
     @router.get("/models")
     def models() -> dict[str, Any]:
-        return {"object": "list", "data": [_model(served.engine)]}
+        engine = served.engine
+        return {"object": "list", "data": [_model(engine, name) for name in names.listed(engine)]}
 
     @router.get("/models/{name:path}")
     def model(name: str) -> dict[str, Any]:
-        _check_name(served.engine, name)
-        return _model(served.engine)
+        names.check(served.engine, name)
+        return _model(served.engine, name)
 
     @router.post("/completions")
     async def completions(body: CompletionBody, request: Request) -> Response:
+        names.check(served.engine, body.model)
         return await _answer(served, body, request, traces)
 
     @router.post("/chat/completions")
     async def chat_completions(body: ChatBody, request: Request) -> Response:
+        names.check(served.engine, body.model)
         return await _answer(served, body, request, traces)
 
     refuse_other_methods(router)
@@ -57,21 +61,13 @@ def api_router(served: Served, traces: Traces | None = None) -> APIRouter:
     return router
 
 
-def _model(engine: EngineLike) -> dict[str, Any]:
-    info = engine.info
-    about = {"id": info.model, "object": "model", "created": 0, "owned_by": "roseplay"}
-    return {**about, "max_model_len": info.max_model_len}
-
-
-def _check_name(engine: EngineLike, name: str) -> None:
-    if name != engine.info.model:
-        message = f"there is no model {name!r} here: use {engine.info.model!r}"
-        raise ApiError(404, message, param="model", code="model_not_found")
+def _model(engine: EngineLike, name: str) -> dict[str, Any]:
+    about = {"id": name, "object": "model", "created": 0, "owned_by": "roseplay"}
+    return {**about, "max_model_len": engine.info.max_model_len}
 
 
 async def _answer(served: Served, body: CompletionBody | ChatBody, request: Request, traces: Traces | None) -> Response:
     engine = served.engine
-    _check_name(engine, body.model)
 
     def submit() -> Answer:
         answer = _submitted(engine, body, request.scope)

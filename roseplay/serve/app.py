@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from roseplay.serve.errors import OpenAIRoute
 from roseplay.serve.guard import Guard
 from roseplay.serve.health import health_router
 from roseplay.serve.keys import KeyGate
+from roseplay.serve.model_names import ModelNames
 from roseplay.serve.monitor import Monitor, ReplyCounter, metrics_router
 from roseplay.serve.runtime_config import runtime_config_router
 from roseplay.serve.served import Served
@@ -55,6 +56,7 @@ def create_app(
     log_requests: bool = False,
     traces: Traces | None = None,
     monitor: Monitor | None = None,
+    names: Sequence[str] = (),
     routers: Iterable[APIRouter] = (),
 ) -> FastAPI:
     """Returns the application of an engine without a web page.
@@ -65,9 +67,10 @@ def create_app(
         drain: refuses new requests once it has begun.
         traces: records the API's requests; closed with the application.
         monitor: serves ``/metrics`` and logs requests; by default a new one for this engine.
+        names: under which clients may also ask for the model, see ``ModelNames``.
         routers: additional routes.
     """
-    reporting = monitor or Monitor(served, log_requests=log_requests, traces=traces)
+    reporting = monitor or Monitor(served, log_requests=log_requests, traces=traces, names=names)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -87,7 +90,7 @@ def create_app(
     app.include_router(health_router(served, drain))
     for router in routers:  # before the API's, which answers everything else below /v1
         app.include_router(router)
-    add_program_routes(app, served, reporting, traces)
+    add_program_routes(app, served, reporting, names, traces)
 
     @app.get("/", include_in_schema=False)
     def root() -> PlainTextResponse:
@@ -98,12 +101,14 @@ def create_app(
     return app
 
 
-def add_program_routes(app: FastAPI, served: Served, monitor: Monitor, traces: Traces | None = None) -> None:
+def add_program_routes(
+    app: FastAPI, served: Served, monitor: Monitor, names: Sequence[str] = (), traces: Traces | None = None
+) -> None:
     """Add ``/metrics``, ``/reset_prefix_cache`` and everything below ``/v1``."""
     app.include_router(metrics_router(monitor))
     app.include_router(runtime_config_router(served))
     app.include_router(_prefix_cache_router(served))
-    app.include_router(api_router(served, traces))
+    app.include_router(api_router(served, ModelNames(names), traces))
 
 
 def _prefix_cache_router(served: Served) -> APIRouter:

@@ -171,6 +171,7 @@ def _serve_replicas(options: Options, replicas: range, listener: socket.socket, 
     least, most = replicas[0], replicas[-1] if len(replicas) > 1 else None
     grace_s, round_robin = options.server.grace_s, options.round_robin
     settings = RaySettings(options.model, options.config, options.knobs, least, most, round_robin, grace_s)
+    settings = dataclasses.replace(settings, names=options.server.served_model_name)
     with local_engine(settings) as engine:
         served = ServedEngine(engine)
         _serve(served, options.server, listener, interrupts, RayMonitor, [replicas_router(engine)])
@@ -193,8 +194,9 @@ def _serve(
 
     drain, hosts = Drain(), allowed_hosts(options.host, options.allow_host)
     key, log_requests, traces = options.api_key, options.log_requests, options.traces()
-    monitor = (monitor_class or Monitor)(served, log_requests=log_requests, traces=traces)
-    app = create_app(served, hosts, key=key, drain=drain, traces=traces, monitor=monitor, routers=routers)
+    names = options.served_model_name
+    monitor = (monitor_class or Monitor)(served, log_requests=log_requests, traces=traces, names=names)
+    app = create_app(served, hosts, key=key, drain=drain, traces=traces, monitor=monitor, names=names, routers=routers)
     config = uvicorn.Config(app, log_config=None, log_level=options.log_level, timeout_graceful_shutdown=2)
     server = DrainingServer(config, drain, options.grace_s, interrupts, abort=served.engine.abort_all)
     address, info = address_of(listener, options.host), served.engine.info

@@ -50,12 +50,13 @@ class Metrics:
     Args:
         info: the engine's; gives the labels and the range of the token histograms.
         engine: the engine's label within its server.
+        model_name: the model's label, by default its name.
     """
 
-    def __init__(self, info: EngineInfo, engine: str = "0") -> None:
+    def __init__(self, info: EngineInfo, engine: str = "0", *, model_name: str | None = None) -> None:
         self.registry = CollectorRegistry()
         self._info = info
-        self._labels = {"model_name": info.model, "engine": engine}
+        self._labels = {"model_name": model_name or info.model, "engine": engine}
         self._last: StepRecord | None = None
         self._stalls = decode_stalls.DecodeStalls()
         self._make_gauges()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPMethod
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from roseplay.engine.telemetry import Telemetry, TelemetryEvent
 from roseplay.serve.errors import PREFIX
 from roseplay.serve.follower import Follower
 from roseplay.serve.metrics import Metrics
+from roseplay.serve.model_names import ModelNames
 from roseplay.serve.request_log import log_request
 from roseplay.serve.served import Served
 
@@ -41,10 +42,13 @@ class Monitor:
     Args:
         log_requests: whether to log each request that ends.
         traces: receives the engine's events; closed with the monitor.
+        names: of the model for clients; the first is the label of metrics, see ``ModelNames``.
     """
 
-    def __init__(self, served: Served, *, log_requests: bool = False, traces: Traces | None = None) -> None:
-        self._served, self._traces = served, traces
+    def __init__(
+        self, served: Served, *, log_requests: bool = False, traces: Traces | None = None, names: Sequence[str] = ()
+    ) -> None:
+        self._served, self._traces, self._names = served, traces, ModelNames(names)
         self._metrics: Metrics | None = None  # created when an engine is running, since its model is a label
         self._telemetry: Telemetry | None = None  # of that engine
         self._making = threading.Lock()
@@ -81,7 +85,8 @@ class Monitor:
         """Begin an engine's figures at 0, with its model as their label."""
         with self._making:  # several threads may be the first
             if self._metrics is None or self._telemetry is not engine.telemetry:
-                self._metrics, self._telemetry = Metrics(engine.info), engine.telemetry
+                self._telemetry = engine.telemetry
+                self._metrics = Metrics(engine.info, model_name=self._names.listed(engine)[0])
 
     def _engine_metrics(self) -> Metrics:
         if self._metrics is None:

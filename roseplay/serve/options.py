@@ -33,6 +33,7 @@ class ServerOptions:
         kv_events_port, forward_pass_port, publish_host: where the engine's telemetry is published for routers; a port
             of None publishes nothing.
         otlp_traces_endpoint: where a span of each API request is sent; None sends none.
+        served_model_name: names that the model answers to, see ``ModelNames``.
     """
 
     host: str = "127.0.0.1"
@@ -46,6 +47,7 @@ class ServerOptions:
     forward_pass_port: int | None = None
     publish_host: str = "127.0.0.1"
     otlp_traces_endpoint: str | None = None
+    served_model_name: tuple[str, ...] = ()
 
     @property
     def publishes(self) -> bool:
@@ -103,6 +105,13 @@ def add_server_flags(parser: Any, port: int) -> None:
         help="another host name by which clients may address this server; may be repeated",
     )
     group.add_argument(
+        "--served-model-name",
+        action="extend",
+        nargs="+",
+        metavar="NAME",
+        help="a name by which clients may ask for the model, besides its own; /v1/models lists these instead",
+    )
+    group.add_argument(
         "--api-key",
         type=_key,
         default=os.environ.get(KEY_VARIABLE) or None,
@@ -151,8 +160,9 @@ def server_options(arguments: Mapping[str, Any]) -> ServerOptions:
         import roseplay.wire.extra
     if arguments["otlp_traces_endpoint"] is not None:
         import roseplay.serve.traces  # noqa: F401
-    options = ServerOptions(**{field.name: arguments[field.name] for field in dataclasses.fields(ServerOptions)})
-    return dataclasses.replace(options, allow_host=tuple(options.allow_host))
+    given = {field.name: arguments[field.name] for field in dataclasses.fields(ServerOptions)}
+    lists = {name: tuple(given[name] or ()) for name in ("allow_host", "served_model_name")}
+    return ServerOptions(**{**given, **lists})
 
 
 def _port(text: str) -> int:

@@ -48,6 +48,7 @@ def test_what_flags_say() -> None:
         *("0.0.0.0", 65535, ("a", "b"), "k", "debug", True, 0.0, 5557, 0, "127.0.0.2")
     )
     assert options("--grace 3600").grace_s == 3600
+    assert options("--served-model-name a b --served-model-name c").served_model_name == ("a", "b", "c")
     parsed = parse("--model other --worker thread --max-batch-size 3".split())
     assert (parsed.model, parsed.config.worker, parsed.config.threads) == ("other", "thread", None)
     assert parsed.knobs.max_batch_size == 3

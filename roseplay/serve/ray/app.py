@@ -37,8 +37,9 @@ class Ingress:
     ) -> None:
         about = await handle.about.remote()
         tokenizer = await asyncio.to_thread(open_tokenizer, settings.model, settings.config)
-        self._hosts = hosts
+        self._hosts, self._names = hosts, settings.names
         self._engine = RayEngine(handle, about, settings.config, tokenizer, settings.max_replicas)
+        self._engine.model = settings.model
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Ray Serve after ``__init__``."""
@@ -46,7 +47,8 @@ class Ingress:
         hosts = allowed_hosts("127.0.0.1", self._hosts) | ({"*digits*"} if self._hosts else set())
         key = os.environ.get(KEY_VARIABLE) or None
         routers = [replicas_router(self._engine)]
-        return create_app(served, hosts, key=key, drain=Drain(), monitor=RayMonitor(served), routers=routers)
+        names, monitor = self._names, RayMonitor(served)
+        return create_app(served, hosts, key=key, drain=Drain(), monitor=monitor, names=names, routers=routers)
 
 
 def app(args: Mapping[str, Any]) -> Any:
@@ -54,16 +56,18 @@ def app(args: Mapping[str, Any]) -> Any:
 
     Args:
         args: ``model``; ``replicas`` (1); ``most_replicas``, for autoscaling; ``engine`` and ``knobs``, settings by
-            name; ``hosts``, names under which clients may reach the API; ``round_robin``; ``grace_s``.
+            name; ``hosts``, names under which clients may reach the API; ``served_model_name``, one or more by which
+            they may ask for the model; ``round_robin``; ``grace_s``.
 
     Raises:
         ValueError: an argument is wrong.
     """
-    known = {"model", "replicas", "most_replicas", "engine", "knobs", "hosts", "round_robin", "grace_s"}
+    known = {"model", "replicas", "most_replicas", "engine", "knobs", "hosts", "served_model_name", "round_robin"}
+    known |= {"grace_s"}
     unknown = sorted(set(args) - known)
     if unknown or "model" not in args:
         raise ValueError(f"unknown argument {', '.join(unknown)}" if unknown else "give the argument model")
-    most = args.get("most_replicas")
+    most, served = args.get("most_replicas"), args.get("served_model_name", ())
     settings = RaySettings(
         model=str(args["model"]),
         config=EngineConfig(**args.get("engine", {})),
@@ -72,6 +76,7 @@ def app(args: Mapping[str, Any]) -> Any:
         most_replicas=None if most is None else int(most),
         round_robin=str(args.get("round_robin", False)).lower() == "true",
         grace_s=float(args.get("grace_s", 30.0)),
+        names=(served,) if isinstance(served, str) else tuple(served),
     )
     ingress = serve.deployment(Ingress, name="Ingress").options(
         max_ongoing_requests=MAX_ONGOING,

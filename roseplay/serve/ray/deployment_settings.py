@@ -17,6 +17,7 @@ class RaySettings:
         most_replicas: the most that the autoscaler may start; None means no autoscaler.
         round_robin: send requests to replicas in turn, whatever they hold; for comparison.
         loopback: whether replicas can be reached only from this machine.
+        names: of the model for clients, see ``ModelNames``.
         grace_s: how long a replica that shuts down may take to finish its requests.
     """
 
@@ -28,6 +29,7 @@ class RaySettings:
     round_robin: bool = False
     grace_s: float = 30.0
     loopback: bool = False
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         most = self.most_replicas

@@ -59,7 +59,7 @@ class RayEngine(EngineElsewhere):
         }
     )
     client_delay: str | None = None
-    model = None
+    model: Any = None
 
     def __init__(
         self, handle: Any, about: About, config: EngineConfig, tokenizer: Any | None, most_replicas: int

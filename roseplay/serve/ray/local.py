@@ -30,6 +30,7 @@ def local_engine(settings: RaySettings) -> Iterator[RayEngine]:
     with local_ray(num_cpus()):
         handle, about = deploy(settings)
         with RayEngine(handle, about, settings.config, tokenizer, settings.max_replicas) as engine:
+            engine.model = settings.model
             yield engine
 
 

@@ -16,6 +16,7 @@ from roseplay.core.cache_events import block_hashes
 from roseplay.engine.client import Engine
 from roseplay.serve.follower import Follower
 from roseplay.serve.metrics import Metrics
+from roseplay.serve.model_names import ModelNames
 from roseplay.serve.ray.autoscaling import KV_USAGE
 from roseplay.serve.ray.deployment_settings import RaySettings
 from roseplay.serve.ray.extra import serve
@@ -43,7 +44,9 @@ class Replica:
         self._shared: dict[str, SharedStream] = {}
         self._resident = ResidentBlocks()
         rank = _rank()
-        self._metrics, self._figures = Metrics(self.engine.info, rank), FigureCounter(self.engine.info, rank)
+        name = ModelNames(settings.names).listed(self.engine)[0]
+        self._metrics = Metrics(self.engine.info, rank, model_name=name)
+        self._figures = FigureCounter(self.engine.info, rank)
         takers = (self._resident.take, self._metrics.take, self._figures.take)
         self._follower = Follower(lambda: self.engine, *takers)
         self._follower.start()
