@@ -16,8 +16,9 @@ from roseplay.own_models import EMBEDDED
 STEP_S = 10.0
 # Sizes of the first steps, in tokens: a decode, a prompt that backends compute token by token, and a longer one.
 FIRST_SIZES = (1, 2, 64)
-# Step sizes measured at the start, in tokens, as long as all of them are expected to take at most MEASURE_S seconds.
-MEASURE_SIZES, MEASURE_S = (1, 4, 16, 64, 256), 1.5
+# Step sizes measured at the start, in tokens, as long as all of them are expected to take at most MEASURE_S seconds. A
+# decode is so short that other programs often disturb it: up to a third of that time is spent on more of them.
+MEASURE_SIZES, MEASURE_DECODES, MEASURE_S = (1, 4, 16, 64, 256), 5, 2.0
 ENOUGH = 16  # with a measured step of this many tokens, the first runs, which may include compilation, are not needed
 # An answer with fewer tokens per second is too slow to watch.
 WATCHABLE = 8.0
@@ -61,9 +62,9 @@ class StepTimes:
     def measure(
         self, run: Callable[[int], None], first: dict[int, float], clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        """Measure steps of growing size, each size twice if ``MEASURE_S`` seconds suffice.
+        """Measure steps of growing size, each size twice and a decode more often, if ``MEASURE_S`` seconds suffice.
 
-        The faster run of each size counts, because a machine is often busy with other work during a start.
+        The fastest run of each size counts, because a machine is often busy with other work during a start.
 
         Args:
             run: computes a number of tokens, in prompts as long as possible, and waits for them.
@@ -73,14 +74,18 @@ class StepTimes:
         """
         took: dict[int, float] = {}
         spent, before = 0.0, (1, 0.0)
-        for tokens in MEASURE_SIZES * 2:
-            if spent + before[1] * tokens / before[0] > MEASURE_S:
+        sizes = (*MEASURE_SIZES[:1] * MEASURE_DECODES, *MEASURE_SIZES[1:], *MEASURE_SIZES)
+        for number, tokens in enumerate(sizes):
+            more_decodes = number < MEASURE_DECODES
+            if spent + before[1] * tokens / before[0] > (MEASURE_S / 3 if more_decodes else MEASURE_S):
+                if more_decodes:
+                    continue
                 break
             begin = clock()
             run(tokens)
             seconds = clock() - begin
             took[tokens] = min(seconds, took.get(tokens, seconds))
-            spent, before = spent + seconds, (tokens, seconds)
+            spent, before = spent + seconds, (tokens, took[tokens])
         if max(took, default=0) < ENOUGH:
             took = {**first, **took}
         self.base_s = took[min(took)]

@@ -21,7 +21,8 @@ _LEAST_S = 1e-7
 
 
 class MeasuredSpeed:
-    """Follows an engine's telemetry. One thread calls ``take``; any thread may read ``speed``.
+    """Follows an engine's telemetry, unless it is simulated: its speed is known. One thread calls ``take``; any thread may
+    read ``speed``.
 
     Args:
         info: the engine's facts.
@@ -36,9 +37,10 @@ class MeasuredSpeed:
         self._step = _Recent(_STEPS, speed.step_s) if speed else _Recent(_ANSWERS)
         self._token = _Recent(_PROMPTS, speed.token_s) if speed else _Recent(_ANSWERS)
         self._slow_motion = slow_motion
+        self._known = info.simulated and speed is not None
 
     def take(self, events: Iterable[TelemetryEvent]) -> None:
-        for event in events:
+        for event in () if self._known else events:
             if isinstance(event, StepEvent):
                 self._take_step(event.record)
             elif isinstance(event, KnobEvent):
@@ -51,7 +53,9 @@ class MeasuredSpeed:
         if not self.speed or not tokens:
             return
         now, took_s = self.speed, (record.end_ns - record.start_ns) / 1e9 / self._slow_motion
-        if record.prompt_tokens >= _LEAST_PROMPT and tokens * now.token_s >= now.step_s:
+        # Otherwise what it took beyond another step says little.
+        long = max(tokens * now.token_s, took_s - now.step_s) >= now.step_s
+        if record.prompt_tokens >= _LEAST_PROMPT and long:
             self.speed = Speed(now.step_s, self._token.quartile_with((took_s - now.step_s) / (tokens - 1)))
         elif not record.prompt_tokens:
             self.speed = Speed(self._step.quartile_with(took_s - (tokens - 1) * now.token_s), now.token_s)

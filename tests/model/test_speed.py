@@ -140,6 +140,12 @@ def test_the_start_is_not_kept_waiting_by_a_large_model():
     assert measured(lambda tokens: 0.01 + 0.0001 * tokens).spent < speed.MEASURE_S  # type: ignore[attr-defined]
 
 
+def test_a_start_beside_other_programs_measures_the_machine_itself():
+    stalls = iter([0.2, 0.2])
+    times = measured(lambda tokens: 0.01 + 0.0001 * tokens + next(stalls, 0.0))
+    assert times.base_s == pytest.approx(0.0101)
+
+
 def test_predictions_grow_with_tokens_and_context():
     times = measured(lambda tokens: 0.01 + 0.0001 * tokens)
     short, long, late = step_of((0, 10)), step_of((0, 500)), step_of((1500, 500))

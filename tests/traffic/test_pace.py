@@ -143,6 +143,21 @@ def test_a_stall_right_after_the_start_is_not_the_engines_speed() -> None:
     assert measured.speed == USUAL
 
 
+def test_a_start_that_was_disturbed_is_forgotten() -> None:
+    measured = MeasuredSpeed(dataclasses.replace(INFO, decode_s=30 * USUAL.step_s, prompt_token_s=USUAL.token_s / 30))
+    measured.take(steps(USUAL))
+    assert measured.speed is not None
+    assert measured.speed.step_s == pytest.approx(USUAL.step_s, rel=0.1)
+    assert measured.speed.token_s == pytest.approx(USUAL.token_s, rel=0.1)
+
+
+def test_the_speed_of_simulated_hardware_is_known() -> None:
+    info = dataclasses.replace(INFO, decode_s=0.001, prompt_token_s=0.00003, simulated="a GPU")
+    measured = MeasuredSpeed(info)
+    measured.take(steps(USUAL))
+    assert measured.speed == Speed.of(info)
+
+
 def test_slow_motion_is_not_a_slow_engine() -> None:
     measured = MeasuredSpeed(dataclasses.replace(INFO, decode_s=USUAL.step_s, prompt_token_s=USUAL.token_s))
     measured.take([KnobEvent(Knobs(slow_motion=10.0), 0, 0, {"slow_motion": (1.0, 10.0)}), *steps(USUAL, 10.0)])

@@ -89,7 +89,7 @@ def plan(
         largest = fitted(usual, lambda one: longest_s(one, speed), limit)
         size = _filling(demo, largest, sharing, info) if demo.fills_pool else largest
         if demo.slow_prompts:
-            _check_prompts_take_time(demo, size, acts[0][1], Speed.of(info) or speed)
+            _check_prompts_take_time(demo, size, acts[0][1], speed)
         takes_s = [_takes_s(scene, under, size, usual, speed) for scene, under in acts]
         factor = slow_motion(max(takes_s), demo.watched_s)
         takes_s = [factor * one for one in takes_s]

@@ -80,16 +80,19 @@ on("frame", (/** @type {Delta} */ { reset, frames = [], demo }) => {
     if (shown.open && requests.some(([, event]) => event === "submitted")) open(false);
     if (!pair) continue;
     ofDemo = Boolean(demo || demos.caption);
-    take({ ...pair, about: `${pair.about}, ${ofModel()}` }, true, ofDemo);
+    take({ ...pair, about: `${pair.about}, ${ofModel()}` }, !demos.caption || ends(), ofDemo);
   }
 });
 
+/* Whether a demo tells its result, which the picture does not give away before. */
+const ends = () => demos.caption?.scene === demos.caption?.scenes - 1;
+
 /* The last caption of a demo that compares bursts speaks of it; the next demo takes it away. */
 on("demo", () => {
-  const { scene, scenes } = demos.caption ?? {};
-  if (scene === 0) ofDemo = false;
-  if (scene === 0 && shown.demo) take(null);
-  if (ofDemo && scene === scenes - 1) open(true);
+  const begins = demos.caption?.scene === 0;
+  if (begins) ofDemo = false;
+  if (begins && shown.demo) take(null);
+  if (ofDemo && demos.caption && ends()) open(true);
 });
 
 document.addEventListener("keydown", ({ key }) => {
