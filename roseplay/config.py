@@ -8,6 +8,7 @@ what to use instead, so that no other code has to.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -16,6 +17,7 @@ from roseplay.settings import (
     Choice,
     Number,
     Strings,
+    Structure,
     Switch,
     Text,
     TokenIds,
@@ -33,6 +35,7 @@ from roseplay.settings import (
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 256
 MAX_TENANT_CHARACTERS = 256
+MAX_STRUCTURE_CHARACTERS = 1 << 20
 
 # The values of the knob ``scheduling_policy``; ``roseplay/core/waiting_queue.py`` has the classes.
 POLICIES = ("fcfs", "shortest", "priority", "lpm", "fair")
@@ -263,6 +266,14 @@ class EngineConfig:
         "uses all threads (with Numba). Used only where a test at load time gives the same results. A GPU uses CUDA "
         "graphs instead.",
         needs="a CPU",
+    )
+    mask_overlap: bool = setting(
+        True,
+        Switch(),
+        "Masks beside the model",
+        "engine: structured output",
+        "The tokens that a structured output allows next are computed in a thread while the model runs. When off, each step "
+        "computes them before the model.",
     )
     attention: str = setting(
         "auto",
@@ -638,7 +649,8 @@ GPU_KNOBS = tuple(name for name, knob in settings_of(Knobs).items() if knob.need
 class SamplingParams:
     """How one request's tokens are drawn, when it ends, and what scheduling policies know about it.
 
-    ``stop`` may be a single string or any sequence of strings, ``stop_token_ids`` any sequence of integers.
+    ``stop`` may be a single string or any sequence of strings, ``stop_token_ids`` any sequence of integers,
+    ``structured_outputs`` a mapping or its JSON text.
     """
 
     max_new_tokens: int = setting(
@@ -762,6 +774,18 @@ class SamplingParams:
         vllm="prompt_logprobs",
     )
 
+    structured_outputs: str | None = setting(
+        None,
+        Structure(MAX_STRUCTURE_CHARACTERS, none="free text"),
+        "Structured output",
+        "grammar",
+        "What the answer must follow: a JSON schema, a regular expression that all of it matches, or texts to choose from. "
+        "Only tokens with which it can go on are drawn. When it is complete, the answer ends, also if end-of-sequence tokens "
+        "are ignored. Needs llguidance; not where a GPU is simulated.",
+        costs="The allowed tokens are computed beside the model; a step waits for them if they take longer.",
+        vllm="structured_outputs",
+    )
+
     priority: int = setting(
         0,
         Whole(),
@@ -785,6 +809,8 @@ class SamplingParams:
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
         object.__setattr__(self, "stop", stop)
         object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
+        if isinstance(self.structured_outputs, Mapping):  # as text, it can be hashed and sent
+            object.__setattr__(self, "structured_outputs", json.dumps(self.structured_outputs, ensure_ascii=False))
         check_all(self)
 
 

@@ -7,6 +7,7 @@ flags and their help, the page's controls and tooltips, error messages and docs/
 from __future__ import annotations
 
 import dataclasses
+import json
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -213,6 +214,26 @@ class TokenIds:
 
     def __str__(self) -> str:
         return "token ids (integers of at least 0)"
+
+
+@dataclass(frozen=True)
+class Structure(Text):
+    """What an answer must follow, as the JSON text of an object with one key, see ``SamplingParams.structured_outputs``."""
+
+    def allows(self, value: object) -> bool:
+        try:
+            given: Any = json.loads(value) if isinstance(value, str) and len(value) <= self.most else None
+        except ValueError:
+            return False
+        match given:
+            case {"json": dict() | str() | bool()} | {"regex": str()}:
+                return len(given) == 1
+            case {"choice": [_, *_] as texts}:
+                return len(given) == 1 and all(isinstance(text, str) and text for text in texts)
+        return False
+
+    def __str__(self) -> str:
+        return '{"json": a JSON schema}, {"regex": a text} or {"choice": a list of texts}, none of them empty'
 
 
 def _within(value: float, least: float | None, most: float | None) -> bool:

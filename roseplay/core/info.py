@@ -59,6 +59,7 @@ class EngineInfo:
         prompt_token_s: seconds that each further token adds to a step, measured at the start; 0 if not measured.
         server: kind and address of the other server that computes; None where the engine computes itself. Counts and
             sizes that such a server does not report are 0.
+        eos_token_ids: tokens that end an answer.
         simulated: the hardware whose speed is simulated, and how far its times can be trusted; None where a model is
             computed.
         evidence: the label of simulated times, such as ``uncalibrated``; None where a model is computed.
@@ -90,6 +91,7 @@ class EngineInfo:
     decode_s: float = 0.0
     prompt_token_s: float = 0.0
     server: str | None = None
+    eos_token_ids: list[int] = field(default_factory=list)
     simulated: str | None = None
     evidence: str | None = None
     sampling_defaults: Mapping[str, float | int] = field(default_factory=dict)

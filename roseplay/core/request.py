@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roseplay.config import SamplingParams
 
@@ -56,6 +56,7 @@ class Request:
         miss: why the first token that it computed itself was not cached; None until it computes one.
         num_lost_tokens: the most tokens that it had computed when it was preempted.
         lookup: guesses its next tokens; None until they are first to be guessed.
+        matcher: follows its answer in a grammar (``model/grammar.py``); None for free text.
         seed: seed of its sampling noise: ``sampling.seed``, or one drawn by the engine.
     """
 
@@ -64,7 +65,7 @@ class Request:
         "status", "num_computed_tokens", "prefill_end", "block_table", "state_slot", "answer_state", "branch",
         "chain", "num_chained_blocks", "last_step",
         "num_cached_tokens", "num_shared_tokens", "num_prompt_logprobs", "miss", "lookup", "num_preemptions",
-        "num_lost_tokens", "finish_reason",
+        "num_lost_tokens", "matcher", "finish_reason",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +76,7 @@ class Request:
         *,
         eos_token_ids: frozenset[int] = frozenset(),
         seed: int = 0,
+        matcher: Any = None,
     ) -> None:
         if not prompt_token_ids:
             raise ValueError("the prompt has no tokens: give at least one")
@@ -84,9 +86,9 @@ class Request:
         self.num_prompt_tokens = len(prompt_token_ids)
         self.sampling = sampling
         self.seed = sampling.seed if sampling.seed is not None else seed
-        self.eos_token_ids = frozenset(sampling.stop_token_ids) | (
-            frozenset() if sampling.ignore_eos else eos_token_ids
-        )
+        ends = matcher is not None or not sampling.ignore_eos
+        self.eos_token_ids = frozenset(sampling.stop_token_ids) | (eos_token_ids if ends else frozenset())
+        self.matcher = matcher
         self.status = RequestStatus.WAITING
         self.num_computed_tokens = 0
         self.prefill_end = self.num_prompt_tokens

@@ -122,6 +122,7 @@ class StepResult:
         logprobs: log-probabilities for each entry; None where none were requested.
         prepare_ns, forward_ns, sample_ns: time on the host for building the batch, the model and drawing tokens; on a
             GPU, the time to launch them.
+        mask_ns, mask_wait_ns: time that masks of structured outputs took, and the time that the step waited for them.
         device_ns: time from the step's first work on the device to its last; equals ``forward_ns`` on a CPU.
         errors: by index of the entry, why it has no token; its request ends with this message, other requests continue.
         prompt_logprobs: by index of the entry, the log-probabilities at the positions that the step names.
@@ -134,6 +135,8 @@ class StepResult:
     prepare_ns: int = 0
     forward_ns: int = 0
     sample_ns: int = 0
+    mask_ns: int = 0
+    mask_wait_ns: int = 0
     device_ns: int = 0
     graph: bool | None = None
     errors: dict[int, str] = field(default_factory=dict)

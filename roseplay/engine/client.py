@@ -56,6 +56,7 @@ from roseplay.engine.start import (
     wait_until_ready,
 )
 from roseplay.engine.stream import Listener, Stream
+from roseplay.engine.structured import check_structure
 from roseplay.engine.telemetry import Telemetry
 from roseplay.engine.transport import Transport, TransportFactory, WorkerGoneError, start_transport
 
@@ -184,6 +185,7 @@ class Engine:
         token_ids = encode_prompt(prompt, self.tokenizer, self.info.vocab_size)
         self.info.check_fits(len(token_ids), params.max_new_tokens)
         self.info.check_stop_tokens(params)
+        check_structure(params, self.tokenizer, self.info)
         if self._knobs.admission == "blocking":
             with self._one_at_a_time():
                 stream = self._enqueue(token_ids, params, submitted_ns, on_update)

@@ -6,6 +6,7 @@ All times are in ns of the engine's clock (see ``roseplay/clock.py``).
 from __future__ import annotations
 
 import copy
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,10 +20,13 @@ from roseplay.engine.records import EntryRecord, StepRecord
 
 @dataclass(slots=True)
 class Submit:
+    """A new request. The worker's inbox adds the matcher, ``compiled``, to one with a structured output."""
+
     request_id: int
     prompt_token_ids: list[int]
     sampling: SamplingParams
     submitted_ns: int
+    compiled: Future[Any] | None = None
 
 
 @dataclass(slots=True)

@@ -77,6 +77,8 @@ def step_record(
         forward_ns=result.forward_ns,
         sample_ns=result.sample_ns,
         device_ns=result.device_ns,
+        mask_ms=round(result.mask_ns / 1e6, 3),
+        mask_wait_ms=round(result.mask_wait_ns / 1e6, 3),
         entries=entries,
         block_changes=_block_changes(scheduler),
         graph=result.graph,

@@ -69,6 +69,8 @@ class StepFigures(StepCounts):
     swapped_in: Annotated[int, "blocks", "copied back"] = 0
     state_slots: Annotated[int, "slots", "that requests have after it, of a model with recurrent layers"] = 0
     states_kept: Annotated[int, "states", "that the prefix cache keeps after it"] = 0
+    mask_ms: Annotated[float, "ms", "a thread beside the model computed which tokens its grammars allow"] = 0.0
+    mask_wait_ms: Annotated[float, "ms", "in which it waited for them"] = 0.0
     graph: Annotated[bool | None, "", "whether it was replayed; null without CUDA graphs or recordings"] = None
     entries: Annotated[list[EntryRecord], "", "its requests"] = field(default_factory=list)
 

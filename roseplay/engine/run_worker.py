@@ -15,6 +15,7 @@ from roseplay.engine.load_runner import load_model_runner
 from roseplay.engine.messages import Event, Failed
 from roseplay.engine.runner import RunnerFactory
 from roseplay.engine.slow_motion import Inbox
+from roseplay.engine.structured import Compiler, CompilingInbox
 from roseplay.engine.worker import Worker, one_line
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ def run_worker(
     """
     try:
         runner = make_runner(model, config, Reporter(send if reports else None), clock)
+        inbox = CompilingInbox(inbox, Compiler(model, config, runner.info()).start)
         worker = Worker(runner, config, knobs, inbox, send, clock)
     except (EngineStartError, UnsupportedKnobError) as error:
         send(Failed(str(error), reason=getattr(error, "reason", None)))

@@ -187,6 +187,7 @@ class Worker:
                     command.sampling,
                     eos_token_ids=self.runner.eos_token_ids,
                     seed=seed,
+                    matcher=command.compiled and command.compiled.result(),
                 )
             )
         except ValueError as error:

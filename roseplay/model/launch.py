@@ -9,6 +9,7 @@ import torch
 
 from roseplay.core.step import Step, StepResult
 from roseplay.model.device_errors import judge
+from roseplay.model.masks import StepMasks
 from roseplay.model.prompt_logprobs import PromptLogprobs, has_nan
 from roseplay.model.step_sampler import Draws
 
@@ -50,6 +51,7 @@ class LaunchedStep:
         draws: the drawn tokens; None if the step draws none.
         prepare_ns, forward_ns, sample_ns, graph: as in ``StepResult``.
         observe: called with the step and the seconds that it took.
+        masks: the masks that were applied.
         prompt_logprobs: the log-probabilities of prompt tokens; None if the step wants none.
     """
 
@@ -62,6 +64,7 @@ class LaunchedStep:
     graph: bool | None
     observe: Callable[[Step, float], None]
     prompt_logprobs: PromptLogprobs | None = None
+    masks: StepMasks | None = None
 
     def result(self) -> StepResult:
         """Wait for the step and return its result. Raises ``DeviceLostError`` if the GPU can no longer be used."""
@@ -84,7 +87,9 @@ class LaunchedStep:
                 continue
             result.token_ids[i], result.logprobs[i] = token, logprobs
             if token is None:
-                result.errors[i] = BAD_LOGITS
+                matcher = self.step.entries[i].request.matcher
+                stuck = None if matcher is None else matcher.error
+                result.errors[i] = f"the answer cannot follow its grammar any further: {stuck}" if stuck else BAD_LOGITS
         if self.prompt_logprobs is not None:
             result.prompt_logprobs = self.prompt_logprobs.read()
             bad = [i for i, logprobs in result.prompt_logprobs.items() if has_nan(logprobs)]
@@ -93,6 +98,8 @@ class LaunchedStep:
         result.prepare_ns, result.forward_ns, result.sample_ns = self.prepare_ns, self.forward_ns, self.sample_ns
         result.device_ns = self.forward_ns if device_ns is None else device_ns
         result.graph = self.graph
+        if self.masks is not None:
+            result.mask_ns, result.mask_wait_ns = self.masks.took_ns, self.masks.waited_ns
         on_host_ns = self.prepare_ns + self.forward_ns + self.sample_ns
         self.observe(self.step, (on_host_ns if device_ns is None else device_ns) / 1e9)
         return result

@@ -75,7 +75,7 @@ class ModelRunner:
         self._inference_mode = torch.inference_mode()
         self._stepping = exclusive.stepping if self.runs_ahead else contextlib.nullcontext()
         self._forward = self._make_forward()
-        self._sampler = StepSampler(self._release_memory, accelerator)
+        self._sampler = StepSampler(self._release_memory, accelerator, mask_overlap=config.mask_overlap)
         token_bytes, has_states = self._kv_bytes_per_token(), bool(loaded.state_shapes)
         self.num_host_blocks = choose_host_blocks(config, token_bytes, has_states=has_states)
         attention = default_backend(loaded.device) if config.attention == "auto" else config.attention
@@ -131,6 +131,7 @@ class ModelRunner:
             state_snapshots=self.num_state_snapshots,
             state_bytes=bytes_per_slot(loaded.state_shapes),
             host_blocks=self.num_host_blocks,
+            eos_token_ids=sorted(self.eos_token_ids),
         )
 
     @property
@@ -211,6 +212,7 @@ class ModelRunner:
         if host is not None and step.prompt_logprobs:
             rows = predicting_rows(step, host.cu_seqlens_q)
             host.logits_rows = np.concatenate([host.logits_rows, rows])
+        masks = self._sampler.masks(step, pin=self._on_gpu)
         timer = DeviceTimer(self.loaded.device)
         self.cache.swap(step.swapped_out, step.swapped_in)
         self.cache.copy_blocks(step.copies)
@@ -225,7 +227,7 @@ class ModelRunner:
         if step.prompt_logprobs:
             prompt_logprobs = PromptLogprobs(step, logits[num_wanted:])
             logits = logits[:num_wanted].clone()  # so that the rest can be freed
-        draws = self._sampler.sample(step, wanted, logits, argmax)
+        draws = self._sampler.sample(step, wanted, logits, argmax, masks)
         timer.mark()
         return LaunchedStep(
             step,
@@ -237,6 +239,7 @@ class ModelRunner:
             graph=graph,
             observe=self.times.observe,
             prompt_logprobs=prompt_logprobs,
+            masks=masks,
         )
 
     def _compute(self, host: HostBatch | None, *, may_replay: bool) -> Computed:

@@ -20,6 +20,7 @@ class Dialect:
         metrics_hint: how to start it with metrics; "" if it always has them, or never.
         clear_hint, cached_hint, times_hint: likewise, how to start it so that its prefix cache can be cleared, and so
             that its answers report how much of their prompts was cached and how long they waited.
+        structures: whether it takes vLLM's ``structured_outputs``; others take JSON schemas as OpenAI does.
         counts_chunks: whether each chunk has the token count so far if ``continuous_usage_stats`` asks for it.
     """
 
@@ -30,6 +31,7 @@ class Dialect:
     clear_hint: str = ""
     cached_hint: str = ""
     times_hint: str = ""
+    structures: bool = False
     counts_chunks: bool = False
 
 
@@ -38,13 +40,14 @@ _VLLM_NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 
 # By the ``owned_by`` of a server's models.
 DIALECTS = {
-    "roseplay": Dialect("roseplay", _VLLM_NEUTRAL, counts_chunks=True),
+    "roseplay": Dialect("roseplay", _VLLM_NEUTRAL, structures=True, counts_chunks=True),
     "vllm": Dialect(
         "vLLM",
         _VLLM_NEUTRAL,
         clear_hint="start it with VLLM_SERVER_DEV_MODE=1",
         cached_hint="start it with --enable-prompt-tokens-details",
         times_hint="start it with --enable-per-request-metrics",
+        structures=True,
         counts_chunks=True,
     ),
     "sglang": Dialect(

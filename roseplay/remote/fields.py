@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,8 @@ def request_of(prompt: Any, params: SamplingParams, model: str, dialect: Dialect
     """Returns the path below ``/v1`` and the body of a request: a chat for messages, else a completion.
 
     Raises:
-        ValueError: the prompt is empty or of another kind, or log-probabilities are asked for.
+        ValueError: the prompt is empty or of another kind, or log-probabilities or a structure are asked for that the
+            server cannot give.
     """
     if params.logprobs is not None or params.prompt_logprobs is not None:
         raise ValueError("log-probabilities are not read over HTTP: leave logprobs and prompt_logprobs out")
@@ -53,4 +55,15 @@ def _sampling_fields(params: SamplingParams, dialect: Dialect) -> dict[str, Any]
             fields[dialect.renamed.get(name) or _RENAMED.get(name, name)] = (
                 list(value) if isinstance(value, tuple) else value
             )
+    if params.structured_outputs is not None:
+        fields |= _structure(json.loads(params.structured_outputs), dialect)
     return fields
+
+
+def _structure(structure: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
+    if dialect.structures:
+        return {"structured_outputs": structure}
+    if "json" not in structure:
+        raise ValueError(f"structured_outputs: {dialect.title} is sent JSON schemas only, give json or leave it out")
+    schema = json.loads(structure["json"]) if isinstance(structure["json"], str) else structure["json"]
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}}

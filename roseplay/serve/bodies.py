@@ -29,7 +29,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "min_tokens": (0,),
     "modalities": (["text"],),
     "parallel_tool_calls": (True,),
-    "response_format": ({"type": "text"},),
     "service_tier": ("auto", "default"),
     "skip_special_tokens": (True,),
     "store": (False,),
@@ -48,7 +47,6 @@ _WHY = {
     "include_obfuscation": "events are not padded",
     "modalities": "this server writes text",
     "reasoning_effort": "it has no effect on this model",
-    "response_format": "JSON schemas are not implemented",
     "store": "nothing is stored",
     "web_search_options": "this server does not search",
 }
@@ -113,6 +111,35 @@ class StreamOptions(_Body):
         return self
 
 
+class JsonSchema(_Body):
+    """What ``response_format`` has beside its type. ``strict`` changes nothing: answers always follow the schema."""
+
+    name: str
+    schema_: Annotated[dict[str, Any], Field(alias="schema")]
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(_Body):
+    """OpenAI's way to ask for JSON."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    @model_validator(mode="after")
+    def _schema(self) -> ResponseFormat:
+        if (self.json_schema is None) == (self.type == "json_schema"):
+            raise _refused("json_schema", "json_schema belongs to the type json_schema: give both, or neither")
+        return self
+
+    @property
+    def structure(self) -> dict[str, Any] | None:
+        """The same as ``SamplingParams.structured_outputs``."""
+        if self.type == "text":
+            return None
+        return {"json": {"type": "object"} if self.json_schema is None else self.json_schema.schema_}
+
+
 class Sampling(_Body):
     """The fields that completions and chats share. ``SamplingParams`` defines and checks their ranges.
 
@@ -134,6 +161,7 @@ class Sampling(_Body):
     frequency_penalty: float = 0.0
     seed: int | None = None
     stop: Annotated[_Text | _Texts, _TextOrList] = Field(default_factory=list)
+    response_format: ResponseFormat | None = None
     # Added by vLLM.
     priority: int = 0
     top_k: int = 0
@@ -141,6 +169,7 @@ class Sampling(_Body):
     repetition_penalty: float = 1.0
     ignore_eos: bool = False
     stop_token_ids: _TokenIds = Field(default_factory=list)
+    structured_outputs: dict[str, Any] | None = None
 
     @property
     def limit(self) -> str:
@@ -154,6 +183,20 @@ class Sampling(_Body):
         if options is None or not options.include_usage:
             return "none"
         return "all" if options.continuous_usage_stats else "last"
+
+    @property
+    def structure(self) -> tuple[str, dict[str, Any] | None]:
+        """What the answer must follow, after the name of the field that says so."""
+        if self.response_format is not None and self.response_format.structure is not None:
+            return "response_format", self.response_format.structure
+        given = self.structured_outputs or {}
+        return "structured_outputs", {name: value for name, value in given.items() if value is not None} or None
+
+    @model_validator(mode="after")
+    def _one_structure(self) -> Sampling:
+        if self.structured_outputs is not None and self.structure[0] == "response_format":
+            raise _refused("structured_outputs", "structured_outputs and response_format are both given: leave one out")
+        return self
 
     @model_validator(mode="after")
     def _options_of_streams(self) -> Sampling:

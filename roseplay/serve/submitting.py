@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from roseplay.config import SamplingParams
 from roseplay.core.budget import RequestTooLargeError
-from roseplay.core.info import EngineInfo
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.stream import Stream
+from roseplay.engine.structured import check_structure
 from roseplay.serve.bodies import MOST_ANSWERS, MOST_PROMPT_LOGPROBS, ChatBody, CompletionBody, Sampling
 from roseplay.serve.errors import ApiError, under_their_name
 from roseplay.serve.prompt_text import PromptText, prompt_text
@@ -114,12 +114,13 @@ def _prepare(
             raise ApiError(400, str(error), param=param, code="context_length_exceeded") from None
         at_most = min(room, recommended.get("max_new_tokens", room)) if most is None else most
         more = {"max_new_tokens": int(at_most), **logprobs}
-        requests += [Prepared(token_ids, _params(body, info, number, more)) for number in range(body.n)]
+        requests += [Prepared(token_ids, _params(body, engine, number, more)) for number in range(body.n)]
     return requests
 
 
-def _params(body: Sampling, info: EngineInfo, number: int, more: Mapping[str, int | None]) -> SamplingParams:
+def _params(body: Sampling, engine: EngineLike, number: int, more: Mapping[str, int | None]) -> SamplingParams:
     """Returns the parameters of answer ``number`` to one prompt; recommended ones fill in for missing fields."""
+    info, (field, structure) = engine.info, body.structure
     drawn = {name: getattr(body, name) for name in _DRAWN}
     drawn.update(
         {name: value for name, value in info.sampling_defaults.items() if name in drawn.keys() - body.model_fields_set}
@@ -130,13 +131,14 @@ def _params(body: Sampling, info: EngineInfo, number: int, more: Mapping[str, in
         **{name: getattr(body, name) for name in _UNCHANGED},
         "seed": None if body.seed is None else body.seed + number,
         "tenant": body.user or None,
+        "structured_outputs": structure,
         **more,
     }
     try:
         params = SamplingParams(**given)
         info.check_stop_tokens(params)
+        check_structure(params, engine.tokenizer, info)
         return params
     except SettingError as error:
-        raise under_their_name(
-            error, {**{name: name for name in given}, "max_new_tokens": body.limit, "tenant": "user"}
-        ) from None
+        names = {**{name: name for name in given}, "max_new_tokens": body.limit, "tenant": "user"}
+        raise under_their_name(error, {**names, "structured_outputs": field}) from None

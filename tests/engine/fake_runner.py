@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from roseplay.clock import SYSTEM_CLOCK
@@ -11,7 +12,9 @@ from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.step import Step, StepResult, TokenLogprobs
 from roseplay.engine.messages import Command, Event, Finished, NewToken, Shutdown, StepOutput, Submit
 from roseplay.engine.runner import Done
+from roseplay.engine.structured import CompilingInbox
 from roseplay.engine.worker import Worker
+from roseplay.model.grammar import Matcher
 from tests.core.device import WHY, Device, Truth
 
 MEMORY = FreeMemory(5, 6, 7)
@@ -130,6 +133,7 @@ class Loop:
         eos: Iterable[int] = (),
         seed: int = 0,
         config: EngineConfig | None = None,
+        start: Callable[[str], Future[Matcher]] | None = None,
         **knobs: object,
     ):
         self.runner = runner or FakeRunner()
@@ -140,7 +144,8 @@ class Loop:
         self.script: list[list[Command] | Callable[[], list[Command]]] = []
         self.runner.eos_token_ids = frozenset(eos)
         config = config or EngineConfig(seed=seed)
-        self.worker = Worker(self.runner, config, Knobs(**knobs), inbox=self, send=self._send, clock=self.runner.clock)
+        inbox = self if start is None else CompilingInbox(self, start)
+        self.worker = Worker(self.runner, config, Knobs(**knobs), inbox, self._send, clock=self.runner.clock)
 
     def run(self, *script: list[Command] | Callable[[], list[Command]]) -> None:
         self.script = list(script)

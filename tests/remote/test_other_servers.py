@@ -64,6 +64,18 @@ def test_usage_is_left_out_once_it_was_refused() -> None:
     assert ["stream_options" in body for body in script.bodies] == [True, False, False]
 
 
+def test_structures_are_sent_as_each_server_takes_them() -> None:
+    schema = {"type": "object"}
+    for owner in ("vllm", "llamacpp"):
+        script = Script(words("Yes"), card={"owned_by": owner})
+        ask(script, CHAT, SamplingParams(structured_outputs={"json": schema}))
+        assert script.bodies[0].get("structured_outputs") == ({"json": schema} if owner == "vllm" else None)
+        if owner == "llamacpp":
+            assert script.bodies[0]["response_format"]["json_schema"]["schema"] == schema
+            with pytest.raises(ValueError, match=r"llama\.cpp is sent JSON schemas only"):
+                ask(script, CHAT, SamplingParams(structured_outputs={"regex": "a"}))
+
+
 def test_parameters_are_only_sent_where_they_ask_for_something() -> None:
     script = Script(words("Yes"))
     with attached(script) as remote:

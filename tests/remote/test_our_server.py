@@ -27,8 +27,9 @@ ENDLESS = SamplingParams(max_new_tokens=1500, ignore_eos=True)
             SamplingParams(max_new_tokens=24, temperature=0.9, seed=3, top_k=20, min_p=0.01, repetition_penalty=1.1),
         ),
         ([5, 6, 7, 8, 9], SamplingParams(max_new_tokens=40, stop=("a",), ignore_eos=True, presence_penalty=0.5)),
+        (CHAT, SamplingParams(structured_outputs={"regex": "(yes|no){3}"})),
     ],
-    ids=["text, greedy", "chat, sampled", "token ids, stop"],
+    ids=["text, greedy", "chat, sampled", "token ids, stop", "structured"],
 )
 def test_it_answers_as_the_engine_does(engine: Engine, remote: HttpEngine, prompt: Any, params: SamplingParams) -> None:
     ours = engine.submit(prompt, params).result(timeout=60)

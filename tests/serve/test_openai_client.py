@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import openai
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from roseplay.config import SamplingParams
 from roseplay.engine.client import Engine
+from roseplay.own_models import gguf_packages_missing, smollm2_file
 from roseplay.serve.bodies import ChatBody, CompletionBody
+from tests.serve.conftest import serving
 from tests.waiting import wait_until
 
 MODEL = "tiny-chat"
@@ -187,9 +190,23 @@ def stream_with(**options: Any) -> dict[str, Any]:
     return {"stream": True, "stream_options": options}
 
 
+def schema(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+
+
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools is not supported: tools are", "tools"),
-    ({"response_format": {"type": "json_schema"}}, "is not supported: JSON schemas", "response_format"),
+    ({"response_format": {"type": "json_schema"}}, "give both, or neither", "response_format.json_schema"),
+    ({"response_format": {"type": "xml"}}, "response_format.type: ", "response_format.type"),
+    ({"response_format": schema({"type": "objec"})}, "cannot be followed: Invalid type: objec", "response_format"),
+    ({"extra_body": {"structured_outputs": {"regex": "("}}}, "error: unclosed group", "structured_outputs"),
+    ({"extra_body": {"structured_outputs": {"grammar": "x"}}}, 'use {"json": ', "structured_outputs"),
+    (
+        {"response_format": schema({}), "extra_body": {"structured_outputs": {"choice": ["a"]}}},
+        "are both given",
+        "structured_outputs",
+    ),
+    ({"extra_body": {"guided_regex": "a"}}, "guided_regex is not a parameter", "guided_regex"),
     ({"logit_bias": {"5": 1}}, "logit_bias is not supported", "logit_bias"),
     ({"extra_body": {"best_of": 3}}, "best_of is not supported: use n", "best_of"),
     ({"extra_body": {"echo": True}}, "echo is not supported: a chat's prompt is not text", "echo"),
@@ -293,6 +310,61 @@ def test_a_list_has_one_error_however_long_it_is(kind: type[BaseModel], name: st
 def test_the_newer_of_two_limits_counts(client: openai.OpenAI) -> None:
     answer = chat(client, max_tokens=9, max_completion_tokens=3, extra_body={"ignore_eos": True})
     assert answer.usage.completion_tokens == 3
+
+
+class Fox(BaseModel):
+    animal: Literal["fox", "owl"]
+    age: Annotated[int, Field(ge=0, le=99)]
+    awake: bool | None
+
+
+def test_structured_output(client: openai.OpenAI) -> None:
+    """As OpenAI's client asks for it, and as vLLM's do."""
+    asked: dict[str, Any] = {"model": MODEL, "messages": QUESTION, "max_tokens": 150, "seed": 1}
+    for choice in client.chat.completions.parse(**asked, n=2, response_format=Fox).choices:
+        assert (choice.finish_reason, type(choice.message.parsed)) == ("stop", Fox)
+    with client.chat.completions.stream(**asked, response_format=Fox) as stream:
+        assert isinstance(stream.get_final_completion().choices[0].message.parsed, Fox)
+    found = chat(client, max_tokens=150, response_format={"type": "json_object"})
+    assert found.choices[0].message.content[0] == "{"
+    structures: list[dict[str, Any]] = [{"regex": "(a|b){3}"}, {"choice": ["aba", "bab"]}, {"json": {"const": "aab"}}]
+    for structure in structures:
+        (answer,) = client.completions.create(
+            model=MODEL, prompt="x", extra_body={"structured_outputs": {**structure, "grammar": None}}
+        ).choices
+        assert re.fullmatch('"?[ab]{3}"?', answer.text)
+        assert answer.finish_reason == "stop"
+
+
+class Zoo(BaseModel):
+    class Animal(BaseModel):
+        name: Annotated[str, Field(min_length=1, max_length=20)]
+        kind: Literal["fox", "owl", "hare"]
+        age: Annotated[int, Field(ge=0, le=99)]
+
+    city: Annotated[str, Field(pattern="^[A-Z][a-z]{2,9}$")]
+    animals: Annotated[list[Animal], Field(min_length=2, max_length=3)]
+    open: bool | None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(smollm2_file() is None or bool(gguf_packages_missing()), reason="SmolLM2 is not installed")
+def test_a_real_model_fills_a_nested_schema() -> None:
+    """Beside requests without one, whose answers stay the same."""
+    question: Any = [{"role": "user", "content": "Invent a zoo with a fox and an owl, as JSON."}]
+    plain = SamplingParams(max_new_tokens=60)
+    with Engine("smollm2", dtype="float32", num_blocks=600) as engine, serving(engine) as address:
+        alone = engine.submit(question, plain).result(120).text
+        with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=300) as client:
+            beside = [engine.submit(question, plain) for _ in range(3)]
+            answer = client.chat.completions.parse(
+                model=engine.info.model, messages=question, n=8, seed=1, max_tokens=400, response_format=Zoo
+            )
+    assert {stream.result(120).text for stream in beside} == {alone}
+    for choice in answer.choices:
+        assert isinstance(choice.message.parsed, Zoo)
+        assert {animal.kind for animal in choice.message.parsed.animals} <= {"fox", "owl", "hare"}
 
 
 def test_what_asks_for_nothing_is_accepted(client: openai.OpenAI) -> None:

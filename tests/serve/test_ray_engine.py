@@ -168,9 +168,11 @@ def test_failures_end_the_stream(engine: RayEngine, handle: Handle) -> None:
     assert engine.num_unfinished == 0
 
 
-def test_a_stop_token_beyond_the_vocabulary_is_refused(engine: RayEngine) -> None:
+def test_what_the_replicas_cannot_do_is_refused(engine: RayEngine) -> None:
     with pytest.raises(ValueError, match="stop_token_ids has 100: use ids from 0 to 99"):
         engine.submit([1], SamplingParams(stop_token_ids=(100,)))
+    with pytest.raises(ValueError, match="structured_outputs needs a tokenizer"):
+        engine.submit([1], SamplingParams(structured_outputs={"regex": "a"}))
     INFO_OF_A_SERVER.check_stop_tokens(SamplingParams(stop_token_ids=(10**9,)))  # its vocabulary is not known
 
 

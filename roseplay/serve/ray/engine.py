@@ -25,6 +25,7 @@ from roseplay.engine.live_streams import LiveStreams
 from roseplay.engine.loop_thread import LoopThread
 from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.stream import Listener
+from roseplay.engine.structured import check_structure
 from roseplay.engine.telemetry import Telemetry
 from roseplay.formats.text import one_line
 from roseplay.serve.ray.messages import NO_CHANGES, About, KnobChanges, Part
@@ -93,6 +94,7 @@ class RayEngine(EngineElsewhere):
         token_ids = encode_prompt(prompt, self.tokenizer, self.info.vocab_size)
         self.info.check_fits(len(token_ids), params.max_new_tokens)
         self.info.check_stop_tokens(params)
+        check_structure(params, self.tokenizer, self.info)
         with self._lock:
             self._check_alive()
             if self.room <= 0:

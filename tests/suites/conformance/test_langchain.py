@@ -22,7 +22,7 @@ pytestmark = [
 
 
 class TestChats(ChatModelIntegrationTests):
-    """Features that this server lacks are switched off: tools, structured output, images, audio."""
+    """Features that this server lacks are switched off: tools, images, audio."""
 
     @pytest.fixture(autouse=True)
     def _server(self, address: str) -> None:
@@ -30,8 +30,8 @@ class TestChats(ChatModelIntegrationTests):
 
     address = ""
     has_tool_calling = False  # type: ignore[assignment]
-    has_structured_output = False  # type: ignore[assignment]
-    supports_json_mode = False  # type: ignore[assignment]
+    has_structured_output = True  # type: ignore[assignment]
+    supports_json_mode = True  # type: ignore[assignment]
     returns_usage_metadata = True  # type: ignore[assignment]
     supported_usage_metadata_details: ClassVar[Any] = {"invoke": ["cache_read_input"], "stream": ["cache_read_input"]}  # type: ignore[assignment]
 

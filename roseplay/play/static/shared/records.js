@@ -22,6 +22,8 @@ export const STEPS = {
   swapped_in: I32, // copied back (blocks)
   state_slots: I32, // that requests have after it, of a model with recurrent layers (slots)
   states_kept: I32, // that the prefix cache keeps after it (states)
+  mask_ms: F64, // a thread beside the model computed which tokens its grammars allow (ms)
+  mask_wait_ms: F64, // in which it waited for them (ms)
   graph: Array, // whether it was replayed; null without CUDA graphs or recordings
   t0: F64, // when it began (time)
   t1: F64, // when it ended (time)
@@ -134,6 +136,7 @@ export const newRequest = () => ({
  * @property {number} [decode_s]
  * @property {number} [prompt_token_s]
  * @property {string | null} [server]
+ * @property {number[]} [eos_token_ids]
  * @property {string | null} [simulated]
  * @property {string | null} [evidence]
  * @property {Record<string, any>} [sampling_defaults]
