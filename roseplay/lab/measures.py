@@ -89,6 +89,8 @@ MEASURES: Mapping[str, Callable[[RunResult, Limits], float | None]] = {
     "preemptions": lambda run, _: run["preemptions"],
     "recomputed_tokens": lambda run, _: run["recomputed_tokens"],
     "moved_mb": lambda run, _: run["moved_mb"],
+    "mask_ms": lambda run, _: run.get("mask_ms"),
+    "mask_wait_ms": lambda run, _: run.get("mask_wait_ms"),
 }
 
 # For runs with requests of tenants.

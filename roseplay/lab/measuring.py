@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import statistics
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from roseplay.config import Knobs
@@ -175,6 +176,7 @@ class MeasuredRun:
         steps: all that did any work.
         saturated: whether its times grow with its length, for a simulated one; ``None`` for a measured one.
         recomputed_tokens, moved_blocks: what preemptions cost; ``None`` for a simulated one.
+        masks: means of the steps that had masks of structured outputs, as in ``document.Run``.
     """
 
     answers: Sequence[MeasuredAnswer]
@@ -182,6 +184,7 @@ class MeasuredRun:
     saturated: bool | None = None
     recomputed_tokens: int | None = None
     moved_blocks: int | None = None
+    masks: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of_played(cls, played: Played, steps: Iterable[StepRecord]) -> MeasuredRun:
@@ -205,7 +208,13 @@ class MeasuredRun:
             [_row(step) for step in records],
             recomputed_tokens=sum(step.recomputed_tokens for step in records),
             moved_blocks=sum(step.swapped_out + step.swapped_in for step in records),
+            masks=_masks([step for step in records if step.mask_ms]),
         )
+
+
+def _masks(steps: Sequence[StepRecord]) -> dict[str, float]:
+    names = ("mask_ms", "mask_wait_ms") if steps else ()
+    return {name: round(statistics.fmean(getattr(step, name) for step in steps), 4) for name in names}
 
 
 def _row(step: StepRecord) -> StepSummary:
@@ -241,6 +250,7 @@ def run_record(
         "preemptions": sum(m.num_preemptions for m in metrics) if told.steps else None,
         "recomputed_tokens": None if moved_blocks is None else run.recomputed_tokens,
         "moved_mb": None if moved_blocks is None else moved_blocks * block_bytes / 1e6,
+        **run.masks,
     }
     return record if run.saturated is None else {**record, "saturated": run.saturated}
 

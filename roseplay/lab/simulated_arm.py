@@ -26,8 +26,8 @@ from roseplay.traffic.workload import Workload
 
 # Engine settings of this machine's hardware, which a cost model of other hardware does not have.
 WITHOUT_EFFECT = (
-    *("device", "dtype", "attention", "threads", "pack_weights", "fuse_ops", "record_steps", "latent_cache"),
-    *("state_slots", "state_snapshots", "state_interval"),
+    *("device", "dtype", "attention", "threads", "pack_weights", "fuse_ops", "record_steps", "mask_overlap"),
+    *("latent_cache", "state_slots", "state_snapshots", "state_interval"),
 )
 
 

@@ -50,6 +50,8 @@ FIGURES: Mapping[str, Figure] = {
         Figure("preemptions", "Preemptions", "", "lower"),
         Figure("recomputed_tokens", "Tokens computed again", "", "lower"),
         Figure("moved_mb", "Moved to the host and back", "MB", "lower"),
+        Figure("mask_ms", "Masks per step", "ms", "lower"),
+        Figure("mask_wait_ms", "Wait for masks per step", "ms", "lower"),
         Figure("kv_pool_tokens", "KV pool", "tokens", "lower"),
     )
 }
@@ -74,5 +76,7 @@ DEFINITIONS: Mapping[str, str] = {
     "preemptions": "How often a request lost its blocks to another and had to compute them again.",
     "recomputed_tokens": "Tokens that were computed again because a preempted request had lost their blocks.",
     "moved_mb": "KV blocks that were copied to host memory for preempted requests, and back.",
+    "mask_ms": "How long it took to compute which tokens structured outputs allow next: mean of the steps that had some.",
+    "mask_wait_ms": "The part of this for which the step waited.",
     "kv_pool_tokens": "The most tokens that the KV blocks can hold.",
 }

@@ -58,6 +58,8 @@ class Scenario:
         prompt_tokens: mean length of its prompts, to which the mix is scaled; ``None`` for the mix as it is.
         num_requests: requests in a run.
         tenants: whose the requests are, in turn; empty for nobody's.
+        structured_outputs: what the answers of some requests follow, as of ``SamplingParams``; ``None`` for free text.
+        structured_every: every how many requests have it, beginning with the first.
         arrivals: all at once, at a fixed interval, or independent of each other; the latter two at ``rate_per_s``.
         concurrency: clients that each send their next request when the last is answered, in place of arrivals in time.
         max_new_tokens: exact length of each answer; end-of-sequence tokens are ignored.
@@ -76,6 +78,8 @@ class Scenario:
     prompt_tokens: int | None = None
     num_requests: int = 32
     tenants: tuple[str, ...] = ()
+    structured_outputs: str | None = None
+    structured_every: int = 1
     arrivals: Literal["burst", "interval", "poisson"] = "burst"
     rate_per_s: float | None = None
     concurrency: int | None = None
@@ -160,6 +164,9 @@ class Scenario:
             params=SamplingParams(max_new_tokens=self.max_new_tokens, ignore_eos=True),
             seed=seed,
         )
+        for index in range(0, len(workload), self.structured_every) if self.structured_outputs is not None else ():
+            params = dataclasses.replace(workload[index].params, structured_outputs=self.structured_outputs)
+            workload[index] = dataclasses.replace(workload[index], params=params)
         if not self.tenants:
             return workload
         return [arrival.of_tenant(self.tenants[i % len(self.tenants)]) for i, arrival in enumerate(workload)]

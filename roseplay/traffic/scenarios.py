@@ -5,6 +5,7 @@ A scenario is data: an entry here is enough for ``roseplay lab`` and the page's 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from roseplay.traffic.prompts import KINDS, PromptMix
@@ -16,6 +17,12 @@ _REPEATED = (
 )
 # For scenarios not about sharing: without it, prompts with a common beginning cost as much as others.
 _NO_SHARING = {"prefix_cache": False, "same_step_sharing": False}
+
+# Longer than any answer, so that all answers have the same length.
+_AGE = {"type": "integer", "minimum": 0, "maximum": 99}
+_ANIMAL = {"name": {"type": "string", "maxLength": 12}, "kind": {"enum": ["fox", "owl", "hare"]}, "age": _AGE}
+_ITEM = {"type": "object", "properties": _ANIMAL, "required": [*_ANIMAL], "additionalProperties": False}
+_ANIMALS = json.dumps({"json": {"type": "array", "minItems": 500, "items": _ITEM}})
 
 # A quiet begin, in which the system prompt is used twice; then three documents between any two of its users.
 _SYSTEM_PROMPT_AND_DOCUMENTS = PromptMix(repeats=(1, 1, 1, 1, *(1, 24, 24, 24) * 9), head_tokens=256, head_every=4)
@@ -311,6 +318,24 @@ SCENARIOS: Mapping[str, Scenario] = {
             max_new_tokens=128,
             before={"speculative_tokens": 0},
             after={"speculative_tokens": 7},
+        ),
+        Scenario(
+            name="structured-output",
+            title="Structured output",
+            card="Half of the answers follow a JSON schema.",
+            look=(
+                "The wait for masks: which tokens the schema allows is computed before the model, or beside it.",
+                "The price: none while a core is free; otherwise the masks take time from the model.",
+            ),
+            watch="mask_wait_ms",
+            mix=KINDS["unique"],
+            num_requests=16,
+            structured_outputs=_ANIMALS,
+            structured_every=2,
+            max_new_tokens=48,
+            knobs=_NO_SHARING,
+            config_before={"mask_overlap": False},
+            config_after={"mask_overlap": True},
         ),
     )
 }

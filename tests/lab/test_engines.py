@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from transformers import AutoModelForCausalLM
 
 from roseplay import Engine, SamplingParams
 from roseplay.config import EngineConfig, Knobs
@@ -17,6 +18,7 @@ from roseplay.lab.job import Job
 from roseplay.lab.lab import Lab
 from roseplay.lab.order import parse_experiment
 from roseplay.lab.words import sentences
+from roseplay.model.source import embedded_model
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.lab.fake_arms import ended
 from tests.model.families import FAMILIES, tiny_model
@@ -85,6 +87,18 @@ def test_settings_that_change_how_steps_are_computed_do_not_change_the_work(live
         computed = sum(step[2] for step in run["steps"])
         if not run["preemptions"]:
             assert computed + run["saved_tokens"] == sum(traffic(run))
+
+
+def test_the_lab_measures_masks_of_structured_outputs() -> None:
+    """A model in memory, so that its arms run in threads; its tokenizer is found by its path."""
+    with Engine(AutoModelForCausalLM.from_pretrained(embedded_model())) as live:
+        document = played(Lab(live), scenario="structured-output", params={"num_requests": 4, "max_new_tokens": 8})
+    a, b = document["runs"]
+    assert a["tokens_sha256"] == b["tokens_sha256"]
+    assert a["mask_wait_ms"] > a["mask_ms"] / 2 > 0, "computed before the model"
+    assert b["mask_wait_ms"] > 0
+    rows = {row["name"]: row for row in document["summary"]["metrics"]}
+    assert {"mask_ms", "mask_wait_ms"} <= rows.keys()
 
 
 def test_an_engine_knows_what_memory_is_free_beside_it(live: Engine) -> None:

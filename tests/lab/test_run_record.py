@@ -117,6 +117,15 @@ def test_what_preemptions_cost_is_known_of_an_engine_that_reports_steps_and_the_
     assert [(cost["recomputed_tokens"], cost["moved_mb"]) for cost in costs] == [(None, None), (None, None), (5, 0.006)]
 
 
+def test_masks_are_means_of_the_steps_that_had_some() -> None:
+    steps = [
+        StepRecord(n, start_ns=0, end_ns=1, mask_ms=took, mask_wait_ms=took / 2) for n, took in enumerate((0, 2, 4))
+    ]
+    record = run_record("A", 1, MeasuredRun.of_played(PLAYED, steps))
+    assert (record["mask_ms"], record["mask_wait_ms"]) == (3, 1.5)
+    assert "mask_ms" not in run_record("A", 1, MeasuredRun.of_played(PLAYED, steps[:1]))
+
+
 def test_the_same_tokens_have_the_same_digest() -> None:
     def digest(*token_ids: list[int]) -> str:
         for one, ids in zip(PLAYED.outcomes, token_ids, strict=True):

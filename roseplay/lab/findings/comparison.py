@@ -13,7 +13,7 @@ from roseplay.lab.points import is_exact, is_small, spread_pct
 from roseplay.traffic.scenarios import SCENARIOS
 
 # These explain other figures; they are never the effect.
-_EXPLAIN = ("computed_tokens", "saved_tokens", "kv_pool_tokens")
+_EXPLAIN = ("computed_tokens", "saved_tokens", "kv_pool_tokens", "mask_ms")
 # These are mentioned only where a scenario is about them.
 _IF_NAMED = ("longest_ttft_ms", "small_tenant_queue_p50_ms", "large_tenant_queue_p50_ms")
 _ALWAYS_A_PRICE = ("ttft_p99_ms", "e2e_p99_ms")

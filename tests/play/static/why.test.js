@@ -21,14 +21,17 @@ class Story {
   }
 
   /** Add a step and return its number; `prompt` maps requests to numbers of prompt tokens. */
-  step({ ms = 20, decode = [1, 2], prompt = {}, copies = 0, preempted = [], graph = null, swapped = [] } = {}) {
+  step(
+    { ms = 20, decode = [1, 2], prompt = {}, copies = 0, preempted = [], graph = null, swapped = [], masks = 0 } = {},
+  ) {
     const t0 = this.t, number = this.number++, prompts = Object.entries(prompt);
     this.t += ms;
     const entries = [
       ...decode.map((rid) => [rid, 0, 1, 8, 8, 0, 0]),
       ...prompts.map(([rid, n]) => [Number(rid), n, 0, n, n, 0, 0]),
     ];
-    const [swapped_out, swapped_in] = swapped, times = { t0, t1: this.t, device_ms: ms - 2, host_ms: 1.5 };
+    const [swapped_out, swapped_in] = swapped,
+      times = { t0, t1: this.t, device_ms: ms - 2, host_ms: 1.5, mask_ms: masks, mask_wait_ms: masks };
     const prompt_tokens = prompts.reduce((sum, [, n]) => sum + n, 0), decode_tokens = decode.length;
     const counts = { prompt_tokens, decode_tokens, cached_tokens: 5, shared_tokens: 6, swapped_out, swapped_in };
     const state = { running: entries.length, blocks_free: 400, blocks_active: 48, block_copies: copies, graph };
@@ -109,6 +112,8 @@ test("a preemption whose blocks were swapped", () => {
 test("other causes", () => {
   const cases = /** @type {[object, object][]} */ ([
     [{ ms: 21 }, { cause: "nothing unusual", took: 21 }],
+    [{ ms: 90, masks: 60 }, { cause: "masks", took: 90, masks: 60 }],
+    [{ ms: 90, masks: 6, copies: 1 }, { cause: "copies", took: 90, blocks: 1 }],
     [{ ms: 90, copies: 1 }, { cause: "copies", took: 90, blocks: 1 }],
     [{ ms: 90, decode: [1, 2, 3, 4] }, { cause: "batch", took: 90, batch: 4, usualBatch: 2 }],
     [{ ms: 90 }, { cause: "unknown", took: 90, outside: 2 }],

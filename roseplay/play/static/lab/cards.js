@@ -71,6 +71,10 @@ const DRAWINGS = {
     line("M14 12v9", "ink3"),
     box(44, 24, 5, 5, "decode"),
   ],
+  "structured-output": many(6, (i) => [
+    line(`M${6 + i * 10} 8v18`, "ink3"),
+    box(3 + i * 10, i % 2 ? 20 : 10, 6, 4, i % 2 ? "ink" : "decode"),
+  ]).flat(),
   other: many(6, (i) => box(5 + i * 9.5, 24 - ((i * 7) % 17), 6, 7 + ((i * 7) % 17), "ink3")),
 };
 DRAWINGS["pinned-prefix"] = DRAWINGS["shared-head"];

@@ -91,10 +91,11 @@ function inWords(step) {
   return `${tokens}${drafts} in ${ms(steps.t1[i] - steps.t0[i])} ms${slowed(steps.t1[i])}${parts(i)}`;
 }
 
-/* Host and device time of a step, and whether it was replayed, if the record has them. */
+/* Host and device time of a step, that of its masks, and whether it was replayed, if the record has them. */
 function parts(i) {
-  const { host_ms: host, device_ms: device, graph } = store.steps,
-    how = graph[i] === null ? "" : graph[i] ? ", CUDA graph" : ", no CUDA graph";
+  const { host_ms: host, device_ms: device, mask_ms: took, mask_wait_ms: waited, graph } = store.steps,
+    masks = took[i] ? `, masks ${format.ms(took[i])}, waited for ${format.ms(waited[i])}` : "",
+    how = masks + (graph[i] === null ? "" : graph[i] ? ", CUDA graph" : ", no CUDA graph");
   return host[i] || device[i] ? ` (host ${format.ms(host[i])}, device ${format.ms(device[i])}${how})` : how;
 }
 

@@ -1,8 +1,8 @@
 /* "Why was this token slow?": what the store knows about a token, as a reason, which `SENTENCES` words, and facts.
  *
  * The reason is the first cause that applies: a preemption, steps that left the request out, prompts in its step,
- * copied blocks, a large batch. Usual is the median gap of nearby tokens whose steps computed no prompts or, for one
- * that is not slow by it, that of its answer, by which lanes tint. */
+ * masks of structured outputs, copied blocks, a large batch. Usual is the median gap of nearby tokens whose steps
+ * computed no prompts or, for one that is not slow by it, that of its answer, by which lanes tint. */
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
 import { median } from "../shared/numbers.js";
@@ -26,6 +26,7 @@ import { COMPUTING, partsOf, partsText } from "../shared/waits.js";
  * @property {number} [batch]
  * @property {number} [usualBatch]
  * @property {number} [outside] of the model
+ * @property {number} [masks] how long its step waited for them
  * @property {{words: string, ms: number}[]} [waits]
  */
 
@@ -186,6 +187,9 @@ function reasonOf(found) {
     return { cause: "prompts", ...gap, tokens: step.prompt_tokens, requests: others };
   }
   if (normal && token.itl <= normal.itl * SLOW) return { cause: "nothing unusual", ...gap };
+  if (normal && step.mask_wait_ms > (token.itl - normal.itl) / 2) {
+    return { cause: "masks", ...gap, masks: step.mask_wait_ms };
+  }
   if (step.block_copies > 0) return { cause: "copies", ...gap, blocks: step.block_copies };
   if (normal && step.decode_tokens > normal.batch * LARGE_BATCH) {
     return { cause: "batch", ...gap, batch: step.decode_tokens, usualBatch: normal.batch };
@@ -237,6 +241,10 @@ const SENTENCES = {
   },
   "nothing unusual": ({ took, usual }) =>
     say`It took ${time(took)}, about as long as other tokens at that time: their median is ${time(usual)}.`,
+  masks: ({ took, usual, masks }) =>
+    say`Its step waited ${time(masks)} to learn which tokens structured outputs allow, so it took ${time(took)}${
+      instead(usual)
+    }.`,
   copies: ({ took, usual, blocks }) =>
     say`Its step copied ${number(blocks, "block")} before writing, and it took ${time(took)}${instead(usual)}.`,
   batch: ({ took, usual, batch, usualBatch }) => {
@@ -282,6 +290,7 @@ function factsOf({ rid, token, known, step, entries, factor }) {
     ["preempted", [times ? (times === 1 ? "once" : `${times} times`) : "no"]],
     ["cached, shared", [`${count(step.cached_tokens)}, ${count(step.shared_tokens)} prompt tokens`]],
     [factor > 1 ? "host + sleep" : "on the host", [milliseconds(step.host_ms)]],
+    ...(step.mask_ms ? [["masks", [`${milliseconds(step.mask_ms)}, waited ${milliseconds(step.mask_wait_ms)}`]]] : []),
     ...(step.recomputed_tokens ? [["computed again", [many(step.recomputed_tokens, "token")]]] : []),
     ...(step.swapped_out || step.swapped_in
       ? [["swapped out, in", [`${sizeOf(step.swapped_out)}, ${sizeOf(step.swapped_in)}`]]]
