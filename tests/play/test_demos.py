@@ -21,7 +21,7 @@ from roseplay.play.demos.asked import ChatFacts
 from roseplay.play.demos.caption_figures import figures_of, ring
 from roseplay.play.demos.catalog import BUDGET, CLIFF, DEMOS
 from roseplay.play.demos.plan import plan, reading_s
-from roseplay.play.demos.player import DemoBusyError
+from roseplay.play.demos.player import DemoBusyError, judgement
 from roseplay.play.demos.script import CUT, QUESTIONS, Demo, DemoBurst, Scene, lane_prompts, reading
 from roseplay.play.playground import Playground
 from roseplay.play.story.burst_facts import BurstFacts, Gap, LongestStep
@@ -114,6 +114,13 @@ def test_it_goes_on_with_a_guess_which_the_figures_judge(running: Playground, gu
     assert plain(last["caption"]) == f"{judged}It had 3 prompts."
     assert last["guess"] == ["", "Later", "There are prompts"][guess]
     assert last["figures"] == {"first_prompts": "3"}
+
+
+@pytest.mark.parametrize("known", ["gap_same", "cut_limit"])
+def test_a_guess_is_not_judged_if_other_programs_may_have_hidden_the_difference(known: str) -> None:
+    answers = {"gap_rises": "Longer", "gap_same": "As long"}
+    assert judgement("gap_same", answers, {known}, busy=True).startswith("Other programs keep this computer busy")
+    assert judgement("gap_same", answers, {"gap_rises"}, busy=True) == "Not quite, the answer was “Longer”."
 
 
 def test_a_run_that_is_cut_says_so_and_judges_no_guess(running: Playground, monkeypatch: pytest.MonkeyPatch) -> None:

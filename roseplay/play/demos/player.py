@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,7 +38,6 @@ _END_S = 5.0
 # Stories use these seeds in turn; their texts by SmolLM2 and tiny-chat have been proofread.
 _STORY = SamplingParams(temperature=0.6, top_p=0.9, repetition_penalty=1.1, max_new_tokens=STORY_TOKENS)
 _SEEDS = 3
-_BUSY = "Other programs keep this computer busy"
 
 
 class DemoBusyError(ValueError):
@@ -171,6 +170,21 @@ class DemoPlayer:
         with self._lock:
             self.latest = said
             self._news = said or {"over": True}
+
+
+def judgement(guess: str, answers: Mapping[str, str], known: Container[str], *, busy: bool) -> str:
+    """Returns whether a guess was right, or why that cannot be told; "" without a guess or its answer.
+
+    Args:
+        answers: to the demo's question, by the figure that makes each right if it is ``known``.
+        busy: whether other programs may have hidden a difference.
+    """
+    right = next((figure for figure in answers if figure in known), "")
+    if busy and ("cut_limit" in known or right.endswith("_same")):
+        return "Other programs keep this computer busy, so this run cannot tell."
+    if not guess or not right:
+        return ""
+    return "You guessed right." if right == guess else f"Not quite, the answer was “{answers[right]}”."
 
 
 class _Play:
@@ -309,20 +323,10 @@ class _Play:
         demo = self._demo
         known = {**self._sent, **figures_of(self._bursts, self._chats)}
         said = caption(scene.caption, known)
-        busy = not self._engine.info.simulated and overloaded()
-        if number == len(demo.scenes) - 1 and busy and "cut_limit" in known:
-            said = [*said, Segment(f" {_BUSY}.")]
-        elif number == len(demo.scenes) - 1 and self._guess and known.keys() & self._answers.keys():
-            right = next(figure for figure in self._answers if figure in known)
-            if right.endswith("_same") and busy:
-                judged = f"{_BUSY}, so this run cannot tell."
-            else:
-                judged = (
-                    "You guessed right."
-                    if right == self._guess
-                    else f"Not quite, the answer was “{self._answers[right]}”."
-                )
-            said = [Segment(f"{judged} "), *said]
+        if number == len(demo.scenes) - 1:
+            busy = not self._engine.info.simulated and overloaded()
+            if judged := judgement(self._guess, self._answers, known, busy=busy):
+                said = [Segment(f"{judged} "), *said]
         if scene.answers:
             self._answers, self._asking = dict(scene.answers), True
         now_ms = self._context.now_ms()
