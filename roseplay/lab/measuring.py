@@ -100,10 +100,10 @@ def measure_run(
     reader = engine.telemetry.reader()
     records: list[StepRecord] = []
     driver = Driver(engine, workload, time_limit_s=time_limit_s, on_sent=on_sent, clients=clients)
-    driver.start()
+    playing = driver.start()
     while True:
         try:
-            played = driver.wait(POLL_S)
+            played = playing.result(POLL_S)
             break
         except TimeoutError:
             records += reader.steps()

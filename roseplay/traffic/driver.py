@@ -6,6 +6,7 @@ import itertools
 import math
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -109,10 +110,8 @@ class Driver:
         self._time_limit_s, self._deadline_s = time_limit_s, math.inf
         self._on_sent, self._clients = on_sent, clients
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
         self._played = Played()
         self._unanswered: list[Stream] = []
-        self._error: BaseException | None = None
 
     def run(self) -> Played:
         """Play the workload to its end on the calling thread."""
@@ -123,40 +122,25 @@ class Driver:
         self._await_answers()
         return self._played
 
-    def start(self) -> None:
-        """Play the workload on a thread of its own; see ``wait`` and ``stop``."""
-        if self._thread is not None:
-            raise RuntimeError("this workload is being played already: make another Driver")
-        self._thread = threading.Thread(target=self._run_in_thread, name="roseplay-traffic", daemon=True)
-        self._thread.start()
+    def start(self) -> Future[Played]:
+        """Play the workload on a thread of its own; the future has its outcomes, or the error that ended it."""
+        playing: Future[Played] = Future()
+        thread = threading.Thread(target=self._run_in_thread, args=(playing,), name="roseplay-traffic", daemon=True)
+        thread.start()
+        return playing
 
     def stop(self) -> None:
         """Send nothing more and abort running requests; returns at once and may be called again."""
         self._stop.set()
 
-    def wait(self, timeout: float | None = None) -> Played:
-        """Wait for the workload that ``start`` began; returns its outcomes or raises the error that ended it.
-
-        Raises:
-            TimeoutError: it has not ended after ``timeout`` seconds.
-        """
-        if self._thread is None:
-            raise RuntimeError("nothing is being played: call start first")
-        self._thread.join(timeout)
-        if self._thread.is_alive():
-            raise TimeoutError(f"the workload is still being played after {timeout} s")
-        if self._error is not None:
-            raise self._error
-        return self._played
-
     def _now_s(self) -> float:
         return self._clock.now_ns() / 1e9
 
-    def _run_in_thread(self) -> None:
+    def _run_in_thread(self, playing: Future[Played]) -> None:
         try:
-            self.run()
-        except BaseException as error:  # raised by wait()
-            self._error = error
+            playing.set_result(self.run())
+        except BaseException as error:
+            playing.set_exception(error)
 
     def _due_s(self) -> float | None:
         sent = len(self._played.outcomes)

@@ -63,13 +63,13 @@ def test_a_call_that_returns_late_delays_the_next_ones_but_not_their_intended_ar
 def test_traffic_does_not_wait_for_answers() -> None:
     engine = FakeEngine(answer=never)
     driver = Driver(engine, workload(burst(3)))
-    driver.start()
+    playing = driver.start()
     wait_until(lambda: len(engine.streams) == 3)
     with pytest.raises(TimeoutError):
-        driver.wait(0.01)
+        playing.result(0.01)
     for stream in engine.streams:
         stream.finish([0.1])
-    assert driver.wait(5).stopped is None
+    assert playing.result(5).stopped is None
 
 
 def test_each_client_sends_when_it_is_answered() -> None:
@@ -92,11 +92,11 @@ def test_each_client_sends_when_it_is_answered() -> None:
 def test_a_stop_aborts_what_runs_and_sends_nothing_more() -> None:
     engine = FakeEngine(answer=never)
     driver = Driver(engine, workload([0.0, 0.0, 60.0]))
-    driver.start()
+    playing = driver.start()
     wait_until(lambda: len(engine.streams) == 2)
     driver.stop()
     driver.stop()
-    played = driver.wait(5)
+    played = playing.result(5)
     assert (len(played.outcomes), played.not_sent, played.stopped) == (2, 1, "stopped")
     assert [stream.finish_reason for stream in engine.streams] == [FinishReason.ABORT] * 2
 
@@ -132,9 +132,8 @@ def test_a_broken_engine_is_told_to_whoever_waits() -> None:
         raise OSError("the engine is gone")
 
     driver = Driver(FakeEngine(answer=broken), workload(burst(1)))
-    driver.start()
     with pytest.raises(OSError, match="gone"):
-        driver.wait(5)
+        driver.start().result(5)
 
 
 def test_each_outcome_is_told_as_it_is_sent() -> None:
@@ -144,8 +143,7 @@ def test_each_outcome_is_told_as_it_is_sent() -> None:
         workload(burst(3)),
         on_sent=lambda outcome: told.append((outcome.stream.request_id, threading.current_thread().name)),
     )
-    driver.start()
-    driver.wait(5)
+    driver.start().result(5)
     assert told == [(number, "roseplay-traffic") for number in range(3)]
 
 
@@ -156,13 +154,3 @@ def test_a_workload_must_be_bounded_and_in_order() -> None:
             Driver(FakeEngine(), bad)
     with pytest.raises(ValueError):
         Driver(FakeEngine(), [early], time_limit_s=0)
-
-
-def test_it_is_played_once_and_waited_for_after_its_start() -> None:
-    driver = Driver(FakeEngine(), workload(burst(1)))
-    with pytest.raises(RuntimeError):
-        driver.wait()
-    driver.start()
-    with pytest.raises(RuntimeError):
-        driver.start()
-    driver.wait(5)
