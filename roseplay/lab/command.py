@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from roseplay.arguments import exit_code
 from roseplay.config import SIMULATED_GPUS
 from roseplay.lab.arms import ClosedEngine, OpenEngine
 from roseplay.lab.flags import parser
 from roseplay.lab.from_flags import engine_config, experiment_body
 from roseplay.lab.job import Job
+from roseplay.lab.measuring import RunError
 from roseplay.lab.order import parse_experiment
 from roseplay.lab.report import html_report, text_report
 from roseplay.lab.results import points_csv
@@ -31,41 +33,38 @@ def main(argv: Sequence[str] | None = None, open_engine: OpenEngine | None = Non
     Returns 0 on success, 1 if a run failed, 2 for invalid arguments, 130 if interrupted.
     """
     options = parser().parse_args(argv)
+    return exit_code("roseplay lab", lambda: _run(options, open_engine), RunError)
+
+
+def _run(options: argparse.Namespace, open_engine: OpenEngine | None) -> int:
+    body = experiment_body(options)
+    asked = parse_experiment(body)
+    if options.csv and asked.kind == "compare":
+        raise ValueError("--csv is for --sweep and --find: use --json")
+    config, addresses = engine_config(options), server_addresses(vars(options))
+    simulated = any(arm.config.get("run_as", config.run_as) for arm in asked.arms.values())
+    if options.cpu_time and (simulated or addresses):
+        raise ValueError("--cpu-time is for engines on this machine's CPU: leave out --url and --run-as")
+    for file in filter(None, (options.report, options.save)):
+        if not Path(file).absolute().parent.is_dir():
+            raise ValueError(f"{file!r} cannot be written: there is no such directory")
     results: list[dict[str, Any]] = []
+
+    def keep(document: dict[str, Any]) -> str:
+        results.append({**document, "keep_cache": True} if options.keep_cache else document)
+        return str(document["id"])
+
+    live = Servers.at(addresses) if addresses else ClosedEngine.of(_model(options), config, asked.arms, open_engine)
+    experiment = parse_experiment(body, Speed.of(live.info))
+    how = {"run_limit_s": options.run_limit_s, "keep_cache": options.keep_cache}
+    job = Job(experiment, live, keep, open_engine, cpu_time=options.cpu_time, **how)
     try:
-        body = experiment_body(options)
-        asked = parse_experiment(body)
-        if options.csv and asked.kind == "compare":
-            raise ValueError("--csv is for --sweep and --find: use --json")
-        config, addresses = engine_config(options), server_addresses(vars(options))
-        simulated = any(arm.config.get("run_as", config.run_as) for arm in asked.arms.values())
-        if options.cpu_time and (simulated or addresses):
-            raise ValueError("--cpu-time is for engines on this machine's CPU: leave out --url and --run-as")
-        for file in filter(None, (options.report, options.save)):
-            if not Path(file).absolute().parent.is_dir():
-                raise ValueError(f"{file!r} cannot be written: there is no such directory")
-
-        def keep(document: dict[str, Any]) -> str:
-            results.append({**document, "keep_cache": True} if options.keep_cache else document)
-            return str(document["id"])
-
-        live = Servers.at(addresses) if addresses else ClosedEngine.of(_model(options), config, asked.arms, open_engine)
-        experiment = parse_experiment(body, Speed.of(live.info))
-        how = {"run_limit_s": options.run_limit_s, "keep_cache": options.keep_cache}
-        job = Job(experiment, live, keep, open_engine, cpu_time=options.cpu_time, **how)
         _follow(job)
+    finally:
         for document in results:  # complete results, even if the job failed
             _write(document, options)
-        if job.state != "done":
-            return _refuse(job.error or "the experiment was stopped", 1)
-    except KeyboardInterrupt:
-        for document in results:
-            _write(document, options)
-        return _refuse("interrupted", 130)
-    except OSError as error:
-        return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    except ValueError as error:
-        return _refuse(str(error))
+    if job.state != "done":
+        raise RunError(job.error or "the experiment was stopped")
     return 0
 
 
@@ -111,8 +110,3 @@ def _write(document: dict[str, Any], options: argparse.Namespace) -> None:
         print("\n".join(text_report(document)))
     if options.report is not None:
         Path(options.report).write_text(html_report(document), encoding="utf-8")
-
-
-def _refuse(message: str, code: int = 2) -> int:
-    print(f"roseplay lab: {message}", file=sys.stderr)
-    return code
