@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import itertools
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from roseplay.arguments import list_of_integers
 from roseplay.bench import flags
 from roseplay.bench.decode import measure
+from roseplay.formats.report_page import COLOURS, charts, figure, heading, report_page
 from roseplay.traffic.environment import environment
 
 
@@ -56,30 +58,21 @@ def _print(document: dict[str, Any], batches: list[int], contexts: list[int]) ->
 
 def draw(document: dict[str, Any], file: Path) -> None:
     """Write a page with two charts, of ms a step and the share of the bandwidth, with a line for each context."""
-    import plotly.graph_objects as go
-    from plotly.subplots import make_subplots
-
-    colors = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-    marks = ("circle", "square", "diamond", "triangle-up", "x", "cross")
-    titles = ("ms a step", "bytes of weights and KV over time, as a share of the read bandwidth")
-    figure = make_subplots(rows=1, cols=2, subplot_titles=titles, horizontal_spacing=0.09)
-    contexts = sorted({cell["context"] for cell in document["cells"]})
-    for number, context in enumerate(contexts):
-        cells = [cell for cell in document["cells"] if cell["context"] == context]
-        style = {"color": colors[number % len(colors)]}
-        for column, of in ((1, lambda c: c["step_ms"]["p50"]), (2, lambda c: c["bandwidth_fraction"])):
-            figure.add_trace(
-                go.Scatter(
-                    x=[cell["batch"] for cell in cells], y=[of(cell) for cell in cells], name=f"context {context:,}",
-                    mode="lines+markers", line=style, marker={**style, "symbol": marks[number % len(marks)], "size": 8},
-                    showlegend=column == 1,
-                ),
-                row=1, col=column,
-            )  # fmt: skip
-    batches = sorted({cell["batch"] for cell in document["cells"]})
-    figure.update_xaxes(type="log", tickvals=batches, ticktext=[str(batch) for batch in batches], title="requests")
-    figure.update_yaxes(type="log", row=1, col=1)
-    figure.update_yaxes(rangemode="tozero", tickformat=".0%", row=1, col=2)
     title = f"{Path(document['model']).name}, {document['dtype']}: a decode step"
-    figure.update_layout(template="plotly_white", title=title, width=1200, height=460, margin={"t": 90, "b": 50})
-    figure.write_html(file, include_plotlyjs=True)
+    batches, contexts = (sorted({cell[of] for cell in document["cells"]}) for of in ("batch", "context"))
+    share = "bytes of weights and KV over time, as a share of the read bandwidth"
+    drawn = {"ms a step": lambda cell: cell["step_ms"]["p50"], share: lambda cell: cell["bandwidth_fraction"]}
+    figures = []
+    for of in drawn.values():
+        chart = figure("requests", "")
+        chart.update_xaxes(type="log", tickvals=batches, ticktext=[str(batch) for batch in batches])
+        for number, context in enumerate(contexts):
+            cells = [cell for cell in document["cells"] if cell["context"] == context]
+            style = {"color": COLOURS[f"c{number % 8}"]}
+            x, y = [cell["batch"] for cell in cells], [of(cell) for cell in cells]
+            chart.add_scatter(x=x, y=y, name=f"context {context:,}", mode="lines+markers", line=style)
+        figures.append(chart)
+    figures[0].update_yaxes(type="log", rangemode=None)
+    figures[1].update_yaxes(tickformat=".0%")
+    parts = [part for name, chart in zip(drawn, charts(figures), strict=True) for part in (heading(name), chart)]
+    file.write_text(report_page(title, [f"<h1>{escape(title)}</h1>", *parts]), encoding="utf-8")

@@ -6,12 +6,11 @@ import base64
 import functools
 import importlib.util
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from roseplay.formats.modules import script_of
 
@@ -144,29 +143,6 @@ def figure(x: str, y: str) -> go.Figure:
             "yaxis": {**axis, "title": {"text": y, "font": {"size": 11}}, "rangemode": "tozero"},
         }
     )
-
-
-def words_above(figure: go.Figure, text: str, *, x: float = 0, xref: str = "paper", colour: str = "ink3") -> None:
-    """Put text that begins at ``x`` into the row above the plot, clear of the data."""
-    figure.add_annotation(
-        text=text,
-        showarrow=False,
-        font={"color": COLOURS[colour], "size": 10, "family": MONO},
-        x=x,
-        xref=xref,
-        xanchor="left",
-        y=1,
-        yref="paper",
-        yanchor="bottom",
-    )
-
-
-def log_axis(figure: go.Figure, axis: Literal["xaxis", "yaxis"], low: float, high: float) -> None:
-    """Make an axis logarithmic, labelled at 1, 2 and 5 of each power of ten from ``low`` to ``high``."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [first * 10**power for power in powers for first in (1, 2, 5)]
-    within = [tick for tick in ticks if low <= tick <= high]
-    figure.layout[axis].update(type="log", tickvals=within, ticktext=[f"{tick:g}" for tick in within], rangemode=None)
 
 
 def charts(figures: Iterable[go.Figure]) -> list[str]:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from roseplay.formats.numbers import slowed_text
-from roseplay.formats.report_page import COLOURS, log_axis, words_above
+from roseplay.formats.report_page import COLOURS, MONO
 from roseplay.formats.report_page import figure as new_figure
 from roseplay.recording.run import Run
 from roseplay.traffic.metrics import percentile
@@ -46,8 +46,11 @@ def itl(run: Run) -> go.Figure:
     figure.update_xaxes(title_text=f"seconds<br>{' · '.join(words)}")  # next to their lines they would overlap
     figure.update_layout(margin_b=56)
     if ordered and ordered[-1] > _FAR_OFF * (percentile(ordered, 50) or math.inf):
-        log_axis(figure, "yaxis", max(0.1, ordered[0]), ordered[-1])
-        figure.update_yaxes(title_text="ms, log")
+        low, high = max(0.1, ordered[0]), ordered[-1]
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        within = [tick for power in powers for first in (1, 2, 5) if low <= (tick := first * 10**power) <= high]
+        ticks = {"tickvals": within, "ticktext": [f"{tick:g}" for tick in within]}
+        figure.update_yaxes(type="log", title_text="ms, log", rangemode=None, **ticks)
     return _knobs(figure, run)
 
 
@@ -166,5 +169,7 @@ def _knobs(figure: go.Figure, run: Run) -> go.Figure:
     for group in groups:
         first, last = group[0][0], group[-1][0]
         text = f"<b>{first}</b>" if first == last else f"<b>{first}–{last}</b>"
-        words_above(figure, text, x=group[0][1], xref="x", colour="rose")
+        place = {"x": group[0][1], "xref": "x", "xanchor": "left", "y": 1, "yref": "paper", "yanchor": "bottom"}
+        font = {"color": COLOURS["rose"], "size": 10, "family": MONO}
+        figure.add_annotation(text=text, showarrow=False, font=font, **place)
     return figure
