@@ -41,15 +41,27 @@ class Computed(NamedTuple):
     argmax: torch.Tensor | None = None
 
 
-class Accelerator:
-    """Computes the steps of one model runner. This base class leaves every step to the model.
+class Parts(NamedTuple):
+    """What an accelerator works with.
 
-    Args:
+    Attributes:
         forward: computes a batch's logits, ``[wanted, vocabulary]``, by running the model.
         loaded: the model, after ``prepare``.
         backend: its attention.
         reporter: receives the progress of the stage "kernels", which has begun, and of "warm-up", which begins here.
         states: the recurrent states that ``forward`` reads and writes; None for a model that keeps none.
+    """
+
+    forward: Forward
+    loaded: LoadedModel
+    backend: AttentionBackend
+    config: EngineConfig
+    reporter: Reporter
+    states: StatePool | None = None
+
+
+class Accelerator:
+    """Computes the steps of one model runner. This base class leaves every step to the model.
 
     Attributes:
         runs_ahead: whether a step may be launched before the previous one has ended; on a GPU it always may.
@@ -59,15 +71,7 @@ class Accelerator:
 
     runs_ahead = False
 
-    def __init__(
-        self,
-        forward: Forward,
-        loaded: LoadedModel,
-        backend: AttentionBackend,
-        config: EngineConfig,
-        reporter: Reporter,
-        states: StatePool | None = None,
-    ) -> None:
+    def __init__(self, parts: Parts) -> None:
         self.num_graphs = 0
         self.no_graphs: str | None = None
 

@@ -19,7 +19,7 @@ from roseplay.core.progress import Reporter
 from roseplay.core.step import DeviceLostError, Step, StepResult
 from roseplay.host_memory import free_memory
 from roseplay.model import exclusive, gpu_memory, speed
-from roseplay.model.accelerator import Accelerator, Computed, accelerator_for
+from roseplay.model.accelerator import Accelerator, Computed, Parts, accelerator_for
 from roseplay.model.attention import Paged, default_backend, make_backend
 from roseplay.model.batch import HostBatch, PagedBatch, pack_step
 from roseplay.model.device_errors import judge
@@ -308,7 +308,7 @@ class ModelRunner:
             run(num_tokens)
             took[num_tokens] = time.perf_counter() - begin
             reporter.advance()
-        started = accelerator(self._run, self.loaded, self.backend, config, reporter, self.states)
+        started = accelerator(Parts(self._run, self.loaded, self.backend, config, reporter, self.states))
         if reporter.stage != "warm-up":  # nothing is replayed here
             reporter.begin("warm-up")
         self.times.measure(run, took)

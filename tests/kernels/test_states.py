@@ -486,6 +486,7 @@ def test_a_kernel_that_does_not_compile_leaves_the_models_code(caplog: pytest.Lo
 
     from roseplay.kernels.cuda.accelerator import CudaAccelerator
     from roseplay.kernels.replace_states import prefill_by
+    from roseplay.model.accelerator import Parts
 
     def fails(*arguments: Any, **more: Any) -> Any:
         raise CompilationError(None, None, "invalid operands of type pointer<int64>")
@@ -495,7 +496,7 @@ def test_a_kernel_that_does_not_compile_leaves_the_models_code(caplog: pytest.Lo
     assert by_kernels(runner.loaded.model, "packed") == {False}
     assert "computed by the model's code: CompilationError" in caplog.text
     config: Any = EngineConfig(tensor_parallel_size=2)  # without graphs
-    started = CudaAccelerator(fails, runner.loaded, runner.backend, config, Reporter())
+    started = CudaAccelerator(Parts(fails, runner.loaded, runner.backend, config, Reporter()))
     choice = next(choice for choice in started.choices() if choice.part == "prompts of recurrent layers")
     assert choice.slow is not None and "invalid operands of type pointer<int64>" in choice.slow
 

@@ -14,6 +14,7 @@ from roseplay.core.progress import Reporter
 from roseplay.engine.errors import EngineStartError
 from roseplay.engine.load_runner import load_model_runner
 from roseplay.kernels.cuda.accelerator import CudaAccelerator
+from roseplay.model.accelerator import Parts
 from roseplay.model.attention import default_backend, make_backend
 from roseplay.model.device_errors import is_out_of_memory, judge
 from tests.kernels.conftest import needs_triton
@@ -64,7 +65,7 @@ def test_a_gpu_that_cannot_run_triton_says_why(gpu: Gpu):
         make_backend("triton", cache)
     config: Any = EngineConfig(tensor_parallel_size=2)  # without graphs
     loaded, gather = SimpleNamespace(device=CUDA, model=torch.nn.Module()), make_backend("gather", cache)
-    attention, *_ = CudaAccelerator(no_step, loaded, gather, config, Reporter()).choices()
+    attention, *_ = CudaAccelerator(Parts(no_step, loaded, gather, config, Reporter())).choices()
     assert attention.chosen == "gather"
     assert "needs compute capability 8.0 or higher, this GPU has 7.5" in attention.slow
 

@@ -17,14 +17,11 @@ from roseplay.kernels.cpu.products import block_kinds, block_products, choose
 from roseplay.kernels.cpu.recorded_steps import WARM_UP_LEN, RecordedSteps, RecordingOptions
 from roseplay.kernels.merge import SharedInputs
 from roseplay.kernels.replace_modules import replace_gelus
-from roseplay.model.accelerator import Accelerator, Computed, Forward, register_accelerator
-from roseplay.model.attention import AttentionBackend
+from roseplay.model.accelerator import Accelerator, Computed, Parts, register_accelerator
 from roseplay.model.batch import Drawn, HostBatch
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.layout import record_layout
-from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.sampler import likeliest
-from roseplay.model.states import StatePool
 
 try:
     from roseplay.kernels.cpu import argmax, features, fuse
@@ -49,16 +46,9 @@ class CPUAccelerator(Accelerator):
     recording = RecordingOptions()
     choose_products = staticmethod(choose)
 
-    def __init__(
-        self,
-        forward: Forward,
-        loaded: LoadedModel,
-        backend: AttentionBackend,
-        config: EngineConfig,
-        reporter: Reporter,
-        states: StatePool | None = None,
-    ) -> None:
-        super().__init__(forward, loaded, backend, config, reporter, states)
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        forward, loaded, backend, config, reporter, states = parts
         self.recorded: RecordedSteps | None = None
         self._model, self._backend, self._config = loaded.model, backend, config
         missing = no_kernels(loaded.dtype)

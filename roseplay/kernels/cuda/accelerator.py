@@ -18,15 +18,13 @@ from roseplay.kernels.cuda.compile_ahead import CompileAhead
 from roseplay.kernels.cuda.graphs import Graph, StepGraphs, cuda_graphs, expected_bytes, make_buckets
 from roseplay.kernels.replace_modules import replace_gelus
 from roseplay.model import gpu_memory
-from roseplay.model.accelerator import Accelerator, Computed, Forward, no_quantization, register_accelerator
-from roseplay.model.attention import AttentionBackend
+from roseplay.model.accelerator import Accelerator, Computed, Forward, Parts, no_quantization, register_accelerator
 from roseplay.model.batch import Drawn, HostBatch
 from roseplay.model.drawing import Drawing
 from roseplay.model.gpu_memory import Profile
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.padding import dummy_batch
 from roseplay.model.stateful import stateful_modules
-from roseplay.model.states import StatePool
 
 logger = logging.getLogger(__name__)
 
@@ -46,16 +44,9 @@ class CudaAccelerator(Accelerator):
     runs_ahead = True
     buckets = make_buckets()
 
-    def __init__(
-        self,
-        forward: Forward,
-        loaded: LoadedModel,
-        backend: AttentionBackend,
-        config: EngineConfig,
-        reporter: Reporter,
-        states: StatePool | None = None,
-    ) -> None:
-        super().__init__(forward, loaded, backend, config, reporter, states)
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        forward, loaded, backend, config, reporter, states = parts
         self._attention, self._fuse_ops = backend.name, config.fuse_ops
         self._stateful = [forward for _, forward in stateful_modules(loaded.model)]
         self._no_triton = None
