@@ -77,35 +77,8 @@ def _wildcards(path: str) -> str:
     return re.sub(r"(?<=\.)\d+(?=\.|$)", "*", path)
 
 
-class RowParallel(nn.Module):
-    """A linear layer that is split by its inputs: each process multiplies its own part, and the products are summed.
-
-    Args:
-        linear: this process's part, without the bias.
-        bias: ``[out]``, added after the sum; or None.
-        takes_all: whether ``forward`` receives the whole input; else it receives this process's part.
-    """
-
-    def __init__(self, linear: nn.Linear, bias: nn.Parameter | None, ranks: Ranks, *, takes_all: bool) -> None:
-        super().__init__()
-        self.linear, self.bias = linear, bias
-        self._ranks, self._takes_all = ranks, takes_all
-
-    @property
-    def weight(self) -> torch.Tensor:
-        """Some models read its dtype."""
-        weight: torch.Tensor = self.linear.weight
-        return weight
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self._takes_all:
-            x = x.chunk(self._ranks.size, -1)[self._ranks.rank].contiguous()
-        whole = self._ranks.sum(self.linear(x))
-        return whole if self.bias is None else whole + self.bias
-
-
-class GatheredLinear(nn.Module):
-    """A linear layer that is split by its outputs, which are gathered on every process."""
+class _SplitLinear(nn.Module):
+    """This process's part of a linear layer."""
 
     def __init__(self, linear: nn.Linear, ranks: Ranks) -> None:
         super().__init__()
@@ -116,6 +89,30 @@ class GatheredLinear(nn.Module):
         """Some models read its dtype."""
         weight: torch.Tensor = self.linear.weight
         return weight
+
+
+class RowParallel(_SplitLinear):
+    """A linear layer that is split by its inputs: each process multiplies its own part, and the products are summed.
+
+    Args:
+        linear: this process's part, without the bias.
+        bias: ``[out]``, added after the sum; or None.
+        takes_all: whether ``forward`` receives the whole input; else it receives this process's part.
+    """
+
+    def __init__(self, linear: nn.Linear, bias: nn.Parameter | None, ranks: Ranks, *, takes_all: bool) -> None:
+        super().__init__(linear, ranks)
+        self.bias, self._takes_all = bias, takes_all
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self._takes_all:
+            x = x.chunk(self._ranks.size, -1)[self._ranks.rank].contiguous()
+        whole = self._ranks.sum(self.linear(x))
+        return whole if self.bias is None else whole + self.bias
+
+
+class GatheredLinear(_SplitLinear):
+    """A linear layer that is split by its outputs, which are gathered on every process."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self._ranks.gather(self.linear(x))
