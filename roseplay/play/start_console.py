@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 import sys
-import threading
 from typing import TextIO
 
+from roseplay.engine.ticker import Ticker
 from roseplay.play.start_status import StartStatus
 
 LOOK_S = 0.2
@@ -27,27 +27,20 @@ class StartConsole:
         self._is_terminal = stream.isatty()
         self._shown = ""  # the stage shown last
         self._waited_s = 0.0
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="roseplay-console", daemon=True)
+        self._ticker = Ticker("roseplay-console", self.look, LOOK_S, "the start's progress could not be shown")
 
     def start(self) -> None:
-        self._thread.start()
+        self._ticker.start()
 
     def stop(self) -> None:
         """Show no more, and remove the changing line."""
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(5)
+        self._ticker.close()
         if self._is_terminal:
             self._write(_ERASE)
 
     def say(self, line: str) -> None:
         """Show a permanent line."""
         self._write((_ERASE if self._is_terminal else "") + line + "\n")
-
-    def _follow(self) -> None:
-        while not self._stopped.wait(LOOK_S):
-            self.look()
 
     def look(self) -> None:
         """Show changes; called every ``LOOK_S``."""
@@ -68,7 +61,7 @@ class StartConsole:
             self._stream.write(text)
             self._stream.flush()
         except (OSError, ValueError):  # the terminal is gone
-            self._stopped.set()
+            self._ticker.close()
 
 
 def _bar(share: float | None) -> str:

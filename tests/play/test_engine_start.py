@@ -127,6 +127,13 @@ class TestConsole:
         assert said.wait(PATIENCE_S)
         console.stop()
 
+    def test_a_terminal_that_is_gone_ends_nothing_else(self, status: StartStatus) -> None:
+        stream = io.StringIO()
+        console = StartConsole(status, stream)
+        stream.close()
+        console.look()
+        console.stop()
+
 
 @pytest.fixture
 def slow() -> Iterator[SlowStart]:
