@@ -115,10 +115,7 @@ class Prompts(Endpoints):
         it is a request of its own that only the live views show, greedy by default. ``ignore_eos``: answer exactly
         ``max_new_tokens`` tokens.
         """
-        given = _given(
-            max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, system=system, top_p=top_p,
-            top_k=top_k, min_p=min_p, repetition_penalty=repetition_penalty, stop=stop, priority=priority, tenant=tenant,
-        )  # fmt: skip
+        given = _given(locals())
         if not tab:
             params = dataclasses.replace(_params(given), ignore_eos=ignore_eos)
             return {"ids": [(await self._ask(prompt, params, system=system)).request_id]}
@@ -147,10 +144,7 @@ class Prompts(Endpoints):
         A job that is iterated over yields the text so far twice a second. A client that disconnects aborts its request.
         """
         with refusals_as_errors():
-            given = _given(
-                max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, system=system, top_p=top_p,
-                top_k=top_k, min_p=min_p, repetition_penalty=repetition_penalty, stop=stop, priority=priority, tenant=tenant,
-            )  # fmt: skip
+            given = _given(locals())
             stream = (await self._ask(prompt, _params(given), system=system, messages=messages)).stream
         try:
             async for text in _texts(stream, request):
@@ -309,9 +303,9 @@ def _numbers(lanes: list[int], all_of_them: int = DEFAULT_LANES) -> list[int]:
     return list(range(1, all_of_them + 1)) if lanes == [0] else lanes
 
 
-def _given(**settings: Any) -> dict[str, Any]:
-    """Returns those of an endpoint's settings that were given."""
-    return read({name: value for name, value in settings.items() if value is not None})
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those of an endpoint's arguments that are settings and were given."""
+    return read({name: arguments[name] for name in NAMES if arguments[name] is not None})
 
 
 def _params(given: dict[str, Any]) -> SamplingParams:
