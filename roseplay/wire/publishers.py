@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import uuid
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any
 
 from roseplay.engine.engine_like import EngineLike
@@ -88,9 +87,7 @@ class Publishers(AbstractContextManager["Publishers"]):
         self._ticker = Ticker("roseplay-publishers", self._follow, POLL_S, _FAILURE, at_end=self._end)
         self._ticker.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
