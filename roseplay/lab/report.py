@@ -45,11 +45,6 @@ _VALUE = {
     PROMPT: "prompt tokens",
     **{name: settings_of(Knobs)[name].label.lower() for name in KNOBS},
 }
-_VALUE = {
-    RATE: "rate, requests/s",
-    PROMPT: "prompt tokens",
-    **{name: settings_of(Knobs)[name].label.lower() for name in KNOBS},
-}
 
 Document = Mapping[str, Any]
 
