@@ -23,8 +23,7 @@ def request_of(prompt: Any, params: SamplingParams, model: str, dialect: Dialect
     """Returns the path below ``/v1`` and the body of a request: a chat for messages, else a completion.
 
     Raises:
-        ValueError: the prompt is empty or of another kind, or log-probabilities or a structure are asked for that the
-            server cannot give.
+        ValueError: the prompt is empty or of another kind, or what is asked for cannot be had from such a server.
     """
     if params.logprobs is not None or params.prompt_logprobs is not None:
         raise ValueError("log-probabilities are not read over HTTP: leave logprobs and prompt_logprobs out")
