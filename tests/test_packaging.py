@@ -214,6 +214,7 @@ def test_the_oldest_versions_are_the_lower_ends_of_the_ranges() -> None:
         low = next(part.version for part in dependency.specifier if part.operator == ">=")
         if dependency.name != "safetensors":  # transformers decides
             assert oldest[dependency.name].specifier.contains(f"{low}.0")
+    assert pins(".ci/newest.txt").keys() == oldest.keys()
 
 
 def third_party_imports() -> dict[str, str]:
@@ -260,7 +261,7 @@ def test_make_help_lists_the_targets() -> None:
 
 
 def test_no_file_that_installs_names_a_package_host() -> None:
-    files = "Makefile requirements.txt pyproject.toml .ci/run .ci/install.py .ci/constraints.txt .ci/oldest.txt"
+    files = "Makefile requirements.txt pyproject.toml .ci/run .ci/install.py .ci/constraints.txt .ci/oldest.txt .ci/newest.txt"
     for name in files.split():
         text = (REPOSITORY / name).read_text()
         assert not re.search(r"(https?|file)://|--(extra-)?index-url|--find-links|(^|\s)-e \S+@|\+cpu", text), name

@@ -10,6 +10,13 @@ from transformers import Cache, PreTrainedModel
 from roseplay.model.attention import Paged, carry
 
 
+def cache_parameter(model: PreTrainedModel) -> str:
+    """Returns what a model's forward, and its output, call the cache: ``cache`` since transformers 5.24."""
+    forwards = (vars(kind).get("forward") for kind in type(model).__mro__)
+    new = any("cache" in inspect.signature(forward).parameters for forward in forwards if forward is not None)
+    return "cache" if new else "past_key_values"
+
+
 class PackedForward:
     """Calls a model on a packed row of tokens and returns the wanted logits."""
 
@@ -26,14 +33,15 @@ class PackedForward:
         batch = paged.batch
         # logits_to_keep=0 keeps all.
         keep = {"logits_to_keep": 0 if batch.logits_rows is None else batch.logits_rows} if self._keeps_rows else {}
+        given = {} if cache is None else {cache_parameter(self.model): cache}
         with carry(paged):
             output = self.model(
                 input_ids=batch.input_ids[None],
                 position_ids=batch.positions[None],
-                past_key_values=cache,
                 use_cache=cache is not None,
                 paged=paged,
                 **keep,
+                **given,
             )
         logits: torch.Tensor = output.logits[0]
         return logits if self._keeps_rows or batch.logits_rows is None else logits[batch.logits_rows]

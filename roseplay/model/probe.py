@@ -23,7 +23,7 @@ from roseplay.model.attention import ATTENTION_NAME, Paged, default_backend, mak
 from roseplay.model.attention.pattern import adopt_config_patterns
 from roseplay.model.batch import build_batch
 from roseplay.model.errors import refuse
-from roseplay.model.forward import PackedForward
+from roseplay.model.forward import PackedForward, cache_parameter
 from roseplay.model.kv_cache import KVCache
 from roseplay.model.layout import attach_states, record_layout
 from roseplay.model.shrink import VOCABULARY, WINDOW, shrink
@@ -129,10 +129,11 @@ def agrees_with_its_cache(model: PreTrainedModel, expected: torch.Tensor) -> boo
     If it does not, as in families whose cache drops tokens that their mask shows (Moshi), there is no reference.
     """
     tokens = torch.tensor([_prompts()[0]])
+    name = cache_parameter(model)
     for positions in ({}, {"position_ids": torch.tensor([[tokens.shape[1] - 1]])}):
         try:
-            cache = model(input_ids=tokens[:, :-1], use_cache=True).past_key_values
-            logits = model(input_ids=tokens[:, -1:], past_key_values=cache, use_cache=True, **positions).logits[0, -1]
+            cache = {name: getattr(model(input_ids=tokens[:, :-1], use_cache=True), name)}
+            logits = model(input_ids=tokens[:, -1:], use_cache=True, **cache, **positions).logits[0, -1]
         except Exception:  # the model has no such cache; then generate() does not use one either
             return True
         if (logits - expected[-1]).abs().max() < TOLERANCE * expected[-1].std():

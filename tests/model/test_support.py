@@ -21,7 +21,6 @@ from tests.model.harness import eager_logits, make_runner, random_tokens, refusa
 _TINY = base(num_hidden_layers=2)
 
 REFUSED = {
-    "gptj": (lambda: tf.GPTJConfig(vocab_size=64, n_embd=32, n_layer=2, n_head=4, rotary_dim=4), "own attention"),
     "bloom": (lambda: tf.BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4), "own attention"),
     "falcon": (lambda: tf.FalconConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2), "own attention"),
     "mamba": (lambda: tf.MambaConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2), "no attention layer"),
@@ -38,7 +37,7 @@ def test_refused_by_name_before_weights_are_read(kind: str, tmp_path: Path):
 
 
 def test_refused_in_memory():
-    assert "gptj" in refusal(tf.GPTJForCausalLM(REFUSED["gptj"][0]()))
+    assert "bloom" in refusal(tf.BloomForCausalLM(REFUSED["bloom"][0]()))
     assert "no language model head" in refusal(tf.LlamaModel(tf.LlamaConfig(**_TINY)))
     both_ways = tf.Gemma3TextConfig(**_TINY, head_dim=8, use_bidirectional_attention=True)
     assert "both directions" in refusal(tf.Gemma3ForCausalLM(both_ways))
@@ -165,7 +164,7 @@ def test_a_family_that_cannot_be_tried_is_distinguished_from_one_that_fails():
         load_model(model, EngineConfig())
     assert error.value.untried
     with pytest.raises(UnsupportedModelError, match="own attention") as error:
-        load_model(tf.GPTJForCausalLM(REFUSED["gptj"][0]()), EngineConfig())
+        load_model(tf.BloomForCausalLM(REFUSED["bloom"][0]()), EngineConfig())
     assert not error.value.untried
 
 
@@ -174,7 +173,7 @@ class ForgetfulCache(tf.LlamaForCausalLM):
 
     def forward(self, *args, **kwargs):
         output = super().forward(*args, **kwargs)
-        if kwargs.get("past_key_values") is not None:
+        if kwargs.get("past_key_values", kwargs.get("cache")) is not None:
             output.logits = output.logits.flip(-1)
         return output
 
