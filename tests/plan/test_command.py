@@ -71,6 +71,8 @@ def test_what_is_printed_reproduces_what_was_simulated(given: list[str], capsys:
     assert plan(*asked) == 0
     out = capsys.readouterr().out
     ours = parse(printed(out, "To watch: roseplay play"))
+    sizes = (ours.config.tensor_parallel_size, ours.knobs.max_batch_size, ours.knobs.step_max_tokens)
+    assert sizes == tuple(found["best"][name] for name in ("gpus", "max_batch_size", "step_max_tokens"))
     runner = SimulatedRunner(*deployment(ours.model, ours.config), ours.config, clock := VirtualClock())
     load = uniform_load(25, 12.0, 200, 40, runner.cost.shape.vocab)
     again = summarize(VirtualServer(runner, clock, ours.knobs).play(load), runner.cost.parameters.server_s)
