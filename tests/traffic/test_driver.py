@@ -74,8 +74,7 @@ def test_traffic_does_not_wait_for_answers() -> None:
 
 def test_each_client_sends_when_it_is_answered() -> None:
     engine = FakeEngine(answer=never)
-    driver = Driver(engine, workload(burst(5)), clients=2)
-    driver.start()
+    playing = Driver(engine, workload(burst(5)), clients=2).start()
     for sent in (2, 3, 4, 5):
         wait_until(lambda count=sent: len(engine.streams) == count)
         assert len([stream for stream in engine.streams if not stream.finished]) == 2
@@ -83,7 +82,7 @@ def test_each_client_sends_when_it_is_answered() -> None:
             engine.streams[sent - 2].finish([0.1])
     for stream in engine.streams:
         stream.finish([0.1])
-    outcomes = driver.wait(5).outcomes
+    outcomes = playing.result(5).outcomes
     assert [outcome.arrival.at_s for outcome in outcomes] == [0.0] * 5
     dues = [outcome.due_ns for outcome in outcomes]
     assert dues == sorted(dues) and dues[4] > dues[0], "due when sent, and not at the beginning"
