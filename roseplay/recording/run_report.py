@@ -22,7 +22,7 @@ _CHARTS = (
     ("KV blocks", "after each step; a diamond is a preemption", charts.kv_blocks),
     ("Time to first token", "share of requests", charts.ttft),
 )
-_NESTED = ("choices", "sampling_defaults")  # engine properties that are not one value each
+_NESTED = ("choices", "eos_token_ids", "sampling_defaults")  # engine properties that are not one value each
 _UNLIMITED = ("max_step_tokens",)  # engine properties whose null means no limit
 
 
@@ -46,6 +46,7 @@ def run_report(recording: Recording) -> bytes:
     known["sampling_defaults"] = (
         ", ".join(f"{k} {setting_text(v)}" for k, v in recording.info.sampling_defaults.items()) or "–"
     )
+    known["eos_token_ids"] = ", ".join(map(str, recording.info.eos_token_ids)) or "–"
     del known["choices"]
     choices: dict[str, list[str]] = {}
     for choice in recording.info.choices:  # two may be about one part
