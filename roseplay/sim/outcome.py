@@ -58,7 +58,7 @@ class RequestTimes:
             self.spans.append([step, step + tokens - 1])
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Simulated:
     """The outcome of a simulation.
 
@@ -75,12 +75,12 @@ class Simulated:
         steps: the record of each step, if there was to be one.
     """
 
-    requests: list[RequestTimes]
-    ends_ns: np.ndarray
-    skipped: int
-    tokens: int
-    busiest: int
-    peak_blocks: int
+    requests: list[RequestTimes] = field(default_factory=list)
+    ends_ns: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    skipped: int = 0
+    tokens: int = 0
+    busiest: int = 0
+    peak_blocks: int = 0
     num_blocks: int
     start_ns: int = 0
     served: list[Request] = field(default_factory=list)

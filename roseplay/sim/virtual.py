@@ -76,15 +76,12 @@ class VirtualServer:
         self._flying: tuple[Step, SimulatedStep, int] | None = None  # with the time at which it was launched
         self._landed: Step | None = None  # the last step, if none is in flight
         self._landed_ns = start_ns
-        self._start_ns = start_ns
         self._arrivals = Arrivals(traffic, start_ns, clients, one_by_one=knobs.admission == "blocking")
-        self._times: list[RequestTimes] = []
-        self._served: list[Request] = []
+        steps = StepSummaries() if self._records else None
+        self._played = Simulated(num_blocks=self.scheduler.pool.num_usable, start_ns=start_ns, steps=steps)
         self._scheduled_ns: list[int] = []  # when it was known of each request that it had been scheduled
         self._ends = array("q")
-        self._rows = StepSummaries() if self._records else None
         self._freed = False  # whether a request ended in the step that landed last
-        self._skipped = self._tokens = self._busiest = self._peak_blocks = 0
 
     def set_knobs(self, knobs: Knobs) -> None:
         """Replace the knobs, for the next ``play``; raises ``UnsupportedKnobError`` for one that cannot be simulated."""
@@ -95,7 +92,7 @@ class VirtualServer:
     @property
     def num_ended(self) -> int:
         """The number of requests that have ended in this ``play``; may be read by another thread."""
-        return len(self._times) - len(self.scheduler.requests)
+        return len(self._played.requests) - len(self.scheduler.requests)
 
     def play(
         self,
@@ -124,32 +121,22 @@ class VirtualServer:
             else:
                 break
             self._admit(clock.now_ns())
-        return Simulated(
-            self._times,
-            np.frombuffer(self._ends, np.int64),
-            skipped=self._skipped,
-            tokens=self._tokens,
-            busiest=self._busiest,
-            peak_blocks=self._peak_blocks,
-            num_blocks=scheduler.pool.num_usable,
-            start_ns=self._start_ns,
-            served=self._served,
-            steps=self._rows,
-        )
+        self._played.ends_ns = np.frombuffer(self._ends, np.int64)
+        return self._played
 
     def _admit(self, until_ns: int) -> None:
         """Enqueue the requests that have arrived by then."""
         while (arrived_ns := self._arrivals.next_ns) is not None and arrived_ns <= until_ns:
-            number = len(self._times)
+            number = len(self._played.requests)
             sent = self._arrivals.take()
             times = RequestTimes(arrived_ns, len(sent.token_ids))
-            self._times.append(times)
+            self._played.requests.append(times)
             params = SamplingParams(
                 max_new_tokens=sent.answer_tokens, ignore_eos=True, tenant=sent.tenant, priority=sent.priority
             )
             request = Request(number, list(sent.token_ids), params)
             if self._records:
-                self._served.append(request)
+                self._played.served.append(request)
             try:
                 self._check_room(number, arrived_ns)
                 self.scheduler.add(request)
@@ -163,7 +150,7 @@ class VirtualServer:
         most = self._max_waiting
         if most is None or number < most:
             return
-        refused = sum(bool(times.refused) for times in self._times[:number])
+        refused = sum(bool(times.refused) for times in self._played.requests[:number])
         if number - refused - bisect_right(self._scheduled_ns, now_ns) >= most:
             raise ValueError(f"{most} requests are already waiting: try again later")
 
@@ -179,7 +166,7 @@ class VirtualServer:
             self.scheduler.assume(flying[0])
         begun_ns = self._clock.now_ns()
         step = self.scheduler.schedule()
-        self._busiest = max(self._busiest, len(self.scheduler.running))
+        self._played.busiest = max(self._played.busiest, len(self.scheduler.running))
         self._note_blocks()
         launched = None
         if flying is None or step.entries or step.dropped_logits:
@@ -207,27 +194,27 @@ class VirtualServer:
         self._ends.append(now_ns)
         begun_ns, self._landed_ns = max(begun_ns, self._landed_ns), now_ns
         for entry, _ in new_tokens:
-            times = self._times[entry.request.request_id]
+            times = self._played.requests[entry.request.request_id]
             if not times.spans:
                 self._arrivals.note_first_token(now_ns)
             times.took(number)
         for request_id in step.preempted:
-            self._times[request_id].preemptions += 1
+            self._played.requests[request_id].preemptions += 1
         for request_id in step.admitted:
-            if self._times[request_id].scheduled_ns is None:
-                self._times[request_id].scheduled_ns = begun_ns
+            if self._played.requests[request_id].scheduled_ns is None:
+                self._played.requests[request_id].scheduled_ns = begun_ns
                 self._scheduled_ns.append(now_ns)
         for entry in step.entries if step.admitted else ():
             if not entry.request.num_preemptions:
-                self._times[entry.request.request_id].cached_tokens = entry.request.num_cached_tokens
-        if self._rows is not None and step.entries:
-            self._rows.add(begun_ns, now_ns, step.prompt_tokens, step.decode_tokens)
-        self._tokens += len(new_tokens)
+                self._played.requests[entry.request.request_id].cached_tokens = entry.request.num_cached_tokens
+        if self._played.steps is not None and step.entries:
+            self._played.steps.add(begun_ns, now_ns, step.prompt_tokens, step.decode_tokens)
+        self._played.tokens += len(new_tokens)
         self._landed = step
 
     def _note_state(self) -> None:
-        if self._rows is not None:
-            self._rows.add_state(len(self.scheduler.running), len(self.scheduler.waiting), self._blocks_held)
+        if self._played.steps is not None:
+            self._played.steps.add_state(len(self.scheduler.running), len(self.scheduler.waiting), self._blocks_held)
 
     # -- runs of steps
 
@@ -307,24 +294,24 @@ class VirtualServer:
         self._ends.frombytes(ends.tobytes())
         for request, _, remaining in run.parts:
             count = min(steps, remaining)
-            self._times[request.request_id].took(number, count)
-            self._tokens += count
-        self._skipped += steps
+            self._played.requests[request.request_id].took(number, count)
+            self._played.tokens += count
+        self._played.skipped += steps
         self._clock.advance_to(int(ends[-1]))
         self._landed_ns = int(ends[-1])
-        if self._rows is not None:
+        if self._played.steps is not None:
             blocks = np.full(steps, held)
             for step, held in changes:
                 blocks[step:] = held
             lasts = np.array([part.remaining for part in run.parts])
-            self._rows.add_run(begun_ns, ends, lasts, waiting, blocks, ahead=self._ahead)
+            self._played.steps.add_run(begun_ns, ends, lasts, waiting, blocks, ahead=self._ahead)
         if not self._ahead:
             self._note_state()
 
     def _note_blocks(self) -> int:
         """Returns the blocks that requests hold now, and counts them for the peak."""
         held = self._blocks_held
-        self._peak_blocks = max(self._peak_blocks, held)
+        self._played.peak_blocks = max(self._played.peak_blocks, held)
         return held
 
     @property

@@ -54,7 +54,7 @@ def test_simulated_figures_are_defined_like_measured_ones() -> None:
     """Two requests: tokens at 10, 20 and 40 ms, and at 20 and 40 ms after an arrival at 5 ms."""
     requests = [RequestTimes(0, 3, [[0, 2]]), RequestTimes(5_000_000, 3, [[1, 2]])]
     ends = np.array([10, 20, 40], np.int64) * 1_000_000
-    played = Simulated(requests, ends, skipped=0, tokens=5, busiest=2, peak_blocks=2, num_blocks=9)
+    played = Simulated(requests=requests, ends_ns=ends, skipped=0, tokens=5, busiest=2, peak_blocks=2, num_blocks=9)
     assert p50s_ms(played) == pytest.approx({"tpot": (15 + 20) / 2, "itl": 20, "ttft": (10 + 15) / 2})
 
 
