@@ -8,6 +8,7 @@ the same order, without making the steps.
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -204,14 +205,7 @@ def _fitting(parts: list[Part], most: int, blocks: int, block_size: int) -> int:
 
     if len(parts) * (most // block_size + 1) <= blocks:
         return most
-    low, high = 0, max(0, most)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if needed(middle) <= blocks:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return bisect_right(range(1, most + 1), blocks, key=needed)
 
 
 def _may_extend_match(scheduler: Scheduler, parts: list[Part]) -> bool:

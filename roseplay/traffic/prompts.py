@@ -7,6 +7,7 @@ four kinds of burst are settings of these three, see ``KINDS``.
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -126,14 +127,8 @@ class TextPrompts:
         def count(num_words: int) -> int:
             return len(tokenizer.encode(" ".join(words[:num_words]), add_special_tokens=False))
 
-        low, high = 1, len(words)
-        while low < high:
-            middle = (low + high) // 2
-            if count(middle) >= num_tokens:
-                high = middle
-            else:
-                low = middle + 1
-        return " ".join(words[:low])
+        enough = 1 + bisect_left(range(1, len(words)), num_tokens, key=count)
+        return " ".join(words[:enough])
 
 
 class TokenPrompts:
