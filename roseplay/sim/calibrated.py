@@ -19,6 +19,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from roseplay.formats.invalid import first_fault
+from roseplay.formats.numbers import many
 from roseplay.sim.calibration import (
     CPU_HOLD,
     GPU_HOLD,
@@ -90,8 +91,8 @@ class Calibration:
         """
         loads = _loads(points)
         if len(loads) < LEAST_POINTS:
-            found = _counted(len(points), "measurement")
-            found += f" at {_counted(len(loads), 'load')}" if len(loads) < len(points) else ""
+            found = many(len(points), "measurement")
+            found += f" at {many(len(loads), 'load')}" if len(loads) < len(points) else ""
             raise SimulationError(
                 f"calibrating needs at least {LEAST_POINTS} different loads, such as 1, 16 and 64 streams, but there"
                 f" {'is' if len(points) == 1 else 'are'} {found}"
@@ -165,10 +166,6 @@ def find_hardware(name: str) -> tuple[GPU, Calibration | None]:
         return find_gpu(name), None
     calibration = Calibration.read(Path(os.path.expanduser(name)))
     return calibration.gpu, calibration
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _loads(points: Sequence[Measurement]) -> tuple[Measurement, ...]:
