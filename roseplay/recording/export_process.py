@@ -6,6 +6,7 @@ some of that memory would never be returned, and every stream and poll would wai
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -49,29 +50,24 @@ def _export(kind: str, lines: Iterable[bytes]) -> BinaryIO:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, where))}
     command = [sys.executable, "-m", __name__, kind]
     try:
-        made = tempfile.TemporaryFile(prefix="roseplay-")  # noqa: SIM115 - the caller closes it
-    except OSError as error:
-        raise ExportError(f"the {kind} could not be made: {error.strerror or error}") from None
-    try:
-        with tempfile.TemporaryFile(prefix="roseplay-") as recording:
+        with contextlib.ExitStack() as files, tempfile.TemporaryFile(prefix="roseplay-") as recording:
+            made = files.enter_context(tempfile.TemporaryFile(prefix="roseplay-"))
             recording.writelines(lines)
             recording.seek(0)
-            files: dict[str, Any] = {"stdin": recording, "stdout": made, "stderr": subprocess.PIPE}
-            child = subprocess.run(command, **files, env=environment, timeout=_LIMIT_S)
-        if child.returncode != 0:
-            last = child.stderr.decode(errors="replace").strip().splitlines()[-1:]
-            raise ExportError(f"the {kind} could not be made: {last[0] if last else f'exit code {child.returncode}'}")
+            streams: dict[str, Any] = {"stdin": recording, "stdout": made, "stderr": subprocess.PIPE}
+            child = subprocess.run(command, **streams, env=environment, timeout=_LIMIT_S)
+            if child.returncode != 0:
+                last = child.stderr.decode(errors="replace").strip().splitlines()[-1:]
+                raise ExportError(
+                    f"the {kind} could not be made: {last[0] if last else f'exit code {child.returncode}'}"
+                )
+            made.seek(0)
+            files.pop_all()  # the caller closes it
+            return made
     except OSError as error:
-        made.close()
         raise ExportError(f"the {kind} could not be made: {error.strerror or error}") from None
     except subprocess.TimeoutExpired:
-        made.close()
         raise ExportError(f"the {kind} could not be made within {_LIMIT_S:g} s") from None
-    except BaseException:
-        made.close()
-        raise
-    made.seek(0)
-    return made
 
 
 def pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
