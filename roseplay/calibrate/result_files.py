@@ -79,7 +79,8 @@ def read_results(files: Sequence[Path]) -> tuple[list[Measurement], list[str]]:
     """Returns the measurements of all files, and a line for each row that was left out.
 
     Raises:
-        ValueError: a file cannot be read, or is of another format; one line.
+        OSError: a file cannot be read.
+        ValueError: a file is of another format; one line.
     """
     points: list[Measurement] = []
     left_out: list[str] = []
@@ -97,10 +98,7 @@ def read_results(files: Sequence[Path]) -> tuple[list[Measurement], list[str]]:
 
 def _rows(file: Path) -> list[Mapping[str, Any]]:
     """Returns the objects of a JSON or JSONL file."""
-    try:
-        text = file.read_bytes()
-    except OSError as error:
-        raise ValueError(f"{file}: {error.strerror}") from None
+    text = file.read_bytes()
     try:
         found = from_json(text)
         rows = found if isinstance(found, list) else [found]
