@@ -6,6 +6,7 @@ Of other blocks it only gets the number of tokens, which every tab sees on the m
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from roseplay.engine.messages import BlockInfo
@@ -62,16 +63,8 @@ class BlockTabs:
 
 def describe_block(info: BlockInfo, tokenizer: Any, *, readable: bool) -> dict[str, Any]:
     """Returns a block as JSON; ``depth`` counts from its prompt's first block, ``text`` is null unless ``readable``."""
-    text = None
-    if readable and info.token_ids:
-        text = tokenizer.decode(info.token_ids) if tokenizer else " ".join(map(str, info.token_ids))
-    return {
-        "block": info.block,
-        "state": info.state,
-        "holders": info.holders,
-        "depth": info.depth,
-        "tokens": len(info.token_ids),
-        "text": text,
-        "last_use": info.last_use,
-        "findable": info.findable,
-    }
+    described = asdict(info)
+    ids, text = described.pop("token_ids"), None
+    if readable and ids:
+        text = tokenizer.decode(ids) if tokenizer else " ".join(map(str, ids))
+    return {**described, "tokens": len(ids), "text": text}
