@@ -212,13 +212,13 @@ class ModelRunner:
         if host is not None and step.prompt_logprobs:
             rows = predicting_rows(step, host.cu_seqlens_q)
             host.logits_rows = np.concatenate([host.logits_rows, rows])
-        masks = self._sampler.masks(step, pin=self._on_gpu)
         timer = DeviceTimer(self.loaded.device)
         self.cache.swap(step.swapped_out, step.swapped_in)
         self.cache.copy_blocks(step.copies)
         if self.states is not None:
             self.states.copy(step.states_before)
         prepared = time.perf_counter_ns()
+        masks = self._sampler.masks(step, pin=self._on_gpu)
         logits, graph, argmax = self._compute(host, may_replay=not step.prompt_logprobs)
         if self.states is not None:
             self.states.copy(step.states_after)
