@@ -35,7 +35,7 @@ def check_plan(config: Any, size: int, *, name: str) -> None:
         raise _cannot(name, size, f"the recurrent layers of {config.model_type} are not split here", 1)
     text = config.get_text_config()
     plan = getattr(text, "base_model_tp_plan", None) or {}
-    if not plan:
+    if WHOLE.issuperset(plan.values()):
         raise _cannot(name, size, f"transformers has no tensor parallel plan for {config.model_type}", 1)
     if any(style == "colwise" and "att" in key.rpartition(".")[0] for key, style in plan.items()):
         for attribute, what in _HEADS:
