@@ -43,7 +43,9 @@ class CheckedMessage(TypedDict):
     content: str
 
 
-_MESSAGES = TypeAdapter(Annotated[list[CheckedMessage], Field(min_length=1, max_length=MAX_MESSAGES)])
+_MESSAGES: TypeAdapter[list[CheckedMessage]] = TypeAdapter(
+    Annotated[list[CheckedMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+)
 
 
 @dataclass(frozen=True, slots=True)
