@@ -55,11 +55,6 @@ def simulated_runner(model: Any, config: EngineConfig, clock: Clock, tokenizer: 
         raise EngineStartError(str(error)) from None
 
 
-def evidence_of(model: Any, config: EngineConfig) -> Evidence:
-    """Returns what stands behind the durations of ``config.run_as``; raises ``ValueError`` as ``deployment`` does."""
-    return deployment(model, config)[1]
-
-
 def deployment(model: Any, config: EngineConfig) -> tuple[CostModel, Evidence]:
     """Returns the cost model of a simulated engine, and what stands behind it.
 

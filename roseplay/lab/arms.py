@@ -14,7 +14,7 @@ from roseplay.config import GPU_KNOBS, SIMULATED_GPUS, EngineConfig, Knobs
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.engine_like import EngineLike
-from roseplay.engine.simulated import evidence_of
+from roseplay.engine.simulated import deployment
 from roseplay.lab.experiment import ARM_CONFIG, Arm
 from roseplay.lab.measuring import PlayedArm
 from roseplay.lab.servers import Servers
@@ -172,7 +172,7 @@ def evidence(live: LiveEngine | Servers, configs: Mapping[str, ArmConfig]) -> di
     for name, config in configs.items():
         if isinstance(config, EngineConfig) and config.run_as is not None:
             try:
-                found[name] = evidence_of(live.model, config)
+                found[name] = deployment(live.model, config)[1]
             except ValueError as error:
                 raise ValueError(f"arm {name}: {error}") from None
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -44,8 +45,9 @@ def _plan(options: argparse.Namespace) -> int:
     config = replace(_config(options, shape, load), run_as=gpu.name if own is None else options.gpu)
     asked = options.tensor_parallel_size
     sizes = [asked] if asked else [n for n in SIZES if n <= options.max_gpus]
+    begin = time.perf_counter()
     tried = list(search(shape, gpu, load, limits, config, sizes, own, options.concurrency))
-    chosen = best(tried, limits)
+    took_s, chosen = time.perf_counter() - begin, best(tried, limits)
     span_s = load[-1].at_s - load[0].at_s
     rate = None if options.concurrency else options.rate or ((len(load) - 1) / span_s if span_s else len(load))
     demand = f"{options.concurrency} clients" if rate is None else f"{rate:.3g} requests/s"
@@ -56,7 +58,7 @@ def _plan(options: argparse.Namespace) -> int:
     elif chosen.holds(limits):
         print("\n".join([*text.table(tried, limits), "", *said]))
         print("\n".join(commands(chosen, options.model, shape, stored, config, _bench(options, len(load)))))
-        print("\n".join(text.trust(chosen, shape, gpu)))
+        print("\n".join([*text.trust(chosen, shape, gpu), text.speed(tried, took_s)]))
     for line in () if chosen.holds(limits) else said:
         print(f"roseplay plan: {line}", file=sys.stderr)
     return 0 if chosen.holds(limits) else 1

@@ -20,6 +20,7 @@ _SGLANG = {
     "max_model_len": "context-length",
     "block_size": "page-size",
 }
+_KV_DTYPES = {"fp8": ("fp8", "fp8_e4m3"), "bf16": ("bfloat16", "bfloat16")}  # vLLM's and SGLang's names
 
 
 def commands(
@@ -34,24 +35,27 @@ def commands(
     """
     config = replace(config, tensor_parallel_size=one.gpus)
     knobs = Knobs(max_batch_size=one.max_batch_size, step_max_tokens=one.step_max_tokens)
-    settings = {n: v for part in (config, knobs) for n, v in asdict(part).items() if v != defaults_of(type(part))[n]}
+    settings = {
+        setting: value
+        for part in (config, knobs)
+        for setting, value in asdict(part).items()
+        if value != defaults_of(type(part))[setting]
+    }
     settings["gpu_memory_utilization"] = config.gpu_memory_utilization  # other servers have other defaults
     name = hub_id(model)
-    vllm = {SETTINGS[n].vllm_name: v for n, v in settings.items() if n != "run_as"}
-    sglang = {_SGLANG[n]: v for n, v in settings.items() if n in _SGLANG}
+    vllm = {SETTINGS[setting].vllm_name: value for setting, value in settings.items() if setting != "run_as"}
+    sglang = {_SGLANG[setting]: value for setting, value in settings.items() if setting in _SGLANG}
     if config.kv_cache_memory is not None:
         vllm["kv_cache_memory_bytes"] = config.kv_cache_memory // one.gpus  # there, of each GPU
     if {"num_blocks", "kv_cache_memory"} & {*settings}:
         sglang["max-total-tokens"] = (one.num_blocks - 1) * config.block_size
-    if shape.weights == "fp8" != stored.weights:
+    if quantizes := (stored.weights, shape.weights) == ("bf16", "fp8"):
         vllm["quantization"] = sglang["quantization"] = "fp8"
     if shape.kv != stored.kv:
-        vllm["kv_cache_dtype"], sglang["kv-cache-dtype"] = (
-            ("fp8", "fp8_e4m3") if shape.kv == "fp8" else ("bfloat16",) * 2
-        )
+        vllm["kv_cache_dtype"], sglang["kv_cache_dtype"] = _KV_DTYPES[shape.kv]
     yield f"vLLM:     {_command('vllm serve', name, vllm)}"
     yield f"SGLang:   {_command('python -m sglang.launch_server --model-path', name, sglang)}"
-    if shape.weights not in (stored.weights, "fp8"):
+    if shape.weights != stored.weights and not quantizes:
         yield f"Both need a checkpoint with {shape.weights} weights in place of {name}, which has {stored.weights}."
     if (shape.weights, shape.kv) == (stored.weights, stored.kv):  # others cannot be chosen there
         yield f"To watch: {_command('roseplay play --model', model, settings)}"

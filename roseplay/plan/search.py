@@ -18,7 +18,7 @@ from roseplay.sim.evidence import Evidence, cost_model
 from roseplay.sim.gpus import GPU, SimulationError
 from roseplay.sim.memory import choose_num_blocks
 from roseplay.sim.model_shape import ModelShape
-from roseplay.sim.outcome import SimulatedRequest
+from roseplay.sim.outcome import Simulated, SimulatedRequest
 from roseplay.sim.runner import SimulatedRunner
 from roseplay.sim.summary import Summary, summarize
 from roseplay.sim.virtual import VirtualServer
@@ -37,6 +37,7 @@ class Tried:
         max_batch_size, step_max_tokens: knobs of the scheduler.
         longer: its figures with all steps longer by ``margin``; None if the limits are not held even without.
         margin: the share by which nine in ten of the points behind the durations are off at most.
+        steps, seconds: simulated, with and without the margin.
     """
 
     gpus: int
@@ -47,6 +48,8 @@ class Tried:
     longer: Summary | None
     margin: float
     evidence: Evidence
+    steps: int
+    seconds: float
 
     def holds(self, limits: Limits) -> bool:
         """Returns whether all limits are held with the error as margin."""
@@ -112,10 +115,13 @@ def _try(
     knobs: Knobs,
     clients: int | None,
 ) -> Tried:
+    runs: list[Simulated] = []
+
     def played(factor: float) -> Summary:
         clock = VirtualClock()
         runner = SimulatedRunner(cost.scaled(factor), evidence, config, clock)
-        return summarize(VirtualServer(runner, clock, knobs).play(load, clients), cost.parameters.server_s)
+        runs.append(VirtualServer(runner, clock, knobs).play(load, clients))
+        return summarize(runs[-1], cost.parameters.server_s)
 
     figures, longer, margin = played(1.0), None, evidence.errors.p90
     if not limits.fault(figures):
@@ -124,4 +130,5 @@ def _try(
     assert knobs.step_max_tokens is not None
     blocks = choose_num_blocks(cost, config, config.max_model_len or cost.shape.max_len)
     sizes = (cost.tensor_parallel, knobs.max_batch_size, knobs.step_max_tokens, blocks)
-    return Tried(*sizes, figures, longer, margin, evidence)
+    steps, seconds = sum(len(run.ends_ns) for run in runs), sum(run.seconds for run in runs)
+    return Tried(*sizes, figures, longer, margin, evidence, steps, seconds)

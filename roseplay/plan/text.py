@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from roseplay.formats.numbers import percent_text
 from roseplay.plan.limits import Limits
 from roseplay.plan.search import Tried
-from roseplay.sim.evidence import SATURATED, published_like
+from roseplay.sim.evidence import SATURATED
 from roseplay.sim.gpus import GPU
 from roseplay.sim.model_shape import ModelShape
+from roseplay.sim.published import published_of
 
 _COLUMNS = ("GPUs", "max-num-seqs", "max-num-batched-tokens", "TTFT p95", "ITL p95", "tok/s", "running", "KV", "")
 _SHOWN_POINTS = 4
@@ -87,10 +88,18 @@ def trust(one: Tried, shape: ModelShape, gpu: GPU) -> Iterator[str]:
     if shape.unmodelled:
         yield f"Not modelled: {shape.unmodelled}."
     yield f"KV cache: {one.num_blocks:,} blocks, estimated; the number in the log of a start is exact (--num-blocks)."
-    points = published_like(shape, gpu, one.gpus)
+    points = published_of(gpu.name, shape.name, shape.weights, one.gpus)
+    points = [point for point in points if point.measured in ("itl", "tpot")]
     for point in points[:: max(1, len(points) // _SHOWN_POINTS)][:_SHOWN_POINTS]:
         what = "ITL p50" if point.measured == "itl" else "TPOT"
         yield (
             f"Published: {point.engine}, {point.prompt} + {point.answer} tokens, {point.streams} streams: {what}"
             f" {_ms(point.seconds)} ({point.source.partition(',')[0]})"
         )
+
+
+def speed(tried: Sequence[Tried], took_s: float) -> str:
+    """Returns how fast was simulated, in the seconds that it took."""
+    steps, seconds = sum(one.steps for one in tried), sum(one.seconds for one in tried)
+    rate = f"{seconds / took_s:,.0f} times real time, {steps / took_s:,.0f} steps/s"
+    return f"{seconds:,.0f} s simulated in {took_s:.1f} s: {rate}."

@@ -19,7 +19,7 @@ from roseplay.sim.calibration import LEAST_POINTS, Errors, fit, held_out
 from roseplay.sim.cost import CostModel, Parameters
 from roseplay.sim.gpus import GPU, SimulationError
 from roseplay.sim.model_shape import ModelShape
-from roseplay.sim.published import Point, published, published_of
+from roseplay.sim.published import Point, published
 
 SATURATED = "saturated, the queue keeps growing"
 # TTFT under load differs from published rows by 24 to 42% in the mean of each group, as it does for other simulators.
@@ -105,12 +105,6 @@ def cost_model(
     first_tokens = any(point.ttft_s is not None and point.streams > 1 for point in points)
     evidence = Evidence(len(points), errors, models, not shape.experts, first_tokens=first_tokens)
     return CostModel(shape, gpu, tensor_parallel, parameters), evidence
-
-
-def published_like(shape: ModelShape, gpu: GPU, tensor_parallel: int) -> list[Point]:
-    """Returns the published points of the same model, weight format and GPUs, except single steps."""
-    points = published_of(gpu.name, shape.name, shape.weights, tensor_parallel)
-    return [point for point in points if point.measured in ("itl", "tpot")]
 
 
 def _points_of(gpu: str, weights: str) -> tuple[Point, ...]:

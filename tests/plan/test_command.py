@@ -46,6 +46,7 @@ def test_a_table_a_sentence_and_the_flags(capsys: pytest.CaptureFixture[str]) ->
     assert "calibrated on 46 published points of qwen3-32b, qwen3-8b (error: median" in out
     assert "TTFT under load: within about 40\u202f% of published figures" in out
     assert "Published: vLLM 0.30.0" in out
+    assert "times real time" in out
 
 
 def printed(out: str, start: str) -> list[str]:
