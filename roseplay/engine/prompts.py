@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
+T = TypeVar("T")
 _STAND_IN = re.compile("\uf8fe([0-9]+)\uf8ff")  # private-use characters, which ordinary text does not contain
 _PLAIN: weakref.WeakKeyDictionary[Any, Any] = (
     weakref.WeakKeyDictionary()
 )  # tokenizers' copies that read control tokens as text
 
-_MARK = "what-the-system-says"
-_TAKES_SYSTEM: weakref.WeakKeyDictionary[Any, tuple[Any, bool]] = weakref.WeakKeyDictionary()  # of a template
+_MARK, _RESULT = "what-the-message-says", "what-the-tool-says"
+_PROBED: weakref.WeakKeyDictionary[Any, tuple[Any, dict[Any, Any]]] = weakref.WeakKeyDictionary()  # of a template
 
 
-def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int) -> list[int]:
+def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int, **template: Any) -> list[int]:
     """Returns the token ids of a prompt, which is text, chat messages or token ids.
 
     A chat template places the beginning-of-sequence token itself, so none is added to its text. Only the template can
-    write control tokens: in a message's content their names are plain text. In a prompt given as text, their names
-    stand for the control tokens.
+    write control tokens: in a message their names are plain text. In a prompt given as text, their names stand for the
+    control tokens.
+
+    Args:
+        template: options of the chat template, such as ``continue_final_message``, and values of its variables.
 
     Raises:
         ValueError: empty prompt, ids outside the vocabulary, malformed messages, or text without a tokenizer.
@@ -30,7 +35,7 @@ def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int) -> list[i
     if isinstance(prompt, str):
         token_ids = _tokenize(_need(tokenizer), prompt)
     elif isinstance(prompt, Sequence) and prompt and all(isinstance(message, Mapping) for message in prompt):
-        token_ids = _encode_chat(prompt, _need(tokenizer))
+        token_ids = _encode_chat(prompt, _need(tokenizer), template)
     elif isinstance(prompt, Sequence):
         token_ids = _check_ids(prompt, vocab_size)
     else:
@@ -40,14 +45,14 @@ def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int) -> list[i
     return token_ids
 
 
-def _encode_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any) -> list[int]:
-    """Returns the token ids of chat messages, with names of control tokens in their content encoded as plain text."""
+def _encode_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, template: Mapping[str, Any]) -> list[int]:
+    """Returns the token ids of chat messages, with names of control tokens in their texts encoded as plain text."""
     names = [t.content for t in getattr(tokenizer, "added_tokens_decoder", {}).values() if t.special and t.content]
     named = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
-    contents = [message.get("content") for message in messages]
-    if not any(isinstance(content, str) and named.search(content) for content in contents):
-        return _tokenize(tokenizer, render_chat(messages, tokenizer), add_special_tokens=False)
-    if any(isinstance(content, str) and _STAND_IN.search(content) for content in contents):
+    texts = list(_texts(messages))
+    if not any(map(named.search, texts)):
+        return _tokenize(tokenizer, render_chat(messages, tokenizer, **template), add_special_tokens=False)
+    if any(map(_STAND_IN.search, texts)):
         raise ValueError("a message has a control token's name and the characters U+F8FE and U+F8FF: leave one out")
     literals: list[str] = []
 
@@ -56,16 +61,34 @@ def _encode_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any) -> list[
         return f"\uf8fe{len(literals) - 1}\uf8ff"
 
     replaced = [
-        {**message, "content": named.sub(stand_in, content) if isinstance(content, str) else content}
-        for message, content in zip(messages, contents, strict=True)
+        {**_with_texts(message, lambda text: named.sub(stand_in, text)), "role": message.get("role")}
+        for message in messages
     ]
     token_ids: list[int] = []
-    for position, part in enumerate(_STAND_IN.split(render_chat(replaced, tokenizer))):
+    for position, part in enumerate(_STAND_IN.split(render_chat(replaced, tokenizer, **template))):
         if position % 2:
             token_ids += _encode_literally(tokenizer, literals[int(part)])
         elif part:
             token_ids += _tokenize(tokenizer, part, add_special_tokens=False)
     return token_ids
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yields all texts within messages, such as contents and the arguments of tool calls."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for part in [*value, *value.values()] if isinstance(value, Mapping) else value:
+            yield from _texts(part)
+
+
+def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Returns a message with all of its texts changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {_with_texts(name, change): _with_texts(part, change) for name, part in value.items()}
+    return [_with_texts(part, change) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _encode_literally(tokenizer: Any, name: str) -> list[int]:
@@ -82,17 +105,19 @@ def _encode_literally(tokenizer: Any, name: str) -> list[int]:
     return token_ids
 
 
-def render_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any) -> str:
+def render_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, **template: Any) -> str:
     """Returns chat messages as text by the model's chat template, or as plain paragraphs if it has none."""
+    given = [dict(message) for message in messages]
+    if any(message.get("tool_calls") or message.get("role") == "tool" for message in given):
+        _give_calls_content(given, tokenizer)
     for message in messages:
-        if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
+        content = "" if message.get("tool_calls") and message.get("content") is None else message.get("content")
+        if not isinstance(message.get("role"), str) or not isinstance(content, str):
             raise ValueError('a chat message is {"role": "user", "content": "…"}, both text')
     if getattr(tokenizer, "chat_template", None) is None:
-        return "\n\n".join(str(message["content"]) for message in messages)
+        return "\n\n".join(str(message["content"]) for message in given)
     try:
-        text = tokenizer.apply_chat_template(
-            [dict(message) for message in messages], add_generation_prompt=True, tokenize=False
-        )
+        text = tokenizer.apply_chat_template(given, **{"add_generation_prompt": True, "tokenize": False, **template})
     except Exception as error:  # templates raise whatever their author chose
         advice = ""
         if any(message["role"] == "system" for message in messages) and not takes_system_role(tokenizer):
@@ -106,16 +131,67 @@ def takes_system_role(tokenizer: Any | None) -> bool:
     """Returns whether system messages enter the prompt; some chat templates raise an error, others drop them."""
     if getattr(tokenizer, "chat_template", None) is None:
         return True
-    assert tokenizer is not None
-    template, takes = _TAKES_SYSTEM.get(tokenizer, (None, False))
+    return bool(_of_template(tokenizer, _takes_system))
+
+
+def _takes_system(tokenizer: Any) -> bool:
+    return _MARK in _probe(tokenizer, {"role": "system", "content": _MARK}, {"role": "user", "content": "?"})
+
+
+def _give_calls_content(messages: list[dict[str, Any]], tokenizer: Any) -> None:
+    """Give tool calls without content what the chat template expects there; raises ``ValueError`` if it takes no calls."""
+    takes = getattr(tokenizer, "chat_template", None) is not None and _of_template(tokenizer, _contents_beside_calls)
+    if not takes:
+        raise ValueError(
+            "the model's chat template has no place for tool_calls and for messages with the role tool: leave them out,"
+            " or send them as text"
+        )
+    for message in messages:
+        if message.get("tool_calls") and message.get("content") is None:
+            message["content"] = takes[0]
+
+
+def _contents_beside_calls(tokenizer: Any) -> list[str | None]:
+    """Returns which contents, of null and none, a message with tool calls may have; none if calls or results get lost."""
+    call = {"id": "call00000", "type": "function", "function": {"name": _MARK, "arguments": {}}}
+    result = {"role": "tool", "tool_call_id": "call00000", "content": _RESULT}
+    taken: list[str | None] = []
+    for content in (None, ""):
+        text = _probe(
+            tokenizer,
+            {"role": "user", "content": "?"},
+            {"role": "assistant", "content": content, "tool_calls": [call]},
+            result,
+        )
+        if _MARK in text.partition(_RESULT)[0] and _RESULT in text and "None" not in text:
+            taken.append(content)
+    return taken
+
+
+def _of_template(tokenizer: Any, question: Callable[[Any], T]) -> T:
+    """Returns what a question about a tokenizer's chat template has for an answer, which is kept."""
+    template, answers = _PROBED.get(tokenizer, (None, {}))
     if template != tokenizer.chat_template:
-        messages = [{"role": "system", "content": _MARK}, {"role": "user", "content": "?"}]
-        try:
-            takes = _MARK in tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        except Exception:  # templates raise whatever their author chose
-            takes = False
-        _TAKES_SYSTEM[tokenizer] = (tokenizer.chat_template, takes)
-    return takes
+        template, answers = _PROBED[tokenizer] = tokenizer.chat_template, {}
+    if question not in answers:
+        answers[question] = question(tokenizer)
+    return cast("T", answers[question])
+
+
+def _probe(tokenizer: Any, *messages: dict[str, Any]) -> str:
+    """Returns messages as the chat template writes them; nothing if it refuses them."""
+    try:
+        return str(tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False))
+    except Exception:  # templates raise whatever their author chose
+        return ""
+
+
+def template_has(tokenizer: Any | None, name: str) -> bool:
+    """Returns whether the model's chat template has a variable of this name that a request may set."""
+    template = getattr(tokenizer, "chat_template", None)
+    if template is None or tokenizer is None or name in inspect.signature(tokenizer.apply_chat_template).parameters:
+        return False
+    return name != "messages" and re.search(rf"\b{re.escape(name)}\b", str(template)) is not None
 
 
 def _tokenize(tokenizer: Any, text: str, **options: Any) -> list[int]:

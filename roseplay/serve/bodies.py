@@ -8,36 +8,42 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Json, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from roseplay.serve.errors import BRANCH, REFUSED
 
 MOST_ANSWERS = 64  # per request: prompts times n
 MOST_PROMPT_LOGPROBS = 1 << 19  # per answer that repeats its prompts, about 12 MB
-# Values that ask for nothing, as the default or as "off", and are therefore accepted.
+# Values that ask for nothing, as the default or as "off", and are therefore accepted: of OpenAI, vLLM and llama.cpp.
+_OFF = (
+    *("echo", "include_obfuscation", "include_stop_str_in_output", "return_token_ids", "return_tokens_as_token_ids"),
+    *("store", "use_beam_search", "dry_multiplier", "dynatemp_range", "min_keep", "min_tokens", "mirostat", "n_keep"),
+    *("n_probs", "post_sampling_probs", "return_progress", "t_max_predict_ms", "timings_per_token", "xtc_probability"),
+)
+_ON = ("cache_prompt", "include_reasoning", "skip_special_tokens", "spaces_between_special_tokens")
+_ONE = ("best_of", "dynatemp_exponent", "length_penalty", "repeat_penalty", "typical_p")
+_EMPTY = (
+    *("allowed_token_ids", "annotations", "bad_words", "documents", "functions", "grammar", "logit_bias", "lora"),
+    *("mm_processor_kwargs", "suffix", "tools", "vllm_xargs"),
+)
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "annotations": ([],),
-    "best_of": (1,),
-    "echo": (False,),
-    "functions": ([],),
-    "function_call": ("none",),
-    "include_obfuscation": (False,),
-    "include_stop_str_in_output": (False,),
-    "logit_bias": ({},),
-    "metadata": ({},),
-    "min_tokens": (0,),
+    **dict.fromkeys(_OFF, (False,)),  # or 0, which is equal
+    **dict.fromkeys((*_ON, *_ONE), (True,)),
+    **dict.fromkeys(_EMPTY, ([], {}, "")),
+    **dict.fromkeys(("dry_penalty_last_n", "id_slot", "top_n_sigma"), (-1,)),
+    **dict.fromkeys(("function_call", "tool_choice"), ("none", "auto")),
+    "dry_allowed_length": (2,),
+    "dry_base": (1.75,),
+    "mirostat_eta": (0.1,),
+    "mirostat_tau": (5,),
     "modalities": (["text"],),
-    "parallel_tool_calls": (True,),
+    "reasoning_format": ("none",),
+    "repeat_last_n": (64,),
     "service_tier": ("auto", "default"),
-    "skip_special_tokens": (True,),
-    "store": (False,),
-    "suffix": ("",),
-    "tool_calls": ([],),
-    "tool_choice": ("none",),
-    "tools": ([],),
+    "xtc_threshold": (0.1,),
 }
-_OF_TOOLS = ("function_call", "functions", "parallel_tool_calls", "tool_calls", "tool_choice", "tools")
+_OF_TOOLS = ("function_call", "functions", "tool_choice", "tools")
 _WHY = {
     **dict.fromkeys(_OF_TOOLS, "tools are not implemented"),
     **dict.fromkeys(("logit_bias", "min_tokens", "prediction", "suffix"), "it is not implemented"),
@@ -46,7 +52,6 @@ _WHY = {
     "echo": "a chat's prompt is not text that could be repeated, use /v1/completions",
     "include_obfuscation": "events are not padded",
     "modalities": "this server writes text",
-    "reasoning_effort": "it has no effect on this model",
     "store": "nothing is stored",
     "web_search_options": "this server does not search",
 }
@@ -154,6 +159,10 @@ class Sampling(_Body):
     stream: bool = False
     stream_options: StreamOptions | None = None
     user: str | None = None  # the tenant, for a scheduling policy
+    # Labels for the sender's own use.
+    metadata: dict[str, str] | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -200,7 +209,7 @@ class Sampling(_Body):
 
     @model_validator(mode="after")
     def _options_of_streams(self) -> Sampling:
-        if self.stream_options is not None and not self.stream:
+        if self.usage != "none" and not self.stream:
             why = "stream_options are for streams: set stream to true, or leave them out"
             raise _refused("stream_options", why)
         return self
@@ -214,6 +223,7 @@ class CompletionBody(Sampling):
     max_tokens: int = 16
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     echo: bool = False
+    add_special_tokens: Literal[True] = True
 
     @property
     def prompt_only(self) -> bool:
@@ -235,18 +245,46 @@ class TextPart(_Body):
     text: str
 
 
+class FunctionCall(_Body):
+    """A function that an assistant called; its arguments are a JSON object, as text."""
+
+    name: str
+    arguments: Annotated[Json[dict[str, Any]], BeforeValidator(lambda text: "{}" if text == "" else text)]
+
+
+class ToolCall(_Body):
+    """A tool that an assistant called."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: FunctionCall
+    index: int | None = Field(None, exclude=True)  # within a stream, from which some clients copy the call
+
+
 class Message(_Body):
-    """One message of a chat."""
+    """One message of a chat. What an assistant called, and what that returned, is history here."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[_Text | Annotated[list[TextPart], _AT_FIRST, Tag(_LIST)], _TextOrList]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Annotated[_Text | Annotated[list[TextPart], _AT_FIRST, Tag(_LIST)], _TextOrList] | None = None
     name: str | None = None
+    tool_calls: Annotated[list[ToolCall], _AT_FIRST] = Field(default_factory=list)
+    tool_call_id: str | None = None
 
-    def as_prompt(self) -> dict[str, str]:
-        """Returns the message as chat templates expect it."""
-        content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+    @model_validator(mode="after")
+    def _of_its_role(self) -> Message:
+        if self.content is None and not self.tool_calls:
+            raise _refused("content", "content is missing: a message has text, or is an assistant's with tool_calls")
+        for field, role in (("tool_calls", "assistant"), ("tool_call_id", "tool")):
+            if getattr(self, field) and self.role != role:
+                raise _refused(field, f"{field} belongs to messages with the role {role}, not {self.role}")
+        return self
+
+    def as_prompt(self) -> dict[str, Any]:
+        """Returns the message as chat templates expect it: text, and the arguments of calls as objects."""
+        text = "".join(part.text for part in self.content) if isinstance(self.content, list) else self.content
         role = "system" if self.role == "developer" else self.role
-        return {"role": role, "content": content, **({"name": self.name} if self.name is not None else {})}
+        more = self.model_dump(include={"name", "tool_calls", "tool_call_id"})
+        return {"role": role, "content": text, **{field: value for field, value in more.items() if value}}
 
 
 class ChatBody(Sampling):
@@ -258,6 +296,15 @@ class ChatBody(Sampling):
     max_completion_tokens: int | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    parallel_tool_calls: bool = True  # without tools either value asks for nothing
+    # Variables of the chat template.
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    # How the prompt ends, as in vLLM.
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: Literal[False] = False
 
     @property
     def limit(self) -> str:
@@ -267,4 +314,17 @@ class ChatBody(Sampling):
     def _log_probabilities(self) -> ChatBody:
         if self.top_logprobs is not None and not self.logprobs:
             raise _refused("top_logprobs", "top_logprobs needs logprobs: set it to true, or leave top_logprobs out")
+        return self
+
+    @model_validator(mode="after")
+    def _end_of_prompt(self) -> ChatBody:
+        if (
+            self.continue_final_message
+            and self.add_generation_prompt
+            and "add_generation_prompt" in self.model_fields_set
+        ):
+            why = (
+                "continue_final_message continues the last message: set add_generation_prompt to false, or leave it out"
+            )
+            raise _refused("continue_final_message", why)
         return self

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from roseplay.config import SamplingParams
 from roseplay.core.budget import RequestTooLargeError
 from roseplay.engine.engine_like import EngineLike
-from roseplay.engine.prompts import encode_prompt
+from roseplay.engine.prompts import encode_prompt, template_has
 from roseplay.engine.stream import Stream
 from roseplay.engine.structured import check_structure
 from roseplay.serve.bodies import MOST_ANSWERS, MOST_PROMPT_LOGPROBS, ChatBody, CompletionBody, Sampling
@@ -19,6 +19,9 @@ from roseplay.settings import SettingError
 _UNCHANGED = ("presence_penalty", "frequency_penalty", "stop", "stop_token_ids", "ignore_eos", "priority")
 # Parameters that the model's author may recommend.
 _DRAWN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+# Parameters that are variables of chat templates, and their values that ask for nothing.
+_VARIABLES = {"reasoning_effort": None, "verbosity": "medium"}
 
 
 class Prepared(NamedTuple):
@@ -47,7 +50,8 @@ def prepare_completion(engine: EngineLike, body: CompletionBody) -> list[Prepare
 
 def prepare_chat(engine: EngineLike, body: ChatBody) -> list[Prepared]:
     """Returns ``n`` requests for a chat; raises the errors of ``prepare_completion``."""
-    token_ids = _encoded(engine, [message.as_prompt() for message in body.messages], "messages")
+    messages = [message.as_prompt() for message in body.messages]
+    token_ids = _encoded(engine, messages, "messages", **_template_options(engine.tokenizer, body))
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     return _prepare(engine, body, [token_ids], getattr(body, body.limit), {"logprobs": logprobs})
 
@@ -80,11 +84,28 @@ def cancel_all(streams: Sequence[Stream]) -> None:
         stream.cancel()
 
 
-def _encoded(engine: EngineLike, prompt: str | Sequence[Any], param: str) -> list[int]:
+def _encoded(engine: EngineLike, prompt: str | Sequence[Any], param: str, **template: Any) -> list[int]:
     try:
-        return encode_prompt(prompt, engine.tokenizer, engine.info.vocab_size)
+        return encode_prompt(prompt, engine.tokenizer, engine.info.vocab_size, **template)
     except ValueError as error:
         raise ApiError(400, str(error), param=param) from None
+
+
+def _template_options(tokenizer: Any, body: ChatBody) -> dict[str, Any]:
+    """Returns what a chat asks of the model's chat template; raises ``ApiError`` for what that does not have."""
+    options: dict[str, Any] = {}
+    if body.continue_final_message:
+        options = {"continue_final_message": True, "add_generation_prompt": False}
+    elif not body.add_generation_prompt:
+        options = {"add_generation_prompt": False}
+    variables = [(f"chat_template_kwargs.{name}", name, value) for name, value in body.chat_template_kwargs.items()]
+    variables += [(name, name, getattr(body, name)) for name in _VARIABLES]
+    for param, name, value in variables:
+        if value is not None and template_has(tokenizer, name):
+            options[name] = value
+        elif value not in (None, False, _VARIABLES.get(name)):
+            raise ApiError(400, f"{param} is not supported: the model's chat template does not use it", param=param)
+    return options
 
 
 def _check_log_probabilities(tokens: int, n: int, likeliest: int) -> None:

@@ -176,6 +176,7 @@ def test_stop_seed_and_vllms_parameters(client: openai.OpenAI, engine: Engine) -
 
 
 PART = "messages.0.content.1"
+CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": ""}}
 
 
 def message(**fields: Any) -> dict[str, Any]:
@@ -211,9 +212,26 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"extra_body": {"best_of": 3}}, "best_of is not supported: use n", "best_of"),
     ({"extra_body": {"echo": True}}, "echo is not supported: a chat's prompt is not text", "echo"),
     ({"extra_body": {"min_tokens": 3}}, "min_tokens is not supported: it is not implemented", "min_tokens"),
-    ({"parallel_tool_calls": False}, "parallel_tool_calls is not supported: tools", "parallel_tool_calls"),
+    ({"tool_choice": "required"}, "tool_choice is not supported: tools", "tool_choice"),
+    ({"store": True}, "store is not supported: nothing is stored", "store"),
+    ({"reasoning_effort": "low"}, "the model's chat template does not use it", "reasoning_effort"),
+    ({"metadata": {"a": 1}}, "metadata.a: Input should be a valid string, not 1", "metadata.a"),
+    ({"extra_body": {"mirostat": 2}}, "mirostat is not a parameter of this API", "mirostat"),
+    (
+        {"extra_body": {"continue_final_message": True, "add_generation_prompt": True}},
+        "set add_generation_prompt to false",
+        "continue_final_message",
+    ),
     (stream_with(include_obfuscation=True), "events are not padded", "stream_options.include_obfuscation"),
-    (message(role="assistant", tool_calls=[{"id": "a"}]), "tools are not implemented", "messages.0.tool_calls"),
+    (message(role="assistant", tool_calls=[{"id": "a"}]), "Field required", "messages.0.tool_calls.0.function"),
+    (message(tool_calls=[CALL]), "belongs to messages with the role assistant", "messages.0.tool_calls"),
+    (message(role="assistant", tool_calls=[CALL]), "chat template has no place for tool_calls", "messages"),
+    (message(role="assistant", content=None), "content is missing", "messages.0.content"),
+    (
+        message(role="assistant", tool_calls=[{**CALL, "function": {"name": "f", "arguments": "[1]"}}]),
+        "Input should be a valid dictionary",
+        "messages.0.tool_calls.0.function.arguments",
+    ),
     ({"extra_body": {"include_stop_str_in_output": True}}, "is not a parameter", "include_stop_str_in_output"),
     ({"extra_body": {"prompt_logprobs": 3}}, "prompt_logprobs is not a parameter of this API", "prompt_logprobs"),
     ({"extra_body": {"stop_token_ids": [-1]}}, "stop_token_ids is (-1,): use token ids", "stop_token_ids"),
@@ -237,7 +255,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"max_completion_tokens": 100_000}, "or lower max_completion_tokens", "max_completion_tokens"),
     ({**message(content="x " * 9000), "max_tokens": None}, "shorten the prompt", "messages"),
     ({"messages": []}, "messages: ", "messages"),
-    (message(role="tool"), "messages.0.role: ", "messages.0.role"),
+    (message(role="critic"), "messages.0.role: ", "messages.0.role"),
     (message(name=5), "messages.0.name: ", "messages.0.name"),
     (with_part({"type": "image_url", "image_url": {"url": "x"}}), "should be 'text', not 'image_url'", f"{PART}.type"),
     (with_part({"type": "text", "text": "x", "foo": 1}), "is not a parameter of this API", f"{PART}.foo"),
@@ -369,7 +387,17 @@ def test_a_real_model_fills_a_nested_schema() -> None:
 
 def test_what_asks_for_nothing_is_accepted(client: openai.OpenAI) -> None:
     extra: Any = {"echo": False, "best_of": 1, "tools": [], "store": False, "response_format": {"type": "text"}}
-    extra |= {"min_tokens": 0, "parallel_tool_calls": True, "include_stop_str_in_output": False, "logit_bias": None}
+    extra |= {"min_tokens": 0, "parallel_tool_calls": False, "include_stop_str_in_output": False, "logit_bias": {}}
+    extra |= {"tool_choice": "auto", "metadata": {"a": "b"}, "prompt_cache_key": "k", "safety_identifier": "me"}
+    extra |= {
+        "service_tier": "default",
+        "verbosity": "medium",
+        "chat_template_kwargs": {},
+        "mirostat": 0,
+        "id_slot": -1,
+    }
+    extra |= {"add_generation_prompt": True, "continue_final_message": False, "add_special_tokens": False}
+    extra |= {"stream_options": {"include_usage": False}}
     before: Any = {"role": "assistant", "content": "A cache.", "tool_calls": [], "annotations": [], "refusal": None}
     found = chat(client, messages=[*QUESTION, before, *QUESTION], max_tokens=2, user="me", extra_body=extra)
     assert found.usage.completion_tokens == 2
