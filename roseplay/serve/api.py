@@ -11,12 +11,14 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Scope
 
+from roseplay.core.request import FinishReason
 from roseplay.engine.engine_like import EngineLike
 from roseplay.serve.admission import submits
 from roseplay.serve.answers import Answer
 from roseplay.serve.bodies import ChatBody, CompletionBody, Usage
 from roseplay.serve.errors import METHODS, PREFIX, ApiError, OpenAIRoute, refuse_other_methods
 from roseplay.serve.model_names import ModelNames
+from roseplay.serve.monitor import broke_off
 from roseplay.serve.prompt_text import PromptText
 from roseplay.serve.served import Served
 from roseplay.serve.submitting import cancel_all, prepare_chat, prepare_completion, prompt_texts, submit_all
@@ -77,7 +79,7 @@ async def _answer(served: Served, body: CompletionBody | ChatBody, request: Requ
 
     answer = await served.submissions.ask(submit, lambda answer: cancel_all(answer.streams))
     if body.stream:
-        return StreamingResponse(_until_left(answer, body.usage), media_type="text/event-stream")
+        return StreamingResponse(_until_left(answer, body.usage, request.scope), media_type="text/event-stream")
     return await _whole(answer, request)
 
 
@@ -94,13 +96,15 @@ def _submitted(engine: EngineLike, body: CompletionBody | ChatBody, scope: Scope
     return Answer(streams, body.model, chat, body.n, engine.tokenizer, prompts, prompt_only)
 
 
-async def _until_left(answer: Answer, usage: Usage) -> AsyncIterator[bytes]:
+async def _until_left(answer: Answer, usage: Usage, scope: Scope) -> AsyncIterator[bytes]:
     """Yields the answer's events. When the client disconnects, this generator is closed and aborts the requests."""
     try:
         async with aclosing(answer.events(usage)) as events:
             async for event in events:
                 yield event
     finally:
+        if any(stream.finish_reason in (FinishReason.ERROR, FinishReason.ABORT) for stream in answer.streams):
+            broke_off(scope)
         cancel_all(answer.streams)
 
 

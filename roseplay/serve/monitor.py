@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from roseplay.serve.traces import Traces  # needs an extra
 
 _METHODS = frozenset(HTTPMethod)  # others count as one: clients may send any word, and every label is kept
+_BROKE_OFF = "roseplay_broke_off"  # key in the ASGI scope
 _TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -140,6 +141,11 @@ def metrics_router(monitor: Monitor) -> APIRouter:
     return router
 
 
+def broke_off(scope: Scope) -> None:
+    """Count the reply to a request as a server error, although its status has been sent."""
+    scope[_BROKE_OFF] = True
+
+
 class ReplyCounter:
     """ASGI middleware that counts the replies of the routes behind it."""
 
@@ -163,5 +169,6 @@ class ReplyCounter:
             await self._app(scope, receive, sending)
         finally:
             handler: Any = getattr(scope.get("route"), "path", "none")
+            status = 500 if _BROKE_OFF in scope else status
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self._monitor.replied(str(handler), method, status, scope["path"], time.monotonic() - began)

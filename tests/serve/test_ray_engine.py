@@ -10,14 +10,19 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
 from roseplay.engine.errors import EngineBusyError, EngineError
+from roseplay.serve.app import ServedEngine
 from roseplay.serve.ray.engine import RayEngine
+from roseplay.serve.ray.failures import may_be_sent_again
 from roseplay.serve.ray.messages import About, Part
+from roseplay.serve.ray.monitor import RayMonitor
+from tests.serve.conftest import serving
 from tests.waiting import wait_until
 
 INFO = EngineInfo("m", "M", "cpu", "float32", "cpu", 1, 1, 100, 16, 50, 512, 1, 1)
@@ -58,7 +63,7 @@ class Handle:
 
     def broadcast(self, method: str, *args: Any) -> Any:
         self.asked.append((method, *args))
-        return SimpleNamespace(results=lambda **_: [] if method == "health" else [None])
+        return SimpleNamespace(results=lambda **_: [] if method in ("health", "report") else [None])
 
 
 async def never() -> AsyncIterator[Item]:
@@ -147,14 +152,16 @@ def test_an_abort_before_the_call_has_begun(engine: RayEngine, handle: Handle) -
     assert stream.result(5).finish_reason is FinishReason.ABORT
 
 
+class ActorDiedError(Exception):
+    pass
+
+
+async def dies() -> AsyncIterator[Item]:
+    yield part(5)
+    raise ActorDiedError
+
+
 def test_failures_end_the_stream(engine: RayEngine, handle: Handle) -> None:
-    class ActorDiedError(Exception):
-        pass
-
-    async def dies() -> AsyncIterator[Item]:
-        yield part(5)
-        raise ActorDiedError
-
     async def stops() -> AsyncIterator[Item]:
         yield part(5)
 
@@ -166,6 +173,64 @@ def test_failures_end_the_stream(engine: RayEngine, handle: Handle) -> None:
         stream = engine.submit([1, 2, 3]).result(5)
         assert stream.finish_reason is FinishReason.ERROR and why in str(stream.error)
     assert engine.num_unfinished == 0
+
+
+async def dies_early() -> AsyncIterator[Item]:
+    raise ActorDiedError
+    yield part(5)
+
+
+async def finishes() -> AsyncIterator[Item]:
+    yield part(5, 6, reason="length", of=0)
+
+
+def test_a_request_without_tokens_is_sent_again(engine: RayEngine, handle: Handle) -> None:
+    handle.answer = iter_of(dies_early, finishes)
+    stream = engine.submit([1, 2, 3]).result(5)
+    assert (stream.token_ids, stream.error, stream.sendings) == ([5, 6], None, 2)
+    handle.answer = dies_early
+    stream = engine.submit([1, 2, 3]).result(5)
+    assert "has died" in str(stream.error) and stream.sendings == 3 and engine.num_unfinished == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "sendings", "tokens", "again"),
+    [
+        (ActorDiedError(), 1, 0, True),
+        (ActorDiedError(), 2, 0, True),
+        (ActorDiedError(), 3, 0, False),
+        (ActorDiedError(), 1, 1, False),
+        (EngineBusyError("full"), 1, 0, True),
+        (ValueError("too long"), 1, 0, False),
+    ],
+)
+def test_which_requests_are_sent_again(error: Exception, sendings: int, tokens: int, again: bool) -> None:
+    assert may_be_sent_again(error, sendings, tokens) == again
+    wrapped = RuntimeError("as Ray raises it")
+    wrapped.cause = error  # type: ignore[attr-defined]
+    assert may_be_sent_again(wrapped, sendings, tokens) == again
+
+
+def test_metrics_count_what_clients_saw(engine: RayEngine, handle: Handle) -> None:
+    async def breaks_off() -> AsyncIterator[Item]:
+        yield part(5, of=1)
+        raise ActorDiedError
+
+    handle.answer = iter_of(dies_early, finishes, breaks_off)
+    ask = {"model": engine.info.model, "prompt": [1, 2, 3], "stream": True}
+    with serving(engine, monitor=RayMonitor(ServedEngine(engine))) as address:
+        replies = [httpx.post(f"{address}/v1/completions", json=ask) for _ in range(2)]
+        assert [reply.status_code for reply in replies] == [200, 200]  # of the second one, when it began
+        assert ["error" in reply.text for reply in replies] == [False, True]
+        text = httpx.get(f"{address}/metrics").text
+    for count in (
+        'roseplay:client_requests_total{finished_reason="length",model_name="m"} 1.0',
+        'roseplay:client_requests_total{finished_reason="error",model_name="m"} 1.0',
+        'roseplay:resent_requests_total{model_name="m"} 1.0',
+        'http_requests_total{handler="/v1/completions",method="POST",status="2xx"} 1.0',
+        'http_requests_total{handler="/v1/completions",method="POST",status="5xx"} 1.0',
+    ):
+        assert f"{count}\n" in text
 
 
 def test_what_the_replicas_cannot_do_is_refused(engine: RayEngine) -> None:

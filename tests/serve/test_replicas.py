@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from roseplay.clock import SYSTEM_CLOCK
 from roseplay.config import EngineConfig, SamplingParams
@@ -24,8 +25,8 @@ from roseplay.serve import main
 from roseplay.serve.ray.autoscaling import desired_replicas
 from roseplay.serve.ray.deployment_settings import RaySettings, num_cpus
 from roseplay.serve.ray.messages import Part
-from roseplay.serve.ray.monitor import merged
 from roseplay.serve.ray.remote_stream import RemoteStream
+from roseplay.serve.ray.reports import Report, Reports, merged
 from roseplay.serve.ray.resident_blocks import ResidentBlocks, unpack
 from roseplay.serve.ray.routing import Candidate, leading, ranked
 from roseplay.serve.ray.shared_stream import SharedStream
@@ -259,6 +260,33 @@ def test_expositions_are_merged_by_family() -> None:
     text = merged([one.encode(), other.encode()]).decode()
     assert text == '# HELP a A.\n# TYPE a gauge\na{e="0"} 1\na{e="1"} 1\n# HELP b B.\nb{e="0"} 2\nb{e="1"} 2\n'
     assert merged([]) == b""
+
+
+def test_a_replica_that_has_ended_stays_in_the_sums() -> None:
+    def report(replica: str, count: float) -> Report:
+        registry = CollectorRegistry()
+        Counter("v:tokens", "T.", ["engine"], registry=registry).labels("0").inc(count)
+        Histogram("v:s", "S.", ["engine"], buckets=[1.0], registry=registry).labels("0").observe(count)
+        Gauge("v:running", "R.", ["engine"], registry=registry).labels("0").set(9)
+        return Report(replica, generate_latest(registry))
+
+    def told(*answered: Report) -> list[str]:
+        reports.take(answered)
+        return reports.exposition().decode().splitlines()
+
+    reports = Reports()
+    assert 'v:running{engine="0"} 9.0' in told(report("a", 3))
+    lines = told(report("b", 1))
+    assert 'v:tokens_total{engine="0"} 1.0' in lines and 'v:tokens_total{ended="true",engine="0"} 3.0' in lines
+    assert (
+        'v:s_bucket{ended="true",engine="0",le="1.0"} 0.0' in lines and 'v:s_sum{ended="true",engine="0"} 3.0' in lines
+    )
+    assert lines.count('v:running{engine="0"} 9.0') == 1 and lines.count("# TYPE v:tokens_total counter") == 1
+    assert 'ended="true"' not in "".join(told(report("a", 4), report("b", 1)))  # it answers again
+    for number in range(40):
+        lines = told(report(str(number), 2))
+    assert 'v:tokens_total{ended="true",engine="0"} 83.0' in lines  # 4 + 1 + 39 times 2
+    assert len(reports._last) < 20
 
 
 def test_replicas_wanted() -> None:

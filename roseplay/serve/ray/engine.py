@@ -27,10 +27,11 @@ from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.stream import Listener
 from roseplay.engine.structured import check_structure
 from roseplay.engine.telemetry import Telemetry
-from roseplay.formats.text import one_line
+from roseplay.serve.ray.failures import may_be_sent_again, what_failed
 from roseplay.serve.ray.messages import NO_CHANGES, About, KnobChanges, Part
 from roseplay.serve.ray.remote_stream import RemoteStream
 from roseplay.serve.ray.replica_figures import ReplicaFigures
+from roseplay.serve.ray.reports import Report
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class RayEngine(EngineElsewhere):
     """Takes requests as an ``Engine`` does and passes them to replicas.
 
     Prompts are encoded here, so that the router can compare them with the replicas' caches; answers come decoded. A
-    request whose replica dies ends with ``error``.
+    request whose replica dies is sent to another one if no token has come, otherwise it ends with ``error``.
 
     Args:
         handle: of the deployment of ``Replica``.
@@ -117,12 +118,22 @@ class RayEngine(EngineElsewhere):
         return stream is not None and stream.call is not None and stream.call.cancel()
 
     async def _follow(self, stream: RemoteStream) -> None:
-        """Read the parts that a replica sends, for this stream and others. The stream has ended when this returns; if
-        this raises, ``_ended`` ends it."""
+        """Send a request to a replica, and to another one if that fails early. The stream has ended when this returns;
+        if this raises, ``_ended`` ends it."""
+        while (failure := await self._send(stream)) is not None:
+            if not may_be_sent_again(failure, stream.sendings, len(stream.token_ids)):
+                logger.warning("request %d failed: %s", stream.request_id, what_failed(failure))
+                self._live.end(stream, FinishReason.ERROR, what_failed(failure))
+                return
+            logger.warning("request %d goes to another replica (%s)", stream.request_id, type(failure).__name__)
+
+    async def _send(self, stream: RemoteStream) -> Exception | None:
+        """Read the parts that a replica sends, for this stream and others; returns what failed before the stream's end."""
+        stream.sendings += 1
         items = self._generate.remote(
             stream.prompt_token_ids, stream.params, self._changes, self._name, stream.request_id
         )
-        error = "the replica ended the answer without saying why"
+        failure: Exception = EngineError("the replica ended the answer without saying why")
         try:
             async for item in items:
                 for request_id, part in item:
@@ -130,10 +141,9 @@ class RayEngine(EngineElsewhere):
         except asyncio.CancelledError:
             items.cancel()  # aborts the request in the replica
             raise
-        except Exception as failure:
-            error = what_failed(failure)
-            logger.warning("request %d failed: %s", stream.request_id, error)
-        self._live.end(stream, FinishReason.ERROR, error)  # has no effect if the last part has come
+        except Exception as error:
+            failure = error
+        return None if self._live.get(stream.request_id) is None else failure
 
     def _take(self, request_id: int, part: Part) -> None:
         stream = self._live.get(request_id)
@@ -208,9 +218,9 @@ class RayEngine(EngineElsewhere):
             return Health(False, what_failed(found[0]) if found else "no replica is running")
         return Health(True, "ok" if len(healthy) == len(found) else f"{len(healthy)} of {len(found)} replicas respond")
 
-    def expositions(self, timeout_s: float = 2.0) -> list[bytes]:
+    def reports(self, timeout_s: float = 2.0) -> list[Report]:
         """Returns the metrics of each replica that answers; raises ``EngineError`` after ``timeout_s``."""
-        return self._figures("metrics", timeout_s)
+        return self._figures("report", timeout_s)
 
     def replicas(self, timeout_s: float = 2.0) -> list[ReplicaFigures]:
         """Returns the figures of each replica that answers, by label; raises ``EngineError`` after ``timeout_s``."""
@@ -242,11 +252,3 @@ class RayEngine(EngineElsewhere):
             if stream.call is not None:
                 stream.call.cancel()
         self._loop.close(timeout)  # once cancelled calls have notified their replicas
-
-
-def what_failed(error: BaseException) -> str:
-    """Returns one line on why a replica did not answer."""
-    if type(error).__name__ in ("ActorDiedError", "ActorUnavailableError", "ReplicaUnavailableError"):
-        return "the replica that computed the answer has died: send the request again"
-    cause = getattr(error, "cause", None) or error  # Ray wraps a replica's exception
-    return one_line(f"{type(cause).__name__}: {cause}".strip().split("\n")[-1])

@@ -12,8 +12,9 @@ from roseplay.engine.errors import EngineStartError
 from roseplay.engine.start import open_tokenizer
 from roseplay.serve.ray.deployment import replicas
 from roseplay.serve.ray.deployment_settings import RaySettings, num_cpus
-from roseplay.serve.ray.engine import RayEngine, what_failed
+from roseplay.serve.ray.engine import RayEngine
 from roseplay.serve.ray.extra import ray, serve
+from roseplay.serve.ray.failures import what_failed
 
 START_TIMEOUT_S = 900.0
 

@@ -1,43 +1,65 @@
-"""``/metrics`` of replicas: the families of each, with the label ``engine``."""
+"""``/metrics`` of replicas: the families of each, with the label ``engine``, and what clients of the ingress saw."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
-from roseplay.engine.telemetry import TelemetryEvent
+from prometheus_client import Counter
+
+from roseplay.core.request import FinishReason
+from roseplay.engine.errors import EngineError
+from roseplay.engine.telemetry import RequestEvent, TelemetryEvent
+from roseplay.engine.ticker import Ticker
 from roseplay.serve.monitor import Monitor
+from roseplay.serve.ray.reports import Reports
 
 if TYPE_CHECKING:
     from roseplay.serve.ray.engine import RayEngine
 
+REPORT_S = 1.0  # what a replica counts in this time is lost when it dies
+
 
 class RayMonitor(Monitor):
-    """Asks the replicas for their figures at each scrape; counts the ingress's own replies."""
+    """Asks the replicas for their figures, at each scrape and in between; counts the ingress's own replies and ends."""
 
     def __init__(self, served: Any, **options: Any) -> None:
         super().__init__(served, **options)
         self._engine: RayEngine = served.engine
+        self._reports = Reports()
+        failure = "the replicas' metrics could not be read"
+        self._reporting = Ticker("roseplay-reports", self._report, REPORT_S, failure)
+        about = "Requests that ended, by what their clients were told; resent ones count once."
+        names = ["model_name", "finished_reason"]
+        ends = Counter("roseplay:client_requests", about, names, registry=self._http)
+        self._ends = {reason: ends.labels(self._engine.info.model, str(reason.value)) for reason in FinishReason}
+        about = "Times that a request without tokens was sent to another replica."
+        self._resent = Counter("roseplay:resent_requests", about, ["model_name"], registry=self._http).labels(
+            self._engine.info.model
+        )
+
+    def start(self) -> None:
+        super().start()
+        self._reporting.start()
+
+    def close(self) -> None:
+        self._reporting.close()
+        super().close()
 
     def _take(self, event: TelemetryEvent) -> None:
-        """Ignore the event: the replicas count their own."""
+        """Count an end; the replicas count everything else."""
+        if isinstance(event, RequestEvent) and event.kind == "finished" and event.stream is not None:
+            if event.stream.finish_reason is not None:
+                self._ends[event.stream.finish_reason].inc()
+            self._resent.inc(getattr(event.stream, "sendings", 1) - 1)
 
     def rejected(self) -> None:
         """Count nothing: no replica has seen the request, and ``http_requests_total`` has its status."""
 
     def engine_exposition(self) -> bytes:
-        return merged(self._engine.expositions())
+        self._reports.take(self._engine.reports())
+        return self._reports.exposition()
 
-
-def merged(expositions: list[bytes]) -> bytes:
-    """Merge expositions in Prometheus' text format: the result has each family once, with the samples of all."""
-    families: dict[str, list[str]] = {}
-    for exposition in expositions:
-        family, fresh = "", False
-        for line in exposition.decode().splitlines():
-            if line.startswith("# HELP "):
-                family = line.split(" ", 3)[2]
-                fresh = family not in families
-                families.setdefault(family, [])
-            if fresh or not line.startswith("#"):
-                families[family].append(line)
-    return "".join(f"{line}\n" for lines in families.values() for line in lines).encode()
+    def _report(self) -> None:
+        with contextlib.suppress(EngineError):  # not all answered
+            self._reports.take(self._engine.reports())

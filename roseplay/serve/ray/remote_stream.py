@@ -15,10 +15,12 @@ class RemoteStream(DecodedStream):
     Its times are on this process's clock: a part's arrival minus the age of its content. They include the network hop.
 
     Attributes:
-        call: the call of the replica that computes it.
+        call: follows the answer.
+        sendings: how often the request has been sent to a replica.
     """
 
     call: Future[None] | None = None
+    sendings = 0
 
     def take(self, part: Part, now_ns: int) -> None:
         """Append what is new in a part that arrived at ``now_ns``; the last part ends the stream."""

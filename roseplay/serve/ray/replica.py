@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
@@ -14,6 +15,7 @@ from prometheus_client import generate_latest
 from roseplay.config import SamplingParams
 from roseplay.core.cache_events import block_hashes
 from roseplay.engine.client import Engine
+from roseplay.engine.errors import EngineError
 from roseplay.serve.follower import Follower
 from roseplay.serve.metrics import Metrics
 from roseplay.serve.model_names import ModelNames
@@ -22,6 +24,7 @@ from roseplay.serve.ray.deployment_settings import RaySettings
 from roseplay.serve.ray.extra import serve
 from roseplay.serve.ray.messages import NO_CHANGES, About, KnobChanges, Part
 from roseplay.serve.ray.replica_figures import FigureCounter, ReplicaFigures
+from roseplay.serve.ray.reports import Report
 from roseplay.serve.ray.resident_blocks import ResidentBlocks
 from roseplay.serve.ray.shared_stream import SharedStream
 
@@ -40,6 +43,7 @@ class Replica:
         if settings.loopback:
             _keep_on_loopback()
         self.engine = Engine(settings.model, config=settings.config, knobs=settings.knobs)
+        self._name = uuid.uuid4().hex
         self._changes = NO_CHANGES
         self._shared: dict[str, SharedStream] = {}
         self._resident = ResidentBlocks()
@@ -62,7 +66,7 @@ class Replica:
             ingress: name of the caller. request_id: unique there.
 
         Raises:
-            EngineBusyError: too many requests wait.
+            EngineBusyError: too many requests wait. EngineError: the engine has failed.
         """
         self.apply(changes)
         self._resident.use(block_hashes(token_ids, self.engine.info.block_size))
@@ -74,6 +78,8 @@ class Replica:
         try:
             async with aclosing(shared.parts(request_id, stream, ended)) as parts:
                 async for some in parts:
+                    if stream.error is not None and (lost := self.engine.overdue) is not None:
+                        raise EngineError(lost)  # another replica may take the request
                     yield some
         finally:
             stream.cancel()
@@ -101,11 +107,11 @@ class Replica:
             raise RuntimeError(found.detail)
         return found.detail
 
-    def metrics(self) -> bytes:
-        """Returns the engine's families in Prometheus' text format."""
+    def report(self) -> Report:
+        """Returns the engine's families."""
         self._follower.catch_up()
         self._metrics.look(self.engine.num_unfinished)
-        return generate_latest(self._metrics.registry)
+        return Report(self._name, generate_latest(self._metrics.registry))
 
     def figures(self) -> ReplicaFigures:
         self._follower.catch_up()

@@ -17,6 +17,7 @@ from roseplay.serve.ray.routing import Candidate, leading, ranked
 
 SENT_S = 30.0  # how long a prompt counts as resident where it was sent, until the replica itself reports its blocks
 MOST_SENT = 4000  # blocks per replica
+MOST_ROUTED = 10_000  # requests of which it is known where they were sent
 ROUTED_WITHIN_S = 5.0
 
 
@@ -40,12 +41,19 @@ class PrefixRouter(RequestRouter):
         self._reported: dict[ReplicaID, tuple[bytes, frozenset[int]]] = {}
         self._sent: dict[ReplicaID, _Sent] = {}
         self._on_the_way: dict[int, tuple[ReplicaID, float]] = {}  # chosen, not yet counted by Ray
+        self._routed: OrderedDict[Any, set[ReplicaID]] = OrderedDict()  # by request, oldest first
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """Returns all replicas, each with a rank of its own: Ray takes the first that accepts the request."""
-        replicas = sorted(candidate_replicas, key=lambda replica: str(replica.replica_id))
+        """Returns replicas, each with a rank of its own: Ray takes the first that accepts the request.
+
+        A request that comes again, since the replica that had it failed, goes to one that has not had it, if there is
+        any.
+        """
+        tried = self._routed.get(_request(pending_request), ())
+        replicas = [replica for replica in candidate_replicas if replica.replica_id not in tried] or candidate_replicas
+        replicas = sorted(replicas, key=lambda replica: str(replica.replica_id))
         if not replicas:
             return []
         if self._turns is not None:
@@ -62,6 +70,10 @@ class PrefixRouter(RequestRouter):
         return [[replica] for replica in ranks]
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
+        if (request := _request(pending_request)) is not None:
+            self._routed.setdefault(request, set()).add(replica_id)
+            if len(self._routed) > MOST_ROUTED:
+                self._routed.popitem(last=False)
         chosen = self._on_the_way.pop(id(pending_request), None)
         if self._turns is None and pending_request.args and (chosen is None or chosen[0] != replica_id):
             self._note(replica_id, block_hashes(pending_request.args[0], self._block_size))
@@ -96,6 +108,11 @@ class PrefixRouter(RequestRouter):
         oldest = time.monotonic() - ROUTED_WITHIN_S
         self._on_the_way = {key: choice for key, choice in self._on_the_way.items() if choice[1] >= oldest}
         return list(self._on_the_way.values())
+
+
+def _request(pending: PendingRequest | None) -> Any | None:
+    """Returns what names a request each time that it is sent; None for other calls, which have fewer arguments."""
+    return tuple(pending.args[3:5]) if pending is not None and len(pending.args) >= 5 else None
 
 
 class _Sent:

@@ -38,26 +38,43 @@ def pids_of(name: str) -> list[int]:
     return found
 
 
-def test_a_killed_replica_loses_only_its_own_requests(deployed: Any) -> None:
+def test_a_killed_replica_loses_only_its_requests_that_have_tokens(deployed: Any) -> None:
     with deployed("killed") as engine, serving(engine, monitor=RayMonitor(ServedEngine(engine))) as address:
-        streams = [engine.submit(f"Story {number}", LONG) for number in range(8)]
+        warm = [engine.submit(f"Story {number}", SamplingParams(max_new_tokens=4)) for number in range(8)]
+        assert {stream.result(30).error for stream in warm} == {None}
+        httpx.get(f"{address}/metrics", timeout=10)  # the last report of the one that is killed
+        streams = [engine.submit(f"Story {number}", LONG) for number in range(16)]  # as many as both compute at a time
+        for stream in streams:
+            assert stream.wait_for_first_token(30)
+        waiting = [engine.submit(f"Tale {number}", LONG) for number in range(8)]
         events: list[str] = []
         reader = threading.Thread(target=read_stream, args=(address, events))
         reader.start()
-        for stream in streams:
-            assert stream.wait_for_first_token(30)
+        wait_until(lambda: engine.num_unfinished == 25, "the last request")
         before = pids_of("killed")
         assert len(before) == 2
         os.kill(before[0], signal.SIGKILL)
         ends = [stream.result(60) for stream in streams]
-        reader.join(60)
         failed = [stream for stream in ends if stream.finish_reason is FinishReason.ERROR]
         assert 0 < len(failed) < len(streams)
         assert all("died" in str(stream.error) for stream in failed)
-        assert all(len(s.token_ids) == 600 for s in ends if s.finish_reason is FinishReason.LENGTH)
-        assert events[-1] == "data: [DONE]" and not reader.is_alive()
-        assert engine.submit("Hello", SamplingParams(max_new_tokens=4)).result(10).error is None
-        wait_until(lambda: set(pids_of("killed")) - set(before), "a replica that replaces it")
+        assert all(len(s.token_ids) == 600 for s in (*ends, *waiting) if s not in failed and s.result(60))
+        reader.join(60)
+        assert events[-1] == "data: [DONE]" and not reader.is_alive() and "error" not in events[-2]
+        resent = [stream for stream in waiting if stream.sendings > 1]
+        assert 0 < len(resent) < len(waiting)
+        assert figure(address, 'roseplay:client_requests_total{finished_reason="error"') == len(failed)
+        assert figure(address, 'roseplay:client_requests_total{finished_reason="length"') == 33 - len(failed)
+        assert figure(address, "roseplay:resent_requests_total") >= len(resent)
+        kept = figure(address, 'vllm:generation_tokens_total{ended="true"')
+        assert 0 < kept < 8 * 4
+        wait_until(lambda: set(pids_of("killed")) - set(before), "a replica that replaces it", timeout=60)
+
+
+def figure(address: str, sample: str) -> float:
+    """The sum of the samples that begin like this."""
+    lines = httpx.get(f"{address}/metrics", timeout=10).text.splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(sample))
 
 
 def read_stream(address: str, events: list[str]) -> None:
