@@ -107,8 +107,6 @@ def _replicas(arguments: Mapping[str, Any], server: ServerOptions, config: Engin
         raise ValueError("give --replicas or --autoscale, not both")
     if server.publishes:
         raise ValueError("telemetry of replicas is not published: leave --kv-events-port and --forward-pass-port out")
-    if config.tensor_parallel_size > 1:
-        raise ValueError("a replica is one process: leave out --tensor-parallel-size, or --ray")
     import roseplay.serve.ray.environment  # noqa: F401
 
     count = arguments["replicas"] or 1

@@ -301,6 +301,10 @@ def test_threads_are_shared_out() -> None:
     assert RaySettings("m", replicas=num_cpus()).on_this_machine().config.threads == 1
     with pytest.raises(ValueError, match="use at most"):
         RaySettings("m", EngineConfig(threads=1), replicas=num_cpus() + 1).on_this_machine()
+    with pytest.raises(ValueError, match="2 replicas of 1 GPU need 2 GPUs, and this machine has 1: use at most 1"):
+        RaySettings("m", EngineConfig(threads=1), replicas=2).on_this_machine(gpus=1)
+    split = RaySettings("m", EngineConfig(tensor_parallel_size=num_cpus()))
+    assert split.on_this_machine().config.threads == 1
     with pytest.raises(ValueError, match="larger"):
         RaySettings("m", replicas=3, most_replicas=2)
 

@@ -97,7 +97,6 @@ def test_a_key_may_be_in_the_environment(monkeypatch: pytest.MonkeyPatch, capsys
         ("--autoscale 1..2", "--autoscale needs --ray"),
         ("--routing prefix", "--routing needs --ray"),
         ("--ray --routing random", "invalid choice"),
-        ("--ray --tensor-parallel-size 2", "a replica is one process"),
         ("--ray --replicas 0", "not a number of replicas"),
         ("--ray --replicas two", "not a number of replicas"),
         ("--ray --autoscale 2..2", "not a range"),

@@ -20,6 +20,7 @@ from roseplay.serve.ray.deployment_settings import RaySettings
 from roseplay.serve.ray.engine import RayEngine
 from roseplay.serve.ray.extra import serve
 from roseplay.serve.ray.monitor import RayMonitor
+from roseplay.serve.ray.node_address import listen_on_node_address
 from roseplay.serve.ray.routes import replicas_router
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Ingress:
     async def __init__(  # type: ignore[misc]  # Ray awaits it
         self, handle: Any, settings: RaySettings, hosts: list[str]
     ) -> None:
+        listen_on_node_address()
         about = await handle.about.remote()
         tokenizer = await asyncio.to_thread(open_tokenizer, settings.model, settings.config)
         self._hosts, self._names = hosts, settings.names

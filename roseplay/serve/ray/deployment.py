@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from roseplay.config import EngineConfig
 from roseplay.serve.ray.deployment_settings import RaySettings
 from roseplay.serve.ray.extra import serve
 from roseplay.serve.ray.replica import Replica
@@ -27,7 +28,10 @@ def replicas(settings: RaySettings) -> Any:
     router = {"block_size": config.block_size, "slack": max(4, batch // 4), "round_robin": settings.round_robin}
     options = {
         "max_ongoing_requests": ongoing,
-        "ray_actor_options": {"num_cpus": config.threads or 1, "num_gpus": int(_needs_gpu(config.device))},
+        "ray_actor_options": {
+            "num_cpus": (config.threads or 1) * settings.processes,
+            "num_gpus": settings.processes if needs_gpu(config) else 0,
+        },
         "health_check_period_s": HEALTH_PERIOD_S,
         "health_check_timeout_s": HEALTH_TIMEOUT_S,
         "graceful_shutdown_timeout_s": settings.grace_s,
@@ -51,7 +55,7 @@ def _scale(settings: RaySettings, batch: int) -> dict[str, Any]:
         "min_replicas": settings.replicas,
         "max_replicas": settings.most_replicas,
         "target_ongoing_requests": batch,  # a full batch each; further ones would wait
-        "look_back_period_s": 5.0,
+        "look_back_period_s": 11.0,  # Ray wants more than the 10 s between two reports
         "upscale_delay_s": 5.0,
         "downscale_delay_s": 60.0,
         "policy": {"policy_function": POLICY},
@@ -59,9 +63,12 @@ def _scale(settings: RaySettings, batch: int) -> dict[str, Any]:
     return {"autoscaling_config": config}
 
 
-def _needs_gpu(device: str) -> bool:
-    if device == "auto":
+def needs_gpu(config: EngineConfig) -> bool:
+    """Returns whether an engine with these settings would use a GPU if it ran on this machine."""
+    if config.run_as is not None:
+        return False
+    if config.device == "auto":
         import torch
 
         return torch.cuda.is_available()
-    return device.startswith("cuda")
+    return config.device.startswith("cuda")

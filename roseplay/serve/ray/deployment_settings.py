@@ -16,7 +16,6 @@ class RaySettings:
         replicas: their number; with an autoscaler, the initial and least number.
         most_replicas: the most that the autoscaler may start; None means no autoscaler.
         round_robin: send requests to replicas in turn, whatever they hold; for comparison.
-        loopback: whether replicas can be reached only from this machine.
         names: of the model for clients, see ``ModelNames``.
         grace_s: how long a replica that shuts down may take to finish its requests.
     """
@@ -28,7 +27,6 @@ class RaySettings:
     most_replicas: int | None = None
     round_robin: bool = False
     grace_s: float = 30.0
-    loopback: bool = False
     names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -42,20 +40,34 @@ class RaySettings:
     def max_replicas(self) -> int:
         return self.most_replicas or self.replicas
 
-    def on_this_machine(self) -> RaySettings:
-        """Returns the settings for the loopback address, with threads for each replica's share of this machine's CPUs.
+    @property
+    def processes(self) -> int:
+        """How many processes compute a replica's steps, each with threads and a GPU of its own."""
+        return 1 if self.config.run_as is not None else self.config.tensor_parallel_size
+
+    def on_this_machine(self, gpus: int | None = None) -> RaySettings:
+        """Returns the settings with threads for each process's share of this machine's CPUs.
+
+        Args:
+            gpus: how many GPUs this machine has; None if the replicas use none.
 
         Raises:
-            ValueError: the replicas need more threads than there are CPUs.
+            ValueError: the replicas need more threads than there are CPUs, or more GPUs than there are.
         """
         cpus = num_cpus()
-        threads = self.config.threads or max(1, cpus // self.max_replicas)
-        if threads * self.max_replicas > cpus:
+        threads = self.config.threads or max(1, cpus // (self.max_replicas * self.processes))
+        self._check("thread", threads * self.processes, cpus, "CPUs")
+        if gpus is not None:
+            self._check("GPU", self.processes, gpus, "GPUs")
+        return replace(self, config=replace(self.config, threads=threads))
+
+    def _check(self, unit: str, each: int, there: int, what: str) -> None:
+        if each * self.max_replicas > there:
+            number = self.max_replicas
             raise ValueError(
-                f"{self.max_replicas} replicas of {threads} thread{'s' * (threads != 1)} need"
-                f" {threads * self.max_replicas} CPUs, and this machine has {cpus}: use at most {cpus // threads} replicas"
+                f"{number} replica{'s' * (number != 1)} of {each} {unit}{'s' * (each != 1)} need{'s' * (number == 1)}"
+                f" {each * number} {what}, and this machine has {there}: use at most {there // each} replicas"
             )
-        return replace(self, config=replace(self.config, threads=threads), loopback=True)
 
 
 def num_cpus() -> int:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import roseplay.serve.ray.environment  # noqa: F401  # before Ray
 from roseplay.engine.errors import EngineStartError
 from roseplay.engine.start import open_tokenizer
-from roseplay.serve.ray.deployment import replicas
+from roseplay.formats.text import one_line
+from roseplay.serve.ray.deployment import needs_gpu, replicas
 from roseplay.serve.ray.deployment_settings import RaySettings, num_cpus
 from roseplay.serve.ray.engine import RayEngine
 from roseplay.serve.ray.extra import ray, serve
@@ -19,14 +21,15 @@ from roseplay.serve.ray.failures import what_failed
 START_TIMEOUT_S = 900.0
 
 
-@contextmanager
+@contextlib.contextmanager
 def local_engine(settings: RaySettings) -> Iterator[RayEngine]:
     """Start Ray and the replicas on the loopback address; both end with the context.
 
     Raises:
-        ValueError: the machine has too few CPUs for the replicas. EngineStartError: they did not start; one line.
+        ValueError: the machine has too few CPUs or GPUs for the replicas. EngineStartError: they did not start; one
+            line.
     """
-    settings = settings.on_this_machine()
+    settings = settings.on_this_machine(_gpus() if needs_gpu(settings.config) else None)
     tokenizer = open_tokenizer(settings.model, settings.config)  # fails at once if there is no such model
     with local_ray(num_cpus()):
         handle, about = deploy(settings)
@@ -35,7 +38,7 @@ def local_engine(settings: RaySettings) -> Iterator[RayEngine]:
             yield engine
 
 
-@contextmanager
+@contextlib.contextmanager
 def local_ray(cpus: int) -> Iterator[None]:
     """Start a Ray of this program's own, with Ray Serve and with ``cpus`` CPUs for replicas.
 
@@ -55,8 +58,15 @@ def local_ray(cpus: int) -> Iterator[None]:
         serve.start(proxy_location="Disabled")
         yield
     finally:
-        serve.shutdown()
-        ray.shutdown()
+        with contextlib.redirect_stdout(io.StringIO()):  # Ray prints there that the tasks it ends have failed
+            serve.shutdown()
+            ray.shutdown()
+
+
+def _gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()
 
 
 def deploy(settings: RaySettings, name: str = "roseplay") -> tuple[Any, Any]:
@@ -69,4 +79,12 @@ def deploy(settings: RaySettings, name: str = "roseplay") -> tuple[Any, Any]:
         handle = serve.run(replicas(settings), name=name, route_prefix=None, blocking=False)
         return handle, handle.about.remote().result(timeout_s=START_TIMEOUT_S)
     except Exception as error:
-        raise EngineStartError(f"the replicas did not start: {what_failed(error)}") from None
+        raise EngineStartError(f"the replicas did not start: {_why(name) or what_failed(error)}") from None
+
+
+def _why(name: str) -> str:
+    """Returns the error of a replica that could not start, which Ray has only at the end of a traceback, as text."""
+    application = serve.status().applications.get(name)
+    overviews = application.deployments.values() if application is not None else ()
+    lines = [overview.message.strip().split("\n")[-1] for overview in overviews]
+    return one_line("; ".join(line.partition("Error: ")[2] or line for line in lines))

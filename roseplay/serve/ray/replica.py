@@ -23,6 +23,7 @@ from roseplay.serve.ray.autoscaling import KV_USAGE
 from roseplay.serve.ray.deployment_settings import RaySettings
 from roseplay.serve.ray.extra import serve
 from roseplay.serve.ray.messages import NO_CHANGES, About, KnobChanges, Part
+from roseplay.serve.ray.node_address import listen_on_node_address
 from roseplay.serve.ray.replica_figures import FigureCounter, ReplicaFigures
 from roseplay.serve.ray.reports import Report
 from roseplay.serve.ray.resident_blocks import ResidentBlocks
@@ -40,8 +41,7 @@ class Replica:
     """
 
     def __init__(self, settings: RaySettings) -> None:
-        if settings.loopback:
-            _keep_on_loopback()
+        listen_on_node_address()
         self.engine = Engine(settings.model, config=settings.config, knobs=settings.knobs)
         self._name = uuid.uuid4().hex
         self._changes = NO_CHANGES
@@ -145,24 +145,3 @@ def _rank() -> str:
         return str(serve.get_replica_context().rank.rank)
     except Exception:  # ranks are new in Ray; without one, the time tells replicas apart
         return f"{time.time():.3f}"
-
-
-def _keep_on_loopback() -> None:
-    """Keep a replica's server on the loopback address. Call this before Ray opens its server for other deployments.
-
-    By default that server listens on all addresses, without a key, and unpickles what it receives.
-
-    Raises:
-        RuntimeError: this version of Ray opens it in another way.
-    """
-    from ray.serve._private import replica
-
-    bind = getattr(replica, "add_port_to_grpc_server", None)
-    if bind is None:
-        raise RuntimeError("this version of Ray cannot be kept on the loopback address: use ray 2.60")
-
-    def bind_loopback(server: object, address: str) -> int:
-        port: int = bind(server, "127.0.0.1:" + address.rpartition(":")[2])
-        return port
-
-    replica.add_port_to_grpc_server = bind_loopback

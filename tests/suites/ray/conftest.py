@@ -23,7 +23,7 @@ KNOBS = Knobs(max_batch_size=8)
 
 def settings(num_blocks: int = 200, **more: Any) -> RaySettings:
     config = EngineConfig(worker="thread", threads=1, num_blocks=num_blocks)
-    return RaySettings(MODEL, config, more.pop("knobs", KNOBS), replicas=2, grace_s=20.0, loopback=True, **more)
+    return RaySettings(MODEL, config, more.pop("knobs", KNOBS), replicas=2, grace_s=20.0, **more)
 
 
 @pytest.fixture(scope="session")

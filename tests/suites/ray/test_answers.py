@@ -10,8 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from roseplay.config import SamplingParams
+from roseplay.config import EngineConfig, SamplingParams
 from roseplay.engine.client import Engine
+from roseplay.engine.start import open_tokenizer
+from roseplay.serve.ray.deployment_settings import RaySettings
+from roseplay.serve.ray.engine import RayEngine
 from tests.suites.ray.conftest import KNOBS, MODEL
 from tests.waiting import wait_until
 
@@ -109,15 +112,38 @@ def test_the_caches_of_all_are_cleared(address: str) -> None:
     assert [usage["prompt_tokens_details"]["cached_tokens"] > 0 for usage in counts] == [False, True] * 2
 
 
+def test_a_replica_may_be_several_processes(own_ray: None) -> None:
+    from roseplay.serve.ray.extra import serve
+    from roseplay.serve.ray.local import deploy
+
+    config = EngineConfig(worker="process", threads=1, num_blocks=200, tensor_parallel_size=2)
+    handle, about = deploy(RaySettings(MODEL, config, KNOBS, grace_s=5.0), "split")
+    prompt, params = "Once upon a time", SamplingParams(max_new_tokens=40, temperature=0.0)
+    with RayEngine(handle, about, config, open_tokenizer(MODEL, config), 1) as split:
+        found = split.submit(prompt, params).result(60)
+        assert found.error is None
+        assert listening(os.getpid()) <= LOOPBACK
+    serve.delete("split")
+    with Engine(MODEL, config=config) as alone:
+        assert found.token_ids == alone.submit(prompt, params).result(60).token_ids
+
+
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+
+
 def test_nothing_listens_beyond_this_machine(engine: Any) -> None:
-    listening = {}  # by inode
+    assert listening(os.getpid()) <= LOOPBACK
+
+
+def listening(root: int) -> set[str]:
+    """The addresses at which a process and its children listen."""
+    addresses = {}  # by inode
     for name in "tcp", "tcp6":
         for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
             _, address, _, state, *_, inode = line.split()[:10]
             if state == "0A":
-                listening[f"socket:[{inode}]"] = address.rpartition(":")[0]
-    found = {listening[inode] for pid in family(os.getpid()) for inode in sockets(pid) if inode in listening}
-    assert found <= {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+                addresses[f"socket:[{inode}]"] = address.rpartition(":")[0]
+    return {addresses[inode] for pid in family(root) for inode in sockets(pid) if inode in addresses}
 
 
 def family(root: int) -> list[int]:
