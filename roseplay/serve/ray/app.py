@@ -49,7 +49,7 @@ class Ingress:
         hosts = allowed_hosts("127.0.0.1", self._hosts) | ({"*digits*"} if self._hosts else set())
         key = os.environ.get(KEY_VARIABLE) or None
         routers = [replicas_router(self._engine)]
-        names, monitor = self._names, RayMonitor(served)
+        names, monitor = self._names, RayMonitor(served, names=self._names)
         return create_app(served, hosts, key=key, drain=Drain(), monitor=monitor, names=names, routers=routers)
 
 

@@ -29,14 +29,13 @@ class RayMonitor(Monitor):
         self._reports = Reports()
         failure = "the replicas' metrics could not be read"
         self._reporting = Ticker("roseplay-reports", self._report, REPORT_S, failure)
+        model = self._names.listed(served.engine)[0]
         about = "Requests that ended, by what their clients were told; resent ones count once."
-        names = ["model_name", "finished_reason"]
-        ends = Counter("roseplay:client_requests", about, names, registry=self._http)
-        self._ends = {reason: ends.labels(self._engine.info.model, str(reason.value)) for reason in FinishReason}
+        ends = Counter("roseplay:client_requests", about, ["model_name", "finished_reason"], registry=self._http)
+        self._ends = {reason: ends.labels(model, str(reason.value)) for reason in FinishReason}
         about = "Times that a request without tokens was sent to another replica."
-        self._resent = Counter("roseplay:resent_requests", about, ["model_name"], registry=self._http).labels(
-            self._engine.info.model
-        )
+        resent = Counter("roseplay:resent_requests", about, ["model_name"], registry=self._http)
+        self._resent = resent.labels(model)
 
     def start(self) -> None:
         super().start()
