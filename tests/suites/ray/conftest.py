@@ -21,8 +21,8 @@ MODEL = "tiny-chat"
 KNOBS = Knobs(max_batch_size=8)
 
 
-def settings(num_blocks: int = 200, **more: Any) -> RaySettings:
-    config = EngineConfig(worker="thread", threads=1, num_blocks=num_blocks)
+def settings(num_blocks: int = 200, worker: str = "thread", **more: Any) -> RaySettings:
+    config = EngineConfig(worker=worker, threads=1, num_blocks=num_blocks)
     return RaySettings(MODEL, config, more.pop("knobs", KNOBS), replicas=2, grace_s=20.0, **more)
 
 

@@ -71,6 +71,21 @@ def test_a_killed_replica_loses_only_its_requests_that_have_tokens(deployed: Any
         wait_until(lambda: set(pids_of("killed")) - set(before), "a replica that replaces it", timeout=60)
 
 
+def test_requests_of_a_failed_engine_go_to_another_replica(deployed: Any) -> None:
+    with deployed("failed", worker="process") as engine:
+        streams = [engine.submit(f"Story {number}", LONG) for number in range(16)]
+        for stream in streams:
+            assert stream.wait_for_first_token(30)
+        waiting = [engine.submit(f"Tale {number}", SamplingParams(max_new_tokens=4)) for number in range(8)]
+        for children in Path(f"/proc/{pids_of('failed')[0]}/task").glob("*/children"):  # of each thread
+            for child in children.read_text().split():
+                if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    os.kill(int(child), signal.SIGKILL)
+        assert {stream.result(60).error for stream in waiting} == {None}
+        assert any(stream.sendings > 1 for stream in waiting)
+        assert 0 < sum(stream.result(60).error is not None for stream in streams) < len(streams)
+
+
 def figure(address: str, sample: str) -> float:
     """The sum of the samples that begin like this."""
     lines = httpx.get(f"{address}/metrics", timeout=10).text.splitlines()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,25 @@ pytestmark = pytest.mark.slow
 
 HEADS, QUESTIONS, HEAD_TOKENS = 24, 3, 256
 BLOCKS = 1 + 220  # of a replica: for half of the prefixes, and the running requests
+
+
+def test_a_request_that_comes_again_goes_to_a_replica_that_has_not_had_it() -> None:
+    from roseplay.serve.ray.router import PrefixRouter
+
+    router: Any = object.__new__(PrefixRouter)
+    router.initialize_state()
+    router._replica_queue_len_cache = SimpleNamespace(get=lambda replica_id: 0)
+    replicas: Any = [SimpleNamespace(replica_id=name, routing_stats={}) for name in "abc"]
+
+    def send(request_id: int, prompt: range = range(64)) -> str:
+        call: Any = SimpleNamespace(args=[prompt, None, None, "ingress", request_id])
+        [[best], *_] = asyncio.run(router.choose_replicas(replicas, call))
+        router.on_request_routed(call, best.replica_id, None)
+        return str(best.replica_id)
+
+    assert len({send(1), send(1), send(1)}) == 3
+    assert send(1) in "abc"  # all have had it
+    assert send(2, range(100, 164)) == send(3, range(100, 164))  # others go where their prefix is
 
 
 def traffic() -> list[list[int]]:
