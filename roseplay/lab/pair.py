@@ -13,6 +13,8 @@ from roseplay.lab.findings.comparison import Effect, Price
 from roseplay.lab.findings.finding import Finding, Row
 from roseplay.traffic.pair import Mark, Pair, PairFigure, Side, figure, side, title
 
+_OF_GAPS = ("itl_p50_ms", "itl_p95_ms", "itl_p99_ms", "itl_max_ms")  # one gap is as long: it is ringed
+
 
 def comparison_pair(
     document: Mapping[str, Any], summary: Mapping[str, Any], findings: Sequence[Finding]
@@ -21,7 +23,9 @@ def comparison_pair(
     effect = next(one for one in findings if isinstance(one, Effect))
     price = next(one for one in findings if isinstance(one, Price))
     rows = [Row(**row) for row in summary["metrics"]]
-    sides = [_side(document, arm) for arm in ARMS]
+    shown = effect.row or effect.watched
+    ringed = shown if shown is not None and shown.name in _OF_GAPS else None
+    sides = [_side(document, arm, ringed) for arm in ARMS]
     a, b = sides
     if a is None or b is None:
         return None
@@ -31,11 +35,11 @@ def comparison_pair(
         "sentence": summary["findings"][findings.index(effect)]["words"],
         "about": f"{document['title']}: {requests}, {document['model']} on {document['device']}{several}",
         "shows": "of all answers",
-        "longest": "longest pause",
+        "longest": ringed.title if ringed else "longest pause",
         "moment": "start",
         "unit": "ms",
         "sides": [a, b],
-        "figures": _figures(rows, effect, price),
+        "figures": _figures(rows, shown, price),
     }
 
 
@@ -44,7 +48,7 @@ def _typical_run(document: Mapping[str, Any], arm: str) -> dict[str, Any]:
     return runs[(len(runs) - 1) // 2]
 
 
-def _side(document: Mapping[str, Any], arm: str) -> Side | None:
+def _side(document: Mapping[str, Any], arm: str, ringed: Row | None) -> Side | None:
     run, gaps = _typical_run(document, arm), []
     remaining = iter(run["itl_ms"])
     if len(run["itl_ms"]) != sum(max(0, request["completion_tokens"] - 1) for request in run["requests"]):
@@ -59,12 +63,14 @@ def _side(document: Mapping[str, Any], arm: str) -> Side | None:
     settings = {**about["knobs"], **about["config"]}
     values = {name: settings.get(name) for name in about.get("differs", ())}
     named: Segments = [[f"{arm}: ", ""], *title(values)]
-    return side(named, gaps, max(gaps, key=lambda gap: gap[1], default=None), firsts)
+    ms = getattr(ringed, arm.lower(), None)  # a figure of gaps, ringed at the one that is nearest to it
+    at = max(gaps, key=lambda gap: gap[1] if ms is None else -abs(gap[1] - ms), default=None)
+    return side(named, gaps, at and (at[0], at[1] if ms is None else ms), firsts)
 
 
-def _figures(rows: list[Row], effect: Effect, price: Price) -> list[PairFigure]:
+def _figures(rows: list[Row], shown: Row | None, price: Price) -> list[PairFigure]:
     chosen: dict[str, tuple[Row, Mark]] = {}
-    if (shown := effect.row or effect.watched) is not None:
+    if shown is not None:
         chosen[shown.name] = shown, "effect" if shown.clear else "same"
     for row in price.rows[:1]:
         of_price: Mark = "price" if price.wanted == "worse" else "gain"

@@ -22,7 +22,7 @@ Gap = Sequence[float]  # the time of its second token and its length, both in ms
 class Side(TypedDict):
     """One run; times are in ms since the moment at which both are aligned.
 
-    ``longest`` is the gap that is ringed, the longest of ``gaps``; gaps ``around`` these are drawn paler, and ``firsts`` are
+    ``longest`` is the gap that is ringed, the longest of ``gaps`` or that of a figure of gaps; gaps ``around`` these are drawn paler, and ``firsts`` are
     times to first token.
     """
 

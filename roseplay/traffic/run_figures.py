@@ -31,7 +31,7 @@ FIGURES: Mapping[str, Figure] = {
         Figure("ttft_p50_ms", "TTFT p50", "ms", "lower"),
         Figure("ttft_p95_ms", "TTFT p95", "ms", "lower"),
         Figure("ttft_p99_ms", "TTFT p99", "ms", "lower"),
-        Figure("longest_ttft_ms", "TTFT of the longest prompts", "ms", "lower"),
+        Figure("longest_ttft_ms", "TTFT, long prompts", "ms", "lower"),
         Figure("ttft_from_arrival_p50_ms", "TTFT from arrival p50", "ms", "lower"),
         Figure("ttft_from_arrival_p95_ms", "TTFT from arrival p95", "ms", "lower"),
         Figure("queue_p50_ms", "Queue time p50", "ms", "lower"),

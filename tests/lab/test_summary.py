@@ -290,11 +290,12 @@ def test_the_picture_shows_a_typical_run_of_each_arm_with_the_gaps_of_every_answ
     summary = summary_of(made(document, [gaps], [[5.0] * 6], of_a=slow))
     a, b = summary["pair"]["sides"]
     assert a["gaps"] == [[110, 10.0], [130, 20.0], [162, 5.0], [167, 5.0], [257, 90.0]]
-    assert a["longest"] == [257, 90.0]
+    figures = {one["title"]: (one["before"], one["after"], one["mark"]) for one in summary["pair"]["figures"]}
+    assert summary["pair"]["longest"] == "ITL p99" and figures["ITL p99"][0] == "87.2"
+    assert a["longest"] == [257, 87.2], "at the gap that is nearest to the figure of the sentence"
     assert a["firsts"] == [100.0, 157.0]
     assert len(b["gaps"]) == 3, "those of both answers look alike"
     assert [plain(side["title"]) for side in (a, b)] == ["A: Prefill budget ∞", "B: Prefill budget 64"]
-    figures = {one["title"]: (one["before"], one["after"], one["mark"]) for one in summary["pair"]["figures"]}
     assert figures["ITL p99"][2] == "effect"
     assert summary["pair"]["sentence"] == summary["findings"][0]["words"]
     assert summary_of(made(document, [[5.0]], [[5.0]]))["pair"] is None, "gaps without their answers have no times"

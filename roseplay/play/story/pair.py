@@ -162,7 +162,8 @@ def burst_pair(before: BurstFacts, after: BurstFacts) -> Pair:
 
 
 def _side(facts: BurstFacts, names: Sequence[str], reach: float) -> Side:
-    worst = facts.worst and (facts.worst.t - facts.arrived, facts.worst.ms)
+    pause = facts.worst  # its length as it is told
+    worst = pause and (pause.t - facts.arrived, round(pause.ms, 0 if pause.ms >= 10 else 2))
     named = title({name: facts.knobs.get(name) for name in names})
     gaps, around = ([gap for gap in some if gap[0] <= reach] for some in (facts.gaps, facts.gaps_around))
     return side(named, gaps, worst, facts.ttft, around)

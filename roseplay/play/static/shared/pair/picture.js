@@ -67,8 +67,8 @@ function drawSides(pen, { sides, moment, longest, unit }, areas, T) {
     for (const dot of around) pen.dot(dot.x, dot.y, DOT_PX, fade(T.ink3, 0.4));
     for (const dot of dots) pen.dot(dot.x, dot.y, DOT_PX, fade(T.ink, 0.8));
     if (side.longest) {
-      const [t, ms] = side.longest, amount = ms < 10 ? format.figure(ms) : format.count(ms);
-      ring(pen, { x: x(t), y: y(ms) }, `${longest} ${amount} ${unit}`, [...around, ...dots], area, T);
+      const [t, ms] = side.longest, words = `${longest} ${format.figure(ms)} ${unit}`;
+      ring(pen, { x: x(t), y: y(ms) }, words, [...around, ...dots], area, T);
     }
     if (i === sides.length - 1) drawWords(pen, { ...area, y1: area.y1 + FIRST_PX }, uprights, T);
   });
@@ -103,10 +103,10 @@ function ring(pen, at, words, dots, area, T) {
 const MARKS = { price: " (the price)", gain: " (in return)" };
 const named = ({ title, mark }) => title + (MARKS[mark] ?? "");
 const between = ({ mark }) => (mark === "same" ? " and " : " → ");
+const values = (figure) => `${figure.before}${between(figure)}${figure.after} ${figure.unit}`;
 
 /** A figure of a pair, in words. @param {Pair["figures"][number]} figure */
-export const figureText = (figure) =>
-  `${named(figure)} ${figure.before}${between(figure)}${figure.after} ${figure.unit}`;
+export const figureText = (figure) => `${named(figure)} ${values(figure)}`;
 
 /* "434 → 53 ms", the effect in the colour of settings, or "17 and 18 ms". Returns where it ends. */
 function change(pen, figure, x, y, px, T) {
@@ -121,10 +121,12 @@ function change(pen, figure, x, y, px, T) {
 }
 
 function figureColumns(pen, figures, width, top, T) {
-  const wide = width / Math.max(1, figures.length);
+  const wide = figures.map((figure) => pen.width(values(figure), sans(FIGURE_PX, true)) + 2 * SIDE_PX);
+  const spare = (width - wide.reduce((sum, px) => sum + px, 0)) / Math.max(1, figures.length);
   pen.line(0, sharp(top), width, sharp(top), T.line);
+  let x = -spare - (wide[0] ?? 0);
   figures.forEach((figure, i) => {
-    const x = i * wide;
+    x += spare + wide[Math.max(0, i - 1)];
     if (i) pen.line(sharp(x), top, sharp(x), top + FIGURES_PX, T.line);
     pen.words(named(figure), x + SIDE_PX, top + 18, sans(NOTE.px), T.ink3);
     change(pen, figure, x + SIDE_PX, top + 39, FIGURE_PX, T);
