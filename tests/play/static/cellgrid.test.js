@@ -24,6 +24,11 @@ for (const [width, height] of [[556, 118], [700, 400], [366, 140]]) {
           assert.ok(blocks.count <= blocks.columns * blocks.rows);
           assert.ok(Math.min(blocks.dx, blocks.dy) >= 3);
           assert.ok(blocks.per === 1 || blocks.dx === 3, "joined only where cells would be smaller");
+          const left = height - blocks.bottom;
+          assert.ok(
+            blocks.per === 1 || bar || below.length || blocks.dy === 6 || left < blocks.rows + 4,
+            "all is used",
+          );
           assert.deepEqual(others.map((other) => other.numbers.length), below);
           const ends = [bar ? bar.top + bar.height : blocks.bottom, ...others.map((other) => other.bottom)];
           assert.deepEqual(ends, ends.toSorted((a, b) => a - b));

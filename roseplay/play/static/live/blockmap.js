@@ -117,8 +117,8 @@ function draw(width, height) {
 }
 
 function noteAt() {
-  const { grids: [{ top, bottom }], bar } = layout;
-  return ((bar ? bar.top : top) + (bar ? bar.top + bar.height : bottom)) / 2;
+  const { grids: [{ top, bottom }], bar } = layout; // in the larger one
+  return bar && bar.height > bottom - top ? bar.top + bar.height / 2 : (top + bottom) / 2;
 }
 
 /* The number of the first block in a row; what lies below the blocks says what it is. */

@@ -118,7 +118,9 @@ function layOutUsed(wide, room, order, used, zoom) {
   const shown = order.subarray(0, zoomed ? used : capacity(pitch)), rest = order.length - shown.length;
   const needed = Math.ceil(shown.length / perRow), rows = Math.min(needed, pitch.most);
   const first = zoomed ? Math.max(0, Math.min(Math.floor(zoom.first / perRow), needed - rows)) * perRow : 0;
-  const grid = new CellGrid(shown.subarray(first), TOP, { ...pitch, rows: [rows] }), top = grid.bottom + APART;
+  const fill = Math.floor((rest ? above : room) / rows); // where there would be room for more rows
+  const dy = level && !zoomed ? Math.min(fill, 2 * pitch.dx) : pitch.dy;
+  const grid = new CellGrid(shown.subarray(first), TOP, { ...pitch, dy, rows: [rows] }), top = grid.bottom + APART;
   const bar = zoomed || !rest
     ? null
     : { left: grid.left, top, width: grid.width, height: TOP + room - top, count: rest };

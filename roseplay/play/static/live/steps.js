@@ -33,7 +33,7 @@ import { nothingIn, USUAL_SPAN, view } from "./view.js";
 const OVERVIEW = [15, 43];
 const BOTTOM = 18, TOP = 52;
 const MS_PER_PX = 8000 / 596, LEAST_SPAN_MS = 6000; // a wider panel shows more seconds
-const ROW = 13, LEAST_ROW = 4, CHUNK = 10, DECODE = 3, LANES_GAP = 8;
+const ROW = 13, LEAST_ROW = 4, MORE_PX = 12, CHUNK = 10, DECODE = 3, LANES_GAP = 8;
 const NOTCH_PX = 3; // steps wider than this stand apart
 const NOTHING = "One row per request: when it waited, and which steps computed it.";
 
@@ -103,6 +103,7 @@ function draw(width, height, now) {
   g.restore();
   labels();
   knobs();
+  document.body.classList.toggle("rp-worked", rows.visible.length > 0); // no room for the list of demos
   if (!rows.visible.length) {
     const words = document.body.matches(".rp-first") ? "" : NOTHING; // the list of demos
     pen.note(nothingIn(window, words), left + plot / 2, (TOP + height - BOTTOM) / 2);
@@ -119,9 +120,9 @@ function draw(width, height, now) {
 /* Compute the middle of each row: first the lanes, then a line, then all other requests. */
 function layRows() {
   const below = TOP + ROW * rows.lanes + LANES_GAP, room = timeline.height - BOTTOM - below;
-  const others = Math.max(rows.count - rows.lanes, 1);
+  const others = Math.max(rows.count - rows.lanes, 1), more = others * LEAST_ROW > room ? MORE_PX : 0;
   const high = (timeline.rowHeight = Math.max(LEAST_ROW, Math.min(ROW, room / others))); // the lanes keep theirs
-  timeline.shown = rows.lanes + Math.max(0, Math.min(rows.count - rows.lanes, Math.floor(room / high)));
+  timeline.shown = rows.lanes + Math.max(0, Math.min(rows.count - rows.lanes, Math.floor((room - more) / high)));
   timeline.y = (row) => (row < rows.lanes ? TOP + ROW * (row + 0.5) : below + high * (row - rows.lanes + 0.5));
   timeline.high = (row) => (row < rows.lanes ? ROW : high);
 }
